@@ -1,0 +1,20 @@
+//! Time, ids, randomness and bounded containers that every core machine shares.
+//!
+//! Nothing in this crate reads a clock, a socket or the operating system's randomness: time is an argument,
+//! randomness is a seeded generator handed in by the owner.
+
+mod bounded;
+mod deadlines;
+mod ids;
+mod lookup;
+mod outbox;
+mod rng;
+mod time;
+
+pub use bounded::{BoundedQueue, Full};
+pub use deadlines::Deadlines;
+pub use ids::{ClientId, ConnId, Incarnation, NodeId, ParseNodeIdError, ShardId};
+pub use lookup::{LookupMap, Seed, SeededHasher};
+pub use outbox::Outbox;
+pub use rng::Rng;
+pub use time::{Duration, Instant, Now, Timestamp};

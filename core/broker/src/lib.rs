@@ -1,0 +1,1 @@
+//! MQTT semantics of one shard, without I/O.

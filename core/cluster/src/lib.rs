@@ -1,0 +1,1 @@
+//! One Sedge node: shards, links, interest, session directory, retained messages, without I/O.

@@ -1,0 +1,56 @@
+//! An application message on its way through the cluster.
+
+use bytes::Bytes;
+use sedge_base::{ClientId, Incarnation, NodeId, ShardId, Timestamp};
+
+use crate::{PublishProperties, QoS, TopicName};
+
+/// Names one publication in the whole cluster and for all time (DESIGN section 5; FT-17): origin, life of the origin, number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId {
+    /// Node where the publication entered.
+    pub node: NodeId,
+    /// Life of that node.
+    pub incarnation: Incarnation,
+    /// Shard of that node where it entered. Numbers ascend per shard.
+    pub shard: ShardId,
+    /// Ascending number.
+    pub seq: u64,
+}
+
+/// When a retained value was set: hybrid logical clock, compared field by field; the greatest wins (DESIGN section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp {
+    /// Wall-clock milliseconds, never behind any stamp seen before.
+    pub millis: u64,
+    /// Counts events of one millisecond.
+    pub counter: u32,
+    /// Breaks ties between nodes.
+    pub node: NodeId,
+    /// Breaks ties between shards of a node.
+    pub shard: ShardId,
+}
+
+/// An application message as the publisher meant it, shared by all its deliveries (`Arc<Message>`); what differs between
+/// receivers (packet id, granted QoS, retain flag, subscription ids, DUP) is added at delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Name of this publication.
+    pub id: MessageId,
+    /// Where it goes; never empty, no wildcard.
+    pub topic: TopicName,
+    /// Payload as received.
+    pub payload: Bytes,
+    /// Quality of service it was published with.
+    pub qos: QoS,
+    /// Whether the publisher asked to retain it.
+    pub retain: bool,
+    /// MQTT 5.0 properties without topic alias, subscription ids and message expiry.
+    pub properties: Option<Box<PublishProperties>>,
+    /// Wall-clock time of entry; with `retain` set its stamp decides between values.
+    pub stamp: Stamp,
+    /// When it ceases to be of use (message expiry interval).
+    pub expires_at: Option<Timestamp>,
+    /// Who published it; for No Local.
+    pub publisher: Option<ClientId>,
+}

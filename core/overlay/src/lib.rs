@@ -1,0 +1,1 @@
+//! Cooperation algorithms between brokers behind one trait, without I/O.

@@ -1,0 +1,3 @@
+//! The `sedge` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The Sedge daemon: event loops, listeners, links, configuration, HTTP API.
