@@ -1,0 +1,163 @@
+//! What goes into a [`crate::Shard`] and a [`crate::Node`] and what comes out: the whole surface that drivers (daemon and simulator) see.
+//!
+//! A driver owns one `Node` and `shards` many `Shard`s. It carries mail between them in order per sender and receiver, client
+//! bytes to and from the shards, link bytes and datagrams to and from the node. It looks into none of the mail.
+
+use core::net::SocketAddr;
+
+use bytes::Bytes;
+use sedge_base::{ConnId, ShardId};
+
+use crate::mail::{ToNode, ToShard};
+
+/// A connection between two nodes, numbered by the driver's node; never used twice by one process. Dialled links get their
+/// number from the node, accepted ones from the driver: see [`LinkId::ACCEPTED`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+impl LinkId {
+    /// Numbers that a driver gives to accepted links start here.
+    pub const ACCEPTED: u64 = 1 << 32;
+}
+
+/// An event for a shard.
+#[derive(Debug)]
+pub enum ShardInput {
+    /// A client connection exists and belongs to this shard (see [`crate::Reception`]).
+    Opened {
+        /// The new connection.
+        conn: ConnId,
+        /// Address of the other side, for listings.
+        peer: String,
+    },
+    /// Bytes came from the client.
+    Received {
+        /// Where from.
+        conn: ConnId,
+        /// What.
+        bytes: Bytes,
+    },
+    /// The first `bytes` of [`crate::Shard::outbox`] were taken by the kernel.
+    Written {
+        /// Where to.
+        conn: ConnId,
+        /// How many.
+        bytes: usize,
+    },
+    /// The connection is gone without the shard having asked for it.
+    Closed {
+        /// Which one.
+        conn: ConnId,
+    },
+    /// Mail from the node or another shard.
+    Mail(ToShard),
+    /// The node stops: say good-bye to all clients and close them.
+    Shutdown,
+}
+
+/// What the driver of a shard has to do.
+#[derive(Debug)]
+pub enum ShardOutput {
+    /// The connection's outbox holds something to write.
+    Transmit(ConnId),
+    /// Close the connection once its outbox is written; give up after a moment if it cannot be.
+    Close(ConnId),
+    /// Do not read from this connection until told otherwise.
+    Hold(ConnId),
+    /// Read again.
+    Release(ConnId),
+    /// Mail for the node.
+    ToNode(ToNode),
+    /// Mail for another shard of this node.
+    ToShard(ShardId, ToShard),
+    /// A line for the log.
+    Event(sedge_broker::Event),
+}
+
+/// An event for a node.
+#[derive(Debug)]
+pub enum NodeInput {
+    /// Mail from a shard.
+    Mail {
+        /// Which shard.
+        from: ShardId,
+        /// What.
+        mail: ToNode,
+    },
+    /// A datagram came to the cluster port.
+    Datagram {
+        /// Where from.
+        from: SocketAddr,
+        /// What.
+        bytes: Bytes,
+    },
+    /// Somebody has connected to the cluster port.
+    LinkAccepted {
+        /// Number given by the driver.
+        link: LinkId,
+        /// Address of the other side.
+        peer: SocketAddr,
+    },
+    /// [`NodeOutput::Dial`] has led to a connection.
+    LinkDialled {
+        /// Number from the request.
+        link: LinkId,
+    },
+    /// Bytes came over a link.
+    LinkReceived {
+        /// Which link.
+        link: LinkId,
+        /// What.
+        bytes: Bytes,
+    },
+    /// The first `bytes` of [`crate::Node::link_outbox`] were taken by the kernel.
+    LinkWritten {
+        /// Which link.
+        link: LinkId,
+        /// How many.
+        bytes: usize,
+    },
+    /// A link is gone, or a dial has failed, without the node having asked for it.
+    LinkClosed {
+        /// Which link.
+        link: LinkId,
+    },
+    /// The node stops: tell the members. Done when the outputs are drained and written.
+    Shutdown,
+}
+
+/// What the driver of a node has to do.
+#[derive(Debug)]
+pub enum NodeOutput {
+    /// Mail for a shard.
+    ToShard(ShardId, ToShard),
+    /// Send a datagram from the cluster port.
+    Datagram {
+        /// Where to.
+        to: SocketAddr,
+        /// What.
+        bytes: Bytes,
+    },
+    /// Connect to another node; answer with [`NodeInput::LinkDialled`] or [`NodeInput::LinkClosed`].
+    Dial {
+        /// Number of the link to be.
+        link: LinkId,
+        /// Where to.
+        to: SocketAddr,
+    },
+    /// The link's outbox holds something to write.
+    LinkTransmit(LinkId),
+    /// Close the link once its outbox is written; give up after a moment if it cannot be.
+    LinkClose(LinkId),
+    /// A line for the log.
+    Event(NodeEvent),
+}
+
+/// Something worth a line in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEvent {
+    /// Whether an operator should care.
+    pub warning: bool,
+    /// What happened, as one plain sentence without a full stop.
+    pub message: String,
+}

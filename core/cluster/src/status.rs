@@ -1,0 +1,90 @@
+//! What a node tells about itself: plain values for listings; the shell gives them a wire form.
+
+use core::net::SocketAddr;
+
+use sedge_base::{ClientId, Incarnation, NodeId};
+
+/// How far a node has come (DESIGN section 5, "Joining"; FT-26, FT-28).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// Pulls tables from its neighbours.
+    Recovery,
+    /// Serves with full knowledge.
+    Normal,
+    /// Says good-bye.
+    Leaving,
+}
+
+/// A node as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its id.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// How far it has come.
+    pub state: NodeState,
+    /// Cooperation algorithm.
+    pub overlay: &'static str,
+    /// All members it knows, itself included, by id.
+    pub members: Vec<MemberStatus>,
+    /// Seeds that have not answered yet.
+    pub unreached_seeds: Vec<SocketAddr>,
+    /// Clients that this node's directory knows as its own.
+    pub sessions: usize,
+    /// Lines of the subscription routing table.
+    pub routes: usize,
+    /// Retained messages held, without tombstones.
+    pub retained: usize,
+    /// Bytes of them.
+    pub retained_bytes: usize,
+    /// Publications that wait for acknowledgement by neighbours (FT-17).
+    pub unacknowledged: usize,
+    /// Everything counted since the start, by metric name without prefix (`links_frames_sent`, ...).
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// A member and the link to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its id.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Where it listens for links.
+    pub address: SocketAddr,
+    /// The link to it; `None` for the node itself and where none is up.
+    pub link: Option<LinkStatus>,
+}
+
+/// A link that is up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// Round trip in microseconds, smoothed; 0 until measured.
+    pub rtt_micros: u32,
+    /// Whether both sides have said sync-ok.
+    pub synced: bool,
+    /// Frames sent and not acknowledged.
+    pub unacknowledged: usize,
+    /// Publications sent over it since it exists (FT-14).
+    pub publications_sent: u64,
+    /// Publications received over it since it exists.
+    pub publications_received: u64,
+    /// Bytes written.
+    pub bytes_sent: u64,
+    /// Bytes read.
+    pub bytes_received: u64,
+}
+
+/// A line of the subscription routing table (FT-10) or of the local subscription table (FT-09).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteStatus {
+    /// Node where the subscriber is.
+    pub node: NodeId,
+    /// The subscriber, where the algorithm knows it.
+    pub client: Option<ClientId>,
+    /// The whole filter.
+    pub filter: String,
+}
