@@ -2,11 +2,13 @@
 
 mod ack;
 mod connect;
+mod kind;
 mod publish;
 mod subscribe;
 
 pub use ack::{Ack, Auth, Disconnect};
 pub use connect::{ConnAck, ConnAckProperties, Connect, ConnectProperties, Will, WillProperties};
+pub use kind::PacketKind;
 pub use publish::{Publish, PublishProperties};
 pub use subscribe::{
     RetainHandling, SubAck, Subscribe, SubscriptionOptions, SubscriptionRequest, UnsubAck, Unsubscribe,
@@ -26,6 +28,16 @@ pub enum Version {
     V5,
 }
 
+impl Version {
+    /// The protocol level in CONNECT (MQTT 5.0 section 3.1.2.2).
+    pub const fn level(self) -> u8 {
+        match self {
+            Self::V311 => 4,
+            Self::V5 => 5,
+        }
+    }
+}
+
 /// Quality of service (MQTT 5.0 section 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -37,6 +49,23 @@ pub enum QoS {
     AtLeastOnce = 1,
     /// Acknowledged in two steps, delivered once.
     ExactlyOnce = 2,
+}
+
+impl QoS {
+    /// 0, 1 or 2.
+    pub const fn as_u8(self) -> u8 {
+        self as u8
+    }
+
+    /// The quality of service with this number, if there is one.
+    pub const fn from_u8(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::AtMostOnce),
+            1 => Some(Self::AtLeastOnce),
+            2 => Some(Self::ExactlyOnce),
+            _ => None,
+        }
+    }
 }
 
 /// A non-zero packet identifier (MQTT 5.0 section 2.2.1).

@@ -15,8 +15,8 @@ pub struct Publish {
     pub qos: QoS,
     /// To the server: keep it for later subscribers. From the server: it was kept.
     pub retain: bool,
-    /// Where the message goes; empty only with a topic alias.
-    pub topic: TopicName,
+    /// Where the message goes; `None` where the topic alias stands for a name sent before.
+    pub topic: Option<TopicName>,
     /// Present exactly when the quality of service is 1 or 2.
     pub packet_id: Option<PacketId>,
     /// The message itself: a slice of the buffer it was read into.
