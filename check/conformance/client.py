@@ -16,6 +16,7 @@ import mqttwire as w
 from mqttwire import T, V5, Packet
 
 DEFAULT_TIMEOUT = 5.0
+PROBE_AFTER = 0.15
 
 
 class ClientError(AssertionError):
@@ -236,34 +237,52 @@ class Client:
         found = [got for got in self.inbox if got.type == kind]
         assert not found, f"unexpected {kind.name}: {found}"
 
-    def read_until_closed(self, timeout: float | None = None) -> list[Packet]:
-        """Waits for the broker to close; returns what it sent before, oldest first."""
-        deadline = time.monotonic() + (timeout or self.timeout)
+    def read_until_closed(self, timeout: float | None = None, *, probe: bool = False) -> list[Packet]:
+        """Waits for the broker to close; returns what it sent before, oldest first.
+
+        With `probe`, a connection still open after a moment gets a PINGREQ: an answer shows at once that the broker
+        has no intention to close it.
+        """
+        limit = time.monotonic() + (timeout or self.timeout)
+        deadline = min(limit, time.monotonic() + PROBE_AFTER) if probe and self.connack else limit
         got = list(self.inbox)
         self.inbox.clear()
         while True:
             try:
                 one = self._read(deadline)
             except ClientError:
-                raise ClientError(f"connection still open; received {[p.type.name for p in got]}") from None
+                if deadline >= limit:
+                    raise ClientError(f"connection still open; received {[p.type.name for p in got]}") from None
+                self.send(w.PINGREQ)
+                deadline = limit
+                continue
             if one is None:
                 return got
+            if probe and (one.type == T.PINGRESP or one.type == T.CONNACK and not one.reason):
+                raise ClientError(f"connection still in use; received {[p.type.name for p in got]}")
             got.append(one)
 
-    def expect_closed(self, *reasons: int, timeout: float | None = None) -> list[Packet]:
+    def read_until(self, kind: T) -> Packet | None:
+        """The first packet of this kind, or None when the broker closes instead; others wait in the inbox."""
+        deadline = time.monotonic() + self.timeout
+        while True:
+            got = self._read(deadline)
+            if got is None or got.type == kind:
+                return got
+            self.inbox.append(got)
+
+    def expect_closed(self, *reasons: int, timeout: float | None = None, must_say: bool = False) -> list[Packet]:
         """The broker closes; a CONNACK or DISCONNECT before it carries one of `reasons` (any error if none given).
 
-        In 3.1.1 nothing but a refusing CONNACK may precede the close. Returns what came before.
+        With `must_say` such a packet has to come. Nothing may follow a DISCONNECT. Returns what came before.
         """
-        got = self.read_until_closed(timeout)
-        for one in got:
-            if one.type not in (T.CONNACK, T.DISCONNECT):
-                continue
-            fine = one.reason in reasons if reasons else one.reason != 0
+        got = self.read_until_closed(timeout, probe=True)
+        said = [one for one in got if one.type in (T.CONNACK, T.DISCONNECT)]
+        for one in said:
+            fine = one.reason in reasons if reasons else one.reason >= (0x80 if self.is_v5() else 1)
             assert fine, f"{one.type.name} with 0x{one.reason:02x}, allowed {[hex(r) for r in reasons]}"
-        if got and got[-1].type != T.DISCONNECT:
-            late = [one.type.name for one in got if one.type == T.DISCONNECT]
-            assert not late, "packets after DISCONNECT"
+        assert not said or got[-1] is said[-1], "packets after DISCONNECT"
+        assert said or not must_say, f"closed without a reason code, expected one of {[hex(r) for r in reasons]}"
         return got
 
     def is_v5(self) -> bool:

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Markers; starts the broker of --broker-command."""
     config.addinivalue_line("markers", "mqtt(*ids, version): normative statements of the standard that the test checks")
     config.addinivalue_line("markers", "timed: needs real seconds; runs in a thread beside the other tests")
-    config.addinivalue_line("markers", "long_wait(seconds): how long a timed test may take at most")
+    config.addinivalue_line("markers", "expects_reason: the broker says why before it closes, which 5.0 only recommends")
     config.stash[_PROCESS] = None
     command = config.getoption("--broker-command")
     if command and not config.option.collectonly:
@@ -116,12 +116,17 @@ class Net:
         return self.client(version, client_id, clean=clean, **options)
 
     def quiet(self, subscriber: Client, publisher: Client) -> None:
-        """Nothing of what `publisher` has sent so far reaches `subscriber`: a later message overtakes nothing."""
+        """Nothing of what `publisher` has sent so far reaches `subscriber`.
+
+        A fence instead of a pause: later messages of the same publisher, one of each QoS, must be the next to arrive.
+        """
         marker = self.topic(f"marker/{next(self._count)}")
-        subscriber.subscribe(marker, qos=1)
-        publisher.publish(marker, b"marker", qos=1)
-        got = subscriber.message()
-        assert got.topic == marker, f"unexpected PUBLISH {got}"
+        subscriber.subscribe(marker, qos=2)
+        for qos in (0, 1, 2):
+            publisher.publish(marker, b"marker", qos=qos)
+        for _ in range(3):
+            got = subscriber.message()
+            assert got.topic == marker, f"unexpected PUBLISH {got}"
         subscriber.nothing()
 
     def retain(self, topic: str, payload: bytes | str, qos: int = 1, version: int = V5, **options: Any) -> None:

@@ -21,3 +21,4 @@ both = pytest.mark.parametrize("version", [V311, V5], ids=["v311", "v5"])
 each_qos = pytest.mark.parametrize("qos", [0, 1, 2], ids=["qos0", "qos1", "qos2"])
 acked_qos = pytest.mark.parametrize("qos", [1, 2], ids=["qos1", "qos2"])
 timed = pytest.mark.timed
+expects_reason = pytest.mark.expects_reason
