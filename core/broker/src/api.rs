@@ -1,0 +1,256 @@
+//! What goes into a [`crate::Broker`] and what comes out of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::{ClientId, ConnId};
+use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+use smallvec::SmallVec;
+
+use crate::SessionState;
+
+/// Names one acknowledgement that a client waits for. Handed out by the broker, handed back with the answer; means nothing to
+/// anyone else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket {
+    pub(crate) session: u64,
+    pub(crate) kind: TicketKind,
+    pub(crate) number: u32,
+}
+
+/// Which acknowledgement a [`Ticket`] stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum TicketKind {
+    /// PUBACK or PUBREC; the number is the packet id.
+    Publish,
+    /// SUBACK or UNSUBACK; the number is the packet id.
+    Subscribe,
+    /// CONNACK of a session that came with subscriptions from elsewhere.
+    Resume,
+}
+
+/// An event for the broker.
+#[derive(Debug)]
+pub enum Input {
+    /// A connection exists. `peer` is its address, for listings.
+    Opened {
+        /// The new connection.
+        conn: ConnId,
+        /// Address of the other side.
+        peer: String,
+    },
+    /// Bytes came from the client, in any pieces.
+    Received {
+        /// Where from.
+        conn: ConnId,
+        /// What; packets are sliced out of it without copying.
+        bytes: Bytes,
+    },
+    /// The first `bytes` of the connection's outbox were taken by the kernel. The broker forgets them and refills the outbox from
+    /// what waits in the session.
+    Written {
+        /// Where to.
+        conn: ConnId,
+        /// How many.
+        bytes: usize,
+    },
+    /// The connection is gone without the broker having asked for it.
+    Closed {
+        /// Which one.
+        conn: ConnId,
+    },
+    /// Answer to [`Output::Claim`]: the client id belongs to this broker now.
+    Claimed {
+        /// The client.
+        client: ClientId,
+        /// The connection that claimed. It may be gone by now: the session is kept all the same.
+        conn: ConnId,
+        /// Which ownership this is; greater than any before.
+        epoch: u64,
+        /// The session as its former owner gave it away; `None`: whatever this broker holds of the client is the session.
+        session: Option<Box<SessionState>>,
+    },
+    /// Another owner has taken the client id: close its connection (0x8E), publish its will if it is due, and give up the session with
+    /// [`Output::Relinquished`]. Ignored for an epoch not above the broker's own, except that [`Output::Relinquished`] is still sent.
+    Relinquish {
+        /// The client.
+        client: ClientId,
+        /// Epoch of the new owner.
+        epoch: u64,
+        /// Whether the new owner starts clean: the session ends and a delayed will is due.
+        clean_start: bool,
+    },
+    /// Answer to [`Output::Interest`]: every reachable node routes accordingly. `retained` holds, for each change that wanted
+    /// it (by index), the retained messages that match its filter.
+    Settled {
+        /// Which request.
+        ticket: Ticket,
+        /// Retained messages by index of the change.
+        retained: Vec<(usize, Vec<Arc<Message>>)>,
+    },
+    /// Answer to [`Output::Route`]: as many nodes hold the message as have to. `reason` is what the publisher is told.
+    Accepted {
+        /// Which publication.
+        ticket: Ticket,
+        /// Success, NoMatchingSubscribers, or QuotaExceeded where it could not be taken.
+        reason: ReasonCode,
+    },
+    /// A message of another shard or node, or the share of a group that was chosen here.
+    Deliver(Deliver),
+    /// An operator ends this client's connection; its session stays.
+    Kick {
+        /// The client.
+        client: ClientId,
+        /// What it is told (5.0).
+        reason: ReasonCode,
+    },
+    /// The node stops: all connections are told (5.0: 0x8B) and closed; wills of the clients are published as on a lost connection.
+    Shutdown,
+}
+
+/// A message for sessions of this broker.
+#[derive(Clone, Debug)]
+pub struct Deliver {
+    /// What.
+    pub message: Arc<Message>,
+    /// Whether to deliver to the ordinary subscriptions that match.
+    pub plain: bool,
+    /// The shared subscriptions (whole `$share/...` filters) of which one member here has to take it.
+    pub groups: SmallVec<[TopicFilter; 1]>,
+}
+
+/// One change of a client's subscriptions, for those who route towards it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterestChange {
+    /// The whole filter, `$share/group/` included.
+    pub filter: TopicFilter,
+    /// What became of it.
+    pub op: InterestOp,
+}
+
+/// See [`InterestChange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterestOp {
+    /// The client has this subscription. Sent again when `online` of a shared subscription changes.
+    Add {
+        /// Whether [`Input::Settled`] has to bring retained messages; never for shared subscriptions.
+        retained: bool,
+        /// Whether the client is connected. Matters for shared subscriptions only: groups prefer members that are.
+        online: bool,
+    },
+    /// The client no longer has it.
+    Remove,
+}
+
+/// What the owner of the broker has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// The connection's outbox holds something to write. Said once until the outbox was looked at with
+    /// [`crate::Broker::outbox`].
+    Transmit {
+        /// Where to.
+        conn: ConnId,
+    },
+    /// Close the connection once its outbox is written (give up after a moment if it cannot be). No more input for it is
+    /// expected, not even [`Input::Closed`]; [`Input::Written`] is welcome.
+    Close {
+        /// Which one.
+        conn: ConnId,
+    },
+    /// Do not read from this connection until told otherwise: the client is ahead of what may be taken from it.
+    Hold {
+        /// Which one.
+        conn: ConnId,
+    },
+    /// Read again.
+    Release {
+        /// Which one.
+        conn: ConnId,
+    },
+    /// A CONNECT was accepted; the client id has to be made ours in the whole cluster. Answer: [`Input::Claimed`].
+    Claim {
+        /// The client.
+        client: ClientId,
+        /// Its connection.
+        conn: ConnId,
+        /// Whether the session starts clean: former owners throw theirs away.
+        clean_start: bool,
+    },
+    /// Answer to [`Input::Relinquish`]: nothing of the client is left here; `session` is what there was. Its interest was
+    /// withdrawn by an [`Output::Interest`] before.
+    Relinquished {
+        /// The client.
+        client: ClientId,
+        /// Epoch of the new owner, from the request.
+        epoch: u64,
+        /// The session; `None` if there was none or the new owner starts clean.
+        session: Option<Box<SessionState>>,
+    },
+    /// The session of this client has ended here by itself (expiry, or clean disconnect): the directory may forget it.
+    Ended {
+        /// The client.
+        client: ClientId,
+        /// The ownership that ended.
+        epoch: u64,
+    },
+    /// The client's subscriptions changed. With a ticket, answer by [`Input::Settled`].
+    Interest {
+        /// The client.
+        client: ClientId,
+        /// The changes, in order.
+        changes: Vec<InterestChange>,
+        /// Who waits for it.
+        ticket: Option<Ticket>,
+    },
+    /// A client of this broker published. The ordinary subscriptions here have got it; all the rest is the owner's: shared
+    /// subscriptions, other shards, other nodes, the retained store. With a ticket, answer by [`Input::Accepted`].
+    Route {
+        /// What.
+        message: Arc<Message>,
+        /// Who waits for it; QoS 0 and wills have none.
+        ticket: Option<Ticket>,
+        /// Whether an ordinary subscription here matched.
+        matched: bool,
+    },
+    /// A member of this shared subscription had been chosen here, but there is none (any more): choose again.
+    Bounced {
+        /// What.
+        message: Arc<Message>,
+        /// The shared subscription.
+        group: TopicFilter,
+    },
+    /// Something an operator wants to read in the log.
+    Event(Event),
+}
+
+/// Something worth a line in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client is connected.
+    Connected {
+        /// The client.
+        client: ClientId,
+        /// Its address.
+        peer: String,
+        /// Whether it found a session.
+        session_present: bool,
+    },
+    /// A client's connection has ended.
+    Disconnected {
+        /// The client.
+        client: ClientId,
+        /// Why, as an MQTT 5.0 reason code.
+        reason: ReasonCode,
+        /// Why, in words.
+        detail: String,
+    },
+    /// A connection was closed before it had a client id.
+    Refused {
+        /// Its address.
+        peer: String,
+        /// Why.
+        reason: ReasonCode,
+        /// Why, in words.
+        detail: String,
+    },
+}
