@@ -1,0 +1,71 @@
+//! What a broker counts.
+
+/// Ascending counts since the start, except where a field says that it is a present number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections that were opened.
+    pub connections_opened: u64,
+    /// Connections that have ended, for whatever reason.
+    pub connections_closed: u64,
+    /// Connections that were closed before a CONNACK with success.
+    pub connections_refused: u64,
+    /// Connections closed because the same client connected again, here or on another shard or node.
+    pub takeovers: u64,
+    /// Connections closed because the client was silent for too long.
+    pub keep_alive_timeouts: u64,
+    /// Packets that were malformed or broke the protocol.
+    pub malformed: u64,
+    /// Bytes from clients.
+    pub bytes_in: u64,
+    /// Bytes that were written to clients.
+    pub bytes_out: u64,
+    /// Packets from clients.
+    pub packets_in: u64,
+    /// Packets to clients.
+    pub packets_out: u64,
+    /// PUBLISH packets from clients by QoS, repetitions included.
+    pub publishes_in: [u64; 3],
+    /// PUBLISH packets to clients by QoS, repetitions included.
+    pub publishes_out: [u64; 3],
+    /// QoS 1 and 2 PUBLISH packets sent again with DUP.
+    pub redeliveries: u64,
+    /// Wills that were published.
+    pub wills: u64,
+    /// Publications refused because their topic belongs to the broker.
+    pub refused_topics: u64,
+    /// Shared-subscription messages given back because no member was left.
+    pub bounced: u64,
+    /// Sessions that began.
+    pub sessions_started: u64,
+    /// Sessions that a client found again.
+    pub sessions_resumed: u64,
+    /// Sessions that ended by expiry.
+    pub sessions_expired: u64,
+    /// Deliveries that did not happen, by cause.
+    pub dropped: Dropped,
+    /// Present number of messages in all queues.
+    pub queued_messages: u64,
+    /// Present number of bytes in all queues.
+    pub queued_bytes: u64,
+    /// Present number of subscriptions.
+    pub subscriptions: u64,
+    /// Present number of sessions.
+    pub sessions: u64,
+}
+
+/// Deliveries that did not happen: each counts one message for one session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// QoS 0 with a full queue; the oldest QoS 0 messages go first.
+    pub queue_full_qos0: u64,
+    /// QoS 1 or 2 with a full queue; the newest goes.
+    pub queue_full: u64,
+    /// QoS 0 for a session without a connection.
+    pub offline_qos0: u64,
+    /// The message expired while it waited.
+    pub expired: u64,
+    /// The packet would be larger than the client takes.
+    pub too_large: u64,
+    /// The session ended with the message in its queue.
+    pub session_ended: u64,
+}

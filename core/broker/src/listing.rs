@@ -1,0 +1,50 @@
+//! What an operator sees of a session.
+
+use sedge_base::{ClientId, ConnId, Timestamp};
+use sedge_mqtt::{SubscriptionOptions, TopicFilter, Version};
+
+/// A session as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The client.
+    pub client: ClientId,
+    /// The ownership under which it is here.
+    pub epoch: u64,
+    /// Its connection; `None` while it is away.
+    pub connection: Option<ConnId>,
+    /// Address of the other side while it is connected.
+    pub peer: Option<String>,
+    /// Protocol version.
+    pub version: Version,
+    /// Whether the session ends with its connection (session expiry 0; 3.1.1: Clean Session 1).
+    pub clean: bool,
+    /// Seconds the session outlives its connection; `u32::MAX`: for ever.
+    pub expiry_secs: u32,
+    /// Keep alive in seconds while it is connected; 0: none.
+    pub keep_alive_secs: u16,
+    /// When it lost its connection; `None` while it is connected.
+    pub disconnected_at: Option<Timestamp>,
+    /// Its subscriptions, by filter.
+    pub subscriptions: Vec<SubscriptionInfo>,
+    /// Messages that wait in its queue.
+    pub queued: usize,
+    /// Bytes that wait in its queue.
+    pub queued_bytes: usize,
+    /// QoS 1 and 2 messages sent to it and not acknowledged.
+    pub inflight: usize,
+    /// QoS 2 publications of its own that are not completed.
+    pub inbound: usize,
+    /// Whether there is a will.
+    pub will: bool,
+}
+
+/// A subscription of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscriptionInfo {
+    /// The whole filter, `$share/group/` included.
+    pub filter: TopicFilter,
+    /// Its options.
+    pub options: SubscriptionOptions,
+    /// Its identifier.
+    pub id: Option<u32>,
+}
