@@ -1,1 +1,11 @@
-//! Cooperation algorithms between brokers behind one trait, without I/O.
+//! Cooperation algorithms: how the nodes of a cluster learn where publications have to go, behind one trait (DESIGN section 5).
+//!
+//! An algorithm is a machine like every other. It never sees a socket: neighbours are nodes to which a link is up, signals are
+//! bytes that the link carries in order and without loss while it stands. `docs/adr/0003-overlay-trait.md` walks each of
+//! the five algorithms through the trait.
+
+mod api;
+mod mesh;
+
+pub use api::{Advert, AdvertOp, Advertised, Barrier, HopSet, Input, Neighbour, Output, Overlay, RouteEntry, Token};
+pub use mesh::{Mesh, MeshConfig};

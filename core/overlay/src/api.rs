@@ -1,0 +1,202 @@
+//! The trait of all cooperation algorithms, what goes in and what comes out.
+
+use bytes::Bytes;
+use sedge_base::{ClientId, Incarnation, Instant, NodeId, Now};
+use sedge_mqtt::{TopicFilter, TopicName};
+
+/// Stands for a change of local interest that somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// Stands for a state of the forward table that all shards have to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Barrier(pub u64);
+
+/// A node to which a link is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its id.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// What it can carry, as it says itself; trees choose roots by it. 1 if unknown.
+    pub capacity: u32,
+}
+
+/// One change of what one client of this node subscribes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advert {
+    /// The client.
+    pub client: ClientId,
+    /// The whole filter, `$share/group/` included.
+    pub filter: TopicFilter,
+    /// What became of it.
+    pub op: AdvertOp,
+}
+
+/// See [`Advert`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdvertOp {
+    /// The client subscribes; `online` tells whether it is connected (matters for shared subscriptions).
+    Add {
+        /// Whether the client is connected.
+        online: bool,
+    },
+    /// The client no longer subscribes.
+    Remove,
+}
+
+/// What other nodes want, summed up: the owner keeps the forward tables of the shards equal to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advertised {
+    /// Some other node has (or no longer has) ordinary subscriptions to this filter: publications that match have to be handed to
+    /// [`Overlay::next_hops`]. Sent when the first such node appears and when the last is gone.
+    Remote {
+        /// A filter without `$share`.
+        filter: TopicFilter,
+        /// Whether anyone wants it.
+        wanted: bool,
+    },
+    /// How many members of a shared subscription live at another node. Both numbers zero: none any more.
+    Group {
+        /// The node.
+        node: NodeId,
+        /// The whole filter, `$share/group/` included.
+        group: TopicFilter,
+        /// Members that are connected.
+        online: u32,
+        /// Members that are not.
+        offline: u32,
+    },
+}
+
+/// One line of the subscription routing table (FT-10), for listings.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteEntry {
+    /// Node that advertised it.
+    pub node: NodeId,
+    /// The client, where the algorithm knows it.
+    pub client: Option<ClientId>,
+    /// The whole filter.
+    pub filter: TopicFilter,
+}
+
+/// The neighbours a publication goes to next; sorted, each once.
+pub type HopSet = Vec<NodeId>;
+
+/// An event for the algorithm.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A link is up and has passed its handshake. Everything the neighbour needs is to be sent to it anew.
+    NeighbourUp(Neighbour),
+    /// The link is gone. `gone`: membership has declared the node dead or departed, it is not only the link that failed; what
+    /// it wanted is to be forgotten.
+    NeighbourDown {
+        /// Which neighbour.
+        node: NodeId,
+        /// Whether the node itself is gone.
+        gone: bool,
+    },
+    /// Membership knows of a node, linked or not: algorithms that choose their links answer with [`Output::Link`].
+    MemberUp(Neighbour),
+    /// Membership has lost a node.
+    MemberDown {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A new measurement of the round trip to a neighbour, in microseconds.
+    RoundTrip {
+        /// Which neighbour.
+        node: NodeId,
+        /// Microseconds.
+        micros: u32,
+    },
+    /// Subscriptions of clients of this node changed. `token`: answer with [`Output::Settled`] when every reachable node
+    /// routes accordingly (DESIGN section 1, "SUBACK means the cluster knows").
+    Local {
+        /// The changes, in order.
+        changes: Vec<Advert>,
+        /// Who waits for it.
+        token: Option<Token>,
+    },
+    /// Bytes that the neighbour's algorithm sent with [`Output::Signal`].
+    Signal {
+        /// Which neighbour.
+        from: NodeId,
+        /// Its bytes: untrusted in form, not in intent.
+        bytes: Bytes,
+    },
+    /// All shards route by every [`Output::Table`] that came before [`Output::Barrier`] of this number.
+    BarrierReached(Barrier),
+}
+
+/// What the owner of the algorithm has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send these bytes to the neighbour, behind all publications and signals already given to its link.
+    Signal {
+        /// Which neighbour.
+        to: NodeId,
+        /// At most 1 MiB; longer content is cut into several signals.
+        bytes: Bytes,
+    },
+    /// Keep a link to this member, or give it up.
+    Link {
+        /// Which member.
+        node: NodeId,
+        /// Whether the link is wanted.
+        wanted: bool,
+    },
+    /// Change the forward tables of the shards.
+    Table(Advertised),
+    /// Tell with [`Input::BarrierReached`] when all shards route by every table change given out so far.
+    Barrier(Barrier),
+    /// Every reachable node routes by the change that bore this token.
+    Settled(Token),
+    /// This neighbour has everything from us and we have everything from it (sync-ok, FT-26).
+    Synced {
+        /// Which neighbour.
+        node: NodeId,
+    },
+    /// The neighbour sent something that cannot be: close the link with this explanation.
+    Protocol {
+        /// Which neighbour.
+        node: NodeId,
+        /// What was wrong.
+        detail: String,
+    },
+}
+
+/// A cooperation algorithm.
+pub trait Overlay {
+    /// Its name in configuration and listings.
+    fn name(&self) -> &'static str;
+
+    /// Feeds one event.
+    fn handle(&mut self, now: Now, input: Input);
+
+    /// Runs what is due; early or repeated calls do nothing.
+    fn handle_timeout(&mut self, now: Now);
+
+    /// What the owner has to do next.
+    fn poll_output(&mut self) -> Option<Output>;
+
+    /// When [`Overlay::handle_timeout`] is next wanted.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Adds to `hops` the neighbours that a publication to `topic` goes to from here. `origin` is the node where it entered the
+    /// cluster; `from` the neighbour it came from, `None` at its origin. Never adds `from`.
+    fn next_hops(&mut self, topic: &TopicName, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet);
+
+    /// Adds to `hops` the neighbours over which one message for every node goes (retained values): a loop-free broadcast.
+    fn broadcast_hops(&mut self, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet);
+
+    /// The neighbour on the way to `node` (directed mail: claims, shares of groups); `None` if there is no way.
+    fn hop_towards(&self, node: NodeId) -> Option<NodeId>;
+
+    /// The subscription routing table, at most `limit` lines from the `offset`th on, in order.
+    fn routes(&self, offset: usize, limit: usize) -> Vec<RouteEntry>;
+
+    /// Number of lines of the subscription routing table.
+    fn route_count(&self) -> usize;
+}
