@@ -1,0 +1,74 @@
+//! What goes into the machine and what comes out.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use sedge_base::NodeId;
+
+use crate::Member;
+
+/// An event for the machine.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A datagram has arrived. Untrusted: what is not a datagram of this version is counted and dropped.
+    Datagram {
+        /// Where it came from, as the socket says.
+        from: SocketAddr,
+        /// Its content; longer than [`crate::Config::max_packet`] is dropped.
+        bytes: Bytes,
+    },
+    /// Contact this address once (found by discovery). For addresses that must be asked until they answer there are
+    /// [`crate::Config::seeds`].
+    Announce {
+        /// UDP address of a node.
+        to: SocketAddr,
+    },
+    /// There is evidence that this member is dead (its link closed): probe it at once, directly and through others. If no
+    /// life sign comes within [`crate::Config::confirm_timeout`], it is declared dead.
+    Suspect {
+        /// The member. Unknown and dead ones are ignored.
+        node: NodeId,
+    },
+    /// Tell everyone that this node leaves. Nothing but the farewell datagrams comes out afterwards.
+    Leave,
+}
+
+/// What the owner has to do or know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send this datagram; it may get lost.
+    Datagram {
+        /// UDP address.
+        to: SocketAddr,
+        /// At most [`crate::Config::max_packet`] bytes.
+        bytes: Bytes,
+    },
+    /// A node is a member now. Never given twice for one node without [`Output::Down`] in between.
+    Up(Member),
+    /// A node is no member any more.
+    Down {
+        /// As it was last known.
+        member: Member,
+        /// Why.
+        cause: DownCause,
+    },
+    /// A member lives on, in the same incarnation, under other addresses.
+    Moved(Member),
+    /// The cluster had declared this node dead although it lives; it is back under this renewed identity. The others may have
+    /// forgotten all that they knew of it.
+    Rejoined(Member),
+    /// The cluster refuses this node's identity again and again: another process runs with the same node id, or this one
+    /// started with an incarnation that is not above that of its earlier life. Given once until a rejoin succeeds.
+    Outranked,
+}
+
+/// Why a node is no member any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DownCause {
+    /// It said so itself.
+    Left,
+    /// It did not answer anyone.
+    Dead,
+    /// A later life of the same node took its place; [`Output::Up`] follows.
+    Restarted,
+}

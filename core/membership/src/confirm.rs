@@ -1,0 +1,80 @@
+//! Probing one particular member at once, when there is evidence against it.
+
+use std::collections::BTreeMap;
+
+use sedge_base::{Deadlines, Duration, Instant, NodeId};
+
+use crate::Member;
+
+/// Rounds of probes within the timeout: a lost datagram must not kill a member.
+const ROUNDS: u32 = 3;
+
+#[derive(Debug)]
+struct Case {
+    member: Member,
+    probe: u8,
+    rounds_left: u32,
+}
+
+/// What to do about a member under evidence.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Probe it, directly and through others, with this number.
+    Probe(Member, u8),
+    /// It gave no life sign.
+    Dead(Member),
+}
+
+/// The members under evidence.
+#[derive(Debug)]
+pub(crate) struct Confirm {
+    cases: BTreeMap<NodeId, Case>,
+    deadlines: Deadlines<NodeId>,
+    pause: Duration,
+}
+
+impl Confirm {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { cases: BTreeMap::new(), deadlines: Deadlines::new(), pause: timeout / ROUNDS }
+    }
+
+    /// Opens a case, if there is none against this member yet. `probe` marks the answers, so that datagrams that were under
+    /// way before do not count as life signs.
+    pub(crate) fn open(&mut self, now: Instant, member: Member, probe: u8) {
+        let node = member.node;
+        if self.cases.contains_key(&node) {
+            return;
+        }
+        self.cases.insert(node, Case { member, probe, rounds_left: ROUNDS });
+        self.deadlines.set(node, now);
+    }
+
+    /// The member has answered a probe with this number, or an answer needs no number.
+    pub(crate) fn life_sign(&mut self, member: &Member, probe: Option<u8>) {
+        let Some(case) = self.cases.get(&member.node) else { return };
+        if case.member == *member && probe.is_none_or(|probe| probe == case.probe) {
+            self.close(member.node);
+        }
+    }
+
+    /// There is nothing left to find out about this node.
+    pub(crate) fn close(&mut self, node: NodeId) {
+        self.cases.remove(&node);
+        self.deadlines.cancel(&node);
+    }
+
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Step> {
+        let node = self.deadlines.pop_due(now)?;
+        let case = self.cases.get_mut(&node)?;
+        if let Some(left) = case.rounds_left.checked_sub(1) {
+            case.rounds_left = left;
+            self.deadlines.set(node, now + self.pause);
+            return Some(Step::Probe(case.member.clone(), case.probe));
+        }
+        self.cases.remove(&node).map(|case| Step::Dead(case.member))
+    }
+
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+}

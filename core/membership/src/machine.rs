@@ -1,0 +1,351 @@
+//! The machine.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::iter::once;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use foca::{Foca, Header, Message, NoCustomBroadcast, OwnedNotification, State};
+use sedge_base::{Duration, Instant, NodeId, Now, Rng};
+
+use crate::confirm::{Confirm, Step};
+use crate::member::{ANYONE, plain};
+use crate::random::Random;
+use crate::renewals::Renewals;
+use crate::seeds::Seeds;
+use crate::sink::Sink;
+use crate::timers::Timers;
+use crate::wire::{Datagram, WireCodec};
+use crate::{Config, ConfigError, DownCause, Input, Member, Output};
+
+/// Dead members called in one period; the choice is random.
+const DEAD_CALLS: usize = 4;
+/// Members told of a departure directly; the others hear it from them.
+const FAREWELLS: usize = 64;
+
+/// The membership of one node. Feed all datagrams that have arrived before calling
+/// [`Membership::handle_timeout`]: what is late for an answer is decided there.
+pub struct Membership {
+    foca: Foca<Member, WireCodec, Random, NoCustomBroadcast>,
+    sink: Sink,
+    timers: Timers,
+    seeds: Seeds,
+    confirm: Confirm,
+    renewals: Renewals,
+    members: BTreeMap<NodeId, Member>,
+    next_call: Option<Instant>,
+    call_period: Duration,
+    indirect_probes: usize,
+    max_packet: usize,
+    max_members: usize,
+    rng: Rng,
+    left: bool,
+    rejected: u64,
+    outputs: VecDeque<Output>,
+}
+
+impl Membership {
+    /// The membership of `me`, who knows nobody yet. `rng` chooses whom to probe and to tell.
+    pub fn new(config: &Config, me: Member, mut rng: Rng) -> Result<Self, ConfigError> {
+        if me.node == ANYONE {
+            return Err(ConfigError::NodeId);
+        }
+        let codec = WireCodec { me: me.node };
+        let others = config.seeds.iter().copied().map(plain).filter(|seed| *seed != me.swim);
+        let seeds = Seeds::new(others, config.seed_retry_min, config.seed_retry_max);
+        let random = Random(rng.split(1));
+        Ok(Self {
+            foca: Foca::new(me, config.to_foca()?, random, codec),
+            sink: Sink::default(),
+            timers: Timers::default(),
+            seeds,
+            confirm: Confirm::new(config.confirm_timeout),
+            renewals: Renewals::new(),
+            members: BTreeMap::new(),
+            next_call: None,
+            call_period: config.dead_announce_period,
+            indirect_probes: usize::from(config.indirect_probes),
+            max_packet: config.max_packet,
+            max_members: config.max_members,
+            rng,
+            left: false,
+            rejected: 0,
+            outputs: VecDeque::new(),
+        })
+    }
+
+    /// This node, as the others know it.
+    pub fn me(&self) -> &Member {
+        self.foca.identity()
+    }
+
+    /// The other members, by id.
+    pub fn members(&self) -> impl ExactSizeIterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// The other member with this id.
+    pub fn member(&self, node: NodeId) -> Option<&Member> {
+        self.members.get(&node)
+    }
+
+    /// Seeds behind which no member is known: a non-empty list for long is worth a warning.
+    pub fn unreached_seeds(&self) -> impl Iterator<Item = SocketAddr> {
+        self.seeds.unreached()
+    }
+
+    /// Datagrams dropped because they were malformed, too long or would have exceeded [`Config::max_members`].
+    pub const fn rejected(&self) -> u64 {
+        self.rejected
+    }
+
+    /// Feeds one event.
+    pub fn handle(&mut self, now: Now, input: Input) {
+        if self.left {
+            return;
+        }
+        let now = now.instant;
+        match input {
+            Input::Datagram { from, bytes } => self.on_datagram(now, plain(from), &bytes),
+            Input::Announce { to } => self.announce(now, plain(to)),
+            Input::Suspect { node } => self.on_suspect(now, node),
+            Input::Leave => self.on_leave(),
+        }
+    }
+
+    /// Runs what is due; early or repeated calls do nothing.
+    pub fn handle_timeout(&mut self, now: Now) {
+        if self.left {
+            return;
+        }
+        let now = now.instant;
+        while let Some(addr) = self.seeds.pop_due(now) {
+            self.announce(now, addr);
+        }
+        self.run_confirmations(now);
+        while let Some(timer) = self.timers.pop_due(now) {
+            // Fails when the owner was too late for a probe's stages; the next probe starts afresh.
+            let _late = self.foca.handle_timer(timer, &mut self.sink);
+            self.drain(now);
+        }
+        if self.next_call.is_some_and(|at| at <= now) {
+            self.call_the_dead(now);
+        }
+    }
+
+    /// What the owner has to do next.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Membership::handle_timeout`] is next wanted.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.left {
+            return None;
+        }
+        [self.seeds.next(), self.confirm.next(), self.timers.next(), self.next_call].into_iter().flatten().min()
+    }
+
+    fn on_datagram(&mut self, now: Instant, from: SocketAddr, bytes: &Bytes) {
+        let decoded = if bytes.len() > self.max_packet { None } else { Datagram::decode(bytes).ok() };
+        let Some(datagram) = decoded.filter(|datagram| self.has_room_for(datagram)) else {
+            self.rejected += 1;
+            return;
+        };
+        let src = &datagram.header.src;
+        if src.node == self.me().node {
+            // The way to a seed that is this node under another name.
+            if src == self.foca.identity() {
+                self.seeds.answered(from, src.node);
+            }
+            return;
+        }
+        if self.declares_me_dead(&datagram) && !self.renewals.allowed(now) {
+            return;
+        }
+        if self.foca.handle_data(bytes, &mut self.sink).is_err() {
+            self.rejected += 1;
+        }
+        let rejoined = self.drain(now);
+        self.note_life_signs(&datagram.header);
+        if self.members.contains_key(&src.node) {
+            self.seeds.answered(from, src.node);
+            self.seeds.answered(src.swim, src.node);
+        }
+        if rejoined {
+            self.announce(now, src.swim);
+        }
+    }
+
+    /// Strangers must not fill the memory with invented members.
+    fn has_room_for(&self, datagram: &Datagram) -> bool {
+        let known = self.foca.iter_membership_state();
+        if known.len() + datagram.updates.len() < self.max_members {
+            return true;
+        }
+        let mut nodes: BTreeSet<NodeId> = known.map(|member| member.id().node).collect();
+        nodes.insert(datagram.header.src.node);
+        nodes.extend(datagram.updates.iter().map(|update| update.id().node));
+        nodes.remove(&self.me().node);
+        nodes.len() <= self.max_members
+    }
+
+    fn declares_me_dead(&self, datagram: &Datagram) -> bool {
+        let me = self.foca.identity();
+        datagram.header.message == Message::TurnUndead && datagram.header.dst == *me
+            || datagram.updates.iter().any(|update| update.state() == State::Down && update.id() == me)
+    }
+
+    fn note_life_signs(&mut self, header: &Header<Member>) {
+        match &header.message {
+            Message::Ack(probe) => self.confirm.life_sign(&header.src, Some(*probe)),
+            Message::ForwardedAck { origin, probe_number } => self.confirm.life_sign(origin, Some(*probe_number)),
+            // It answers all that it gets from us with this.
+            Message::TurnUndead => self.confirm.life_sign(&header.src, None),
+            _ => {}
+        }
+    }
+
+    fn on_suspect(&mut self, now: Instant, node: NodeId) {
+        let Some(member) = self.members.get(&node) else { return };
+        let [.., probe] = self.rng.next_u64().to_be_bytes();
+        self.confirm.open(now, member.clone(), probe);
+        self.run_confirmations(now);
+    }
+
+    fn run_confirmations(&mut self, now: Instant) {
+        while let Some(step) = self.confirm.pop_due(now) {
+            match step {
+                Step::Probe(member, probe) => self.probe(&member, probe),
+                Step::Dead(member) => self.declare_dead(now, member),
+            }
+        }
+    }
+
+    /// The same messages as those of `foca`'s own probes. Its answers to a number that it did not draw do nothing there.
+    fn probe(&mut self, member: &Member, probe: u8) {
+        let mut helpers: Vec<Member> = self.members.values().filter(|other| other.node != member.node).cloned().collect();
+        self.rng.shuffle(&mut helpers);
+        helpers.truncate(self.indirect_probes);
+        self.send(member, Message::Ping(probe), Vec::new());
+        for helper in &helpers {
+            let request = Message::PingReq { target: member.clone(), probe_number: probe };
+            self.send(helper, request, Vec::new());
+        }
+    }
+
+    fn send(&mut self, to: &Member, message: Message<Member>, updates: Vec<foca::Member<Member>>) {
+        // The number of refuted suspicions is foca's secret; 0 changes nothing at the receiver.
+        let header = Header { src: self.me().clone(), src_incarnation: 0, dst: to.clone(), message };
+        let mut bytes = Vec::new();
+        if (Datagram { header, updates }).encode(&mut bytes).is_ok() {
+            self.outputs.push_back(Output::Datagram { to: to.swim, bytes: bytes.into() });
+        }
+    }
+
+    fn declare_dead(&mut self, now: Instant, member: Member) {
+        let verdict = foca::Member::new(member, 0, State::Down);
+        let _encodes = self.foca.apply_many(once(verdict), true, &mut self.sink);
+        let _encodes = self.foca.gossip(&mut self.sink);
+        self.drain(now);
+    }
+
+    fn announce(&mut self, now: Instant, to: SocketAddr) {
+        let _encodes = self.foca.announce(Member::unknown_at(to), &mut self.sink);
+        self.drain(now);
+    }
+
+    fn call_the_dead(&mut self, now: Instant) {
+        let mut dead: Vec<SocketAddr> = self
+            .foca
+            .iter_membership_state()
+            .filter(|member| member.state() == State::Down && !member.id().departed)
+            .map(|member| member.id().swim)
+            .collect();
+        self.next_call = if dead.is_empty() { None } else { Some(now + self.call_period) };
+        self.rng.shuffle(&mut dead);
+        for addr in dead.into_iter().take(DEAD_CALLS) {
+            self.announce(now, addr);
+        }
+    }
+
+    fn on_leave(&mut self) {
+        let departed = Member { departed: true, ..self.me().clone() };
+        let mut others: Vec<Member> = self.members.values().cloned().collect();
+        self.rng.shuffle(&mut others);
+        for dst in others.into_iter().take(FAREWELLS) {
+            let to = dst.swim;
+            let header = Header { src: departed.clone(), src_incarnation: 0, dst, message: Message::Gossip };
+            let mut bytes = Vec::new();
+            let updates = vec![foca::Member::down(departed.clone())];
+            if (Datagram { header, updates }).encode(&mut bytes).is_ok() {
+                self.outputs.push_back(Output::Datagram { to, bytes: bytes.into() });
+            }
+        }
+        self.left = true;
+    }
+
+    /// Takes over what `foca` said during the last call; says whether this node has renewed its identity.
+    fn drain(&mut self, now: Instant) -> bool {
+        while let Some((to, bytes)) = self.sink.sent.pop_front() {
+            self.outputs.push_back(Output::Datagram { to: to.swim, bytes });
+        }
+        while let Some((after, timer)) = self.sink.timers.pop_front() {
+            self.timers.add(now, after, timer);
+        }
+        let mut rejoined = false;
+        while let Some(notification) = self.sink.told.pop_front() {
+            match notification {
+                OwnedNotification::MemberUp(member) => self.on_up(member),
+                OwnedNotification::MemberDown(member) => self.on_down(now, member.node, DownCause::Dead),
+                OwnedNotification::Rename(_, member) => self.on_rename(now, member),
+                OwnedNotification::Rejoin(me) => {
+                    rejoined = true;
+                    self.on_rejoin(now, me);
+                }
+                OwnedNotification::Active | OwnedNotification::Idle | OwnedNotification::Defunct => {}
+            }
+        }
+        rejoined
+    }
+
+    fn on_up(&mut self, member: Member) {
+        if !member.departed {
+            self.members.insert(member.node, member.clone());
+            self.outputs.push_back(Output::Up(member));
+        }
+    }
+
+    fn on_down(&mut self, now: Instant, node: NodeId, cause: DownCause) {
+        let Some(member) = self.members.remove(&node) else { return };
+        self.confirm.close(node);
+        self.seeds.lost(now, node);
+        if self.next_call.is_none() && cause == DownCause::Dead {
+            self.next_call = Some(now + self.call_period);
+        }
+        self.outputs.push_back(Output::Down { member, cause });
+    }
+
+    fn on_rename(&mut self, now: Instant, member: Member) {
+        let Some(known) = self.members.get_mut(&member.node) else { return };
+        if member.departed {
+            self.on_down(now, member.node, DownCause::Left);
+        } else if known.incarnation != member.incarnation {
+            self.on_down(now, member.node, DownCause::Restarted);
+            self.on_up(member);
+        } else {
+            let moved = (known.swim, known.link) != (member.swim, member.link);
+            *known = member.clone();
+            if moved {
+                self.outputs.push_back(Output::Moved(member));
+            }
+        }
+    }
+
+    fn on_rejoin(&mut self, now: Instant, me: Member) {
+        if self.renewals.renewed(now) {
+            self.outputs.push_back(Output::Outranked);
+        }
+        self.outputs.push_back(Output::Rejoined(me));
+    }
+}
