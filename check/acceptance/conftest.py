@@ -1,0 +1,59 @@
+"""The binary under test and clusters made of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster import Cluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where the binary is."""
+    default = Path(__file__).parents[2] / "target/release/sedge"
+    parser.addoption("--binary", type=Path, default=default, help="the sedge binary (default: target/release/sedge)")
+
+
+@pytest.fixture(scope="session")
+def binary(request: pytest.FixtureRequest) -> Path:
+    """The binary under test."""
+    path: Path = request.config.getoption("--binary")
+    assert path.exists(), f"{path} is missing: cargo build --release --bin sedge"
+    return path.resolve()
+
+
+@pytest.fixture(scope="module")
+def cluster(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes, shared by the tests of one file that break nothing."""
+    running = Cluster(binary, tmp_path_factory.mktemp("cluster") / "data")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def make_cluster(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Clusters of a test's own, for tests that break things."""
+    made: list[Cluster] = []
+
+    def make(nodes: int = 3, *options: str) -> Cluster:
+        made.append(Cluster(binary, tmp_path / f"data{len(made)}", nodes, *options))
+        return made[-1]
+
+    yield make
+    for running in made:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def tools() -> dict[str, str]:
+    """Paths of the programs that tests call."""
+    found = {}
+    for name in ("mosquitto_pub", "mosquitto_sub", "node"):
+        path = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/usr/bin")
+        assert path, f"{name} is missing; ./test installs it"
+        found[name] = path
+    return found
