@@ -101,9 +101,9 @@ def test_will_reaches_other_nodes_when_the_client_is_lost_and_only_then(cluster:
     reader = connected(cluster, 2, f"will-reader-{version}")
     reader.subscribe("wills/#", qos=1)
     lost = connected(cluster, 0, f"will-lost-{version}", version,
-                     will={"topic": f"wills/lost-{version}", "payload": b"gone", "qos": 1, "retain": True})
+                     will=w.Will(f"wills/lost-{version}", b"gone", qos=1, retain=True))
     polite = connected(cluster, 1, f"will-polite-{version}", version,
-                       will={"topic": f"wills/polite-{version}", "payload": b"never", "qos": 1})
+                       will=w.Will(f"wills/polite-{version}", b"never", qos=1))
     polite.disconnect()
     cut(lost)
     reader.message("gone", topic=f"wills/lost-{version}")
