@@ -1,0 +1,87 @@
+//! What the links of a node are set up with.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use sedge_base::{Duration, Incarnation, NodeId};
+
+/// A node as it introduces itself over a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Its id.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// What it can carry, for algorithms that choose roots by it. No unit; 1 if unknown.
+    pub capacity: u32,
+    /// Where it listens for links, as other nodes reach it.
+    pub link_addr: SocketAddr,
+}
+
+/// Settings of the links. The same on all nodes of a cluster, but for times.
+#[derive(Clone)]
+pub struct LinkConfig {
+    /// Name of the cluster; links to other clusters are refused. At most 255 bytes count.
+    pub cluster: String,
+    /// Secret shared by all nodes (`cluster.key`). Without it only loopback addresses are linked, unless
+    /// `transport_authenticated` is set.
+    pub key: Option<Vec<u8>>,
+    /// Whether the driver's connections are authenticated in both directions already (mutual TLS), so that no key is needed.
+    pub transport_authenticated: bool,
+    /// How often a ping measures the round trip; a link that is silent for three times as long is down.
+    pub keep_alive: Duration,
+    /// Longest time from dialling or accepting to the end of the handshake.
+    pub handshake_timeout: Duration,
+    /// Wait before the first redial; doubled with every failure, up to [`LinkConfig::redial_max`]; jittered by a half.
+    pub redial_min: Duration,
+    /// Longest wait between redials.
+    pub redial_max: Duration,
+    /// How long the node with the higher id waits for the other to dial before it dials itself.
+    pub dial_patience: Duration,
+    /// Most bytes of frames that one channel keeps unacknowledged; beyond, [`crate::link::Links::send`] says Full.
+    pub send_log_bytes: usize,
+    /// Most bytes encoded ahead of the socket per link; the rest waits in the send log.
+    pub outbox_bytes: usize,
+    /// Largest packet in bytes that is taken from or sent to an authenticated node.
+    pub max_packet_bytes: u32,
+    /// Most accepted connections that have not finished their handshake.
+    pub max_strangers: usize,
+    /// How long a channel whose link is down outlives it when this node itself does not want the link.
+    pub unwanted_linger: Duration,
+}
+
+impl LinkConfig {
+    /// The settings of a cluster of this name with this key; everything else as in production.
+    pub fn new(cluster: &str, key: Option<Vec<u8>>) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            key,
+            transport_authenticated: false,
+            keep_alive: Duration::from_millis(500),
+            handshake_timeout: Duration::from_secs(5),
+            redial_min: Duration::from_millis(50),
+            redial_max: Duration::from_secs(2),
+            dial_patience: Duration::from_secs(3),
+            send_log_bytes: 64 * 1024 * 1024,
+            outbox_bytes: 1024 * 1024,
+            max_packet_bytes: 17 * 1024 * 1024,
+            max_strangers: 256,
+            unwanted_linger: Duration::from_secs(10),
+        }
+    }
+
+    /// Silence after which a link is down.
+    pub(crate) fn silence(&self) -> Duration {
+        self.keep_alive * 3
+    }
+}
+
+impl fmt::Debug for LinkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The key stays out of every log.
+        f.debug_struct("LinkConfig")
+            .field("cluster", &self.cluster)
+            .field("key", &self.key.as_ref().map(|_| "***"))
+            .finish_non_exhaustive()
+    }
+}

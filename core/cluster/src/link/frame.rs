@@ -1,0 +1,75 @@
+//! What travels over a link.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_mqtt::{Message, TopicFilter};
+use smallvec::SmallVec;
+
+/// Number of a frame among those given to [`crate::link::Links::send`] for one neighbour; ascends by one, from 1, as long as the
+/// neighbour is not forgotten. It goes on ascending when the neighbour starts anew, so that it never means two frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameSeq(pub u64);
+
+/// One unit of what nodes tell each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// An application message on its way to subscribers.
+    Publication(Publication),
+    /// Mail of one of the mechanisms of the node.
+    Control {
+        /// Which mechanism.
+        topic: ControlTopic,
+        /// What; opaque to the link.
+        payload: Bytes,
+    },
+}
+
+/// An application message and what the receiver has to do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// The message. Arrives equal, but that empty properties are `None`.
+    pub message: Arc<Message>,
+    /// Whether to deliver it to ordinary subscriptions.
+    pub plain: bool,
+    /// The shared subscriptions of which one member at the receiver has to take it.
+    pub groups: SmallVec<[TopicFilter; 1]>,
+    /// Whether it is for the retained store of every node.
+    pub retained_copy: bool,
+}
+
+/// Mechanism that a control frame belongs to: the topic `$sedge/<name>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ControlTopic {
+    /// Cooperation algorithm (signals of `core/overlay`).
+    Overlay,
+    /// Session directory.
+    Directory,
+    /// Sessions on their way between nodes.
+    Session,
+    /// Retained messages: anti-entropy.
+    Retained,
+    /// The node itself.
+    Node,
+}
+
+impl ControlTopic {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Overlay, Self::Directory, Self::Session, Self::Retained, Self::Node];
+
+    /// The topic on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Overlay => "$sedge/overlay",
+            Self::Directory => "$sedge/directory",
+            Self::Session => "$sedge/session",
+            Self::Retained => "$sedge/retained",
+            Self::Node => "$sedge/node",
+        }
+    }
+
+    /// The mechanism of a topic on the wire.
+    pub(crate) fn from_bytes(topic: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str().as_bytes() == topic)
+    }
+}

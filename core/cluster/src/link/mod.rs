@@ -1,0 +1,17 @@
+//! The links between nodes: MQTT 5 connections that carry numbered frames, each exactly once and in order, over any number of
+//! TCP connections (DESIGN section 5; FT-17, FT-18, FT-21). Wire format and handshake: `docs/protocol/link.md`.
+//!
+//! [`Links`] is one machine for all links of a node. It has no socket, clock or thread: the owner feeds events, runs
+//! [`Links::handle_timeout`] when [`Links::poll_timeout`] says so, and does what [`Links::poll_output`] asks for.
+
+mod config;
+mod counters;
+mod frame;
+mod links;
+mod output;
+
+pub use config::{Hello, LinkConfig};
+pub use counters::LinkCounters;
+pub use frame::{ControlTopic, Frame, FrameSeq, Publication};
+pub use links::Links;
+pub use output::{Output, SendError};
