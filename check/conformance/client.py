@@ -231,6 +231,13 @@ class Client:
         self.send(w.PINGREQ)
         self.expect(T.PINGRESP)
 
+    def rest(self, seconds: float) -> None:
+        """Lets real time pass (only for timed tests), with a ping in every half second."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(0.5, left))
+            self.ping()
+
     def nothing(self, kind: T = T.PUBLISH) -> None:
         """After a ping round trip no packet of this kind has arrived."""
         self.ping()
@@ -261,6 +268,20 @@ class Client:
             if probe and (one.type == T.PINGRESP or one.type == T.CONNACK and not one.reason):
                 raise ClientError(f"connection still in use; received {[p.type.name for p in got]}")
             got.append(one)
+
+    def read_raw_until_closed(self) -> bytes:
+        """All bytes until the broker closes, not parsed: for answers in a version that is not known."""
+        self.sock.settimeout(self.timeout)
+        while not self._closed:
+            try:
+                data = self.sock.recv(65536)
+            except ConnectionResetError:
+                data = b""
+            except TimeoutError:
+                raise ClientError(f"connection still open; received {self._buffer.hex(' ')}") from None
+            self._closed = not data
+            self._buffer += data
+        return bytes(self._buffer)
 
     def read_until(self, kind: T) -> Packet | None:
         """The first packet of this kind, or None when the broker closes instead; others wait in the inbox."""
