@@ -1,7 +1,15 @@
 //! One Sedge node without I/O: shards, links, interest, session directory and retained messages joined together (DESIGN section 3).
 
 mod api;
+pub mod link;
+pub mod mail;
+mod node;
+mod reception;
+mod shard;
 mod status;
 
 pub use api::{LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};
+pub use node::{Node, NodeConfig, NodeConfigError};
+pub use reception::{Reception, ReceptionResult};
+pub use shard::{Shard, ShardConfig, ShardCounters};
 pub use status::{LinkStatus, MemberStatus, NodeState, NodeStatus, RouteStatus};

@@ -1,0 +1,187 @@
+//! Mail between the shards of a node and between them and the node. Drivers carry it and look into none of it.
+//!
+//! Two things rest on the driver's promise to keep the order of mail per sender and receiver: publications of one publisher stay
+//! in order on their way to other shards and nodes, and a barrier passes behind everything that was sent before it.
+
+use std::sync::Arc;
+
+use sedge_base::{ClientId, ConnId, NodeId, ShardId};
+use sedge_broker::{Deliver, InterestChange, SessionState, Ticket};
+use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+
+/// Mail for a shard, from the node or another shard. Small, so that queues of it are.
+#[derive(Debug)]
+pub enum ToShard {
+    /// A message for the ordinary subscriptions here.
+    Plain(Arc<Message>),
+    /// A message for shared subscriptions here, and perhaps for the ordinary ones, too.
+    Share(Box<Deliver>),
+    /// A member of this shared subscription was chosen at another node, which is gone: choose again.
+    Again(Box<Again>),
+    /// The forward table changes. All shards get the same list.
+    Table(Arc<[TableChange]>),
+    /// Answer with [`ToNode::BarrierReached`] when all mail before this has had its effect.
+    Barrier(u64),
+    /// The client id belongs to this shard now.
+    Claimed(Box<Claimed>),
+    /// Another node owns the client id now.
+    Relinquish(Box<Relinquish>),
+    /// Every reachable node routes accordingly.
+    Settled(Box<Settled>),
+    /// Publications that were accepted, or not.
+    Accepted(Vec<(Ticket, ReasonCode)>),
+    /// An operator ends this client's connection.
+    Kick {
+        /// The client.
+        client: ClientId,
+        /// What it is told (5.0).
+        reason: ReasonCode,
+    },
+}
+
+/// See [`ToShard::Again`].
+#[derive(Debug)]
+pub struct Again {
+    /// What.
+    pub message: Arc<Message>,
+    /// The shared subscription.
+    pub group: TopicFilter,
+    /// Where not to send it.
+    pub not: NodeId,
+}
+
+/// See [`ToShard::Claimed`].
+#[derive(Debug)]
+pub struct Claimed {
+    /// The client.
+    pub client: ClientId,
+    /// The connection that claimed it.
+    pub conn: ConnId,
+    /// Which ownership this is.
+    pub epoch: u64,
+    /// The session as its former owner gave it away.
+    pub session: Option<Box<SessionState>>,
+}
+
+/// See [`ToShard::Relinquish`].
+#[derive(Debug)]
+pub struct Relinquish {
+    /// The client.
+    pub client: ClientId,
+    /// Epoch of the new owner.
+    pub epoch: u64,
+    /// Whether the new owner starts clean.
+    pub clean_start: bool,
+}
+
+/// See [`ToShard::Settled`].
+#[derive(Debug)]
+pub struct Settled {
+    /// Which request.
+    pub ticket: Ticket,
+    /// Retained messages by index of the change.
+    pub retained: Vec<(usize, Vec<Arc<Message>>)>,
+}
+
+/// One change of the forward table that every shard has a copy of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableChange {
+    /// Another shard of this node has, or no longer has, ordinary subscriptions to this filter.
+    Shard {
+        /// The shard.
+        shard: ShardId,
+        /// A filter without `$share`.
+        filter: TopicFilter,
+        /// Whether anyone there wants it.
+        wanted: bool,
+    },
+    /// Other nodes have, or no longer have, ordinary subscriptions to this filter.
+    Remote {
+        /// A filter without `$share`.
+        filter: TopicFilter,
+        /// Whether anyone there wants it.
+        wanted: bool,
+    },
+    /// How many members of a shared subscription are at one place; both numbers zero: none any more.
+    Group {
+        /// The place.
+        at: Location,
+        /// The whole filter, `$share/group/` included.
+        group: TopicFilter,
+        /// Members that are connected.
+        online: u32,
+        /// Members that are not.
+        offline: u32,
+    },
+}
+
+/// Where members of a shared subscription are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Location {
+    /// At a shard of this node.
+    Shard(ShardId),
+    /// At another node.
+    Node(NodeId),
+}
+
+/// Mail for the node, from one of its shards. Small, so that queues of it are.
+#[derive(Debug)]
+pub enum ToNode {
+    /// A publication for the retained store, other nodes, or both.
+    Publish(Publish),
+    /// The subscriptions of a client changed.
+    Interest(Box<Interest>),
+    /// Answer to [`ToShard::Barrier`].
+    BarrierReached(u64),
+    /// A client id has to become ours in the whole cluster.
+    Claim {
+        /// The client.
+        client: ClientId,
+        /// Its connection.
+        conn: ConnId,
+        /// Whether former owners throw their session away.
+        clean_start: bool,
+    },
+    /// Answer to [`ToShard::Relinquish`].
+    Relinquished {
+        /// The client.
+        client: ClientId,
+        /// Epoch of the new owner.
+        epoch: u64,
+        /// The session, if there is one to be carried on.
+        session: Option<Box<SessionState>>,
+    },
+    /// The session of this client has ended here by itself.
+    Ended {
+        /// The client.
+        client: ClientId,
+        /// The ownership that ended.
+        epoch: u64,
+    },
+}
+
+/// See [`ToNode::Publish`].
+#[derive(Debug)]
+pub struct Publish {
+    /// What.
+    pub message: Arc<Message>,
+    /// Who waits for it; `None` for QoS 0 and wills.
+    pub ticket: Option<Ticket>,
+    /// Whether ordinary subscriptions at other nodes match.
+    pub remote: bool,
+    /// Whether anyone at this node gets it.
+    pub matched: bool,
+    /// Nodes that were chosen for shared subscriptions.
+    pub groups: Option<Box<[(NodeId, TopicFilter)]>>,
+}
+
+/// See [`ToNode::Interest`].
+#[derive(Debug)]
+pub struct Interest {
+    /// The client.
+    pub client: ClientId,
+    /// The changes, in order.
+    pub changes: Vec<InterestChange>,
+    /// Who waits for them to be known everywhere.
+    pub ticket: Option<Ticket>,
+}

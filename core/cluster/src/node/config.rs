@@ -1,0 +1,94 @@
+//! Settings of a node.
+
+use core::net::{Ipv4Addr, SocketAddr};
+
+use sedge_base::{Duration, Incarnation, NodeId};
+use sedge_broker::RetainedConfig;
+use sedge_overlay::MeshConfig;
+
+use crate::link::LinkConfig;
+
+/// Settings of a [`crate::Node`]. The default is a node that is alone.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Id of the node; not 0.
+    pub node: NodeId,
+    /// Which life of it; grows at every start.
+    pub incarnation: Incarnation,
+    /// How many shards there are; at least 1.
+    pub shards: u16,
+    /// What the node can carry, in any unit that all nodes share; trees choose roots by it.
+    pub capacity: u32,
+    /// Where other nodes reach this one by datagram.
+    pub swim_addr: SocketAddr,
+    /// Where other nodes connect to.
+    pub link_addr: SocketAddr,
+    /// Addresses of nodes that are asked until they answer; may include this node's own.
+    pub seeds: Vec<SocketAddr>,
+    /// Name of the cooperation algorithm: `mesh`.
+    pub overlay: String,
+    /// Whether SUBACK waits until every reachable node routes accordingly (DESIGN section 1).
+    pub suback_cluster: bool,
+    /// How many nodes have to hold an acknowledged publication. For now the interested nodes hold it and no replica is added, so
+    /// that this is promised only where as many nodes are interested.
+    pub copies: u8,
+    /// How long a client may wait for the directory and for the session's former owner, before it is served with what is here.
+    pub claim_timeout: Duration,
+    /// How long a home of the directory waits for the others' registrations when the members have changed.
+    pub register_timeout: Duration,
+    /// The longest time spent in [`crate::NodeState::Recovery`] for members that are known.
+    pub recovery_timeout: Duration,
+    /// The longest time spent in [`crate::NodeState::Recovery`] for seeds that do not answer.
+    pub seed_timeout: Duration,
+    /// How often the retained messages are compared with those of one neighbour.
+    pub retained_sync_period: Duration,
+    /// Settings of the links; name and key of the cluster among them.
+    pub links: LinkConfig,
+    /// Limits of the retained messages.
+    pub retained: RetainedConfig,
+    /// Settings of membership; its seeds are overwritten by those above.
+    pub membership: sedge_membership::Config,
+    /// Settings of the mesh.
+    pub mesh: MeshConfig,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 7883));
+        Self {
+            node: NodeId::new(1),
+            incarnation: Incarnation::new(1),
+            shards: 1,
+            capacity: 1,
+            swim_addr: local,
+            link_addr: local,
+            seeds: Vec::new(),
+            overlay: "mesh".to_owned(),
+            suback_cluster: true,
+            copies: 2,
+            claim_timeout: Duration::from_secs(2),
+            register_timeout: Duration::from_secs(1),
+            recovery_timeout: Duration::from_secs(5),
+            seed_timeout: Duration::from_secs(1),
+            retained_sync_period: Duration::from_secs(30),
+            links: LinkConfig::new("sedge", None),
+            retained: RetainedConfig::default(),
+            membership: sedge_membership::Config::default(),
+            mesh: MeshConfig::default(),
+        }
+    }
+}
+
+/// Why a node cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodeConfigError {
+    /// There is no cooperation algorithm of this name.
+    #[error("there is no overlay {0:?}; there is \"mesh\"")]
+    Overlay(String),
+    /// A node has at least one shard.
+    #[error("a node has at least one shard")]
+    Shards,
+    /// See [`sedge_membership::ConfigError`].
+    #[error(transparent)]
+    Membership(#[from] sedge_membership::ConfigError),
+}

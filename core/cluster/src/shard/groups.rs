@@ -1,0 +1,65 @@
+//! Second choices for shared subscriptions.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sedge_mqtt::{MessageId, TopicFilter};
+use smallvec::SmallVec;
+
+use crate::mail::Location;
+
+/// Choices after the first one.
+const TRIES: usize = 3;
+/// Messages whose tried places are remembered.
+const LIMIT: usize = 1024;
+
+/// Which places were tried in vain for the last few messages that came back.
+#[derive(Debug, Default)]
+pub(super) struct Bounces {
+    tried: BTreeMap<(MessageId, TopicFilter), SmallVec<[Location; TRIES]>>,
+    order: VecDeque<(MessageId, TopicFilter)>,
+}
+
+impl Bounces {
+    /// Notes that there is no member at `place`. Returns all places tried for this message, or nothing if it is enough.
+    pub(super) fn note(&mut self, id: &MessageId, group: &TopicFilter, place: Location) -> Option<&[Location]> {
+        let key = (*id, group.clone());
+        if !self.tried.contains_key(&key) {
+            if self.order.len() >= LIMIT
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.tried.remove(&oldest);
+            }
+            self.order.push_back(key.clone());
+        }
+        let tried = self.tried.entry(key).or_default();
+        if tried.len() >= TRIES {
+            return None;
+        }
+        tried.push(place);
+        Some(tried)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sedge_base::{Incarnation, NodeId, ShardId};
+
+    use super::*;
+
+    /// MQ-14
+    #[test]
+    fn a_message_is_tried_a_few_times_only() {
+        let mut bounces = Bounces::default();
+        let id = |seq| MessageId { node: NodeId::new(1), incarnation: Incarnation::new(1), shard: ShardId(0), seq };
+        let group = TopicFilter::new("$share/g/a").unwrap();
+        for round in 1..=TRIES {
+            let tried = bounces.note(&id(1), &group, Location::Shard(ShardId(0))).map(<[Location]>::len);
+            assert_eq!(tried, Some(round));
+        }
+        assert!(bounces.note(&id(1), &group, Location::Shard(ShardId(0))).is_none());
+        for seq in 2..2 + LIMIT as u64 {
+            assert!(bounces.note(&id(seq), &group, Location::Shard(ShardId(0))).is_some());
+        }
+        assert_eq!((bounces.tried.len(), bounces.order.len()), (LIMIT, LIMIT));
+    }
+}

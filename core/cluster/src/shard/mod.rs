@@ -1,0 +1,235 @@
+//! One shard: a broker machine and a copy of the node's forward table.
+
+mod groups;
+mod table;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sedge_base::{ConnId, Instant, Now, Outbox, Rng, Seed, ShardId};
+use sedge_broker::{Broker, BrokerConfig, Deliver, Input, Output, Place, Ticket};
+use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+use smallvec::SmallVec;
+
+use self::groups::Bounces;
+use self::table::{ForwardTable, Matched};
+use crate::mail::{Again, Interest, Location, Publish, ToNode, ToShard};
+use crate::{ShardInput, ShardOutput};
+
+/// Settings of a [`Shard`].
+#[derive(Clone, Debug, Default)]
+pub struct ShardConfig {
+    /// Settings of its broker.
+    pub broker: BrokerConfig,
+}
+
+/// What a shard counts beside its broker's [`sedge_broker::Counters`]; ascending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardCounters {
+    /// Publications handed to other shards.
+    pub to_shards: u64,
+    /// Publications handed to the node, for other nodes or the retained store.
+    pub to_node: u64,
+    /// Messages for shared subscriptions that found no member anywhere.
+    pub groups_dropped: u64,
+}
+
+/// The machine of one shard: feed it [`ShardInput`]s, then take [`ShardOutput`]s until there are none.
+#[derive(Debug)]
+pub struct Shard {
+    broker: Broker,
+    shard: ShardId,
+    table: ForwardTable,
+    bounces: Bounces,
+    outputs: VecDeque<ShardOutput>,
+    matched: Matched,
+    counters: ShardCounters,
+}
+
+impl Shard {
+    /// A shard without connections, at this place.
+    pub fn new(config: ShardConfig, place: Place, mut rng: Rng) -> Self {
+        let table = ForwardTable::new(place.shard, place.shards, Seed::from_rng(&mut rng), rng.split(1));
+        Self {
+            broker: Broker::new(config.broker, place, rng),
+            shard: place.shard,
+            table,
+            bounces: Bounces::default(),
+            outputs: VecDeque::new(),
+            matched: Matched::default(),
+            counters: ShardCounters::default(),
+        }
+    }
+
+    /// Takes an event in.
+    pub fn handle(&mut self, now: Now, input: ShardInput) {
+        match input {
+            ShardInput::Opened { conn, peer } => self.broker.handle(now, Input::Opened { conn, peer }),
+            ShardInput::Received { conn, bytes } => self.broker.handle(now, Input::Received { conn, bytes }),
+            ShardInput::Written { conn, bytes } => self.broker.handle(now, Input::Written { conn, bytes }),
+            ShardInput::Closed { conn } => self.broker.handle(now, Input::Closed { conn }),
+            ShardInput::Mail(mail) => self.mail(now, mail),
+            ShardInput::Shutdown => self.broker.handle(now, Input::Shutdown),
+        }
+        self.drain_broker(now);
+    }
+
+    /// Does what is due; early or repeated calls do nothing.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.broker.handle_timeout(now);
+        self.drain_broker(now);
+    }
+
+    /// The next thing to do, `None` if there is nothing for now.
+    pub fn poll_output(&mut self) -> Option<ShardOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Shard::handle_timeout`] is next wanted.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.broker.poll_timeout()
+    }
+
+    /// What a connection has to write; `None` if the connection is forgotten. The driver says how much of it was written with
+    /// [`ShardInput::Written`] and does not advance it itself.
+    pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
+        self.broker.outbox(conn)
+    }
+
+    /// The broker, for listings and counters.
+    pub const fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    /// What the shard counts itself.
+    pub const fn counters(&self) -> ShardCounters {
+        self.counters
+    }
+
+    fn mail(&mut self, now: Now, mail: ToShard) {
+        match mail {
+            ToShard::Plain(message) => {
+                let groups = SmallVec::new();
+                self.broker.handle(now, Input::Deliver(Deliver { message, plain: true, groups }));
+            }
+            ToShard::Share(deliver) => self.broker.handle(now, Input::Deliver(*deliver)),
+            ToShard::Again(again) => {
+                let Again { message, group, not } = *again;
+                self.choose_again(now, message, group, Location::Node(not));
+            }
+            ToShard::Table(changes) => self.table.apply(&changes),
+            ToShard::Barrier(barrier) => self.to_node(ToNode::BarrierReached(barrier)),
+            ToShard::Claimed(claimed) => {
+                let claimed = *claimed;
+                let (client, conn) = (claimed.client, claimed.conn);
+                let (epoch, session) = (claimed.epoch, claimed.session);
+                self.broker.handle(now, Input::Claimed { client, conn, epoch, session });
+            }
+            ToShard::Relinquish(relinquish) => {
+                let relinquish = *relinquish;
+                let (client, epoch, clean_start) = (relinquish.client, relinquish.epoch, relinquish.clean_start);
+                self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
+            }
+            ToShard::Settled(settled) => {
+                let settled = *settled;
+                self.broker.handle(now, Input::Settled { ticket: settled.ticket, retained: settled.retained });
+            }
+            ToShard::Accepted(tickets) => {
+                for (ticket, reason) in tickets {
+                    self.broker.handle(now, Input::Accepted { ticket, reason });
+                }
+            }
+            ToShard::Kick { client, reason } => self.broker.handle(now, Input::Kick { client, reason }),
+        }
+    }
+
+    /// Does what the broker asks for until it asks for nothing more.
+    fn drain_broker(&mut self, now: Now) {
+        while let Some(output) = self.broker.poll_output() {
+            match output {
+                Output::Transmit { conn } => self.outputs.push_back(ShardOutput::Transmit(conn)),
+                Output::Close { conn } => self.outputs.push_back(ShardOutput::Close(conn)),
+                Output::Hold { conn } => self.outputs.push_back(ShardOutput::Hold(conn)),
+                Output::Release { conn } => self.outputs.push_back(ShardOutput::Release(conn)),
+                Output::Claim { client, conn, clean_start } => {
+                    self.to_node(ToNode::Claim { client, conn, clean_start });
+                }
+                Output::Relinquished { client, epoch, session } => {
+                    self.to_node(ToNode::Relinquished { client, epoch, session });
+                }
+                Output::Ended { client, epoch } => self.to_node(ToNode::Ended { client, epoch }),
+                Output::Interest { client, changes, ticket } => {
+                    self.to_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
+                }
+                Output::Route { message, ticket, matched } => self.route(now, message, ticket, matched),
+                Output::Bounced { message, group } => {
+                    self.choose_again(now, message, group, Location::Shard(self.shard));
+                }
+                Output::Event(event) => self.outputs.push_back(ShardOutput::Event(event)),
+            }
+        }
+    }
+
+    /// Sends a publication of a client of this shard to everyone else who wants it.
+    fn route(&mut self, now: Now, message: Arc<Message>, ticket: Option<Ticket>, matched: bool) {
+        let mut found = core::mem::take(&mut self.matched);
+        self.table.matches(&message.topic, &mut found);
+        let here = matched || found.reaches_this_node(self.shard);
+        let remote = found.remote || message.retain || !found.nodes.is_empty();
+        if remote {
+            self.counters.to_node += 1;
+            let groups = (!found.nodes.is_empty()).then(|| found.nodes.drain(..).collect());
+            let (message, remote) = (Arc::clone(&message), found.remote);
+            self.to_node(ToNode::Publish(Publish { message, ticket, remote, matched: here, groups }));
+        } else if let Some(ticket) = ticket {
+            let reason = if here { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
+            self.broker.handle(now, Input::Accepted { ticket, reason });
+        }
+        self.deliver_locally(now, &message, &mut found);
+        self.matched = found;
+    }
+
+    fn deliver_locally(&mut self, now: Now, message: &Arc<Message>, found: &mut Matched) {
+        for (shard, share) in found.shards.drain(..) {
+            let (message, plain, groups) = (Arc::clone(message), share.plain, share.groups);
+            if shard == self.shard {
+                self.broker.handle(now, Input::Deliver(Deliver { message, plain: false, groups }));
+                continue;
+            }
+            self.counters.to_shards += 1;
+            let mail = if groups.is_empty() {
+                ToShard::Plain(message)
+            } else {
+                ToShard::Share(Box::new(Deliver { message, plain, groups }))
+            };
+            self.outputs.push_back(ShardOutput::ToShard(shard, mail));
+        }
+    }
+
+    /// The place chosen for a shared subscription has no member: tries another, a few times.
+    fn choose_again(&mut self, now: Now, message: Arc<Message>, group: TopicFilter, not: Location) {
+        let place = self.bounces.note(&message.id, &group, not).and_then(|tried| self.table.choose(&group, tried));
+        let Some(place) = place else {
+            self.counters.groups_dropped += 1;
+            return;
+        };
+        match place {
+            Location::Node(node) => {
+                let groups = Some(Box::from([(node, group)]));
+                self.to_node(ToNode::Publish(Publish { message, ticket: None, remote: false, matched: true, groups }));
+            }
+            Location::Shard(shard) => {
+                let deliver = Deliver { message, plain: false, groups: SmallVec::from_iter([group]) };
+                if shard == self.shard {
+                    self.broker.handle(now, Input::Deliver(deliver));
+                } else {
+                    self.outputs.push_back(ShardOutput::ToShard(shard, ToShard::Share(Box::new(deliver))));
+                }
+            }
+        }
+    }
+
+    fn to_node(&mut self, mail: ToNode) {
+        self.outputs.push_back(ShardOutput::ToNode(mail));
+    }
+}

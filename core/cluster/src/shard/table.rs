@@ -1,0 +1,229 @@
+//! The forward table (FT-11): where else than at this shard a topic has subscribers.
+
+use std::collections::BTreeMap;
+
+use sedge_base::{NodeId, Rng, Seed, ShardId};
+use sedge_mqtt::{SubscriptionTrie, TopicFilter, TopicName};
+use smallvec::SmallVec;
+
+use crate::mail::{Location, TableChange};
+
+/// Who wants a plain filter. `None` stands for other nodes, all in one.
+type Wanting = Option<ShardId>;
+
+/// Plain filters of other shards and nodes, and the members of all shared subscriptions.
+#[derive(Debug)]
+pub(super) struct ForwardTable {
+    me: ShardId,
+    plain: SubscriptionTrie<Wanting, ()>,
+    groups: SubscriptionTrie<TopicFilter, Group>,
+    /// For each shard the number of the last match that found it: marks without clearing.
+    marks: Vec<u64>,
+    match_number: u64,
+    rng: Rng,
+}
+
+/// Members of a shared subscription by place, as (connected, not connected), and whose turn it is.
+#[derive(Debug)]
+struct Group {
+    places: BTreeMap<Location, (u32, u32)>,
+    turn: u64,
+}
+
+/// Who gets a publication. Kept between publications, so that it allocates once.
+#[derive(Debug, Default)]
+pub(super) struct Matched {
+    /// Shards of this node. This shard itself only for its shared subscriptions.
+    pub shards: Vec<(ShardId, Share)>,
+    /// Nodes that were chosen for shared subscriptions.
+    pub nodes: Vec<(NodeId, TopicFilter)>,
+    /// Whether ordinary subscriptions at other nodes match.
+    pub remote: bool,
+}
+
+/// What one shard does with a publication.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    /// Delivers to its ordinary subscriptions.
+    pub plain: bool,
+    /// Delivers to a member of each of these shared subscriptions.
+    pub groups: SmallVec<[TopicFilter; 1]>,
+}
+
+impl Matched {
+    fn clear(&mut self) {
+        self.shards.clear();
+        self.nodes.clear();
+        self.remote = false;
+    }
+
+    /// Whether any session of this node gets it, beyond the ordinary subscriptions of shard `me`.
+    pub(super) fn reaches_this_node(&self, me: ShardId) -> bool {
+        self.shards.iter().any(|(shard, share)| *shard != me || !share.groups.is_empty())
+    }
+
+    fn share_of(&mut self, shard: ShardId) -> &mut Share {
+        let at = self.shards.iter().position(|(known, _)| *known == shard).unwrap_or_else(|| {
+            self.shards.push((shard, Share::default()));
+            self.shards.len() - 1
+        });
+        &mut self.shards[at].1
+    }
+}
+
+impl ForwardTable {
+    pub(super) fn new(me: ShardId, shards: u16, seed: Seed, rng: Rng) -> Self {
+        Self {
+            me,
+            plain: SubscriptionTrie::with_seed(seed),
+            groups: SubscriptionTrie::with_seed(seed),
+            marks: vec![0; usize::from(shards)],
+            match_number: 0,
+            rng,
+        }
+    }
+
+    pub(super) fn apply(&mut self, changes: &[TableChange]) {
+        for change in changes {
+            match change {
+                TableChange::Shard { shard, .. } if *shard == self.me => {}
+                TableChange::Shard { shard, filter, wanted } => self.set_plain(filter, Some(*shard), *wanted),
+                TableChange::Remote { filter, wanted } => self.set_plain(filter, None, *wanted),
+                TableChange::Group { at, group, online, offline } => self.set_group(group, *at, *online, *offline),
+            }
+        }
+    }
+
+    fn set_plain(&mut self, filter: &TopicFilter, who: Wanting, wanted: bool) {
+        if wanted {
+            self.plain.insert(filter, who, ());
+        } else {
+            self.plain.remove(filter, &who);
+        }
+    }
+
+    fn set_group(&mut self, group: &TopicFilter, at: Location, online: u32, offline: u32) {
+        if self.groups.get(group, group).is_none() {
+            let turn = self.rng.next_u64();
+            self.groups.insert(group, group.clone(), Group { places: BTreeMap::new(), turn });
+        }
+        let Some(entry) = self.groups.get_mut(group, group) else { return };
+        if (online, offline) == (0, 0) {
+            entry.places.remove(&at);
+            if entry.places.is_empty() {
+                self.groups.remove(group, group);
+            }
+        } else {
+            entry.places.insert(at, (online, offline));
+        }
+    }
+
+    /// Sets `found` to all who get a publication to `topic`, beside the ordinary subscriptions of this shard. For each shared
+    /// subscription one place is chosen.
+    pub(super) fn matches(&mut self, topic: &TopicName, found: &mut Matched) {
+        found.clear();
+        self.match_number += 1;
+        let (number, marks) = (self.match_number, &mut self.marks);
+        self.plain.matches(topic, |who, ()| match who {
+            None => found.remote = true,
+            Some(shard) => {
+                if let Some(mark) = marks.get_mut(usize::from(shard.0))
+                    && *mark != number
+                {
+                    *mark = number;
+                    found.shards.push((*shard, Share { plain: true, groups: SmallVec::new() }));
+                }
+            }
+        });
+        if self.groups.is_empty() {
+            return;
+        }
+        let mut groups = SmallVec::<[TopicFilter; 4]>::new();
+        self.groups.matches(topic, |group, _| groups.push(group.clone()));
+        for group in groups {
+            match self.choose(&group, &[]) {
+                Some(Location::Shard(shard)) => found.share_of(shard).groups.push(group),
+                Some(Location::Node(node)) => found.nodes.push((node, group)),
+                None => {}
+            }
+        }
+    }
+
+    /// Chooses the place whose turn it is among those not in `except`: in proportion to its connected members, or if nobody is
+    /// connected anywhere, to its other members.
+    pub(super) fn choose(&mut self, group: &TopicFilter, except: &[Location]) -> Option<Location> {
+        let entry = self.groups.get_mut(group, group)?;
+        let left = || entry.places.iter().filter(|(place, _)| !except.contains(place));
+        let online: u64 = left().map(|(_, (online, _))| u64::from(*online)).sum();
+        let offline: u64 = left().map(|(_, (_, offline))| u64::from(*offline)).sum();
+        let all = if online > 0 { online } else { offline };
+        let mut turn = entry.turn.checked_rem(all)?;
+        let weight = |counts: &(u32, u32)| u64::from(if online > 0 { counts.0 } else { counts.1 });
+        let chosen = left().find(|(_, counts)| {
+            let found = turn < weight(counts);
+            turn = turn.saturating_sub(weight(counts));
+            found
+        });
+        let chosen = chosen.map(|(place, _)| *place);
+        entry.turn = entry.turn.wrapping_add(1);
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> ForwardTable {
+        let mut rng = Rng::new(1);
+        ForwardTable::new(ShardId(0), 3, Seed::from_rng(&mut rng), rng)
+    }
+
+    fn filter(text: &str) -> TopicFilter {
+        TopicFilter::new(text).unwrap()
+    }
+
+    fn group(at: Location, online: u32, offline: u32) -> TableChange {
+        TableChange::Group { at, group: filter("$share/g/a/+"), online, offline }
+    }
+
+    /// FT-11, FT-14
+    #[test]
+    fn each_place_is_found_once_and_its_own_shard_never() {
+        let mut table = table();
+        let wanted = true;
+        table.apply(&[
+            TableChange::Shard { shard: ShardId(0), filter: filter("a/#"), wanted },
+            TableChange::Shard { shard: ShardId(2), filter: filter("a/#"), wanted },
+            TableChange::Shard { shard: ShardId(2), filter: filter("a/b"), wanted },
+            TableChange::Remote { filter: filter("a/b"), wanted },
+        ]);
+        let mut found = Matched::default();
+        table.matches(&TopicName::new("a/b").unwrap(), &mut found);
+        assert_eq!(found.shards.iter().map(|(shard, _)| shard.0).collect::<Vec<_>>(), [2]);
+        assert!(found.remote);
+        table.matches(&TopicName::new("a/c").unwrap(), &mut found);
+        assert!(!found.remote && found.shards.len() == 1);
+        table.matches(&TopicName::new("b").unwrap(), &mut found);
+        assert!(!found.remote && found.shards.is_empty());
+    }
+
+    /// MQ-14
+    #[test]
+    fn members_take_turns_in_proportion_and_connected_ones_first() {
+        let mut table = table();
+        let (here, there) = (Location::Shard(ShardId(1)), Location::Node(NodeId::new(7)));
+        table.apply(&[group(here, 1, 5), group(there, 3, 0)]);
+        let key = filter("$share/g/a/+");
+        let mut count = |table: &mut ForwardTable| (0..400).filter(|_| table.choose(&key, &[]) == Some(here)).count();
+        assert_eq!(count(&mut table), 100);
+        table.apply(&[group(there, 0, 5)]);
+        assert_eq!(count(&mut table), 400);
+        table.apply(&[group(here, 0, 5)]);
+        assert_eq!(count(&mut table), 200);
+        assert_eq!(table.choose(&key, &[here]), Some(there));
+        assert_eq!(table.choose(&key, &[here, there]), None);
+        table.apply(&[group(here, 0, 0), group(there, 0, 0)]);
+        assert!(table.groups.is_empty());
+    }
+}
