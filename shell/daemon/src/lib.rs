@@ -1,1 +1,18 @@
 //! The Sedge daemon: event loops, listeners, links, configuration, HTTP API.
+//!
+//! [`run`] serves one node until the process is told to stop; [`Daemon`] starts and stops nodes inside a larger program.
+
+pub mod config;
+mod daemon;
+mod error;
+/// The HTTP API.
+pub mod http {
+    pub mod model;
+}
+mod logging;
+mod seeds;
+
+pub use config::{Config, ConfigError, Overrides};
+pub use daemon::{Addresses, Daemon, run};
+pub use error::StartError;
+pub use logging::init_logging;

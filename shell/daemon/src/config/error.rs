@@ -1,0 +1,78 @@
+//! What is wrong with a configuration, where, and what was probably meant.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A file, at line and column counted from 1.
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Line.
+        line: usize,
+        /// Column in characters.
+        column: usize,
+    },
+    /// An environment variable.
+    Env(String),
+    /// A command-line flag.
+    Flag(String),
+    /// The file as a whole.
+    Path(PathBuf),
+    /// No single place: values that do not go together.
+    Together,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
+            Self::Env(name) => write!(f, "environment variable {name}"),
+            Self::Flag(name) => f.write_str(name),
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Together => f.write_str("configuration"),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub origin: Origin,
+    /// Which key, as `section.key`; empty if no key is concerned.
+    pub key: String,
+    /// What is wrong with it.
+    pub what: String,
+    /// The valid name that is nearest to what was written.
+    pub nearest: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.origin)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.what)?;
+        match &self.nearest {
+            Some(nearest) => write!(f, "; did you mean {nearest}?"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration, one line each.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigError {
+    /// What is wrong; at least one entry.
+    pub problems: Vec<Problem>,
+}
+
+impl ConfigError {
+    /// What a program exits with when its configuration is wrong.
+    pub const EXIT_CODE: u8 = 2;
+}

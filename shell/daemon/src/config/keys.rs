@@ -1,0 +1,155 @@
+//! The table of all keys: the one place that knows their names, what they hold and how they are described.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::value::Value;
+use super::{Config, LogFormat, SHARDS_MAX, Secret, SubackMode};
+
+/// A key as it is documented.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyInfo {
+    /// `section.key`.
+    pub name: &'static str,
+    /// What it is for, in a few words.
+    pub about: &'static str,
+}
+
+/// All keys, by section.
+pub fn known_keys() -> impl Iterator<Item = KeyInfo> {
+    KEYS.iter().map(|key| KeyInfo { name: key.name, about: key.about })
+}
+
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) set: fn(&mut Config, &Value) -> Result<(), String>,
+}
+
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+pub(super) fn is_section(name: &str) -> bool {
+    KEYS.iter().any(|key| key.name.split_once('.').is_some_and(|(section, _)| section == name))
+}
+
+const fn key(name: &'static str, about: &'static str, set: fn(&mut Config, &Value) -> Result<(), String>) -> Key {
+    Key { name, about, set }
+}
+
+fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *slot = value?;
+    Ok(())
+}
+
+fn path(value: &Value) -> Result<Option<PathBuf>, String> {
+    Ok(Some(value.text()?).filter(|text| !text.is_empty()).map(PathBuf::from))
+}
+
+const COUNT_MAX: u64 = 1 << 31;
+const SIZE_MAX: u64 = 1 << 40;
+/// Largest packet MQTT can express: remaining length 268,435,455 and a fixed header of five bytes.
+const PACKET_MAX: u64 = 268_435_460;
+const SHORT: Duration = Duration::from_millis(100);
+const HOUR: Duration = Duration::from_secs(3600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+const KEYS: &[Key] = &[
+    key("node.name", "name in listings", |c, v| put(&mut c.node.name, v.text())),
+    key("node.id", "id of the node, 1 to 16 hexadecimal digits", |c, v| {
+        put(&mut c.node.id, v.parsed("a node id, 1 to 16 hexadecimal digits").map(Some))
+    }),
+    key("node.data_dir", "directory for what survives a restart", |c, v| put(&mut c.node.data_dir, path(v))),
+    key("node.shards", "number of threads for clients; 0: one a core, at most 4", |c, v| {
+        put(&mut c.node.shards, v.narrow(0, u64::from(SHARDS_MAX)))
+    }),
+    key("mqtt.bind", "address for clients", |c, v| put::<IpAddr>(&mut c.mqtt.bind, v.ip())),
+    key("mqtt.port", "port for clients; 0: any free one", |c, v| put(&mut c.mqtt.port, v.port())),
+    key("limits.max_connections", "connections of clients at the same time", |c, v| {
+        put(&mut c.limits.max_connections, v.narrow(1, COUNT_MAX))
+    }),
+    key("limits.connect_timeout", "time for a complete CONNECT", |c, v| {
+        put(&mut c.limits.broker.connect_timeout, v.duration(SHORT, HOUR))
+    }),
+    key("limits.maximum_packet_size", "largest packet from a client", |c, v| {
+        put(&mut c.limits.broker.max_packet_bytes, v.size(128, PACKET_MAX))
+    }),
+    key("limits.maximum_keep_alive", "longest keep alive; 0: any", |c, v| {
+        let seconds = v.seconds(u32::from(u16::MAX))?;
+        put(&mut c.limits.broker.max_keep_alive, u16::try_from(seconds).map_err(|_| "too long".to_owned()))
+    }),
+    key("limits.maximum_session_expiry", "longest session expiry", |c, v| {
+        put(&mut c.limits.broker.max_session_expiry, v.seconds(u32::MAX))
+    }),
+    key("limits.receive_maximum", "unanswered QoS 1 and 2 publications of one client", |c, v| {
+        put(&mut c.limits.broker.receive_maximum, v.narrow(1, 65_535))
+    }),
+    key("limits.max_inflight", "QoS 1 and 2 messages on their way to one client", |c, v| {
+        put(&mut c.limits.broker.max_inflight, v.narrow(1, 65_535))
+    }),
+    key("limits.topic_alias_maximum", "topic aliases a client may use", |c, v| {
+        put(&mut c.limits.broker.topic_alias_maximum, v.narrow(0, 65_535))
+    }),
+    key("limits.outgoing_topic_aliases", "topic aliases used towards a client", |c, v| {
+        put(&mut c.limits.broker.max_outgoing_aliases, v.narrow(0, 65_535))
+    }),
+    key("limits.max_subscriptions", "subscriptions of one client", |c, v| {
+        put(&mut c.limits.broker.max_subscriptions, v.narrow(1, COUNT_MAX))
+    }),
+    key("limits.max_filter_levels", "levels of a topic filter", |c, v| {
+        put(&mut c.limits.broker.max_filter_levels, v.narrow(1, 65_535))
+    }),
+    key("limits.max_topic_levels", "levels of a topic name", |c, v| {
+        put(&mut c.limits.broker.max_topic_levels, v.narrow(1, 65_535))
+    }),
+    key("limits.max_queued_messages", "messages that may wait for one session", |c, v| {
+        put(&mut c.limits.broker.queue_limit_messages, v.narrow(0, COUNT_MAX))
+    }),
+    key("limits.max_queued_bytes", "bytes that may wait for one session", |c, v| {
+        put(&mut c.limits.broker.queue_limit_bytes, v.size(0, SIZE_MAX))
+    }),
+    key("limits.queue_qos0_offline", "whether QoS 0 messages wait for clients that are away", |c, v| {
+        put(&mut c.limits.broker.queue_qos0_offline, v.flag())
+    }),
+    key("limits.max_outbox_bytes", "unsent bytes of one connection before messages queue", |c, v| {
+        put(&mut c.limits.broker.outbox_high_water, v.size(4096, SIZE_MAX))
+    }),
+    key("limits.max_retained_messages", "retained messages", |c, v| {
+        put(&mut c.limits.retained.max_messages, v.narrow(0, COUNT_MAX))
+    }),
+    key("limits.max_retained_bytes", "bytes of retained messages", |c, v| {
+        put(&mut c.limits.retained.max_bytes, v.size(0, SIZE_MAX))
+    }),
+    key("limits.retained_tombstones", "how long a cleared topic is remembered", |c, v| {
+        put(&mut c.limits.retained.tombstones, v.duration(SHORT, YEAR))
+    }),
+    key("cluster.name", "name of the cluster", |c, v| put(&mut c.cluster.name, v.text())),
+    key("cluster.bind", "address for other nodes", |c, v| put(&mut c.cluster.bind, v.ip())),
+    key("cluster.port", "port for other nodes, TCP and UDP; 0: any free one", |c, v| {
+        put(&mut c.cluster.port, v.port())
+    }),
+    key("cluster.advertise", "host or host:port that other nodes are told", |c, v| {
+        put(&mut c.cluster.advertise, v.text())
+    }),
+    key("cluster.seeds", "nodes to ask first, host or host:port", |c, v| put(&mut c.cluster.seeds, v.list())),
+    key("cluster.key", "secret that all nodes share", |c, v| {
+        put(&mut c.cluster.key, v.text().map(|text| Some(text).filter(|text| !text.is_empty()).map(Secret::new)))
+    }),
+    key("cluster.key_file", "file with the secret", |c, v| put(&mut c.cluster.key_file, path(v))),
+    key("cluster.overlay", "cooperation algorithm", |c, v| {
+        put(&mut c.cluster.overlay, v.choice(&[("mesh", "mesh")]).map(str::to_owned))
+    }),
+    key("cluster.suback", "whether SUBACK waits for the cluster", |c, v| {
+        let words = [("cluster", SubackMode::Cluster), ("local", SubackMode::Local)];
+        put(&mut c.cluster.suback, v.choice(&words))
+    }),
+    key("http.enabled", "whether there is an HTTP listener", |c, v| put(&mut c.http.enabled, v.flag())),
+    key("http.bind", "address of the HTTP listener", |c, v| put(&mut c.http.bind, v.ip())),
+    key("http.port", "port of the HTTP listener; 0: any free one", |c, v| put(&mut c.http.port, v.port())),
+    key("log.level", "least level written: error, warn, info, debug or trace", |c, v| put(&mut c.log.level, v.text())),
+    key("log.format", "how a line looks", |c, v| {
+        put(&mut c.log.format, v.choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]))
+    }),
+];

@@ -1,0 +1,227 @@
+//! File, environment and flags, laid over each other, and what must hold for the result.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{ConfigError, Origin, Problem};
+use super::keys;
+use super::nearest::nearest;
+use super::value::Value;
+use super::{Config, Secret};
+
+/// Every key can be given as `SEDGE_<SECTION>__<KEY>`.
+const ENV_PREFIX: &str = "SEDGE_";
+/// Stands for the dot. Variables without it are none of ours: container platforms make up names such as `SEDGE_PORT_1883_TCP`
+/// for a service called sedge.
+const ENV_DOT: &str = "__";
+/// A shorter secret can be guessed.
+const CLUSTER_KEY_BYTES_MIN: usize = 16;
+
+/// Values from flags, which win over everything else.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides(Vec<(String, String, String)>);
+
+impl Overrides {
+    /// No overrides.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets `key` (`section.key`) to `value`, which was given by `flag` (for messages).
+    pub fn set(&mut self, key: impl Into<String>, value: impl Into<String>, flag: impl Into<String>) {
+        self.0.push((key.into(), value.into(), flag.into()));
+    }
+}
+
+impl Config {
+    /// The defaults, overlaid by the file at `path`, then by the variables in `env`, then by `overrides`. Reports everything that
+    /// is wrong, not only the first thing.
+    pub fn load(
+        path: Option<&Path>,
+        env: impl IntoIterator<Item = (String, String)>,
+        overrides: &Overrides,
+    ) -> Result<Self, ConfigError> {
+        let mut layers = Layers::default();
+        if let Some(path) = path {
+            match std::fs::read_to_string(path) {
+                Ok(text) => layers.file(path, &text),
+                Err(error) => {
+                    layers.problem(Origin::Path(path.to_owned()), "", format!("cannot read this file: {error}"));
+                }
+            }
+        }
+        layers.env(env);
+        for (key, value, flag) in &overrides.0 {
+            layers.set(&Origin::Flag(flag.clone()), key, &Value::Plain(value.clone()));
+        }
+        layers.finish()
+    }
+
+    /// Checks what no single key can show, and reads the key file. Done by [`Config::load`]; for configurations made by hand.
+    pub fn check(mut self) -> Result<Self, ConfigError> {
+        let mut problems = Vec::new();
+        self.check_cluster(&mut problems);
+        if let Err(error) = crate::logging::parse_level(&self.log.level) {
+            problems.push(together("log.level", error));
+        }
+        if problems.is_empty() { Ok(self) } else { Err(ConfigError { problems }) }
+    }
+
+    fn check_cluster(&mut self, problems: &mut Vec<Problem>) {
+        let cluster = &mut self.cluster;
+        if cluster.name.is_empty() || cluster.name.len() > 64 {
+            problems.push(together("cluster.name", "must have 1 to 64 bytes".to_owned()));
+        }
+        for seed in &cluster.seeds {
+            if let Err(what) = crate::seeds::HostPort::parse(seed, 0) {
+                problems.push(together("cluster.seeds", format!("{seed:?}: {what}")));
+            }
+        }
+        if !cluster.advertise.is_empty()
+            && let Err(what) = crate::seeds::HostPort::parse(&cluster.advertise, 0)
+        {
+            problems.push(together("cluster.advertise", format!("{:?}: {what}", cluster.advertise)));
+        }
+        if let Some(file) = cluster.key_file.take() {
+            match (&cluster.key, std::fs::read_to_string(&file)) {
+                (Some(_), _) => {
+                    problems.push(together("cluster.key_file", "give either this or cluster.key".to_owned()))
+                }
+                (None, Ok(text)) => cluster.key = Some(Secret::new(text.trim())),
+                (None, Err(error)) => {
+                    problems.push(together("cluster.key_file", format!("cannot read {}: {error}", file.display())));
+                }
+            }
+        }
+        if cluster.key.as_ref().is_some_and(|key| key.expose().len() < CLUSTER_KEY_BYTES_MIN) {
+            problems.push(together("cluster.key", format!("must have at least {CLUSTER_KEY_BYTES_MIN} bytes")));
+        }
+    }
+}
+
+fn together(key: &str, what: String) -> Problem {
+    Problem { origin: Origin::Together, key: key.to_owned(), what, nearest: None }
+}
+
+#[derive(Default)]
+struct Layers {
+    config: Config,
+    problems: Vec<Problem>,
+    /// Where each key was set last.
+    origins: Vec<(String, Origin)>,
+}
+
+impl Layers {
+    fn file(&mut self, path: &Path, text: &str) {
+        let source = Source { path: path.to_owned(), text };
+        let document = match DeTable::parse(text) {
+            Ok(document) => document,
+            Err(error) => {
+                let origin = source.origin(error.span().unwrap_or(0..0));
+                return self.problem(origin, "", format!("not TOML: {}", error.message().replace('\n', ", ")));
+            }
+        };
+        for (name, value) in document.get_ref() {
+            let section = name.get_ref().as_ref();
+            match value.get_ref() {
+                DeValue::Table(entries) if keys::is_section(section) => self.section(&source, section, entries),
+                _ => self.unknown_section(&source, name.span(), section, value),
+            }
+        }
+    }
+
+    fn section(&mut self, source: &Source<'_>, section: &str, entries: &DeTable<'_>) {
+        for (name, value) in entries {
+            let key = format!("{section}.{}", name.get_ref());
+            let known = keys::find(&key).is_some();
+            let span = if known { value.span() } else { name.span() };
+            self.set(&source.origin(span), &key, &Value::from_toml(value.get_ref()));
+        }
+    }
+
+    fn unknown_section(&mut self, source: &Source<'_>, span: Range<usize>, name: &str, value: &Spanned<DeValue<'_>>) {
+        let origin = source.origin(span);
+        if keys::is_section(name) {
+            return self.problem(origin, name, format!("is a section: write [{name}]"));
+        }
+        let kind = if value.get_ref().is_table() { "section" } else { "key" };
+        let sections = || keys::known_keys().filter_map(|key| key.name.split_once('.'));
+        let as_key = sections().find(|(_, key)| *key == name).map(|(section, key)| format!("{section}.{key}"));
+        let meant = as_key.or_else(|| nearest(name, sections().map(|(section, _)| section)).map(|s| format!("[{s}]")));
+        let problem = Problem { origin, key: name.to_owned(), what: format!("unknown {kind}"), nearest: meant };
+        self.problems.push(problem);
+    }
+
+    fn env(&mut self, env: impl IntoIterator<Item = (String, String)>) {
+        let mut variables: Vec<(String, String)> =
+            env.into_iter().filter(|(name, _)| name.starts_with(ENV_PREFIX) && name.contains(ENV_DOT)).collect();
+        variables.sort_unstable();
+        for (name, value) in variables {
+            // Compose files pass variables that nobody has set as empty.
+            if value.is_empty() {
+                continue;
+            }
+            let bare = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
+            let key = bare.to_ascii_lowercase().replacen(ENV_DOT, ".", 1);
+            if keys::find(&key).is_some() {
+                self.set(&Origin::Env(name), &key, &Value::Plain(value));
+            } else {
+                let meant = nearest(&key, keys::known_keys().map(|key| key.name)).map(env_name);
+                let what = "unknown configuration key".to_owned();
+                self.problems.push(Problem { origin: Origin::Env(name), key: String::new(), what, nearest: meant });
+            }
+        }
+    }
+
+    fn set(&mut self, origin: &Origin, name: &str, value: &Value) {
+        let Some(key) = keys::find(name) else {
+            let meant = nearest(name, keys::known_keys().map(|key| key.name)).map(str::to_owned);
+            let what = "unknown key".to_owned();
+            self.problems.push(Problem { origin: origin.clone(), key: name.to_owned(), what, nearest: meant });
+            return;
+        };
+        match (key.set)(&mut self.config, value) {
+            Ok(()) => self.origins.push((name.to_owned(), origin.clone())),
+            Err(what) => self.problem(origin.clone(), name, what),
+        }
+    }
+
+    fn problem(&mut self, origin: Origin, key: &str, what: String) {
+        self.problems.push(Problem { origin, key: key.to_owned(), what, nearest: None });
+    }
+
+    /// Says of problems that show only in the whole where their key was set.
+    fn finish(self) -> Result<Config, ConfigError> {
+        if !self.problems.is_empty() {
+            return Err(ConfigError { problems: self.problems });
+        }
+        self.config.check().map_err(|mut error| {
+            for problem in &mut error.problems {
+                let set = self.origins.iter().rev().find(|(key, _)| *key == problem.key);
+                problem.origin = set.map_or(Origin::Together, |(_, origin)| origin.clone());
+            }
+            error
+        })
+    }
+}
+
+fn env_name(key: &str) -> String {
+    format!("{ENV_PREFIX}{}", key.replacen('.', ENV_DOT, 1).to_ascii_uppercase())
+}
+
+struct Source<'a> {
+    path: PathBuf,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn origin(&self, span: Range<usize>) -> Origin {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+        Origin::File { path: self.path.clone(), line, column }
+    }
+}

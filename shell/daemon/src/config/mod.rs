@@ -1,0 +1,219 @@
+//! Configuration: one TOML file, overridden by the environment, overridden by flags.
+
+mod error;
+mod keys;
+mod layers;
+mod nearest;
+mod value;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sedge_base::NodeId;
+use sedge_broker::{BrokerConfig, RetainedConfig};
+
+pub use error::{ConfigError, Origin, Problem};
+pub use keys::{KeyInfo, known_keys};
+pub use layers::Overrides;
+
+/// Everything a node is told before it starts. Every key of the file has its field here; see `docs/configuration.md`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// `[node]`: this process.
+    pub node: NodeConfig,
+    /// `[mqtt]`: where clients connect.
+    pub mqtt: MqttConfig,
+    /// `[limits]`: what one client and all of them together may take.
+    pub limits: LimitsConfig,
+    /// `[cluster]`: the other nodes.
+    pub cluster: ClusterConfig,
+    /// `[http]`: API, metrics and health.
+    pub http: HttpConfig,
+    /// `[log]`: what is written to standard error.
+    pub log: LogConfig,
+}
+
+/// `[node]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Name for listings; the host's name if empty.
+    pub name: String,
+    /// Id of the node; `None`: kept in the data directory, or random without one.
+    pub id: Option<NodeId>,
+    /// Where the node keeps what survives a restart; `None`: nothing does.
+    pub data_dir: Option<PathBuf>,
+    /// Number of shards (threads with an event loop each); 0: one for each core, but not more than four.
+    pub shards: u16,
+}
+
+/// `[mqtt]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MqttConfig {
+    /// Address of the listener.
+    pub bind: IpAddr,
+    /// Port of the listener; 0: any free one.
+    pub port: u16,
+}
+
+/// `[limits]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// Connections of clients at the same time; one more is closed at once.
+    pub max_connections: usize,
+    /// Limits of each client.
+    pub broker: BrokerConfig,
+    /// Limits of the retained messages.
+    pub retained: RetainedConfig,
+}
+
+/// `[cluster]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Name of the cluster; nodes of another name are refused.
+    pub name: String,
+    /// Address on which other nodes reach this one.
+    pub bind: IpAddr,
+    /// Port for links (TCP) and datagrams (UDP); 0: any that is free for both.
+    pub port: u16,
+    /// `host` or `host:port` that other nodes are told to use; empty: found out.
+    pub advertise: String,
+    /// `host` or `host:port` of nodes to ask first.
+    pub seeds: Vec<String>,
+    /// The secret all nodes share.
+    pub key: Option<Secret>,
+    /// File that holds the secret.
+    pub key_file: Option<PathBuf>,
+    /// Cooperation algorithm.
+    pub overlay: String,
+    /// When SUBACK is sent.
+    pub suback: SubackMode,
+}
+
+/// When a subscription is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SubackMode {
+    /// When every reachable node routes accordingly.
+    #[default]
+    Cluster,
+    /// At once.
+    Local,
+}
+
+/// `[http]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Whether there is an HTTP listener.
+    pub enabled: bool,
+    /// Its address.
+    pub bind: IpAddr,
+    /// Its port; 0: any free one.
+    pub port: u16,
+}
+
+/// `[log]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Least level that is written, or `tracing` directives such as `info,sedge_daemon=debug`.
+    pub level: String,
+    /// How a line looks.
+    pub format: LogFormat,
+}
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `time level message key=value ...`
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// A text that no log shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` out of logs.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Port of listeners for clients.
+pub const MQTT_PORT: u16 = 1883;
+/// Port for links and datagrams between nodes; also what a seed without a port means.
+pub const CLUSTER_PORT: u16 = 7883;
+/// Port of the HTTP API.
+pub const HTTP_PORT: u16 = 8080;
+
+impl Default for MqttConfig {
+    fn default() -> Self {
+        Self { bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED), port: MQTT_PORT }
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        let broker = BrokerConfig { connect_timeout: Duration::from_secs(10), ..BrokerConfig::default() };
+        Self { max_connections: 1_000_000, broker, retained: RetainedConfig::default() }
+    }
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            name: "sedge".to_owned(),
+            bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            port: CLUSTER_PORT,
+            advertise: String::new(),
+            seeds: Vec::new(),
+            key: None,
+            key_file: None,
+            overlay: "mesh".to_owned(),
+            suback: SubackMode::Cluster,
+        }
+    }
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        // The API can end connections and asks for no password: it is offered to this machine only until told otherwise.
+        Self { enabled: true, bind: IpAddr::V4(Ipv4Addr::LOCALHOST), port: HTTP_PORT }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// Most shards a node may have: a connection's number has ten bits for its shard.
+pub const SHARDS_MAX: u16 = 256;
+/// Shards that a node has when it may choose.
+const SHARDS_CHOSEN_MAX: usize = 4;
+
+impl NodeConfig {
+    /// The number of shards this node is to have on this machine.
+    pub fn shard_count(&self) -> u16 {
+        if self.shards != 0 {
+            return self.shards;
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        u16::try_from(cores.min(SHARDS_CHOSEN_MAX)).unwrap_or(1)
+    }
+}

@@ -1,0 +1,269 @@
+//! What the HTTP API says, as plain values: served by the daemon, read by `sedge status` and its sisters.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A node as a whole (`GET /api/v1/status`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// Id of the node, 16 hexadecimal digits.
+    pub node: String,
+    /// Its name.
+    pub name: String,
+    /// Which life of it: milliseconds since 1970 at its start.
+    pub incarnation: u64,
+    /// Version of the program.
+    pub version: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// `recovery`, `normal` or `leaving`.
+    pub state: String,
+    /// Whether it is ready for clients.
+    pub ready: bool,
+    /// Why it is not.
+    pub not_ready: Vec<String>,
+    /// Cooperation algorithm.
+    pub overlay: String,
+    /// Seconds since its start.
+    pub uptime_seconds: u64,
+    /// Where it listens.
+    pub addresses: Listening,
+    /// Number of shards.
+    pub shards: u16,
+    /// Members of the cluster, this node included.
+    pub members: usize,
+    /// Links to other members that are up.
+    pub links: usize,
+    /// Seeds that have not answered yet.
+    pub unreached_seeds: Vec<String>,
+    /// Connections of clients.
+    pub connections: u64,
+    /// Sessions, with and without a connection.
+    pub sessions: u64,
+    /// Subscriptions of these sessions.
+    pub subscriptions: u64,
+    /// Messages that wait for these sessions.
+    pub queued_messages: u64,
+    /// Lines of the routing table.
+    pub routes: usize,
+    /// Retained messages.
+    pub retained: usize,
+    /// Bytes of them.
+    pub retained_bytes: usize,
+    /// Publications that other nodes have not acknowledged yet.
+    pub unacknowledged: usize,
+    /// Resident memory of the process; 0 where it cannot be found out.
+    pub resident_bytes: u64,
+}
+
+/// Where a node listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Listening {
+    /// For clients.
+    pub mqtt: Vec<String>,
+    /// For other nodes.
+    pub cluster: String,
+    /// For the API.
+    pub http: Option<String>,
+}
+
+/// The cluster as this node sees it (`GET /api/v1/cluster`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cluster {
+    /// Who says so.
+    pub node: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Cooperation algorithm.
+    pub overlay: String,
+    /// All members it knows, itself included.
+    pub members: Vec<Member>,
+    /// Seeds that have not answered yet.
+    pub unreached_seeds: Vec<String>,
+}
+
+/// A member and the link to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Member {
+    /// Its id.
+    pub node: String,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// Where it listens for other nodes.
+    pub address: String,
+    /// Whether it is the node that was asked.
+    pub this: bool,
+    /// The link to it, if one is up.
+    pub link: Option<Link>,
+}
+
+/// A link that is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Link {
+    /// Round trip in microseconds, smoothed; 0 until measured.
+    pub rtt_micros: u32,
+    /// Whether both sides know each other's tables.
+    pub synced: bool,
+    /// Frames sent and not acknowledged.
+    pub unacknowledged: usize,
+    /// Publications sent.
+    pub publications_sent: u64,
+    /// Publications received.
+    pub publications_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+}
+
+/// Nodes and links between them (`GET /api/v1/topology`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Topology {
+    /// Who says so: only links of this node are known to it.
+    pub node: String,
+    /// All nodes it knows.
+    pub nodes: Vec<TopologyNode>,
+    /// All links it knows, each once.
+    pub links: Vec<TopologyLink>,
+}
+
+/// A node of a topology.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyNode {
+    /// Its id.
+    pub node: String,
+    /// Where it listens for other nodes.
+    pub address: String,
+}
+
+/// A link of a topology.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyLink {
+    /// One end.
+    pub from: String,
+    /// The other end.
+    pub to: String,
+    /// Round trip in microseconds; 0 until measured.
+    pub rtt_micros: u32,
+    /// Whether both sides know each other's tables.
+    pub synced: bool,
+}
+
+/// Some of the sessions of a node (`GET /api/v1/sessions`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Sessions {
+    /// How many there are in all, as far as they match the question.
+    pub total: usize,
+    /// How many come before the first of these.
+    pub offset: usize,
+    /// The most that were asked for.
+    pub limit: usize,
+    /// The sessions, by client.
+    pub sessions: Vec<Session>,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Session {
+    /// The client.
+    pub client: String,
+    /// Whether it has a connection.
+    pub connected: bool,
+    /// Its address while it is connected.
+    pub peer: Option<String>,
+    /// `3.1.1` or `5.0` (`3.1` for very old clients).
+    pub protocol: String,
+    /// Which shard it is on.
+    pub shard: u16,
+    /// Which ownership in the cluster it is.
+    pub epoch: u64,
+    /// Whether the session ends with the connection.
+    pub clean: bool,
+    /// Seconds the session outlives the connection; 4294967295: for ever.
+    pub expiry_seconds: u32,
+    /// Keep alive; 0: none.
+    pub keep_alive_seconds: u16,
+    /// When it lost its connection, in milliseconds since 1970.
+    pub disconnected_at_ms: Option<u64>,
+    /// Its subscriptions.
+    pub subscriptions: Vec<Subscription>,
+    /// Messages that wait for it.
+    pub queued_messages: usize,
+    /// Bytes of them.
+    pub queued_bytes: usize,
+    /// QoS 1 and 2 messages sent to it and not acknowledged.
+    pub inflight: usize,
+    /// QoS 2 publications of its own that are not completed.
+    pub incoming_qos2: usize,
+    /// Whether there is a will.
+    pub will: bool,
+}
+
+/// A subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Subscription {
+    /// The whole filter, `$share/group/` included.
+    pub filter: String,
+    /// Highest QoS of deliveries.
+    pub qos: u8,
+    /// Subscription identifier.
+    pub id: Option<u32>,
+}
+
+/// Some lines of the routing table (`GET /api/v1/routes`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Routes {
+    /// How many there are in all.
+    pub total: usize,
+    /// How many come before the first of these.
+    pub offset: usize,
+    /// The most that were asked for.
+    pub limit: usize,
+    /// The lines.
+    pub routes: Vec<Route>,
+}
+
+/// A line of the routing table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Route {
+    /// Node where the subscriber is.
+    pub node: String,
+    /// The subscriber, where the cooperation algorithm knows it.
+    pub client: Option<String>,
+    /// The whole filter.
+    pub filter: String,
+}
+
+/// Whether a node is ready for clients (`GET /health/ready`; status 503 while it is not).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Readiness {
+    /// Whether it is.
+    pub ready: bool,
+    /// Why it is not.
+    pub reasons: Vec<String>,
+}
+
+/// Whether a process is alive (`GET /health/live`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Liveness {
+    /// Always true: a dead process does not answer, and stuck shards answer with status 503.
+    pub alive: bool,
+}
+
+/// A client's connection was ended (`DELETE /api/v1/sessions/{client}/connection`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Kicked {
+    /// The client.
+    pub client: String,
+    /// Where it was connected from.
+    pub peer: Option<String>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// What is wrong, for programs: `not_found`, `bad_request`, `busy`, ...
+    pub error: String,
+    /// What is wrong, for people.
+    pub detail: String,
+}
