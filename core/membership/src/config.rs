@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use sedge_base::Duration;
 
 /// How often a member is probed. With [`PROBE_RTT`] and [`SUSPICION`] a silent host is known after about a second.
-const PROBE_PERIOD: Duration = Duration::from_millis(400);
+const PROBE_PERIOD: Duration = Duration::from_millis(300);
 /// A round trip on a busy local network, with a margin for a loaded small machine.
-const PROBE_RTT: Duration = Duration::from_millis(150);
+const PROBE_RTT: Duration = Duration::from_millis(120);
 /// Long enough for a suspicion to travel by two gossip rounds and its refutation to travel back.
 const SUSPICION: Duration = Duration::from_millis(500);
 /// Three rounds of probes fit.
@@ -16,7 +16,7 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_millis(150);
 const GOSSIP_PERIOD: Duration = Duration::from_millis(100);
 const ANNOUNCE_PERIOD: Duration = Duration::from_secs(5);
 const DEAD_ANNOUNCE_PERIOD: Duration = Duration::from_secs(1);
-const REMEMBER_DEAD: Duration = Duration::from_secs(24 * 60 * 60);
+const REMEMBER_DEAD: Duration = Duration::from_hours(24);
 const SEED_RETRY_MIN: Duration = Duration::from_millis(200);
 const SEED_RETRY_MAX: Duration = Duration::from_secs(5);
 /// Below the MTU of Ethernet and common tunnels (RFC 8085 section 3.2).
@@ -132,8 +132,7 @@ impl Config {
             probe_period: self.probe_period,
             probe_rtt: self.probe_rtt,
             num_indirect_probes: fanout,
-            max_transmissions: NonZeroU8::new(self.max_transmissions)
-                .ok_or(ConfigError::Zero("max_transmissions"))?,
+            max_transmissions: NonZeroU8::new(self.max_transmissions).ok_or(ConfigError::Zero("max_transmissions"))?,
             suspect_to_down_after: self.suspicion,
             remove_down_after: Some(self.remember_dead),
             max_packet_size: NonZeroUsize::new(self.max_packet).unwrap_or(one),

@@ -32,6 +32,7 @@ pub struct Membership {
     seeds: Seeds,
     confirm: Confirm,
     renewals: Renewals,
+    rejoining: bool,
     members: BTreeMap<NodeId, Member>,
     next_call: Option<Instant>,
     call_period: Duration,
@@ -61,6 +62,7 @@ impl Membership {
             seeds,
             confirm: Confirm::new(config.confirm_timeout),
             renewals: Renewals::new(),
+            rejoining: false,
             members: BTreeMap::new(),
             next_call: None,
             call_period: config.dead_announce_period,
@@ -168,7 +170,7 @@ impl Membership {
         }
         let rejoined = self.drain(now);
         self.note_life_signs(&datagram.header);
-        if self.members.contains_key(&src.node) {
+        if self.members.contains_key(&src.node) && datagram.header.message != Message::TurnUndead {
             self.seeds.answered(from, src.node);
             self.seeds.answered(src.swim, src.node);
         }
@@ -202,7 +204,14 @@ impl Membership {
             Message::ForwardedAck { origin, probe_number } => self.confirm.life_sign(origin, Some(*probe_number)),
             // It answers all that it gets from us with this.
             Message::TurnUndead => self.confirm.life_sign(&header.src, None),
-            _ => {}
+            Message::Ping(_)
+            | Message::PingReq { .. }
+            | Message::IndirectPing { .. }
+            | Message::IndirectAck { .. }
+            | Message::Announce
+            | Message::Feed
+            | Message::Gossip
+            | Message::Broadcast => {}
         }
     }
 
@@ -224,7 +233,8 @@ impl Membership {
 
     /// The same messages as those of `foca`'s own probes. Its answers to a number that it did not draw do nothing there.
     fn probe(&mut self, member: &Member, probe: u8) {
-        let mut helpers: Vec<Member> = self.members.values().filter(|other| other.node != member.node).cloned().collect();
+        let mut helpers: Vec<Member> =
+            self.members.values().filter(|other| other.node != member.node).cloned().collect();
         self.rng.shuffle(&mut helpers);
         helpers.truncate(self.indirect_probes);
         self.send(member, Message::Ping(probe), Vec::new());
@@ -255,16 +265,19 @@ impl Membership {
         self.drain(now);
     }
 
+    /// A node that was declared dead calls the living too, until one of them lets it in under its new identity.
     fn call_the_dead(&mut self, now: Instant) {
-        let mut dead: Vec<SocketAddr> = self
+        let mut addrs: Vec<SocketAddr> = self
             .foca
             .iter_membership_state()
-            .filter(|member| member.state() == State::Down && !member.id().departed)
-            .map(|member| member.id().swim)
+            .filter(|member| self.rejoining || member.state() == State::Down)
+            .map(foca::Member::id)
+            .filter(|member| !member.departed)
+            .map(|member| member.swim)
             .collect();
-        self.next_call = if dead.is_empty() { None } else { Some(now + self.call_period) };
-        self.rng.shuffle(&mut dead);
-        for addr in dead.into_iter().take(DEAD_CALLS) {
+        self.next_call = if addrs.is_empty() { None } else { Some(now + self.call_period) };
+        self.rng.shuffle(&mut addrs);
+        for addr in addrs.into_iter().take(DEAD_CALLS) {
             self.announce(now, addr);
         }
     }
@@ -303,7 +316,8 @@ impl Membership {
                     rejoined = true;
                     self.on_rejoin(now, me);
                 }
-                OwnedNotification::Active | OwnedNotification::Idle | OwnedNotification::Defunct => {}
+                OwnedNotification::Active => self.rejoining = false,
+                OwnedNotification::Idle | OwnedNotification::Defunct => {}
             }
         }
         rejoined
@@ -346,6 +360,8 @@ impl Membership {
         if self.renewals.renewed(now) {
             self.outputs.push_back(Output::Outranked);
         }
+        self.rejoining = true;
+        self.next_call.get_or_insert(now + self.call_period);
         self.outputs.push_back(Output::Rejoined(me));
     }
 }

@@ -13,7 +13,7 @@ struct Seed {
 
 #[derive(Debug)]
 pub(crate) struct Seeds {
-    seeds: BTreeMap<SocketAddr, Seed>,
+    by_addr: BTreeMap<SocketAddr, Seed>,
     deadlines: Deadlines<SocketAddr>,
     pause_min: Duration,
     pause_max: Duration,
@@ -21,18 +21,18 @@ pub(crate) struct Seeds {
 
 impl Seeds {
     pub(crate) fn new(addrs: impl Iterator<Item = SocketAddr>, pause_min: Duration, pause_max: Duration) -> Self {
-        let mut seeds = BTreeMap::new();
+        let mut by_addr = BTreeMap::new();
         let mut deadlines = Deadlines::new();
         for addr in addrs {
-            seeds.insert(addr, Seed { pause: pause_min, answered_by: None });
+            by_addr.insert(addr, Seed { pause: pause_min, answered_by: None });
             deadlines.set(addr, Instant::ZERO);
         }
-        Self { seeds, deadlines, pause_min, pause_max }
+        Self { by_addr, deadlines, pause_min, pause_max }
     }
 
     /// `node`, a member now, has spoken from this address.
     pub(crate) fn answered(&mut self, addr: SocketAddr, node: NodeId) {
-        if let Some(seed) = self.seeds.get_mut(&addr) {
+        if let Some(seed) = self.by_addr.get_mut(&addr) {
             seed.answered_by = Some(node);
             self.deadlines.cancel(&addr);
         }
@@ -40,7 +40,7 @@ impl Seeds {
 
     /// `node` is a member no more: its address is asked again, for another may take it.
     pub(crate) fn lost(&mut self, now: Instant, node: NodeId) {
-        for (addr, seed) in self.seeds.iter_mut().filter(|(_, seed)| seed.answered_by == Some(node)) {
+        for (addr, seed) in self.by_addr.iter_mut().filter(|(_, seed)| seed.answered_by == Some(node)) {
             seed.answered_by = None;
             seed.pause = self.pause_min;
             self.deadlines.set(*addr, now + self.pause_min);
@@ -50,7 +50,7 @@ impl Seeds {
     /// The next address to ask now.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<SocketAddr> {
         let addr = self.deadlines.pop_due(now)?;
-        let seed = self.seeds.get_mut(&addr)?;
+        let seed = self.by_addr.get_mut(&addr)?;
         self.deadlines.set(addr, now + seed.pause);
         seed.pause = seed.pause.saturating_mul(2).min(self.pause_max);
         Some(addr)
@@ -61,6 +61,6 @@ impl Seeds {
     }
 
     pub(crate) fn unreached(&self) -> impl Iterator<Item = SocketAddr> {
-        self.seeds.iter().filter(|(_, seed)| seed.answered_by.is_none()).map(|(addr, _)| *addr)
+        self.by_addr.iter().filter(|(_, seed)| seed.answered_by.is_none()).map(|(addr, _)| *addr)
     }
 }

@@ -316,5 +316,4 @@ pub fn fuzz_decode(data: &[u8]) {
 }
 
 #[cfg(test)]
-#[path = "wire_tests.rs"]
 mod tests;
