@@ -1,0 +1,13 @@
+//! A small blocking MQTT client, for `pub`, `sub` and the proof that a new cluster works.
+
+mod connection;
+mod error;
+mod inbox;
+mod outbox;
+mod reason;
+
+pub(crate) use connection::{Connection, Server};
+pub(crate) use error::ClientError;
+pub(crate) use inbox::Inbox;
+pub(crate) use outbox::Outbox;
+pub(crate) use reason::reason_words;

@@ -1,0 +1,84 @@
+//! `-L`: broker, account and topic in one.
+
+/// A URL as `mosquitto_pub -L` takes it. Nothing in it is percent-decoded, as there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BrokerUrl {
+    pub(crate) host: String,
+    pub(crate) port: Option<u16>,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) topic: Option<String>,
+}
+
+impl BrokerUrl {
+    /// Reads `mqtt://[user[:password]@]host[:port][/topic]`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.starts_with("mqtts://") {
+            return Err("TLS is not supported yet; use mqtt://".to_owned());
+        }
+        let rest = text.strip_prefix("mqtt://").ok_or("a broker URL starts with mqtt://")?;
+        let (authority, topic) = rest.split_once('/').unwrap_or((rest, ""));
+        let (account, address) =
+            authority.rsplit_once('@').map_or((None, authority), |(account, address)| (Some(account), address));
+        let (username, password) = account.map_or((None, None), split_account);
+        let (host, port) = split_port(address)?;
+        if host.is_empty() {
+            return Err("the URL names no host".to_owned());
+        }
+        let topic = (!topic.is_empty()).then(|| topic.to_owned());
+        Ok(Self { host: host.to_owned(), port, username, password, topic })
+    }
+}
+
+fn split_account(account: &str) -> (Option<String>, Option<String>) {
+    match account.split_once(':') {
+        Some((name, password)) => (Some(name.to_owned()), Some(password.to_owned())),
+        None => (Some(account.to_owned()), None),
+    }
+}
+
+fn split_port(address: &str) -> Result<(&str, Option<u16>), String> {
+    let (host, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, rest)) => (host, rest.strip_prefix(':')),
+        None => address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port))),
+    };
+    let Some(port) = port else { return Ok((host, None)) };
+    match port.parse() {
+        Ok(number @ 1..) => Ok((host, Some(number))),
+        _ => Err(format!("{port:?} is no port; use 1 to 65535")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_are_found() {
+        let url = BrokerUrl::parse("mqtt://me:se:cret@broker:1884/a/b").unwrap();
+        assert_eq!((url.host.as_str(), url.port), ("broker", Some(1884)));
+        assert_eq!((url.username.as_deref(), url.password.as_deref()), (Some("me"), Some("se:cret")));
+        assert_eq!(url.topic.as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn parts_may_be_missing() {
+        let url = BrokerUrl::parse("mqtt://broker").unwrap();
+        assert_eq!((url.host.as_str(), url.port, url.topic), ("broker", None, None));
+        let six = BrokerUrl::parse("mqtt://[::1]:1900/t").unwrap();
+        assert_eq!((six.host.as_str(), six.port), ("::1", Some(1900)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (text, word) in [
+            ("mqtts://h/t", "TLS"),
+            ("http://h/t", "mqtt://"),
+            ("mqtt:///t", "host"),
+            ("mqtt://h:0/t", "port"),
+            ("mqtt://h:x/t", "port"),
+        ] {
+            assert!(BrokerUrl::parse(text).unwrap_err().contains(word), "{text}");
+        }
+    }
+}
