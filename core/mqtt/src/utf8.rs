@@ -9,7 +9,7 @@ use core::ops::Deref;
 use bytes::Bytes;
 
 /// Most bytes of an MQTT string (MQTT 5.0 section 1.5.4).
-pub const MAX_STRING_BYTES: usize = 65_535;
+pub(crate) const MAX_STRING_BYTES: usize = 65_535;
 
 /// Why bytes are no MQTT string (MQTT 5.0 section 1.5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,0 +1,248 @@
+//! Which subscriptions match a topic.
+
+use sedge_base::{Rng, Seed};
+use smallvec::SmallVec;
+
+use super::edges::Edges;
+use super::entries::Entries;
+use crate::TopicFilter;
+
+const ROOT: u32 = 0;
+/// No child: nothing points to the root.
+const NONE: u32 = 0;
+
+/// Values by (topic filter, key), found by topic. Only the part of a filter that matches counts: `$share/group/` is left to
+/// the key.
+///
+/// A tree with one node for each level of a filter. A match follows at most two branches a level, the level itself and `+`,
+/// and allocates nothing for topics of up to 31 levels, nor for deeper ones that match few wildcards. A node takes some 100
+/// bytes, so a filter costs at most some 100 bytes for each of its levels: whoever takes filters from strangers limits the
+/// levels.
+///
+/// ```
+/// use sedge_mqtt::{SubscriptionTrie, TopicFilter};
+///
+/// let mut trie = SubscriptionTrie::new();
+/// trie.insert(&TopicFilter::new("room/+/light").unwrap(), 7, "on");
+/// let mut found = Vec::new();
+/// trie.matches("room/3/light", |key, value| found.push((*key, *value)));
+/// assert_eq!(found, [(7, "on")]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct SubscriptionTrie<K, V> {
+    nodes: Vec<Node<K, V>>,
+    /// Unused places in `nodes`.
+    free: Vec<u32>,
+    edges: Edges,
+    seed: Seed,
+    len: usize,
+}
+
+/// What is known of all filters that begin alike.
+#[derive(Clone, Debug)]
+struct Node<K, V> {
+    /// The child for the level `+`.
+    plus: u32,
+    /// The child for the level `#`.
+    hash: u32,
+    /// How many children the edges have for this node.
+    literals: u32,
+    /// Of the filter that ends here.
+    entries: Entries<K, V>,
+}
+
+impl<K: Ord, V> Node<K, V> {
+    fn new() -> Self {
+        Self { plus: NONE, hash: NONE, literals: 0, entries: Entries::new() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.plus == NONE && self.hash == NONE && self.literals == 0 && self.entries.is_empty()
+    }
+}
+
+impl<K: Ord + Clone, V> SubscriptionTrie<K, V> {
+    /// An empty trie with a fixed hash seed: for filters that no stranger chooses.
+    pub fn new() -> Self {
+        Self::with_seed(Seed::from_rng(&mut Rng::new(0)))
+    }
+
+    /// An empty trie with a secret hash seed: strangers cannot choose filters that collide.
+    pub fn with_seed(seed: Seed) -> Self {
+        Self { nodes: Vec::new(), free: Vec::new(), edges: Edges::new(seed), seed, len: 0 }
+    }
+
+    /// Sets the value of (`filter`, `key`) and returns the one before.
+    pub fn insert(&mut self, filter: &TopicFilter, key: K, value: V) -> Option<V> {
+        if self.nodes.is_empty() {
+            self.nodes.push(Node::new());
+        }
+        let mut at = ROOT;
+        for level in levels(filter.filter_bytes()) {
+            at = match self.child(at, level) {
+                Some(child) => child,
+                None => self.add_child(at, level),
+            };
+        }
+        let before = self.node_mut(at).entries.insert(key, value);
+        self.len += usize::from(before.is_none());
+        before
+    }
+
+    /// Removes (`filter`, `key`) and returns its value.
+    pub fn remove(&mut self, filter: &TopicFilter, key: &K) -> Option<V> {
+        let at = self.find(filter)?;
+        let value = self.node_mut(at).entries.remove(key)?;
+        self.len -= 1;
+        if self.len == 0 {
+            *self = Self::with_seed(self.seed);
+        } else if self.node(at).is_empty() {
+            self.prune(filter);
+        }
+        Some(value)
+    }
+
+    /// The value of (`filter`, `key`).
+    pub fn get(&self, filter: &TopicFilter, key: &K) -> Option<&V> {
+        self.node(self.find(filter)?).entries.get(key)
+    }
+
+    /// The value of (`filter`, `key`), to be changed.
+    pub fn get_mut(&mut self, filter: &TopicFilter, key: &K) -> Option<&mut V> {
+        let at = self.find(filter)?;
+        self.node_mut(at).entries.get_mut(key)
+    }
+
+    /// How many (filter, key) pairs have a value.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no pair has a value.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Visits every (filter, key) whose filter matches `topic`, each once, in an order that depends only on what the trie
+    /// holds. `topic` is a topic name, as [`TopicName`](crate::TopicName) or as text.
+    pub fn matches(&self, topic: &(impl AsRef<str> + ?Sized), mut visit: impl FnMut(&K, &V)) {
+        if self.is_empty() {
+            return;
+        }
+        let topic = topic.as_ref().as_bytes();
+        let hidden = topic.starts_with(b"$");
+        // Nodes to visit, each with the offset of the level that chooses among its children. Not recursive: a topic may
+        // have more levels than a stack has room.
+        let mut todo: SmallVec<[(u32, usize); 32]> = SmallVec::new();
+        todo.push((ROOT, 0));
+        while let Some((at, offset)) = todo.pop() {
+            let node = self.node(at);
+            let wildcards = at != ROOT || !hidden;
+            if wildcards && node.hash != NONE {
+                self.node(node.hash).entries.visit(&mut visit);
+            }
+            let Some(rest) = topic.get(offset..) else {
+                node.entries.visit(&mut visit);
+                continue;
+            };
+            let level = rest.split(|&byte| byte == b'/').next().unwrap_or(rest);
+            let behind = offset + level.len() + 1;
+            if wildcards && node.plus != NONE {
+                todo.push((node.plus, behind));
+            }
+            if node.literals > 0
+                && let Some(child) = self.edges.get(at, level)
+            {
+                todo.push((child, behind));
+            }
+        }
+    }
+
+    fn node(&self, at: u32) -> &Node<K, V> {
+        &self.nodes[at as usize]
+    }
+
+    fn node_mut(&mut self, at: u32) -> &mut Node<K, V> {
+        &mut self.nodes[at as usize]
+    }
+
+    /// The node where `filter` ends.
+    fn find(&self, filter: &TopicFilter) -> Option<u32> {
+        if self.nodes.is_empty() {
+            return None;
+        }
+        levels(filter.filter_bytes()).try_fold(ROOT, |at, level| self.child(at, level))
+    }
+
+    fn child(&self, parent: u32, level: &[u8]) -> Option<u32> {
+        let node = self.node(parent);
+        match level {
+            b"+" => Some(node.plus).filter(|&child| child != NONE),
+            b"#" => Some(node.hash).filter(|&child| child != NONE),
+            _ if node.literals == 0 => None,
+            _ => self.edges.get(parent, level),
+        }
+    }
+
+    fn add_child(&mut self, parent: u32, level: &[u8]) -> u32 {
+        let child = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(Node::new());
+            u32::try_from(self.nodes.len() - 1).expect("memory ends before 2^32 nodes do")
+        });
+        match level {
+            b"+" => self.node_mut(parent).plus = child,
+            b"#" => self.node_mut(parent).hash = child,
+            _ => {
+                self.edges.insert(parent, level, child);
+                self.node_mut(parent).literals += 1;
+            }
+        }
+        child
+    }
+
+    fn remove_child(&mut self, parent: u32, level: &[u8], child: u32) {
+        match level {
+            b"+" => self.node_mut(parent).plus = NONE,
+            b"#" => self.node_mut(parent).hash = NONE,
+            _ => {
+                self.edges.remove(parent, level);
+                self.node_mut(parent).literals -= 1;
+            }
+        }
+        *self.node_mut(child) = Node::new();
+        self.free.push(child);
+    }
+
+    /// Removes the nodes that only `filter` needed.
+    fn prune(&mut self, filter: &TopicFilter) {
+        let mut path: Vec<(u32, &[u8], u32)> = Vec::new();
+        let mut parent = ROOT;
+        for level in levels(filter.filter_bytes()) {
+            let Some(child) = self.child(parent, level) else { return };
+            path.push((parent, level, child));
+            parent = child;
+        }
+        for (parent, level, child) in path.into_iter().rev() {
+            if !self.node(child).is_empty() {
+                return;
+            }
+            self.remove_child(parent, level, child);
+        }
+    }
+
+    /// Nodes in use, the root not counted, and literal levels among them.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.nodes.len().saturating_sub(1 + self.free.len()), self.edges.len())
+    }
+}
+
+fn levels(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'/')
+}
+
+impl<K: Ord + Clone, V> Default for SubscriptionTrie<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
