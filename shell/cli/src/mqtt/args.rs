@@ -90,7 +90,7 @@ fn parse_version(text: &str) -> Result<Version, String> {
 fn parse_expiry(text: &str) -> Result<u32, String> {
     match text {
         "-1" | "∞" => Ok(u32::MAX),
-        _ => text.parse().map_err(|_| "use seconds from 0 to 4294967294, or -1 for ever".to_owned()),
+        _ => text.parse().ok().ok_or_else(|| "use seconds from 0 to 4294967294, or -1 for ever".to_owned()),
     }
 }
 

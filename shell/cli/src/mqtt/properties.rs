@@ -144,7 +144,7 @@ fn unknown_packet() -> String {
 }
 
 fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{value:?} is no number in the range of the property"))
+    value.parse().ok().ok_or_else(|| format!("{value:?} is no number in the range of the property"))
 }
 
 fn not_zero<T: Default + PartialEq>(value: T) -> Result<T, String> {

@@ -60,7 +60,7 @@ pub(crate) fn fold_properties(arguments: Vec<OsString>) -> Result<Vec<OsString>,
 fn one_property(rest: &mut impl Iterator<Item = OsString>) -> Result<String, Failure> {
     let mut part = || {
         let text = rest.next().ok_or_else(incomplete)?;
-        text.into_string().map_err(|_| Failure::usage("-D: a property is UTF-8 text"))
+        text.into_string().ok().ok_or_else(|| Failure::usage("-D: a property is UTF-8 text"))
     };
     let (packet, name) = (part()?, part()?);
     let count = if name == "user-property" { 2 } else { 1 };

@@ -53,8 +53,8 @@ fn version(args: &MqttArgs) -> Result<Version, Failure> {
 
 fn connect(args: &MqttArgs, properties: &Properties, version: Version, role: &str) -> Result<Connect, Failure> {
     let url = args.url.as_ref();
-    let username = args.username.as_deref().or(url.and_then(|url| url.username.as_deref()));
-    let password = args.password.as_deref().or(url.and_then(|url| url.password.as_deref()));
+    let username = args.username.as_deref().or_else(|| url.and_then(|url| url.username.as_deref()));
+    let password = args.password.as_deref().or_else(|| url.and_then(|url| url.password.as_deref()));
     let process = std::process::id();
     let client_id = match (&args.id, &args.id_prefix) {
         (Some(id), _) => id.clone(),

@@ -60,7 +60,7 @@ pub(crate) struct PubArgs {
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "use seconds, for example 0.5".to_owned();
-    Duration::try_from_secs_f64(text.parse().map_err(|_| wrong())?).map_err(|_| wrong())
+    Duration::try_from_secs_f64(text.parse().ok().ok_or_else(wrong)?).ok().ok_or_else(wrong)
 }
 
 /// Runs `sedge pub`.

@@ -219,7 +219,9 @@ impl Listener<'_> {
             return Err(Failure::failed(refused.join("\n")));
         }
         if !self.args.mqtt.quiet {
-            refused.iter().for_each(|line| out::note(&format!("warning: {line}")));
+            for line in &refused {
+                out::note(&format!("warning: {line}"));
+            }
         }
         Ok(())
     }
@@ -230,8 +232,8 @@ impl Listener<'_> {
         if self.args.retained_only && !arrival.publish.retain {
             return Ok(true);
         }
-        let wanted = !(self.args.no_retained && arrival.publish.retain)
-            && !self.hidden.iter().any(|filter| filter.matches(&arrival.topic));
+        let stale = self.args.no_retained && arrival.publish.retain;
+        let wanted = !stale && !self.hidden.iter().any(|filter| filter.matches(&arrival.topic));
         if wanted {
             self.print(&arrival.topic, &arrival.publish)?;
             if self.args.remove_retained && arrival.publish.retain {
