@@ -1,0 +1,40 @@
+//! Publications of one connection of a publisher on one topic and of one quality of service reach a session in order (MQ-13).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sedge_mqtt::QoS;
+
+use crate::oracle::Oracle;
+
+/// Name of the invariant.
+pub(crate) const NAME: &str = "order";
+
+/// Call at the end. Only the first delivery of each publication counts; retransmissions may come late.
+pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for ((client, session), deliveries) in &oracle.deliveries {
+        let mut last: BTreeMap<(usize, u64, &str, QoS, QoS), usize> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for delivery in deliveries.iter().filter(|delivery| !delivery.retained) {
+            if !seen.insert(delivery.publication) {
+                continue;
+            }
+            let publication = &oracle.publications[delivery.publication];
+            let flow = (
+                publication.publisher,
+                publication.connection,
+                publication.topic.as_str(),
+                publication.qos,
+                delivery.qos,
+            );
+            let before = last.insert(flow, delivery.publication);
+            if let Some(before) = before.filter(|before| *before > delivery.publication) {
+                wrong.push(format!(
+                    "p{} reached client-{client} (session {session}) after p{before}",
+                    delivery.publication
+                ));
+            }
+        }
+    }
+    wrong
+}

@@ -1,0 +1,45 @@
+//! Runs the simulator by hand: one seed, many, or one twice.
+
+use std::process::ExitCode;
+
+use sedge_sim::{Options, run};
+
+const USAGE: &str = "usage: sedge-sim run SEED        one run, printed step by step
+       sedge-sim sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim check SEED        one run twice: both must be equal";
+
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
+    match (arguments.first().map(String::as_str), number(1), number(2)) {
+        (Some("run"), Some(seed), None) => {
+            let report = run(Options::from_seed(seed), true);
+            println!("{report}");
+            if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        (Some("sweep"), Some(from), Some(count)) => {
+            for seed in from..from.saturating_add(count) {
+                let report = run(Options::from_seed(seed), false);
+                if !report.violations.is_empty() {
+                    println!("{report}");
+                    return ExitCode::FAILURE;
+                }
+                println!(
+                    "{seed}: {} events, {} deliveries, trace {:016x}",
+                    report.events, report.deliveries, report.trace
+                );
+            }
+            ExitCode::SUCCESS
+        }
+        (Some("check"), Some(seed), None) => {
+            let (first, second) = (run(Options::from_seed(seed), false), run(Options::from_seed(seed), false));
+            println!("{:016x} {:016x}", first.trace, second.trace);
+            if first.trace == second.trace { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What a run is made of: everything is drawn from the seed.
+
+use sedge_base::{Duration, Rng};
+
+/// A bug put into the world on purpose, to prove that the invariants find it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// None.
+    #[default]
+    None,
+    /// Some messages between the shards of a node vanish.
+    LoseMail,
+    /// Some messages between the shards of a node come twice.
+    RepeatMail,
+    /// Some messages between the shards of a node overtake others.
+    ReorderMail,
+    /// Some changes of the forward table never reach a shard.
+    LoseTable,
+}
+
+/// What a run is made of. Times are virtual.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each fault has a switch of its own")]
+pub struct Options {
+    /// Everything is drawn from this.
+    pub seed: u64,
+    /// Nodes.
+    pub nodes: usize,
+    /// Shards of each node.
+    pub shards: u16,
+    /// MQTT clients.
+    pub clients: usize,
+    /// Length of the first phase.
+    pub faults_for: Duration,
+    /// Longest pause between two actions of a client.
+    pub pause: Duration,
+    /// Longest delay of mail inside a node.
+    pub mail_delay: Duration,
+    /// Longest delay of bytes and datagrams.
+    pub net_delay: Duration,
+    /// Datagrams lost, of a thousand.
+    pub loss: u64,
+    /// Whether clients lose their connection now and then.
+    pub client_drops: bool,
+    /// Whether clients come back at another node.
+    pub roaming: bool,
+    /// Whether links are cut now and then; they may be dialled again at once.
+    pub link_cuts: bool,
+    /// Whether nodes are cut off from each other for a while.
+    pub partitions: bool,
+    /// Whether nodes are killed and started again.
+    pub crashes: bool,
+    /// Messages that may wait for one session.
+    pub queue_limit: usize,
+    /// A bug put in on purpose.
+    pub sabotage: Sabotage,
+}
+
+impl Options {
+    /// The options that belong to this seed.
+    pub fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed).split(1);
+        Self {
+            seed,
+            nodes: 1 + rng.index(4),
+            shards: u16::try_from(1 + rng.index(3)).unwrap_or(1),
+            clients: 3 + rng.index(10),
+            faults_for: Duration::from_secs(5 + rng.below(15)),
+            pause: Duration::from_millis(*rng.pick(&[5, 20, 100, 300]).unwrap_or(&20)),
+            mail_delay: Duration::from_micros(*rng.pick(&[1, 100, 5_000]).unwrap_or(&1)),
+            net_delay: Duration::from_micros(*rng.pick(&[50, 1_000, 20_000]).unwrap_or(&50)),
+            loss: *rng.pick(&[0, 0, 10, 50]).unwrap_or(&0),
+            client_drops: rng.chance(1, 2),
+            roaming: rng.chance(1, 2),
+            link_cuts: rng.chance(1, 3),
+            partitions: rng.chance(1, 4),
+            crashes: rng.chance(1, 4),
+            queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
+            sabotage: Sabotage::None,
+        }
+    }
+
+    /// A run without faults, for planted bugs: what is found is the bug.
+    pub fn calm(seed: u64, sabotage: Sabotage) -> Self {
+        Self {
+            nodes: 3,
+            shards: 3,
+            clients: 9,
+            loss: 0,
+            client_drops: false,
+            roaming: false,
+            link_cuts: false,
+            partitions: false,
+            crashes: false,
+            queue_limit: 100_000,
+            pause: Duration::from_millis(20),
+            sabotage,
+            ..Self::from_seed(seed)
+        }
+    }
+}

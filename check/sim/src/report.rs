@@ -1,0 +1,54 @@
+//! What came out of a run.
+
+use core::fmt;
+
+use crate::Options;
+
+/// Something that must never be true was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Name of the invariant: its file.
+    pub invariant: &'static str,
+    /// What happened.
+    pub detail: String,
+}
+
+/// What came out of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What it was made of.
+    pub options: Options,
+    /// Hash over everything that happened, in order.
+    pub trace: u64,
+    /// Events that happened.
+    pub events: u64,
+    /// Publications sent by clients.
+    pub publications: usize,
+    /// Messages delivered to clients.
+    pub deliveries: usize,
+    /// What must never be true and was; empty is good.
+    pub violations: Vec<Violation>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}", self.options)?;
+        writeln!(
+            f,
+            "trace {:016x}: {} events, {} publications, {} deliveries",
+            self.trace, self.events, self.publications, self.deliveries
+        )?;
+        for violation in self.violations.iter().take(20) {
+            writeln!(f, "{}: {}", violation.invariant, violation.detail)?;
+        }
+        if !self.violations.is_empty() {
+            writeln!(
+                f,
+                "{} violations; repeat with: cargo run -p sedge-sim -- run {}",
+                self.violations.len(),
+                self.options.seed
+            )?;
+        }
+        Ok(())
+    }
+}

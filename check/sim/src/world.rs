@@ -1,0 +1,207 @@
+//! The world: hosts, network, clients and the loop that lets time pass.
+
+use sedge_base::{Duration, Instant, Now, Rng, Timestamp};
+use sedge_mqtt::Version;
+
+use crate::client::Client;
+use crate::host::Host;
+use crate::invariant::{agreement, bounded, not_lost, once, order, protocol};
+use crate::network::Network;
+use crate::oracle::Oracle;
+use crate::schedule::{Event, Schedule, delay};
+use crate::trace::Trace;
+use crate::{Options, Report, Sabotage, Violation};
+
+mod clients;
+mod faults;
+mod hosts;
+mod wires;
+
+/// Wall clock at the start of every run.
+const EPOCH_MILLIS: u64 = 1_700_000_000_000;
+
+/// How long the cluster may take to agree once everything is healed.
+const LIVENESS: Duration = Duration::from_mins(1);
+
+/// How long everything has to stay calm before it is believed.
+const CALM: Duration = Duration::from_secs(5);
+
+/// Everything that is simulated.
+#[derive(Debug)]
+pub(crate) struct World {
+    options: Options,
+    now: Instant,
+    schedule: Schedule,
+    network: Network,
+    hosts: Vec<Host>,
+    clients: Vec<Client>,
+    oracle: Oracle,
+    trace: Trace,
+    /// Whether faults are over and clients only come back and listen.
+    calm: bool,
+    /// Randomness by concern, so that one more draw in one place does not shift all others.
+    host_rng: Rng,
+    net_rng: Rng,
+    client_rng: Rng,
+    fault_rng: Rng,
+    /// Whether the cluster has formed once.
+    formed: bool,
+}
+
+/// Runs `options` from beginning to end. With `print`, every event goes to standard error.
+pub fn run(options: Options, print: bool) -> Report {
+    let mut world = World::new(options, print);
+    let violations = world.run();
+    Report {
+        trace: world.trace.hash(),
+        events: world.trace.events(),
+        publications: world.oracle.publications.len(),
+        deliveries: world.oracle.deliveries.values().map(Vec::len).sum(),
+        options: world.options,
+        violations,
+    }
+}
+
+impl World {
+    fn new(options: Options, print: bool) -> Self {
+        let mut rng = Rng::new(options.seed);
+        let mut host_rng = rng.split(2);
+        let hosts = (0..options.nodes)
+            .map(|index| Host::start(index, 0, &options, &mut host_rng.split(index as u64)))
+            .collect();
+        let mut client_rng = rng.split(3);
+        let clients = (0..options.clients)
+            .map(|index| {
+                let version = if client_rng.chance(1, 2) { Version::V5 } else { Version::V311 };
+                Client::new(index, version, client_rng.chance(2, 3), client_rng.index(options.nodes))
+            })
+            .collect();
+        Self {
+            now: Instant::ZERO,
+            schedule: Schedule::default(),
+            network: Network::default(),
+            hosts,
+            clients,
+            oracle: Oracle::default(),
+            trace: Trace::new(print),
+            calm: false,
+            host_rng,
+            net_rng: rng.split(4),
+            client_rng,
+            fault_rng: rng.split(5),
+            formed: false,
+            options,
+        }
+    }
+
+    /// Both clocks.
+    fn clocks(&self) -> Now {
+        let wall = Timestamp::from_millis(EPOCH_MILLIS + self.now.as_nanos() / 1_000_000);
+        Now { instant: self.now, wall }
+    }
+
+    fn run(&mut self) -> Vec<Violation> {
+        for host in 0..self.hosts.len() {
+            self.wake_all(host);
+        }
+        for client in 0..self.clients.len() {
+            let first = self.now + Duration::from_millis(500) + delay(&mut self.client_rng, self.options.pause);
+            self.schedule.at(first, Event::Act { client });
+        }
+        self.schedule.at(self.now + Duration::from_secs(2), Event::Fault);
+        let mut violations = Vec::new();
+        self.pass_until(Instant::ZERO + self.options.faults_for, &mut violations);
+        self.heal_for_good();
+        self.liveness(&mut violations);
+        for (name, found) in [
+            (once::NAME, once::check(&self.oracle)),
+            (order::NAME, order::check(&self.oracle)),
+            (protocol::NAME, protocol::check(&self.oracle)),
+        ] {
+            violations.extend(found.into_iter().map(|detail| Violation { invariant: name, detail }));
+        }
+        if self.owes_everything() {
+            let lost = not_lost::check(&self.oracle);
+            violations.extend(lost.into_iter().map(|detail| Violation { invariant: not_lost::NAME, detail }));
+        }
+        violations
+    }
+
+    /// Whether this run's faults leave no excuse for losing an acknowledged message.
+    fn owes_everything(&self) -> bool {
+        !self.oracle.disturbed && self.options.queue_limit > 1_000
+    }
+
+    fn pass_until(&mut self, end: Instant, violations: &mut Vec<Violation>) {
+        let mut next_look = self.now;
+        while self.now < end && violations.is_empty() {
+            let Some((when, event)) = self.schedule.pop() else { return };
+            self.now = when;
+            self.event(event);
+            if self.now >= next_look {
+                next_look = self.now + Duration::from_millis(100);
+                self.look(violations);
+            }
+        }
+    }
+
+    fn look(&mut self, violations: &mut Vec<Violation>) {
+        let over = bounded::check(&self.hosts, self.options.queue_limit);
+        violations.extend(over.into_iter().map(|detail| Violation { invariant: bounded::NAME, detail }));
+        let all = self.hosts.len();
+        let complete =
+            self.hosts.iter().all(|host| host.up && host.node.status().members.len() == all && host.node.is_ready());
+        if complete {
+            self.formed = true;
+        } else if self.formed {
+            self.oracle.disturbed = true;
+        } else if !self.oracle.publications.is_empty() {
+            // Before the cluster has formed a publisher's node may not know of a subscriber's.
+            self.oracle.disturbed |= self.hosts.len() > 1;
+        }
+    }
+
+    fn liveness(&mut self, violations: &mut Vec<Violation>) {
+        self.calm = true;
+        let deadline = self.now + LIVENESS;
+        let mut last = vec!["nothing was checked".to_owned()];
+        let mut calm_since = None;
+        while self.now < deadline && violations.is_empty() {
+            let next = self.now + Duration::from_millis(250);
+            self.pass_until(next, violations);
+            last = agreement::check(&self.hosts);
+            let busy =
+                self.clients.iter().filter(|client| !client.is_idle()).map(|client| format!("{} is busy", client.id()));
+            last.extend(busy);
+            if last.is_empty() {
+                if self.now - *calm_since.get_or_insert(self.now) >= CALM {
+                    return;
+                }
+            } else {
+                calm_since = None;
+            }
+        }
+        violations.extend(last.into_iter().map(|detail| Violation { invariant: agreement::NAME, detail }));
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::ToShard { host, life, shard, mail } => self.mail_to_shard(host, life, shard, mail),
+            Event::ToNode { host, life, from, mail } => self.mail_to_node(host, life, from, mail),
+            Event::Timer { host, life, actor } => self.timer(host, life, actor),
+            Event::Datagram { from, to, bytes } => self.datagram(from, to, bytes),
+            Event::Dialled { host, life, link, to } => self.dialled(host, life, link, to),
+            Event::Arrive { wire, side, bytes } => self.arrive(wire, side, bytes),
+            Event::Broken { wire, side } => self.broken(wire, side),
+            Event::Act { client } => self.act(client),
+            Event::Fault => self.fault(),
+            Event::Heal => self.heal(),
+            Event::Restart { host } => self.restart(host),
+        }
+    }
+
+    /// Draws whether a planted bug strikes now.
+    fn sabotage(&mut self, kind: Sabotage) -> bool {
+        self.options.sabotage == kind && self.fault_rng.chance(1, 50)
+    }
+}

@@ -1,0 +1,81 @@
+//! Lets clients act.
+
+use sedge_base::Duration;
+
+use super::World;
+use crate::network::WINDOW_BYTES;
+use crate::schedule::{Event, delay};
+use crate::workload::{Action, draw};
+
+/// Silence after which a client asks whether the broker is still there.
+const PING_AFTER: Duration = Duration::from_secs(1);
+
+/// Silence after which a client gives its connection up.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(8);
+
+impl World {
+    pub(super) fn act(&mut self, client: usize) {
+        let pause = if self.calm { Duration::from_millis(500) } else { self.options.pause };
+        let next = self.now + delay(&mut self.client_rng, pause);
+        self.schedule.at(next, Event::Act { client });
+        let Some(wire) = self.clients[client].wire else {
+            self.connect(client);
+            return;
+        };
+        let silence = self.now - self.clients[client].last_heard;
+        if silence > GIVE_UP_AFTER {
+            self.drop_connection(client, false);
+        } else if self.clients[client].connected {
+            if silence > PING_AFTER {
+                self.clients[client].ping();
+            }
+            if !self.calm {
+                self.work(client);
+            }
+            self.pump(wire, 0, WINDOW_BYTES);
+        }
+    }
+
+    fn connect(&mut self, client: usize) {
+        let wanders = self.options.roaming && self.client_rng.chance(1, 2);
+        if wanders || !self.hosts[self.clients[client].home].up {
+            self.clients[client].home = self.client_rng.index(self.hosts.len());
+        }
+        let home = self.clients[client].home;
+        if !self.hosts[home].up {
+            return;
+        }
+        let wire = self.connect_client(client, home);
+        self.trace.note(self.now, &format!("client {client} connects to host {home}"));
+        self.clients[client].opened(self.now, wire);
+        self.pump(wire, 0, WINDOW_BYTES);
+    }
+
+    fn work(&mut self, client: usize) {
+        let action = draw(&mut self.client_rng, self.options.client_drops);
+        self.trace.note(self.now, &format!("client {client} {action:?}"));
+        let one = &mut self.clients[client];
+        match action {
+            Action::Publish { topic, qos, retain } => one.publish(self.now, topic, qos, retain, &mut self.oracle),
+            Action::Subscribe { filter, qos } => one.subscribe(filter, qos),
+            Action::Unsubscribe => {
+                if let Some(filter) = one.subscriptions.keys().next().cloned() {
+                    one.unsubscribe(self.now, filter, &mut self.oracle);
+                }
+            }
+            Action::Drop => self.drop_connection(client, false),
+            Action::Disconnect => self.drop_connection(client, true),
+            Action::Nothing => {}
+        }
+    }
+
+    fn drop_connection(&mut self, client: usize, politely: bool) {
+        let Some(wire) = self.clients[client].wire else { return };
+        if politely {
+            self.clients[client].disconnect();
+            self.pump(wire, 0, usize::MAX);
+        }
+        self.close_end(wire, 0, true);
+        self.clients[client].closed(self.now, &mut self.oracle);
+    }
+}

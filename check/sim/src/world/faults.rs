@@ -1,0 +1,90 @@
+//! Makes things go wrong, within what the run allows, and puts them right again.
+
+use sedge_base::Duration;
+
+use super::World;
+use crate::host::Host;
+use crate::schedule::Event;
+
+impl World {
+    pub(super) fn fault(&mut self) {
+        if self.calm {
+            return;
+        }
+        let next = self.now + Duration::from_millis(200 + self.fault_rng.below(2_000));
+        self.schedule.at(next, Event::Fault);
+        match self.fault_rng.below(3) {
+            0 if self.options.link_cuts => self.cut_link(),
+            1 if self.options.partitions && self.hosts.len() > 1 => self.partition(),
+            2 if self.options.crashes => self.crash(),
+            _ => {}
+        }
+    }
+
+    fn cut_link(&mut self) {
+        let links = self.network.links();
+        let Some(wire) = self.fault_rng.pick(&links).copied() else { return };
+        self.trace.note(self.now, &format!("fault: link {} is reset", wire.0));
+        // Both ends hear of a reset that neither has asked for; what was under way is lost.
+        for side in 0..2 {
+            self.schedule.at(self.now, Event::Broken { wire, side });
+        }
+    }
+
+    fn partition(&mut self) {
+        let island = self.fault_rng.index(self.hosts.len());
+        let others: Vec<usize> = (0..self.hosts.len()).filter(|host| *host != island).collect();
+        self.trace.note(self.now, &format!("fault: host {island} is cut off"));
+        for other in others {
+            if self.fault_rng.chance(3, 4) {
+                self.network.cut(island, other);
+            }
+        }
+        self.oracle.disturbed = true;
+        let heal = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
+        self.schedule.at(heal, Event::Heal);
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.trace.note(self.now, "healed");
+        self.network.heal();
+        self.resume_wires();
+    }
+
+    fn crash(&mut self) {
+        let up: Vec<usize> = (0..self.hosts.len()).filter(|host| self.hosts[*host].up).collect();
+        let Some(host) = self.fault_rng.pick(&up).copied() else { return };
+        if up.len() == 1 {
+            return;
+        }
+        let silent = self.fault_rng.chance(1, 2);
+        self.trace.note(self.now, &format!("fault: host {host} is killed, silently: {silent}"));
+        self.oracle.disturbed = true;
+        self.hosts[host].up = false;
+        for (wire, side) in self.network.of_host(host) {
+            self.close_end(wire, side, !silent);
+        }
+        let again = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
+        self.schedule.at(again, Event::Restart { host });
+    }
+
+    pub(super) fn restart(&mut self, host: usize) {
+        if self.hosts[host].up {
+            return;
+        }
+        self.trace.note(self.now, &format!("host {host} starts again"));
+        let life = self.hosts[host].life + 1;
+        let mut rng = self.host_rng.split(1_000 + life);
+        self.hosts[host] = Host::start(host, life, &self.options, &mut rng);
+        self.wake_all(host);
+    }
+
+    /// The first phase is over.
+    pub(super) fn heal_for_good(&mut self) {
+        self.calm = true;
+        self.heal();
+        for host in 0..self.hosts.len() {
+            self.restart(host);
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The same seed gives the same run, event for event (DESIGN section 6, 6).
+
+use sedge_sim::{Options, run};
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 1..=8 {
+        let (first, second) = (run(Options::from_seed(seed), false), run(Options::from_seed(seed), false));
+        assert_eq!((first.trace, first.events), (second.trace, second.events), "seed {seed}");
+    }
+}
+
+#[test]
+fn other_seeds_give_other_traces() {
+    assert_ne!(run(Options::from_seed(1), false).trace, run(Options::from_seed(2), false).trace);
+}
