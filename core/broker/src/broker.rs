@@ -2,8 +2,19 @@
 
 use std::collections::VecDeque;
 
-use sedge_base::{ConnId, Incarnation, Instant, NodeId, Now, Outbox, Rng, ShardId};
+use sedge_base::{
+    ClientId, ConnId, Deadlines, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed, ShardId,
+};
+use sedge_mqtt::{ReasonCode, SubscriptionTrie};
+use slab::Slab;
 
+use crate::clock::Clock;
+use crate::connection::{ConnKey, Connection, Connections, Phase};
+use crate::disconnect::Ending;
+use crate::fanout::Scratch;
+use crate::group::Groups;
+use crate::session::{Session, SessionKey};
+use crate::subscription::Granted;
 use crate::{BrokerConfig, Counters, Input, Output, SessionInfo};
 
 /// Where a broker is.
@@ -19,27 +30,99 @@ pub struct Place {
     pub shards: u16,
 }
 
+/// Whose time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// A connection: CONNECT, claim, resumption or keep alive, by its phase.
+    Connection(ConnKey),
+    /// A session without connection: will and expiry.
+    Session(SessionKey),
+}
+
 /// MQTT semantics of one shard: feed it [`Input`]s, then take [`Output`]s until there are none.
 #[derive(Debug)]
 pub struct Broker {
-    config: BrokerConfig,
-    place: Place,
-    rng: Rng,
-    outputs: VecDeque<Output>,
-    counters: Counters,
+    pub(crate) config: BrokerConfig,
+    pub(crate) place: Place,
+    pub(crate) rng: Rng,
+    pub(crate) seed: Seed,
+    pub(crate) clock: Clock,
+    /// Time of the present call.
+    pub(crate) now: Now,
+    pub(crate) connections: Connections,
+    /// Connections that are not [`Phase::Closing`].
+    pub(crate) open: usize,
+    pub(crate) sessions: Slab<Session>,
+    pub(crate) clients: LookupMap<ClientId, SessionKey>,
+    /// Connections between CONNECT and CONNACK.
+    pub(crate) claims: LookupMap<ClientId, ConnKey>,
+    pub(crate) subscriptions: SubscriptionTrie<SessionKey, Granted>,
+    pub(crate) groups: Groups,
+    pub(crate) timers: Deadlines<Timer>,
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) counters: Counters,
+    pub(crate) scratch: Scratch,
+    /// Number of the last ticket for a subscription or resumption.
+    pub(crate) tickets: u32,
+    /// Generation of the last session.
+    pub(crate) generation: u32,
 }
 
 impl Broker {
-    /// A broker without connections and sessions.
-    pub fn new(config: BrokerConfig, place: Place, rng: Rng) -> Self {
-        Self { config, place, rng, outputs: VecDeque::new(), counters: Counters::default() }
+    /// A broker without connections and sessions. `rng` chooses client ids and hash seeds.
+    pub fn new(config: BrokerConfig, place: Place, mut rng: Rng) -> Self {
+        let seed = Seed::from_rng(&mut rng);
+        Self {
+            config,
+            place,
+            rng,
+            seed,
+            clock: Clock::new(place),
+            now: Now::default(),
+            connections: Connections::new(seed),
+            open: 0,
+            sessions: Slab::new(),
+            clients: LookupMap::new(seed),
+            claims: LookupMap::new(seed),
+            subscriptions: SubscriptionTrie::with_seed(seed),
+            groups: Groups::new(seed),
+            timers: Deadlines::new(),
+            outputs: VecDeque::new(),
+            counters: Counters::default(),
+            scratch: Scratch::default(),
+            tickets: 0,
+            generation: 0,
+        }
     }
 
-    /// Takes an event in.
-    pub fn handle(&mut self, _now: Now, _input: Input) {}
+    /// Takes an event in. Events about unknown connections, clients and tickets are ignored.
+    pub fn handle(&mut self, now: Now, input: Input) {
+        self.now = now;
+        match input {
+            Input::Opened { conn, peer } => self.on_opened(conn, peer),
+            Input::Received { conn, bytes } => self.on_received(conn, bytes),
+            Input::Written { conn, bytes } => self.on_written(conn, bytes),
+            Input::Closed { conn } => self.on_closed(conn),
+            Input::Claimed { client, conn, epoch, session } => self.on_claimed(&client, conn, epoch, session),
+            Input::Relinquish { client, epoch, clean_start } => self.on_relinquish(client, epoch, clean_start),
+            Input::Settled { ticket, retained } => self.on_settled(ticket, retained),
+            Input::Accepted { ticket, reason } => self.on_accepted(ticket, reason),
+            Input::Deliver(deliver) => self.deliver(deliver),
+            Input::Kick { client, reason } => self.on_kick(&client, reason),
+            Input::Shutdown => self.on_shutdown(),
+        }
+    }
 
-    /// Does what is due.
-    pub fn handle_timeout(&mut self, _now: Now) {}
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.now = now;
+        while let Some(timer) = self.timers.pop_due(now.instant) {
+            match timer {
+                Timer::Connection(key) => self.on_connection_timer(key),
+                Timer::Session(key) => self.on_session_timer(key),
+            }
+        }
+    }
 
     /// The next thing to do, `None` if there is nothing for now.
     pub fn poll_output(&mut self) -> Option<Output> {
@@ -48,13 +131,16 @@ impl Broker {
 
     /// When [`Broker::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.timers.next()
     }
 
     /// What a connection has to write; the owner says how much of it was written with [`Input::Written`] and does not advance it
-    /// itself. `None` if the connection is forgotten.
-    pub fn outbox(&mut self, _conn: ConnId) -> Option<&mut Outbox> {
-        None
+    /// itself. `None` if the connection is forgotten: it is closed and all is written.
+    pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
+        let key = self.connections.key(conn)?;
+        let connection = self.connections.get_mut(key)?;
+        connection.transmitting = false;
+        Some(&mut connection.outbox)
     }
 
     /// What was counted.
@@ -64,11 +150,99 @@ impl Broker {
 
     /// All sessions, in an order that depends only on the inputs.
     pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
-        core::iter::empty()
+        self.sessions.iter().map(|(_, session)| {
+            let connection = session.connection.and_then(|key| self.connections.get(key));
+            SessionInfo::of(session, connection)
+        })
     }
 
     /// Number of open connections.
-    pub fn connections(&self) -> usize {
-        0
+    pub const fn connections(&self) -> usize {
+        self.open
+    }
+
+    fn on_opened(&mut self, conn: ConnId, peer: String) {
+        if self.connections.key(conn).is_some() {
+            return;
+        }
+        let connection = Connection::new(conn, peer, self.now.instant, &self.config);
+        let key = self.connections.insert(connection);
+        self.open += 1;
+        self.counters.connections_opened += 1;
+        self.timers.set(Timer::Connection(key), self.now.instant + self.config.connect_timeout);
+    }
+
+    fn on_written(&mut self, conn: ConnId, bytes: usize) {
+        let Some(key) = self.connections.key(conn) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let before = connection.outbox.len();
+        connection.outbox.advance(bytes);
+        self.counters.bytes_out += (before - connection.outbox.len()) as u64;
+        if connection.phase == Phase::Closing {
+            if connection.outbox.is_empty() {
+                self.forget_connection(key);
+            }
+            return;
+        }
+        let low = self.config.outbox_high_water / 2;
+        if let Some(session) = connection.session
+            && connection.phase == Phase::Live
+            && connection.outbox.len() <= low
+            && let Some(mut link) = self.link(session)
+        {
+            link.pump();
+        }
+    }
+
+    fn on_closed(&mut self, conn: ConnId) {
+        let Some(key) = self.connections.key(conn) else { return };
+        self.end_connection(key, Ending::lost());
+    }
+
+    fn on_kick(&mut self, client: &ClientId, reason: ReasonCode) {
+        if let Some(key) = self.connection_of(client) {
+            self.end_connection(key, Ending::server(reason, "an operator ended the connection"));
+        }
+    }
+
+    fn on_shutdown(&mut self) {
+        let keys: Vec<ConnKey> = self.connections.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.end_connection(key, Ending::server(ReasonCode::ServerShuttingDown, "the server stops"));
+        }
+    }
+
+    /// The connection of a client, live or about to be.
+    pub(crate) fn connection_of(&self, client: &ClientId) -> Option<ConnKey> {
+        let live = || self.sessions.get(*self.clients.get(client)?)?.connection;
+        self.claims.get(client).copied().or_else(live)
+    }
+
+    fn on_connection_timer(&mut self, key: ConnKey) {
+        let Some(connection) = self.connections.get(key) else { return };
+        match connection.phase {
+            Phase::Opening => self.end_connection(key, Ending::silent(ReasonCode::UnspecifiedError, "no CONNECT came")),
+            Phase::Claiming => {
+                self.end_connection(key, Ending::server(ReasonCode::ServerUnavailable, "the cluster does not answer"));
+            }
+            Phase::Resuming => self.go_live(key),
+            Phase::Live => self.check_keep_alive(key),
+            Phase::Closing => self.forget_connection(key),
+        }
+    }
+
+    /// The deadline is not moved with every packet: when it comes, this looks whether the client was heard meanwhile.
+    fn check_keep_alive(&mut self, key: ConnKey) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let Some(patience) = connection.patience() else { return };
+        // A client whose bytes are not read is not silent.
+        let heard = if connection.held { self.now.instant } else { connection.last_seen };
+        if heard + patience > self.now.instant {
+            self.timers.set(Timer::Connection(key), heard + patience);
+            return;
+        }
+        self.counters.keep_alive_timeouts += 1;
+        let detail = "silent for one and a half times the keep alive";
+        self.end_connection(key, Ending::server(ReasonCode::KeepAliveTimeout, detail));
     }
 }

@@ -3,14 +3,33 @@
 //! [`Broker`] is a deterministic machine: the same inputs at the same times with the same seed give the same outputs. Its owner
 //! carries client bytes in and out and does what [`Output`] asks for.
 
+mod alias;
 mod api;
 mod broker;
+mod clock;
 mod config;
+mod connect;
+mod connection;
 mod counters;
 mod detach;
+mod disconnect;
+mod fanout;
+mod group;
+mod inbound;
+mod inflight;
 mod listing;
+mod outgoing;
+mod process;
+mod publish;
+mod queue;
 mod retained;
+mod send;
+mod session;
 mod state;
+mod subscribe;
+mod subscription;
+mod transfer;
+mod will;
 
 pub use api::{Deliver, Event, Input, InterestChange, InterestOp, Output, Ticket};
 pub use broker::{Broker, Place};

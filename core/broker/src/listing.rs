@@ -3,6 +3,10 @@
 use sedge_base::{ClientId, ConnId, Timestamp};
 use sedge_mqtt::{SubscriptionOptions, TopicFilter, Version};
 
+use crate::connection::Connection;
+use crate::session::Session;
+use crate::subscription::Subscription;
+
 /// A session as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
@@ -47,4 +51,31 @@ pub struct SubscriptionInfo {
     pub options: SubscriptionOptions,
     /// Its identifier.
     pub id: Option<u32>,
+}
+
+impl SessionInfo {
+    pub(crate) fn of(session: &Session, connection: Option<&Connection>) -> Self {
+        let subscription = |subscription: &Subscription| SubscriptionInfo {
+            filter: subscription.filter.clone(),
+            options: subscription.options,
+            id: (subscription.id != 0).then_some(subscription.id),
+        };
+        Self {
+            client: session.client.clone(),
+            epoch: session.epoch,
+            connection: connection.map(|connection| connection.id),
+            peer: connection.map(|connection| connection.peer.to_string()),
+            version: session.version,
+            clean: session.expiry_secs == 0,
+            expiry_secs: session.expiry_secs,
+            keep_alive_secs: connection.map_or(0, |connection| connection.keep_alive),
+            disconnected_at: connection.is_none().then_some(session.disconnected_at),
+            subscriptions: session.subscriptions.iter().map(subscription).collect(),
+            queued: session.queue.len(),
+            queued_bytes: session.queue.bytes(),
+            inflight: session.inflight.len(),
+            inbound: session.inbound.as_ref().map_or(0, |inbound| inbound.exact().count()),
+            will: session.will.is_some(),
+        }
+    }
 }

@@ -1,0 +1,272 @@
+//! One network connection.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sedge_base::{ClientId, ConnId, Duration, Instant, LookupMap, Outbox, Seed};
+use sedge_mqtt::{Connect, Decoder, Message, Packet, ReasonCode, TopicFilter, TopicName, Version, encode};
+
+use crate::alias::{IncomingAliases, OutgoingAliases};
+use crate::outgoing::Ids;
+use crate::session::SessionKey;
+use crate::{BrokerConfig, Counters, Output};
+
+/// Index of a connection in its slab.
+pub(crate) type ConnKey = usize;
+
+/// Most messages remembered while one SUBSCRIBE settles; beyond, a retained message may come twice.
+const REMEMBER_AT_MOST: usize = 10_000;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// CONNECT is awaited.
+    Opening,
+    /// The client id is being made ours.
+    Claiming,
+    /// The interest of a session from elsewhere settles.
+    Resuming,
+    /// CONNACK was sent.
+    Live,
+    /// Closed but for the last bytes.
+    Closing,
+}
+
+/// What is kept of a CONNECT until CONNACK.
+#[derive(Debug)]
+pub(crate) struct PendingConnect {
+    pub(crate) connect: Box<Connect>,
+    pub(crate) client: ClientId,
+    /// Whether the broker chose the client id.
+    pub(crate) assigned: bool,
+    /// Number of the ticket that a resuming session waits for.
+    pub(crate) ticket: u32,
+    /// Session expiry after limits, in seconds.
+    pub(crate) expiry_secs: u32,
+}
+
+/// A SUBSCRIBE or UNSUBSCRIBE that settles.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// Number of its ticket.
+    pub(crate) number: u32,
+    pub(crate) packet: RequestPacket,
+    pub(crate) reasons: Vec<ReasonCode>,
+    /// Changes that want retained messages.
+    pub(crate) wanted: Vec<Wanted>,
+    /// Messages with the retain flag that were delivered live meanwhile.
+    pub(crate) seen: Vec<Arc<Message>>,
+}
+
+/// Which packet a [`Request`] answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestPacket {
+    Subscribe(sedge_mqtt::PacketId),
+    Unsubscribe(sedge_mqtt::PacketId),
+}
+
+impl RequestPacket {
+    pub(crate) const fn id(self) -> sedge_mqtt::PacketId {
+        match self {
+            Self::Subscribe(id) | Self::Unsubscribe(id) => id,
+        }
+    }
+}
+
+/// A new subscription that wants retained messages.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// Index of the change.
+    pub(crate) change: usize,
+    pub(crate) filter: TopicFilter,
+    pub(crate) ids: Ids,
+}
+
+/// One network connection. What few connections have is boxed.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) id: ConnId,
+    pub(crate) session: Option<SessionKey>,
+    pub(crate) last_seen: Instant,
+    pub(crate) decoder: Decoder,
+    pub(crate) outbox: Outbox,
+    pub(crate) peer: Box<str>,
+    pub(crate) pending: Option<Box<PendingConnect>>,
+    pub(crate) incoming_aliases: Option<Box<IncomingAliases>>,
+    pub(crate) outgoing_aliases: Option<Box<OutgoingAliases>>,
+    pub(crate) requests: Vec<Request>,
+    /// Largest packet the client takes; `u32::MAX`: any.
+    pub(crate) max_packet: u32,
+    /// QoS 1 and 2 messages that may be on their way to the client.
+    pub(crate) window: u16,
+    /// QoS 1 and 2 publications of the client that are not completed.
+    pub(crate) inbound: u16,
+    /// Seconds; 0: none.
+    pub(crate) keep_alive: u16,
+    pub(crate) phase: Phase,
+    pub(crate) version: Version,
+    /// Whether [`Output::Transmit`] was said and the outbox not looked at since.
+    pub(crate) transmitting: bool,
+    /// Whether [`Output::Hold`] was said.
+    pub(crate) held: bool,
+    /// Whether the client wants to be told reasons in words.
+    pub(crate) problem_information: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(id: ConnId, peer: String, now: Instant, config: &BrokerConfig) -> Self {
+        Self {
+            id,
+            session: None,
+            last_seen: now,
+            decoder: Decoder::server(config.max_packet_bytes),
+            outbox: Outbox::new(),
+            peer: peer.into_boxed_str(),
+            pending: None,
+            incoming_aliases: None,
+            outgoing_aliases: None,
+            requests: Vec::new(),
+            max_packet: u32::MAX,
+            window: config.max_inflight.max(1),
+            inbound: 0,
+            keep_alive: 0,
+            phase: Phase::Opening,
+            version: Version::V311,
+            transmitting: false,
+            held: false,
+            problem_information: true,
+        }
+    }
+
+    /// Takes over what CONNECT says about the connection itself.
+    pub(crate) fn adopt(&mut self, connect: &Connect, config: &BrokerConfig, seed: Seed) {
+        let properties = &connect.properties;
+        self.version = connect.version;
+        self.max_packet = properties.maximum_packet_size.unwrap_or(u32::MAX);
+        self.window = properties.receive_maximum.unwrap_or(u16::MAX).min(config.max_inflight).max(1);
+        self.problem_information = properties.request_problem_information.unwrap_or(true);
+        let aliases = properties.topic_alias_maximum.unwrap_or(0).min(config.max_outgoing_aliases);
+        if aliases > 0 {
+            self.outgoing_aliases = Some(Box::new(OutgoingAliases::new(aliases, seed)));
+        }
+        self.keep_alive = connect.keep_alive;
+        if connect.version == Version::V5
+            && config.max_keep_alive > 0
+            && (self.keep_alive == 0 || self.keep_alive > config.max_keep_alive)
+        {
+            self.keep_alive = config.max_keep_alive;
+        }
+    }
+
+    /// One and a half times the keep alive (MQTT 5.0 section 3.1.2.10).
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        (self.keep_alive > 0).then(|| Duration::from_millis(u64::from(self.keep_alive) * 1_500))
+    }
+
+    /// Gives up all but the outbox.
+    pub(crate) fn retire(&mut self, max_packet_bytes: u32) {
+        self.decoder = Decoder::server(max_packet_bytes);
+        self.pending = None;
+        self.incoming_aliases = None;
+        self.outgoing_aliases = None;
+        self.requests = Vec::new();
+    }
+
+    /// Whether packets of the client are taken now.
+    pub(crate) const fn takes_packets(&self) -> bool {
+        !self.held && matches!(self.phase, Phase::Opening | Phase::Live)
+    }
+
+    /// Says once that there is something to write.
+    pub(crate) fn transmit(&mut self, outputs: &mut VecDeque<Output>) {
+        if !self.transmitting {
+            self.transmitting = true;
+            outputs.push_back(Output::Transmit { conn: self.id });
+        }
+    }
+
+    /// Says that reading is to stop.
+    pub(crate) fn hold(&mut self, outputs: &mut VecDeque<Output>) {
+        if !self.held {
+            self.held = true;
+            outputs.push_back(Output::Hold { conn: self.id });
+        }
+    }
+
+    /// Says that reading may go on.
+    pub(crate) fn release(&mut self, outputs: &mut VecDeque<Output>) {
+        if self.held {
+            self.held = false;
+            outputs.push_back(Output::Release { conn: self.id });
+        }
+    }
+
+    /// Encodes a packet into the outbox.
+    pub(crate) fn send(&mut self, packet: &Packet, counters: &mut Counters, outputs: &mut VecDeque<Output>) {
+        let version = self.version;
+        self.outbox.append(|out| encode(packet, version, out));
+        counters.packets_out += 1;
+        self.transmit(outputs);
+    }
+
+    /// Remembers a live delivery with the retain flag for the subscriptions that settle.
+    pub(crate) fn remember(&mut self, message: &Arc<Message>) {
+        for request in &mut self.requests {
+            let wants = request.wanted.iter().any(|wanted| wanted.filter.matches(&message.topic));
+            if wants && request.seen.len() < REMEMBER_AT_MOST {
+                request.seen.push(Arc::clone(message));
+            }
+        }
+    }
+}
+
+/// Connections by number.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    slab: slab::Slab<Connection>,
+    keys: LookupMap<ConnId, ConnKey>,
+}
+
+impl Connections {
+    pub(crate) const fn new(seed: Seed) -> Self {
+        Self { slab: slab::Slab::new(), keys: LookupMap::new(seed) }
+    }
+
+    pub(crate) fn key(&self, id: ConnId) -> Option<ConnKey> {
+        self.keys.get(&id).copied()
+    }
+
+    pub(crate) fn insert(&mut self, connection: Connection) -> ConnKey {
+        let id = connection.id;
+        let key = self.slab.insert(connection);
+        self.keys.insert(id, key);
+        key
+    }
+
+    pub(crate) fn remove(&mut self, key: ConnKey) -> Option<Connection> {
+        let connection = self.slab.try_remove(key)?;
+        self.keys.remove(&connection.id);
+        Some(connection)
+    }
+
+    pub(crate) fn get(&self, key: ConnKey) -> Option<&Connection> {
+        self.slab.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: ConnKey) -> Option<&mut Connection> {
+        self.slab.get_mut(key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnKey, &Connection)> {
+        self.slab.iter()
+    }
+}
+
+/// Whether a topic belongs to the broker: clients do not publish there.
+pub(crate) fn is_owned_topic(topic: &TopicName) -> bool {
+    let owns = |root: &[u8]| {
+        let rest = topic.as_bytes().strip_prefix(root);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+    };
+    topic.is_reserved() && (owns(b"$SYS") || owns(b"$sedge"))
+}

@@ -1,0 +1,195 @@
+//! The end of connections (MQTT 5.0 sections 3.14 and 4.13).
+
+use std::borrow::Cow;
+
+use sedge_base::Duration;
+use sedge_mqtt::{ConnAck, ConnAckProperties, Disconnect, Packet, ReasonCode, Utf8, Version, trim_to};
+
+use crate::broker::Timer;
+use crate::connection::{ConnKey, Phase};
+use crate::session::SessionKey;
+use crate::{Broker, Event, InterestChange, InterestOp, Output};
+
+/// Who ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// The broker, telling why where the version can.
+    Server,
+    /// The broker, without a word.
+    Silent,
+    /// The client by DISCONNECT.
+    Client,
+    /// The network: there is nothing left to close.
+    Network,
+}
+
+/// Why and how a connection ends.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    reason: ReasonCode,
+    detail: Cow<'static, str>,
+    by: By,
+}
+
+impl Ending {
+    pub(crate) fn server(reason: ReasonCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason, detail: detail.into(), by: By::Server }
+    }
+
+    pub(crate) fn silent(reason: ReasonCode, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason, detail: detail.into(), by: By::Silent }
+    }
+
+    pub(crate) const fn client(reason: ReasonCode) -> Self {
+        Self { reason, detail: Cow::Borrowed("the client disconnected"), by: By::Client }
+    }
+
+    pub(crate) const fn lost() -> Self {
+        Self { reason: ReasonCode::UnspecifiedError, detail: Cow::Borrowed("the connection was lost"), by: By::Network }
+    }
+
+    /// Only a client that says good-bye has its will forgotten (MQTT 5.0 section 3.1.2.5).
+    fn forgets_will(&self) -> bool {
+        self.by == By::Client && self.reason == ReasonCode::Success
+    }
+}
+
+impl Broker {
+    /// Ends a connection in whatever phase it is, and with it what its session owes to it.
+    pub(crate) fn end_connection(&mut self, key: ConnKey, ending: Ending) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let phase = core::mem::replace(&mut connection.phase, Phase::Closing);
+        if phase == Phase::Closing {
+            if ending.by == By::Network {
+                self.forget_connection(key);
+            }
+            return;
+        }
+        let session = connection.session.take();
+        self.open -= 1;
+        self.counters.connections_closed += 1;
+        self.say_good_bye(key, phase, &ending);
+        let expiry = self.forget_claim(key, phase);
+        self.note_end(key, phase, session, &ending);
+        self.close(key, ending.by);
+        let Some(session_key) = session else { return };
+        if let (Some(session), Some(expiry)) = (self.sessions.get_mut(session_key), expiry) {
+            session.expiry_secs = expiry;
+        }
+        self.disconnect_session(session_key, ending.forgets_will());
+    }
+
+    /// Tells the client why, where its version has a packet for it.
+    fn say_good_bye(&mut self, key: ConnKey, phase: Phase, ending: &Ending) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if ending.by != By::Server {
+            return;
+        }
+        let reason_string =
+            Utf8::new(&ending.detail).ok().filter(|_| connection.problem_information && !ending.detail.is_empty());
+        let v5 = connection.version == Version::V5;
+        let mut packet = if phase == Phase::Live {
+            Packet::Disconnect(Disconnect { reason_string, ..Disconnect::new(ending.reason) })
+        } else {
+            let properties = ConnAckProperties { reason_string, ..ConnAckProperties::default() };
+            Packet::ConnAck(Box::new(ConnAck { session_present: false, reason: ending.reason, properties }))
+        };
+        let says = v5 || (phase != Phase::Live && has_return_code(ending.reason));
+        let limit = usize::try_from(connection.max_packet).unwrap_or(usize::MAX);
+        if says && trim_to(&mut packet, connection.version, limit) {
+            connection.send(&packet, &mut self.counters, &mut self.outputs);
+        }
+    }
+
+    /// Forgets a CONNECT that got no CONNACK; returns the session expiry it asked for.
+    fn forget_claim(&mut self, key: ConnKey, phase: Phase) -> Option<u32> {
+        if phase != Phase::Live {
+            self.counters.connections_refused += 1;
+        }
+        let pending = self.connections.get_mut(key)?.pending.take()?;
+        if self.claims.get(&pending.client) == Some(&key) {
+            self.claims.remove(&pending.client);
+        }
+        Some(pending.expiry_secs)
+    }
+
+    fn note_end(&mut self, key: ConnKey, phase: Phase, session: Option<SessionKey>, ending: &Ending) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let client = session.and_then(|key| self.sessions.get(key)).map(|session| session.client.clone());
+        let (reason, detail) = (ending.reason, ending.detail.clone().into_owned());
+        let event = match client.filter(|_| phase == Phase::Live) {
+            Some(client) => Event::Disconnected { client, reason, detail },
+            None => Event::Refused { peer: connection.peer.to_string(), reason, detail },
+        };
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// Closes the connection itself. Its last bytes stay for a moment.
+    fn close(&mut self, key: ConnKey, by: By) {
+        if by == By::Network {
+            self.forget_connection(key);
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        self.outputs.push_back(Output::Close { conn: connection.id });
+        if connection.outbox.is_empty() {
+            self.forget_connection(key);
+            return;
+        }
+        connection.retire(self.config.max_packet_bytes);
+        self.timers.set(Timer::Connection(key), self.now.instant + self.config.close_timeout);
+    }
+
+    /// Forgets a connection that is closed.
+    pub(crate) fn forget_connection(&mut self, key: ConnKey) {
+        self.timers.cancel(&Timer::Connection(key));
+        self.connections.remove(key);
+    }
+
+    /// The session has lost its connection: it ends, or waits for its client.
+    fn disconnect_session(&mut self, key: SessionKey, forget_will: bool) {
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.connection = None;
+        session.disconnected_at = now.wall;
+        session.inflight.disconnect();
+        if let Some(inbound) = &mut session.inbound {
+            inbound.disconnect();
+        }
+        session.inbound.take_if(|inbound| inbound.is_idle());
+        if forget_will {
+            session.will = None;
+        }
+        if session.expiry_secs == 0 {
+            return self.end_session(key, true);
+        }
+        if !self.config.queue_qos0_offline && session.queue.qos0() > 0 {
+            let is_waiting = |item: &crate::outgoing::Outgoing| item.qos != sedge_mqtt::QoS::AtMostOnce;
+            self.counters.dropped.offline_qos0 += session.queue.retain(&mut self.counters, is_waiting);
+        }
+        session.queue.iter_mut().for_each(crate::outgoing::Outgoing::keep);
+        let expiry = session.expiry_secs;
+        session.expires = (expiry != u32::MAX).then(|| now.instant + Duration::from_secs(u64::from(expiry)));
+        self.schedule_will(key);
+        self.set_session_timer(key);
+        self.announce_shared(key, false);
+    }
+
+    /// Tells those who route that the members of shared subscriptions come or go (MQTT 5.0 section 4.8.2).
+    pub(crate) fn announce_shared(&mut self, key: SessionKey, online: bool) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let shared = session.subscriptions.iter().filter(|subscription| subscription.is_shared());
+        let op = InterestOp::Add { retained: false, online };
+        let changes: Vec<_> =
+            shared.map(|subscription| InterestChange { filter: subscription.filter.clone(), op }).collect();
+        if !changes.is_empty() {
+            let client = session.client.clone();
+            self.outputs.push_back(Output::Interest { client, changes, ticket: None });
+        }
+    }
+}
+
+/// Whether a 3.1.1 client learns something from the CONNACK return code (3.1.1 section 3.2.2.3).
+const fn has_return_code(reason: ReasonCode) -> bool {
+    reason.v311_connect_code() != 3 || matches!(reason, ReasonCode::ServerUnavailable)
+}

@@ -1,0 +1,176 @@
+//! From one message to the sessions that get it.
+
+use std::sync::Arc;
+
+use sedge_mqtt::{Message, QoS, TopicFilter};
+
+use crate::outgoing::{Ids, Outgoing};
+use crate::send::{Encoded, Env, Link};
+use crate::session::SessionKey;
+use crate::subscription::Granted;
+use crate::{Broker, Deliver, Output, detach};
+
+/// One receiver of a message.
+#[derive(Debug)]
+struct Receiver {
+    session: SessionKey,
+    qos: QoS,
+    retain_as_published: bool,
+    ids: Ids,
+}
+
+/// What one fan-out needs, kept for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    receivers: Vec<Receiver>,
+    encoded: Encoded,
+    /// Number of the fan-out: marks the sessions it has found.
+    pass: u64,
+}
+
+impl Broker {
+    /// A message of another shard or node, or the share of a group that was chosen here.
+    pub(crate) fn deliver(&mut self, deliver: Deliver) {
+        let Deliver { message, plain, groups } = deliver;
+        self.clock.observe(message.stamp);
+        if plain {
+            self.fan_out(&message);
+        }
+        for group in groups {
+            self.deliver_to_group(&message, group);
+        }
+    }
+
+    /// Delivers to the ordinary subscriptions that match; says whether there is one.
+    pub(crate) fn fan_out(&mut self, message: &Arc<Message>) -> bool {
+        let mut scratch = core::mem::take(&mut self.scratch);
+        self.find_receivers(message, &mut scratch);
+        let matched = !scratch.receivers.is_empty();
+        let many = scratch.receivers.len() > 1;
+        let mut kept = None;
+        for receiver in scratch.receivers.drain(..) {
+            let encoded = if many { Some(&mut scratch.encoded) } else { None };
+            self.deliver_to(message, receiver, &mut kept, encoded);
+        }
+        if many {
+            scratch.encoded.clear();
+        }
+        self.scratch = scratch;
+        matched
+    }
+
+    /// Lists the sessions with a matching subscription, each once: with overlapping subscriptions the highest QoS and all
+    /// identifiers count (MQTT 5.0 section 3.3.4).
+    fn find_receivers(&mut self, message: &Message, scratch: &mut Scratch) {
+        scratch.pass += 1;
+        let pass = scratch.pass;
+        let (sessions, receivers) = (&mut self.sessions, &mut scratch.receivers);
+        self.subscriptions.matches(&message.topic, |&key, granted: &Granted| {
+            let Some(session) = sessions.get_mut(key) else { return };
+            if granted.no_local && message.publisher.as_ref() == Some(&session.client) {
+                return;
+            }
+            if session.mark == pass {
+                if let Some(receiver) = receivers.get_mut(session.place) {
+                    receiver.qos = receiver.qos.max(granted.qos);
+                    receiver.retain_as_published |= granted.retain_as_published;
+                    receiver.ids.add(granted.id);
+                }
+                return;
+            }
+            session.mark = pass;
+            session.place = receivers.len();
+            let Granted { id, qos, no_local: _, retain_as_published } = *granted;
+            receivers.push(Receiver { session: key, qos, retain_as_published, ids: Ids::One(id) });
+        });
+    }
+
+    fn deliver_to(
+        &mut self,
+        message: &Arc<Message>,
+        receiver: Receiver,
+        kept: &mut Option<Arc<Message>>,
+        encoded: Option<&mut Encoded>,
+    ) {
+        let qos = message.qos.min(receiver.qos);
+        let Some(mut link) = self.link(receiver.session) else { return };
+        let retain = receiver.retain_as_published && message.retain;
+        let mut outgoing =
+            Outgoing { message: Arc::clone(message), ids: receiver.ids, group: 0, qos, retain, kept: false };
+        match &mut link.connection {
+            Some(connection) => {
+                if message.retain && !connection.requests.is_empty() {
+                    connection.remember(message);
+                }
+            }
+            None if qos == QoS::AtMostOnce => {}
+            // One detached copy for all who are away.
+            None => {
+                outgoing.message = Arc::clone(kept.get_or_insert_with(|| detach(message)));
+                outgoing.kept = true;
+            }
+        }
+        link.offer(outgoing, encoded);
+    }
+
+    /// Delivers to one member of a shared subscription: a connected one with room, else a connected one, else one that is
+    /// away. Without members the message goes back.
+    pub(crate) fn deliver_to_group(&mut self, message: &Arc<Message>, filter: TopicFilter) {
+        let Some((member, granted, number)) = self.choose_member(message, &filter) else {
+            self.counters.bounced += 1;
+            self.outputs.push_back(Output::Bounced { message: Arc::clone(message), group: filter });
+            return;
+        };
+        let Some(mut link) = self.link(member) else { return };
+        let outgoing = Outgoing {
+            message: Arc::clone(message),
+            ids: Ids::One(granted.id),
+            group: number,
+            qos: message.qos.min(granted.qos),
+            retain: granted.retain_as_published && message.retain,
+            kept: false,
+        };
+        link.offer(outgoing, None);
+    }
+
+    fn choose_member(&mut self, message: &Message, filter: &TopicFilter) -> Option<(SessionKey, Granted, u32)> {
+        let group = self.groups.get(filter)?;
+        let size = message.payload.len() + message.topic.as_bytes().len() + 64;
+        let (mut best, mut best_rank) = (None, 0);
+        let count = group.members.len();
+        for turn in 0..count {
+            let index = (group.next + turn) % count;
+            let (key, granted) = group.members[index];
+            let Some(session) = self.sessions.get(key) else { continue };
+            let connection = session.connection.and_then(|key| self.connections.get(key));
+            let room = session.queue.has_room(size, &self.config);
+            let qos = message.qos.min(granted.qos);
+            let rank = match connection {
+                Some(connection) if crate::send::may_send(session, connection, qos, &self.config) => 4,
+                Some(_) if room => 3,
+                None if room && (qos != QoS::AtMostOnce || self.config.queue_qos0_offline) => 2,
+                Some(_) | None => 1,
+            };
+            if rank > best_rank {
+                (best, best_rank) = (Some((index, key, granted)), rank);
+            }
+            if rank == 4 {
+                break;
+            }
+        }
+        let (index, key, granted) = best?;
+        let number = group.number;
+        if let Some(group) = self.groups.get_mut(filter) {
+            group.next = (index + 1) % count;
+        }
+        Some((key, granted, number))
+    }
+
+    /// A session with its live connection, ready for sending.
+    pub(crate) fn link(&mut self, key: SessionKey) -> Option<Link<'_>> {
+        let session = self.sessions.get_mut(key)?;
+        let connection = session.connection.and_then(|key| self.connections.get_mut(key));
+        let env = Env { config: &self.config, counters: &mut self.counters, outputs: &mut self.outputs, now: self.now };
+        Some(Link { session, connection, env })
+    }
+}

@@ -1,0 +1,175 @@
+//! QoS 1 and 2 messages on their way to one client (MQTT 5.0 sections 4.3 and 4.4).
+
+use std::collections::VecDeque;
+
+use sedge_mqtt::PacketId;
+
+use crate::outgoing::Outgoing;
+
+/// Number of packet identifiers.
+const IDS: u32 = 65_535;
+
+/// A window that has come to rest keeps at most this much room.
+const IDLE_CAPACITY: usize = 8;
+
+/// How far one message has come.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// Its flow is complete, but not that of an earlier one.
+    Done,
+    /// PUBLISH was sent; PUBACK or PUBREC is missing.
+    Sent(Outgoing),
+    /// PUBREL was sent; PUBCOMP is missing.
+    Released,
+}
+
+/// A window over the packet identifiers: slot `i` has the identifier `first + i`, so that an acknowledgement finds its message
+/// without a search.
+#[derive(Debug)]
+pub(crate) struct Inflight {
+    slots: VecDeque<Slot>,
+    /// Packet identifier of the first slot, 1 to 65,535.
+    first: u16,
+    /// Flows that are not complete.
+    open: u16,
+    /// Open flows that were sent, or sent again, on the present connection.
+    outstanding: u16,
+    /// Slots from here on were not sent on the present connection.
+    unsent: usize,
+}
+
+impl Default for Inflight {
+    fn default() -> Self {
+        Self { slots: VecDeque::new(), first: 1, open: 0, outstanding: 0, unsent: 0 }
+    }
+}
+
+impl Inflight {
+    /// Open flows.
+    pub(crate) const fn len(&self) -> usize {
+        self.open as usize
+    }
+
+    /// Whether one more PUBLISH may be sent to a client that takes `window` of them.
+    pub(crate) fn has_room(&self, window: u16) -> bool {
+        self.outstanding < window && self.slots.len() < IDS as usize
+    }
+
+    /// Whether something of an earlier connection waits to be sent again.
+    pub(crate) fn is_resending(&self) -> bool {
+        self.unsent < self.slots.len()
+    }
+
+    /// The packet identifier that [`Inflight::push`] will use.
+    pub(crate) fn next_id(&self) -> PacketId {
+        self.id_at(self.slots.len())
+    }
+
+    /// Enters a message whose PUBLISH has just been sent with [`Inflight::next_id`].
+    pub(crate) fn push(&mut self, item: Outgoing) {
+        self.slots.push_back(Slot::Sent(item));
+        self.unsent = self.slots.len();
+        self.open += 1;
+        self.outstanding += 1;
+    }
+
+    /// The slot of an identifier, if its flow is open.
+    pub(crate) fn get(&self, id: PacketId) -> Option<&Slot> {
+        self.slots.get(self.index(id)).filter(|slot| !matches!(slot, Slot::Done))
+    }
+
+    /// PUBREC has come: keeps the identifier, forgets the message.
+    pub(crate) fn release(&mut self, id: PacketId) {
+        let index = self.index(id);
+        if let Some(slot @ Slot::Sent(_)) = self.slots.get_mut(index) {
+            *slot = Slot::Released;
+        }
+    }
+
+    /// The flow is complete.
+    pub(crate) fn complete(&mut self, id: PacketId) {
+        let index = self.index(id);
+        let Some(slot @ (Slot::Sent(_) | Slot::Released)) = self.slots.get_mut(index) else { return };
+        *slot = Slot::Done;
+        self.open -= 1;
+        if index < self.unsent {
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+        while let Some(Slot::Done) = self.slots.front() {
+            self.slots.pop_front();
+            self.first = next(self.first);
+            self.unsent = self.unsent.saturating_sub(1);
+        }
+        if self.slots.is_empty() && self.slots.capacity() > IDLE_CAPACITY {
+            self.slots = VecDeque::new();
+        }
+    }
+
+    /// The connection is lost: everything has to be sent again, and may wait long.
+    pub(crate) fn disconnect(&mut self) {
+        self.outstanding = 0;
+        self.unsent = 0;
+        for slot in &mut self.slots {
+            if let Slot::Sent(item) = slot {
+                item.keep();
+            }
+        }
+    }
+
+    /// What has to be sent again next: identifier and slot.
+    pub(crate) fn peek_resend(&mut self) -> Option<(PacketId, &Slot)> {
+        while let Some(Slot::Done) = self.slots.get(self.unsent) {
+            self.unsent += 1;
+        }
+        let id = self.id_at(self.unsent);
+        self.slots.get(self.unsent).map(|slot| (id, slot))
+    }
+
+    /// What [`Inflight::peek_resend`] showed was sent.
+    pub(crate) fn resent(&mut self) {
+        if self.is_resending() {
+            self.unsent += 1;
+            self.outstanding += 1;
+        }
+    }
+
+    /// All open flows in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PacketId, &Slot)> {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| !matches!(slot, Slot::Done));
+        slots.map(|(index, slot)| (self.id_at(index), slot))
+    }
+
+    /// Messages sent whose first acknowledgement is missing.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = &Outgoing> {
+        self.slots.iter().filter_map(|slot| if let Slot::Sent(item) = slot { Some(item) } else { None })
+    }
+
+    /// Enters a flow of another node, in order. False if its identifier does not ascend from the ones before.
+    pub(crate) fn restore(&mut self, id: PacketId, slot: Slot) -> bool {
+        if self.slots.is_empty() {
+            self.first = id.get();
+        }
+        let index = self.index(id);
+        if index < self.slots.len() {
+            return false;
+        }
+        self.slots.resize_with(index, || Slot::Done);
+        self.slots.push_back(slot);
+        self.open += 1;
+        true
+    }
+
+    fn index(&self, id: PacketId) -> usize {
+        ((u32::from(id.get()) + IDS - u32::from(self.first)) % IDS) as usize
+    }
+
+    fn id_at(&self, index: usize) -> PacketId {
+        let offset = u32::try_from(index % IDS as usize).unwrap_or(0);
+        let id = (u32::from(self.first) - 1 + offset) % IDS + 1;
+        u16::try_from(id).ok().and_then(PacketId::new).unwrap_or(PacketId::MIN)
+    }
+}
+
+const fn next(id: u16) -> u16 {
+    if id == u16::MAX { 1 } else { id + 1 }
+}

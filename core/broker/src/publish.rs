@@ -1,0 +1,211 @@
+//! PUBLISH from clients and its acknowledgements (MQTT 5.0 sections 3.3 and 4.3).
+
+use std::sync::Arc;
+
+use sedge_base::Duration;
+use sedge_mqtt::{Message, Packet, PacketId, Publish, PublishProperties, QoS, ReasonCode, TopicName, Version};
+
+use crate::api::TicketKind;
+use crate::connection::{ConnKey, Connection, is_owned_topic};
+use crate::disconnect::Ending;
+use crate::inbound::{Answer, Arrival};
+use crate::process::Fault;
+use crate::session::{SessionKey, session_of};
+use crate::{Broker, Output, Ticket};
+
+/// SUBSCRIBEs and UNSUBSCRIBEs of one client that may settle at the same time before its bytes wait.
+const REQUESTS_AT_ONCE: usize = 64;
+
+/// Replaces a topic alias by what it stands for, or learns it (MQTT 5.0 section 3.3.2.3.4).
+fn resolve_topic(connection: &mut Connection, publish: &mut Publish, maximum: u16) -> Result<TopicName, Fault> {
+    let alias = publish.properties.as_mut().and_then(|properties| properties.topic_alias.take());
+    let topic = publish.topic.take();
+    let Some(alias) = alias else {
+        return topic.ok_or(Fault(ReasonCode::ProtocolError, "neither topic nor topic alias"));
+    };
+    if alias == 0 || alias > maximum {
+        return Err(Fault(ReasonCode::TopicAliasInvalid, "topic alias out of range"));
+    }
+    if let Some(topic) = topic {
+        connection.incoming_aliases.get_or_insert_default().set(alias, &topic);
+        return Ok(topic);
+    }
+    let known = connection.incoming_aliases.as_ref().and_then(|aliases| aliases.get(alias));
+    known.cloned().ok_or(Fault(ReasonCode::TopicAliasInvalid, "unknown topic alias"))
+}
+
+impl Broker {
+    /// PUBLISH of a connected client.
+    pub(crate) fn on_publish(&mut self, key: ConnKey, session: SessionKey, mut publish: Publish) -> Result<(), Fault> {
+        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+        self.counters.publishes_in[publish.qos as usize] += 1;
+        let topic = resolve_topic(connection, &mut publish, self.config.topic_alias_maximum)?;
+        if topic.level_count() > self.config.max_topic_levels {
+            return Err(Fault(ReasonCode::TopicNameInvalid, "topic name too deep"));
+        }
+        let sent_ids = publish.properties.as_ref().is_some_and(|properties| !properties.subscription_ids.is_empty());
+        if sent_ids {
+            return Err(Fault(ReasonCode::ProtocolError, "a subscription identifier from a client"));
+        }
+        let Some(id) = publish.packet_id else {
+            if is_owned_topic(&topic) {
+                self.counters.refused_topics += 1;
+            } else {
+                self.route(session, topic, publish, None);
+            }
+            return Ok(());
+        };
+        self.on_acknowledged_publish(key, session, id, (topic, publish))
+    }
+
+    fn on_acknowledged_publish(
+        &mut self,
+        key: ConnKey,
+        session_key: SessionKey,
+        id: PacketId,
+        (topic, publish): (TopicName, Publish),
+    ) -> Result<(), Fault> {
+        let Some(session) = self.sessions.get_mut(session_key) else { return Ok(()) };
+        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+        let v5 = connection.version == Version::V5;
+        let inbound = session.inbound.get_or_insert_default();
+        let exactly_once = publish.qos == QoS::ExactlyOnce;
+        let in_use = inbound.is_exact(id);
+        if v5 && connection.inbound >= self.config.receive_maximum && !(in_use && exactly_once) {
+            return Err(Fault(ReasonCode::ReceiveMaximumExceeded, "more publications than the receive maximum"));
+        }
+        let refusal = match (in_use, is_owned_topic(&topic)) {
+            (true, _) if !exactly_once && v5 => Some(ReasonCode::PacketIdentifierInUse),
+            (true, _) if !exactly_once => {
+                return Err(Fault(ReasonCode::ProtocolError, "packet identifier in use"));
+            }
+            (true, _) | (false, false) => None,
+            (false, true) => {
+                self.counters.refused_topics += 1;
+                Some(if v5 { ReasonCode::NotAuthorized } else { ReasonCode::Success })
+            }
+        };
+        let number = match refusal {
+            Some(reason) => {
+                inbound.answer(id, exactly_once, reason);
+                connection.inbound = connection.inbound.saturating_add(1);
+                None
+            }
+            None if exactly_once => match inbound.exactly_once(id) {
+                Arrival::New(number) => Some(number),
+                Arrival::Again { count } => {
+                    connection.inbound = connection.inbound.saturating_add(u16::from(count));
+                    None
+                }
+            },
+            None => Some(inbound.at_least_once(id)),
+        };
+        let Some(number) = number else {
+            self.flush_answers(session_key);
+            return Ok(());
+        };
+        connection.inbound = connection.inbound.saturating_add(1);
+        if inbound.owed() >= usize::from(self.config.receive_maximum) {
+            connection.hold(&mut self.outputs);
+        }
+        let ticket = session.ticket(session_key, TicketKind::Publish, number);
+        self.route(session_key, topic, publish, Some(ticket));
+        Ok(())
+    }
+
+    /// Delivers here and has the rest done elsewhere.
+    fn route(&mut self, session: SessionKey, topic: TopicName, publish: Publish, ticket: Option<Ticket>) {
+        let Publish { dup: _, qos, retain, topic: _, packet_id: _, payload, mut properties } = publish;
+        let expiry = properties.as_mut().and_then(|properties| properties.message_expiry.take());
+        let properties = properties.filter(|properties| **properties != PublishProperties::default());
+        let message = Arc::new(Message {
+            id: self.clock.next_id(),
+            topic,
+            payload,
+            qos,
+            retain,
+            properties,
+            stamp: self.clock.next_stamp(self.now),
+            expires_at: expiry.map(|secs| self.now.wall + Duration::from_secs(u64::from(secs))),
+            publisher: self.sessions.get(session).map(|session| session.client.clone()),
+        });
+        let matched = self.fan_out(&message);
+        self.outputs.push_back(Output::Route { message, ticket, matched });
+    }
+
+    /// A publication was accepted, or not: answers it in its turn.
+    pub(crate) fn on_accepted(&mut self, ticket: Ticket, reason: ReasonCode) {
+        let Some((key, generation)) = session_of(ticket) else { return };
+        let session = self.sessions.get_mut(key).filter(|session| session.generation == generation);
+        let Some(session) = session else { return };
+        let Some(inbound) = &mut session.inbound else { return };
+        inbound.accepted(ticket.number, reason);
+        self.flush_answers(key);
+    }
+
+    /// Sends the answers whose turn it is.
+    fn flush_answers(&mut self, session_key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(session_key) else { return };
+        let (Some(key), Some(inbound)) = (session.connection, &mut session.inbound) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let mut refused = None;
+        while let Some((answer, reason)) = inbound.pop_answer() {
+            let Answer { packet_id, exactly_once, reason: _ } = answer;
+            let freed = if exactly_once { reason.is_error() && inbound.refuse(packet_id) } else { true };
+            connection.inbound = connection.inbound.saturating_sub(u16::from(freed));
+            let mut ack = sedge_mqtt::Ack::new(packet_id, reason);
+            if connection.version == Version::V311 {
+                // There is no way to say no but to close the connection (3.1.1 section 3.3.5); the client will try again.
+                if reason.is_error() && reason != ReasonCode::NotAuthorized {
+                    refused = Some(reason);
+                    break;
+                }
+                ack.reason = ReasonCode::Success;
+            }
+            let packet = if exactly_once { Packet::PubRec(ack) } else { Packet::PubAck(ack) };
+            connection.send(&packet, &mut self.counters, &mut self.outputs);
+        }
+        match refused {
+            Some(reason) => self.end_connection(key, Ending::server(reason, "a publication could not be taken")),
+            None => self.release_if_calm(key, session_key),
+        }
+    }
+
+    /// Lets a held connection go on once little is owed to it.
+    pub(crate) fn release_if_calm(&mut self, key: ConnKey, session_key: SessionKey) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if !connection.held {
+            return;
+        }
+        let inbound = self.sessions.get(session_key).and_then(|session| session.inbound.as_ref());
+        let owed = inbound.map_or(0, |inbound| inbound.owed());
+        if owed <= usize::from(self.config.receive_maximum) / 2 && connection.requests.len() <= REQUESTS_AT_ONCE / 2 {
+            connection.release(&mut self.outputs);
+            self.process(key);
+        }
+    }
+
+    /// Holds a connection that waits for the cluster with many requests.
+    pub(crate) fn hold_if_busy(&mut self, key: ConnKey) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && connection.requests.len() >= REQUESTS_AT_ONCE
+        {
+            connection.hold(&mut self.outputs);
+        }
+    }
+
+    /// PUBREL of a connected client (MQTT 5.0 section 3.6).
+    pub(crate) fn on_pubrel(&mut self, key: ConnKey, session: SessionKey, id: PacketId) {
+        let Some(session) = self.sessions.get_mut(session) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let known = session.inbound.as_mut().and_then(|inbound| inbound.complete(id));
+        connection.inbound = connection.inbound.saturating_sub(u16::from(known.unwrap_or(false)));
+        let reason = if known.is_some() || connection.version == Version::V311 {
+            ReasonCode::Success
+        } else {
+            ReasonCode::PacketIdentifierNotFound
+        };
+        let packet = Packet::PubComp(sedge_mqtt::Ack::new(id, reason));
+        connection.send(&packet, &mut self.counters, &mut self.outputs);
+    }
+}

@@ -1,0 +1,273 @@
+//! Messages into sessions and out to clients.
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use sedge_base::Now;
+use sedge_mqtt::{
+    Delivery, Message, Packet, PacketId, QoS, ReasonCode, Version, encode_publish, encode_publish_head, publish_len,
+};
+
+use crate::connection::Connection;
+use crate::inflight::Slot;
+use crate::outgoing::Outgoing;
+use crate::session::Session;
+use crate::{BrokerConfig, Counters, Output};
+
+/// From this size on, payloads are shared between the messages and the outboxes instead of copied.
+const SHARE_FROM_BYTES: usize = 4 * 1024;
+
+/// A queue longer than this holds detached messages only, so that a slow client pins few read buffers.
+const KEEP_FROM_MESSAGES: usize = 64;
+
+/// What every sending needs beside session and connection.
+pub(crate) struct Env<'a> {
+    pub(crate) config: &'a BrokerConfig,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) outputs: &'a mut VecDeque<Output>,
+    pub(crate) now: Now,
+}
+
+/// One session, with its connection if it has a live one.
+pub(crate) struct Link<'a> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) connection: Option<&'a mut Connection>,
+    pub(crate) env: Env<'a>,
+}
+
+/// One message encoded for many equal deliveries: QoS 0, no identifiers, no alias. By version and retain flag.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    parts: [BytesMut; 4],
+}
+
+impl Encoded {
+    /// Forgets the message, keeps the room.
+    pub(crate) fn clear(&mut self) {
+        self.parts.iter_mut().for_each(BytesMut::clear);
+    }
+
+    fn part(&mut self, version: Version, retain: bool) -> &mut BytesMut {
+        &mut self.parts[usize::from(version == Version::V5) * 2 + usize::from(retain)]
+    }
+}
+
+/// What became of an attempt to send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Yes,
+    /// It was dropped and counted.
+    Dropped,
+}
+
+impl Link<'_> {
+    /// Delivers a message: sends it, or lets it wait, or drops it by the rules.
+    pub(crate) fn offer(&mut self, outgoing: Outgoing, encoded: Option<&mut Encoded>) {
+        let Some(connection) = self.connection.as_deref_mut() else { return self.offer_offline(outgoing) };
+        if may_send(self.session, connection, outgoing.qos, self.env.config) {
+            self.env.send(self.session, connection, outgoing, encoded);
+        } else {
+            self.enqueue(outgoing);
+        }
+    }
+
+    /// Sends what waits, as far as the client and its outbox take it: first what has to be sent again, then the queue.
+    pub(crate) fn pump(&mut self) {
+        let Some(connection) = self.connection.as_deref_mut() else { return };
+        let high = self.env.config.outbox_high_water;
+        while connection.outbox.len() <= high && self.env.resend_one(self.session, connection) {}
+        while connection.outbox.len() <= high {
+            let Some(next) = self.session.queue.front() else { break };
+            let blocked = self.session.inflight.is_resending() || !self.session.inflight.has_room(connection.window);
+            if next.qos != QoS::AtMostOnce && blocked {
+                break;
+            }
+            if let Some(outgoing) = self.session.queue.pop(self.env.counters) {
+                self.env.send(self.session, connection, outgoing, None);
+            }
+        }
+    }
+
+    fn offer_offline(&mut self, outgoing: Outgoing) {
+        if outgoing.qos == QoS::AtMostOnce && !self.env.config.queue_qos0_offline {
+            self.env.counters.dropped.offline_qos0 += 1;
+        } else {
+            self.enqueue(outgoing);
+        }
+    }
+
+    fn enqueue(&mut self, mut outgoing: Outgoing) {
+        if is_expired(&outgoing.message, self.env.now) {
+            self.env.counters.dropped.expired += 1;
+            return;
+        }
+        if self.connection.is_none() || self.session.queue.len() >= KEEP_FROM_MESSAGES {
+            outgoing.keep();
+        }
+        self.session.queue.push(outgoing, self.env.now.wall, self.env.config, self.env.counters);
+    }
+}
+
+/// QoS 0 waits for the outbox only, and behind QoS 0 that waits already; it passes QoS 1 and 2 that wait for acknowledgements
+/// (MQTT 5.0 section 4.9 leaves the choice). QoS 1 and 2 wait behind everything.
+pub(crate) fn may_send(session: &Session, connection: &Connection, qos: QoS, config: &BrokerConfig) -> bool {
+    if connection.outbox.len() > config.outbox_high_water {
+        return false;
+    }
+    match qos {
+        QoS::AtMostOnce => session.queue.qos0() == 0,
+        QoS::AtLeastOnce | QoS::ExactlyOnce => {
+            session.queue.is_empty() && !session.inflight.is_resending() && session.inflight.has_room(connection.window)
+        }
+    }
+}
+
+fn is_expired(message: &Message, now: Now) -> bool {
+    message.expires_at.is_some_and(|at| at <= now.wall)
+}
+
+impl Env<'_> {
+    /// Sends a message for the first time.
+    fn send(
+        &mut self,
+        session: &mut Session,
+        connection: &mut Connection,
+        outgoing: Outgoing,
+        encoded: Option<&mut Encoded>,
+    ) {
+        if is_expired(&outgoing.message, self.now) {
+            self.counters.dropped.expired += 1;
+            return;
+        }
+        if outgoing.qos == QoS::AtMostOnce {
+            let plain = outgoing.ids.is_none() && connection.outgoing_aliases.is_none();
+            match encoded {
+                Some(encoded) if plain => self.copy(connection, &outgoing, encoded),
+                _ => self.publish(connection, &outgoing, None, false).ignore(),
+            }
+            return;
+        }
+        let id = session.inflight.next_id();
+        if self.publish(connection, &outgoing, Some(id), false) == Sent::Yes {
+            session.inflight.push(outgoing);
+        }
+    }
+
+    /// Sends the next thing of an earlier connection again; false if there is nothing, or no room for it.
+    fn resend_one(&mut self, session: &mut Session, connection: &mut Connection) -> bool {
+        let room = session.inflight.has_room(connection.window);
+        let (id, dropped) = match session.inflight.peek_resend() {
+            None => return false,
+            Some((id, Slot::Sent(outgoing))) => {
+                if !room {
+                    return false;
+                }
+                self.counters.redeliveries += 1;
+                (id, self.publish(connection, outgoing, Some(id), true) == Sent::Dropped)
+            }
+            Some((id, Slot::Released | Slot::Done)) => {
+                self.acknowledge(connection, id, ReasonCode::Success, Packet::PubRel);
+                (id, false)
+            }
+        };
+        session.inflight.resent();
+        if dropped {
+            session.inflight.complete(id);
+        }
+        true
+    }
+
+    /// Sends PUBACK, PUBREC, PUBREL or PUBCOMP.
+    pub(crate) fn acknowledge(
+        &mut self,
+        connection: &mut Connection,
+        id: PacketId,
+        reason: ReasonCode,
+        packet: impl FnOnce(sedge_mqtt::Ack) -> Packet,
+    ) {
+        connection.send(&packet(sedge_mqtt::Ack::new(id, reason)), self.counters, self.outputs);
+    }
+
+    fn publish(&mut self, connection: &mut Connection, outgoing: &Outgoing, id: Option<PacketId>, dup: bool) -> Sent {
+        let message = &*outgoing.message;
+        let v5 = connection.version == Version::V5;
+        let alias = connection.outgoing_aliases.as_ref().and_then(|aliases| aliases.alias(&message.topic));
+        let delivery = Delivery {
+            qos: outgoing.qos,
+            dup,
+            retain: outgoing.retain,
+            packet_id: id,
+            topic_alias: alias.filter(|_| v5),
+            subscription_ids: outgoing.ids.to_small(),
+            message_expiry: self.remaining(message).filter(|_| v5),
+        };
+        if !self.fits(connection, message, &delivery) {
+            return Sent::Dropped;
+        }
+        let version = connection.version;
+        if message.payload.len() < SHARE_FROM_BYTES {
+            connection.outbox.append(|out| encode_publish(message, &delivery, version, out));
+        } else {
+            connection.outbox.append(|out| encode_publish_head(message, &delivery, version, out));
+            connection.outbox.push(message.payload.clone());
+        }
+        if let (Some(aliases), Some(alias)) = (&mut connection.outgoing_aliases, delivery.topic_alias) {
+            aliases.sent(&message.topic, alias);
+        }
+        self.count_publish(connection, outgoing.qos);
+        Sent::Yes
+    }
+
+    /// Sends a QoS 0 message that many receive alike: encoded once, copied to each.
+    fn copy(&mut self, connection: &mut Connection, outgoing: &Outgoing, encoded: &mut Encoded) {
+        let message = &*outgoing.message;
+        let version = connection.version;
+        let shares = message.payload.len() >= SHARE_FROM_BYTES;
+        let part = encoded.part(version, outgoing.retain);
+        if part.is_empty() {
+            let v5 = version == Version::V5;
+            let message_expiry = self.remaining(message).filter(|_| v5);
+            let delivery = Delivery { retain: outgoing.retain, message_expiry, ..Delivery::default() };
+            let encode = if shares { encode_publish_head } else { encode_publish };
+            encode(message, &delivery, version, part);
+        }
+        let size = part.len() + if shares { message.payload.len() } else { 0 };
+        if size > usize::try_from(connection.max_packet).unwrap_or(usize::MAX) {
+            self.counters.dropped.too_large += 1;
+            return;
+        }
+        connection.outbox.extend_from_slice(part);
+        if shares {
+            connection.outbox.push(message.payload.clone());
+        }
+        self.count_publish(connection, QoS::AtMostOnce);
+    }
+
+    fn count_publish(&mut self, connection: &mut Connection, qos: QoS) {
+        self.counters.packets_out += 1;
+        self.counters.publishes_out[qos as usize] += 1;
+        connection.transmit(self.outputs);
+    }
+
+    /// A packet larger than the client takes is not sent; the flow counts as complete (MQTT 5.0 section 3.1.2.11.4).
+    fn fits(&mut self, connection: &Connection, message: &Message, delivery: &Delivery) -> bool {
+        if connection.max_packet == u32::MAX {
+            return true;
+        }
+        let limit = usize::try_from(connection.max_packet).unwrap_or(usize::MAX);
+        let fits = publish_len(message, delivery, connection.version) <= limit;
+        self.counters.dropped.too_large += u64::from(!fits);
+        fits
+    }
+
+    /// Seconds the message still lives, begun ones counted whole; 1 for a repetition that outlived it.
+    fn remaining(&self, message: &Message) -> Option<u32> {
+        let left = message.expires_at?.since(self.now.wall).as_millis().div_ceil(1_000).max(1);
+        Some(u32::try_from(left).unwrap_or(u32::MAX))
+    }
+}
+
+impl Sent {
+    /// For QoS 0, where nothing is remembered either way.
+    const fn ignore(self) {}
+}

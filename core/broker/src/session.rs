@@ -1,0 +1,85 @@
+//! One client's session (MQTT 5.0 section 4.1).
+
+use sedge_base::{ClientId, Instant, Timestamp};
+use sedge_mqtt::{Version, Will};
+
+use crate::Ticket;
+use crate::api::TicketKind;
+use crate::connection::ConnKey;
+use crate::inbound::Inbound;
+use crate::inflight::Inflight;
+use crate::queue::Queue;
+use crate::subscription::Subscriptions;
+
+/// Index of a session in its slab.
+pub(crate) type SessionKey = usize;
+
+/// A will and when it is due.
+#[derive(Debug)]
+pub(crate) struct PendingWill {
+    pub(crate) will: Box<Will>,
+    /// Set when the connection is lost.
+    pub(crate) due: Option<Instant>,
+}
+
+/// What the broker keeps of a client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: ClientId,
+    pub(crate) epoch: u64,
+    /// Its connection, from CONNACK on.
+    pub(crate) connection: Option<ConnKey>,
+    pub(crate) disconnected_at: Timestamp,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) inflight: Inflight,
+    pub(crate) queue: Queue,
+    pub(crate) inbound: Option<Box<Inbound>>,
+    pub(crate) will: Option<Box<PendingWill>>,
+    /// When it ends; set while it has no connection.
+    pub(crate) expires: Option<Instant>,
+    /// Last fan-out that found this session, and where it is in the list of receivers.
+    pub(crate) mark: u64,
+    pub(crate) place: usize,
+    /// Tells this session from others that had the same key.
+    pub(crate) generation: u32,
+    /// Seconds the session outlives its connection; `u32::MAX`: for ever.
+    pub(crate) expiry_secs: u32,
+    pub(crate) version: Version,
+    /// Whether a CONNACK was sent for it, here or elsewhere: the next one says that it is present.
+    pub(crate) begun: bool,
+}
+
+impl Session {
+    pub(crate) fn new(client: ClientId, generation: u32) -> Self {
+        Self {
+            client,
+            epoch: 0,
+            connection: None,
+            disconnected_at: Timestamp::default(),
+            subscriptions: Subscriptions::default(),
+            inflight: Inflight::default(),
+            queue: Queue::default(),
+            inbound: None,
+            will: None,
+            expires: None,
+            mark: 0,
+            place: 0,
+            generation,
+            expiry_secs: 0,
+            version: Version::V311,
+            begun: false,
+        }
+    }
+
+    /// A ticket for something this session waits for.
+    pub(crate) const fn ticket(&self, key: SessionKey, kind: TicketKind, number: u32) -> Ticket {
+        Ticket { session: (self.generation as u64) << 32 | key as u64 & 0xffff_ffff, kind, number }
+    }
+}
+
+/// Key and generation of the session a ticket was handed out for.
+pub(crate) fn session_of(ticket: Ticket) -> Option<(SessionKey, u32)> {
+    let key = usize::try_from(ticket.session & 0xffff_ffff).ok()?;
+    let generation = u32::try_from(ticket.session >> 32).ok()?;
+    Some((key, generation))
+}

@@ -1,0 +1,220 @@
+//! SUBSCRIBE and UNSUBSCRIBE (MQTT 5.0 sections 3.8 to 3.11).
+
+use std::sync::Arc;
+
+use sedge_mqtt::{
+    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionRequest, UnsubAck,
+    Unsubscribe,
+};
+
+use crate::api::TicketKind;
+use crate::connection::{ConnKey, Request, RequestPacket, Wanted};
+use crate::outgoing::{Ids, Outgoing};
+use crate::process::Fault;
+use crate::session::{SessionKey, session_of};
+use crate::subscription::Subscription;
+use crate::{Broker, InterestChange, InterestOp, Output, Ticket};
+
+const fn granted(qos: QoS) -> ReasonCode {
+    match qos {
+        QoS::AtMostOnce => ReasonCode::Success,
+        QoS::AtLeastOnce => ReasonCode::GrantedQoS1,
+        QoS::ExactlyOnce => ReasonCode::GrantedQoS2,
+    }
+}
+
+/// The answer to a request, as a packet.
+fn answer(packet: RequestPacket, reasons: Vec<ReasonCode>) -> Packet {
+    let (packet_id, reason_string, user) = (packet.id(), None, Vec::new());
+    match packet {
+        RequestPacket::Subscribe(_) => Packet::SubAck(SubAck { packet_id, reasons, reason_string, user }),
+        RequestPacket::Unsubscribe(_) => Packet::UnsubAck(UnsubAck { packet_id, reasons, reason_string, user }),
+    }
+}
+
+/// Whether a message has come to the client already while its SUBSCRIBE settled: itself, or a later value of its topic.
+fn is_seen(seen: &[Arc<Message>], message: &Message) -> bool {
+    seen.iter().any(|live| live.id == message.id || (live.topic == message.topic && live.stamp >= message.stamp))
+}
+
+impl Broker {
+    /// SUBSCRIBE: in force here at once, answered when it is in force everywhere.
+    pub(crate) fn on_subscribe(
+        &mut self,
+        key: ConnKey,
+        session_key: SessionKey,
+        subscribe: Subscribe,
+    ) -> Result<(), Fault> {
+        let Subscribe { packet_id, requests, subscription_id, user: _ } = subscribe;
+        let packet = RequestPacket::Subscribe(packet_id);
+        if self.is_in_use(key, packet_id) {
+            let reasons = vec![ReasonCode::PacketIdentifierInUse; requests.len()];
+            self.answer_request(key, packet, reasons);
+            return Ok(());
+        }
+        let shared = |request: &SubscriptionRequest| request.filter.share_group().is_some();
+        if requests.iter().any(|request| shared(request) && request.options.no_local) {
+            return Err(Fault(ReasonCode::ProtocolError, "No Local on a shared subscription"));
+        }
+        let mut reasons = Vec::with_capacity(requests.len());
+        let (mut changes, mut wanted) = (Vec::new(), Vec::new());
+        for SubscriptionRequest { filter, options } in requests {
+            if let Some(refusal) = self.refuse_subscription(session_key, &filter) {
+                reasons.push(refusal);
+                continue;
+            }
+            reasons.push(granted(options.qos));
+            let filter = filter.detached();
+            let id = subscription_id.unwrap_or(0);
+            let is_shared = filter.share_group().is_some();
+            let is_new = self.subscribe(session_key, Subscription { filter: filter.clone(), options, id });
+            let retained = !is_shared
+                && match options.retain_handling {
+                    RetainHandling::Send => true,
+                    RetainHandling::SendIfNew => is_new,
+                    RetainHandling::DoNotSend => false,
+                };
+            if retained {
+                wanted.push(Wanted { change: changes.len(), filter: filter.clone(), ids: Ids::One(id) });
+            }
+            changes.push(InterestChange { filter, op: InterestOp::Add { retained, online: true } });
+        }
+        self.ask((key, session_key), packet, reasons, (changes, wanted));
+        Ok(())
+    }
+
+    /// UNSUBSCRIBE: in force here at once, answered when it is in force everywhere.
+    pub(crate) fn on_unsubscribe(&mut self, key: ConnKey, session_key: SessionKey, unsubscribe: &Unsubscribe) {
+        let packet = RequestPacket::Unsubscribe(unsubscribe.packet_id);
+        if self.is_in_use(key, unsubscribe.packet_id) {
+            let reasons = vec![ReasonCode::PacketIdentifierInUse; unsubscribe.filters.len()];
+            return self.answer_request(key, packet, reasons);
+        }
+        let mut reasons = Vec::with_capacity(unsubscribe.filters.len());
+        let mut changes = Vec::new();
+        for filter in &unsubscribe.filters {
+            let session = self.sessions.get_mut(session_key);
+            let Some(gone) = session.and_then(|session| session.subscriptions.remove(filter)) else {
+                reasons.push(ReasonCode::NoSubscriptionExisted);
+                continue;
+            };
+            self.withdraw(session_key, &gone);
+            reasons.push(ReasonCode::Success);
+            changes.push(InterestChange { filter: gone.filter, op: InterestOp::Remove });
+        }
+        self.ask((key, session_key), packet, reasons, (changes, Vec::new()));
+    }
+
+    /// Has changes made in the whole cluster and remembers whom to answer; answers at once if there are none.
+    fn ask(
+        &mut self,
+        (key, session_key): (ConnKey, SessionKey),
+        packet: RequestPacket,
+        reasons: Vec<ReasonCode>,
+        (changes, wanted): (Vec<InterestChange>, Vec<Wanted>),
+    ) {
+        if changes.is_empty() {
+            return self.answer_request(key, packet, reasons);
+        }
+        self.tickets = self.tickets.wrapping_add(1);
+        let number = self.tickets;
+        let Some(session) = self.sessions.get(session_key) else { return };
+        let ticket = session.ticket(session_key, TicketKind::Subscribe, number);
+        let client = session.client.clone();
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.requests.push(Request { number, packet, reasons, wanted, seen: Vec::new() });
+        }
+        self.outputs.push_back(Output::Interest { client, changes, ticket: Some(ticket) });
+        self.hold_if_busy(key);
+    }
+
+    /// What was asked for is in force everywhere.
+    pub(crate) fn on_settled(&mut self, ticket: Ticket, retained: Vec<(usize, Vec<Arc<Message>>)>) {
+        let Some((session_key, generation)) = session_of(ticket) else { return };
+        let session = self.sessions.get(session_key).filter(|session| session.generation == generation);
+        let Some(session) = session else { return };
+        match ticket.kind {
+            TicketKind::Resume => return self.on_resumed(session_key, ticket.number),
+            TicketKind::Publish => return,
+            TicketKind::Subscribe => {}
+        }
+        let Some(key) = session.connection else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let asked = connection.requests.iter().position(|request| request.number == ticket.number);
+        let Some(Request { packet, reasons, wanted, seen, .. }) = asked.map(|at| connection.requests.remove(at)) else {
+            return;
+        };
+        if connection.requests.is_empty() {
+            connection.requests = Vec::new();
+        }
+        self.answer_request(key, packet, reasons);
+        for (change, messages) in retained {
+            let Some(wanted) = wanted.iter().find(|wanted| wanted.change == change) else { continue };
+            for message in messages {
+                self.clock.observe(message.stamp);
+                if !is_seen(&seen, &message) {
+                    self.deliver_retained(session_key, wanted, message);
+                }
+            }
+        }
+        self.release_if_calm(key, session_key);
+    }
+
+    /// Delivers a retained message for one new subscription (MQTT 5.0 section 3.3.1.3).
+    fn deliver_retained(&mut self, session_key: SessionKey, wanted: &Wanted, message: Arc<Message>) {
+        let Some(mut link) = self.link(session_key) else { return };
+        let Some(subscription) = link.session.subscriptions.get(&wanted.filter) else { return };
+        let options = subscription.options;
+        if options.no_local && message.publisher.as_ref() == Some(&link.session.client) {
+            return;
+        }
+        let qos = message.qos.min(options.qos);
+        // The store has detached it.
+        let outgoing = Outgoing { message, ids: wanted.ids.clone(), group: 0, qos, retain: true, kept: true };
+        link.offer(outgoing, None);
+    }
+
+    fn answer_request(&mut self, key: ConnKey, packet: RequestPacket, reasons: Vec<ReasonCode>) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.send(&answer(packet, reasons), &mut self.counters, &mut self.outputs);
+        }
+    }
+
+    fn is_in_use(&self, key: ConnKey, id: PacketId) -> bool {
+        let requests = self.connections.get(key).map_or(&[][..], |connection| &connection.requests);
+        requests.iter().any(|request| request.packet.id() == id)
+    }
+
+    fn refuse_subscription(&self, session: SessionKey, filter: &sedge_mqtt::TopicFilter) -> Option<ReasonCode> {
+        if filter.level_count() > self.config.max_filter_levels {
+            return Some(ReasonCode::TopicFilterInvalid);
+        }
+        let session = self.sessions.get(session)?;
+        let full = session.subscriptions.len() >= self.config.max_subscriptions;
+        (full && session.subscriptions.get(filter).is_none()).then_some(ReasonCode::QuotaExceeded)
+    }
+
+    /// Enters a subscription here; says whether it is new.
+    pub(crate) fn subscribe(&mut self, key: SessionKey, subscription: Subscription) -> bool {
+        let Some(session) = self.sessions.get_mut(key) else { return false };
+        let granted = subscription.granted();
+        if subscription.is_shared() {
+            self.groups.join(&subscription.filter, key, granted);
+        } else {
+            self.subscriptions.insert(&subscription.filter, key, granted);
+        }
+        let is_new = session.subscriptions.insert(subscription);
+        self.counters.subscriptions += u64::from(is_new);
+        is_new
+    }
+
+    /// Takes a subscription that left its session out of the tables.
+    pub(crate) fn withdraw(&mut self, key: SessionKey, subscription: &Subscription) {
+        if subscription.is_shared() {
+            self.groups.leave(&subscription.filter, key);
+        } else {
+            self.subscriptions.remove(&subscription.filter, &key);
+        }
+        self.counters.subscriptions -= 1;
+    }
+}

@@ -1,0 +1,96 @@
+//! Will messages (MQTT 5.0 section 3.1.2.5).
+
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Duration};
+use sedge_mqtt::{Message, PublishProperties, Will, WillProperties};
+
+use crate::broker::Timer;
+use crate::session::SessionKey;
+use crate::{Broker, Output};
+
+/// How long a will waits after the connection is lost.
+fn delay_of(will: &Will) -> Duration {
+    Duration::from_secs(u64::from(will.properties.delay.unwrap_or(0)))
+}
+
+/// The message properties a will asks for.
+fn properties_of(properties: &WillProperties) -> Option<Box<PublishProperties>> {
+    let WillProperties { delay: _, message_expiry: _, payload_is_utf8, content_type, response_topic, .. } = properties;
+    let properties = PublishProperties {
+        payload_is_utf8: *payload_is_utf8,
+        content_type: content_type.clone(),
+        response_topic: response_topic.clone(),
+        correlation_data: properties.correlation_data.clone(),
+        user: properties.user.clone(),
+        ..PublishProperties::default()
+    };
+    (properties != PublishProperties::default()).then(|| Box::new(properties))
+}
+
+impl Broker {
+    /// The connection was lost: publishes the will, or lets it wait for its delay.
+    pub(crate) fn schedule_will(&mut self, key: SessionKey) {
+        let now = self.now.instant;
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let Some(will) = &mut session.will {
+            will.due = Some(now + delay_of(&will.will));
+        }
+        self.publish_due_will(key);
+    }
+
+    /// Publishes the will if its time has come.
+    fn publish_due_will(&mut self, key: SessionKey) {
+        let now = self.now.instant;
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let will = session.will.take_if(|will| will.due.is_some_and(|due| due <= now));
+        let client = session.client.clone();
+        if let Some(will) = will {
+            self.publish_will(client, *will.will);
+        }
+    }
+
+    /// Publishes a will like any publication of its client.
+    pub(crate) fn publish_will(&mut self, client: ClientId, will: Will) {
+        let properties = properties_of(&will.properties);
+        let expiry = will.properties.message_expiry;
+        let message = Arc::new(Message {
+            id: self.clock.next_id(),
+            topic: will.topic,
+            payload: will.payload,
+            qos: will.qos,
+            retain: will.retain,
+            properties,
+            stamp: self.clock.next_stamp(self.now),
+            expires_at: expiry.map(|secs| self.now.wall + Duration::from_secs(u64::from(secs))),
+            publisher: Some(client),
+        });
+        self.counters.wills += 1;
+        let matched = self.fan_out(&message);
+        self.outputs.push_back(Output::Route { message, ticket: None, matched });
+    }
+
+    /// Sets the timer of a session without connection to what comes first: its will or its end.
+    pub(crate) fn set_session_timer(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let will = session.will.as_ref().and_then(|will| will.due);
+        match will.into_iter().chain(session.expires).min() {
+            Some(at) => self.timers.set(Timer::Session(key), at),
+            None => {
+                self.timers.cancel(&Timer::Session(key));
+            }
+        }
+    }
+
+    /// A session without connection reaches its will or its end.
+    pub(crate) fn on_session_timer(&mut self, key: SessionKey) {
+        self.publish_due_will(key);
+        let Some(session) = self.sessions.get(key) else { return };
+        if session.expires.is_some_and(|at| at <= self.now.instant) {
+            self.counters.sessions_expired += 1;
+            self.end_session(key, true);
+        } else {
+            self.set_session_timer(key);
+        }
+    }
+}
