@@ -54,3 +54,18 @@ pub struct Message {
     /// Who published it; for No Local.
     pub publisher: Option<ClientId>,
 }
+
+impl Message {
+    /// A copy that shares no buffer with anything: for what is kept long, like retained messages and queues of absent
+    /// clients, so that a small message does not keep a large read buffer alive.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self {
+            topic: self.topic.detached(),
+            payload: Bytes::copy_from_slice(&self.payload),
+            properties: self.properties.as_ref().map(|properties| Box::new(properties.detached())),
+            publisher: self.publisher.clone(),
+            ..*self
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{QoS, UserProperties, Version};
+use super::{QoS, UserProperties, Version, detached};
 use crate::{ReasonCode, TopicName, Utf8};
 
 /// CONNECT (MQTT 5.0 section 3.1).
@@ -81,6 +81,24 @@ pub struct WillProperties {
     pub correlation_data: Option<Bytes>,
     /// User properties.
     pub user: UserProperties,
+}
+
+impl Will {
+    /// A copy that shares no buffer with anything: a will is kept as long as the connection.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        let properties = WillProperties {
+            delay: self.properties.delay,
+            payload_is_utf8: self.properties.payload_is_utf8,
+            message_expiry: self.properties.message_expiry,
+            content_type: self.properties.content_type.as_ref().map(Utf8::detached),
+            response_topic: self.properties.response_topic.as_ref().map(Utf8::detached),
+            correlation_data: self.properties.correlation_data.as_deref().map(Bytes::copy_from_slice),
+            user: detached(&self.properties.user),
+        };
+        let payload = Bytes::copy_from_slice(&self.payload);
+        Self { topic: self.topic.detached(), payload, qos: self.qos, retain: self.retain, properties }
+    }
 }
 
 /// CONNACK (MQTT 5.0 section 3.2). In 3.1.1 the reason code is translated into the six return codes on the wire.

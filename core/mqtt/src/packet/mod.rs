@@ -19,6 +19,10 @@ use crate::Utf8;
 /// User properties (MQTT 5.0 section 3.1.2.11.8): any number, order kept, names may repeat.
 pub type UserProperties = Vec<(Utf8, Utf8)>;
 
+fn detached(properties: &UserProperties) -> UserProperties {
+    properties.iter().map(|(name, value)| (name.detached(), value.detached())).collect()
+}
+
 /// Protocol version of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::{PacketId, QoS, UserProperties};
+use super::{PacketId, QoS, UserProperties, detached};
 use crate::{TopicName, Utf8};
 
 /// PUBLISH (MQTT 5.0 section 3.3).
@@ -44,4 +44,21 @@ pub struct PublishProperties {
     pub subscription_ids: SmallVec<[u32; 2]>,
     /// MIME type of the payload.
     pub content_type: Option<Utf8>,
+}
+
+impl PublishProperties {
+    /// A copy that shares no buffer with anything: for what is kept longer than the packet it came in.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self {
+            payload_is_utf8: self.payload_is_utf8,
+            message_expiry: self.message_expiry,
+            topic_alias: self.topic_alias,
+            response_topic: self.response_topic.as_ref().map(Utf8::detached),
+            correlation_data: self.correlation_data.as_deref().map(Bytes::copy_from_slice),
+            user: detached(&self.user),
+            subscription_ids: self.subscription_ids.clone(),
+            content_type: self.content_type.as_ref().map(Utf8::detached),
+        }
+    }
 }

@@ -136,6 +136,33 @@ fn a_delivery_writes_what_its_packet_would() {
     check_delivery(&message, &delivery, V311, old);
 }
 
+/// MQ-07, MQ-08: what is kept does not keep the buffer it came in.
+#[test]
+fn detached_copies_let_go_of_the_buffer() {
+    let mut bytes = b"\x30\x1c\x00\x01a\x16\x08\x00\x01r\x09\x00\x01c\x26\x00\x01k\x00\x01v\x03\x00\x01thi".to_vec();
+    bytes[1] = u8::try_from(bytes.len() - 2).unwrap();
+    bytes[5] = u8::try_from(bytes.len() - 8).unwrap();
+    let chunk = Bytes::from(bytes);
+    let mut decoder = decoder(Side::Client, V5);
+    decoder.feed(chunk.clone());
+    let Ok(Some(Packet::Publish(publish))) = decoder.next() else { panic!("a PUBLISH") };
+    let mut kept = message(publish.payload, publish.properties.map(|properties| *properties));
+    kept.topic = publish.topic.unwrap();
+    assert!(!chunk.is_unique());
+    let copy = kept.detached();
+    assert_eq!(copy, kept);
+    drop(kept);
+    assert!(chunk.is_unique());
+
+    let chunk = Bytes::from(b"\x10\x14\x00\x04MQTT\x05\x06\x00\x3c\x00\x00\x00\x00\x00\x01w\x00\x01x".to_vec());
+    decoder.feed(chunk.clone());
+    let Ok(Some(Packet::Connect(connect))) = decoder.next() else { panic!("a CONNECT") };
+    let will = connect.will.as_ref().unwrap().detached();
+    assert_eq!(Some(&will), connect.will.as_deref());
+    drop(connect);
+    assert!(chunk.is_unique());
+}
+
 /// MQ-04
 #[test]
 fn a_plain_delivery_is_short() {
