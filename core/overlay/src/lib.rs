@@ -8,4 +8,6 @@ mod api;
 mod mesh;
 
 pub use api::{Advert, AdvertOp, Advertised, Barrier, HopSet, Input, Neighbour, Output, Overlay, RouteEntry, Token};
-pub use mesh::{Mesh, MeshConfig};
+#[cfg(any(test, fuzzing))]
+pub use mesh::fuzz_decode as fuzz_mesh_signal;
+pub use mesh::{Mesh, MeshConfig, MeshCounters};

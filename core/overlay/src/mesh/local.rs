@@ -1,0 +1,75 @@
+//! What the clients of this node subscribe to, and what of it the neighbours have not been told yet.
+
+use std::collections::BTreeMap;
+
+use sedge_base::Instant;
+
+use super::peer::as_advert;
+use super::signal::{Signal, encoded_len};
+use super::table::{Effect, Key, Table};
+use crate::{Advert, AdvertOp, Token};
+
+#[derive(Debug, Default)]
+pub(super) struct Local {
+    table: Table,
+    /// The last change of each entry: what came before it does not matter any more.
+    untold: BTreeMap<Key, AdvertOp>,
+    /// Who waits for changes that are untold, and until when.
+    pub(super) tokens: Vec<(Token, Instant)>,
+    /// Number of the last signal that carried changes.
+    pub(super) number: u64,
+}
+
+impl Local {
+    pub(super) fn apply(&mut self, change: Advert) {
+        // Too long for MQTT: no client can have sent it.
+        if encoded_len(&change).is_some() && self.table.apply(&change) != Effect::Nothing {
+            self.untold.insert((change.client, change.filter), change.op);
+        }
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
+    /// Signals with all changes that the neighbours have not been told yet.
+    pub(super) fn take_news(&mut self, limit: usize) -> Vec<Signal> {
+        let untold = core::mem::take(&mut self.untold);
+        let changes = untold.into_iter().map(|((client, filter), op)| Advert { client, filter, op });
+        let number = &mut self.number;
+        cut(changes, limit)
+            .map(|changes| {
+                *number += 1;
+                Signal::Adv { number: *number, changes }
+            })
+            .collect()
+    }
+
+    /// Signals with the whole table, as it is after [`Local::take_news`].
+    pub(super) fn snapshot(&self, limit: usize) -> impl Iterator<Item = Signal> {
+        let entries = self.table.iter().map(|(key, entry)| as_advert(key, entry.online));
+        let chunks = cut(entries, limit).map(Signal::SnapshotChunk);
+        core::iter::once(Signal::SnapshotBegin).chain(chunks).chain([Signal::SnapshotEnd(self.number)])
+    }
+
+    pub(super) fn digest(&self) -> Signal {
+        let (entries, hash) = self.table.digest();
+        Signal::Digest { entries, hash }
+    }
+}
+
+/// Cuts changes into pieces of about `limit` bytes.
+fn cut(changes: impl Iterator<Item = Advert>, limit: usize) -> impl Iterator<Item = Vec<Advert>> {
+    let mut changes = changes.peekable();
+    core::iter::from_fn(move || {
+        changes.peek()?;
+        let mut piece = Vec::new();
+        let mut bytes = 0;
+        while bytes < limit {
+            let Some(change) = changes.next() else { break };
+            bytes += encoded_len(&change).unwrap_or_default();
+            piece.push(change);
+        }
+        Some(piece)
+    })
+}

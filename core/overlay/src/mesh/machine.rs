@@ -1,0 +1,413 @@
+//! The machine.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use sedge_base::{Deadlines, Instant, NodeId, Now, Rng};
+use sedge_mqtt::TopicName;
+
+use super::MeshConfig;
+use super::forward::Forward;
+use super::local::Local;
+use super::peer::{Peer, Session};
+use super::settle::Settle;
+use super::signal::{Signal, SignalError};
+use crate::{Advert, Barrier, HopSet, Input, Output, Overlay, RouteEntry, Token};
+
+/// A confirmation that waits for the shards.
+#[derive(Clone, Copy, Debug)]
+struct Confirmation {
+    node: NodeId,
+    link: u64,
+    number: u64,
+    sync_ok: bool,
+}
+
+/// Counters of [`Mesh`], from its start on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MeshCounters {
+    /// Changes that counted as settled only because [`MeshConfig::settle_timeout`] had passed.
+    pub late_settlements: u64,
+    /// Digests that differed, so that a table was fetched anew.
+    pub repairs: u64,
+    /// Tables forgotten because their node had sent no digest for [`MeshConfig::lease`].
+    pub expired: u64,
+}
+
+/// Subscription flooding on a full mesh (fault-tolerance sections 4 to 7 and 9).
+#[derive(Debug)]
+pub struct Mesh {
+    me: NodeId,
+    config: MeshConfig,
+    local: Local,
+    peers: BTreeMap<NodeId, Peer>,
+    forward: Forward,
+    settle: Settle,
+    /// What to confirm to each node once the shards route by it; not given to a barrier yet.
+    wanted: BTreeMap<NodeId, Confirmation>,
+    /// In the order of their barriers.
+    confirmations: VecDeque<(Barrier, Confirmation)>,
+    last_barrier: Barrier,
+    reached: Barrier,
+    /// Table changes were given out since the last barrier.
+    dirty: bool,
+    leases: Deadlines<NodeId>,
+    next_refresh: Option<Instant>,
+    digest_due: bool,
+    links: u64,
+    counters: MeshCounters,
+    outputs: VecDeque<Output>,
+}
+
+impl Mesh {
+    /// The mesh as node `me` sees it: nobody else yet. `rng` makes hash collisions unpredictable for clients.
+    pub fn new(me: NodeId, config: MeshConfig, mut rng: Rng) -> Self {
+        Self {
+            me,
+            config,
+            local: Local::default(),
+            peers: BTreeMap::new(),
+            forward: Forward::new(&mut rng),
+            settle: Settle::default(),
+            wanted: BTreeMap::new(),
+            confirmations: VecDeque::new(),
+            last_barrier: Barrier(0),
+            reached: Barrier(0),
+            dirty: false,
+            leases: Deadlines::new(),
+            next_refresh: None,
+            digest_due: false,
+            links: 0,
+            counters: MeshCounters::default(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// What has been counted so far.
+    pub fn counters(&self) -> MeshCounters {
+        MeshCounters { late_settlements: self.settle.late(), ..self.counters }
+    }
+
+    fn on_neighbour_up(&mut self, now: Instant, node: NodeId) {
+        if node == self.me {
+            return;
+        }
+        self.drop_signals(node);
+        self.links += 1;
+        let peer = self.peers.entry(node).or_default();
+        peer.lost = false;
+        peer.link_up(self.links);
+        self.leases.set(node, now + self.config.lease);
+        self.next_refresh.get_or_insert(now + self.config.refresh);
+    }
+
+    fn on_neighbour_down(&mut self, node: NodeId, gone: bool) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.session = None;
+        let gone = gone || peer.lost;
+        self.drop_signals(node);
+        if gone {
+            self.forget(node);
+        }
+    }
+
+    fn on_member_down(&mut self, node: NodeId) {
+        self.outputs.push_back(Output::Link { node, wanted: false });
+        match self.peers.get_mut(&node) {
+            Some(peer) if peer.session.is_some() => peer.lost = true,
+            Some(_) => self.forget(node),
+            None => {}
+        }
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        if let Some(mut peer) = self.peers.remove(&node) {
+            peer.forget(node, &mut self.forward);
+        }
+        self.leases.cancel(&node);
+    }
+
+    /// Signals that no link has taken must not reach the next one.
+    fn drop_signals(&mut self, node: NodeId) {
+        self.wanted.remove(&node);
+        self.outputs.retain(|output| !matches!(output, Output::Signal { to, .. } if *to == node));
+    }
+
+    fn on_local(&mut self, now: Instant, changes: Vec<Advert>, token: Option<Token>) {
+        for change in changes {
+            self.local.apply(change);
+        }
+        if let Some(token) = token {
+            self.local.tokens.push((token, now + self.config.settle_timeout));
+        }
+    }
+
+    fn on_signal(&mut self, now: Instant, from: NodeId, bytes: &Bytes) {
+        if self.peers.get(&from).is_none_or(|peer| peer.session.is_none()) {
+            return;
+        }
+        let result = Signal::decode(bytes).and_then(|signal| self.apply_signal(now, from, signal));
+        if let Err(error) = result {
+            // Nothing more is said or heard on this link.
+            self.on_neighbour_down(from, false);
+            self.outputs.push_back(Output::Protocol { node: from, detail: error.to_string() });
+        }
+    }
+
+    fn apply_signal(&mut self, now: Instant, from: NodeId, signal: Signal) -> Result<(), SignalError> {
+        let Some(peer) = self.peers.get_mut(&from) else { return Ok(()) };
+        match signal {
+            Signal::SnapshotBegin => peer.begin_snapshot(),
+            Signal::SnapshotChunk(changes) => peer.chunk(from, &changes, &mut self.forward)?,
+            Signal::SnapshotEnd(number) => {
+                peer.end_snapshot(from, number, &mut self.forward)?;
+                self.leases.set(from, now + self.config.lease);
+                self.want_confirmation(from, number, true);
+            }
+            Signal::Adv { number, changes } => {
+                peer.adv(from, number, &changes, &mut self.forward)?;
+                self.want_confirmation(from, number, false);
+            }
+            Signal::Ack(number) => {
+                if number > self.local.number {
+                    return Err(SignalError::Value("number"));
+                }
+                if let Some(session) = &mut peer.session {
+                    session.acked = session.acked.max(number);
+                }
+            }
+            Signal::SyncOk => self.note_sync_ok(from, |session| &mut session.sync_ok_received),
+            Signal::Digest { entries, hash } => self.on_digest(now, from, (entries, hash)),
+            Signal::Pull => {
+                if let Some(session) = &mut peer.session {
+                    session.snapshot_due = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn want_confirmation(&mut self, node: NodeId, number: u64, sync_ok: bool) {
+        let Some(session) = self.peers.get(&node).and_then(|peer| peer.session.as_ref()) else { return };
+        let before = self.wanted.get(&node).is_some_and(|before| before.sync_ok);
+        let confirmation = Confirmation { node, link: session.link, number, sync_ok: sync_ok || before };
+        self.wanted.insert(node, confirmation);
+    }
+
+    /// A neighbour tells the digest of its whole table: that is the refresh of its lease.
+    fn on_digest(&mut self, now: Instant, from: NodeId, digest: (u64, u64)) {
+        let Some(peer) = self.peers.get(&from).filter(|peer| peer.is_complete()) else { return };
+        self.leases.set(from, now + self.config.lease);
+        if peer.table.digest() != digest {
+            self.counters.repairs += 1;
+            self.signal(from, &Signal::Pull);
+        }
+    }
+
+    /// Sets one half of sync-ok; tells the owner when both halves are there for the first time.
+    fn note_sync_ok(&mut self, node: NodeId, half: impl Fn(&mut Session) -> &mut bool) {
+        let Some(session) = self.peers.get_mut(&node).and_then(|peer| peer.session.as_mut()) else { return };
+        let was_there = core::mem::replace(half(session), true);
+        if !was_there && session.sync_ok_sent && session.sync_ok_received {
+            self.outputs.push_back(Output::Synced { node });
+        }
+    }
+
+    fn on_barrier_reached(&mut self, barrier: Barrier) {
+        self.reached = self.reached.max(barrier);
+        while let Some((_, confirmation)) = self.confirmations.pop_front_if(|(barrier, _)| *barrier <= self.reached) {
+            self.confirm(confirmation);
+        }
+    }
+
+    fn confirm(&mut self, confirmation: Confirmation) {
+        let Confirmation { node, link, number, sync_ok } = confirmation;
+        let session = self.peers.get(&node).and_then(|peer| peer.session.as_ref());
+        if session.is_none_or(|session| session.link != link) {
+            return;
+        }
+        self.signal(node, &Signal::Ack(number));
+        if sync_ok {
+            self.signal(node, &Signal::SyncOk);
+            self.note_sync_ok(node, |session| &mut session.sync_ok_sent);
+        }
+    }
+
+    fn signal(&mut self, to: NodeId, signal: &Signal) {
+        self.outputs.push_back(Output::Signal { to, bytes: signal.encode() });
+    }
+
+    /// Turns everything that has gathered since the last poll into outputs: changes between two polls travel together.
+    fn flush(&mut self) {
+        for change in self.forward.take_changes() {
+            self.dirty = true;
+            self.outputs.push_back(Output::Table(change));
+        }
+        if self.local.has_news() {
+            self.send_news();
+        }
+        self.send_snapshots();
+        if core::mem::take(&mut self.digest_due) {
+            self.send_digests();
+        }
+        self.raise_barrier();
+        let sessions = self.peers.values().filter_map(|peer| peer.session.as_ref());
+        let confirmed = sessions.map(|session| session.acked).min().unwrap_or(u64::MAX);
+        while let Some(token) = self.settle.pop_settled(confirmed, self.reached) {
+            self.outputs.push_back(Output::Settled(token));
+        }
+    }
+
+    fn send_news(&mut self) {
+        let news: Vec<Bytes> = self.local.take_news(self.config.signal_limit()).iter().map(Signal::encode).collect();
+        for (to, peer) in &self.peers {
+            // A snapshot holds the news.
+            if peer.session.as_ref().is_some_and(|session| !session.snapshot_due) {
+                let signals = news.iter().map(|bytes| Output::Signal { to: *to, bytes: bytes.clone() });
+                self.outputs.extend(signals);
+            }
+        }
+    }
+
+    fn send_snapshots(&mut self) {
+        let mut due = Vec::new();
+        for (node, peer) in &mut self.peers {
+            if let Some(session) = peer.session.as_mut().filter(|session| session.snapshot_due) {
+                session.snapshot_due = false;
+                due.push(*node);
+            }
+        }
+        if due.is_empty() {
+            return;
+        }
+        for signal in self.local.snapshot(self.config.signal_limit()) {
+            let bytes = signal.encode();
+            self.outputs.extend(due.iter().map(|to| Output::Signal { to: *to, bytes: bytes.clone() }));
+        }
+    }
+
+    fn send_digests(&mut self) {
+        let bytes = self.local.digest().encode();
+        let linked = self.peers.iter().filter(|(_, peer)| peer.session.is_some());
+        self.outputs.extend(linked.map(|(to, _)| Output::Signal { to: *to, bytes: bytes.clone() }));
+    }
+
+    /// What waits for the shards waits for one barrier together.
+    fn raise_barrier(&mut self) {
+        let confirm = core::mem::take(&mut self.wanted);
+        // Local changes are in the shards' tables before they come here, but only a barrier tells that all shards have them.
+        let tokens = core::mem::take(&mut self.local.tokens);
+        if !tokens.is_empty() || (self.dirty && !confirm.is_empty()) {
+            self.last_barrier.0 += 1;
+            self.dirty = false;
+            self.outputs.push_back(Output::Barrier(self.last_barrier));
+        }
+        for (token, deadline) in tokens {
+            self.settle.wait(token, self.local.number, self.last_barrier, deadline);
+        }
+        self.confirmations.extend(confirm.into_values().map(|confirmation| (self.last_barrier, confirmation)));
+        // Without a new barrier the last one may have been reached before.
+        self.on_barrier_reached(self.reached);
+    }
+
+    fn is_linked(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.session.is_some())
+    }
+}
+
+impl Overlay for Mesh {
+    fn name(&self) -> &'static str {
+        "mesh"
+    }
+
+    fn handle(&mut self, now: Now, input: Input) {
+        let now = now.instant;
+        match input {
+            Input::NeighbourUp(neighbour) => self.on_neighbour_up(now, neighbour.node),
+            Input::NeighbourDown { node, gone } => self.on_neighbour_down(node, gone),
+            Input::MemberUp(member) => {
+                if let Some(peer) = self.peers.get_mut(&member.node) {
+                    peer.lost = false;
+                }
+                if member.node != self.me {
+                    self.outputs.push_back(Output::Link { node: member.node, wanted: true });
+                }
+            }
+            Input::MemberDown { node } => self.on_member_down(node),
+            Input::RoundTrip { .. } => {}
+            Input::Local { changes, token } => self.on_local(now, changes, token),
+            Input::Signal { from, bytes } => self.on_signal(now, from, &bytes),
+            Input::BarrierReached(barrier) => self.on_barrier_reached(barrier),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        let now = now.instant;
+        while let Some(token) = self.settle.pop_late(now) {
+            self.outputs.push_back(Output::Settled(token));
+        }
+        while let Some(node) = self.leases.pop_due(now) {
+            self.counters.expired += 1;
+            match self.peers.get_mut(&node) {
+                Some(peer) if peer.session.is_some() => peer.forget(node, &mut self.forward),
+                _ => self.forget(node),
+            }
+        }
+        if self.next_refresh.is_some_and(|at| at <= now) {
+            let linked = self.peers.values().any(|peer| peer.session.is_some());
+            self.digest_due = linked;
+            self.next_refresh = linked.then_some(now + self.config.refresh);
+        }
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.flush();
+        }
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        [self.settle.next(), self.leases.next(), self.next_refresh].into_iter().flatten().min()
+    }
+
+    fn next_hops(&mut self, topic: &TopicName, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet) {
+        // One hop: what came from a neighbour has been sent to all others by that neighbour.
+        if from.is_some() {
+            return;
+        }
+        self.forward.matches(topic, |node| {
+            if node != origin {
+                hops.push(node);
+            }
+        });
+        hops.sort_unstable();
+        hops.dedup();
+    }
+
+    fn broadcast_hops(&mut self, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet) {
+        if from.is_some() {
+            return;
+        }
+        let linked = self.peers.iter().filter(|(_, peer)| peer.session.is_some());
+        hops.extend(linked.map(|(node, _)| *node).filter(|node| *node != origin));
+        hops.sort_unstable();
+        hops.dedup();
+    }
+
+    fn hop_towards(&self, node: NodeId) -> Option<NodeId> {
+        self.is_linked(node).then_some(node)
+    }
+
+    fn routes(&self, offset: usize, limit: usize) -> Vec<RouteEntry> {
+        let all = self.peers.iter().flat_map(|(node, peer)| peer.table.iter().map(|(key, _)| (*node, key)));
+        all.skip(offset)
+            .take(limit)
+            .map(|(node, (client, filter))| RouteEntry { node, client: Some(client.clone()), filter: filter.clone() })
+            .collect()
+    }
+
+    fn route_count(&self) -> usize {
+        self.peers.values().map(|peer| peer.table.len()).sum()
+    }
+}

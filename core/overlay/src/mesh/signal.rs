@@ -1,0 +1,175 @@
+//! What two meshes say to each other over a link, version 1. All numbers are big-endian.
+//!
+//! ```text
+//! signal   version = 1 u8 | kind u8 | body
+//!
+//! kind, body   1 snapshot begin
+//!              2 snapshot chunk    at least one change, none of them a removal
+//!              3 snapshot end      number u64
+//!              4 adv               number u64 | at least one change
+//!              5 ack               number u64
+//!              6 sync-ok
+//!              7 digest            entries u64 | hash u64
+//!              8 pull
+//!
+//! change       op u8: 0 remove, 1 add offline, 2 add online | client | filter
+//! client       length u16, at most 65,535 bytes of UTF-8
+//! filter       length u16, a topic filter, `$share/group/` included
+//! ```
+//!
+//! Changes fill the rest of the signal. The number of an adv or a snapshot end grows from one to the next; an ack confirms it and all
+//! before. Decoding is strict: what an encoder would not have written is refused.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use sedge_base::ClientId;
+use sedge_mqtt::TopicFilter;
+
+use crate::{Advert, AdvertOp};
+
+const VERSION: u8 = 1;
+
+/// Why bytes are no signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SignalError {
+    #[error("the signal ends too early")]
+    Truncated,
+    #[error("bytes behind the end of the signal")]
+    Trailing,
+    #[error("signal version {0} is not supported")]
+    Version(u8),
+    #[error("{0} has a value that cannot be")]
+    Value(&'static str),
+    #[error("a signal without changes")]
+    Empty,
+}
+
+/// A signal, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    SnapshotBegin,
+    SnapshotChunk(Vec<Advert>),
+    SnapshotEnd(u64),
+    Adv { number: u64, changes: Vec<Advert> },
+    Ack(u64),
+    SyncOk,
+    Digest { entries: u64, hash: u64 },
+    Pull,
+}
+
+impl Signal {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, SignalError> {
+        let mut rest = bytes;
+        let input = &mut rest;
+        match get_u8(input)? {
+            VERSION => {}
+            other => return Err(SignalError::Version(other)),
+        }
+        let signal = match get_u8(input)? {
+            1 => Self::SnapshotBegin,
+            2 => Self::SnapshotChunk(get_changes(input, false)?),
+            3 => Self::SnapshotEnd(get_u64(input)?),
+            4 => Self::Adv { number: get_u64(input)?, changes: get_changes(input, true)? },
+            5 => Self::Ack(get_u64(input)?),
+            6 => Self::SyncOk,
+            7 => Self::Digest { entries: get_u64(input)?, hash: get_u64(input)? },
+            8 => Self::Pull,
+            _ => return Err(SignalError::Value("kind")),
+        };
+        if input.is_empty() { Ok(signal) } else { Err(SignalError::Trailing) }
+    }
+
+    pub(super) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(VERSION);
+        match self {
+            Self::SnapshotBegin => out.put_u8(1),
+            Self::SnapshotChunk(changes) => {
+                out.put_u8(2);
+                put_changes(changes, &mut out);
+            }
+            Self::SnapshotEnd(number) => put_numbers(3, &[*number], &mut out),
+            Self::Adv { number, changes } => {
+                put_numbers(4, &[*number], &mut out);
+                put_changes(changes, &mut out);
+            }
+            Self::Ack(number) => put_numbers(5, &[*number], &mut out),
+            Self::SyncOk => out.put_u8(6),
+            Self::Digest { entries, hash } => put_numbers(7, &[*entries, *hash], &mut out),
+            Self::Pull => out.put_u8(8),
+        }
+        out.freeze()
+    }
+}
+
+/// How many bytes this change takes; none if its client or filter is too long for MQTT.
+pub(super) fn encoded_len(change: &Advert) -> Option<usize> {
+    let (client, filter) = (change.client.as_str().len(), change.filter.as_str().len());
+    u16::try_from(client.max(filter)).is_ok().then_some(1 + 2 + client + 2 + filter)
+}
+
+fn put_numbers(kind: u8, numbers: &[u64], out: &mut BytesMut) {
+    out.put_u8(kind);
+    for number in numbers {
+        out.put_u64(*number);
+    }
+}
+
+fn put_changes(changes: &[Advert], out: &mut BytesMut) {
+    for change in changes {
+        out.put_u8(match change.op {
+            AdvertOp::Remove => 0,
+            AdvertOp::Add { online: false } => 1,
+            AdvertOp::Add { online: true } => 2,
+        });
+        put_text(change.client.as_str(), out);
+        put_text(change.filter.as_str(), out);
+    }
+}
+
+fn put_text(text: &str, out: &mut BytesMut) {
+    // Whoever hands over changes has asked for their length.
+    out.put_u16(u16::try_from(text.len()).unwrap_or(u16::MAX));
+    out.put_slice(text.as_bytes());
+}
+
+fn get_changes(input: &mut &[u8], removals: bool) -> Result<Vec<Advert>, SignalError> {
+    let mut changes = Vec::new();
+    while !input.is_empty() {
+        let op = match get_u8(input)? {
+            0 if removals => AdvertOp::Remove,
+            1 => AdvertOp::Add { online: false },
+            2 => AdvertOp::Add { online: true },
+            _ => return Err(SignalError::Value("op")),
+        };
+        let client = ClientId::new(get_text(input, "client")?);
+        let filter = TopicFilter::new(get_text(input, "filter")?).ok().ok_or(SignalError::Value("filter"))?;
+        changes.push(Advert { client, filter, op });
+    }
+    if changes.is_empty() { Err(SignalError::Empty) } else { Ok(changes) }
+}
+
+fn get_text<'a>(input: &mut &'a [u8], what: &'static str) -> Result<&'a str, SignalError> {
+    let len = usize::from(input.try_get_u16().ok().ok_or(SignalError::Truncated)?);
+    let (text, rest) = input.split_at_checked(len).ok_or(SignalError::Truncated)?;
+    *input = rest;
+    core::str::from_utf8(text).ok().ok_or(SignalError::Value(what))
+}
+
+fn get_u8(input: &mut &[u8]) -> Result<u8, SignalError> {
+    input.try_get_u8().ok().ok_or(SignalError::Truncated)
+}
+
+fn get_u64(input: &mut &[u8]) -> Result<u64, SignalError> {
+    input.try_get_u64().ok().ok_or(SignalError::Truncated)
+}
+
+/// Body of the fuzz target: decoding must not panic, and what is accepted must be written again byte for byte.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_decode(data: &[u8]) {
+    if let Ok(signal) = Signal::decode(data) {
+        assert_eq!(signal.encode(), data);
+    }
+}
+
+#[cfg(test)]
+mod tests;
