@@ -104,12 +104,22 @@ class Cluster:
             self.stop()
             raise AssertionError(f"the cluster did not start:\n{self.output()}") from None
         self.seconds_to_ready = time.monotonic() - started
-        self.pids = [self.status(node)["pid"] for node in range(nodes)]
+        self.pids = self._children()
 
     def _ready(self) -> bool:
         if self.process.poll() is not None:
             raise RuntimeError(f"`sedge up` ended with {self.process.returncode}")
         return all(self.is_ready(node) for node in range(self.nodes))
+
+    def _children(self) -> list[int]:
+        """The nodes' processes, by node: the child whose command line holds the node's port."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children}
+        found = []
+        for port in self.ports():
+            found += [pid for pid, words in commands.items() if b"serve" in words and str(port).encode() in words]
+        assert len(found) == self.nodes, commands
+        return found
 
     def output(self) -> str:
         """What `sedge up` has printed."""
