@@ -1,0 +1,5 @@
+//! Meshes whose links, shards and clock are moved by hand.
+
+mod convergence;
+mod net;
+mod scenarios;
