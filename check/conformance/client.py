@@ -26,10 +26,11 @@ class ClientError(AssertionError):
 class Client:
     """One network connection to the broker."""
 
-    def __init__(self, host: str, port: int, version: int, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def __init__(self, host: str, port: int, version: int, timeout: float = DEFAULT_TIMEOUT, *, sock: Any = None) -> None:
         self.version, self.timeout, self.port = version, timeout, port
-        self.sock = socket.create_connection((host, port), timeout=timeout)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock or socket.create_connection((host, port), timeout=timeout)
+        if sock is None:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.inbox: deque[Packet] = deque()
         self.connack: Packet | None = None
         self.client_id = ""

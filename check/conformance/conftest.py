@@ -90,7 +90,10 @@ class Net:
     def raw(self, version: int = V5, *, port: int | None = None) -> Client:
         """A network connection without CONNECT, on the next port."""
         chosen = port or self.ports[next(_PORTS) % len(self.ports)]
-        client = Client(self.host, chosen, version, self.wait)
+        return self.adopt(Client(self.host, chosen, version, self.wait))
+
+    def adopt(self, client: Client) -> Client:
+        """Takes care of closing this client and of removing what it retained."""
         client.on_publish = lambda topic, retain: self._retained.add(topic) if retain else None
         self._clients.append(client)
         return client

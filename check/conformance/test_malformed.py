@@ -60,6 +60,8 @@ def _stays_open(attacker: Client) -> bool:
 
 
 @pytest.mark.parametrize("case", [_param(case) for case in CASES])
+@v3("4.8.0-1")
+@v5("4.13.1-1", "4.13.2-1")
 def test_closes(net: Any, case: Case) -> None:
     """The connection is closed and a bystander on the same node notices nothing."""
     attacker = _attack(net, case)
@@ -70,7 +72,8 @@ def test_closes(net: Any, case: Case) -> None:
 
 
 @expects_reason
-@pytest.mark.parametrize("case", [_param(case) for case in CASES if _explained(case)])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES if _explained(case)])
+@v5("4.13.1-1", "3.14.2-1", "3.14.2-2", "3.14.4-1", "3.14.4-2")
 def test_says_why(net: Any, case: Case) -> None:
     """A 5.0 broker sends DISCONNECT with the reason before it closes."""
     _attack(net, case).expect_closed(*case.reasons, must_say=True)
