@@ -7,10 +7,12 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, USAGE};
 use crate::mqtt::{explain_unknown, fold_properties};
-use crate::{publish, subscribe};
+use crate::{api, publish, serve, subscribe, up};
 
 const EXAMPLES: &str = "\
 Examples:
+  sedge up                             a cluster of three nodes on this machine
+  sedge serve -c sedge.toml            one node of a cluster on several
   sedge pub -t kitchen/lamp -m on      publish a message
   sedge sub -t '#' -v                  print all messages
 
@@ -26,8 +28,24 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Up(up::UpArgs),
+    Down(up::DownArgs),
+    Serve(Box<serve::ServeArgs>),
     Pub(Box<publish::PubArgs>),
     Sub(Box<subscribe::SubArgs>),
+    /// Show a node and its cluster
+    Status(api::ApiArgs),
+    /// Show the nodes of a cluster and the links between them
+    Topology(api::ApiArgs),
+    /// Show the sessions of a node
+    Sessions(api::SessionsArgs),
+    /// Show where a node sends publications
+    Routes(api::PageArgs),
+    /// End the connection of a client; its session stays
+    Kick(api::KickArgs),
+    /// Look at the configuration without starting a node
+    #[command(subcommand)]
+    Config(serve::ConfigCommand),
 }
 
 /// Runs the command that `arguments`, the program's name first, ask for.
@@ -37,8 +55,17 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Err(error) => return unparsed(&error),
     };
     match cli.command {
+        Command::Up(args) => up::up(&args),
+        Command::Down(args) => up::down(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
+        Command::Status(args) => api::status(&args),
+        Command::Topology(args) => api::topology(&args),
+        Command::Sessions(args) => api::sessions(&args),
+        Command::Routes(args) => api::routes(&args),
+        Command::Kick(args) => api::kick(&args),
+        Command::Config(serve::ConfigCommand::Check(args)) => serve::check(&args),
     }
 }
 

@@ -1,13 +1,17 @@
 //! The `sedge` program.
 
+mod api;
 mod client;
 mod command;
 mod failure;
 mod mqtt;
 mod out;
 mod publish;
+mod serve;
 mod stop;
 mod subscribe;
+mod table;
+mod up;
 
 use std::process::ExitCode;
 

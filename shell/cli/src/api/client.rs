@@ -1,0 +1,117 @@
+//! HTTP requests to a node.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use sedge_daemon::http::model::ErrorBody;
+use serde::de::DeserializeOwned;
+use ureq::Agent;
+
+use crate::failure::Failure;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Far more than a page of sessions takes.
+const MAX_ANSWER_BYTES: u64 = 256 << 20;
+
+/// The HTTP API of one node.
+#[derive(Debug)]
+pub(crate) struct Api {
+    base: String,
+    agent: Agent,
+}
+
+/// An answer, as it came and as a value.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    pub(crate) body: String,
+    pub(crate) value: T,
+}
+
+impl Api {
+    /// The API at `base`, `http://host:port`.
+    pub(crate) fn new(base: &str) -> Result<Self, Failure> {
+        if base.starts_with("https://") {
+            return Err(Failure::usage(format!("--api {base}: TLS is not supported yet; use http://")));
+        }
+        if !base.starts_with("http://") {
+            return Err(Failure::usage(format!("--api {base}: write http://host:port")));
+        }
+        // A proxy would be asked for addresses of this machine that mean nothing to it.
+        let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).proxy(None);
+        Ok(Self { base: base.trim_end_matches('/').to_owned(), agent: config.build().into() })
+    }
+
+    /// Gets `path`.
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
+        self.understand(self.agent.get(self.url(path)).call())
+    }
+
+    /// Deletes `path`.
+    pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
+        self.understand(self.agent.delete(self.url(path)).call())
+    }
+
+    /// Whether the node says that it is ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.agent.get(self.url("/health/ready")).call().is_ok_and(|answer| answer.status().is_success())
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    fn understand<T: DeserializeOwned>(
+        &self,
+        result: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Answer<T>, Failure> {
+        let mut response = result.map_err(|error| self.unreachable(&error))?;
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+        let body = body.map_err(|error| self.unreachable(&error))?;
+        if !status.is_success() {
+            let said: Option<ErrorBody> = serde_json::from_str(&body).ok();
+            let detail = said.map_or_else(|| format!("status {status}"), |said| said.detail);
+            return Err(Failure::failed(format!("{}: {detail}", self.base)));
+        }
+        let value = serde_json::from_str(&body).map_err(|error| {
+            Failure::failed(format!("{} does not answer as a Sedge node of this version does: {error}", self.base))
+        })?;
+        Ok(Answer { body, value })
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Failure {
+        let base = &self.base;
+        Failure::failed(format!("cannot reach the API at {base}: {error}; is a node running there? (--api, SEDGE_API)"))
+    }
+}
+
+/// `text` as one segment of a path (RFC 3986 section 2.3).
+pub(crate) fn segment(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            safe.push(char::from(byte));
+        } else {
+            let _ = write!(safe, "%{byte:02X}");
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_ids_are_safe_in_paths() {
+        assert_eq!(segment("a-b_c.d~1"), "a-b_c.d~1");
+        assert_eq!(segment("a/b ü%"), "a%2Fb%20%C3%BC%25");
+    }
+
+    #[test]
+    fn only_http_addresses_are_taken() {
+        assert!(Api::new("https://x").unwrap_err().message.unwrap().contains("TLS"));
+        assert_eq!(Api::new("localhost:8080").unwrap_err().code, 2);
+        assert_eq!(Api::new("http://localhost:8080/").unwrap().base, "http://localhost:8080");
+    }
+}

@@ -1,0 +1,104 @@
+//! `sedge status`, `topology`, `sessions`, `routes` and `kick`.
+
+use clap::Args;
+use sedge_daemon::http::model::{Cluster, Kicked, Routes, Sessions, Status, Topology};
+
+use super::client::{Api, segment};
+use super::text;
+use crate::failure::Failure;
+use crate::out;
+
+/// Which node to ask.
+#[derive(Args, Debug)]
+pub(crate) struct ApiArgs {
+    /// HTTP API of the node to ask
+    #[arg(long, value_name = "URL", env = "SEDGE_API", default_value = "http://127.0.0.1:8080")]
+    api: String,
+    /// Print what the API says, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which part of a long list to show.
+#[derive(Args, Debug)]
+pub(crate) struct PageArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+    /// Leave out the first N
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    offset: usize,
+    /// Show at most N
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    limit: usize,
+}
+
+/// Flags of `sedge sessions`.
+#[derive(Args, Debug)]
+pub(crate) struct SessionsArgs {
+    #[command(flatten)]
+    page: PageArgs,
+    /// Show only this client, with its subscriptions
+    #[arg(long, value_name = "ID")]
+    client: Option<String>,
+}
+
+/// Flags of `sedge kick`.
+#[derive(Args, Debug)]
+pub(crate) struct KickArgs {
+    /// Client id
+    client: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Runs `sedge status`.
+pub(crate) fn status(args: &ApiArgs) -> Result<(), Failure> {
+    let api = Api::new(&args.api)?;
+    let status = api.get::<Status>("/api/v1/status")?;
+    if args.json {
+        return out::line(&status.body);
+    }
+    let cluster = api.get::<Cluster>("/api/v1/cluster")?;
+    out::line(&text::status(&status.value, &cluster.value))
+}
+
+/// Runs `sedge topology`.
+pub(crate) fn topology(args: &ApiArgs) -> Result<(), Failure> {
+    let answer = Api::new(&args.api)?.get::<Topology>("/api/v1/topology")?;
+    if args.json { out::line(&answer.body) } else { out::line(&text::topology(&answer.value)) }
+}
+
+/// Runs `sedge sessions`.
+pub(crate) fn sessions(args: &SessionsArgs) -> Result<(), Failure> {
+    let PageArgs { api, offset, limit } = &args.page;
+    let wanted = args.client.as_ref().map(|client| format!("&client={}", segment(client))).unwrap_or_default();
+    let path = format!("/api/v1/sessions?offset={offset}&limit={limit}{wanted}");
+    let answer = Api::new(&api.api)?.get::<Sessions>(&path)?;
+    if api.json {
+        return out::line(&answer.body);
+    }
+    let Some(client) = &args.client else { return out::line(&text::sessions(&answer.value)) };
+    match answer.value.sessions.iter().find(|session| session.client == *client) {
+        Some(session) => out::line(&text::session(session)),
+        None => Err(Failure::failed(format!("this node has no session of {client}"))),
+    }
+}
+
+/// Runs `sedge routes`.
+pub(crate) fn routes(args: &PageArgs) -> Result<(), Failure> {
+    let PageArgs { api, offset, limit } = args;
+    let path = format!("/api/v1/routes?offset={offset}&limit={limit}");
+    let answer = Api::new(&api.api)?.get::<Routes>(&path)?;
+    if api.json { out::line(&answer.body) } else { out::line(&text::routes(&answer.value)) }
+}
+
+/// Runs `sedge kick`.
+pub(crate) fn kick(args: &KickArgs) -> Result<(), Failure> {
+    let path = format!("/api/v1/sessions/{}/connection", segment(&args.client));
+    let answer = Api::new(&args.api.api)?.delete::<Kicked>(&path)?;
+    if args.api.json {
+        return out::line(&answer.body);
+    }
+    let peer = answer.value.peer.map(|peer| format!(" from {peer}")).unwrap_or_default();
+    out::line(&format!("the connection of {}{peer} was ended; its session stays as it was agreed", answer.value.client))
+}

@@ -1,0 +1,8 @@
+//! Commands that look at and steer a running node through its HTTP API.
+
+mod client;
+mod commands;
+mod text;
+
+pub(crate) use client::Api;
+pub(crate) use commands::{ApiArgs, KickArgs, PageArgs, SessionsArgs, kick, routes, sessions, status, topology};

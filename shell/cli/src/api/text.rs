@@ -1,0 +1,181 @@
+//! What the API says, for people.
+
+use std::fmt::Write;
+
+use sedge_daemon::http::model::{Cluster, Link, Member, Routes, Session, Sessions, Status, Topology};
+
+use crate::table::{pairs, table};
+
+const FOR_EVER: u32 = u32::MAX;
+
+pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
+    let ready = if status.ready { "ready".to_owned() } else { format!("not ready: {}", status.not_ready.join(", ")) };
+    let mut lines = vec![
+        ("node", format!("{} ({})", status.name, status.node)),
+        (
+            "cluster",
+            format!(
+                "{}, {} members, {} links, overlay {}",
+                status.cluster, status.members, status.links, status.overlay
+            ),
+        ),
+        ("state", format!("{}, {ready}", status.state)),
+        ("up", format!("{}, version {}, {} shards", duration(status.uptime_seconds), status.version, status.shards)),
+        ("listens", listening(status)),
+        (
+            "clients",
+            format!(
+                "{} connected, {} sessions, {} subscriptions",
+                status.connections, status.sessions, status.subscriptions
+            ),
+        ),
+        (
+            "messages",
+            format!("{} queued, {} unacknowledged by other nodes", status.queued_messages, status.unacknowledged),
+        ),
+        ("retained", format!("{} messages, {}", status.retained, bytes(status.retained_bytes as u64))),
+        ("routes", status.routes.to_string()),
+    ];
+    if status.resident_bytes > 0 {
+        lines.push(("memory", bytes(status.resident_bytes)));
+    }
+    if !status.unreached_seeds.is_empty() {
+        lines.push(("no answer", status.unreached_seeds.join(", ")));
+    }
+    format!("{}\n\n{}", pairs(&lines), members(&cluster.members))
+}
+
+fn listening(status: &Status) -> String {
+    let http = status.addresses.http.as_ref().map(|http| format!(", HTTP {http}")).unwrap_or_default();
+    format!("MQTT {}, other nodes {}{http}", status.addresses.mqtt.join(" "), status.addresses.cluster)
+}
+
+fn members(members: &[Member]) -> String {
+    let row = |member: &Member| {
+        let link = match (&member.link, member.this) {
+            (_, true) => "this node".to_owned(),
+            (Some(link), _) => if link.synced { "up" } else { "syncing" }.to_owned(),
+            (None, _) => "down".to_owned(),
+        };
+        let of = |number: fn(&Link) -> u64| {
+            member.link.as_ref().map_or_else(|| "-".to_owned(), |link| number(link).to_string())
+        };
+        let rtt = member.link.as_ref().map_or_else(|| "-".to_owned(), |link| millis(link.rtt_micros));
+        let (sent, received) = (of(|link| link.publications_sent), of(|link| link.publications_received));
+        vec![member.node.clone(), member.address.clone(), link, rtt, sent, received]
+    };
+    table(&["MEMBER", "ADDRESS", "LINK", "RTT", "SENT", "RECEIVED"], &members.iter().map(row).collect::<Vec<_>>())
+}
+
+pub(super) fn topology(topology: &Topology) -> String {
+    let nodes: Vec<_> = topology.nodes.iter().map(|node| vec![node.node.clone(), node.address.clone()]).collect();
+    let links: Vec<_> = topology
+        .links
+        .iter()
+        .map(|link| {
+            let state = if link.synced { "up" } else { "syncing" };
+            vec![link.from.clone(), link.to.clone(), state.to_owned(), millis(link.rtt_micros)]
+        })
+        .collect();
+    format!("{}\n\n{}", table(&["NODE", "ADDRESS"], &nodes), table(&["FROM", "TO", "LINK", "RTT"], &links))
+}
+
+pub(super) fn sessions(page: &Sessions) -> String {
+    let row = |session: &Session| {
+        vec![
+            session.client.clone(),
+            session.peer.clone().unwrap_or_else(|| "-".to_owned()),
+            session.protocol.clone(),
+            expiry(session),
+            session.subscriptions.len().to_string(),
+            session.queued_messages.to_string(),
+            session.inflight.to_string(),
+        ]
+    };
+    let head = ["CLIENT", "CONNECTED FROM", "MQTT", "EXPIRY", "SUBSCRIPTIONS", "QUEUED", "IN FLIGHT"];
+    let rows: Vec<_> = page.sessions.iter().map(row).collect();
+    table(&head, &rows) + &rest(page.total, page.offset, rows.len())
+}
+
+pub(super) fn session(session: &Session) -> String {
+    let lines = [
+        ("client", session.client.clone()),
+        ("connected", session.peer.clone().map_or_else(|| "no".to_owned(), |peer| format!("from {peer}"))),
+        ("protocol", format!("MQTT {}, keep alive {} s", session.protocol, session.keep_alive_seconds)),
+        ("expiry", expiry(session)),
+        ("queued", format!("{} messages, {}", session.queued_messages, bytes(session.queued_bytes as u64))),
+        ("in flight", format!("{} to the client, {} QoS 2 from it", session.inflight, session.incoming_qos2)),
+        ("will", if session.will { "yes" } else { "no" }.to_owned()),
+        ("owner", format!("shard {}, epoch {}", session.shard, session.epoch)),
+    ];
+    let row = |subscription: &sedge_daemon::http::model::Subscription| {
+        let id = subscription.id.map_or_else(|| "-".to_owned(), |id| id.to_string());
+        vec![subscription.qos.to_string(), id, subscription.filter.clone()]
+    };
+    let rows: Vec<_> = session.subscriptions.iter().map(row).collect();
+    format!("{}\n\n{}", pairs(&lines), table(&["QOS", "ID", "SUBSCRIPTION"], &rows))
+}
+
+pub(super) fn routes(page: &Routes) -> String {
+    let row = |route: &sedge_daemon::http::model::Route| {
+        vec![route.node.clone(), route.client.clone().unwrap_or_else(|| "-".to_owned()), route.filter.clone()]
+    };
+    let rows: Vec<_> = page.routes.iter().map(row).collect();
+    table(&["NODE", "CLIENT", "FILTER"], &rows) + &rest(page.total, page.offset, rows.len())
+}
+
+/// Says what a page leaves out.
+fn rest(total: usize, offset: usize, shown: usize) -> String {
+    let mut text = String::new();
+    if offset > 0 || offset + shown < total {
+        let _ = write!(text, "\n\n{shown} of {total} from {offset} on; see more with --offset and --limit");
+    }
+    text
+}
+
+fn expiry(session: &Session) -> String {
+    match session.expiry_seconds {
+        FOR_EVER => "never".to_owned(),
+        0 => "at the end".to_owned(),
+        seconds => duration(u64::from(seconds)),
+    }
+}
+
+fn millis(micros: u32) -> String {
+    if micros == 0 { "-".to_owned() } else { format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10) }
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (days, hours, ..) => format!("{days} d {hours} h"),
+    }
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..=9_999 => format!("{count} bytes"),
+        10_000..=9_999_999 => format!("{} kB", count / 1000),
+        _ => format!("{} MB", count / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!((millis(0).as_str(), millis(1234).as_str()), ("-", "1.23 ms"));
+        assert_eq!((duration(59).as_str(), duration(3_725).as_str()), ("59 s", "1 h 2 min"));
+        assert_eq!((bytes(9_999).as_str(), bytes(12_345_678).as_str()), ("9999 bytes", "12 MB"));
+    }
+
+    #[test]
+    fn a_cut_list_says_so() {
+        assert_eq!(rest(3, 0, 3), "");
+        assert_eq!(rest(3, 1, 1), "\n\n1 of 3 from 1 on; see more with --offset and --limit");
+    }
+}

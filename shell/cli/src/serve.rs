@@ -1,0 +1,190 @@
+//! `sedge serve` and `sedge config check`.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::{Signal, getpid, kill_process, setsid};
+use sedge_daemon::{Addresses, Config, ConfigError, Overrides, init_logging};
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, USAGE};
+use crate::out;
+
+/// How long a node may take to say good-bye when the process that started it is gone.
+const GOOD_BYE: Duration = Duration::from_secs(5);
+
+const EXAMPLES: &str = "\
+Examples:
+  sedge serve                                       a single node with all defaults
+  sedge serve -c /etc/sedge/sedge.toml
+  SEDGE_CLUSTER__KEY=... sedge serve --seed gw-1 --seed gw-2:7883
+
+Every key of the file can also be given by the environment: cluster.name is SEDGE_CLUSTER__NAME. Flags win over the
+environment, the environment wins over the file.";
+
+/// Run one node.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Configuration file (TOML)
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Port for clients [key mqtt.port]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Address for clients [key mqtt.bind]
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<String>,
+    /// Port for other nodes, TCP and UDP [key cluster.port]
+    #[arg(long, value_name = "PORT")]
+    cluster_port: Option<u16>,
+    /// Port of the HTTP API [key http.port]
+    #[arg(long, value_name = "PORT")]
+    http_port: Option<u16>,
+    #[arg(long, value_name = "DIR", help = "Directory for what survives a restart [key node.data_dir]")]
+    data_dir: Option<String>,
+    /// Another node to ask first; may be repeated [key cluster.seeds]
+    #[arg(long = "seed", value_name = "HOST[:PORT]")]
+    seeds: Vec<String>,
+    /// Name of the node in listings [key node.name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Print one line of JSON as soon as the node listens
+    #[arg(long)]
+    json: bool,
+    /// End when standard input does: it is a pipe that the process which started this one holds
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
+    /// Leave the terminal
+    #[arg(long, hide = true)]
+    own_session: bool,
+}
+
+impl ServeArgs {
+    fn overrides(&self) -> Overrides {
+        let text = |port: Option<u16>| port.map(|port| port.to_string());
+        let seeds = (!self.seeds.is_empty()).then(|| self.seeds.join(","));
+        let mut overrides = Overrides::new();
+        for (key, flag, value) in [
+            ("mqtt.port", "--port", text(self.port)),
+            ("mqtt.bind", "--bind", self.bind.clone()),
+            ("cluster.port", "--cluster-port", text(self.cluster_port)),
+            ("http.port", "--http-port", text(self.http_port)),
+            ("node.data_dir", "--data-dir", self.data_dir.clone()),
+            ("cluster.seeds", "--seed", seeds),
+            ("node.name", "--name", self.name.clone()),
+        ] {
+            if let Some(value) = value {
+                overrides.set(key, value, flag);
+            }
+        }
+        overrides
+    }
+}
+
+/// Runs `sedge serve`.
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let config = load(args.config.as_deref(), &args.overrides())?;
+    if args.own_session {
+        // Without effect on a process that leads a session already, which is what is wanted.
+        let _ = setsid();
+    }
+    if args.exit_with_parent {
+        end_with_standard_input()?;
+    }
+    init_logging(&config.log);
+    let as_json = args.json;
+    sedge_daemon::run(config, move |addresses| {
+        // That nobody reads standard output is no reason not to serve.
+        let _ = if as_json { out::json(&describe(addresses)) } else { out::line(&announce(addresses)) };
+    })
+    .map_err(|error| Failure::cannot_start(error.to_string()))
+}
+
+fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Config, Failure> {
+    Config::load(path, environment(), overrides).map_err(|error| Failure::new(USAGE, error.to_string()))
+}
+
+/// Variables that are not text are none of the configuration's.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+fn describe(addresses: &Addresses) -> Value {
+    let texts: Vec<String> = addresses.mqtt.iter().map(ToString::to_string).collect();
+    json!({
+        "event": "ready",
+        "pid": std::process::id(),
+        "mqtt": texts,
+        "cluster": addresses.cluster.to_string(),
+        "http": addresses.http.map(|address| address.to_string()),
+    })
+}
+
+fn announce(addresses: &Addresses) -> String {
+    let texts: Vec<String> = addresses.mqtt.iter().map(ToString::to_string).collect();
+    let http = addresses.http.map_or_else(|| "off".to_owned(), |address| format!("http://{address}"));
+    format!("ready: MQTT on {}, other nodes on {}, API {http}", texts.join(" and "), addresses.cluster)
+}
+
+/// The only way without unsafe code to learn that the parent is gone, however it went.
+fn end_with_standard_input() -> Result<(), Failure> {
+    let watch = || {
+        let mut rest = [0; 64];
+        let mut input = std::io::stdin().lock();
+        while matches!(input.read(&mut rest), Ok(1..)) {}
+        let _ = kill_process(getpid(), Signal::TERM);
+        thread::sleep(GOOD_BYE);
+        let _ = kill_process(getpid(), Signal::KILL);
+    };
+    let started = thread::Builder::new().name("parent".to_owned()).spawn(watch);
+    started.map(|_| ()).map_err(|error| Failure::cannot_start(format!("cannot start a thread: {error}")))
+}
+
+/// Look at the configuration without starting a node.
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// Check a configuration file together with the environment
+    Check(CheckArgs),
+}
+
+/// Flags of `sedge config check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Configuration file (TOML); without it only the environment is checked
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `sedge config check`.
+pub(crate) fn check(args: &CheckArgs) -> Result<(), Failure> {
+    let loaded = Config::load(args.config.as_deref(), environment(), &Overrides::new());
+    if args.json {
+        let problems = loaded.as_ref().err().map(problems).unwrap_or_default();
+        out::json(&json!({ "valid": problems.is_empty(), "problems": problems }))?;
+        return if loaded.is_ok() { Ok(()) } else { Err(Failure::silent(USAGE)) };
+    }
+    loaded.map_err(|error| Failure::new(USAGE, error.to_string()))?;
+    match &args.config {
+        Some(path) => out::line(&format!("{}: valid", path.display())),
+        None => out::line("the environment is valid; no file was given with -c"),
+    }
+}
+
+fn problems(error: &ConfigError) -> Vec<Value> {
+    let describe = |problem: &sedge_daemon::config::Problem| {
+        json!({
+            "where": problem.origin.to_string(),
+            "key": problem.key,
+            "problem": problem.what,
+            "nearest": problem.nearest,
+        })
+    };
+    error.problems.iter().map(describe).collect()
+}

@@ -1,0 +1,54 @@
+//! Flags of `sedge up` and `sedge down`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Examples:
+  sedge up                                 three nodes, ports from 1883, 8080 and 7883 on; Ctrl-C ends them
+  sedge up --nodes 5 --port 21883
+  sedge up --detach && sedge status && sedge down
+
+Exit codes: 0 the cluster ran and was ended, or with --detach runs; 1 a node failed; 2 wrong usage; 3 it cannot be started.";
+
+/// Start a cluster on this machine.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct UpArgs {
+    /// Number of nodes
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(super) nodes: u16,
+    /// MQTT port of the first node; the others have the next ones
+    #[arg(long, value_name = "PORT", default_value = "1883", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) port: u16,
+    /// HTTP port of the first node
+    #[arg(long, value_name = "PORT", default_value = "8080", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) http_port: u16,
+    /// Port for other nodes of the first node
+    #[arg(long, value_name = "PORT", default_value = "7883", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) cluster_port: u16,
+    /// Directory for data and logs of the nodes [default: sedge/up-PORT in the state directory of the user]
+    #[arg(long, value_name = "DIR")]
+    pub(super) data_dir: Option<PathBuf>,
+    /// Return as soon as the cluster works, and leave it running; `sedge down` ends it
+    #[arg(long)]
+    pub(super) detach: bool,
+    /// Print one line of JSON as soon as the cluster works
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Stop a cluster that `sedge up --detach` started.
+#[derive(Args, Debug)]
+pub(crate) struct DownArgs {
+    /// Directory that was given to `sedge up`
+    #[arg(long, value_name = "DIR")]
+    pub(super) data_dir: Option<PathBuf>,
+    /// MQTT port that was given to `sedge up`
+    #[arg(long, value_name = "PORT", default_value = "1883", conflicts_with = "data_dir")]
+    pub(super) port: u16,
+    /// Print what was done as one line of JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}

@@ -1,0 +1,15 @@
+//! `sedge up` and `sedge down`: a cluster on this machine.
+
+mod args;
+mod cluster;
+mod down;
+mod node;
+mod plan;
+mod process;
+mod proof;
+mod run;
+mod state;
+
+pub(crate) use args::{DownArgs, UpArgs};
+pub(crate) use down::run as down;
+pub(crate) use run::run as up;

@@ -1,0 +1,150 @@
+//! Names, ports and directories of a cluster, before anything is started.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use super::args::UpArgs;
+use crate::failure::Failure;
+
+/// One node to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NodePlan {
+    pub(super) name: String,
+    pub(super) mqtt: u16,
+    pub(super) http: u16,
+    pub(super) cluster: u16,
+    pub(super) dir: PathBuf,
+}
+
+impl NodePlan {
+    /// Where its output goes.
+    pub(super) fn log(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    pub(super) fn api(&self) -> String {
+        format!("http://127.0.0.1:{}", self.http)
+    }
+
+    fn ports(&self) -> [(&'static str, &'static str, u16); 3] {
+        [("MQTT", "--port", self.mqtt), ("HTTP", "--http-port", self.http), ("cluster", "--cluster-port", self.cluster)]
+    }
+}
+
+/// The nodes that `args` ask for, in `dir`.
+pub(super) fn plan(args: &UpArgs, dir: &Path) -> Result<Vec<NodePlan>, Failure> {
+    let port = |flag: &str, first: u16, index: u16| {
+        let too_high =
+            || Failure::usage(format!("{flag} {first}: {} nodes need ports above 65535; lower it", args.nodes));
+        first.checked_add(index).ok_or_else(too_high)
+    };
+    let mut nodes = Vec::new();
+    for index in 0..args.nodes {
+        let name = format!("node-{}", index + 1);
+        nodes.push(NodePlan {
+            mqtt: port("--port", args.port, index)?,
+            http: port("--http-port", args.http_port, index)?,
+            cluster: port("--cluster-port", args.cluster_port, index)?,
+            dir: dir.join(&name),
+            name,
+        });
+    }
+    check_apart(&nodes)?;
+    Ok(nodes)
+}
+
+/// Ranges of ports that start too close to each other overlap.
+fn check_apart(nodes: &[NodePlan]) -> Result<(), Failure> {
+    let mut taken = BTreeMap::new();
+    for node in nodes {
+        for (_, flag, port) in node.ports() {
+            if let Some(other) = taken.insert(port, flag) {
+                let count = nodes.len();
+                let message =
+                    format!("{other} and {flag} both lead to port {port} with {count} nodes; move one of them");
+                return Err(Failure::usage(message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless every port is free.
+pub(super) fn check_free(nodes: &[NodePlan]) -> Result<(), Failure> {
+    for node in nodes {
+        for (what, flag, port) in node.ports() {
+            let udp = flag == "--cluster-port";
+            if let Err(error) = listen(port, udp) {
+                let (name, why) = (&node.name, why_not(&error));
+                return Err(Failure::cannot_start(format!(
+                    "{what} port {port} of {name} {why}; choose another first port with {flag}"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn why_not(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        return "is in use by another program".to_owned();
+    }
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return "needs a privilege, as all below 1024 do".to_owned();
+    }
+    format!("cannot be used: {error}")
+}
+
+fn listen(port: u16, udp: bool) -> io::Result<()> {
+    let address = (Ipv4Addr::LOCALHOST, port);
+    TcpListener::bind(address)?;
+    if udp {
+        UdpSocket::bind(address)?;
+    }
+    Ok(())
+}
+
+/// Where a cluster with this first port lives if no directory is given.
+pub(super) fn default_dir(port: u16) -> PathBuf {
+    let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
+    state.unwrap_or_else(std::env::temp_dir).join("sedge").join(format!("up-{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(nodes: u16, port: u16, http_port: u16, cluster_port: u16) -> UpArgs {
+        UpArgs { nodes, port, http_port, cluster_port, data_dir: None, detach: false, json: false }
+    }
+
+    #[test]
+    fn nodes_have_ascending_ports_and_own_directories() {
+        let nodes = plan(&args(3, 1883, 8080, 7883), Path::new("/d")).unwrap();
+        let last = nodes.last().unwrap();
+        assert_eq!((last.mqtt, last.http, last.cluster), (1885, 8082, 7885));
+        assert_eq!(last.log(), Path::new("/d/node-3/log"));
+    }
+
+    #[test]
+    fn impossible_ports_name_their_flags() {
+        let high = plan(&args(3, 65_534, 8080, 7883), Path::new("/d")).unwrap_err();
+        assert!(high.code == 2 && high.message.unwrap().starts_with("--port 65534"));
+        let close = plan(&args(3, 1883, 1884, 7883), Path::new("/d")).unwrap_err().message.unwrap();
+        assert!(close.contains("--port") && close.contains("--http-port") && close.contains("1884"), "{close}");
+    }
+
+    #[test]
+    fn a_port_in_use_is_named_with_its_flag() {
+        let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let taken = holder.local_addr().unwrap().port();
+        let node = NodePlan { name: "node-1".to_owned(), mqtt: taken, http: 0, cluster: 0, dir: PathBuf::new() };
+        let failure = check_free(&[node]).unwrap_err();
+        assert_eq!(failure.code, 3);
+        let message = failure.message.unwrap();
+        assert!(message.contains(&taken.to_string()) && message.contains("--port"), "{message}");
+    }
+}

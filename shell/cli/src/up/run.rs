@@ -1,0 +1,120 @@
+//! `sedge up`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::args::UpArgs;
+use super::cluster::Cluster;
+use super::node::Node;
+use super::plan::{check_free, default_dir, plan};
+use super::proof::send_through;
+use super::state::State;
+use crate::failure::Failure;
+use crate::out;
+use crate::stop::Stop;
+use crate::table::table;
+
+/// Runs `sedge up`.
+pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
+    let dir = match &args.data_dir {
+        Some(dir) => std::path::absolute(dir).map_err(|error| Failure::usage(format!("--data-dir: {error}")))?,
+        None => default_dir(args.port),
+    };
+    let plans = plan(args, &dir)?;
+    refuse_second(&dir)?;
+    check_free(&plans)?;
+    let stop = Stop::on_signals()?;
+    let mut cluster = Cluster::start(&plans, args.detach)?;
+    cluster.wait_ready(&stop)?;
+    let took = prove(&cluster)?;
+    if args.detach {
+        State::of(&cluster)?.save(&dir)?;
+    }
+    if args.json {
+        out::json(&describe(&cluster, &dir, took))?;
+    } else {
+        out::line(&announce(&cluster, args, took))?;
+    }
+    if args.detach {
+        cluster.release();
+        return Ok(());
+    }
+    let watched = cluster.watch(&stop);
+    let late = cluster.stop();
+    if !late.is_empty() {
+        out::note(&format!("warning: did not end in time and were killed: {}", late.join(", ")));
+    }
+    watched
+}
+
+/// Two clusters in one directory would work on the same data.
+fn refuse_second(dir: &Path) -> Result<(), Failure> {
+    let running = State::load(dir)?.is_some_and(|state| state.nodes.iter().any(super::state::NodeState::is_running));
+    if !running {
+        return Ok(());
+    }
+    let dir = dir.display();
+    Err(Failure::cannot_start(format!(
+        "a cluster in {dir} is running already; stop it with: sedge down --data-dir {dir}"
+    )))
+}
+
+/// How long a message takes from the first to the last node; `None` if they are the same.
+fn prove(cluster: &Cluster) -> Result<Option<Duration>, Failure> {
+    let [first, .., last] = cluster.nodes() else { return Ok(None) };
+    send_through(first.plan.mqtt, last.plan.mqtt).map(Some).map_err(|error| {
+        let (from, to) = (&first.plan.name, &last.plan.name);
+        Failure::failed(format!("the nodes run, but no message goes from {from} to {to}: {error}"))
+    })
+}
+
+fn millis(took: Duration) -> f64 {
+    (took.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+fn describe(cluster: &Cluster, dir: &Path, took: Option<Duration>) -> Value {
+    let node = |node: &Node| {
+        json!({
+            "name": node.plan.name,
+            "pid": node.pid(),
+            "mqtt": format!("127.0.0.1:{}", node.plan.mqtt),
+            "http": node.plan.api(),
+            "cluster": format!("127.0.0.1:{}", node.plan.cluster),
+            "log": node.plan.log(),
+        })
+    };
+    let nodes: Vec<Value> = cluster.nodes().iter().map(node).collect();
+    json!({ "event": "ready", "data_dir": dir, "nodes": nodes, "message_ms": took.map(millis) })
+}
+
+fn announce(cluster: &Cluster, args: &UpArgs, took: Option<Duration>) -> String {
+    let nodes = cluster.nodes();
+    let row = |node: &Node| {
+        let plan = &node.plan;
+        vec![plan.name.clone(), format!("mqtt://127.0.0.1:{}", plan.mqtt), plan.api(), node.pid().to_string()]
+    };
+    let listing = table(&["NAME", "MQTT", "HTTP", "PID"], &nodes.iter().map(row).collect::<Vec<_>>());
+    let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return listing };
+    let proof = took.map_or_else(String::new, |took| {
+        format!("\n\na message went from {} to {} in {:.1} ms", first.plan.name, last.plan.name, millis(took))
+    });
+    let api = if args.http_port == 8080 { String::new() } else { format!(" --api {}", first.plan.api()) };
+    let stop = if args.detach { down_line(args) } else { "Ctrl-C".to_owned() };
+    format!(
+        "{listing}{proof}\n\nTry\n  mosquitto_sub -p {to} -t 'hello/#' -v        (or: sedge sub -p {to} -t 'hello/#' -v)\n  \
+         mosquitto_pub -p {from} -t hello/world -m hi   (or: sedge pub -p {from} -t hello/world -m hi)\n  \
+         sedge status{api}\nStop with\n  {stop}",
+        to = last.plan.mqtt,
+        from = first.plan.mqtt,
+    )
+}
+
+fn down_line(args: &UpArgs) -> String {
+    match &args.data_dir {
+        Some(dir) => format!("sedge down --data-dir {}", dir.display()),
+        None if args.port == 1883 => "sedge down".to_owned(),
+        None => format!("sedge down --port {}", args.port),
+    }
+}
