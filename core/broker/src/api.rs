@@ -21,9 +21,9 @@ pub struct Ticket {
 /// Which acknowledgement a [`Ticket`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum TicketKind {
-    /// PUBACK or PUBREC; the number is the packet id.
+    /// PUBACK or PUBREC; the session's publications are numbered, since a packet id may be in use again before the answer.
     Publish,
-    /// SUBACK or UNSUBACK; the number is the packet id.
+    /// SUBACK or UNSUBACK; the broker's requests are numbered.
     Subscribe,
     /// CONNACK of a session that came with subscriptions from elsewhere.
     Resume,
@@ -92,7 +92,7 @@ pub enum Input {
     Accepted {
         /// Which publication.
         ticket: Ticket,
-        /// Success, NoMatchingSubscribers, or QuotaExceeded where it could not be taken.
+        /// `Success`, `NoMatchingSubscribers`, or `QuotaExceeded` where it could not be taken.
         reason: ReasonCode,
     },
     /// A message of another shard or node, or the share of a group that was chosen here.

@@ -32,10 +32,8 @@ impl Clock {
         if millis > self.millis {
             (self.millis, self.counter) = (millis, 0);
         } else {
-            match self.counter.checked_add(1) {
-                Some(counter) => self.counter = counter,
-                None => (self.millis, self.counter) = (self.millis.saturating_add(1), 0),
-            }
+            let next = self.counter.checked_add(1).map(|counter| (self.millis, counter));
+            (self.millis, self.counter) = next.unwrap_or_else(|| (self.millis.saturating_add(1), 0));
         }
         Stamp { millis: self.millis, counter: self.counter, node: self.place.node, shard: self.place.shard }
     }

@@ -2,7 +2,7 @@
 
 use sedge_base::Duration;
 
-/// Limits and times of one [`crate::Broker`]. All times are rounded up to nothing: they are used as they stand.
+/// Limits and times of one [`crate::Broker`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokerConfig {
     /// Largest packet a client may send, in bytes, the whole packet counted (5.0: Maximum Packet Size, section 3.2.2.3.6).
@@ -26,11 +26,11 @@ pub struct BrokerConfig {
     pub topic_alias_maximum: u16,
     /// Topic aliases the broker uses towards a client that allows them.
     pub max_outgoing_aliases: u16,
-    /// Subscriptions of one client; the next one is refused with QuotaExceeded (0x97).
+    /// Subscriptions of one client; the next one is refused with `QuotaExceeded` (0x97).
     pub max_subscriptions: usize,
-    /// Levels of a topic filter; a deeper one is refused with TopicFilterInvalid (0x8F).
+    /// Levels of a topic filter; a deeper one is refused with `TopicFilterInvalid` (0x8F).
     pub max_filter_levels: usize,
-    /// Levels of a topic name; a deeper one is refused with TopicNameInvalid (0x90).
+    /// Levels of a topic name; a deeper one is refused with `TopicNameInvalid` (0x90).
     pub max_topic_levels: usize,
     /// Messages that may wait for one session.
     pub queue_limit_messages: usize,
@@ -79,6 +79,6 @@ pub struct RetainedConfig {
 
 impl Default for RetainedConfig {
     fn default() -> Self {
-        Self { max_messages: 1_000_000, max_bytes: 1024 * 1024 * 1024, tombstones: Duration::from_secs(24 * 3600) }
+        Self { max_messages: 1_000_000, max_bytes: 1024 * 1024 * 1024, tombstones: Duration::from_hours(24) }
     }
 }

@@ -49,12 +49,11 @@ fn refusal(connect: &Connect) -> Option<(ReasonCode, &'static str)> {
 
 impl Broker {
     /// CONNECT: the client id has to become ours before it is answered.
-    pub(crate) fn on_connect(&mut self, key: ConnKey, connect: Box<Connect>) -> Result<(), Fault> {
-        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+    pub(crate) fn on_connect(&mut self, key: ConnKey, connect: Box<Connect>) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
         connection.adopt(&connect, &self.config, self.seed);
         if let Some((reason, detail)) = refusal(&connect) {
-            self.end_connection(key, Ending::server(reason, detail));
-            return Ok(());
+            return self.end_connection(key, Ending::server(reason, detail));
         }
         let assigned = connect.client_id.is_empty();
         let client = if assigned { self.new_client_id() } else { ClientId::new(&connect.client_id) };
@@ -64,7 +63,7 @@ impl Broker {
         let expiry_secs = self.granted_expiry(&connect);
         let clean_start = connect.clean_start;
         let pending = PendingConnect { connect, client: client.clone(), assigned, ticket: 0, expiry_secs };
-        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+        let Some(connection) = self.connections.get_mut(key) else { return };
         connection.pending = Some(Box::new(pending));
         connection.phase = Phase::Claiming;
         connection.hold(&mut self.outputs);
@@ -72,7 +71,6 @@ impl Broker {
         self.claims.insert(client.clone(), key);
         self.timers.set(Timer::Connection(key), self.now.instant + self.config.connect_timeout);
         self.outputs.push_back(Output::Claim { client, conn, clean_start });
-        Ok(())
     }
 
     /// Another connection of the same client has come (MQTT 5.0 section 3.1.4).

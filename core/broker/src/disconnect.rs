@@ -70,13 +70,14 @@ impl Broker {
         self.counters.connections_closed += 1;
         self.say_good_bye(key, phase, &ending);
         let expiry = self.forget_claim(key, phase);
-        self.note_end(key, phase, session, &ending);
-        self.close(key, ending.by);
+        let (by, forgets_will) = (ending.by, ending.forgets_will());
+        self.note_end(key, phase, session, ending);
+        self.close(key, by);
         let Some(session_key) = session else { return };
         if let (Some(session), Some(expiry)) = (self.sessions.get_mut(session_key), expiry) {
             session.expiry_secs = expiry;
         }
-        self.disconnect_session(session_key, ending.forgets_will());
+        self.disconnect_session(session_key, forgets_will);
     }
 
     /// Tells the client why, where its version has a packet for it.
@@ -113,10 +114,10 @@ impl Broker {
         Some(pending.expiry_secs)
     }
 
-    fn note_end(&mut self, key: ConnKey, phase: Phase, session: Option<SessionKey>, ending: &Ending) {
+    fn note_end(&mut self, key: ConnKey, phase: Phase, session: Option<SessionKey>, ending: Ending) {
         let Some(connection) = self.connections.get(key) else { return };
         let client = session.and_then(|key| self.sessions.get(key)).map(|session| session.client.clone());
-        let (reason, detail) = (ending.reason, ending.detail.clone().into_owned());
+        let (reason, detail) = (ending.reason, ending.detail.into_owned());
         let event = match client.filter(|_| phase == Phase::Live) {
             Some(client) => Event::Disconnected { client, reason, detail },
             None => Event::Refused { peer: connection.peer.to_string(), reason, detail },

@@ -51,11 +51,11 @@ impl Broker {
                 Err(error) => return self.on_malformed(key, error),
             };
             self.counters.packets_in += 1;
-            let result = match (connection.phase, connection.session) {
-                (Phase::Live, Some(session)) => self.on_packet(key, session, packet),
-                _ => self.on_first_packet(key, packet),
+            let Some(session) = connection.session else {
+                self.on_first_packet(key, packet);
+                continue;
             };
-            if let Err(Fault(reason, detail)) = result {
+            if let Err(Fault(reason, detail)) = self.on_packet(key, session, packet) {
                 self.counters.malformed += 1;
                 self.end_connection(key, Ending::server(reason, detail));
                 return;
@@ -73,14 +73,14 @@ impl Broker {
         self.end_connection(key, Ending::server(error.reason_code(), error.to_string()));
     }
 
-    fn on_first_packet(&mut self, key: ConnKey, packet: Packet) -> Result<(), Fault> {
+    fn on_first_packet(&mut self, key: ConnKey, packet: Packet) {
         if let Packet::Connect(connect) = packet {
-            return self.on_connect(key, connect);
+            self.on_connect(key, connect);
+            return;
         }
         // Nothing is known of the other side, not even whether it speaks MQTT.
         self.counters.malformed += 1;
         self.end_connection(key, Ending::silent(ReasonCode::ProtocolError, "the first packet is no CONNECT"));
-        Ok(())
     }
 
     fn on_packet(&mut self, key: ConnKey, session: SessionKey, packet: Packet) -> Result<(), Fault> {

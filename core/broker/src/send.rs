@@ -143,7 +143,9 @@ impl Env<'_> {
             let plain = outgoing.ids.is_none() && connection.outgoing_aliases.is_none();
             match encoded {
                 Some(encoded) if plain => self.copy(connection, &outgoing, encoded),
-                _ => self.publish(connection, &outgoing, None, false).ignore(),
+                _ => {
+                    self.publish(connection, &outgoing, None, false);
+                }
             }
             return;
         }
@@ -265,9 +267,4 @@ impl Env<'_> {
         let left = message.expires_at?.since(self.now.wall).as_millis().div_ceil(1_000).max(1);
         Some(u32::try_from(left).unwrap_or(u32::MAX))
     }
-}
-
-impl Sent {
-    /// For QoS 0, where nothing is remembered either way.
-    const fn ignore(self) {}
 }
