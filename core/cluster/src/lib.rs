@@ -3,10 +3,12 @@
 mod api;
 pub mod link;
 pub mod mail;
+mod members;
 mod node;
 mod reception;
 mod shard;
 mod status;
+mod wire;
 
 pub use api::{LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};
 pub use node::{Node, NodeConfig, NodeConfigError};

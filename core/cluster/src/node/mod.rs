@@ -1,68 +1,213 @@
 //! The node: membership, links, overlay, interest, directory and retained messages joined together.
+//!
+//! One file a concern; each holds the concern's own state and the part of [`Node`] that moves it.
 
+mod acks;
+mod claims;
 mod config;
+mod directory;
+mod events;
+mod home;
+mod interest;
+mod peers;
+mod publish;
+mod recovery;
+mod retained;
+mod settle;
+mod status;
+mod transfer;
+mod turn;
+mod windows;
 
-use std::collections::VecDeque;
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sedge_base::{Instant, Now, Outbox, Rng};
+use sedge_base::{Instant, NodeId, Now, Outbox, Rng, ShardId};
+use sedge_broker::{RetainedStore, Ticket};
+use sedge_membership::{Member, Membership};
+use sedge_mqtt::ReasonCode;
+use sedge_overlay::{Mesh, Overlay};
 
+use self::acks::AckTable;
+use self::claims::Claims;
 pub use self::config::{NodeConfig, NodeConfigError};
-use crate::{LinkId, NodeInput, NodeOutput, NodeState, NodeStatus, RouteStatus};
+use self::directory::Directory;
+use self::interest::InterestTable;
+use self::peers::Peer;
+use self::settle::Settles;
+use self::status::NodeCounters;
+use self::transfer::Transfers;
+use self::windows::Windows;
+use crate::link::{Hello, Links};
+use crate::mail::{TableChange, ToNode};
+use crate::wire::DirectoryMail;
+use crate::{LinkId, NodeInput, NodeOutput, NodeState};
 
 /// The machine of one node: feed it [`NodeInput`]s, then take [`NodeOutput`]s until there are none. Call
 /// [`Node::handle_timeout`] once right after it was made.
-#[derive(Debug)]
 pub struct Node {
     config: NodeConfig,
-    outputs: VecDeque<NodeOutput>,
+    rng: Rng,
+    now: Now,
+    started: Option<Instant>,
     state: NodeState,
+    only_own_seeds: bool,
+    outputs: VecDeque<NodeOutput>,
+    counters: NodeCounters,
+
+    membership: Membership,
+    links: Links,
+    overlay: Box<dyn Overlay + Send>,
+    /// Nodes to which the overlay wants a link.
+    wanted: BTreeSet<NodeId>,
+    peers: BTreeMap<NodeId, Peer>,
+    /// All members and this node, ascending.
+    ring: Vec<NodeId>,
+
+    interest: InterestTable,
+    settles: Settles,
+    /// Changes that the shards were not told yet.
+    table: Vec<TableChange>,
+    acks: AckTable,
+    /// Publishers, by shard, that were not told yet.
+    accepted: Vec<Vec<(Ticket, ReasonCode)>>,
+    windows: Windows,
+
+    directory: Directory,
+    claims: Claims,
+    transfers: Transfers,
+    /// Mail of the directory from this node to itself.
+    local_mail: VecDeque<DirectoryMail>,
+
+    retained: RetainedStore,
+    next_comparison: Option<Instant>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("node", &self.config.node).field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 impl Node {
     /// A node that knows nobody yet.
-    pub fn new(config: NodeConfig, _rng: Rng) -> Result<Self, NodeConfigError> {
-        Ok(Self { config, outputs: VecDeque::new(), state: NodeState::Recovery })
+    pub fn new(config: NodeConfig, mut rng: Rng) -> Result<Self, NodeConfigError> {
+        if config.shards == 0 {
+            return Err(NodeConfigError::Shards);
+        }
+        let (node, incarnation, link_addr) = (config.node, config.incarnation, config.link_addr);
+        let overlay: Box<dyn Overlay + Send> = match config.overlay.as_str() {
+            "mesh" => Box::new(Mesh::new(node, config.mesh, rng.split(4))),
+            other => return Err(NodeConfigError::Overlay(other.to_owned())),
+        };
+        let seeds = config.seeds.clone();
+        let only_own_seeds = seeds.iter().all(|seed| *seed == config.swim_addr);
+        let settings = sedge_membership::Config { seeds, ..config.membership.clone() };
+        let me = Member::new(node, incarnation, config.swim_addr, link_addr);
+        let membership = Membership::new(&settings, me, rng.split(1))?;
+        let hello = Hello { node, incarnation, capacity: config.capacity, link_addr };
+        Ok(Self {
+            membership,
+            links: Links::new(config.links.clone(), hello, rng.split(2)),
+            overlay,
+            wanted: BTreeSet::new(),
+            peers: BTreeMap::new(),
+            ring: vec![node],
+            interest: InterestTable::new(rng.split(3)),
+            settles: Settles::default(),
+            table: Vec::new(),
+            acks: AckTable::default(),
+            accepted: vec![Vec::new(); usize::from(config.shards)],
+            windows: Windows::default(),
+            directory: Directory::default(),
+            claims: Claims::default(),
+            transfers: Transfers::default(),
+            local_mail: VecDeque::new(),
+            retained: RetainedStore::new(config.retained.clone()),
+            next_comparison: None,
+            now: Now::default(),
+            started: None,
+            state: NodeState::Recovery,
+            only_own_seeds,
+            outputs: VecDeque::new(),
+            counters: NodeCounters::default(),
+            rng,
+            config,
+        })
     }
 
     /// Takes an event in.
-    pub fn handle(&mut self, _now: Now, _input: NodeInput) {}
+    pub fn handle(&mut self, now: Now, input: NodeInput) {
+        self.begin(now);
+        let instant = now.instant;
+        match input {
+            NodeInput::Mail { from, mail } => self.shard_mail(from, mail),
+            NodeInput::Datagram { from, bytes } => {
+                self.membership.handle(now, sedge_membership::Input::Datagram { from, bytes });
+            }
+            NodeInput::LinkAccepted { link, peer } => self.links.opened(instant, link, peer),
+            NodeInput::LinkDialled { link } => self.links.dialled(instant, link),
+            NodeInput::LinkReceived { link, bytes } => self.links.received(instant, link, bytes),
+            NodeInput::LinkWritten { link, bytes } => self.links.written(instant, link, bytes),
+            NodeInput::LinkClosed { link } => self.links.closed(instant, link),
+            NodeInput::Shutdown => {
+                self.state = NodeState::Leaving;
+                self.membership.handle(now, sedge_membership::Input::Leave);
+                self.links.shutdown(instant);
+            }
+        }
+        self.turn();
+    }
+
+    fn shard_mail(&mut self, from: ShardId, mail: ToNode) {
+        match mail {
+            ToNode::Publish(publish) => self.publish(from, publish),
+            ToNode::Interest(interest) => self.interest_changed(from, *interest),
+            ToNode::BarrierReached(number) => self.barrier_reached(number),
+            ToNode::Claim { client, conn, clean_start } => self.claim(from, client, conn, clean_start),
+            ToNode::Relinquished { client, epoch, session } => self.relinquished(client, epoch, session),
+            ToNode::Ended { client, epoch } => self.ended(client, epoch),
+        }
+    }
 
     /// Does what is due; early or repeated calls do nothing.
-    pub fn handle_timeout(&mut self, _now: Now) {}
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.begin(now);
+        self.membership.handle_timeout(now);
+        self.links.handle_timeout(now.instant);
+        self.overlay.handle_timeout(now);
+        self.claims_due();
+        if self.next_comparison.is_some_and(|at| at <= now.instant) {
+            self.next_comparison = Some(now.instant + self.config.retained_sync_period);
+            self.retained.purge(now.wall);
+            self.compare_with_someone();
+        }
+        self.turn();
+    }
 
     /// The next thing to do, `None` if there is nothing for now.
     pub fn poll_output(&mut self) -> Option<NodeOutput> {
+        if self.outputs.is_empty() {
+            self.flush();
+        }
         self.outputs.pop_front()
     }
 
     /// When [`Node::handle_timeout`] is next wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        let machines = [self.membership.poll_timeout(), self.links.poll_timeout(), self.overlay.poll_timeout()];
+        let own = [self.claims.timeout(), self.directory.timeout(), self.recovery_timeout(), self.next_comparison];
+        machines.into_iter().chain(own).flatten().min()
     }
 
     /// What a link has to write; `None` if the link is forgotten. The driver says how much of it was written with
     /// [`NodeInput::LinkWritten`] and does not advance it itself.
-    pub fn link_outbox(&mut self, _link: LinkId) -> Option<&mut Outbox> {
-        None
+    pub fn link_outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
+        self.links.outbox(link)
     }
 
     /// Whether the node serves with full knowledge: for load balancers. Clients are served before that, too.
     pub fn is_ready(&self) -> bool {
         self.state == NodeState::Normal
-    }
-
-    /// The node as a whole.
-    pub fn status(&self) -> NodeStatus {
-        unreachable!("{:?}", self.config)
-    }
-
-    /// At most `limit` lines of the subscription routing table (FT-10) from the `offset`th on: what other nodes want.
-    pub fn routes(&self, _offset: usize, _limit: usize) -> Vec<RouteStatus> {
-        Vec::new()
-    }
-
-    /// At most `limit` lines of the local subscription table (FT-09) from the `offset`th on: what clients of this node want.
-    pub fn local_routes(&self, _offset: usize, _limit: usize) -> Vec<RouteStatus> {
-        Vec::new()
     }
 }

@@ -1,12 +1,11 @@
 //! The forward table (FT-11): where else than at this shard a topic has subscribers.
 
-use std::collections::BTreeMap;
-
 use sedge_base::{NodeId, Rng, Seed, ShardId};
 use sedge_mqtt::{SubscriptionTrie, TopicFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::mail::{Location, TableChange};
+use crate::members::Members;
 
 /// Who wants a plain filter. `None` stands for other nodes, all in one.
 type Wanting = Option<ShardId>;
@@ -16,18 +15,11 @@ type Wanting = Option<ShardId>;
 pub(super) struct ForwardTable {
     me: ShardId,
     plain: SubscriptionTrie<Wanting, ()>,
-    groups: SubscriptionTrie<TopicFilter, Group>,
+    groups: SubscriptionTrie<TopicFilter, Members<Location>>,
     /// For each shard the number of the last match that found it: marks without clearing.
     marks: Vec<u64>,
     match_number: u64,
     rng: Rng,
-}
-
-/// Members of a shared subscription by place, as (connected, not connected), and whose turn it is.
-#[derive(Debug)]
-struct Group {
-    places: BTreeMap<Location, (u32, u32)>,
-    turn: u64,
 }
 
 /// Who gets a publication. Kept between publications, so that it allocates once.
@@ -104,17 +96,12 @@ impl ForwardTable {
 
     fn set_group(&mut self, group: &TopicFilter, at: Location, online: u32, offline: u32) {
         if self.groups.get(group, group).is_none() {
-            let turn = self.rng.next_u64();
-            self.groups.insert(group, group.clone(), Group { places: BTreeMap::new(), turn });
+            self.groups.insert(group, group.clone(), Members::new(self.rng.next_u64()));
         }
-        let Some(entry) = self.groups.get_mut(group, group) else { return };
-        if (online, offline) == (0, 0) {
-            entry.places.remove(&at);
-            if entry.places.is_empty() {
-                self.groups.remove(group, group);
-            }
-        } else {
-            entry.places.insert(at, (online, offline));
+        let Some(members) = self.groups.get_mut(group, group) else { return };
+        members.set(at, online, offline);
+        if members.is_empty() {
+            self.groups.remove(group, group);
         }
     }
 
@@ -149,24 +136,9 @@ impl ForwardTable {
         }
     }
 
-    /// Chooses the place whose turn it is among those not in `except`: in proportion to its connected members, or if nobody is
-    /// connected anywhere, to its other members.
+    /// Chooses a place with a member of the group, not one of `except`; see [`Members::choose`].
     pub(super) fn choose(&mut self, group: &TopicFilter, except: &[Location]) -> Option<Location> {
-        let entry = self.groups.get_mut(group, group)?;
-        let left = || entry.places.iter().filter(|(place, _)| !except.contains(place));
-        let online: u64 = left().map(|(_, (online, _))| u64::from(*online)).sum();
-        let offline: u64 = left().map(|(_, (_, offline))| u64::from(*offline)).sum();
-        let all = if online > 0 { online } else { offline };
-        let mut turn = entry.turn.checked_rem(all)?;
-        let weight = |counts: &(u32, u32)| u64::from(if online > 0 { counts.0 } else { counts.1 });
-        let chosen = left().find(|(_, counts)| {
-            let found = turn < weight(counts);
-            turn = turn.saturating_sub(weight(counts));
-            found
-        });
-        let chosen = chosen.map(|(place, _)| *place);
-        entry.turn = entry.turn.wrapping_add(1);
-        chosen
+        self.groups.get_mut(group, group)?.choose(except)
     }
 }
 

@@ -1,0 +1,264 @@
+//! Client ids that this node owns, wants to own, or gives away (MQ-11, MQ-09).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
+use sedge_broker::SessionState;
+
+use super::Node;
+use crate::mail::{self, ToShard};
+use crate::reception::shard_of;
+use crate::wire::DirectoryMail;
+
+/// Sessions that came before the grant and wait for it; the oldest is dropped first.
+const EARLY_LIMIT: usize = 1024;
+
+type Session = Option<Box<SessionState>>;
+
+/// What this node owns, wants to own and gives away.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    owned: BTreeMap<ClientId, Owned>,
+    wanted: BTreeMap<ClientId, Wanted>,
+    deadlines: Deadlines<ClientId>,
+    /// Who gets the session that a shard was told to give up.
+    leaving: BTreeMap<(ClientId, u64), NodeId>,
+    early: VecDeque<(ClientId, u64, Session)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Owned {
+    /// Epoch that the home knows.
+    granted: u64,
+    /// Epoch that the shard knows.
+    told: u64,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    shard: ShardId,
+    conn: ConnId,
+    clean_start: bool,
+    phase: Phase,
+    /// Connections of the same client that came meanwhile.
+    later: VecDeque<(ConnId, bool)>,
+    /// Another node claims it already; it gets the session once it is here.
+    next: Option<Next>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// The home was asked.
+    Asked { home: NodeId },
+    /// The former owner has to send the session.
+    Session { epoch: u64, from: NodeId },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    epoch: u64,
+    clean_start: bool,
+    to: NodeId,
+}
+
+impl Claims {
+    /// Clients of this node and the epochs that their homes know.
+    pub(super) fn owned(&self) -> impl Iterator<Item = (&ClientId, u64)> {
+        self.owned.iter().map(|(client, owned)| (client, owned.granted))
+    }
+
+    /// Number of them.
+    pub(super) fn len(&self) -> usize {
+        self.owned.len()
+    }
+
+    /// When a claim has waited long enough.
+    pub(super) fn timeout(&self) -> Option<sedge_base::Instant> {
+        self.deadlines.next()
+    }
+
+    fn take_early(&mut self, client: &ClientId, epoch: u64) -> Option<Session> {
+        let at = self.early.iter().position(|(known, of, _)| known == client && *of == epoch)?;
+        self.early.remove(at).map(|(_, _, session)| session)
+    }
+}
+
+impl Node {
+    /// A client has connected to a shard of this node.
+    pub(super) fn claim(&mut self, shard: ShardId, client: ClientId, conn: ConnId, clean_start: bool) {
+        if let Some(wanted) = self.claims.wanted.get_mut(&client) {
+            wanted.later.push_back((conn, clean_start));
+            return;
+        }
+        self.start_claim(shard, client, conn, clean_start, VecDeque::new());
+    }
+
+    fn start_claim(
+        &mut self,
+        shard: ShardId,
+        client: ClientId,
+        conn: ConnId,
+        clean_start: bool,
+        later: VecDeque<(ConnId, bool)>,
+    ) {
+        let home = self.home_of(&client);
+        let wanted = Wanted { shard, conn, clean_start, phase: Phase::Asked { home }, later, next: None };
+        self.claims.wanted.insert(client.clone(), wanted);
+        self.set_claim_deadline(&client);
+        self.send_directory(home, DirectoryMail::Claim { client, clean_start });
+    }
+
+    fn set_claim_deadline(&mut self, client: &ClientId) {
+        self.claims.deadlines.set(client.clone(), self.now.instant + self.config.claim_timeout);
+    }
+
+    /// The home says that this node owns the client.
+    pub(super) fn granted(&mut self, client: &ClientId, epoch: u64, former: Option<NodeId>) {
+        let Some(wanted) = self.claims.wanted.get_mut(client) else {
+            match self.claims.owned.get_mut(client) {
+                Some(owned) => owned.granted = owned.granted.max(epoch),
+                None => self.forget_at_home(client.clone(), epoch),
+            }
+            return;
+        };
+        if matches!(wanted.phase, Phase::Session { epoch: known, .. } if known >= epoch) {
+            return;
+        }
+        let former = former.filter(|former| *former != self.config.node && self.ring.contains(former));
+        let Some(from) = former else { return self.claimed(client, epoch, None) };
+        wanted.phase = Phase::Session { epoch, from };
+        if let Some(session) = self.claims.take_early(client, epoch) {
+            self.claimed(client, epoch, session);
+        } else {
+            self.set_claim_deadline(client);
+        }
+    }
+
+    /// The former owner has sent the session.
+    pub(super) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
+        match self.claims.wanted.get(client).map(|wanted| wanted.phase) {
+            Some(Phase::Session { epoch: mine, from: former }) if epoch == mine || from == former => {
+                self.claimed(client, mine, session);
+            }
+            Some(Phase::Asked { .. }) => {
+                if self.claims.early.len() >= EARLY_LIMIT {
+                    self.claims.early.pop_front();
+                    self.counters.sessions_discarded += 1;
+                }
+                self.claims.early.push_back((client.clone(), epoch, session));
+            }
+            // The client was served without it: two owners after a partition, or a former owner that was slow.
+            Some(Phase::Session { .. }) | None => self.counters.sessions_discarded += u64::from(session.is_some()),
+        }
+    }
+
+    /// More of a session has come: it is worth waiting on.
+    pub(super) fn session_is_coming(&mut self, client: &ClientId) {
+        if self.claims.wanted.contains_key(client) {
+            self.set_claim_deadline(client);
+        }
+    }
+
+    /// Serves the client with what there is.
+    fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session) {
+        let Some(wanted) = self.claims.wanted.remove(client) else { return };
+        self.claims.deadlines.cancel(client);
+        self.claims.early.retain(|(early, ..)| early != client);
+        self.claims.owned.insert(client.clone(), Owned { granted: epoch, told: epoch });
+        let (shard, conn) = (wanted.shard, wanted.conn);
+        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session };
+        self.to_shard(shard, ToShard::Claimed(Box::new(claimed)));
+        if let Some(Next { epoch, clean_start, to }) = wanted.next {
+            self.give_up(client.clone(), epoch, clean_start, to);
+        }
+        let mut later = wanted.later;
+        if let Some((conn, clean_start)) = later.pop_front() {
+            self.start_claim(shard, client.clone(), conn, clean_start, later);
+        }
+    }
+
+    /// The home says that `to` owns the client now.
+    pub(super) fn relinquish(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
+        if let Some(wanted) = self.claims.wanted.get_mut(&client)
+            && matches!(wanted.phase, Phase::Session { epoch: mine, .. } if mine < epoch)
+        {
+            wanted.next = Some(Next { epoch, clean_start, to });
+            return;
+        }
+        self.give_up(client, epoch, clean_start, to);
+    }
+
+    fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
+        let shard = shard_of(&client, self.config.shards);
+        self.claims.leaving.insert((client.clone(), epoch), to);
+        self.to_shard(shard, ToShard::Relinquish(Box::new(mail::Relinquish { client, epoch, clean_start })));
+    }
+
+    /// A shard has given the session up.
+    pub(super) fn relinquished(&mut self, client: ClientId, epoch: u64, session: Session) {
+        if self.claims.owned.get(&client).is_some_and(|owned| owned.told < epoch) {
+            self.claims.owned.remove(&client);
+        }
+        let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
+        if to == self.config.node {
+            self.session_arrived(to, &client, epoch, session);
+        } else {
+            self.send_session(to, &client, epoch, session.as_deref());
+        }
+    }
+
+    /// The session has ended at its shard by itself.
+    pub(super) fn ended(&mut self, client: ClientId, epoch: u64) {
+        let Some(owned) = self.claims.owned.get(&client).copied() else { return };
+        if owned.told == epoch {
+            self.claims.owned.remove(&client);
+            self.forget_at_home(client, owned.granted);
+        }
+    }
+
+    fn forget_at_home(&mut self, client: ClientId, epoch: u64) {
+        let home = self.home_of(&client);
+        self.send_directory(home, DirectoryMail::Forget { client, epoch });
+    }
+
+    /// Claims that have waited long enough are served with what is here: the home, or the former owner, does not answer.
+    pub(super) fn claims_due(&mut self) {
+        while let Some(client) = self.claims.deadlines.pop_due(self.now.instant) {
+            let Some(wanted) = self.claims.wanted.get(&client) else { continue };
+            self.counters.claims_timed_out += 1;
+            let epoch = match wanted.phase {
+                Phase::Session { epoch, .. } => epoch,
+                Phase::Asked { .. } => {
+                    let known = self.claims.owned.get(&client).map_or(0, |owned| owned.granted.max(owned.told));
+                    self.now.wall.as_millis().max(known + 1)
+                }
+            };
+            self.claimed(&client, epoch, None);
+            self.register_one(&client, epoch);
+        }
+    }
+
+    /// A node is gone, or has forgotten what it was told: claims that wait for it look elsewhere.
+    pub(super) fn claims_without(&mut self, node: NodeId, gone: bool) {
+        let waiting = self.claims.wanted.iter().filter_map(|(client, wanted)| match wanted.phase {
+            Phase::Asked { home } if home == node => Some((client.clone(), None)),
+            Phase::Session { epoch, from } if from == node && gone => Some((client.clone(), Some(epoch))),
+            Phase::Asked { .. } | Phase::Session { .. } => None,
+        });
+        for (client, epoch) in waiting.collect::<Vec<_>>() {
+            if let Some(epoch) = epoch {
+                self.counters.sessions_lost += 1;
+                self.claimed(&client, epoch, None);
+                continue;
+            }
+            let home = self.home_of(&client);
+            let Some(wanted) = self.claims.wanted.get_mut(&client) else { continue };
+            wanted.phase = Phase::Asked { home };
+            let clean_start = wanted.clean_start;
+            self.send_directory(home, DirectoryMail::Claim { client, clean_start });
+        }
+        if gone {
+            self.claims.leaving.retain(|_, to| *to != node);
+        }
+    }
+}

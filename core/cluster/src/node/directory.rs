@@ -1,0 +1,174 @@
+//! Mail of the session directory, and registration when the members change.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use sedge_base::{ClientId, Instant, NodeId};
+
+use super::Node;
+use super::home::{Home, home_of, view_of};
+use crate::link::ControlTopic;
+use crate::wire::{DirectoryMail, WireError};
+
+/// Clients registered by one mail.
+const BATCH: usize = 1_000;
+
+/// The part of the directory that lives at this node.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    pub home: Home,
+    /// Claims for clients that nobody is known to own, while not everybody has registered theirs.
+    delayed: Vec<(ClientId, NodeId, bool)>,
+    /// Until when registrations are waited for.
+    delay_until: Option<Instant>,
+    /// Hash of the members, this node included.
+    view: u64,
+}
+
+impl Directory {
+    /// When delayed claims are to be granted at the latest.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        if self.delayed.is_empty() { None } else { self.delay_until }
+    }
+}
+
+impl Node {
+    /// The home of a client among the members and this node.
+    pub(super) fn home_of(&self, client: &ClientId) -> NodeId {
+        home_of(client, self.ring.iter().copied()).unwrap_or(self.config.node)
+    }
+
+    /// Sends mail of the directory, also to this node itself.
+    pub(super) fn send_directory(&mut self, to: NodeId, mail: DirectoryMail) {
+        if to == self.config.node {
+            self.local_mail.push_back(mail);
+        } else {
+            self.send_control(to, ControlTopic::Directory, mail.encode());
+        }
+    }
+
+    pub(super) fn directory_bytes(&mut self, from: NodeId, payload: Bytes) -> Result<(), WireError> {
+        let mail = DirectoryMail::decode(payload)?;
+        self.directory_mail(from, mail);
+        Ok(())
+    }
+
+    pub(super) fn directory_mail(&mut self, from: NodeId, mail: DirectoryMail) {
+        match mail {
+            DirectoryMail::Claim { client, clean_start } => self.home_claim(from, client, clean_start),
+            DirectoryMail::Granted { client, epoch, from: former } => self.granted(&client, epoch, former),
+            DirectoryMail::Relinquish { client, epoch, clean_start, to } => {
+                self.relinquish(client, epoch, clean_start, to);
+            }
+            DirectoryMail::Register { view, last, clients } => {
+                for (client, epoch) in &clients {
+                    self.home_register(from, client, *epoch);
+                }
+                if last && let Some(peer) = self.peers.get_mut(&from) {
+                    peer.registered = Some(view);
+                }
+            }
+            DirectoryMail::Forget { client, epoch } => self.directory.home.forget(&client, from, epoch),
+        }
+    }
+
+    fn home_claim(&mut self, by: NodeId, client: ClientId, clean_start: bool) {
+        if self.directory.home.knows(&client) || self.is_registered() {
+            self.home_grant(by, client, clean_start);
+        } else {
+            self.directory.delayed.push((client, by, clean_start));
+        }
+    }
+
+    fn home_grant(&mut self, by: NodeId, client: ClientId, clean_start: bool) {
+        let (epoch, former) = self.directory.home.claim(&client, by, self.now.wall.as_millis());
+        let former = former.filter(|former| self.ring.contains(former));
+        self.send_directory(by, DirectoryMail::Granted { client: client.clone(), epoch, from: former });
+        if let Some(former) = former {
+            self.send_directory(former, DirectoryMail::Relinquish { client, epoch, clean_start, to: by });
+        }
+    }
+
+    fn home_register(&mut self, owner: NodeId, client: &ClientId, epoch: u64) {
+        let Some(loser) = self.directory.home.register(client, owner, epoch) else { return };
+        let (epoch, to) = (loser.epoch, loser.to);
+        self.counters.directory_conflicts += 1;
+        self.send_directory(to, DirectoryMail::Granted { client: client.clone(), epoch, from: None });
+        let clean_start = false;
+        self.send_directory(loser.owner, DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start, to });
+    }
+
+    /// Whether everybody who sees the same members as this node has registered its clients, or had the time to.
+    fn is_registered(&self) -> bool {
+        if self.directory.delay_until.is_none_or(|until| self.now.instant >= until) {
+            return true;
+        }
+        let mut others = self.ring.iter().filter(|node| **node != self.config.node).peekable();
+        if others.peek().is_none() {
+            return self.seeds_had_their_time();
+        }
+        let view = Some(self.directory.view);
+        others.all(|node| self.peers.get(node).is_some_and(|peer| peer.registered == view))
+    }
+
+    /// Grants what was delayed, if it need not wait any longer.
+    pub(super) fn grant_delayed(&mut self) {
+        if self.directory.delayed.is_empty() || !self.is_registered() {
+            return;
+        }
+        for (client, by, clean_start) in core::mem::take(&mut self.directory.delayed) {
+            self.home_grant(by, client, clean_start);
+        }
+    }
+
+    /// The members have changed: this node's clients are registered with their new homes, and everybody is told when that is
+    /// done.
+    pub(super) fn members_changed(&mut self) {
+        let before = core::mem::take(&mut self.ring);
+        let me = (self.config.node, self.config.incarnation);
+        let mut members: Vec<_> = self.membership.members().map(|member| (member.node, member.incarnation)).collect();
+        members.retain(|(node, _)| *node != me.0);
+        members.push(me);
+        members.sort_unstable();
+        self.ring = members.iter().map(|(node, _)| *node).collect();
+        self.directory.view = view_of(members.into_iter());
+        self.directory.delay_until = Some(self.now.instant + self.config.register_timeout);
+        let mut moved = BTreeMap::<NodeId, Vec<(ClientId, u64)>>::new();
+        for (client, epoch) in self.claims.owned() {
+            let home = self.home_of(client);
+            if home_of(client, before.iter().copied()) != Some(home) {
+                moved.entry(home).or_default().push((client.clone(), epoch));
+            }
+        }
+        for node in self.ring.clone() {
+            let clients = moved.remove(&node).unwrap_or_default();
+            self.register(node, clients);
+        }
+    }
+
+    /// The neighbour may have lost what it was told before: it is told again all whose home it is.
+    pub(super) fn register_all_with(&mut self, node: NodeId) {
+        let homed = |client: &ClientId| self.home_of(client) == node;
+        let clients = self.claims.owned().filter(|(client, _)| homed(client));
+        let clients = clients.map(|(client, epoch)| (client.clone(), epoch)).collect();
+        self.register(node, clients);
+    }
+
+    fn register(&mut self, to: NodeId, clients: Vec<(ClientId, u64)>) {
+        let view = self.directory.view;
+        for batch in clients.chunks(BATCH) {
+            let mail = DirectoryMail::Register { view, last: false, clients: batch.to_vec() };
+            self.send_directory(to, mail);
+        }
+        if to != self.config.node {
+            self.send_directory(to, DirectoryMail::Register { view, last: true, clients: Vec::new() });
+        }
+    }
+
+    /// Registers one client with its home.
+    pub(super) fn register_one(&mut self, client: &ClientId, epoch: u64) {
+        let (home, view) = (self.home_of(client), self.directory.view);
+        let mail = DirectoryMail::Register { view, last: false, clients: vec![(client.clone(), epoch)] };
+        self.send_directory(home, mail);
+    }
+}

@@ -1,0 +1,219 @@
+//! What the machines inside the node say, and what follows from it.
+
+use sedge_base::{NodeId, ShardId};
+use sedge_broker::Ticket;
+use sedge_membership::{DownCause, Input as MembershipInput, Output as MembershipOutput};
+use sedge_mqtt::ReasonCode;
+use sedge_overlay::{Advertised, Input, Neighbour, Output, Token};
+
+use super::Node;
+use crate::NodeOutput;
+use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Output as LinkOutput};
+use crate::mail::{Location, TableChange, ToShard};
+use crate::wire::WireError;
+
+impl Node {
+    pub(super) fn overlay_output(&mut self, output: Output) {
+        match output {
+            Output::Signal { to, bytes } => {
+                self.send_control(to, ControlTopic::Overlay, bytes);
+            }
+            Output::Link { node, wanted } => self.want_link(node, wanted),
+            Output::Table(Advertised::Remote { filter, wanted }) => {
+                self.table.push(TableChange::Remote { filter, wanted });
+            }
+            Output::Table(Advertised::Group { node, group, online, offline }) => {
+                self.table.push(TableChange::Group { at: Location::Node(node), group, online, offline });
+            }
+            Output::Barrier(barrier) => {
+                self.flush_table();
+                let number = self.settles.barrier_for_overlay(barrier, self.config.shards);
+                self.to_all_shards(|| ToShard::Barrier(number));
+            }
+            Output::Settled(Token(number)) => {
+                if let Some(waiter) = self.settles.settled(number) {
+                    self.finish_wait(waiter);
+                }
+            }
+            Output::Synced { node } => {
+                if let Some(peer) = self.peers.get_mut(&node) {
+                    peer.overlay_synced = true;
+                }
+            }
+            Output::Protocol { node, detail } => self.reset_link(node, &detail),
+        }
+    }
+
+    fn want_link(&mut self, node: NodeId, wanted: bool) {
+        if wanted {
+            self.wanted.insert(node);
+            if let Some(member) = self.membership.member(node) {
+                self.links.want(self.now.instant, node, member.incarnation, member.link);
+            }
+        } else if self.wanted.remove(&node) {
+            self.drop_link(node);
+        }
+    }
+
+    /// Gives the link up with all that is on its way. Publishers that wait for the neighbour wait no longer.
+    fn drop_link(&mut self, node: NodeId) {
+        self.links.forget(self.now.instant, node);
+        let accepted = &mut self.accepted;
+        self.acks.gone(node, |shard, ticket, reason| note(accepted, shard, ticket, reason));
+        if let Some(peer) = self.peers.get_mut(&node)
+            && peer.linked
+        {
+            peer.restart();
+            self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
+        }
+        self.transfers.purge(node);
+    }
+
+    /// The neighbour said something impossible, or cannot be told what it has to know: the link begins anew.
+    pub(super) fn reset_link(&mut self, node: NodeId, detail: &str) {
+        self.counters.links_reset += 1;
+        self.event(true, format!("The link to node {node} begins anew: {detail}"));
+        self.drop_link(node);
+        if self.wanted.contains(&node) {
+            self.want_link(node, true);
+        }
+    }
+
+    pub(super) fn link_output(&mut self, output: LinkOutput) {
+        match output {
+            LinkOutput::Dial { link, to } => self.outputs.push_back(NodeOutput::Dial { link, to }),
+            LinkOutput::Transmit { link } => self.outputs.push_back(NodeOutput::LinkTransmit(link)),
+            LinkOutput::Close { link } => self.outputs.push_back(NodeOutput::LinkClose(link)),
+            LinkOutput::Up { peer, resumed, lost_up_to } => self.link_up(peer, resumed, lost_up_to),
+            LinkOutput::Down { node, .. } => self.link_down(node),
+            LinkOutput::Frame { from, frame } => self.frame(from, frame),
+            LinkOutput::Acked { node, up_to } => {
+                self.taken(node, up_to);
+                if let Some(peer) = self.peers.get_mut(&node) {
+                    peer.acked(up_to);
+                    self.pump(node);
+                }
+            }
+            LinkOutput::RoundTrip { node, micros } => {
+                self.overlay.handle(self.now, Input::RoundTrip { node, micros });
+            }
+            LinkOutput::Event(event) => self.outputs.push_back(NodeOutput::Event(event)),
+        }
+    }
+
+    fn taken(&mut self, node: NodeId, up_to: FrameSeq) {
+        let accepted = &mut self.accepted;
+        self.acks.taken(node, up_to, |shard, ticket, reason| note(accepted, shard, ticket, reason));
+    }
+
+    /// A link that is resumed has lost nothing, so that nothing has happened for the overlay. Otherwise everything the neighbour
+    /// has to know is told again.
+    fn link_up(&mut self, hello: Hello, resumed: bool, lost_up_to: FrameSeq) {
+        let Hello { node, incarnation, capacity, .. } = hello;
+        self.taken(node, lost_up_to);
+        let peer = self.peers.entry(node).or_default();
+        let was_linked = peer.linked;
+        if resumed && was_linked {
+            self.pump(node);
+            return;
+        }
+        peer.restart();
+        peer.linked = true;
+        if was_linked {
+            self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
+        }
+        self.transfers.purge(node);
+        self.overlay.handle(self.now, Input::NeighbourUp(Neighbour { node, incarnation, capacity }));
+        self.offer_digests(node, false);
+        self.register_all_with(node);
+        self.claims_without(node, false);
+        self.pump(node);
+    }
+
+    /// Its frames wait for the link to come back, or for membership to say that the node is gone.
+    fn link_down(&mut self, node: NodeId) {
+        self.membership.handle(self.now, MembershipInput::Suspect { node });
+        if self.membership.member(node).is_none() {
+            self.gone(node);
+        }
+    }
+
+    fn frame(&mut self, from: NodeId, frame: Frame) {
+        let result = match frame {
+            Frame::Publication(publication) => {
+                self.publication(from, publication);
+                Ok(())
+            }
+            Frame::Control { topic: ControlTopic::Overlay, payload } => {
+                self.overlay.handle(self.now, Input::Signal { from, bytes: payload });
+                Ok(())
+            }
+            Frame::Control { topic: ControlTopic::Directory, payload } => self.directory_bytes(from, payload),
+            Frame::Control { topic: ControlTopic::Session, payload } => self.session_mail(from, payload),
+            Frame::Control { topic: ControlTopic::Retained, payload } => self.retained_mail(from, payload),
+            Frame::Control { topic: ControlTopic::Node, .. } => Err(WireError("nothing is said there yet")),
+        };
+        if let Err(error) = result {
+            self.reset_link(from, &error.to_string());
+        }
+    }
+
+    pub(super) fn membership_output(&mut self, output: MembershipOutput) {
+        match output {
+            MembershipOutput::Datagram { to, bytes } => self.outputs.push_back(NodeOutput::Datagram { to, bytes }),
+            MembershipOutput::Up(member) => {
+                let (node, incarnation) = (member.node, member.incarnation);
+                self.event(false, format!("Node {node} at {} is a member", member.link));
+                self.overlay.handle(self.now, Input::MemberUp(Neighbour { node, incarnation, capacity: 1 }));
+                // The links have to exist before anything is said over them.
+                self.drain_overlay();
+                self.members_changed();
+            }
+            MembershipOutput::Down { member, cause } => {
+                let why = match cause {
+                    DownCause::Left => "has left",
+                    DownCause::Dead => "does not answer any more",
+                    DownCause::Restarted => "has started again",
+                };
+                self.event(cause == DownCause::Dead, format!("Node {} {why}", member.node));
+                self.gone(member.node);
+            }
+            MembershipOutput::Moved(member) => {
+                if self.wanted.contains(&member.node) {
+                    self.links.want(self.now.instant, member.node, member.incarnation, member.link);
+                }
+            }
+            MembershipOutput::Rejoined(_) => {
+                self.event(true, "The others had taken this node for dead; it is back".to_owned());
+            }
+            MembershipOutput::Outranked => {
+                self.event(true, "Another process runs with the same node id, or an older start was later".to_owned());
+            }
+        }
+    }
+
+    fn drain_overlay(&mut self) {
+        while let Some(output) = self.overlay.poll_output() {
+            self.overlay_output(output);
+        }
+    }
+
+    /// A node is gone for good, and what it wanted and owned with it.
+    fn gone(&mut self, node: NodeId) {
+        self.drop_link(node);
+        self.wanted.remove(&node);
+        self.peers.remove(&node);
+        self.directory.home.purge(node);
+        self.overlay.handle(self.now, Input::NeighbourDown { node, gone: true });
+        self.overlay.handle(self.now, Input::MemberDown { node });
+        self.drain_overlay();
+        self.members_changed();
+        self.claims_without(node, true);
+    }
+}
+
+fn note(accepted: &mut [Vec<(Ticket, ReasonCode)>], shard: ShardId, ticket: Ticket, reason: ReasonCode) {
+    if let Some(accepted) = accepted.get_mut(usize::from(shard.0)) {
+        accepted.push((ticket, reason));
+    }
+}

@@ -1,0 +1,140 @@
+//! The directory at its home node: which node owns a client id (MQ-11). Every client id has one home, found by rendezvous
+//! hashing over the members, which serialises the claims for it.
+
+use std::collections::BTreeMap;
+
+use sedge_base::{ClientId, Incarnation, NodeId};
+
+/// Owners of the client ids whose home this node is, or was taken for.
+#[derive(Debug, Default)]
+pub(super) struct Home {
+    entries: BTreeMap<ClientId, Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    owner: NodeId,
+    epoch: u64,
+}
+
+/// An owner that has to give a client up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Loser {
+    /// The owner so far.
+    pub owner: NodeId,
+    /// Epoch of the new owner.
+    pub epoch: u64,
+    /// The new owner.
+    pub to: NodeId,
+}
+
+impl Home {
+    /// Whether somebody is known to own this client.
+    pub(super) fn knows(&self, client: &ClientId) -> bool {
+        self.entries.contains_key(client)
+    }
+
+    /// `by` owns the client from now on: under which epoch, and who owned it before. Epochs are wall-clock milliseconds where these
+    /// are ahead, so that ownership granted by a home that knew nothing of earlier ones is later than theirs all the same.
+    pub(super) fn claim(&mut self, client: &ClientId, by: NodeId, wall_millis: u64) -> (u64, Option<NodeId>) {
+        let former = self.entries.get(client).copied();
+        let epoch = wall_millis.max(former.map_or(0, |entry| entry.epoch) + 1);
+        self.entries.insert(client.clone(), Entry { owner: by, epoch });
+        (epoch, former.map(|entry| entry.owner).filter(|owner| *owner != by))
+    }
+
+    /// `owner` says that it owns the client. If somebody else says so, too, the higher epoch wins, then the higher node id.
+    pub(super) fn register(&mut self, client: &ClientId, owner: NodeId, epoch: u64) -> Option<Loser> {
+        let said = Entry { owner, epoch };
+        let Some(known) = self.entries.get_mut(client) else {
+            self.entries.insert(client.clone(), said);
+            return None;
+        };
+        if known.owner == owner {
+            known.epoch = known.epoch.max(epoch);
+            return None;
+        }
+        let (winner, loser) = if (epoch, owner) > (known.epoch, known.owner) { (said, *known) } else { (*known, said) };
+        let epoch = if winner.epoch == loser.epoch { winner.epoch + 1 } else { winner.epoch };
+        *known = Entry { owner: winner.owner, epoch };
+        Some(Loser { owner: loser.owner, epoch, to: winner.owner })
+    }
+
+    /// The session that `owner` had under this epoch has ended.
+    pub(super) fn forget(&mut self, client: &ClientId, owner: NodeId, epoch: u64) {
+        if self.entries.get(client).is_some_and(|entry| (entry.owner, entry.epoch) == (owner, epoch)) {
+            self.entries.remove(client);
+        }
+    }
+
+    /// A node is gone, and what it owned with it.
+    pub(super) fn purge(&mut self, node: NodeId) {
+        self.entries.retain(|_, entry| entry.owner != node);
+    }
+}
+
+/// The home of a client among these nodes: the one with the highest hash of both.
+pub(super) fn home_of(client: &ClientId, nodes: impl Iterator<Item = NodeId>) -> Option<NodeId> {
+    let hash = client.stable_hash();
+    nodes.max_by_key(|node| (mix(hash ^ mix(node.get())), *node))
+}
+
+/// A hash of the members, equal where they are.
+pub(super) fn view_of(members: impl Iterator<Item = (NodeId, Incarnation)>) -> u64 {
+    members.fold(0, |hash, (node, incarnation)| mix(hash ^ mix(node.get()) ^ incarnation.get().rotate_left(32)))
+}
+
+const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQ-11
+    #[test]
+    fn claims_are_serialised_and_epochs_grow() {
+        let mut home = Home::default();
+        let client = ClientId::new("c");
+        let (a, b) = (NodeId::new(1), NodeId::new(2));
+        assert_eq!(home.claim(&client, a, 100), (100, None));
+        assert_eq!(home.claim(&client, a, 50), (101, None));
+        assert_eq!(home.claim(&client, b, 50), (102, Some(a)));
+        home.forget(&client, a, 101);
+        assert!(home.knows(&client));
+        home.forget(&client, b, 102);
+        assert!(!home.knows(&client));
+    }
+
+    /// MQ-11, FT-31
+    #[test]
+    fn of_two_owners_the_higher_epoch_wins() {
+        let mut home = Home::default();
+        let client = ClientId::new("c");
+        let (a, b, c) = (NodeId::new(1), NodeId::new(2), NodeId::new(3));
+        assert_eq!(home.register(&client, a, 10), None);
+        assert_eq!(home.register(&client, b, 9), Some(Loser { owner: b, epoch: 10, to: a }));
+        assert_eq!(home.register(&client, b, 12), Some(Loser { owner: a, epoch: 12, to: b }));
+        assert_eq!(home.register(&client, c, 12), Some(Loser { owner: b, epoch: 13, to: c }));
+        home.purge(c);
+        assert!(!home.knows(&client));
+    }
+
+    /// FT-31
+    #[test]
+    fn homes_move_only_with_the_node_that_comes_or_goes() {
+        let nodes: Vec<NodeId> = (1..=5).map(NodeId::new).collect();
+        let mut counts = [0; 6];
+        for i in 0..1_000 {
+            let client = ClientId::new(&format!("client-{i}"));
+            let home = home_of(&client, nodes.iter().copied()).unwrap();
+            counts[usize::try_from(home.get()).unwrap()] += 1;
+            let without = home_of(&client, nodes.iter().copied().filter(|node| node.get() != 3)).unwrap();
+            assert!(without == home || home.get() == 3);
+        }
+        assert!(counts.iter().skip(1).all(|&n| (120..280).contains(&n)), "{counts:?}");
+    }
+}

@@ -1,0 +1,129 @@
+//! What a node keeps about each node it is, or was, linked to, and large mail on its way there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::NodeId;
+use sedge_mqtt::Message;
+
+use super::Node;
+use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
+use crate::wire::{RetainedMail, message_len};
+
+/// Bytes of large mail that one neighbour may have to acknowledge: so a joining node does not hold up publications for long.
+const IN_FLIGHT_BYTES: usize = 1024 * 1024;
+/// About the size of one piece.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// A node to which a link exists or has existed since membership knows it.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    /// Whether the overlay takes it for a neighbour.
+    pub linked: bool,
+    /// Whether the overlay has said sync-ok.
+    pub overlay_synced: bool,
+    /// The members it knew when it last registered its clients.
+    pub registered: Option<u64>,
+    /// Whether it has sent its retained messages.
+    pub retained_done: bool,
+    /// Large mail that waits.
+    bulk: VecDeque<(ControlTopic, Bytes)>,
+    /// Large mail that is not acknowledged.
+    in_flight: VecDeque<(FrameSeq, usize)>,
+    in_flight_bytes: usize,
+    /// Retained messages that it lacks.
+    push: Option<RetainedPush>,
+}
+
+/// Retained messages on their way to one node.
+#[derive(Debug)]
+struct RetainedPush {
+    buckets: VecDeque<usize>,
+    messages: VecDeque<Arc<Message>>,
+}
+
+impl Peer {
+    /// Whether everything has come from it that a joining node needs (FT-26).
+    pub(super) const fn is_synced(&self) -> bool {
+        self.linked && self.overlay_synced && self.registered.is_some() && self.retained_done
+    }
+
+    /// The neighbour has taken frames up to this one.
+    pub(super) fn acked(&mut self, up_to: FrameSeq) {
+        while let Some((seq, bytes)) = self.in_flight.front().copied()
+            && seq <= up_to
+        {
+            self.in_flight.pop_front();
+            self.in_flight_bytes -= bytes;
+        }
+    }
+
+    /// Adds mail that goes behind other large mail to this node.
+    pub(super) fn push_bulk(&mut self, topic: ControlTopic, bytes: Bytes) {
+        self.bulk.push_back((topic, bytes));
+    }
+
+    /// All messages of these buckets are to be sent.
+    pub(super) fn push_retained(&mut self, buckets: impl Iterator<Item = usize>) {
+        self.push = Some(RetainedPush { buckets: buckets.collect(), messages: VecDeque::new() });
+    }
+
+    /// What waits, and what is on its way, is for nothing: the neighbour begins anew.
+    pub(super) fn restart(&mut self) {
+        *self = Self { bulk: core::mem::take(&mut self.bulk), ..Self::default() };
+    }
+}
+
+impl Node {
+    /// Sends large mail as far as it may be on its way.
+    pub(super) fn pump(&mut self, to: NodeId) {
+        while let Some((topic, payload)) = self.next_piece(to) {
+            let size = payload.len();
+            let frame = Frame::Control { topic, payload: payload.clone() };
+            let sent = self.links.send(self.now.instant, to, frame);
+            let Some(peer) = self.peers.get_mut(&to) else { return };
+            match sent {
+                Ok(seq) => {
+                    peer.in_flight.push_back((seq, size));
+                    peer.in_flight_bytes += size;
+                }
+                Err(SendError::Full) => {
+                    peer.bulk.push_front((topic, payload));
+                    return;
+                }
+                Err(SendError::NoChannel | SendError::TooLarge) => self.counters.control_lost += 1,
+            }
+        }
+    }
+
+    fn next_piece(&mut self, to: NodeId) -> Option<(ControlTopic, Bytes)> {
+        let peer = self.peers.get_mut(&to)?;
+        if peer.in_flight_bytes >= IN_FLIGHT_BYTES || !peer.linked {
+            return None;
+        }
+        if let Some(piece) = peer.bulk.pop_front() {
+            return Some(piece);
+        }
+        let push = peer.push.as_mut()?;
+        let (mut messages, mut size) = (Vec::new(), 0);
+        while size < PIECE_BYTES {
+            if let Some(message) = push.messages.pop_front() {
+                size += message_len(&message);
+                messages.push(message);
+            } else if let Some(bucket) = push.buckets.pop_front() {
+                push.messages.extend(self.retained.bucket(bucket));
+            } else {
+                break;
+            }
+        }
+        let mail = if messages.is_empty() {
+            peer.push = None;
+            RetainedMail::Done
+        } else {
+            self.counters.retained_pushed += messages.len() as u64;
+            RetainedMail::Messages(messages)
+        };
+        Some((ControlTopic::Retained, mail.encode()))
+    }
+}

@@ -1,0 +1,173 @@
+//! The way of publications through the node: from its shards to neighbours, from neighbours to its shards.
+
+use std::sync::Arc;
+
+use sedge_base::{NodeId, ShardId};
+use sedge_broker::{Deliver, SetOutcome};
+use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter};
+use sedge_overlay::HopSet;
+use smallvec::SmallVec;
+
+use super::Node;
+use crate::link::{Frame, FrameSeq, Publication, SendError};
+use crate::mail::{Again, Publish, ToShard};
+
+/// What one neighbour gets of a publication.
+#[derive(Debug)]
+struct Leg {
+    to: NodeId,
+    plain: bool,
+    groups: SmallVec<[TopicFilter; 1]>,
+    retained_copy: bool,
+}
+
+/// What became of the frames of a publication.
+#[derive(Debug, Default)]
+struct Sent {
+    frames: SmallVec<[(NodeId, FrameSeq); 8]>,
+    refused: bool,
+}
+
+impl Node {
+    /// A publication of a client of this node. The retained store has it before anyone can ask for a snapshot that would miss it:
+    /// whoever had routed it before the shards knew a new subscription had put it into the mail before the answer to the barrier
+    /// that the new subscription waits for.
+    pub(super) fn publish(&mut self, shard: ShardId, publish: Publish) {
+        let Publish { message, ticket, remote, matched, groups } = publish;
+        let stored = !message.retain || self.retain(&message);
+        let mut legs = Vec::new();
+        self.plan(&message, None, remote, &mut legs);
+        for (node, group) in groups.into_iter().flatten() {
+            match self.overlay.hop_towards(node) {
+                Some(hop) => leg(&mut legs, hop).groups.push(group),
+                None => self.again(shard, &message, group, node),
+            }
+        }
+        let reached = matched || legs.iter().any(|leg| leg.plain || !leg.groups.is_empty());
+        let sent = self.send_legs(Some(shard), &message, legs);
+        let Some(ticket) = ticket else { return };
+        let reason = match (stored && !sent.refused, reached) {
+            (false, _) => ReasonCode::QuotaExceeded,
+            (true, true) => ReasonCode::Success,
+            (true, false) => ReasonCode::NoMatchingSubscribers,
+        };
+        if sent.frames.is_empty() {
+            self.accepted(shard, ticket, reason);
+        } else {
+            self.acks.wait(shard, ticket, reason, &sent.frames);
+        }
+    }
+
+    /// A publication from a neighbour. It is put into the store first, so that no snapshot misses what was delivered before it.
+    pub(super) fn publication(&mut self, from: NodeId, publication: Publication) {
+        let Publication { message, plain, groups, retained_copy } = publication;
+        if (message.id.node, message.id.incarnation) == (self.config.node, self.config.incarnation) {
+            self.counters.publications_looped += 1;
+            return;
+        }
+        if retained_copy {
+            self.retain(&message);
+        }
+        let fresh = (plain || retained_copy) && self.windows.note(&message.id);
+        if (plain || retained_copy) && !fresh {
+            self.counters.publications_repeated += 1;
+        }
+        let mut shards = SmallVec::<[(ShardId, SmallVec<[TopicFilter; 1]>); 4]>::new();
+        if plain && fresh {
+            self.interest.shards_for(&message.topic, |shard| {
+                if shards.iter().all(|(known, _)| *known != shard) {
+                    shards.push((shard, SmallVec::new()));
+                }
+            });
+        }
+        let plain_shards = shards.len();
+        for group in groups {
+            // Shard 0 gives back what has no member here, and so it is chosen again.
+            let shard = self.interest.choose(&group).unwrap_or_default();
+            match shards.iter_mut().find(|(known, _)| *known == shard) {
+                Some((_, chosen)) => chosen.push(group),
+                None => shards.push((shard, SmallVec::from_iter([group]))),
+            }
+        }
+        for (at, (shard, groups)) in shards.into_iter().enumerate() {
+            let message = Arc::clone(&message);
+            let mail = if groups.is_empty() {
+                ToShard::Plain(message)
+            } else {
+                ToShard::Share(Box::new(Deliver { message, plain: at < plain_shards, groups }))
+            };
+            self.to_shard(shard, mail);
+        }
+        if fresh {
+            self.pass_on(from, &message, plain, retained_copy);
+        }
+    }
+
+    /// Algorithms whose publications take several hops send them further.
+    fn pass_on(&mut self, from: NodeId, message: &Arc<Message>, plain: bool, retained_copy: bool) {
+        let mut legs = Vec::new();
+        if plain || retained_copy {
+            self.plan(message, Some(from), plain, &mut legs);
+            self.send_legs(None, message, legs);
+        }
+    }
+
+    /// The neighbours that a publication goes to because of ordinary subscriptions and of the retained stores.
+    fn plan(&mut self, message: &Message, from: Option<NodeId>, plain: bool, legs: &mut Vec<Leg>) {
+        let origin = message.id.node;
+        let mut hops = HopSet::new();
+        if plain {
+            self.overlay.next_hops(&message.topic, origin, from, &mut hops);
+            hops.iter().for_each(|hop| leg(legs, *hop).plain = true);
+        }
+        if message.retain {
+            hops.clear();
+            self.overlay.broadcast_hops(origin, from, &mut hops);
+            hops.iter().for_each(|hop| leg(legs, *hop).retained_copy = true);
+        }
+    }
+
+    fn send_legs(&mut self, shard: Option<ShardId>, message: &Arc<Message>, legs: Vec<Leg>) -> Sent {
+        let mut sent = Sent::default();
+        for leg in legs {
+            let Leg { to, plain, groups, retained_copy } = leg;
+            let message = Arc::clone(message);
+            let chosen = if groups.is_empty() { None } else { Some(groups.clone()) };
+            let frame = Frame::Publication(Publication { message: Arc::clone(&message), plain, groups, retained_copy });
+            match self.links.send(self.now.instant, to, frame) {
+                Ok(seq) => sent.frames.push((to, seq)),
+                Err(SendError::NoChannel) => {
+                    self.counters.publications_without_channel += 1;
+                    for group in chosen.into_iter().flatten() {
+                        self.again(shard.unwrap_or_default(), &message, group, to);
+                    }
+                }
+                Err(SendError::Full | SendError::TooLarge) => {
+                    self.counters.publications_refused += 1;
+                    sent.refused |= message.qos > QoS::AtMostOnce;
+                }
+            }
+        }
+        sent
+    }
+
+    /// Puts a message into the retained store; false if there is no room for it.
+    pub(super) fn retain(&mut self, message: &Arc<Message>) -> bool {
+        let full = self.retained.set(message) == SetOutcome::Full;
+        self.counters.retained_refused += u64::from(full);
+        !full
+    }
+
+    fn again(&mut self, shard: ShardId, message: &Arc<Message>, group: TopicFilter, not: NodeId) {
+        let message = Arc::clone(message);
+        self.to_shard(shard, ToShard::Again(Box::new(Again { message, group, not })));
+    }
+}
+
+fn leg(legs: &mut Vec<Leg>, to: NodeId) -> &mut Leg {
+    let at = legs.iter().position(|leg| leg.to == to).unwrap_or_else(|| {
+        legs.push(Leg { to, plain: false, groups: SmallVec::new(), retained_copy: false });
+        legs.len() - 1
+    });
+    &mut legs[at]
+}

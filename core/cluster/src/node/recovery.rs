@@ -1,0 +1,50 @@
+//! The way from RECOVERY to NORMAL (DESIGN section 5, "Joining"; FT-26, FT-28).
+
+use sedge_base::{Instant, NodeId};
+
+use super::Node;
+use crate::NodeState;
+
+impl Node {
+    /// Seeds that do not answer do not hold up a node for longer than this.
+    pub(super) fn seeds_had_their_time(&self) -> bool {
+        let until = self.started.map(|started| started + self.config.seed_timeout);
+        self.only_own_seeds || until.is_some_and(|until| self.now.instant >= until)
+    }
+
+    /// When a node in recovery looks at the clock again.
+    pub(super) fn recovery_timeout(&self) -> Option<Instant> {
+        if self.state != NodeState::Recovery {
+            return None;
+        }
+        let started = self.started?;
+        let seeds = started + self.config.seed_timeout;
+        Some(if self.now.instant < seeds { seeds } else { started + self.config.recovery_timeout })
+    }
+
+    /// Leaves recovery when every member has given all it has, or time is up.
+    pub(super) fn check_recovery(&mut self) {
+        let Some(started) = self.started else { return };
+        if self.state != NodeState::Recovery {
+            return;
+        }
+        let missing: Vec<NodeId> = self.unsynced_members();
+        let alone = self.ring.len() <= 1;
+        let late = self.now.instant >= started + self.config.recovery_timeout;
+        if late || if alone { self.seeds_had_their_time() } else { missing.is_empty() } {
+            self.state = NodeState::Normal;
+            let warning = !missing.is_empty();
+            let message = if warning {
+                format!("Normal operation, although {} of the members have not sent all they have", missing.len())
+            } else {
+                format!("Normal operation with {} other members", self.ring.len().saturating_sub(1))
+            };
+            self.event(warning, message);
+        }
+    }
+
+    fn unsynced_members(&self) -> Vec<NodeId> {
+        let others = self.ring.iter().copied().filter(|node| *node != self.config.node);
+        others.filter(|node| !self.peers.get(node).is_some_and(super::peers::Peer::is_synced)).collect()
+    }
+}

@@ -1,0 +1,133 @@
+//! Who waits until changes of interest are known everywhere, and the barriers by which shards tell that they know.
+
+use std::collections::BTreeMap;
+
+use sedge_base::ShardId;
+use sedge_broker::Ticket;
+use sedge_mqtt::TopicFilter;
+use sedge_overlay::Barrier;
+
+/// Who waits.
+#[derive(Debug)]
+pub(super) enum Waiter {
+    /// A client for its SUBACK, UNSUBACK or CONNACK.
+    Client {
+        /// Its shard.
+        shard: ShardId,
+        /// Its request.
+        ticket: Ticket,
+        /// Filters whose retained messages it wants, by index of the change.
+        retained: Vec<(usize, TopicFilter)>,
+    },
+    /// The node, which advertises the interest of a session that has arrived.
+    Adoption(sedge_base::ClientId),
+    /// The node, which withdraws the interest of a session that it has given away.
+    Withdrawal(sedge_base::ClientId),
+}
+
+#[derive(Debug)]
+struct Pending {
+    waiter: Waiter,
+    overlay: bool,
+    shards: bool,
+}
+
+/// What a barrier is for.
+#[derive(Debug)]
+enum Purpose {
+    Overlay(Barrier),
+    /// Numbers of those who wait.
+    Settle(Vec<u64>),
+}
+
+/// Open waits and barriers.
+#[derive(Debug, Default)]
+pub(super) struct Settles {
+    next: u64,
+    pending: BTreeMap<u64, Pending>,
+    barriers: BTreeMap<u64, (Purpose, u16)>,
+    /// Those for whom the next barrier is, while one is on its way.
+    gathered: Vec<u64>,
+    on_its_way: bool,
+}
+
+/// What follows from a barrier that all shards have reached.
+#[derive(Debug)]
+pub(super) enum Reached {
+    /// Not all have.
+    NotYet,
+    /// The overlay asked for it.
+    Overlay(Barrier),
+    /// These have nothing more to wait for.
+    Settled(Vec<Waiter>),
+}
+
+impl Settles {
+    /// Somebody waits for the overlay, for the shards, or for both. The number is the overlay's token.
+    pub(super) fn wait(&mut self, waiter: Waiter, overlay: bool, shards: bool) -> u64 {
+        self.next += 1;
+        self.pending.insert(self.next, Pending { waiter, overlay, shards });
+        if shards {
+            self.gathered.push(self.next);
+        }
+        self.next
+    }
+
+    /// A barrier for the overlay: the number to send to all `shards` shards.
+    pub(super) fn barrier_for_overlay(&mut self, barrier: Barrier, shards: u16) -> u64 {
+        self.open(Purpose::Overlay(barrier), shards)
+    }
+
+    /// The number of the next barrier to send to all shards, if somebody waits for one and none is on its way: so one barrier
+    /// serves all who came while the last one was on its way.
+    pub(super) fn next_barrier(&mut self, shards: u16) -> Option<u64> {
+        if self.on_its_way || self.gathered.is_empty() {
+            return None;
+        }
+        self.on_its_way = true;
+        let gathered = core::mem::take(&mut self.gathered);
+        Some(self.open(Purpose::Settle(gathered), shards))
+    }
+
+    fn open(&mut self, purpose: Purpose, shards: u16) -> u64 {
+        self.next += 1;
+        self.barriers.insert(self.next, (purpose, shards));
+        self.next
+    }
+
+    /// One more shard has reached a barrier.
+    pub(super) fn reached(&mut self, number: u64) -> Reached {
+        let Some((_, missing)) = self.barriers.get_mut(&number) else { return Reached::NotYet };
+        *missing = missing.saturating_sub(1);
+        if *missing > 0 {
+            return Reached::NotYet;
+        }
+        match self.barriers.remove(&number) {
+            Some((Purpose::Overlay(barrier), _)) => Reached::Overlay(barrier),
+            Some((Purpose::Settle(numbers), _)) => {
+                self.on_its_way = false;
+                let done = numbers.into_iter().filter_map(|number| self.done(number, false));
+                Reached::Settled(done.collect())
+            }
+            None => Reached::NotYet,
+        }
+    }
+
+    /// The overlay has settled this token: the waiter, if it has nothing more to wait for.
+    pub(super) fn settled(&mut self, token: u64) -> Option<Waiter> {
+        self.done(token, true)
+    }
+
+    fn done(&mut self, number: u64, overlay: bool) -> Option<Waiter> {
+        let pending = self.pending.get_mut(&number)?;
+        if overlay {
+            pending.overlay = false;
+        } else {
+            pending.shards = false;
+        }
+        if pending.overlay || pending.shards {
+            return None;
+        }
+        self.pending.remove(&number).map(|pending| pending.waiter)
+    }
+}

@@ -1,0 +1,101 @@
+//! What a node tells about itself.
+
+use sedge_base::NodeId;
+
+use super::Node;
+use crate::{MemberStatus, NodeStatus, RouteStatus};
+
+/// What a node counts itself; ascending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeCounters {
+    pub publications_looped: u64,
+    pub publications_repeated: u64,
+    pub publications_refused: u64,
+    pub publications_without_channel: u64,
+    pub retained_refused: u64,
+    pub retained_pushed: u64,
+    pub directory_conflicts: u64,
+    pub claims_timed_out: u64,
+    pub sessions_sent: u64,
+    pub sessions_lost: u64,
+    pub sessions_discarded: u64,
+    pub control_lost: u64,
+    pub links_reset: u64,
+}
+
+impl NodeCounters {
+    fn named(self) -> [(&'static str, u64); 13] {
+        [
+            ("node_publications_looped", self.publications_looped),
+            ("node_publications_repeated", self.publications_repeated),
+            ("node_publications_refused", self.publications_refused),
+            ("node_publications_without_channel", self.publications_without_channel),
+            ("retained_refused", self.retained_refused),
+            ("retained_pushed", self.retained_pushed),
+            ("directory_conflicts", self.directory_conflicts),
+            ("directory_claims_timed_out", self.claims_timed_out),
+            ("sessions_sent", self.sessions_sent),
+            ("sessions_lost", self.sessions_lost),
+            ("sessions_discarded", self.sessions_discarded),
+            ("node_control_lost", self.control_lost),
+            ("node_links_reset", self.links_reset),
+        ]
+    }
+}
+
+impl Node {
+    /// The node as a whole.
+    pub fn status(&self) -> NodeStatus {
+        let mut counters = self.links.counters().named().to_vec();
+        counters.extend(self.counters.named());
+        NodeStatus {
+            node: self.config.node,
+            incarnation: self.config.incarnation,
+            cluster: self.config.links.cluster.clone(),
+            state: self.state,
+            overlay: self.overlay.name(),
+            members: self.ring.iter().filter_map(|node| self.member_status(*node)).collect(),
+            unreached_seeds: self.membership.unreached_seeds().collect(),
+            sessions: self.claims.len(),
+            routes: self.overlay.route_count(),
+            retained: self.retained.len(),
+            retained_bytes: self.retained.bytes(),
+            unacknowledged: self.acks.len(),
+            counters,
+        }
+    }
+
+    fn member_status(&self, node: NodeId) -> Option<MemberStatus> {
+        let member = if node == self.config.node { self.membership.me() } else { self.membership.member(node)? };
+        let synced = self.peers.get(&node).is_some_and(|peer| peer.overlay_synced);
+        let link = self.links.status(node).map(|link| crate::LinkStatus { synced, ..link });
+        Some(MemberStatus { node, incarnation: member.incarnation, address: member.link, link })
+    }
+
+    /// At most `limit` lines of the subscription routing table (FT-10) from the `offset`th on: what other nodes want.
+    pub fn routes(&self, offset: usize, limit: usize) -> Vec<RouteStatus> {
+        let routes = self.overlay.routes(offset, limit).into_iter();
+        let line = |route: sedge_overlay::RouteEntry| RouteStatus {
+            node: route.node,
+            client: route.client,
+            filter: route.filter.as_str().to_owned(),
+        };
+        routes.map(line).collect()
+    }
+
+    /// At most `limit` lines of the local subscription table (FT-09) from the `offset`th on: what clients of this node want.
+    pub fn local_routes(&self, offset: usize, limit: usize) -> Vec<RouteStatus> {
+        let lines = self.interest.lines(offset, limit);
+        let line = |(client, filter): (&sedge_base::ClientId, &sedge_mqtt::TopicFilter)| RouteStatus {
+            node: self.config.node,
+            client: Some(client.clone()),
+            filter: filter.as_str().to_owned(),
+        };
+        lines.map(line).collect()
+    }
+
+    /// Number of lines of the local subscription table.
+    pub fn local_route_count(&self) -> usize {
+        self.interest.len()
+    }
+}

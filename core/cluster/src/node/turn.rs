@@ -1,0 +1,165 @@
+//! One turn: what an event has set off is done until everything is quiet.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::{NodeId, Now, ShardId};
+use sedge_broker::{InterestOp, Ticket};
+use sedge_mqtt::ReasonCode;
+use sedge_overlay::{Input, Token};
+
+use super::Node;
+use super::settle::{Reached, Waiter};
+use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
+use crate::mail::{Interest, Settled, ToShard};
+use crate::{NodeEvent, NodeOutput};
+
+impl Node {
+    pub(super) fn begin(&mut self, now: Now) {
+        self.now = now;
+        if self.started.is_none() {
+            self.started = Some(now.instant);
+            self.next_comparison = Some(now.instant + self.config.retained_sync_period);
+            self.members_changed();
+        }
+    }
+
+    /// Lets the machines act on each other until none has anything to say.
+    pub(super) fn turn(&mut self) {
+        loop {
+            if let Some(output) = self.overlay.poll_output() {
+                self.overlay_output(output);
+            } else if let Some(output) = self.links.poll_output() {
+                self.link_output(output);
+            } else if let Some(output) = self.membership.poll_output() {
+                self.membership_output(output);
+            } else if let Some(mail) = self.local_mail.pop_front() {
+                self.directory_mail(self.config.node, mail);
+            } else {
+                break;
+            }
+        }
+        self.grant_delayed();
+        while let Some(mail) = self.local_mail.pop_front() {
+            self.directory_mail(self.config.node, mail);
+        }
+        self.check_recovery();
+    }
+
+    /// Hands out what was gathered over several events.
+    pub(super) fn flush(&mut self) {
+        self.flush_table();
+        if let Some(barrier) = self.settles.next_barrier(self.config.shards) {
+            self.to_all_shards(|| ToShard::Barrier(barrier));
+        }
+        for shard in 0..self.config.shards {
+            let Some(accepted) = self.accepted.get_mut(usize::from(shard)) else { continue };
+            if !accepted.is_empty() {
+                let accepted = core::mem::take(accepted);
+                self.to_shard(ShardId(shard), ToShard::Accepted(accepted));
+            }
+        }
+        self.links.flush(self.now.instant);
+        self.turn();
+    }
+
+    pub(super) fn flush_table(&mut self) {
+        if !self.table.is_empty() {
+            let changes: Arc<[_]> = core::mem::take(&mut self.table).into();
+            self.to_all_shards(|| ToShard::Table(Arc::clone(&changes)));
+        }
+    }
+
+    pub(super) fn to_shard(&mut self, shard: ShardId, mail: ToShard) {
+        self.outputs.push_back(NodeOutput::ToShard(shard, mail));
+    }
+
+    pub(super) fn to_all_shards(&mut self, mail: impl Fn() -> ToShard) {
+        for shard in 0..self.config.shards {
+            self.to_shard(ShardId(shard), mail());
+        }
+    }
+
+    pub(super) fn accepted(&mut self, shard: ShardId, ticket: Ticket, reason: ReasonCode) {
+        if let Some(accepted) = self.accepted.get_mut(usize::from(shard.0)) {
+            accepted.push((ticket, reason));
+        }
+    }
+
+    pub(super) fn event(&mut self, warning: bool, message: String) {
+        self.outputs.push_back(NodeOutput::Event(NodeEvent { warning, message }));
+    }
+
+    /// Sends a control frame. One that cannot be sent would leave the neighbour with half the truth: the link begins anew then.
+    pub(super) fn send_control(&mut self, to: NodeId, topic: ControlTopic, payload: Bytes) -> Option<FrameSeq> {
+        match self.links.send(self.now.instant, to, Frame::Control { topic, payload }) {
+            Ok(seq) => Some(seq),
+            Err(SendError::NoChannel) => {
+                self.counters.control_lost += 1;
+                None
+            }
+            Err(error @ (SendError::Full | SendError::TooLarge)) => {
+                self.counters.control_lost += 1;
+                self.reset_link(to, &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// A client's subscriptions have changed.
+    pub(super) fn interest_changed(&mut self, shard: ShardId, interest: Interest) {
+        let Interest { client, changes, ticket } = interest;
+        let effect = self.interest.apply(shard, &client, &changes);
+        self.table.extend(effect.table);
+        let retained = changes.into_iter().enumerate().filter_map(|(at, change)| match change.op {
+            InterestOp::Add { retained: true, .. } => Some((at, change.filter)),
+            InterestOp::Add { .. } | InterestOp::Remove => None,
+        });
+        let waiter = ticket.map(|ticket| Waiter::Client { shard, ticket, retained: retained.collect() });
+        let token = match waiter {
+            Some(waiter) if self.config.suback_cluster => self.wait(waiter, !effect.adverts.is_empty()),
+            Some(waiter) => {
+                self.finish_wait(waiter);
+                None
+            }
+            None => None,
+        };
+        if !effect.adverts.is_empty() {
+            self.overlay.handle(self.now, Input::Local { changes: effect.adverts, token });
+        }
+    }
+
+    /// Waits for the overlay, if it has anything to do, and for the other shards, if there are any.
+    pub(super) fn wait(&mut self, waiter: Waiter, overlay: bool) -> Option<Token> {
+        let shards = self.config.shards > 1;
+        if !overlay && !shards {
+            self.finish_wait(waiter);
+            return None;
+        }
+        let number = self.settles.wait(waiter, overlay, shards);
+        overlay.then_some(Token(number))
+    }
+
+    pub(super) fn barrier_reached(&mut self, number: u64) {
+        match self.settles.reached(number) {
+            Reached::NotYet => {}
+            Reached::Overlay(barrier) => self.overlay.handle(self.now, Input::BarrierReached(barrier)),
+            Reached::Settled(waiters) => waiters.into_iter().for_each(|waiter| self.finish_wait(waiter)),
+        }
+    }
+
+    /// Everybody routes as the waiter wants. Retained messages are looked up now and not before, so that none is missed: one that
+    /// was routed by an older table is in the store already.
+    pub(super) fn finish_wait(&mut self, waiter: Waiter) {
+        let Waiter::Client { shard, ticket, retained } = waiter else { return };
+        let mut found = Vec::new();
+        for (at, filter) in retained {
+            let mut messages = Vec::new();
+            self.retained.matching(&filter, self.now.wall, |message| messages.push(Arc::clone(message)));
+            if !messages.is_empty() {
+                found.push((at, messages));
+            }
+        }
+        self.to_shard(shard, ToShard::Settled(Box::new(Settled { ticket, retained: found })));
+    }
+}

@@ -1,0 +1,66 @@
+//! A message: its facts, then an MQTT 5.0 PUBLISH.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use sedge_base::{Incarnation, NodeId, ShardId, Timestamp};
+use sedge_mqtt::{Decoder, Delivery, Message, MessageId, Packet, PacketId, QoS, Stamp, Version, encode_publish};
+
+use super::{Reader, Result, WireError, Writer};
+
+/// Largest PUBLISH within mail: the largest packet of the protocol.
+const MAX_PUBLISH_BYTES: u32 = 268_435_460;
+
+/// Appends a message.
+pub(crate) fn write_message(out: &mut Writer, message: &Message) {
+    let id = message.id;
+    out.node(id.node);
+    out.u64(id.incarnation.get());
+    out.u16(id.shard.0);
+    out.u64(id.seq);
+    let stamp = message.stamp;
+    out.u64(stamp.millis);
+    out.u32(stamp.counter);
+    out.node(stamp.node);
+    out.u16(stamp.shard.0);
+    out.option(message.expires_at, |out, at| out.u64(at.as_millis()));
+    out.option(message.publisher.as_ref(), Writer::client);
+    let packet_id = (message.qos > QoS::AtMostOnce).then_some(PacketId::MIN);
+    let delivery = Delivery { qos: message.qos, retain: message.retain, packet_id, ..Delivery::default() };
+    let mut packet = BytesMut::new();
+    encode_publish(message, &delivery, Version::V5, &mut packet);
+    out.bytes(&packet);
+}
+
+/// About as many bytes as the message takes; never fewer than its payload.
+pub(crate) fn message_len(message: &Message) -> usize {
+    128 + message.topic.as_bytes().len() + message.payload.len()
+}
+
+/// Reads what [`write_message`] has written.
+pub(crate) fn read_message(from: &mut Reader) -> Result<Arc<Message>> {
+    let id = read_id(from)?;
+    let stamp = read_stamp(from)?;
+    let expires_at = from.option(Reader::u64)?.map(Timestamp::from_millis);
+    let publisher = from.option(Reader::client)?;
+    let mut decoder = Decoder::client(MAX_PUBLISH_BYTES);
+    decoder.feed(from.bytes()?);
+    let Ok(Some(Packet::Publish(publish))) = decoder.next() else { return Err(WireError("not a PUBLISH")) };
+    if decoder.buffered() > 0 {
+        return Err(WireError("more than a PUBLISH"));
+    }
+    let topic = publish.topic.ok_or(WireError("a PUBLISH without topic"))?;
+    let (payload, qos, retain) = (publish.payload, publish.qos, publish.retain);
+    let properties = publish.properties;
+    Ok(Arc::new(Message { id, topic, payload, qos, retain, properties, stamp, expires_at, publisher }))
+}
+
+fn read_id(from: &mut Reader) -> Result<MessageId> {
+    let (node, incarnation) = (NodeId::new(from.u64()?), Incarnation::new(from.u64()?));
+    Ok(MessageId { node, incarnation, shard: ShardId(from.u16()?), seq: from.u64()? })
+}
+
+fn read_stamp(from: &mut Reader) -> Result<Stamp> {
+    let (millis, counter) = (from.u64()?, from.u32()?);
+    Ok(Stamp { millis, counter, node: from.node()?, shard: ShardId(from.u16()?) })
+}
