@@ -200,11 +200,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_known(items: list[pytest.Item], table: dict[str, Any]) -> None:
+    reasons = {name: entry["reason"] for entry in table["known"] for name in entry["tests"]}
     for item in items:
-        entry = table.get(item.name) or table.get(getattr(item, "originalname", ""))
-        if entry:
-            strict = entry.get("strict", True)
-            item.add_marker(pytest.mark.xfail(reason=entry["reason"], strict=strict))
+        if reason := reasons.get(item.nodeid):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 def _run_timed(item: pytest.Function) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import mqttwire as w
 from client import Client
-from marks import acked_qos, expects_reason, v5
+from marks import acked_qos, expects_reason, timed, v5
 from mqttwire import V5, T
 
 
@@ -184,6 +184,7 @@ def test_maximum_packet_size_to_the_byte(net: Any) -> None:
     assert len(client.message(b"x" * 50).raw) == whole
 
 
+@timed
 @v5("3.1.2-25", "4.9.0-2")
 def test_dropped_messages_use_no_quota(net: Any) -> None:
     """Messages too large for the client do not stop those behind them."""
