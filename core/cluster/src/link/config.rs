@@ -70,8 +70,13 @@ impl LinkConfig {
         }
     }
 
+    /// Whether a link with this address can be trusted: by a key, by its transport, or because it does not leave the machine.
+    pub(super) fn may_link(&self, addr: SocketAddr) -> bool {
+        self.key.is_some() || self.transport_authenticated || addr.ip().to_canonical().is_loopback()
+    }
+
     /// Silence after which a link is down.
-    pub(crate) fn silence(&self) -> Duration {
+    pub(super) fn silence(&self) -> Duration {
         self.keep_alive * 3
     }
 }

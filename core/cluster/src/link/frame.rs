@@ -69,7 +69,7 @@ impl ControlTopic {
     }
 
     /// The mechanism of a topic on the wire.
-    pub(crate) fn from_bytes(topic: &[u8]) -> Option<Self> {
+    pub(super) fn from_bytes(topic: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str().as_bytes() == topic)
     }
 }

@@ -1,74 +1,260 @@
-//! All links of a node.
+//! All links of a node: the surface of the machine.
 
 use core::net::SocketAddr;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use sedge_base::{Incarnation, Instant, NodeId, Outbox, Rng};
+use sedge_base::{Deadlines, Incarnation, Instant, NodeId, Outbox, Rng};
 
+use super::channel::Channel;
+use super::closing::Farewell;
+use super::conn::{Conn, Stage};
+use super::encode::{ACK, number, size_bound};
+use super::notices::{Kind, Notices};
+use super::peer::Peer;
 use super::{Frame, FrameSeq, Hello, LinkConfig, LinkCounters, Output, SendError};
 use crate::{LinkId, LinkStatus};
+
+/// What the machine waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Dial this node.
+    Redial(NodeId),
+    /// Give up the handshake.
+    Handshake(LinkId),
+    /// Measure the round trip.
+    Ping(LinkId),
+    /// See whether the link has been silent.
+    Silence(LinkId),
+    /// Forget what a closed link could not write.
+    Closing(LinkId),
+    /// Forget a neighbour whose link nobody here wants.
+    Linger(NodeId),
+}
 
 /// The links of a node to its neighbours. See the [module](crate::link).
 #[derive(Debug)]
 pub struct Links {
-    config: LinkConfig,
-    me: Hello,
-    rng: Rng,
-    outputs: VecDeque<Output>,
-    counters: LinkCounters,
+    pub(super) config: LinkConfig,
+    pub(super) me: Hello,
+    pub(super) rng: Rng,
+    pub(super) conns: BTreeMap<LinkId, Conn>,
+    pub(super) peers: BTreeMap<NodeId, Peer>,
+    /// What closed links have still to write.
+    pub(super) closing: BTreeMap<LinkId, Outbox>,
+    pub(super) timers: Deadlines<Timer>,
+    pub(super) outputs: VecDeque<Output>,
+    pub(super) counters: LinkCounters,
+    pub(super) notices: Notices,
+    /// Neighbours whose frames may have to be acknowledged.
+    pub(super) unanswered: Vec<NodeId>,
+    pub(super) last_dial: u64,
+    pub(super) last_stream: u64,
+    pub(super) nonces: u64,
+    pub(super) is_shut_down: bool,
 }
 
 impl Links {
     /// No links yet. `rng` jitters redials and feeds nonces.
     pub fn new(config: LinkConfig, me: Hello, rng: Rng) -> Self {
-        Self { config, me, rng, outputs: VecDeque::new(), counters: LinkCounters::default() }
+        Self {
+            config,
+            me,
+            rng,
+            conns: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            timers: Deadlines::new(),
+            outputs: VecDeque::new(),
+            counters: LinkCounters::default(),
+            notices: Notices::default(),
+            unanswered: Vec::new(),
+            last_dial: 0,
+            last_stream: 0,
+            nonces: 0,
+            is_shut_down: false,
+        }
     }
 
     /// Keeps a link to this member from now on. The node with the lower id dials; the other waits for it, but not for ever.
     /// A higher incarnation than known closes the link to the former life and drops its frames; a lower one is ignored.
-    pub fn want(&mut self, _now: Instant, _node: NodeId, _incarnation: Incarnation, _addr: SocketAddr) {}
+    pub fn want(&mut self, now: Instant, node: NodeId, incarnation: Incarnation, addr: SocketAddr) {
+        if self.is_shut_down || node == self.me.node {
+            return;
+        }
+        let known = self.peers.get(&node).and_then(|peer| peer.channel.incarnation);
+        if known > Some(incarnation) {
+            return;
+        }
+        if known.is_some_and(|known| known < incarnation) {
+            self.leave_former_life(now, node, incarnation);
+        }
+        let peer = self.peer(node, Some(incarnation));
+        peer.channel.incarnation = Some(incarnation);
+        peer.wanted = Some(addr);
+        let is_busy = peer.link.is_some() || peer.dial.is_some();
+        self.timers.cancel(&Timer::Linger(node));
+        if is_busy || self.timers.get(&Timer::Redial(node)).is_some() {
+            return;
+        }
+        if self.me.node < node {
+            self.dial(now, node);
+        } else {
+            self.timers.set(Timer::Redial(node), now + self.config.dial_patience);
+        }
+    }
 
     /// Closes the link to this node and drops everything unsent, without [`Output::Down`]: membership says that it is gone, or the
     /// overlay does not want it. The node may still link by itself: [`Output::Up`].
-    pub fn forget(&mut self, _now: Instant, _node: NodeId) {}
+    pub fn forget(&mut self, now: Instant, node: NodeId) {
+        let Some(peer) = self.peers.remove(&node) else { return };
+        self.timers.cancel(&Timer::Redial(node));
+        self.timers.cancel(&Timer::Linger(node));
+        self.counters.frames_lost += peer.channel.log_len() as u64;
+        for link in peer.link.into_iter().chain(peer.dial) {
+            self.close(now, link, Farewell::Goodbye("not wanted"), String::new());
+        }
+    }
 
     /// Somebody has connected. `link` is at or above [`LinkId::ACCEPTED`].
-    pub fn opened(&mut self, _now: Instant, _link: LinkId, _peer: SocketAddr) {}
+    pub fn opened(&mut self, now: Instant, link: LinkId, peer: SocketAddr) {
+        self.counters.accepts += 1;
+        let strangers = self.conns.values().filter(|conn| !conn.dialled && !conn.is_established()).count();
+        if self.is_shut_down || strangers >= self.config.max_strangers {
+            self.warn(now, Kind::Crowd, || {
+                format!("too many unfinished connections to the cluster port, the last from {peer}")
+            });
+            self.outputs.push_back(Output::Close { link });
+            return;
+        }
+        self.conns.insert(link, Conn::accepted(now, peer));
+        self.timers.set(Timer::Handshake(link), now + self.config.handshake_timeout);
+    }
 
     /// [`Output::Dial`] has led to a connection.
-    pub fn dialled(&mut self, _now: Instant, _link: LinkId) {}
+    pub fn dialled(&mut self, now: Instant, link: LinkId) {
+        if self.conns.get(&link).is_some_and(|conn| matches!(conn.stage, Stage::Dialling)) {
+            self.send_connect(now, link);
+        }
+    }
 
     /// Bytes came, in any pieces. Never panics and keeps no more of a stranger than a few kilobytes.
-    pub fn received(&mut self, _now: Instant, _link: LinkId, _bytes: Bytes) {}
+    pub fn received(&mut self, now: Instant, link: LinkId, bytes: Bytes) {
+        let Some(conn) = self.conns.get_mut(&link) else { return };
+        self.counters.bytes_received += bytes.len() as u64;
+        conn.bytes_received += bytes.len() as u64;
+        conn.last_heard = now;
+        conn.decoder.feed(bytes);
+        // A packet may end the link, which ends the loop.
+        while let Some(conn) = self.conns.get_mut(&link) {
+            match conn.decoder.next() {
+                Ok(Some(packet)) => self.packet(now, link, packet),
+                Ok(None) => break,
+                Err(error) => self.bad_bytes(now, link, error),
+            }
+        }
+        self.transmit(link);
+    }
 
     /// The first `bytes` of the link's outbox were taken by the kernel: they are forgotten and the outbox is refilled.
-    pub fn written(&mut self, _now: Instant, _link: LinkId, _bytes: usize) {}
+    pub fn written(&mut self, _now: Instant, link: LinkId, bytes: usize) {
+        self.counters.bytes_sent += bytes as u64;
+        if let Some(outbox) = self.closing.get_mut(&link) {
+            outbox.advance(bytes);
+            if outbox.is_empty() {
+                self.closing.remove(&link);
+                self.timers.cancel(&Timer::Closing(link));
+            }
+            return;
+        }
+        let Some(conn) = self.conns.get_mut(&link) else { return };
+        conn.outbox.advance(bytes);
+        conn.bytes_sent += bytes as u64;
+        if let Some(node) = conn.node.filter(|_| conn.is_established()) {
+            self.fill(node);
+        }
+    }
 
     /// The link is gone, or the dial has failed, without the owner having been asked to close it.
-    pub fn closed(&mut self, _now: Instant, _link: LinkId) {}
+    pub fn closed(&mut self, now: Instant, link: LinkId) {
+        let is_dialling = self.conns.get(&link).is_some_and(|conn| matches!(conn.stage, Stage::Dialling));
+        let why = if is_dialling { "cannot be reached" } else { "the connection was lost" };
+        self.close(now, link, Farewell::Gone, why.to_owned());
+        self.closing.remove(&link);
+        self.timers.cancel(&Timer::Closing(link));
+    }
 
     /// Queues a frame for a neighbour; it waits while the link is down. The number comes back in [`Output::Acked`].
-    pub fn send(&mut self, _now: Instant, _to: NodeId, _frame: Frame) -> Result<FrameSeq, SendError> {
-        self.counters.frames_refused += 1;
-        Err(SendError::NoChannel)
+    pub fn send(&mut self, _now: Instant, to: NodeId, frame: Frame) -> Result<FrameSeq, SendError> {
+        let bytes = size_bound(&frame);
+        if bytes > usize::try_from(self.config.max_packet_bytes).unwrap_or(usize::MAX) {
+            self.counters.frames_refused += 1;
+            return Err(SendError::TooLarge);
+        }
+        let Some(peer) = self.peers.get_mut(&to) else {
+            self.counters.frames_refused += 1;
+            return Err(SendError::NoChannel);
+        };
+        if peer.channel.log_bytes() + bytes > self.config.send_log_bytes {
+            self.counters.frames_refused += 1;
+            return Err(SendError::Full);
+        }
+        let seq = peer.channel.push(frame, bytes);
+        if peer.link.is_some() {
+            self.fill(to);
+        }
+        Ok(seq)
     }
 
     /// Acknowledges what has come since the last call. To be called by the owner at the end of each turn of its loop, when it
     /// has taken all outputs and before it writes outboxes, so that one acknowledgement covers the whole turn.
-    pub fn flush(&mut self, _now: Instant) {}
+    pub fn flush(&mut self, _now: Instant) {
+        for node in core::mem::take(&mut self.unanswered) {
+            let Some(peer) = self.peers.get_mut(&node) else { continue };
+            peer.unanswered = false;
+            let Some(link) = peer.link else { continue };
+            let Some(conn) = self.conns.get_mut(&link) else { continue };
+            if let Some(seq) = peer.channel.take_ack() {
+                number(ACK, seq, &mut conn.outbox);
+                self.counters.acks_sent += 1;
+                self.transmit(link);
+            }
+        }
+    }
 
     /// Takes leave of all neighbours: what fits into the outboxes is written, then all links are closed. Nothing is dialled or
     /// accepted from then on.
-    pub fn shutdown(&mut self, _now: Instant) {}
+    pub fn shutdown(&mut self, now: Instant) {
+        self.flush(now);
+        self.is_shut_down = true;
+        self.timers = Deadlines::new();
+        for link in self.conns.keys().copied().collect::<Vec<_>>() {
+            self.close(now, link, Farewell::Goodbye("the node stops"), "this node stops".to_owned());
+        }
+        self.peers.clear();
+    }
 
     /// Runs what is due; early or repeated calls do nothing.
-    pub fn handle_timeout(&mut self, _now: Instant) {}
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let next = self.timers.next();
+        while let Some(timer) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Redial(node) => self.dial(now, node),
+                Timer::Handshake(link) => self.handshake_timed_out(now, link),
+                Timer::Ping(link) => self.ping(now, link),
+                Timer::Silence(link) => self.check_silence(now, link, next.map_or(now, |next| next)),
+                Timer::Linger(node) => self.linger_ended(node),
+                Timer::Closing(link) => {
+                    self.closing.remove(&link);
+                }
+            }
+        }
+        self.flush(now);
+    }
 
     /// When [`Links::handle_timeout`] is next wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let _ = (&self.config, &self.me, &self.rng);
-        None
+        self.timers.next()
     }
 
     /// What the owner has to do next.
@@ -77,27 +263,64 @@ impl Links {
     }
 
     /// What a link has to write; `None` if there is no such link. Report what was written with [`Links::written`].
-    pub fn outbox(&mut self, _link: LinkId) -> Option<&mut Outbox> {
-        None
+    pub fn outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
+        if let Some(conn) = self.conns.get_mut(&link) {
+            conn.told = false;
+            return Some(&mut conn.outbox);
+        }
+        self.closing.get_mut(&link)
     }
 
     /// The link to this node; `None` if it is not up. `synced` is false: the owner knows.
-    pub fn status(&self, _node: NodeId) -> Option<LinkStatus> {
-        None
+    pub fn status(&self, node: NodeId) -> Option<LinkStatus> {
+        let peer = self.peers.get(&node)?;
+        let conn = self.conns.get(&peer.link?)?;
+        Some(LinkStatus {
+            rtt_micros: peer.rtt_micros,
+            synced: false,
+            unacknowledged: peer.channel.log_len(),
+            publications_sent: conn.publications_sent,
+            publications_received: conn.publications_received,
+            bytes_sent: conn.bytes_sent,
+            bytes_received: conn.bytes_received,
+        })
     }
 
     /// Nodes that are linked now, ascending.
     pub fn linked(&self) -> impl Iterator<Item = NodeId> {
-        core::iter::empty()
+        self.peers.iter().filter(|(_, peer)| peer.link.is_some()).map(|(node, _)| *node)
     }
 
     /// Publications that wait for acknowledgement, over all neighbours (FT-17).
     pub fn unacknowledged(&self) -> usize {
-        0
+        self.peers.values().map(|peer| peer.channel.publications()).sum()
     }
 
     /// Sums since the start.
     pub const fn counters(&self) -> &LinkCounters {
         &self.counters
+    }
+
+    /// What is known of this node; a new channel if nothing is.
+    pub(super) fn peer(&mut self, node: NodeId, incarnation: Option<Incarnation>) -> &mut Peer {
+        self.peers.entry(node).or_insert_with(|| {
+            self.last_stream += 1;
+            Peer::new(Channel::new(incarnation, self.last_stream))
+        })
+    }
+
+    pub(super) fn warn(&mut self, now: Instant, kind: Kind, message: impl FnOnce() -> String) {
+        if let Some(event) = self.notices.warn(now, kind, message()) {
+            self.outputs.push_back(Output::Event(event));
+        }
+    }
+
+    /// Tells the owner, once, that the link has something to write.
+    pub(super) fn transmit(&mut self, link: LinkId) {
+        let Some(conn) = self.conns.get_mut(&link) else { return };
+        if !conn.told && !conn.outbox.is_empty() {
+            conn.told = true;
+            self.outputs.push_back(Output::Transmit { link });
+        }
     }
 }

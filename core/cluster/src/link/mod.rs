@@ -4,11 +4,23 @@
 //! [`Links`] is one machine for all links of a node. It has no socket, clock or thread: the owner feeds events, runs
 //! [`Links::handle_timeout`] when [`Links::poll_timeout`] says so, and does what [`Links::poll_output`] asks for.
 
+mod auth;
+mod channel;
+mod closing;
 mod config;
+mod conn;
 mod counters;
+mod decode;
+mod encode;
 mod frame;
+mod greeting;
+mod handshake;
 mod links;
+mod notices;
 mod output;
+mod peer;
+mod text;
+mod traffic;
 
 pub use config::{Hello, LinkConfig};
 pub use counters::LinkCounters;

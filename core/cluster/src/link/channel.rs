@@ -1,0 +1,251 @@
+//! The numbered frames to and from one neighbour, which outlive any single connection (FT-17, FT-18, FT-21).
+
+use std::collections::VecDeque;
+
+use sedge_base::{Incarnation, Outbox};
+
+use super::encode;
+use super::greeting::Progress;
+use super::{Frame, FrameSeq};
+
+/// An empty log of more places than this gives its memory back.
+const KEEP_PLACES: usize = 1024;
+
+#[derive(Debug)]
+struct Logged {
+    frame: Frame,
+    bytes: usize,
+}
+
+/// What came of comparing notes with the neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Synced {
+    /// Whether both directions go on where they were.
+    pub(super) resumed: bool,
+    /// Whether our stream had to be given another number, which the neighbour has to be told.
+    pub(super) renewed: bool,
+    /// Frames newly known to have arrived.
+    pub(super) acked: u64,
+}
+
+/// A number that no frame ever had was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NeverSent;
+
+/// What became of a frame that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It is the next one.
+    Next,
+    /// It came before.
+    Duplicate,
+    /// One before it is missing.
+    Gap,
+}
+
+/// A channel to one neighbour. Numbers on the wire start at 1 with each stream; [`FrameSeq`] goes on.
+#[derive(Debug)]
+pub(super) struct Channel {
+    /// Life of the neighbour that the frames are meant for, once known.
+    pub(super) incarnation: Option<Incarnation>,
+    /// Number of our stream.
+    pub(super) stream: u64,
+    /// Frames before this stream.
+    base: u64,
+    /// Frames that wait for acknowledgement: `acked + 1` and following.
+    log: VecDeque<Logged>,
+    log_bytes: usize,
+    publications: usize,
+    acked: u64,
+    /// The next frame to be encoded for the current connection.
+    next: u64,
+    /// The highest frame ever encoded.
+    sent: u64,
+    /// Frames that are lost and not yet owned up to.
+    lost_up_to: FrameSeq,
+    /// Stream of the neighbour that `received` counts.
+    peer_stream: Option<(Incarnation, u64)>,
+    received: u64,
+    /// The highest frame acknowledged to the neighbour.
+    told: u64,
+}
+
+impl Channel {
+    /// A channel that nothing has passed through.
+    pub(super) const fn new(incarnation: Option<Incarnation>, stream: u64) -> Self {
+        Self {
+            incarnation,
+            stream,
+            base: 0,
+            log: VecDeque::new(),
+            log_bytes: 0,
+            publications: 0,
+            acked: 0,
+            next: 1,
+            sent: 0,
+            lost_up_to: FrameSeq(0),
+            peer_stream: None,
+            received: 0,
+            told: 0,
+        }
+    }
+
+    /// Bytes of the frames in the log.
+    pub(super) const fn log_bytes(&self) -> usize {
+        self.log_bytes
+    }
+
+    /// Frames in the log.
+    pub(super) fn log_len(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Publications in the log.
+    pub(super) const fn publications(&self) -> usize {
+        self.publications
+    }
+
+    /// Whether the neighbour has gone on to a later stream than this one.
+    pub(super) fn is_behind(&self, incarnation: Incarnation, stream: u64) -> bool {
+        self.peer_stream.is_some_and(|known| known > (incarnation, stream))
+    }
+
+    /// Whether the neighbour's frames belong to this stream.
+    pub(super) fn is_current(&self, incarnation: Incarnation, stream: u64) -> bool {
+        self.peer_stream == Some((incarnation, stream))
+    }
+
+    /// How far the neighbour's frames were read.
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.peer_stream.map(|(incarnation, stream)| Progress { incarnation, stream, seq: self.received })
+    }
+
+    /// Appends a frame of this size to the log.
+    pub(super) fn push(&mut self, frame: Frame, bytes: usize) -> FrameSeq {
+        self.log_bytes += bytes;
+        self.publications += usize::from(matches!(frame, Frame::Publication(_)));
+        self.log.push_back(Logged { frame, bytes });
+        FrameSeq(self.base + self.last())
+    }
+
+    /// Encodes the next frame for the current connection. Says whether it is a publication and whether it was encoded before;
+    /// `None` if there is nothing to send.
+    pub(super) fn encode_next(&mut self, out: &mut Outbox) -> Option<(bool, bool)> {
+        let index = usize::try_from(self.next - self.acked - 1).ok()?;
+        let frame = &self.log.get(index)?.frame;
+        encode::frame(frame, self.next, out);
+        let again = self.next <= self.sent;
+        self.sent = self.sent.max(self.next);
+        self.next += 1;
+        Some((matches!(frame, Frame::Publication(_)), again))
+    }
+
+    /// The neighbour has all frames of our stream up to `seq`. Returns how many of them are news.
+    pub(super) fn acknowledge(&mut self, seq: u64) -> Result<u64, NeverSent> {
+        if seq > self.sent {
+            return Err(NeverSent);
+        }
+        let before = self.acked;
+        while self.acked < seq {
+            let Some(logged) = self.log.pop_front() else { break };
+            self.log_bytes -= logged.bytes;
+            self.publications -= usize::from(matches!(logged.frame, Frame::Publication(_)));
+            self.acked += 1;
+        }
+        self.next = self.next.max(self.acked + 1);
+        if self.log.is_empty() && self.log.capacity() > KEEP_PLACES {
+            self.log = VecDeque::new();
+        }
+        Ok(self.acked - before)
+    }
+
+    /// Number of the last frame known to have arrived.
+    pub(super) const fn acked(&self) -> FrameSeq {
+        FrameSeq(self.base + self.acked)
+    }
+
+    /// A frame of the neighbour's stream has come.
+    pub(super) const fn arrive(&mut self, seq: u64) -> Arrival {
+        if seq <= self.received {
+            return Arrival::Duplicate;
+        }
+        if seq > self.received + 1 {
+            return Arrival::Gap;
+        }
+        self.received = seq;
+        Arrival::Next
+    }
+
+    /// What to acknowledge to the neighbour, if it is news.
+    pub(super) const fn take_ack(&mut self) -> Option<u64> {
+        if self.told == self.received {
+            return None;
+        }
+        self.told = self.received;
+        Some(self.received)
+    }
+
+    /// What was lost since this was last asked.
+    pub(super) fn take_lost(&mut self) -> FrameSeq {
+        core::mem::take(&mut self.lost_up_to)
+    }
+
+    /// Begins anew for another life of the neighbour. Returns how many frames are lost.
+    pub(super) fn restart(&mut self, incarnation: Incarnation) -> usize {
+        self.incarnation = Some(incarnation);
+        self.drop_log()
+    }
+
+    /// Compares notes at the end of a handshake: `peer` is the neighbour's stream, `received` how far it says to have read.
+    /// `new_stream` is the number of our stream should it have to begin anew.
+    pub(super) fn sync(
+        &mut self,
+        me: Incarnation,
+        peer: (Incarnation, u64),
+        received: Option<Progress>,
+        new_stream: u64,
+    ) -> Result<Synced, NeverSent> {
+        let same_in = self.peer_stream == Some(peer);
+        if !same_in {
+            self.peer_stream = Some(peer);
+            self.received = 0;
+        }
+        // The greeting has told the neighbour how far we are; an acknowledgement on top is cheap and settles any doubt.
+        self.told = 0;
+        let ours = received.filter(|progress| progress.incarnation == me && progress.stream == self.stream);
+        // A neighbour that goes on with its own stream has kept what it knew of ours, too, even if the greeting was written
+        // before it knew: two handshakes may cross.
+        if ours.is_some() || same_in {
+            let acked = self.acknowledge(ours.map_or(0, |progress| progress.seq))?;
+            self.next = self.acked + 1;
+            return Ok(Synced { resumed: same_in, renewed: false, acked });
+        }
+        // A neighbour that has never acknowledged anything may simply not have heard of our stream yet. Otherwise it has
+        // forgotten it, and the stream cannot be picked up in the middle.
+        let renewed = self.acked > 0;
+        if renewed {
+            self.stream = new_stream;
+            self.drop_log();
+        }
+        self.next = 1;
+        Ok(Synced { resumed: false, renewed, acked: 0 })
+    }
+
+    fn drop_log(&mut self) -> usize {
+        let lost = self.log.len();
+        self.base += self.last();
+        if lost > 0 {
+            self.lost_up_to = FrameSeq(self.base);
+        }
+        self.log = VecDeque::new();
+        self.log_bytes = 0;
+        self.publications = 0;
+        (self.acked, self.next, self.sent) = (0, 1, 0);
+        lost
+    }
+
+    /// The last frame of the stream.
+    fn last(&self) -> u64 {
+        self.acked + self.log.len() as u64
+    }
+}

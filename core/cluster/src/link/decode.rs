@@ -1,0 +1,287 @@
+//! PUBLISH packets back to frames. Strict: whatever [`super::encode`] would not have written is refused.
+
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
+use sedge_mqtt::{Message, MessageId, Publish, PublishProperties, QoS, Stamp, TopicFilter, TopicName, UserProperties};
+use smallvec::SmallVec;
+
+use super::encode::{ACK, FRAME, GROUP, NONE, PUBLISHER, ROUND_TRIP, SAME};
+use super::text::{self, Fields};
+use super::{ControlTopic, Frame, Publication};
+
+/// What a PUBLISH on a link says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Inbound {
+    /// A frame and its number on the channel.
+    Frame(u64, Frame),
+    /// All frames up to this one were taken.
+    Ack(u64),
+    /// The round trip in microseconds, as the other side measures it.
+    RoundTrip(u32),
+}
+
+/// The meaning of a PUBLISH, or what is wrong with it.
+pub(super) fn publish(packet: Publish) -> Result<Inbound, &'static str> {
+    let Publish { dup, qos, retain, topic, packet_id: _, payload, properties } = packet;
+    let Some(topic) = topic else { return Err("a PUBLISH without topic") };
+    if dup || qos != QoS::AtMostOnce {
+        return Err("a PUBLISH of a quality of service above 0");
+    }
+    let Some(mut properties) = properties else {
+        return own(&topic, retain, core::str::from_utf8(&payload).unwrap_or_default());
+    };
+    if properties.message_expiry.is_some()
+        || properties.topic_alias.is_some()
+        || !properties.subscription_ids.is_empty()
+    {
+        return Err("a property that links do not use");
+    }
+    let Some((name, value)) = properties.user.first() else { return Err("a PUBLISH without a number") };
+    if name != FRAME {
+        return Err("a PUBLISH whose number does not come first");
+    }
+    if let Some(seq) = text::number(value.as_str()) {
+        let plain = !retain && properties.user.len() == 1 && only_user(&properties);
+        let topic = ControlTopic::from_bytes(topic.as_bytes()).filter(|_| plain);
+        let topic = topic.ok_or("a control frame of an unknown topic or with properties")?;
+        return Ok(Inbound::Frame(seq, Frame::Control { topic, payload }));
+    }
+    let ours = ours(&properties.user).ok_or("a publication whose properties make no sense")?;
+    properties.user.drain(..ours.count);
+    let keep = !properties.user.is_empty() || !only_user(&properties);
+    let message = Message {
+        id: ours.id,
+        topic,
+        payload,
+        qos: ours.qos,
+        retain,
+        properties: keep.then_some(properties),
+        stamp: ours.stamp,
+        expires_at: ours.expires_at,
+        publisher: ours.publisher,
+    };
+    let (plain, groups, retained_copy) = (ours.plain, ours.groups, ours.retained_copy);
+    let publication = Publication { message: Arc::new(message), plain, groups, retained_copy };
+    Ok(Inbound::Frame(ours.seq, Frame::Publication(publication)))
+}
+
+fn own(topic: &TopicName, retain: bool, payload: &str) -> Result<Inbound, &'static str> {
+    let number = text::number(payload).filter(|_| !retain).ok_or("a PUBLISH without a number")?;
+    match topic.as_str() {
+        ACK => Ok(Inbound::Ack(number)),
+        ROUND_TRIP => Ok(Inbound::RoundTrip(u32::try_from(number).unwrap_or(u32::MAX))),
+        _ => Err("a PUBLISH without a number"),
+    }
+}
+
+fn only_user(properties: &PublishProperties) -> bool {
+    properties.payload_is_utf8.is_none()
+        && properties.content_type.is_none()
+        && properties.response_topic.is_none()
+        && properties.correlation_data.is_none()
+}
+
+/// What the user properties of the link say about a publication.
+struct Ours {
+    seq: u64,
+    id: MessageId,
+    qos: QoS,
+    plain: bool,
+    retained_copy: bool,
+    stamp: Stamp,
+    expires_at: Option<Timestamp>,
+    publisher: Option<ClientId>,
+    groups: SmallVec<[TopicFilter; 1]>,
+    /// How many of the user properties are the link's.
+    count: usize,
+}
+
+fn ours(user: &UserProperties) -> Option<Ours> {
+    let mut user = user.iter();
+    let mut fields = Fields::new(user.next()?.1.as_str());
+    let seq = fields.number()?;
+    let id = MessageId {
+        node: fields.node()?,
+        incarnation: Incarnation::new(fields.number()?),
+        shard: shard(fields.number()?)?,
+        seq: fields.number()?,
+    };
+    let qos = QoS::from_u8(u8::try_from(fields.number()?).ok()?)?;
+    let (plain, retained_copy, has_publisher) = flags(fields.word()?)?;
+    let (millis, counter) = (fields.number()?, u32::try_from(fields.number()?).ok()?);
+    let (node, shard) = match fields.word()? {
+        SAME => (id.node, id.shard),
+        other => (text::node(other)?, shard(fields.number()?)?),
+    };
+    let expires_at = match fields.word()? {
+        NONE => None,
+        millis => Some(Timestamp::from_millis(text::number(millis)?)),
+    };
+    let group_count = usize::try_from(fields.number()?).ok()?;
+    if !fields.is_at_end() {
+        return None;
+    }
+    let publisher = if has_publisher {
+        let (name, client) = user.next()?;
+        Some(ClientId::new(client.as_str())).filter(|_| name == PUBLISHER)
+    } else {
+        None
+    };
+    if has_publisher && publisher.is_none() {
+        return None;
+    }
+    let mut groups = SmallVec::new();
+    for _ in 0..group_count {
+        let (_, filter) = user.next().filter(|(name, _)| name == GROUP)?;
+        groups.push(TopicFilter::try_from(filter.clone()).ok()?);
+    }
+    let stamp = Stamp { millis, counter, node, shard };
+    let count = 1 + usize::from(has_publisher) + group_count;
+    Some(Ours { seq, id, qos, plain, retained_copy, stamp, expires_at, publisher, groups, count })
+}
+
+fn shard(number: u64) -> Option<ShardId> {
+    u16::try_from(number).ok().map(ShardId)
+}
+
+/// Plain, retained copy, publisher.
+fn flags(word: &str) -> Option<(bool, bool, bool)> {
+    Some(match word {
+        NONE => (false, false, false),
+        "p" => (true, false, false),
+        "c" => (false, true, false),
+        "pc" => (true, true, false),
+        "f" => (false, false, true),
+        "pf" => (true, false, true),
+        "cf" => (false, true, true),
+        "pcf" => (true, true, true),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use sedge_base::{NodeId, Outbox};
+    use sedge_mqtt::{Decoder, Packet, Utf8};
+
+    use super::super::encode;
+    use super::*;
+
+    fn utf8() -> impl Strategy<Value = Utf8> {
+        "[a-zé ]{0,9}".prop_map(|text| Utf8::new(&text).unwrap())
+    }
+
+    fn properties() -> impl Strategy<Value = Option<Box<PublishProperties>>> {
+        let name = prop_oneof![
+            Just(Utf8::from_static("s")),
+            Just(Utf8::from_static("p")),
+            Just(Utf8::from_static("g")),
+            utf8()
+        ];
+        let user = prop::collection::vec((name, utf8()), 0..4);
+        let rest = (any::<Option<bool>>(), prop::option::of(utf8()), prop::option::of("[a-z/]{1,9}"), any::<bool>());
+        (user, rest).prop_map(|(user, (payload_is_utf8, content_type, response_topic, data))| {
+            let properties = PublishProperties {
+                payload_is_utf8,
+                content_type,
+                response_topic: response_topic.map(|text| Utf8::new(&text).unwrap()),
+                correlation_data: data.then(|| Bytes::from_static(&[0, 255])),
+                user,
+                ..PublishProperties::default()
+            };
+            (properties != PublishProperties::default()).then(|| Box::new(properties))
+        })
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        let topic = prop_oneof!["[a-z/]{1,20}", Just("$sedge/ack".to_owned()), Just("$sedge/overlay".to_owned())];
+        let id = (any::<u64>(), any::<u64>(), any::<u16>(), any::<u64>());
+        let stamp = (any::<u64>(), any::<u32>(), prop::option::of((any::<u64>(), any::<u16>())));
+        let rest = (0_u8..3, any::<bool>(), any::<Option<u64>>(), prop::option::of("[^\0]{0,9}"), 0_usize..9_000);
+        (topic, id, stamp, rest, properties()).prop_map(|(topic, id, stamp, rest, properties)| {
+            let id = MessageId {
+                node: NodeId::new(id.0),
+                incarnation: Incarnation::new(id.1),
+                shard: ShardId(id.2),
+                seq: id.3,
+            };
+            let (node, shard) =
+                stamp.2.map_or((id.node, id.shard), |(node, shard)| (NodeId::new(node), ShardId(shard)));
+            let (qos, retain, expires_at, publisher, len) = rest;
+            Message {
+                id,
+                topic: TopicName::new(&topic).unwrap(),
+                payload: Bytes::from(vec![7; len]),
+                qos: QoS::from_u8(qos).unwrap(),
+                retain,
+                properties,
+                stamp: Stamp { millis: stamp.0, counter: stamp.1, node, shard },
+                expires_at: expires_at.map(Timestamp::from_millis),
+                publisher: publisher.map(|text| ClientId::new(&text)),
+            }
+        })
+    }
+
+    fn any_frame() -> impl Strategy<Value = Frame> {
+        let groups = prop::collection::vec("\\$share/[a-z]{1,5}/[a-z]{1,5}/#", 0..4);
+        let publication =
+            (message(), any::<bool>(), groups, any::<bool>()).prop_map(|(message, plain, groups, copy)| {
+                let groups = groups.iter().map(|group| TopicFilter::new(group).unwrap()).collect();
+                Frame::Publication(Publication { message: Arc::new(message), plain, groups, retained_copy: copy })
+            });
+        let control = (0_usize..5, 0_usize..9_000).prop_map(|(topic, len)| Frame::Control {
+            topic: ControlTopic::ALL[topic],
+            payload: Bytes::from(vec![9; len]),
+        });
+        prop_oneof![4 => publication, 1 => control]
+    }
+
+    fn decode(outbox: &mut Outbox) -> Vec<Inbound> {
+        let mut decoder = Decoder::server(1 << 20);
+        decoder.feed(outbox.take().concat().into());
+        let mut found = Vec::new();
+        while let Some(packet) = decoder.next().unwrap() {
+            let Packet::Publish(packet) = packet else { panic!("{packet:?}") };
+            found.push(publish(packet).unwrap());
+        }
+        found
+    }
+
+    proptest! {
+        /// FT-17
+        #[test]
+        fn frames_come_back_as_they_were(frames in prop::collection::vec((any_frame(), any::<u64>()), 1..5)) {
+            let mut outbox = Outbox::new();
+            for (frame, seq) in &frames {
+                let before = outbox.len();
+                encode::frame(frame, *seq, &mut outbox);
+                let (len, bound) = (outbox.len() - before, encode::size_bound(frame));
+                prop_assert!(len <= bound && bound <= len + 256, "{len} {bound}");
+            }
+            encode::number(ACK, 7, &mut outbox);
+            encode::number(ROUND_TRIP, 8, &mut outbox);
+            let mut expected: Vec<_> = frames.into_iter().map(|(frame, seq)| Inbound::Frame(seq, frame)).collect();
+            expected.extend([Inbound::Ack(7), Inbound::RoundTrip(8)]);
+            prop_assert_eq!(decode(&mut outbox), expected);
+        }
+
+        #[test]
+        fn texts_of_any_kind_do_no_harm(text in "[0-9a-f =pc-]{0,60}", name in "[spgx]") {
+            let user = vec![(Utf8::new(&name).unwrap(), Utf8::new(&text).unwrap())];
+            let properties = Some(Box::new(PublishProperties { user, ..PublishProperties::default() }));
+            let topic = Some(TopicName::new("a").unwrap());
+            let (dup, retain, qos, packet_id, payload) = (false, false, QoS::AtMostOnce, None, Bytes::new());
+            let _ = publish(Publish { dup, qos, retain, topic, packet_id, payload, properties });
+        }
+    }
+
+    #[test]
+    fn a_count_of_groups_is_not_believed() {
+        let text = "1 00000000000000a1 1 0 1 0 p 1 0 = - 18446744073709551615";
+        let user = vec![(Utf8::from_static("s"), Utf8::from_static(text))];
+        assert!(ours(&user).is_none());
+    }
+}

@@ -1,0 +1,197 @@
+//! What a node says about itself in CONNECT and CONNACK: user properties.
+
+use sedge_base::{Incarnation, NodeId};
+use sedge_mqtt::{UserProperties, Utf8};
+
+use super::Hello;
+use super::text;
+
+/// Version of the protocol of this program (`docs/protocol/link.md`, "Versions").
+pub(super) const VERSION: u32 = 1;
+/// Oldest version that this program still speaks.
+pub(super) const SINCE: u32 = 1;
+/// Stands for no progress.
+const NOTHING: &str = "-";
+/// Most bytes of a cluster name that count.
+const MAX_CLUSTER: usize = 255;
+
+/// How far a node has read another's frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Life of the sender.
+    pub(super) incarnation: Incarnation,
+    /// Stream of that life: a sender that had to begin anew counts its streams.
+    pub(super) stream: u64,
+    /// Last frame taken.
+    pub(super) seq: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    pub(super) hello: Hello,
+    pub(super) cluster: String,
+    pub(super) version: u32,
+    pub(super) since: u32,
+    /// The stream that the frames of this node to the other belong to.
+    pub(super) stream: u64,
+    /// How far this node has read the other's frames.
+    pub(super) received: Option<Progress>,
+}
+
+impl Greeting {
+    pub(super) fn to_user(&self) -> UserProperties {
+        let received = self.received.map_or_else(
+            || NOTHING.to_owned(),
+            |progress| format!("{} {} {}", progress.incarnation.get(), progress.stream, progress.seq),
+        );
+        [
+            ("node", self.hello.node.to_string()),
+            ("cluster", cluster_name(&self.cluster)),
+            ("version", self.version.to_string()),
+            ("since", self.since.to_string()),
+            ("incarnation", self.hello.incarnation.get().to_string()),
+            ("capacity", self.hello.capacity.to_string()),
+            ("address", self.hello.link_addr.to_string()),
+            ("stream", self.stream.to_string()),
+            ("received", received),
+        ]
+        .into_iter()
+        .map(|(name, value)| (Utf8::from_static(name), Utf8::new(&value).unwrap_or_default()))
+        .collect()
+    }
+
+    /// Reads the properties; those it does not know belong to later versions and are passed over. `Err` names the property
+    /// that is missing, there twice, or makes no sense.
+    pub(super) fn from_user(user: &UserProperties) -> Result<Self, &'static str> {
+        let node = read(user, "node", text::node)?;
+        let incarnation = Incarnation::new(read(user, "incarnation", text::number)?);
+        let hello = Hello {
+            node,
+            incarnation,
+            capacity: read(user, "capacity", number)?,
+            link_addr: read(user, "address", |text| text.parse().ok())?,
+        };
+        Ok(Self {
+            hello,
+            cluster: read(user, "cluster", |text| Some(text.to_owned()))?,
+            version: read(user, "version", number)?,
+            since: read(user, "since", number)?,
+            stream: read(user, "stream", text::number)?,
+            received: read(
+                user,
+                "received",
+                |text| if text == NOTHING { Some(None) } else { progress(text).map(Some) },
+            )?,
+        })
+    }
+
+    /// Whether this is a node of the same cluster.
+    pub(super) fn is_of(&self, cluster: &str) -> bool {
+        self.cluster == cluster_name(cluster)
+    }
+
+    /// Whether there is a version that both sides speak.
+    pub(super) const fn is_understood(&self) -> bool {
+        self.since <= VERSION && SINCE <= self.version
+    }
+}
+
+/// The node id that a client identifier stands for.
+pub(super) fn node_of(client_id: &Utf8) -> Option<NodeId> {
+    text::node(client_id.as_str())
+}
+
+fn cluster_name(name: &str) -> String {
+    let mut kept = String::new();
+    for c in name.chars().filter(|c| *c != '\0') {
+        if kept.len() + c.len_utf8() > MAX_CLUSTER {
+            break;
+        }
+        kept.push(c);
+    }
+    kept
+}
+
+fn read<T>(user: &UserProperties, name: &'static str, parse: impl Fn(&str) -> Option<T>) -> Result<T, &'static str> {
+    let mut values = user.iter().filter(|(known, _)| known == name);
+    match (values.next(), values.next()) {
+        (Some((_, value)), None) => parse(value.as_str()).ok_or(name),
+        _ => Err(name),
+    }
+}
+
+fn number(text: &str) -> Option<u32> {
+    u32::try_from(text::number(text)?).ok()
+}
+
+fn progress(text: &str) -> Option<Progress> {
+    let mut fields = text::Fields::new(text);
+    let incarnation = Incarnation::new(fields.number()?);
+    let (stream, seq) = (fields.number()?, fields.number()?);
+    fields.is_at_end().then_some(Progress { incarnation, stream, seq })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn greeting(received: Option<Progress>) -> Greeting {
+        Greeting {
+            hello: Hello {
+                node: NodeId::new(0xa1),
+                incarnation: Incarnation::new(7),
+                capacity: 3,
+                link_addr: "[::1]:7883".parse().unwrap(),
+            },
+            cluster: "söder".to_owned(),
+            version: 1,
+            since: 1,
+            stream: 2,
+            received,
+        }
+    }
+
+    #[test]
+    fn greetings_come_back_and_later_properties_are_passed_over() {
+        let progress = Progress { incarnation: Incarnation::new(8), stream: 1, seq: u64::MAX };
+        for sent in [greeting(None), greeting(Some(progress))] {
+            let mut user = sent.to_user();
+            user.push((Utf8::from_static("colour"), Utf8::from_static("blue")));
+            assert_eq!(Greeting::from_user(&user), Ok(sent));
+        }
+    }
+
+    #[test]
+    fn a_property_missing_or_twice_or_wrong_is_named() {
+        let user = greeting(None).to_user();
+        for index in 0..user.len() {
+            let name = user[index].0.as_str().to_owned();
+            let mut less = user.clone();
+            less.remove(index);
+            assert_eq!(Greeting::from_user(&less), Err(name.as_str()));
+            let mut more = user.clone();
+            more.push(user[index].clone());
+            assert_eq!(Greeting::from_user(&more), Err(name.as_str()));
+            let mut wrong = user.clone();
+            wrong[index].1 = Utf8::from_static("1 x");
+            assert!(name == "cluster" || Greeting::from_user(&wrong) == Err(name.as_str()), "{name}");
+        }
+    }
+
+    #[test]
+    fn long_cluster_names_are_cut_alike_on_both_sides() {
+        let mut long = greeting(None);
+        long.cluster = "ö".repeat(300);
+        let read = Greeting::from_user(&long.to_user()).unwrap();
+        assert!(read.is_of(&"ö".repeat(400)));
+        assert!(!read.is_of("ö"));
+    }
+
+    #[test]
+    fn versions_have_to_overlap() {
+        let speaks = |version, since| Greeting { version, since, ..greeting(None) }.is_understood();
+        assert!(speaks(1, 1) && speaks(9, 1));
+        assert!(!speaks(2, 2) && !speaks(0, 0));
+    }
+}
