@@ -20,7 +20,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 a node could not
 
 /// One MQTT service from several small machines.
 #[derive(Parser, Debug)]
-#[command(name = "sedge", version, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = false)]
+#[command(name = "sedge", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
