@@ -1,8 +1,24 @@
 //! A node from start to stop.
 
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 
-use crate::{Config, StartError};
+use mio::net::{TcpListener, UdpSocket};
+use mio::{Poll, Waker};
+use sedge_base::{Rng, ShardId};
+use sedge_broker::Place;
+use sedge_cluster::{Node, Shard, ShardConfig};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::http::{Facts, HttpServer};
+use crate::identity::{self, Identity};
+use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
+use crate::runtime::{Clock, Door, Hub, Letter, Links, MAIL, Mailbox, Parts, Shared, Worker, wall};
+use crate::{Config, StartError, node_config, seeds};
 
 /// Where a node listens, with the real ports where the configuration said 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,16 +32,69 @@ pub struct Addresses {
 }
 
 /// A running node. Dropping it stops the node as [`Daemon::stop`] does.
-#[derive(Debug)]
 pub struct Daemon {
     addresses: Addresses,
+    shared: Arc<Shared>,
+    shards: Vec<JoinHandle<()>>,
+    http: Option<HttpServer>,
+    /// Held until the node is gone: keeps the data directory locked.
+    _identity: Identity,
 }
 
 impl Daemon {
     /// Starts a node; when this returns, it listens.
-    pub fn start(_config: Config) -> Result<Self, StartError> {
-        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Ok(Self { addresses: Addresses { mqtt: Vec::new(), cluster: nowhere, http: None } })
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let clock = Clock::start();
+        let descriptors = sockets::raise_socket_limit();
+        let identity = Identity::take(&config.node, wall())?;
+        let sockets = Sockets::open(&config)?;
+        let addresses = sockets.addresses()?;
+        let found = seeds::resolve_all(&config.cluster.seeds);
+        let node_config = node_config::build(&config, &identity, addresses.cluster, found)?;
+        let advertised = node_config.link_addr;
+        let mut rng = Rng::new(identity::random_u64()?);
+        let node = Node::new(node_config, rng.split(0))
+            .map_err(|error| StartError::Setting { key: "cluster", what: error.to_string() })?;
+        let (shared, polls) = share(&config, clock)?;
+        let facts = Facts::new(&config, &identity, &addresses);
+        let http = match sockets.http {
+            Some(listener) => Some(HttpServer::start(listener, Arc::clone(&shared), facts)?),
+            None => None,
+        };
+        let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
+        let mut hub = Some(Hub { node, links: Links::new(sockets.cluster, sockets.datagrams, key) });
+        let mut door = Some(Door::new(sockets.mqtt));
+        let mut shards = Vec::new();
+        for (number, poll) in (0_u16..).zip(polls) {
+            let id = ShardId(number);
+            let broker = config.limits.broker.clone();
+            let place = Place {
+                node: identity.node,
+                incarnation: identity.incarnation,
+                shard: id,
+                shards: config.node.shard_count(),
+            };
+            let parts = Parts {
+                id,
+                shared: Arc::clone(&shared),
+                poll,
+                max_packet_bytes: broker.max_packet_bytes,
+                connect_timeout: broker.connect_timeout,
+                shard: Shard::new(ShardConfig { broker }, place, rng.split(u64::from(number) + 1)),
+                hub: hub.take(),
+                door: door.take(),
+            };
+            shards.push(spawn_shard(parts)?);
+        }
+        tracing::info!(
+            node = %identity.node, version = env!("CARGO_PKG_VERSION"), cluster = config.cluster.name,
+            shards = shards.len(), descriptors, "started",
+        );
+        tracing::info!(
+            mqtt = %addresses.mqtt.first().map(ToString::to_string).unwrap_or_default(), cluster = %addresses.cluster,
+            advertised = %advertised, http = ?addresses.http, "listening",
+        );
+        Ok(Self { addresses, shared, shards, http, _identity: identity })
     }
 
     /// Where it listens.
@@ -34,13 +103,132 @@ impl Daemon {
     }
 
     /// Says good-bye to clients and nodes, waits a moment until they have read it, and ends all threads.
-    pub fn stop(self) {}
+    pub fn stop(self) {
+        drop(self);
+    }
+
+    fn stop_now(&mut self) {
+        if self.shared.stopping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::info!("stopping");
+        for number in 0..self.shards.len() {
+            self.shared.post(ShardId(u16::try_from(number).unwrap_or(0)), Letter::Stop);
+        }
+        for shard in self.shards.drain(..) {
+            if shard.join().is_err() {
+                tracing::error!("a shard did not end in order");
+            }
+        }
+        if let Some(http) = self.http.take() {
+            http.stop();
+        }
+        tracing::info!(uptime_seconds = self.shared.clock.uptime().as_secs(), "stopped");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop_now();
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
 }
 
 /// Serves one node until SIGTERM or SIGINT. Calls `ready` as soon as it listens. A second signal ends the process at once.
 pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartError> {
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("listen to signals"))?;
     let daemon = Daemon::start(config)?;
     ready(daemon.addresses());
+    let signal = signals.forever().next();
+    tracing::info!(signal = signal.and_then(signal_hook::low_level::signal_name), "told to stop");
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::new(AtomicBool::new(true)))
+            .map_err(StartError::system("listen to signals"))?;
+    }
     daemon.stop();
     Ok(())
+}
+
+struct Sockets {
+    mqtt: TcpListener,
+    cluster: TcpListener,
+    datagrams: UdpSocket,
+    http: Option<std::net::TcpListener>,
+}
+
+impl Sockets {
+    fn open(config: &Config) -> Result<Self, StartError> {
+        let mqtt = sockets::listen(FOR_CLIENTS, SocketAddr::new(config.mqtt.bind, config.mqtt.port))?;
+        let (cluster, datagrams) = sockets::open_cluster_port(&config.cluster)?;
+        let http = if config.http.enabled {
+            Some(sockets::listen(FOR_HTTP, SocketAddr::new(config.http.bind, config.http.port))?)
+        } else {
+            None
+        };
+        Ok(Self { mqtt: TcpListener::from_std(mqtt), cluster, datagrams, http })
+    }
+
+    fn addresses(&self) -> Result<Addresses, StartError> {
+        let read = || -> io::Result<Addresses> {
+            Ok(Addresses {
+                mqtt: vec![self.mqtt.local_addr()?],
+                cluster: self.cluster.local_addr()?,
+                http: self.http.as_ref().map(std::net::TcpListener::local_addr).transpose()?,
+            })
+        };
+        read().map_err(StartError::system("read the address of a listener"))
+    }
+}
+
+fn share(config: &Config, clock: Clock) -> Result<(Arc<Shared>, Vec<Poll>), StartError> {
+    let make = || -> io::Result<(Vec<Mailbox<Letter>>, Vec<Poll>)> {
+        let mut boxes = Vec::new();
+        let mut polls = Vec::new();
+        for _ in 0..config.node.shard_count() {
+            let poll = Poll::new()?;
+            boxes.push(Mailbox::new(Waker::new(poll.registry(), MAIL)?));
+            polls.push(poll);
+        }
+        Ok((boxes, polls))
+    };
+    let (boxes, polls) = make().map_err(StartError::system("make an event loop"))?;
+    let shared = Shared {
+        clock,
+        busy_shards: AtomicUsize::new(boxes.len()),
+        boxes,
+        connections: AtomicUsize::new(0),
+        connections_max: config.limits.max_connections,
+        stopping: AtomicBool::new(false),
+    };
+    Ok((Arc::new(shared), polls))
+}
+
+fn spawn_shard(parts: Parts) -> Result<JoinHandle<()>, StartError> {
+    let name = format!("sedge-shard-{}", parts.id.0);
+    let worker = Worker::new(parts).map_err(StartError::system("register listeners"))?;
+    let run = move || {
+        let _guard = DeathGuard;
+        if let Err(error) = worker.run() {
+            tracing::error!(%error, "a shard's event loop failed");
+            std::process::abort();
+        }
+    };
+    thread::Builder::new().name(name).spawn(run).map_err(StartError::system("start a thread"))
+}
+
+/// A node with a dead thread would look alive and serve nobody: it ends as a whole, and whoever supervises it starts it anew.
+pub(crate) struct DeathGuard;
+
+impl Drop for DeathGuard {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!(thread = thread::current().name(), "a thread of the node has died; the process ends");
+            std::process::abort();
+        }
+    }
 }

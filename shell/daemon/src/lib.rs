@@ -5,11 +5,11 @@
 pub mod config;
 mod daemon;
 mod error;
-/// The HTTP API.
-pub mod http {
-    pub mod model;
-}
+pub mod http;
+mod identity;
 mod logging;
+mod node_config;
+mod runtime;
 mod seeds;
 
 pub use config::{Config, ConfigError, Overrides};

@@ -2,19 +2,27 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::config::CLUSTER_PORT;
+
+/// How long the start waits for names of seeds.
+const RESOLVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A host with a port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostPort {
+pub(crate) struct HostPort {
     /// Name or address.
-    pub host: String,
+    pub(crate) host: String,
     /// Port.
-    pub port: u16,
+    pub(crate) port: u16,
 }
 
 impl HostPort {
     /// Reads `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address.
-    pub fn parse(text: &str, default_port: u16) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, default_port: u16) -> Result<Self, String> {
         let wrong = |what: &str| Err(format!("{what}; write host or host:port"));
         if text.parse::<Ipv6Addr>().is_ok() {
             return Ok(Self { host: text.to_owned(), port: default_port });
@@ -39,12 +47,12 @@ impl HostPort {
     }
 
     /// The address, if the host is one already.
-    pub fn literal(&self) -> Option<SocketAddr> {
+    pub(crate) fn literal(&self) -> Option<SocketAddr> {
         self.host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, self.port))
     }
 
     /// All addresses behind the name; asks the system's resolver and may take seconds.
-    pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
+    pub(crate) fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
     }
 }
@@ -57,6 +65,56 @@ impl fmt::Display for HostPort {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
+}
+
+/// What is behind the configured seeds.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Seeds without an address, and why.
+    pub(crate) unresolved: Vec<(String, String)>,
+}
+
+/// Resolves all seeds side by side and waits for the resolver only so long: a node serves its clients also when DNS is down.
+pub(crate) fn resolve_all(seeds: &[String]) -> Found {
+    let mut found = Found::default();
+    let (sender, answers) = mpsc::channel();
+    let mut asked = Vec::new();
+    for seed in seeds {
+        let host = match HostPort::parse(seed, CLUSTER_PORT) {
+            Ok(host) => host,
+            Err(why) => {
+                found.unresolved.push((seed.clone(), why));
+                continue;
+            }
+        };
+        if let Some(address) = host.literal() {
+            found.addresses.push(address);
+            continue;
+        }
+        let (sender, name) = (sender.clone(), seed.clone());
+        let resolve = move || {
+            // Nobody listens any more when this took too long.
+            let _ = sender.send((name, host.resolve()));
+        };
+        match thread::Builder::new().name("sedge-resolve".to_owned()).spawn(resolve) {
+            Ok(_) => asked.push(seed.clone()),
+            Err(error) => found.unresolved.push((seed.clone(), error.to_string())),
+        }
+    }
+    drop(sender);
+    let deadline = Instant::now() + RESOLVE_PATIENCE;
+    while let Ok((name, answer)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        asked.retain(|seed| *seed != name);
+        match answer {
+            Ok(addresses) => found.addresses.extend(addresses),
+            Err(error) => found.unresolved.push((name, error.to_string())),
+        }
+    }
+    found.unresolved.extend(asked.into_iter().map(|seed| (seed, "the resolver takes too long".to_owned())));
+    found.addresses.sort_unstable();
+    found.addresses.dedup();
+    found
 }
 
 #[cfg(test)]
@@ -79,5 +137,13 @@ mod tests {
         for bad in ["", ":80", "a:b", "a:0", "a:70000", "[a]:1", "[::1]x", "a b", "http://a"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_resolved_is_told_and_the_rest_found() {
+        let seeds = ["127.0.0.1:9", "localhost:9", "no-such-host.invalid"].map(str::to_owned);
+        let found = resolve_all(&seeds);
+        assert!(found.addresses.contains(&SocketAddr::from(([127, 0, 0, 1], 9))), "{found:?}");
+        assert_eq!(found.unresolved.len(), 1, "{found:?}");
     }
 }

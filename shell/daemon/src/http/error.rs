@@ -1,0 +1,47 @@
+//! Answers that are none.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use sedge_base::ShardId;
+
+use super::model::ErrorBody;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum ApiError {
+    /// A shard does not answer.
+    Busy(ShardId),
+    /// The node is about to end.
+    Stopping,
+    /// There is no such thing.
+    NotFound(String),
+    /// The question makes no sense.
+    BadRequest(String),
+    /// The path exists, but not for this method.
+    WrongMethod,
+}
+
+impl ApiError {
+    fn parts(self) -> (StatusCode, &'static str, String) {
+        match self {
+            Self::Busy(shard) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "busy", format!("shard {} does not answer in time", shard.0))
+            }
+            Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping", "the node stops".to_owned()),
+            Self::NotFound(detail) => (StatusCode::NOT_FOUND, "not_found", detail),
+            Self::BadRequest(detail) => (StatusCode::BAD_REQUEST, "bad_request", detail),
+            Self::WrongMethod => {
+                let detail = "this path does not know that method; see /api/v1/openapi.json".to_owned();
+                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, error, detail) = self.parts();
+        (status, Json(ErrorBody { error: error.to_owned(), detail })).into_response()
+    }
+}

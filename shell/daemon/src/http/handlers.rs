@@ -1,0 +1,207 @@
+//! Health, status, cluster, topology and routes.
+
+use std::sync::atomic::Ordering;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use sedge_broker::Counters;
+use sedge_cluster::{LinkStatus, MemberStatus, NodeState, NodeStatus, RouteStatus};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::ask::{ask_all, ask_node};
+use super::error::ApiError;
+use super::model::{
+    Cluster, ErrorBody, Link, Liveness, Member, Readiness, Route, Routes, Status, Topology, TopologyLink, TopologyNode,
+};
+use super::process;
+use super::server::Api;
+
+/// Entries of a list when nothing is said.
+pub(super) const PAGE: usize = 100;
+/// Most entries of a list: they are collected by a thread that serves clients.
+pub(super) const PAGE_MAX: usize = 1000;
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Page {
+    /// Entries to leave out at the beginning.
+    #[serde(default)]
+    pub(super) offset: usize,
+    /// Most entries, 1 to 1000; 100 if nothing is said.
+    #[serde(default = "page")]
+    pub(super) limit: usize,
+}
+
+const fn page() -> usize {
+    PAGE
+}
+
+/// The parameters of a request, or what is wrong with them.
+pub(super) fn parameters<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+    query.map(|Query(parameters)| parameters).map_err(|rejection| ApiError::BadRequest(rejection.body_text()))
+}
+
+pub(super) fn check_limit(limit: usize) -> Result<usize, ApiError> {
+    if limit == 0 || limit > PAGE_MAX {
+        return Err(ApiError::BadRequest(format!("limit is not between 1 and {PAGE_MAX}")));
+    }
+    Ok(limit)
+}
+
+/// Whether the process lives: all shards answer.
+#[utoipa::path(get, path = "/health/live", tag = "health", responses(
+    (status = 200, body = Liveness), (status = 503, body = ErrorBody)))]
+pub(super) async fn live(State(api): State<Api>) -> Result<Json<Liveness>, ApiError> {
+    ask_all(&api.shared, |_| ()).await?;
+    Ok(Json(Liveness { alive: true }))
+}
+
+/// Whether the node is ready for clients; status 503 and the reasons while it is not.
+#[utoipa::path(get, path = "/health/ready", tag = "health", responses(
+    (status = 200, body = Readiness), (status = 503, body = Readiness)))]
+pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, Json<Readiness>) {
+    let reasons = match ask_node(&api.shared, |node| (node.is_ready(), node.status().state)).await {
+        Ok((ready, state)) => not_ready(&api, ready, state),
+        Err(_) => vec!["the node does not answer".to_owned()],
+    };
+    let ready = reasons.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, reasons }))
+}
+
+fn not_ready(api: &Api, ready: bool, state: NodeState) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if api.shared.stopping.load(Ordering::Acquire) {
+        reasons.push("the node stops".to_owned());
+    } else if !ready {
+        reasons.push(match state {
+            NodeState::Recovery => "the node has not learned everything from the others yet".to_owned(),
+            NodeState::Leaving => "the node leaves the cluster".to_owned(),
+            NodeState::Normal => "the node is not ready".to_owned(),
+        });
+    }
+    reasons
+}
+
+/// The node as a whole.
+#[utoipa::path(get, path = "/api/v1/status", tag = "node", responses((status = 200, body = Status)))]
+pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiError> {
+    let (node, ready) = ask_node(&api.shared, |node| (node.status(), node.is_ready())).await?;
+    let counters = ask_all(&api.shared, |view| view.shard.broker().counters().clone()).await?;
+    let sum = |field: fn(&Counters) -> u64| counters.iter().map(field).sum();
+    let not_ready = not_ready(&api, ready, node.state);
+    let facts = &api.facts;
+    Ok(Json(Status {
+        node: facts.node.clone(),
+        name: facts.name.clone(),
+        incarnation: facts.incarnation,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cluster: facts.cluster.clone(),
+        state: state_name(node.state).to_owned(),
+        ready: not_ready.is_empty(),
+        not_ready,
+        overlay: node.overlay.to_owned(),
+        uptime_seconds: api.shared.clock.uptime().as_secs(),
+        addresses: facts.listening.clone(),
+        shards: u16::try_from(api.shared.boxes.len()).unwrap_or(u16::MAX),
+        members: node.members.len(),
+        links: node.members.iter().filter(|member| member.link.is_some()).count(),
+        unreached_seeds: unreached(&node),
+        connections: api.shared.connections.load(Ordering::Relaxed) as u64,
+        sessions: sum(|counters| counters.sessions),
+        subscriptions: sum(|counters| counters.subscriptions),
+        queued_messages: sum(|counters| counters.queued_messages),
+        routes: node.routes,
+        retained: node.retained,
+        retained_bytes: node.retained_bytes,
+        unacknowledged: node.unacknowledged,
+        resident_bytes: process::resident_bytes().unwrap_or(0),
+    }))
+}
+
+pub(super) const fn state_name(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Recovery => "recovery",
+        NodeState::Normal => "normal",
+        NodeState::Leaving => "leaving",
+    }
+}
+
+fn unreached(node: &NodeStatus) -> Vec<String> {
+    node.unreached_seeds.iter().map(ToString::to_string).collect()
+}
+
+/// The cluster as this node sees it.
+#[utoipa::path(get, path = "/api/v1/cluster", tag = "cluster", responses((status = 200, body = Cluster)))]
+pub(super) async fn cluster(State(api): State<Api>) -> Result<Json<Cluster>, ApiError> {
+    let node = ask_node(&api.shared, sedge_cluster::Node::status).await?;
+    Ok(Json(Cluster {
+        node: api.facts.node.clone(),
+        cluster: node.cluster.clone(),
+        overlay: node.overlay.to_owned(),
+        members: node.members.iter().map(|member| member_model(member, &node)).collect(),
+        unreached_seeds: unreached(&node),
+    }))
+}
+
+fn member_model(member: &MemberStatus, this: &NodeStatus) -> Member {
+    Member {
+        node: member.node.to_string(),
+        incarnation: member.incarnation.get(),
+        address: member.address.to_string(),
+        this: member.node == this.node,
+        link: member.link.as_ref().map(link_model),
+    }
+}
+
+fn link_model(link: &LinkStatus) -> Link {
+    Link {
+        rtt_micros: link.rtt_micros,
+        synced: link.synced,
+        unacknowledged: link.unacknowledged,
+        publications_sent: link.publications_sent,
+        publications_received: link.publications_received,
+        bytes_sent: link.bytes_sent,
+        bytes_received: link.bytes_received,
+    }
+}
+
+/// Nodes and links as this node knows them: its own links.
+#[utoipa::path(get, path = "/api/v1/topology", tag = "cluster", responses((status = 200, body = Topology)))]
+pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, ApiError> {
+    let node = ask_node(&api.shared, sedge_cluster::Node::status).await?;
+    let nodes = node.members.iter();
+    let nodes = nodes.map(|member| TopologyNode { node: member.node.to_string(), address: member.address.to_string() });
+    let links = node.members.iter().filter_map(|member| {
+        let link = member.link.as_ref()?;
+        let (from, to) = (node.node.to_string(), member.node.to_string());
+        Some(TopologyLink { from, to, rtt_micros: link.rtt_micros, synced: link.synced })
+    });
+    Ok(Json(Topology { node: api.facts.node.clone(), nodes: nodes.collect(), links: links.collect() }))
+}
+
+/// Some lines of the subscription routing table.
+#[utoipa::path(get, path = "/api/v1/routes", tag = "cluster", params(Page), responses(
+    (status = 200, body = Routes), (status = 400, body = ErrorBody)))]
+pub(super) async fn routes(
+    State(api): State<Api>,
+    query: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<Routes>, ApiError> {
+    let Page { offset, limit } = parameters(query)?;
+    let limit = check_limit(limit)?;
+    let ask = move |node: &sedge_cluster::Node| (node.routes(offset, limit), node.status().routes);
+    let (lines, total) = ask_node(&api.shared, ask).await?;
+    Ok(Json(Routes { total, offset, limit, routes: lines.iter().map(route_model).collect() }))
+}
+
+fn route_model(route: &RouteStatus) -> Route {
+    Route {
+        node: route.node.to_string(),
+        client: route.client.as_ref().map(ToString::to_string),
+        filter: route.filter.clone(),
+    }
+}

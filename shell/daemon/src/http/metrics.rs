@@ -1,0 +1,221 @@
+//! `/metrics`: the Prometheus text format, written from the counters of all threads at the moment of asking.
+
+mod text;
+
+use std::sync::atomic::Ordering;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use sedge_broker::Counters;
+use sedge_cluster::{MemberStatus, NodeStatus, ShardCounters};
+
+use self::text::{Exposition, Kind};
+use super::ask::{ask_all, ask_node};
+use super::error::ApiError;
+use super::process;
+use super::server::Api;
+use crate::runtime::WorkerStats;
+
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const QOS: [&str; 3] = ["0", "1", "2"];
+
+/// Metrics in the Prometheus text format.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
+pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError> {
+    let node = ask_node(&api.shared, sedge_cluster::Node::status).await?;
+    let parts = ask_all(&api.shared, |view| Part {
+        broker: view.shard.broker().counters().clone(),
+        shard: view.shard.counters(),
+        stats: view.stats.clone(),
+    });
+    let parts = parts.await?;
+    let mut out = Exposition::default();
+    process_metrics(&mut out, &api);
+    client_metrics(&mut out, &parts, api.shared.connections.load(Ordering::Relaxed));
+    message_metrics(&mut out, &parts);
+    runtime_metrics(&mut out, &api, &parts);
+    node_metrics(&mut out, &node);
+    link_metrics(&mut out, &node.members);
+    Ok(([(CONTENT_TYPE, TEXT_FORMAT)], out.finish()).into_response())
+}
+
+/// What one thread has counted.
+struct Part {
+    broker: Counters,
+    shard: ShardCounters,
+    stats: WorkerStats,
+}
+
+fn sum(parts: &[Part], field: impl Fn(&Part) -> u64) -> u64 {
+    parts.iter().map(field).sum()
+}
+
+fn process_metrics(out: &mut Exposition, api: &Api) {
+    let labels = [("version", env!("CARGO_PKG_VERSION")), ("node", &api.facts.node), ("name", &api.facts.name)];
+    out.family("build_info", Kind::Gauge, "Who this is; always 1.").labelled(&labels, 1);
+    out.single("uptime_seconds", Kind::Gauge, "Seconds since the start.", api.shared.clock.uptime().as_secs());
+    if let Some(bytes) = process::resident_bytes() {
+        out.single("resident_memory_bytes", Kind::Gauge, "Resident memory of the process.", bytes);
+    }
+    if let Some(count) = process::open_descriptors() {
+        out.single("open_descriptors", Kind::Gauge, "Open file descriptors of the process.", count);
+    }
+    if let Some(seconds) = process::cpu_seconds() {
+        out.float("cpu_seconds_total", "User and system time of the process.", seconds);
+    }
+}
+
+fn client_metrics(out: &mut Exposition, parts: &[Part], connections: usize) {
+    use Kind::{Counter, Gauge};
+    let sum = |field: fn(&Counters) -> u64| sum(parts, |part| field(&part.broker));
+    out.single("connections", Gauge, "Connections of clients.", connections as u64);
+    out.single("sessions", Gauge, "Sessions, with and without a connection.", sum(|c| c.sessions));
+    out.single("subscriptions", Gauge, "Subscriptions of these sessions.", sum(|c| c.subscriptions));
+    out.single("connections_opened_total", Counter, "Connections opened.", sum(|c| c.connections_opened));
+    out.single("connections_closed_total", Counter, "Connections ended.", sum(|c| c.connections_closed));
+    let refused = sum(|c| c.connections_refused);
+    out.single("connections_refused_total", Counter, "Connections closed before they were accepted.", refused);
+    out.single(
+        "takeovers_total",
+        Counter,
+        "Connections closed for a newer one of the same client.",
+        sum(|c| c.takeovers),
+    );
+    let silent = sum(|c| c.keep_alive_timeouts);
+    out.single("keep_alive_timeouts_total", Counter, "Connections closed because the client was silent.", silent);
+    out.single("malformed_packets_total", Counter, "Packets against the protocol.", sum(|c| c.malformed));
+    out.single("sessions_started_total", Counter, "Sessions that began.", sum(|c| c.sessions_started));
+    out.single("sessions_resumed_total", Counter, "Sessions that a client found again.", sum(|c| c.sessions_resumed));
+    out.single("sessions_expired_total", Counter, "Sessions that expired.", sum(|c| c.sessions_expired));
+    out.single("wills_total", Counter, "Wills published.", sum(|c| c.wills));
+}
+
+fn message_metrics(out: &mut Exposition, parts: &[Part]) {
+    use Kind::{Counter, Gauge};
+    let sum = |field: fn(&Counters) -> u64| sum(parts, |part| field(&part.broker));
+    out.single("received_bytes_total", Counter, "Bytes from clients.", sum(|c| c.bytes_in));
+    out.single("sent_bytes_total", Counter, "Bytes to clients.", sum(|c| c.bytes_out));
+    out.single("received_packets_total", Counter, "Packets from clients.", sum(|c| c.packets_in));
+    out.single("sent_packets_total", Counter, "Packets to clients.", sum(|c| c.packets_out));
+    let by_qos = |field: fn(&Counters) -> [u64; 3]| {
+        parts.iter().fold([0; 3], |sums: [u64; 3], part| {
+            let more = field(&part.broker);
+            [sums[0] + more[0], sums[1] + more[1], sums[2] + more[2]]
+        })
+    };
+    let mut family = out.family("publishes_received_total", Counter, "PUBLISH packets from clients.");
+    for (qos, count) in QOS.iter().zip(by_qos(|c| c.publishes_in)) {
+        family.labelled(&[("qos", qos)], count);
+    }
+    let mut family = out.family("publishes_sent_total", Counter, "PUBLISH packets to clients.");
+    for (qos, count) in QOS.iter().zip(by_qos(|c| c.publishes_out)) {
+        family.labelled(&[("qos", qos)], count);
+    }
+    out.single("redeliveries_total", Counter, "PUBLISH packets sent again.", sum(|c| c.redeliveries));
+    out.single("refused_topics_total", Counter, "Publications to topics of the broker.", sum(|c| c.refused_topics));
+    let mut family = out.family("dropped_messages_total", Counter, "Messages that a session did not get.");
+    let causes: [(&str, fn(&Counters) -> u64); 6] = [
+        ("queue_full_qos0", |c| c.dropped.queue_full_qos0),
+        ("queue_full", |c| c.dropped.queue_full),
+        ("offline_qos0", |c| c.dropped.offline_qos0),
+        ("expired", |c| c.dropped.expired),
+        ("too_large", |c| c.dropped.too_large),
+        ("session_ended", |c| c.dropped.session_ended),
+    ];
+    for (cause, field) in causes {
+        family.labelled(&[("cause", cause)], sum(field));
+    }
+    out.single("queued_messages", Gauge, "Messages that wait for sessions.", sum(|c| c.queued_messages));
+    out.single("queued_bytes", Gauge, "Bytes that wait for sessions.", sum(|c| c.queued_bytes));
+}
+
+fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
+    use Kind::{Counter, Gauge};
+    let per_shard: [(&str, Kind, &str, fn(&Part) -> u64); 9] = [
+        ("shard_connections", Gauge, "Connections of each shard.", |part| part.stats.connections as u64),
+        ("shard_turns_total", Counter, "Turns of each event loop.", |part| part.stats.turns),
+        ("shard_reads_total", Counter, "Reads from sockets.", |part| part.stats.reads),
+        ("shard_writes_total", Counter, "Vectored writes to sockets.", |part| part.stats.writes),
+        ("shard_writes_blocked_total", Counter, "Writes that a socket did not take.", |part| part.stats.writes_blocked),
+        ("shard_letters_total", Counter, "Letters to other threads.", |part| part.stats.letters),
+        ("shard_batches_total", Counter, "Batches of letters.", |part| part.stats.batches),
+        ("shard_mailbox_full_total", Counter, "Times that a full mailbox stopped reading.", |part| {
+            part.stats.mailbox_full
+        }),
+        ("shard_publications_crossed_total", Counter, "Publications for other shards.", |part| part.shard.to_shards),
+    ];
+    for (name, kind, help, field) in per_shard {
+        let mut family = out.family(name, kind, help);
+        for (shard, part) in parts.iter().enumerate() {
+            family.labelled(&[("shard", &shard.to_string())], field(part));
+        }
+    }
+    let mut family = out.family("shard_mailbox_letters", Gauge, "Letters that wait for each shard.");
+    for (shard, mailbox) in api.shared.boxes.iter().enumerate() {
+        family.labelled(&[("shard", &shard.to_string())], mailbox.len() as u64);
+    }
+    let sum = |field: fn(&WorkerStats) -> u64| sum(parts, |part| field(&part.stats));
+    out.single("accepted_total", Counter, "Connections accepted.", sum(|s| s.accepted));
+    out.single(
+        "accept_over_limit_total",
+        Counter,
+        "Connections closed: limits.max_connections.",
+        sum(|s| s.over_limit),
+    );
+    out.single("accept_starved_total", Counter, "Pauses for want of file descriptors.", sum(|s| s.no_descriptors));
+    out.single(
+        "connect_timeouts_total",
+        Counter,
+        "Connections without a CONNECT in time.",
+        sum(|s| s.connect_timeouts),
+    );
+    out.single("handovers_total", Counter, "Connections handed to another shard.", sum(|s| s.handovers));
+    out.single("datagrams_received_total", Counter, "Datagrams from nodes.", sum(|s| s.datagrams_in));
+    out.single("datagrams_sent_total", Counter, "Datagrams to nodes.", sum(|s| s.datagrams_out));
+    out.single("datagrams_refused_total", Counter, "Datagrams without the right seal.", sum(|s| s.datagrams_refused));
+    out.single("datagrams_lost_total", Counter, "Datagrams that could not be sent.", sum(|s| s.datagrams_lost));
+}
+
+fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
+    use Kind::{Counter, Gauge};
+    let state = super::handlers::state_name(node.state);
+    out.family("node_state", Gauge, "State of the node; always 1.").labelled(&[("state", state)], 1);
+    out.single("members", Gauge, "Members of the cluster, this node included.", node.members.len() as u64);
+    let links = node.members.iter().filter(|member| member.link.is_some()).count();
+    out.single("links", Gauge, "Links to other members.", links as u64);
+    out.single("unreached_seeds", Gauge, "Seeds that have not answered.", node.unreached_seeds.len() as u64);
+    out.single("routes", Gauge, "Lines of the routing table.", node.routes as u64);
+    out.single("retained_messages", Gauge, "Retained messages.", node.retained as u64);
+    out.single("retained_bytes", Gauge, "Bytes of retained messages.", node.retained_bytes as u64);
+    out.single(
+        "unacknowledged",
+        Gauge,
+        "Publications that neighbours have not acknowledged.",
+        node.unacknowledged as u64,
+    );
+    for (name, count) in &node.counters {
+        out.single(&format!("node_{name}_total"), Counter, "Counted by the node.", *count);
+    }
+}
+
+fn link_metrics(out: &mut Exposition, members: &[MemberStatus]) {
+    use Kind::{Counter, Gauge};
+    let fields: [(&str, Kind, &str, fn(&sedge_cluster::LinkStatus) -> u64); 7] = [
+        ("link_rtt_microseconds", Gauge, "Round trip, smoothed.", |link| u64::from(link.rtt_micros)),
+        ("link_synced", Gauge, "Whether both sides know each other's tables.", |link| u64::from(link.synced)),
+        ("link_unacknowledged", Gauge, "Frames not acknowledged.", |link| link.unacknowledged as u64),
+        ("link_publications_sent_total", Counter, "Publications sent.", |link| link.publications_sent),
+        ("link_publications_received_total", Counter, "Publications received.", |link| link.publications_received),
+        ("link_sent_bytes_total", Counter, "Bytes sent.", |link| link.bytes_sent),
+        ("link_received_bytes_total", Counter, "Bytes received.", |link| link.bytes_received),
+    ];
+    for (name, kind, help, field) in fields {
+        let mut family = out.family(name, kind, help);
+        for member in members {
+            if let Some(link) = &member.link {
+                family.labelled(&[("peer", &member.node.to_string())], field(link));
+            }
+        }
+    }
+}

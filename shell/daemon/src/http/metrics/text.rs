@@ -1,0 +1,88 @@
+//! The Prometheus text format, as far as counters and gauges go.
+
+use std::fmt::Write as _;
+
+/// Every name begins so.
+const PREFIX: &str = "sedge_";
+
+/// What becomes of a number over time.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// It grows until the process ends.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// A page of metrics.
+#[derive(Debug, Default)]
+pub(super) struct Exposition(String);
+
+/// One name, with its lines.
+#[derive(Debug)]
+pub(super) struct Family<'a> {
+    out: &'a mut String,
+    name: &'a str,
+}
+
+impl Exposition {
+    /// Begins a metric with labels.
+    pub(super) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &str) -> Family<'a> {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        self.add(format_args!("# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n"));
+        Family { out: &mut self.0, name }
+    }
+
+    /// A metric without labels.
+    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: u64) {
+        self.family(name, kind, help);
+        self.add(format_args!("{PREFIX}{name} {value}\n"));
+    }
+
+    /// A counter without labels that is no whole number.
+    pub(super) fn float(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, Kind::Counter, help);
+        self.add(format_args!("{PREFIX}{name} {value}\n"));
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.0
+    }
+
+    fn add(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = self.0.write_fmt(text);
+    }
+}
+
+impl Family<'_> {
+    /// A line.
+    pub(super) fn labelled(&mut self, labels: &[(&str, &str)], value: u64) {
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.out, "{PREFIX}{}{{{}}} {value}", self.name, labels.join(","));
+    }
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_that_of_prometheus() {
+        let mut out = Exposition::default();
+        out.single("sessions", Kind::Gauge, "Sessions.", 3);
+        out.family("links_total", Kind::Counter, "Links.").labelled(&[("peer", "a\"\\\n"), ("x", "y")], 7);
+        let want = "# HELP sedge_sessions Sessions.\n# TYPE sedge_sessions gauge\nsedge_sessions 3\n\
+                    # HELP sedge_links_total Links.\n# TYPE sedge_links_total counter\n\
+                    sedge_links_total{peer=\"a\\\"\\\\\\n\",x=\"y\"} 7\n";
+        assert_eq!(out.finish(), want);
+    }
+}

@@ -1,0 +1,13 @@
+//! The HTTP API: health, metrics, and a look at the node. [`model`] holds what it says.
+
+mod ask;
+mod error;
+mod handlers;
+mod metrics;
+pub mod model;
+mod openapi;
+mod process;
+mod server;
+mod sessions;
+
+pub(crate) use server::{Facts, HttpServer};

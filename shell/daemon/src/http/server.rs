@@ -1,0 +1,126 @@
+//! The thread that answers HTTP.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{delete, get};
+use tokio::sync::oneshot;
+
+use super::error::ApiError;
+use super::model::Listening;
+use super::{handlers, metrics, openapi, sessions};
+use crate::daemon::{Addresses, DeathGuard};
+use crate::identity::Identity;
+use crate::runtime::Shared;
+use crate::{Config, StartError};
+
+/// How long open requests may take when the node stops.
+const STOP_GRACE: Duration = Duration::from_millis(300);
+
+/// What does not change while a node runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(super) node: String,
+    pub(super) name: String,
+    pub(super) incarnation: u64,
+    pub(super) cluster: String,
+    pub(super) listening: Listening,
+}
+
+impl Facts {
+    pub(crate) fn new(config: &Config, identity: &Identity, addresses: &Addresses) -> Self {
+        let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = if config.node.name.is_empty() { host() } else { config.node.name.clone() };
+        Self {
+            node: identity.node.to_string(),
+            name,
+            incarnation: identity.incarnation.get(),
+            cluster: config.cluster.name.clone(),
+            listening: Listening {
+                mqtt: addresses.mqtt.iter().map(ToString::to_string).collect(),
+                cluster: addresses.cluster.to_string(),
+                http: addresses.http.map(|address| address.to_string()),
+            },
+        }
+    }
+}
+
+/// What all handlers see.
+#[derive(Clone)]
+pub(super) struct Api {
+    pub(super) shared: Arc<Shared>,
+    pub(super) facts: Arc<Facts>,
+}
+
+/// The running server.
+pub(crate) struct HttpServer {
+    thread: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl HttpServer {
+    pub(crate) fn start(
+        listener: std::net::TcpListener,
+        shared: Arc<Shared>,
+        facts: Facts,
+    ) -> Result<Self, StartError> {
+        let (stop, stopped) = oneshot::channel();
+        let api = Api { shared, facts: Arc::new(facts) };
+        let run = move || {
+            let _guard = DeathGuard;
+            if let Err(error) = serve(listener, api, stopped) {
+                tracing::error!(%error, "the HTTP server has ended; clients are served on");
+            }
+        };
+        let thread = thread::Builder::new().name("sedge-http".to_owned()).spawn(run);
+        Ok(Self { thread: thread.map_err(StartError::system("start a thread"))?, stop })
+    }
+
+    pub(crate) fn stop(self) {
+        // The thread may have ended by itself.
+        let _ = self.stop.send(());
+        if self.thread.join().is_err() {
+            tracing::error!("the HTTP thread did not end in order");
+        }
+    }
+}
+
+fn serve(listener: std::net::TcpListener, api: Api, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (stop, graceful) = oneshot::channel::<()>();
+        let server = axum::serve(listener, router(api)).with_graceful_shutdown(async {
+            // Both a message and a vanished sender mean the same.
+            let _ = graceful.await;
+        });
+        let mut server = std::pin::pin!(server.into_future());
+        tokio::select! {
+            ended = &mut server => return ended,
+            _ = stopped => {}
+        }
+        drop(stop);
+        // Idle connections of scrapers do not hold the node up.
+        tokio::time::timeout(STOP_GRACE, server).await.unwrap_or(Ok(()))
+    })
+}
+
+fn router(api: Api) -> Router {
+    Router::new()
+        .route("/health/live", get(handlers::live))
+        .route("/health/ready", get(handlers::ready))
+        .route("/metrics", get(metrics::metrics))
+        .route("/api/v1/status", get(handlers::status))
+        .route("/api/v1/cluster", get(handlers::cluster))
+        .route("/api/v1/topology", get(handlers::topology))
+        .route("/api/v1/routes", get(handlers::routes))
+        .route("/api/v1/sessions", get(sessions::sessions))
+        .route("/api/v1/sessions/{client}/connection", delete(sessions::kick))
+        .route("/api/v1/openapi.json", get(openapi::openapi))
+        .fallback(async |uri: axum::http::Uri| ApiError::NotFound(format!("there is no {}", uri.path())))
+        .method_not_allowed_fallback(async || ApiError::WrongMethod)
+        .with_state(api)
+}

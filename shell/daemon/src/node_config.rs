@@ -1,0 +1,63 @@
+//! From the configuration to what the node's machine is made of.
+
+use std::net::SocketAddr;
+
+use sedge_cluster::NodeConfig;
+use sedge_cluster::link::LinkConfig;
+
+use crate::config::SubackMode;
+use crate::identity::Identity;
+use crate::runtime::sockets;
+use crate::seeds::{Found, HostPort};
+use crate::{Config, StartError};
+
+/// The settings of the node that listens for others on `bound`.
+pub(crate) fn build(
+    config: &Config,
+    identity: &Identity,
+    bound: SocketAddr,
+    found: Found,
+) -> Result<NodeConfig, StartError> {
+    for (seed, why) in &found.unresolved {
+        tracing::warn!(seed, why, "cluster.seeds: this host is not known now; the node starts without it");
+    }
+    let advertised = advertised(config, bound, &found.addresses)?;
+    if config.cluster.key.is_none() && !advertised.ip().is_loopback() && !found.addresses.is_empty() {
+        tracing::warn!("cluster.key is not set: only nodes on this machine are accepted");
+    }
+    let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes().to_vec());
+    Ok(NodeConfig {
+        node: identity.node,
+        incarnation: identity.incarnation,
+        shards: config.node.shard_count(),
+        swim_addr: advertised,
+        link_addr: advertised,
+        seeds: found.addresses,
+        overlay: config.cluster.overlay.clone(),
+        suback_cluster: config.cluster.suback == SubackMode::Cluster,
+        links: LinkConfig::new(&config.cluster.name, key),
+        retained: config.limits.retained.clone(),
+        ..NodeConfig::default()
+    })
+}
+
+/// The address that other nodes are told.
+fn advertised(config: &Config, bound: SocketAddr, seeds: &[SocketAddr]) -> Result<SocketAddr, StartError> {
+    let cluster = &config.cluster;
+    if !cluster.advertise.is_empty() {
+        let wrong = |what: String| StartError::Setting { key: "cluster.advertise", what };
+        let host = HostPort::parse(&cluster.advertise, bound.port()).map_err(wrong)?;
+        let addresses = host.resolve().map_err(|error| wrong(format!("cannot resolve {host}: {error}")))?;
+        return addresses.first().copied().ok_or_else(|| wrong(format!("{host} has no address")));
+    }
+    if !bound.ip().is_unspecified() {
+        return Ok(bound);
+    }
+    // Without a key, nodes of other machines are refused anyway, so that the loopback address does for all who may come.
+    let own = if cluster.key.is_none() && seeds.iter().all(|seed| seed.ip().is_loopback()) {
+        std::net::Ipv4Addr::LOCALHOST.into()
+    } else {
+        sockets::own_ip(seeds.iter().find(|seed| !seed.ip().is_loopback()).copied())
+    };
+    Ok(SocketAddr::new(own, bound.port()))
+}

@@ -1,0 +1,297 @@
+//! Connections of clients on one thread.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use sedge_base::{ConnId, Duration, Instant, ShardId};
+use sedge_cluster::Reception;
+use slab::Slab;
+
+/// Even tokens from here on are connections of clients.
+pub(crate) const TOKEN_BASE: usize = 16;
+/// How long the last bytes of a connection, and the other side's last word, are waited for.
+pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(2);
+
+const INDEX_BITS: u32 = 22;
+const GENERATION_BITS: u32 = 32;
+/// Most connections of one thread: what fits into a connection's number.
+const CLIENTS_MAX: usize = (1 << INDEX_BITS) - 1;
+
+/// How far a connection has come.
+pub(crate) enum Phase {
+    /// Its first packet is awaited, which tells whose it is.
+    Greeting(Box<Greeting>),
+    /// The shard has it.
+    Serving,
+    /// The shard has closed it; what is left is written.
+    Closing,
+    /// Everything is written and said; the other side's end is awaited, for a connection that is dropped with unread bytes is
+    /// reset, and the reset overtakes our last words.
+    Lingering,
+}
+
+/// What is known of a connection before its CONNECT.
+pub(crate) struct Greeting {
+    pub(crate) reception: Reception,
+    pub(crate) bytes: Vec<Bytes>,
+}
+
+/// A connection.
+pub(crate) struct Client {
+    pub(crate) id: ConnId,
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) phase: Phase,
+    /// There may be something to read, and it is on the list for that.
+    queued: bool,
+    /// The shard wants nothing more from it for now.
+    held: bool,
+    /// There may be something to read, but it is held.
+    waiting: bool,
+    /// The other side's end is in sight: a short read does not mean that all was read.
+    pub(crate) ended: bool,
+    /// The socket took less than it was given.
+    pub(crate) blocked: bool,
+    /// It is on the list of those with something to write.
+    dirty: bool,
+}
+
+/// All connections of a thread.
+pub(crate) struct Clients {
+    shard: ShardId,
+    slots: Slab<Client>,
+    generation: u32,
+    ready: VecDeque<usize>,
+    dirty: Vec<ConnId>,
+    /// Deadlines of greetings, oldest first.
+    greetings: VecDeque<(Instant, ConnId)>,
+    /// Deadlines of closings, oldest first.
+    closings: VecDeque<(Instant, ConnId)>,
+}
+
+impl Clients {
+    pub(crate) fn new(shard: ShardId) -> Self {
+        Self {
+            shard,
+            slots: Slab::new(),
+            generation: 0,
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            greetings: VecDeque::new(),
+            closings: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Takes a connection in. Both interests are registered once and for all: events come at edges, so that a connection that
+    /// is not read, or has nothing to write, costs no system call.
+    pub(crate) fn insert(
+        &mut self,
+        registry: &Registry,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+        phase: Phase,
+    ) -> std::io::Result<ConnId> {
+        if self.slots.len() >= CLIENTS_MAX {
+            return Err(std::io::Error::other("more connections than one shard can number"));
+        }
+        let entry = self.slots.vacant_entry();
+        let index = entry.key();
+        registry.register(&mut stream, token(index), Interest::READABLE | Interest::WRITABLE)?;
+        self.generation = self.generation.wrapping_add(1);
+        let id = conn_id(self.shard, self.generation, index);
+        let [queued, held, waiting, ended, blocked, dirty] = [false; 6];
+        entry.insert(Client { id, stream, peer, phase, queued, held, waiting, ended, blocked, dirty });
+        Ok(id)
+    }
+
+    /// Takes a connection out.
+    pub(crate) fn remove(&mut self, registry: &Registry, id: ConnId) -> Option<Client> {
+        self.get_mut(id)?;
+        let mut client = self.slots.try_remove(index_of(id))?;
+        // Closing the socket would do it, too, but not while it lives on in another thread.
+        if let Err(error) = registry.deregister(&mut client.stream) {
+            tracing::debug!(%error, "cannot deregister a connection");
+        }
+        if self.slots.is_empty() {
+            self.slots.shrink_to_fit();
+        }
+        Some(client)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Client> {
+        self.slots.get_mut(index_of(id)).filter(|client| client.id == id)
+    }
+
+    /// The connection an event is about.
+    pub(crate) fn by_token(&self, token: Token) -> Option<ConnId> {
+        self.slots.get(token.0.checked_sub(TOKEN_BASE)? / 2).map(|client| client.id)
+    }
+
+    /// All connections.
+    pub(crate) fn ids(&self) -> Vec<ConnId> {
+        self.slots.iter().map(|(_, client)| client.id).collect()
+    }
+
+    /// There may be something to read.
+    pub(crate) fn mark_ready(&mut self, id: ConnId) {
+        let Some(client) = self.slots.get_mut(index_of(id)).filter(|client| client.id == id) else { return };
+        if client.held && matches!(client.phase, Phase::Serving) {
+            client.waiting = true;
+        } else if !client.queued {
+            client.queued = true;
+            self.ready.push_back(index_of(id));
+        }
+    }
+
+    /// The next connection to read from.
+    pub(crate) fn next_ready(&mut self) -> Option<ConnId> {
+        while let Some(index) = self.ready.pop_front() {
+            if let Some(client) = self.slots.get_mut(index).filter(|client| client.queued) {
+                client.queued = false;
+                if client.held && matches!(client.phase, Phase::Serving) {
+                    client.waiting = true;
+                } else {
+                    return Some(client.id);
+                }
+            }
+        }
+        None
+    }
+
+    /// How many connections may have something to read.
+    pub(crate) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// There is something to write.
+    pub(crate) fn mark_dirty(&mut self, id: ConnId) {
+        let Some(client) = self.slots.get_mut(index_of(id)).filter(|client| client.id == id) else { return };
+        if !client.dirty && !client.blocked {
+            client.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Takes the list of those with something to write; give the buffer back with [`Self::recycle`].
+    pub(crate) fn take_dirty(&mut self) -> Vec<ConnId> {
+        let dirty = std::mem::take(&mut self.dirty);
+        for &id in &dirty {
+            if let Some(client) = self.get_mut(id) {
+                client.dirty = false;
+            }
+        }
+        dirty
+    }
+
+    /// Gives the buffer of [`Self::take_dirty`] back.
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<ConnId>) {
+        if self.dirty.is_empty() {
+            buffer.clear();
+            self.dirty = buffer;
+        }
+    }
+
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Whether to read from it.
+    pub(crate) fn hold(&mut self, id: ConnId, held: bool) {
+        let Some(client) = self.get_mut(id) else { return };
+        client.held = held;
+        if !held && std::mem::take(&mut client.waiting) {
+            self.mark_ready(id);
+        }
+    }
+
+    /// Waits for the first packet until `deadline`.
+    pub(crate) fn expect_greeting(&mut self, id: ConnId, deadline: Instant) {
+        self.greetings.push_back((deadline, id));
+    }
+
+    /// The shard has closed it: what is left is written, then the other side's end is awaited.
+    pub(crate) fn start_closing(&mut self, id: ConnId, now: Instant) {
+        let Some(client) = self.get_mut(id) else { return };
+        client.phase = Phase::Closing;
+        client.held = false;
+        let waiting = std::mem::take(&mut client.waiting);
+        self.closings.push_back((now + CLOSE_GRACE, id));
+        self.mark_dirty(id);
+        if waiting {
+            self.mark_ready(id);
+        }
+    }
+
+    /// A connection whose greeting has not come in time; `None`: no further.
+    pub(crate) fn overdue_greeting(&mut self, now: Instant) -> Option<ConnId> {
+        loop {
+            let id = pop_due(&mut self.greetings, now)?;
+            if self.get_mut(id).is_some_and(|client| matches!(client.phase, Phase::Greeting(_))) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// A connection that could not be closed in time; `None`: no further.
+    pub(crate) fn overdue_closing(&mut self, now: Instant) -> Option<ConnId> {
+        loop {
+            let id = pop_due(&mut self.closings, now)?;
+            if self.get_mut(id).is_some() {
+                return Some(id);
+            }
+        }
+    }
+
+    /// When one of the two is due next.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let fronts = [self.greetings.front(), self.closings.front()];
+        fronts.into_iter().flatten().map(|&(at, _)| at).min()
+    }
+}
+
+fn pop_due(queue: &mut VecDeque<(Instant, ConnId)>, now: Instant) -> Option<ConnId> {
+    let &(at, id) = queue.front()?;
+    if at > now {
+        return None;
+    }
+    queue.pop_front();
+    if queue.is_empty() {
+        *queue = VecDeque::new();
+    }
+    Some(id)
+}
+
+fn token(index: usize) -> Token {
+    Token(TOKEN_BASE + 2 * index)
+}
+
+/// Shard, how many connections it had before, and place in its table. Not used twice before a shard has had 2^32 connections.
+fn conn_id(shard: ShardId, generation: u32, index: usize) -> ConnId {
+    let place = u64::from(generation) << INDEX_BITS | index as u64;
+    ConnId(u64::from(shard.0) << (INDEX_BITS + GENERATION_BITS) | place)
+}
+
+fn index_of(id: ConnId) -> usize {
+    usize::try_from(id.0 & ((1 << INDEX_BITS) - 1)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_connections_tell_shard_and_place() {
+        let id = conn_id(ShardId(3), u32::MAX, CLIENTS_MAX);
+        assert_eq!(index_of(id), CLIENTS_MAX);
+        assert_eq!(id.0 >> (INDEX_BITS + GENERATION_BITS), 3);
+        assert_ne!(conn_id(ShardId(0), 1, 5), conn_id(ShardId(0), 2, 5));
+        assert_ne!(conn_id(ShardId(0), 1, 5), conn_id(ShardId(1), 1, 5));
+    }
+}

@@ -1,0 +1,364 @@
+//! The node's machine, with its links to other nodes and its datagrams.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use mio::net::{TcpListener, TcpStream, UdpSocket};
+use mio::{Interest, Registry, Token};
+use sedge_base::{Instant, Now};
+use sedge_cluster::{LinkId, Node, NodeInput};
+use slab::Slab;
+
+use super::WorkerStats;
+use super::clients::{CLOSE_GRACE, TOKEN_BASE};
+use super::seal::Seal;
+use super::sockets;
+use super::wire::{self, Arrival, Chunk, Departure};
+
+/// The event of the listener for nodes.
+pub(crate) const LISTENER: Token = Token(2);
+/// The event of datagrams.
+pub(crate) const DATAGRAMS: Token = Token(3);
+/// Longest datagram that is read; the machine sends none longer than 1,400 bytes.
+const DATAGRAM_BYTES_MAX: usize = 4096;
+/// Datagrams read in one turn.
+const DATAGRAMS_PER_TURN: usize = 256;
+/// Links accepted in one turn.
+const ACCEPTS_PER_TURN: usize = 16;
+/// Reads from one link in one turn: links carry what many clients say.
+const READS_PER_LINK: usize = 4;
+
+/// The node's machine and its sockets.
+pub(crate) struct Hub {
+    pub(crate) node: Node,
+    pub(crate) links: Links,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Dialling,
+    Up,
+    Closing,
+}
+
+struct Link {
+    id: LinkId,
+    stream: TcpStream,
+    phase: Phase,
+    queued: bool,
+    blocked: bool,
+}
+
+/// Sockets of the node.
+pub(crate) struct Links {
+    listener: Option<TcpListener>,
+    knocked: bool,
+    udp: UdpSocket,
+    datagrams: bool,
+    datagram: Box<[u8]>,
+    seal: Seal,
+    slots: Slab<Link>,
+    by_id: BTreeMap<LinkId, usize>,
+    accepted: u64,
+    ready: VecDeque<usize>,
+    dirty: Vec<LinkId>,
+    closings: VecDeque<(Instant, LinkId)>,
+}
+
+impl Links {
+    pub(crate) fn new(listener: TcpListener, udp: UdpSocket, key: Option<&[u8]>) -> Self {
+        Self {
+            listener: Some(listener),
+            knocked: true,
+            udp,
+            datagrams: true,
+            datagram: vec![0; DATAGRAM_BYTES_MAX].into(),
+            seal: Seal::new(key),
+            slots: Slab::new(),
+            by_id: BTreeMap::new(),
+            accepted: 0,
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            closings: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn register(&mut self, registry: &Registry) -> std::io::Result<()> {
+        if let Some(listener) = &mut self.listener {
+            registry.register(listener, LISTENER, Interest::READABLE)?;
+        }
+        registry.register(&mut self.udp, DATAGRAMS, Interest::READABLE)
+    }
+
+    /// Whether another turn has something to do at once; `reading`: whether it would read from links.
+    pub(crate) fn is_busy(&self, reading: bool) -> bool {
+        self.datagrams || self.knocked || (reading && !self.ready.is_empty()) || !self.dirty.is_empty()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.closings.front().map(|&(at, _)| at)
+    }
+
+    /// No more links from others.
+    pub(crate) fn close_listener(&mut self) {
+        self.listener = None;
+        self.knocked = false;
+    }
+
+    /// How many links there are, dialled and closing ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Notes what an event says; the work comes later in the turn.
+    pub(crate) fn event(&mut self, event: &mio::event::Event) {
+        match event.token() {
+            LISTENER => self.knocked = true,
+            DATAGRAMS => self.datagrams = true,
+            Token(token) => {
+                let Some(index) = token.checked_sub(TOKEN_BASE).map(|offset| offset / 2) else { return };
+                let Some(link) = self.slots.get_mut(index) else { return };
+                if event.is_writable() && link.phase != Phase::Dialling && std::mem::take(&mut link.blocked) {
+                    self.dirty.push(link.id);
+                }
+                // A dialled connection is writable when it stands, and in error when it does not.
+                if !link.queued {
+                    link.queued = true;
+                    self.ready.push_back(index);
+                }
+            }
+        }
+    }
+
+    /// Sends a datagram; it may get lost.
+    pub(crate) fn send_datagram(&mut self, to: SocketAddr, content: &[u8], stats: &mut WorkerStats) {
+        match self.udp.send_to(&self.seal.close(content), to) {
+            Ok(_) => stats.datagrams_out += 1,
+            Err(error) => {
+                stats.datagrams_lost += 1;
+                tracing::trace!(%to, %error, "datagram not sent");
+            }
+        }
+    }
+
+    /// Marks that a link has something to write.
+    pub(crate) fn mark_dirty(&mut self, id: LinkId) {
+        let link = self.by_id.get(&id).and_then(|&index| self.slots.get(index));
+        if link.is_some_and(|link| !link.blocked && link.phase != Phase::Dialling) && !self.dirty.contains(&id) {
+            self.dirty.push(id);
+        }
+    }
+
+    fn insert(&mut self, registry: &Registry, id: LinkId, mut stream: TcpStream, phase: Phase) -> std::io::Result<()> {
+        let entry = self.slots.vacant_entry();
+        let index = entry.key();
+        let token = Token(TOKEN_BASE + 2 * index + 1);
+        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        entry.insert(Link { id, stream, phase, queued: false, blocked: false });
+        self.by_id.insert(id, index);
+        Ok(())
+    }
+
+    fn remove(&mut self, id: LinkId) -> Option<Link> {
+        self.by_id.remove(&id).and_then(|index| self.slots.try_remove(index))
+    }
+
+    fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.by_id.get(&id).and_then(|&index| self.slots.get_mut(index))
+    }
+}
+
+impl Hub {
+    /// Starts to connect to another node.
+    pub(crate) fn dial(&mut self, registry: &Registry, now: Now, link: LinkId, to: SocketAddr) {
+        let dialled = TcpStream::connect(to).and_then(|stream| {
+            sockets::prepare_dialled(&stream);
+            self.links.insert(registry, link, stream, Phase::Dialling)
+        });
+        if let Err(error) = dialled {
+            tracing::debug!(%to, %error, "cannot dial");
+            self.node.handle(now, NodeInput::LinkClosed { link });
+        }
+    }
+
+    /// Closes a link once its outbox is written.
+    pub(crate) fn close(&mut self, now: Instant, id: LinkId) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        if link.phase == Phase::Dialling {
+            self.links.remove(id);
+            return;
+        }
+        link.phase = Phase::Closing;
+        self.links.closings.push_back((now + CLOSE_GRACE, id));
+        self.links.mark_dirty(id);
+    }
+
+    /// Accepts links.
+    pub(crate) fn accept(&mut self, registry: &Registry, now: Now) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(listener) = self.links.listener.as_ref().filter(|_| self.links.knocked) else { return };
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Without descriptors the next knock tries again: the other node redials.
+                    self.links.knocked = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted);
+                    if error.kind() != ErrorKind::WouldBlock {
+                        tracing::debug!(%error, "cannot accept a link");
+                    }
+                    continue;
+                }
+            };
+            sockets::prepare(&stream);
+            let link = LinkId(LinkId::ACCEPTED + self.links.accepted);
+            self.links.accepted += 1;
+            match self.links.insert(registry, link, stream, Phase::Up) {
+                Ok(()) => self.node.handle(now, NodeInput::LinkAccepted { link, peer }),
+                Err(error) => tracing::warn!(%peer, %error, "cannot take a link in"),
+            }
+        }
+    }
+
+    /// Reads datagrams.
+    pub(crate) fn receive(&mut self, now: Now, stats: &mut WorkerStats) {
+        if !self.links.datagrams {
+            return;
+        }
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let links = &mut self.links;
+            match links.udp.recv_from(&mut links.datagram) {
+                Ok((length, from)) => {
+                    stats.datagrams_in += 1;
+                    let datagram = links.datagram.get(..length).unwrap_or_default();
+                    let Some(content) = links.seal.open(from, datagram) else {
+                        stats.datagrams_refused += 1;
+                        continue;
+                    };
+                    let bytes = Bytes::copy_from_slice(content);
+                    self.node.handle(now, NodeInput::Datagram { from, bytes });
+                }
+                // Errors of earlier datagrams (port unreachable) come up here, too, and say nothing about this one.
+                Err(error) if error.kind() != ErrorKind::WouldBlock => {}
+                Err(_) => {
+                    links.datagrams = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads from links that have something; at most what had something when it began.
+    pub(crate) fn read(&mut self, now: Now, chunk: &mut Chunk, stats: &mut WorkerStats) {
+        for _ in 0..self.links.ready.len() {
+            let Some(index) = self.links.ready.pop_front() else { return };
+            let Some(link) = self.links.slots.get_mut(index) else { continue };
+            link.queued = false;
+            let id = link.id;
+            if link.phase == Phase::Dialling && !self.connected(now, id) {
+                continue;
+            }
+            self.read_link(now, id, chunk, stats);
+        }
+    }
+
+    /// Whether a dialled connection stands by now; tells the machine either way.
+    fn connected(&mut self, now: Now, id: LinkId) -> bool {
+        let Some(link) = self.links.get_mut(id) else { return false };
+        let failure = match (link.stream.take_error(), link.stream.peer_addr()) {
+            (Ok(None), Ok(_)) => {
+                link.phase = Phase::Up;
+                self.node.handle(now, NodeInput::LinkDialled { link: id });
+                return true;
+            }
+            (Ok(None), Err(error)) if error.kind() == ErrorKind::NotConnected => return false,
+            (Ok(Some(error)) | Err(error), _) | (_, Err(error)) => error,
+        };
+        tracing::debug!(error = %failure, "dial failed");
+        self.lose(now, id);
+        false
+    }
+
+    fn read_link(&mut self, now: Now, id: LinkId, chunk: &mut Chunk, stats: &mut WorkerStats) {
+        for _ in 0..READS_PER_LINK {
+            let Some(link) = self.links.get_mut(id) else { return };
+            if link.phase == Phase::Closing {
+                // What still comes is of no interest, only its end.
+                match chunk.discard(&mut link.stream) {
+                    Arrival::Bytes(_, true) => continue,
+                    Arrival::Bytes(_, false) | Arrival::Nothing => return,
+                    Arrival::End | Arrival::Broken(_) => {
+                        self.links.remove(id);
+                        return;
+                    }
+                }
+            }
+            match chunk.read(&mut link.stream) {
+                Arrival::Bytes(bytes, more) => {
+                    stats.reads += 1;
+                    self.node.handle(now, NodeInput::LinkReceived { link: id, bytes });
+                    if !more {
+                        // An end may have come together with the bytes, without an edge of its own.
+                        continue;
+                    }
+                }
+                Arrival::Nothing => return,
+                Arrival::End | Arrival::Broken(_) => return self.lose(now, id),
+            }
+        }
+        if let Some(&index) = self.links.by_id.get(&id)
+            && let Some(link) = self.links.slots.get_mut(index)
+            && !std::mem::replace(&mut link.queued, true)
+        {
+            self.links.ready.push_back(index);
+        }
+    }
+
+    /// One write for each link that has something.
+    pub(crate) fn flush(&mut self, now: Now, stats: &mut WorkerStats) {
+        for id in std::mem::take(&mut self.links.dirty) {
+            self.write(now, id, stats);
+        }
+        while let Some(&(at, id)) = self.links.closings.front() {
+            if at > now.instant {
+                break;
+            }
+            self.links.closings.pop_front();
+            self.links.remove(id);
+        }
+    }
+
+    fn write(&mut self, now: Now, id: LinkId, stats: &mut WorkerStats) {
+        let Some(&index) = self.links.by_id.get(&id) else { return };
+        let Some(link) = self.links.slots.get_mut(index) else { return };
+        let departure = self.node.link_outbox(id).map(|outbox| wire::write(&mut link.stream, outbox));
+        match departure {
+            Some(Departure::Written(bytes, all)) => {
+                stats.writes += 1;
+                link.blocked = !all;
+                if bytes > 0 {
+                    self.node.handle(now, NodeInput::LinkWritten { link: id, bytes });
+                }
+                let left = self.node.link_outbox(id).is_some_and(|outbox| !outbox.is_empty());
+                if left {
+                    self.links.mark_dirty(id);
+                    return;
+                }
+            }
+            Some(Departure::Broken(_)) => return self.lose(now, id),
+            None => {}
+        }
+        let closing = self.links.get_mut(id).filter(|link| link.phase == Phase::Closing && !link.blocked);
+        if let Some(link) = closing
+            && link.stream.shutdown(std::net::Shutdown::Write).is_err()
+        {
+            self.links.remove(id);
+        }
+    }
+
+    fn lose(&mut self, now: Now, id: LinkId) {
+        if self.links.remove(id).is_some_and(|link| link.phase != Phase::Closing) {
+            self.node.handle(now, NodeInput::LinkClosed { link: id });
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Mail from thread to thread: a batch at a time, one lock and at most one wake-up each.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// From this many waiting letters on, a mailbox is full: whoever sends on reads no more from clients until it was emptied.
+/// Nothing is dropped, so that the most that can wait is this plus what each sender makes of one turn.
+pub(crate) const MAILBOX_LETTERS_MAX: usize = 16 * 1024;
+/// A buffer that has grown beyond this for a burst is given back once it is empty.
+const BUFFER_LETTERS_KEPT: usize = 4 * 1024;
+
+/// What makes a sleeping thread look into its mailbox.
+pub(crate) trait Wake: Send + Sync {
+    /// Makes it look.
+    fn wake(&self) -> io::Result<()>;
+}
+
+impl Wake for mio::Waker {
+    fn wake(&self) -> io::Result<()> {
+        Self::wake(self)
+    }
+}
+
+/// Letters for one thread.
+pub(crate) struct Mailbox<T, W = mio::Waker> {
+    state: Mutex<State<T>>,
+    waker: W,
+}
+
+struct State<T> {
+    letters: Vec<T>,
+    sleeping: bool,
+    /// Senders that found the mailbox full and want to know when it is not any more.
+    waiting: Vec<usize>,
+}
+
+/// How a mailbox is after mail was put into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// There is room.
+    Yes,
+    /// It is full; the sender is woken when it was emptied.
+    No,
+}
+
+impl<T, W: Wake> Mailbox<T, W> {
+    pub(crate) fn new(waker: W) -> Self {
+        let state = State { letters: Vec::new(), sleeping: false, waiting: Vec::new() };
+        Self { state: Mutex::new(state), waker }
+    }
+
+    /// Puts a batch in, in order. `sender` is the number of the mailbox that is woken when this one, now full, was emptied.
+    pub(crate) fn post(&self, batch: &mut Vec<T>, sender: usize) -> Room {
+        let mut state = self.lock();
+        state.letters.append(batch);
+        let full = state.letters.len() >= MAILBOX_LETTERS_MAX;
+        if full && !state.waiting.contains(&sender) {
+            state.waiting.push(sender);
+        }
+        self.rouse(state);
+        if full { Room::No } else { Room::Yes }
+    }
+
+    /// Puts one letter in that comes from no shard.
+    pub(crate) fn post_one(&self, letter: T) {
+        let mut state = self.lock();
+        state.letters.push(letter);
+        self.rouse(state);
+    }
+
+    /// Whether there is room; if not, `sender` is woken when there is.
+    pub(crate) fn room(&self, sender: usize) -> Room {
+        let mut state = self.lock();
+        if state.letters.len() < MAILBOX_LETTERS_MAX {
+            return Room::Yes;
+        }
+        if !state.waiting.contains(&sender) {
+            state.waiting.push(sender);
+        }
+        Room::No
+    }
+
+    /// Takes all letters into the empty `letters`; returns the senders that want to be woken now.
+    pub(crate) fn take(&self, letters: &mut Vec<T>) -> Vec<usize> {
+        debug_assert!(letters.is_empty());
+        let mut state = self.lock();
+        state.sleeping = false;
+        if state.letters.is_empty() {
+            return Vec::new();
+        }
+        if letters.capacity() > BUFFER_LETTERS_KEPT {
+            *letters = Vec::new();
+        }
+        std::mem::swap(&mut state.letters, letters);
+        std::mem::take(&mut state.waiting)
+    }
+
+    /// Whether the owner may sleep: nothing waits, and whoever posts next will wake it.
+    pub(crate) fn may_sleep(&self) -> bool {
+        let mut state = self.lock();
+        state.sleeping = state.letters.is_empty();
+        state.sleeping
+    }
+
+    /// Makes the owner take a turn although there is no letter.
+    pub(crate) fn nudge(&self) {
+        self.rouse(self.lock());
+    }
+
+    /// How many letters wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().letters.len()
+    }
+
+    fn rouse(&self, mut state: MutexGuard<'_, State<T>>) {
+        let asleep = std::mem::replace(&mut state.sleeping, false);
+        drop(state);
+        if asleep && let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "cannot wake a shard");
+        }
+    }
+
+    /// A panic ends the process, so that nobody ever sees what a poisoned lock left behind.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(&self) -> io::Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    fn rings(mailbox: &Mailbox<usize, Bell>) -> usize {
+        mailbox.waker.0.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn only_a_sleeper_is_woken_and_only_once() {
+        let mailbox = Mailbox::new(Bell::default());
+        mailbox.post_one(1);
+        assert_eq!(rings(&mailbox), 0);
+        assert!(!mailbox.may_sleep());
+        let mut letters = Vec::new();
+        mailbox.take(&mut letters);
+        assert_eq!(letters, [1]);
+        assert!(mailbox.may_sleep());
+        mailbox.post(&mut vec![2, 3], 1);
+        mailbox.post_one(4);
+        assert_eq!(rings(&mailbox), 1);
+        letters.clear();
+        mailbox.take(&mut letters);
+        assert_eq!(letters, [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_full_mailbox_drops_nothing_and_remembers_who_waits() {
+        let mailbox = Mailbox::new(Bell::default());
+        assert_eq!(mailbox.post(&mut (0..MAILBOX_LETTERS_MAX - 1).collect(), 1), Room::Yes);
+        assert_eq!(mailbox.room(1), Room::Yes);
+        assert_eq!(mailbox.post(&mut vec![7], 1), Room::No);
+        assert_eq!(mailbox.post(&mut vec![8], 1), Room::No);
+        assert_eq!(mailbox.room(2), Room::No);
+        let mut letters = Vec::new();
+        assert_eq!(mailbox.take(&mut letters), [1, 2]);
+        assert_eq!(letters.len(), MAILBOX_LETTERS_MAX + 1);
+        assert_eq!(letters.last(), Some(&8));
+        assert_eq!((mailbox.room(1), mailbox.len()), (Room::Yes, 0));
+    }
+}

@@ -1,0 +1,89 @@
+//! Threads that drive the machines: one event loop for each shard; the first one also drives the node.
+
+mod clients;
+mod clock;
+mod door;
+mod links;
+mod mailbox;
+mod office;
+mod seal;
+pub(crate) mod sockets;
+mod stats;
+mod wire;
+mod worker;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use bytes::Bytes;
+use mio::net::TcpStream;
+use sedge_base::{Now, ShardId};
+use sedge_cluster::mail::{ToNode, ToShard};
+use sedge_cluster::{Node, Shard};
+
+pub(crate) use clock::{Clock, wall};
+pub(crate) use door::Door;
+pub(crate) use links::{Hub, Links};
+pub(crate) use mailbox::Mailbox;
+pub(crate) use stats::WorkerStats;
+pub(crate) use worker::{MAIL, Parts, Worker};
+
+/// What threads send each other.
+pub(crate) enum Letter {
+    /// For the shard's machine.
+    Shard(ToShard),
+    /// For the node's machine.
+    Node(ShardId, ToNode),
+    /// A connection whose client belongs to this shard.
+    Handover(Box<Handover>),
+    /// A question of the HTTP API.
+    Query(Query),
+    /// Say good-bye and end.
+    Stop,
+    /// This shard has said good-bye to its clients.
+    Gone,
+}
+
+/// Looks at a thread's machines and sends the answer wherever it belongs.
+pub(crate) type Query = Box<dyn FnOnce(&View<'_>) + Send>;
+
+/// What a question may look at.
+pub(crate) struct View<'a> {
+    pub(crate) now: Now,
+    pub(crate) id: ShardId,
+    pub(crate) shard: &'a Shard,
+    /// Only on the first shard.
+    pub(crate) node: Option<&'a Node>,
+    pub(crate) stats: &'a WorkerStats,
+}
+
+/// A connection on its way to its shard.
+pub(crate) struct Handover {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    /// What was read from it so far.
+    pub(crate) bytes: Vec<Bytes>,
+}
+
+/// What all threads of a node share.
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    /// One for each shard.
+    pub(crate) boxes: Vec<Mailbox<Letter>>,
+    /// Connections of clients, from accepting to closing.
+    pub(crate) connections: AtomicUsize,
+    pub(crate) connections_max: usize,
+    /// The node says good-bye.
+    pub(crate) stopping: AtomicBool,
+    /// Shards that have not said good-bye to all their clients.
+    pub(crate) busy_shards: AtomicUsize,
+}
+
+impl Shared {
+    /// Puts a letter for `shard` in that comes from no shard.
+    pub(crate) fn post(&self, shard: ShardId, letter: Letter) {
+        if let Some(mailbox) = self.boxes.get(usize::from(shard.0)) {
+            mailbox.post_one(letter);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Sockets as the daemon wants them.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket as StdUdpSocket};
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream, UdpSocket};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::StartError;
+use crate::config::ClusterConfig;
+
+/// Connections that the kernel completes ahead of us: a whole site reconnects at once after a power cut.
+const LISTEN_BACKLOG: i32 = 4096;
+/// MQTT's own keep alive may be switched off by clients: this finds those whose machine has vanished.
+const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// How often a free port for TCP is tried when the same number is taken for UDP.
+const PORT_TRIES_MAX: usize = 20;
+/// Datagrams of a burst of gossip wait here while the shard is in a long turn.
+const UDP_BUFFER_BYTES: usize = 1024 * 1024;
+
+/// Names a listener in messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose {
+    /// Key of the address.
+    pub(crate) bind: &'static str,
+    /// Key of the port.
+    pub(crate) port: &'static str,
+    /// Flag of the port.
+    pub(crate) flag: &'static str,
+}
+
+pub(crate) const FOR_CLIENTS: Purpose = Purpose { bind: "mqtt.bind", port: "mqtt.port", flag: "--port" };
+pub(crate) const FOR_NODES: Purpose = Purpose { bind: "cluster.bind", port: "cluster.port", flag: "--cluster-port" };
+pub(crate) const FOR_HTTP: Purpose = Purpose { bind: "http.bind", port: "http.port", flag: "--http-port" };
+
+/// A listening socket that does not block.
+pub(crate) fn listen(purpose: Purpose, address: SocketAddr) -> Result<std::net::TcpListener, StartError> {
+    open_listener(address).map_err(|source| listen_error(purpose, address, source))
+}
+
+fn open_listener(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A restart must not wait for connections of the former life; two live listeners are refused all the same.
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    let keepalive = TcpKeepalive::new().with_time(TCP_KEEPALIVE_IDLE).with_interval(TCP_KEEPALIVE_INTERVAL);
+    // Accepted connections inherit both.
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// The two sockets of the cluster port: the same number for TCP and UDP.
+pub(crate) fn open_cluster_port(config: &ClusterConfig) -> Result<(TcpListener, UdpSocket), StartError> {
+    let mut tries = 0;
+    loop {
+        let listener = listen(FOR_NODES, SocketAddr::new(config.bind, config.port))?;
+        let address = listener.local_addr().map_err(StartError::system("read the cluster port"))?;
+        match open_udp(address) {
+            Ok(udp) => return Ok((TcpListener::from_std(listener), udp)),
+            Err(error) if config.port == 0 && error.kind() == ErrorKind::AddrInUse && tries < PORT_TRIES_MAX => {
+                tries += 1
+            }
+            Err(error) => return Err(listen_error(FOR_NODES, address, error)),
+        }
+    }
+}
+
+fn open_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
+    socket.bind(&address.into())?;
+    socket.set_nonblocking(true)?;
+    Ok(UdpSocket::from_std(socket.into()))
+}
+
+fn listen_error(purpose: Purpose, address: SocketAddr, source: io::Error) -> StartError {
+    if source.kind() == ErrorKind::AddrInUse {
+        return StartError::PortInUse { key: purpose.port, flag: purpose.flag, address };
+    }
+    let key = if source.kind() == ErrorKind::PermissionDenied { purpose.port } else { purpose.bind };
+    StartError::Listen { key, address, source }
+}
+
+/// Sets what every connection of ours has: small packets leave at once.
+pub(crate) fn prepare(stream: &TcpStream) {
+    // It works without, only slower.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+}
+
+/// As [`prepare`], for connections that did not come from a listener of ours.
+pub(crate) fn prepare_dialled(stream: &TcpStream) {
+    prepare(stream);
+    let keepalive = TcpKeepalive::new().with_time(TCP_KEEPALIVE_IDLE).with_interval(TCP_KEEPALIVE_INTERVAL);
+    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
+        tracing::debug!(%error, "cannot set SO_KEEPALIVE");
+    }
+}
+
+/// The address of this machine towards `towards`, or towards the rest of the world. Sends nothing.
+pub(crate) fn own_ip(towards: Option<SocketAddr>) -> IpAddr {
+    // From the documentation range (RFC 5737): no packet goes there, only the routing table is asked.
+    let anywhere = SocketAddr::from(([192, 0, 2, 1], 9));
+    let target = towards.unwrap_or(anywhere);
+    let any: SocketAddr = if target.is_ipv6() { ([0_u16; 8], 0).into() } else { ([0_u8; 4], 0).into() };
+    let asked = StdUdpSocket::bind(any).and_then(|socket| {
+        socket.connect(target)?;
+        socket.local_addr()
+    });
+    asked.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip())
+}
+
+/// Lets the process have as many sockets as the system allows; returns how many that are.
+pub(crate) fn raise_socket_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
+        tracing::debug!(%error, "cannot raise the limit of open files");
+        return limit.current;
+    }
+    limit.maximum
+}

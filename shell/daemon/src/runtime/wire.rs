@@ -1,0 +1,129 @@
+//! Bytes from and to sockets: reads into a buffer that all connections of a thread share, vectored writes.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+
+use bytes::{Bytes, BytesMut};
+use sedge_base::Outbox;
+
+/// Size of the shared read buffer.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// A read is offered at least this much room; what is left of a buffer below it is given up.
+const READ_BYTES_MIN: usize = 16 * 1024;
+/// Pieces in one vectored write.
+const WRITE_SLICES_MAX: usize = 64;
+
+/// The read buffer of a thread. Idle connections hold no memory: what was read is split off the front.
+#[derive(Debug)]
+pub(crate) struct Chunk(BytesMut);
+
+/// What came of a read.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// Bytes, and whether there may be more.
+    Bytes(Bytes, bool),
+    /// Nothing for now.
+    Nothing,
+    /// The other side has said its last word.
+    End,
+    /// The connection is broken.
+    Broken(io::Error),
+}
+
+impl Chunk {
+    pub(crate) fn new() -> Self {
+        Self(BytesMut::new())
+    }
+
+    /// One read.
+    pub(crate) fn read(&mut self, from: &mut impl Read) -> Arrival {
+        if self.0.len() < READ_BYTES_MIN {
+            self.0 = BytesMut::zeroed(CHUNK_BYTES);
+        }
+        loop {
+            return match from.read(&mut self.0) {
+                Ok(0) => Arrival::End,
+                // A short read has emptied the socket: the next edge tells of more.
+                Ok(read) => {
+                    let more = read == self.0.len();
+                    Arrival::Bytes(self.0.split_to(read).freeze(), more)
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::Interrupted => continue,
+                    ErrorKind::WouldBlock => Arrival::Nothing,
+                    _ => Arrival::Broken(error),
+                },
+            };
+        }
+    }
+
+    /// Reads and forgets; for connections that are being closed.
+    pub(crate) fn discard(&mut self, from: &mut impl Read) -> Arrival {
+        if self.0.len() < READ_BYTES_MIN {
+            self.0 = BytesMut::zeroed(CHUNK_BYTES);
+        }
+        match from.read(&mut self.0) {
+            Ok(0) => Arrival::End,
+            Ok(read) => Arrival::Bytes(Bytes::new(), read == self.0.len()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Arrival::Nothing,
+            Err(error) if error.kind() == ErrorKind::Interrupted => Arrival::Bytes(Bytes::new(), true),
+            Err(error) => Arrival::Broken(error),
+        }
+    }
+}
+
+/// What came of a write.
+#[derive(Debug)]
+pub(crate) enum Departure {
+    /// So many bytes were taken, and whether the socket takes more.
+    Written(usize, bool),
+    /// The connection is broken.
+    Broken(io::Error),
+}
+
+/// One vectored write of the front of `outbox`, which is not advanced.
+pub(crate) fn write(to: &mut impl Write, outbox: &Outbox) -> Departure {
+    let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
+    let filled = outbox.io_slices(&mut slices);
+    let slices = &slices[..filled];
+    let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+    if offered == 0 {
+        return Departure::Written(0, true);
+    }
+    loop {
+        return match to.write_vectored(slices) {
+            Ok(written) => Departure::Written(written, written == offered),
+            Err(error) => match error.kind() {
+                ErrorKind::Interrupted => continue,
+                ErrorKind::WouldBlock => Departure::Written(0, false),
+                _ => Departure::Broken(error),
+            },
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_shares_the_buffer_and_is_told_apart_from_the_end() {
+        let mut chunk = Chunk::new();
+        let mut source: &[u8] = &[7; CHUNK_BYTES + 5];
+        let Arrival::Bytes(first, true) = chunk.read(&mut source) else { panic!("a full read") };
+        assert_eq!(first.len(), CHUNK_BYTES);
+        let Arrival::Bytes(second, false) = chunk.read(&mut source) else { panic!("a short read") };
+        assert_eq!(second.len(), 5);
+        assert!(matches!(chunk.read(&mut source), Arrival::End));
+    }
+
+    #[test]
+    fn a_write_says_whether_everything_was_taken() {
+        let mut outbox = Outbox::new();
+        outbox.extend_from_slice(b"abcdef");
+        let mut room = [0; 4];
+        assert!(matches!(write(&mut &mut room[..], &outbox), Departure::Written(4, false)));
+        outbox.advance(4);
+        assert!(matches!(write(&mut &mut room[..], &outbox), Departure::Written(2, true)));
+        assert!(matches!(write(&mut &mut room[..], &Outbox::new()), Departure::Written(0, true)));
+    }
+}

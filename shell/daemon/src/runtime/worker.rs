@@ -1,0 +1,301 @@
+//! One turn of an event loop after the other.
+
+mod clients;
+mod stop;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token};
+use sedge_base::{Now, ShardId};
+use sedge_cluster::{NodeEvent, NodeInput, NodeOutput, Shard, ShardInput, ShardOutput};
+
+use self::stop::Stopping;
+use super::clients::{Clients, TOKEN_BASE};
+use super::office::Office;
+use super::wire::Chunk;
+use super::{Door, Hub, Letter, Shared, View, WorkerStats, door, links};
+
+/// The event of the mailbox.
+pub(crate) const MAIL: Token = Token(0);
+/// Events taken in one turn.
+const EVENTS_PER_TURN: usize = 1024;
+
+/// A thread's event loop and its machines.
+pub(crate) struct Worker {
+    id: ShardId,
+    shared: Arc<Shared>,
+    poll: Poll,
+    now: Now,
+    shard: Shard,
+    clients: Clients,
+    chunk: Chunk,
+    inbox: Vec<Letter>,
+    office: Office,
+    /// The node; on the first thread only.
+    hub: Option<Hub>,
+    /// The listener for clients; on the first thread only.
+    door: Option<Door>,
+    max_packet_bytes: u32,
+    connect_timeout: Duration,
+    /// Shard of the next client without an identifier of its own.
+    next_default: u16,
+    stats: WorkerStats,
+    stopping: Option<Stopping>,
+}
+
+/// What a [`Worker`] is made of.
+pub(crate) struct Parts {
+    pub(crate) id: ShardId,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) poll: Poll,
+    pub(crate) shard: Shard,
+    pub(crate) hub: Option<Hub>,
+    pub(crate) door: Option<Door>,
+    pub(crate) max_packet_bytes: u32,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl Worker {
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let mut worker = Self {
+            id: parts.id,
+            now: parts.shared.clock.now(),
+            clients: Clients::new(parts.id),
+            chunk: Chunk::new(),
+            inbox: Vec::new(),
+            office: Office::new(parts.id, parts.shared.boxes.len()),
+            shared: parts.shared,
+            poll: parts.poll,
+            shard: parts.shard,
+            hub: parts.hub,
+            door: parts.door,
+            max_packet_bytes: parts.max_packet_bytes,
+            connect_timeout: parts.connect_timeout,
+            next_default: 0,
+            stats: WorkerStats::default(),
+            stopping: None,
+        };
+        let registry = worker.poll.registry();
+        if let Some(hub) = &mut worker.hub {
+            hub.links.register(registry)?;
+        }
+        if let Some(door) = &mut worker.door {
+            door.register(registry)?;
+        }
+        Ok(worker)
+    }
+
+    /// Turns until the node has stopped.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        if let Some(hub) = &mut self.hub {
+            hub.node.handle_timeout(self.now);
+        }
+        self.settle();
+        self.post();
+        while !self.is_finished() {
+            let timeout = self.timeout();
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                // Interrupted: whatever the last turn saw is not told again.
+                Err(_) => events.clear(),
+                Ok(()) => {}
+            }
+            self.turn(&events);
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, events: &Events) {
+        self.now = self.shared.clock.now();
+        self.stats.turns += 1;
+        for event in events {
+            self.event(event);
+        }
+        self.read_mail();
+        if !self.office.is_jammed(&self.shared) {
+            self.accept();
+            self.read_clients();
+            self.read_links();
+        }
+        self.receive_datagrams();
+        self.timers();
+        self.flush();
+        self.check_stopping();
+        self.post();
+        self.stats.connections = self.clients.len();
+    }
+
+    fn event(&mut self, event: &mio::event::Event) {
+        let token = event.token();
+        match token {
+            MAIL => {}
+            door::TOKEN => {
+                if let Some(door) = &mut self.door {
+                    door.knock();
+                }
+            }
+            Token(number) if number < TOKEN_BASE || number % 2 == 1 => {
+                debug_assert!(number >= TOKEN_BASE || token == links::LISTENER || token == links::DATAGRAMS);
+                if let Some(hub) = &mut self.hub {
+                    hub.links.event(event);
+                }
+            }
+            token => self.client_event(token, event),
+        }
+    }
+
+    fn read_mail(&mut self) {
+        let mut letters = std::mem::take(&mut self.inbox);
+        let Some(mailbox) = self.shared.boxes.get(usize::from(self.id.0)) else { return };
+        for sender in mailbox.take(&mut letters) {
+            if let Some(mailbox) = self.shared.boxes.get(sender) {
+                mailbox.nudge();
+            }
+        }
+        for letter in letters.drain(..) {
+            self.letter(letter);
+        }
+        self.inbox = letters;
+    }
+
+    fn letter(&mut self, letter: Letter) {
+        match letter {
+            Letter::Shard(mail) => self.shard.handle(self.now, ShardInput::Mail(mail)),
+            Letter::Node(from, mail) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.node.handle(self.now, NodeInput::Mail { from, mail });
+                }
+            }
+            Letter::Handover(handover) => self.take_over(*handover),
+            Letter::Query(query) => {
+                let node = self.hub.as_ref().map(|hub| &hub.node);
+                query(&View { now: self.now, id: self.id, shard: &self.shard, node, stats: &self.stats });
+            }
+            Letter::Stop => self.start_stopping(),
+            // The turn it causes is all.
+            Letter::Gone => {}
+        }
+        self.settle();
+    }
+
+    fn read_links(&mut self) {
+        let Some(hub) = &mut self.hub else { return };
+        hub.accept(self.poll.registry(), self.now);
+        hub.read(self.now, &mut self.chunk, &mut self.stats);
+        self.settle();
+    }
+
+    fn receive_datagrams(&mut self) {
+        let Some(hub) = &mut self.hub else { return };
+        hub.receive(self.now, &mut self.stats);
+        self.settle();
+    }
+
+    fn timers(&mut self) {
+        self.client_timers();
+        if self.shard.poll_timeout().is_some_and(|at| at <= self.now.instant) {
+            self.shard.handle_timeout(self.now);
+            self.settle();
+        }
+        if let Some(hub) = &mut self.hub
+            && hub.node.poll_timeout().is_some_and(|at| at <= self.now.instant)
+        {
+            hub.node.handle_timeout(self.now);
+            self.settle();
+        }
+    }
+
+    /// Writes once to each connection and link that has something. What the machines add upon that is for the next turn.
+    fn flush(&mut self) {
+        self.flush_clients();
+        if let Some(hub) = &mut self.hub {
+            hub.flush(self.now, &mut self.stats);
+        }
+        self.settle();
+    }
+
+    fn post(&mut self) {
+        self.office.post(&self.shared, &mut self.stats);
+    }
+
+    /// How long to sleep; `None`: until something happens.
+    fn timeout(&mut self) -> Option<Duration> {
+        let reading = !self.office.is_jammed(&self.shared);
+        let now = self.shared.clock.now().instant;
+        let clients = self.clients.has_dirty() || (reading && self.clients.ready_len() > 0);
+        let links = self.hub.as_ref().is_some_and(|hub| hub.links.is_busy(reading));
+        let mailbox = self.shared.boxes.get(usize::from(self.id.0));
+        if clients || links || mailbox.is_some_and(|mailbox| !mailbox.may_sleep()) {
+            return Some(Duration::ZERO);
+        }
+        let hub = self.hub.as_ref();
+        let deadlines = [
+            self.shard.poll_timeout(),
+            self.clients.next_deadline(),
+            hub.and_then(|hub| hub.node.poll_timeout()),
+            hub.and_then(|hub| hub.links.next_deadline()),
+            self.door.as_ref().filter(|_| reading).and_then(|door| door.next_deadline(now)),
+            self.stopping.as_ref().map(Stopping::next_deadline),
+        ];
+        deadlines.into_iter().flatten().min().map(|at| at.since(now))
+    }
+
+    /// Does what the machines want until they want nothing more.
+    fn settle(&mut self) {
+        loop {
+            if let Some(output) = self.shard.poll_output() {
+                self.shard_output(output);
+            } else if let Some(output) = self.hub.as_mut().and_then(|hub| hub.node.poll_output()) {
+                self.node_output(output);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn shard_output(&mut self, output: ShardOutput) {
+        match output {
+            ShardOutput::Transmit(conn) => self.clients.mark_dirty(conn),
+            ShardOutput::Close(conn) => self.clients.start_closing(conn, self.now.instant),
+            ShardOutput::Hold(conn) => self.clients.hold(conn, true),
+            ShardOutput::Release(conn) => self.clients.hold(conn, false),
+            ShardOutput::ToNode(mail) => match &mut self.hub {
+                Some(hub) => hub.node.handle(self.now, NodeInput::Mail { from: self.id, mail }),
+                None => self.office.put(ShardId(0), Letter::Node(self.id, mail)),
+            },
+            ShardOutput::ToShard(to, mail) if to == self.id => self.shard.handle(self.now, ShardInput::Mail(mail)),
+            ShardOutput::ToShard(to, mail) => self.office.put(to, Letter::Shard(mail)),
+            ShardOutput::Event(event) => log_client(event),
+        }
+    }
+
+    fn node_output(&mut self, output: NodeOutput) {
+        let Some(hub) = &mut self.hub else { return };
+        match output {
+            NodeOutput::ToShard(to, mail) if to == self.id => self.shard.handle(self.now, ShardInput::Mail(mail)),
+            NodeOutput::ToShard(to, mail) => self.office.put(to, Letter::Shard(mail)),
+            NodeOutput::Datagram { to, bytes } => hub.links.send_datagram(to, &bytes, &mut self.stats),
+            NodeOutput::Dial { link, to } => hub.dial(self.poll.registry(), self.now, link, to),
+            NodeOutput::LinkTransmit(link) => hub.links.mark_dirty(link),
+            NodeOutput::LinkClose(link) => hub.close(self.now.instant, link),
+            NodeOutput::Event(NodeEvent { warning: true, message }) => tracing::warn!("{message}"),
+            NodeOutput::Event(NodeEvent { warning: false, message }) => tracing::info!("{message}"),
+        }
+    }
+}
+
+fn log_client(event: sedge_broker::Event) {
+    use sedge_broker::Event;
+    match event {
+        Event::Connected { client, peer, session_present } => {
+            tracing::debug!(%client, peer, session_present, "client connected");
+        }
+        Event::Disconnected { client, reason, detail } => {
+            tracing::debug!(%client, ?reason, detail, "client disconnected");
+        }
+        Event::Refused { peer, reason, detail } => tracing::debug!(peer, ?reason, detail, "client refused"),
+    }
+}
