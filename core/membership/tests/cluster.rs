@@ -3,8 +3,8 @@
 mod net;
 
 use net::{Net, Told, addr, config};
-use sedge_base::{Duration, NodeId};
-use sedge_membership::{Config, DownCause, Input};
+use sedge_base::{Duration, Incarnation, Instant, NodeId, Rng};
+use sedge_membership::{Config, DownCause, Input, Member, Membership};
 
 fn suspect(node: u64) -> Input {
     Input::Suspect { node: NodeId::new(node) }
@@ -51,7 +51,7 @@ fn an_announcement_is_for_whoever_listens_at_the_address() {
 /// FT-07
 #[test]
 fn two_nodes_that_only_cannot_reach_each_other_stay_alive() {
-    for seed in 0..20 {
+    for seed in 0..8 {
         let mut net = Net::cluster(seed, 5);
         net.split(&[1], &[2]);
         for _ in 0..10 {
@@ -96,7 +96,7 @@ fn a_closed_link_alone_kills_nobody() {
 fn a_silent_host_is_known_soon() {
     for count in [2, 3, 5, 9] {
         let mut times = Vec::new();
-        for seed in 0..100 {
+        for seed in 0..40 {
             let mut net = Net::cluster(seed, count);
             let start = net.now;
             net.kill(count);
@@ -193,11 +193,11 @@ fn a_node_that_leaves_is_known_to_have_left() {
 #[test]
 fn a_healed_partition_becomes_one_cluster_again() {
     for (left, right) in [(vec![1], vec![2]), (vec![1], vec![2, 3, 4]), (vec![1, 2, 3], vec![4, 5, 6])] {
-        for seed in 0..20 {
+        for seed in 0..6 {
             let count = (left.len() + right.len()) as u64;
             let mut net = Net::cluster(seed, count);
             net.split(&left, &right);
-            net.run(Duration::from_mins(5));
+            net.run(Duration::from_mins(1));
             for (node, view) in net.views() {
                 let side = if left.contains(&node) { &left } else { &right };
                 assert_eq!(view.iter().map(|(node, _)| *node).collect::<Vec<_>>(), **side);
@@ -214,7 +214,7 @@ fn a_healed_partition_becomes_one_cluster_again() {
 
 #[test]
 fn loss_neither_kills_nor_hides_anyone_for_long() {
-    for seed in 0..20 {
+    for seed in 0..8 {
         let mut net = Net::new(seed);
         net.loss = 200;
         for node in 1..=6 {
@@ -234,18 +234,39 @@ fn loss_neither_kills_nor_hides_anyone_for_long() {
 
 #[test]
 fn a_twin_with_a_lower_incarnation_is_told_and_does_no_harm() {
-    let mut net = Net::cluster(2, 3);
-    // Its id is 3 as well, on another host; the harness knows it as 30.
-    let twin = sedge_membership::Member::new(NodeId::new(3), sedge_base::Incarnation::new(0), addr(30), addr(30));
-    net.start(30, 30, 0, &config(&[1]));
-    let machine = sedge_membership::Membership::new(&config(&[1]), twin, sedge_base::Rng::new(9)).unwrap();
-    net.nodes.insert(30, machine);
+    for seeds in [&[1][..], &[]] {
+        let mut net = Net::cluster(2, 3);
+        // Its id is 3 as well, on another host; the harness knows it as 30.
+        net.start(30, 30, 0, &config(seeds));
+        let twin = Member::new(NodeId::new(3), Incarnation::new(0), addr(30), addr(30));
+        net.nodes.insert(30, Membership::new(&config(seeds), twin, Rng::new(9)).unwrap());
+        net.input(30, Input::Announce { to: addr(1) });
+        let before = net.sent;
+        net.run(Duration::from_mins(1));
+        assert_eq!(net.when(Instant::ZERO, &Told::Outranked).len(), 1, "{:?}", net.told);
+        assert!(net.nodes[&1].member(NodeId::new(3)).is_some_and(|member| member.swim == addr(3)));
+        assert!(net.sent - before < 60 * 100, "{} datagrams in a minute", net.sent - before);
+        assert!(net.told.iter().all(|(_, node, _)| *node == 30), "{:?}", net.told);
+    }
+}
+
+/// FT-31
+#[test]
+fn two_lonely_nodes_find_each_other_and_then_are_quiet() {
+    let mut net = Net::new(3);
+    net.start(1, 1, 1, &Config::default());
+    net.start(2, 2, 1, &Config::default());
+    net.input(2, Input::Announce { to: addr(1) });
+    net.run(Duration::from_mins(1));
+    let in_a_minute = net.sent;
+    net.split(&[1], &[2]);
+    net.run(Duration::from_mins(20));
+    net.blocked.clear();
+    let took = net.run_until(Duration::from_secs(10), Net::complete);
+    assert!(took < Duration::from_millis(1_050), "{took:?}");
     let before = net.sent;
     net.run(Duration::from_mins(1));
-    assert_eq!(net.when(sedge_base::Instant::ZERO, &Told::Outranked).len(), 1);
-    assert!(net.nodes[&1].member(NodeId::new(3)).is_some_and(|member| member.swim == addr(3)));
-    assert!(net.sent - before < 60 * 300, "{} datagrams in a minute", net.sent - before);
-    assert!(net.told.iter().all(|(_, node, _)| *node == 30), "{:?}", net.told);
+    assert!(net.sent - before < in_a_minute + 50, "{} instead of {in_a_minute}", net.sent - before);
 }
 
 #[test]

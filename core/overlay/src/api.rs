@@ -8,7 +8,7 @@ use sedge_mqtt::{TopicFilter, TopicName};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// Stands for a state of the forward table that all shards have to reach.
+/// Stands for a state of the forward table that all shards have to reach. Numbers grow; when one is reached, all before it are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Barrier(pub u64);
 
@@ -87,7 +87,9 @@ pub type HopSet = Vec<NodeId>;
 /// An event for the algorithm.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A link is up and has passed its handshake. Everything the neighbour needs is to be sent to it anew.
+    /// A link is up and has passed its handshake. Everything the neighbour needs is to be sent to it anew. Given again without
+    /// [`Input::NeighbourDown`], another link has taken the place of the first. Signals that were polled for an earlier link and not
+    /// sent must be dropped.
     NeighbourUp(Neighbour),
     /// The link is gone. `gone`: membership has declared the node dead or departed, it is not only the link that failed; what
     /// it wanted is to be forgotten.
@@ -110,6 +112,14 @@ pub enum Input {
         node: NodeId,
         /// Microseconds.
         micros: u32,
+    },
+    /// What this node itself can carry (as in [`Neighbour::capacity`]) and how many clients are connected to it; trees choose
+    /// roots by both. To be given at start and when it has changed much.
+    Load {
+        /// What it can carry. 1 if unknown.
+        capacity: u32,
+        /// Connected clients.
+        clients: u32,
     },
     /// Subscriptions of clients of this node changed. `token`: answer with [`Output::Settled`] when every reachable node
     /// routes accordingly (DESIGN section 1, "SUBACK means the cluster knows").
@@ -172,6 +182,13 @@ pub trait Overlay {
     /// Its name in configuration and listings.
     fn name(&self) -> &'static str;
 
+    /// Whether every publication of a client of this node has to be handed to [`Overlay::next_hops`], not only those that match
+    /// what [`Advertised::Remote`] told: for algorithms that flood, or that learn from the publications which topics there are.
+    /// Constant.
+    fn sees_all(&self) -> bool {
+        false
+    }
+
     /// Feeds one event.
     fn handle(&mut self, now: Now, input: Input);
 
@@ -185,13 +202,15 @@ pub trait Overlay {
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Adds to `hops` the neighbours that a publication to `topic` goes to from here. `origin` is the node where it entered the
-    /// cluster; `from` the neighbour it came from, `None` at its origin. Never adds `from`.
+    /// cluster; `from` the neighbour it came from, `None` at its origin. Never adds `from`; may add a node whose link is down for the
+    /// moment, for which the publication is to be kept. Poll for outputs afterwards.
     fn next_hops(&mut self, topic: &TopicName, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet);
 
     /// Adds to `hops` the neighbours over which one message for every node goes (retained values): a loop-free broadcast.
     fn broadcast_hops(&mut self, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet);
 
-    /// The neighbour on the way to `node` (directed mail: claims, shares of groups); `None` if there is no way.
+    /// The neighbour on the way to `node` (directed mail: claims, shares of groups); `None` if there is no way, or its first link is
+    /// down. A node that gets mail for another asks again.
     fn hop_towards(&self, node: NodeId) -> Option<NodeId>;
 
     /// The subscription routing table, at most `limit` lines from the `offset`th on, in order.

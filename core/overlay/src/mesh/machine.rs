@@ -334,7 +334,7 @@ impl Overlay for Mesh {
                 }
             }
             Input::MemberDown { node } => self.on_member_down(node),
-            Input::RoundTrip { .. } => {}
+            Input::RoundTrip { .. } | Input::Load { .. } => {}
             Input::Local { changes, token } => self.on_local(now, changes, token),
             Input::Signal { from, bytes } => self.on_signal(now, from, &bytes),
             Input::BarrierReached(barrier) => self.on_barrier_reached(barrier),

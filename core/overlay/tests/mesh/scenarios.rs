@@ -323,3 +323,30 @@ fn nonsense_closes_the_link_and_nothing_else() {
         net.check_tables(1, &[2, 3]);
     }
 }
+
+/// FT-29: node 1 is still busy with what the first life of node 2 said when the second life comes up.
+#[test]
+fn confirmations_of_an_earlier_link_are_not_sent_over_the_next() {
+    for polled in [true, false] {
+        let mut net = Net::linked(2);
+        net.local(2, &[add("c", "a")], Some(1));
+        net.poll(2);
+        assert!(net.deliver(2, 1));
+        if polled {
+            net.poll(1);
+        }
+        net.kill(2);
+        net.start(2, MeshConfig::default());
+        net.link(1, 2);
+        net.node(1).synced.clear();
+        while net.reach(1) {}
+        net.poll_all();
+        while net.deliver(1, 2) {}
+        net.poll_all();
+        assert_eq!(net.node(1).synced, []);
+        net.settle();
+        assert_eq!(net.node(1).synced, [node(2)]);
+        net.check_tables(1, &[2]);
+        net.check_tables(2, &[1]);
+    }
+}
