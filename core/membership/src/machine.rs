@@ -168,14 +168,11 @@ impl Membership {
         if self.foca.handle_data(bytes, &mut self.sink).is_err() {
             self.rejected += 1;
         }
-        let rejoined = self.drain(now);
+        self.drain(now);
         self.note_life_signs(&datagram.header);
         if self.members.contains_key(&src.node) && datagram.header.message != Message::TurnUndead {
             self.seeds.answered(from, src.node);
             self.seeds.answered(src.swim, src.node);
-        }
-        if rejoined {
-            self.announce(now, src.swim);
         }
     }
 
@@ -298,29 +295,24 @@ impl Membership {
         self.left = true;
     }
 
-    /// Takes over what `foca` said during the last call; says whether this node has renewed its identity.
-    fn drain(&mut self, now: Instant) -> bool {
+    /// Takes over what `foca` said during the last call.
+    fn drain(&mut self, now: Instant) {
         while let Some((to, bytes)) = self.sink.sent.pop_front() {
             self.outputs.push_back(Output::Datagram { to: to.swim, bytes });
         }
         while let Some((after, timer)) = self.sink.timers.pop_front() {
             self.timers.add(now, after, timer);
         }
-        let mut rejoined = false;
         while let Some(notification) = self.sink.told.pop_front() {
             match notification {
                 OwnedNotification::MemberUp(member) => self.on_up(member),
                 OwnedNotification::MemberDown(member) => self.on_down(now, member.node, DownCause::Dead),
                 OwnedNotification::Rename(_, member) => self.on_rename(now, member),
-                OwnedNotification::Rejoin(me) => {
-                    rejoined = true;
-                    self.on_rejoin(now, me);
-                }
+                OwnedNotification::Rejoin(me) => self.on_rejoin(now, me),
                 OwnedNotification::Active => self.rejoining = false,
                 OwnedNotification::Idle | OwnedNotification::Defunct => {}
             }
         }
-        rejoined
     }
 
     fn on_up(&mut self, member: Member) {

@@ -168,6 +168,18 @@ fn another_node_may_take_the_address_of_a_dead_one() {
 }
 
 #[test]
+fn a_seed_that_has_left_is_asked_again_for_another_may_take_its_place() {
+    let mut net = Net::cluster(7, 4);
+    net.input(1, Input::Leave);
+    net.run(Duration::from_secs(1));
+    net.kill(1);
+    assert_eq!(net.nodes[&2].unreached_seeds().collect::<Vec<_>>(), [addr(1)]);
+    net.start(9, 1, 5, &config(&[1]));
+    let took = net.run_until(Duration::from_secs(10), Net::complete);
+    assert!(took < Duration::from_secs(6), "{took:?} {:?}", net.views());
+}
+
+#[test]
 fn a_node_that_leaves_is_known_to_have_left() {
     for seed in 0..20 {
         let mut net = Net::cluster(seed, 5);
@@ -183,6 +195,9 @@ fn a_node_that_leaves_is_known_to_have_left() {
         assert!(net.complete(), "{:?}", net.views());
         let left = net.when(start, &Told::Down(3, DownCause::Left));
         assert_eq!((left.len(), net.told.len()), (4, 4), "{:?}", net.told);
+        net.sent_to.clear();
+        net.run(Duration::from_secs(10));
+        assert!(!net.sent_to.contains(&addr(3)), "nobody calls who has left");
         net.start(3, 3, 2, &config(&[1]));
         net.run(Duration::from_secs(1));
         assert!(net.complete(), "{:?}", net.views());

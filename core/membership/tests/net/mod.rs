@@ -30,6 +30,8 @@ pub(crate) struct Net {
     /// Lost datagrams in a thousand.
     pub(crate) loss: u64,
     pub(crate) sent: u64,
+    /// To whom, since the test last cleared it.
+    pub(crate) sent_to: BTreeSet<SocketAddr>,
     at: BTreeMap<SocketAddr, u64>,
     flying: BTreeMap<(Instant, u64), (u64, SocketAddr, Bytes)>,
     rng: Rng,
@@ -52,6 +54,7 @@ impl Net {
             blocked: BTreeSet::new(),
             loss: 0,
             sent: 0,
+            sent_to: BTreeSet::new(),
             at: BTreeMap::new(),
             flying: BTreeMap::new(),
             rng: Rng::new(seed),
@@ -171,6 +174,7 @@ impl Net {
             let told = match output {
                 Output::Datagram { to, bytes } => {
                     self.sent += 1;
+                    self.sent_to.insert(to);
                     self.flying.insert((self.now + LATENCY, self.sent), (node, to, bytes));
                     continue;
                 }

@@ -129,7 +129,6 @@ impl Mesh {
 
     /// Signals that no link has taken must not reach the next one.
     fn drop_signals(&mut self, node: NodeId) {
-        self.wanted.remove(&node);
         self.outputs.retain(|output| !matches!(output, Output::Signal { to, .. } if *to == node));
     }
 
