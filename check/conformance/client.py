@@ -10,10 +10,11 @@ import itertools
 import socket
 import time
 from collections import deque
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import mqttwire as w
-from mqttwire import T, V5, Packet
+from mqttwire import V5, Packet, T
 
 DEFAULT_TIMEOUT = 5.0
 PROBE_AFTER = 0.15
@@ -196,16 +197,16 @@ class Client:
         deadline = time.monotonic() + (timeout or self.timeout)
         while True:
             try:
-                got = self._read(deadline)
+                one = self._read(deadline)
             except ClientError as error:
                 raise ClientError(f"waiting for {kind.name}: {error}") from None
-            if got is None:
+            if one is None:
                 raise ClientError(self._describe(f"connection closed while waiting for {kind.name}"))
-            if got.type == kind:
-                return got
-            if got.type == T.DISCONNECT:
-                raise ClientError(f"DISCONNECT 0x{got.reason:02x} while waiting for {kind.name}")
-            self.inbox.append(got)
+            if one.type == kind:
+                return one
+            if one.type == T.DISCONNECT:
+                raise ClientError(f"DISCONNECT 0x{one.reason:02x} while waiting for {kind.name}")
+            self.inbox.append(one)
 
     def message(self, payload: bytes | str | None = None, *, timeout: float | None = None, **fields: Any) -> Packet:
         """Waits for a PUBLISH, acknowledges it as its QoS asks, and checks payload and fields."""
@@ -293,12 +294,15 @@ class Client:
                 return got
             self.inbox.append(got)
 
-    def expect_closed(self, *reasons: int, timeout: float | None = None, must_say: bool = False) -> list[Packet]:
+    def expect_closed(
+        self, *reasons: int, timeout: float | None = None, must_say: bool = False, patient: bool = False
+    ) -> list[Packet]:
         """The broker closes; a CONNACK or DISCONNECT before it carries one of `reasons` (any error if none given).
 
-        With `must_say` such a packet has to come. Nothing may follow a DISCONNECT. Returns what came before.
+        With `must_say` such a packet has to come; `patient` is for a close that another node of a cluster asks for,
+        before which this one may still answer. Nothing may follow a DISCONNECT. Returns what came before.
         """
-        got = self.read_until_closed(timeout, probe=True)
+        got = self.read_until_closed(timeout, probe=not patient)
         said = [one for one in got if one.type in (T.CONNACK, T.DISCONNECT)]
         for one in said:
             fine = one.reason in reasons if reasons else one.reason >= (0x80 if self.is_v5() else 1)
@@ -306,6 +310,11 @@ class Client:
         assert not said or got[-1] is said[-1], "packets after DISCONNECT"
         assert said or not must_say, f"closed without a reason code, expected one of {[hex(r) for r in reasons]}"
         return got
+
+    def window(self, wanted: int) -> int:
+        """How many messages of QoS 1 and 2 may be under way to the broker, at most `wanted`."""
+        allowed = self.connack.props.get("receive_maximum", 65535) if self.connack else wanted
+        return min(wanted, allowed)
 
     def is_v5(self) -> bool:
         """This client speaks MQTT 5.0."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import shlex
-import subprocess
+import time
 import tomllib
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +13,8 @@ from typing import Any
 import pytest
 
 import mqttwire as w
-from brokers import free_port, wait_ready
 from client import Client, ClientError
-from mqttwire import T, V5
+from mqttwire import V5, T
 
 HERE = Path(__file__).parent
 
@@ -25,41 +22,21 @@ HERE = Path(__file__).parent
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Where the broker under test is."""
     group = parser.getgroup("conformance")
-    env = os.environ.get
-    group.addoption("--host", default=env("SEDGE_CONFORMANCE_HOST", "127.0.0.1"), help="address of the broker")
-    group.addoption("--port", default=env("SEDGE_CONFORMANCE_PORT"), help="MQTT port of the broker")
-    group.addoption("--ports", default=env("SEDGE_CONFORMANCE_PORTS"), help="ports of a cluster, e.g. 1883,1884,1885")
-    group.addoption("--ws-port", default=env("SEDGE_CONFORMANCE_WS_PORT"), help="MQTT over WebSocket port, path /mqtt")
-    group.addoption("--broker-command", default=env("SEDGE_CONFORMANCE_COMMAND"),
-                    help="starts a broker for this run; {port} is replaced by a free port")
-    group.addoption("--known", default=env("SEDGE_CONFORMANCE_KNOWN"), help="TOML file of known deviations")
-    group.addoption("--wait", type=float, default=float(env("SEDGE_CONFORMANCE_WAIT", "5")),
-                    help="seconds to wait for what must come (default 5)")
+    group.addoption("--host", default="127.0.0.1", help="address of the broker")
+    group.addoption("--port", help="MQTT port of the broker")
+    group.addoption("--ports", help="ports of the nodes of a cluster, e.g. 1883,1884,1885")
+    group.addoption("--ws-port", help="port for MQTT over WebSocket, path /mqtt")
+    group.addoption("--known", help="TOML file of known deviations")
+    group.addoption("--wait", type=float, default=5.0, help="seconds to wait for what must come (default 5)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Markers; starts the broker of --broker-command."""
+    """Markers."""
     config.addinivalue_line("markers", "mqtt(*ids, version): normative statements of the standard that the test checks")
     config.addinivalue_line("markers", "timed: needs real seconds; runs in a thread beside the other tests")
     config.addinivalue_line("markers", "expects_reason: the broker says why before it closes, which 5.0 only recommends")
-    config.stash[_PROCESS] = None
-    command = config.getoption("--broker-command")
-    if command and not config.option.collectonly:
-        port = free_port()
-        config.stash[_PROCESS] = subprocess.Popen(shlex.split(command.replace("{port}", str(port))))
-        config.option.port = str(port)
-        wait_ready(config.getoption("--host"), port, config.stash[_PROCESS])
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stops the broker of --broker-command."""
-    process = config.stash.get(_PROCESS, None)
-    if process is not None:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-_PROCESS: pytest.StashKey[subprocess.Popen[bytes] | None] = pytest.StashKey()
 _PORTS = itertools.count()
 
 
@@ -69,7 +46,7 @@ class Net:
     def __init__(self, config: pytest.Config) -> None:
         ports = config.getoption("--ports") or config.getoption("--port")
         if not ports:
-            pytest.skip("no broker: give --port, --ports or --broker-command")
+            pytest.skip("no broker: give --port or --ports, or use ./run")
         self.host = config.getoption("--host")
         self.ports = [int(port) for port in str(ports).split(",")]
         self.wait = config.getoption("--wait")
@@ -138,12 +115,13 @@ class Net:
         self.settle(topic, payload.encode() if isinstance(payload, str) else payload)
 
     def settle(self, topic: str, payload: bytes | None) -> None:
-        """In a cluster: waits until a new subscriber at every port gets this retained message (None: none)."""
-        for port in self.ports if len(self.ports) > 1 else []:
+        """Waits until a new subscriber at every port gets this retained message (None: none)."""
+        for port in self.ports:
             self._poll_retained(port, topic, payload)
 
     def _poll_retained(self, port: int, topic: str, payload: bytes | None) -> None:
-        for _ in range(200):
+        deadline = time.monotonic() + self.wait
+        while time.monotonic() < deadline:
             probe = self.client(V5, port=port)
             probe.subscribe(topic)
             probe.ping()
@@ -151,6 +129,7 @@ class Net:
             probe.disconnect()
             if seen == ([] if payload is None else [payload]):
                 return
+            time.sleep(0.01)  # pause between two looks, bounded by the deadline
         raise ClientError(f"port {port} does not serve the retained message of {topic}")
 
     def tidy(self) -> None:
@@ -217,7 +196,8 @@ def _run_timed(item: pytest.Function) -> None:
 
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Starts all timed tests at once, so that together they take as long as the slowest."""
-    timed = [item for item in session.items if item.get_closest_marker("timed")]
+    tests = [item for item in session.items if isinstance(item, pytest.Function)]
+    timed = [item for item in tests if item.get_closest_marker("timed")]
     ready = session.config.getoption("--ports") or session.config.getoption("--port")
     if session.config.option.collectonly or not ready or not timed:
         return
@@ -234,6 +214,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     future = pyfuncitem.stash.get(_FUTURE, None)
     if future is None:
-        pytest.skip("no broker: give --port, --ports or --broker-command")
+        pytest.skip("no broker: give --port or --ports, or use ./run")
     future.result(timeout=90)
     return True

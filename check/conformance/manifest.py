@@ -30,7 +30,8 @@ Key = tuple[str, str]
 
 def load() -> list[dict[str, Any]]:
     """All statements, in the order of the file."""
-    return tomllib.loads(FILE.read_text())["statements"]
+    statements: list[dict[str, Any]] = tomllib.loads(FILE.read_text())["statements"]
+    return statements
 
 
 class _Collector:
@@ -106,14 +107,16 @@ def counts(statements: list[dict[str, Any]]) -> str:
 
 def write(statements: list[dict[str, Any]], marks: dict[Key, set[str]]) -> None:
     """Writes the file anew with the tests that are marked now."""
-    FILE.write_text(HEADER + "statements = [\n" + "".join(_line(one, sorted(marks.get(key_of(one), set()))) for one in statements) + "]\n")
+    lines = [_line(one, sorted(marks.get(key_of(one), set()))) for one in statements]
+    FILE.write_text(HEADER + "statements = [\n" + "".join(lines) + "]\n")
 
 
 def _line(one: dict[str, Any], tests: list[str]) -> str:
     status = "tested" if tests else one["status"]
     head = {"id": one["id"], "version": one["version"], "level": one["level"], "applies": one["applies"]}
     rest = {"paraphrase": one["paraphrase"]} | ({} if tests else {"reason": one.get("reason", "")})
-    pairs = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in (head | {"status": status} | rest).items()]
+    fields = head | {"status": status} | rest
+    pairs = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
     listed = "".join(f"\n    {json.dumps(name)}," for name in tests)
     return "  { " + ", ".join(pairs) + f", tests = [{listed}{chr(10) + '  ' if tests else ''}] }},\n"
 

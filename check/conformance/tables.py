@@ -10,6 +10,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import mqttwire as w
 from mqttwire import V5, V311
@@ -75,7 +76,7 @@ def load() -> list[Case]:
     return cases
 
 
-def _row(row: dict) -> list[Case]:
+def _row(row: dict[str, Any]) -> list[Case]:
     """A row holds `hex` with a version or "both", or `v311_hex` and `v5_hex`."""
     out = []
     for name, version in VERSIONS.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 import mqttwire as w
 from client import Client
 from marks import both, expects_reason, timed, v3, v5
@@ -16,7 +18,16 @@ SLACK = 4.0  # how much later than at one and a half times the broker may notice
 def _silent(net: Any, version: int, seconds: int) -> tuple[Client, float]:
     """A client that says nothing after its CONNECT, and the keep alive that holds for it."""
     client = net.client(version, keepalive=seconds)
-    return client, float(client.connack.props.get("server_keep_alive", seconds))
+    return client, holds(client, seconds)
+
+
+def holds(client: Client, seconds: int) -> float:
+    """The keep alive after the broker had its say; too long a one cannot be waited for."""
+    told = client.connack.props if client.connack else {}
+    used = float(told.get("server_keep_alive", seconds))
+    if used > 5:
+        pytest.skip(f"the broker sets a keep alive of {used} s")
+    return used
 
 
 @both
@@ -87,7 +98,7 @@ def test_receiving_does_not_keep_it_open(net: Any, version: int) -> None:
     """Packets from the broker do not count as signs of life of the client."""
     client, publisher, topic = net.client(version, keepalive=1), net.client(version), net.topic()
     client.subscribe(topic)
-    limit = 1.5 * client.connack.props.get("server_keep_alive", 1) + SLACK
+    limit = 1.5 * holds(client, 1) + SLACK
     end = time.monotonic() + limit
     while time.monotonic() < end:
         publisher.publish(topic, b"x", qos=1)
@@ -117,7 +128,7 @@ def test_half_a_packet_is_no_sign_of_life(net: Any, version: int) -> None:
     """A packet that never ends does not keep the connection open for ever."""
     client = net.client(version, keepalive=1)
     client.send(b"\x30\x7f\x00")
-    client.read_until_closed(timeout=1.5 * client.connack.props.get("server_keep_alive", 1) + SLACK)
+    client.read_until_closed(timeout=1.5 * holds(client, 1) + SLACK)
 
 
 @both

@@ -26,11 +26,12 @@ def test_order_of_one_publisher(net: Any, version: int, qos: int) -> None:
     subscribers, publisher, topic = [net.client(version) for _ in range(2)], net.client(version), net.topic()
     for subscriber in subscribers:
         subscriber.subscribe(topic, qos=2)
-    for start in range(0, COUNT, 10):
-        pids = [publisher.start_publish(topic, str(start + number), qos=qos) for number in range(10)]
+    batch = publisher.window(10)
+    for start in range(0, COUNT, batch):
+        pids = [publisher.start_publish(topic, str(start + number), qos=qos) for number in range(batch)]
         _finish(publisher, pids, qos)
         for subscriber in subscribers:
-            assert _numbers(subscriber, 10) == list(range(start, start + 10))
+            assert _numbers(subscriber, batch) == list(range(start, start + batch))
 
 
 def _finish(publisher: Any, pids: list[int], qos: int) -> None:
@@ -57,8 +58,8 @@ def test_order_of_two_publishers(net: Any, version: int) -> None:
         for index, publisher in enumerate(publishers):
             publisher.publish(topic, f"{index} {number}", qos=1)
     got = [subscriber.message().payload.split() for _ in range(80)]
-    for index in (b"0", b"1"):
-        assert [int(number) for who, number in got if who == index] == list(range(40))
+    for name in (b"0", b"1"):
+        assert [int(number) for who, number in got if who == name] == list(range(40))
 
 
 @both
@@ -162,7 +163,7 @@ def test_order_in_one_segment(net: Any, version: int, qos: int) -> None:
     """Messages written at once keep their order."""
     client, publisher, topic = net.client(version), net.client(version), net.topic()
     client.subscribe(topic, qos=qos)
-    count = 15
+    count = publisher.window(15)
     data = [w.publish(version, topic, str(number).encode(), qos=qos, pid=number + 1) for number in range(count)]
     publisher.send(b"".join(data))
     assert _numbers(client, count) == list(range(count))

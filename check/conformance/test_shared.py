@@ -13,6 +13,8 @@ from client import Client, ClientError
 from marks import acked_qos, v5
 from mqttwire import V5, T
 
+BAD_SHARES = ["$share/", "$share/g", "$share/g/", "$share//t", "$share/a+b/t", "$share/a#/t", "$share/+/t"]
+
 
 def _members(net: Any, count: int, rest: str = "t", qos: int = 1, group: str = "g") -> list[Client]:
     """Clients of one group."""
@@ -213,7 +215,7 @@ def test_qos2_of_an_ended_session_goes_to_nobody_else(net: Any) -> None:
 
 
 @v5("4.8.2-1", "4.8.2-2")
-@pytest.mark.parametrize("wanted", ["$share/", "$share/g", "$share/g/", "$share//t", "$share/a+b/t", "$share/a#/t", "$share/+/t"])
+@pytest.mark.parametrize("wanted", BAD_SHARES)
 def test_bad_share_names(net: Any, wanted: str) -> None:
     """Without a name, without a filter or with a wildcard in the name: not granted as a shared subscription."""
     client, publisher = net.client(V5), net.client(V5)

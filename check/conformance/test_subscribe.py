@@ -61,8 +61,12 @@ MATCHES = [
 BAD_FILTERS = ["", "a#", "a/#/b", "#/a", "a/b#", "##", "a+", "+a", "a/+b", "a/b+/c", "++", "a/#+"]
 
 
+def _row_name(wanted: str, topic: str) -> str:
+    return f"{wanted}~{topic}".replace("{}", "p").encode("unicode_escape").decode()
+
+
 @both
-@pytest.mark.parametrize(("wanted", "topic", "match"), MATCHES, ids=[f"{a}~{b}".replace("{}", "p").encode("unicode_escape").decode() for a, b, _ in MATCHES])
+@pytest.mark.parametrize(("wanted", "topic", "match"), MATCHES, ids=[_row_name(row[0], row[1]) for row in MATCHES])
 @v3("4.7.1-2", "4.7.1-3", "4.7.3-4", "1.5.3-3", "3.3.2-3", "4.7.1-1")
 @v5("4.7.1-1", "4.7.1-2", "4.7.3-4", "1.5.4-3", "3.3.2-3", "4.7.0-1")
 def test_matching(net: Any, version: int, wanted: str, topic: str, match: bool) -> None:
@@ -200,8 +204,8 @@ def _copies(client: Client, marker: str) -> list[Any]:
 def test_overlapping_subscriptions(net: Any, version: int, order: tuple[int, int, int]) -> None:
     """One copy, or one per subscription; the best of them has the highest QoS granted."""
     client, publisher = net.client(version), net.client(version)
-    for wanted, qos in zip(("o/+", "o/#", "o/x"), order, strict=True):
-        client.subscribe(net.topic(wanted), qos=qos)
+    for wanted, granted in zip(("o/+", "o/#", "o/x"), order, strict=True):
+        client.subscribe(net.topic(wanted), qos=granted)
     marker = net.topic("end")
     client.subscribe(marker, qos=2)
     publisher.publish(net.topic("o/x"), b"x", qos=2)

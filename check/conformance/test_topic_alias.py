@@ -117,9 +117,9 @@ def _forgotten(net: Any) -> Client:
         pytest.skip("the broker takes no topic aliases")
     _alias(client, net.topic(), 1, "set")
     client.disconnect()
-    client = net.session(V5, name)
-    client.start_publish("", "used", qos=1, props={"topic_alias": 1})
-    return client
+    again: Client = net.session(V5, name)
+    again.start_publish("", "used", qos=1, props={"topic_alias": 1})
+    return again
 
 
 def _unknown(net: Any) -> Client:
@@ -138,9 +138,11 @@ def _beyond(net: Any) -> Client:
     return client
 
 
-WRONG = pytest.mark.parametrize(
-    ("wrong", "reasons"), [(_forgotten, (0x82,)), (_unknown, (0x82,)), (_beyond, (0x94,))], ids=["forgotten", "unknown", "beyond"]
-)
+WRONG = pytest.mark.parametrize(("wrong", "reasons"), [
+    pytest.param(_forgotten, (0x82,), id="forgotten"),
+    pytest.param(_unknown, (0x82,), id="unknown"),
+    pytest.param(_beyond, (0x94,), id="beyond"),
+])
 
 
 @WRONG

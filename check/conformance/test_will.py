@@ -194,7 +194,9 @@ def test_will_expiry(net: Any) -> None:
 def test_will_after_keep_alive(net: Any, version: int) -> None:
     """A client that falls silent counts as lost: its will is published."""
     watcher, topic = _watch(net, version)
-    net.client(version, keepalive=1, will=w.Will(topic, b"silent", 1))
+    client = net.client(version, keepalive=1, will=w.Will(topic, b"silent", 1))
+    if client.connack.props.get("server_keep_alive", 1) > 4:
+        pytest.skip("the broker sets a longer keep alive")
     watcher.message(b"silent", timeout=8)
 
 
