@@ -2,7 +2,7 @@
 
 use sedge_base::{ClientId, ConnId};
 use sedge_mqtt::{
-    ConnAck, ConnAckProperties, Connect, Disconnect, Packet, ReasonCode, Utf8, Version, Will, encoded_len, trim_to,
+    ConnAck, ConnAckProperties, Connect, Disconnect, Packet, ReasonCode, Utf8, Version, encoded_len, trim_to,
 };
 
 use crate::api::TicketKind;
@@ -12,22 +12,6 @@ use crate::disconnect::Ending;
 use crate::process::Fault;
 use crate::session::{PendingWill, SessionKey};
 use crate::{Broker, Event, Output, SessionState};
-
-/// A will for keeping: it shares no buffer.
-fn detached_will(will: &Will) -> Box<Will> {
-    let text = |text: &Option<Utf8>| text.as_ref().map(Utf8::detached);
-    let properties = sedge_mqtt::WillProperties {
-        delay: will.properties.delay,
-        payload_is_utf8: will.properties.payload_is_utf8,
-        message_expiry: will.properties.message_expiry,
-        content_type: text(&will.properties.content_type),
-        response_topic: text(&will.properties.response_topic),
-        correlation_data: will.properties.correlation_data.as_deref().map(bytes::Bytes::copy_from_slice),
-        user: will.properties.user.iter().map(|(name, value)| (name.detached(), value.detached())).collect(),
-    };
-    let payload = bytes::Bytes::copy_from_slice(&will.payload);
-    Box::new(Will { topic: will.topic.detached(), payload, qos: will.qos, retain: will.retain, properties })
-}
 
 /// Why a CONNECT cannot be taken, whatever session there is.
 fn refusal(connect: &Connect) -> Option<(ReasonCode, &'static str)> {
@@ -189,8 +173,11 @@ impl Broker {
         session.connection = Some(key);
         session.version = connection.version;
         session.expiry_secs = pending.expiry_secs;
-        session.will =
-            pending.connect.will.as_ref().map(|will| Box::new(PendingWill { will: detached_will(will), due: None }));
+        session.will = pending
+            .connect
+            .will
+            .as_ref()
+            .map(|will| Box::new(PendingWill { will: Box::new(will.detached()), due: None }));
         connection.phase = Phase::Live;
         connection.last_seen = now;
         match connection.patience() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use sedge_mqtt::{Message, PublishProperties, TopicName, Utf8};
+use sedge_mqtt::{Message, TopicName, Utf8};
 
 /// Messages with a smaller payload than this are copied by [`detach`]; larger ones fill most of their buffer anyway.
 pub const DETACH_BELOW_BYTES: usize = 16 * 1024;
@@ -21,7 +21,7 @@ pub fn detach(message: &Arc<Message>) -> Arc<Message> {
     buffer.extend_from_slice(&message.payload);
     let mut payload = buffer.freeze();
     let topic = shared_topic(payload.split_to(topic.len()), &message.topic);
-    let properties = message.properties.as_deref().map(|properties| Box::new(detach_properties(properties)));
+    let properties = message.properties.as_deref().map(|properties| Box::new(properties.detached()));
     Arc::new(Message { topic, payload, properties, publisher: message.publisher.clone(), ..**message })
 }
 
@@ -29,18 +29,4 @@ pub fn detach(message: &Arc<Message>) -> Arc<Message> {
 fn shared_topic(text: Bytes, topic: &TopicName) -> TopicName {
     let shared = Utf8::from_bytes(text).ok().and_then(|text| TopicName::try_from(text).ok());
     shared.unwrap_or_else(|| topic.detached())
-}
-
-fn detach_properties(properties: &PublishProperties) -> PublishProperties {
-    let text = |text: &Option<Utf8>| text.as_ref().map(Utf8::detached);
-    PublishProperties {
-        payload_is_utf8: properties.payload_is_utf8,
-        message_expiry: properties.message_expiry,
-        topic_alias: properties.topic_alias,
-        response_topic: text(&properties.response_topic),
-        correlation_data: properties.correlation_data.as_deref().map(Bytes::copy_from_slice),
-        user: properties.user.iter().map(|(name, value)| (name.detached(), value.detached())).collect(),
-        subscription_ids: properties.subscription_ids.clone(),
-        content_type: text(&properties.content_type),
-    }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use sedge_base::Duration;
-use sedge_mqtt::{ConnAck, ConnAckProperties, Disconnect, Packet, ReasonCode, Utf8, Version, trim_to};
+use sedge_mqtt::{ConnAck, ConnAckProperties, Disconnect, Packet, PacketKind, ReasonCode, Utf8, Version, trim_to};
 
 use crate::broker::Timer;
 use crate::connection::{ConnKey, Phase};
@@ -90,10 +90,12 @@ impl Broker {
             Utf8::new(&ending.detail).ok().filter(|_| connection.problem_information && !ending.detail.is_empty());
         let v5 = connection.version == Version::V5;
         let mut packet = if phase == Phase::Live {
-            Packet::Disconnect(Disconnect { reason_string, ..Disconnect::new(ending.reason) })
+            let reason = for_packet(ending.reason, PacketKind::Disconnect);
+            Packet::Disconnect(Disconnect { reason_string, ..Disconnect::new(reason) })
         } else {
             let properties = ConnAckProperties { reason_string, ..ConnAckProperties::default() };
-            Packet::ConnAck(Box::new(ConnAck { session_present: false, reason: ending.reason, properties }))
+            let reason = for_packet(ending.reason, PacketKind::ConnAck);
+            Packet::ConnAck(Box::new(ConnAck { session_present: false, reason, properties }))
         };
         let says = v5 || (phase != Phase::Live && has_return_code(ending.reason));
         let limit = usize::try_from(connection.max_packet).unwrap_or(usize::MAX);
@@ -187,6 +189,17 @@ impl Broker {
             let client = session.client.clone();
             self.outputs.push_back(Output::Interest { client, changes, ticket: None });
         }
+    }
+}
+
+/// The reason itself where the standard lists it for the packet, else what comes closest (MQTT 5.0 section 2.4).
+fn for_packet(reason: ReasonCode, kind: PacketKind) -> ReasonCode {
+    if reason.valid_for(kind) && (reason.is_error() || kind != PacketKind::ConnAck) {
+        reason
+    } else if reason == ReasonCode::ServerShuttingDown {
+        ReasonCode::ServerUnavailable
+    } else {
+        ReasonCode::UnspecifiedError
     }
 }
 

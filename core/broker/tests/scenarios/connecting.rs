@@ -1,0 +1,236 @@
+//! CONNECT, CONNACK, DISCONNECT, client ids, keep alive, takeover.
+
+use bytes::Bytes;
+use sedge_base::ClientId;
+use sedge_broker::{BrokerConfig, Event, Input};
+use sedge_mqtt::{ConnectProperties, Packet, ReasonCode, Version};
+
+use crate::harness::*;
+
+/// MQ-01
+#[test]
+fn a_client_connects_and_disconnects() {
+    for version in [V4, V5] {
+        let mut bench = Bench::new();
+        let (conn, connack) = bench.connack(connect(version, "a"));
+        assert_eq!((connack.reason, connack.session_present), (ReasonCode::Success, false));
+        assert!(!bench.is_held(conn));
+        assert_eq!(bench.broker.connections(), 1);
+        bench.leave(conn, ReasonCode::Success);
+        assert_eq!(bench.broker.connections(), 0);
+        assert_eq!(bench.broker.sessions().count(), 0);
+        assert_eq!(bench.ended, [(ClientId::new("a"), 1)]);
+        assert!(matches!(&bench.events[..], [Event::Connected { .. }, Event::Disconnected { .. }]));
+    }
+}
+
+/// MQ-01
+#[test]
+fn an_unknown_protocol_level_is_refused_with_code_1() {
+    for level in [0, 3, 6, 0x84] {
+        let mut bench = Bench::new();
+        let conn = bench.open(V4);
+        let bytes = [0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', level, 2, 0, 0, 0, 1, b'a'];
+        bench.send_bytes(conn, Bytes::copy_from_slice(&bytes));
+        let Some(Packet::ConnAck(connack)) = bench.recv(conn) else { panic!("level {level}") };
+        assert_eq!(connack.reason, ReasonCode::UnsupportedProtocolVersion);
+        assert!(bench.is_closed(conn));
+    }
+}
+
+/// MQ-01
+#[test]
+fn the_first_packet_is_connect_and_there_is_only_one() {
+    let mut bench = Bench::new();
+    let conn = bench.open(V5);
+    bench.send(conn, &Packet::PingReq);
+    assert!(bench.is_closed(conn));
+    assert_eq!(bench.drain(conn), []);
+    let conn = bench.client(V5, "a");
+    bench.send(conn, &Packet::Connect(Box::new(connect(V5, "a"))));
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(conn) else { panic!() };
+    assert_eq!(disconnect.reason, ReasonCode::ProtocolError);
+    assert!(bench.is_closed(conn));
+    let conn = bench.client(V4, "a");
+    bench.send(conn, &Packet::Connect(Box::new(connect(V4, "a"))));
+    assert_eq!(bench.drain(conn), []);
+    assert!(bench.is_closed(conn));
+}
+
+/// MQ-01
+#[test]
+fn a_connection_without_connect_is_closed() {
+    let mut bench = Bench::new();
+    let conn = bench.open(V5);
+    bench.pass(secs(9));
+    assert!(!bench.is_closed(conn));
+    bench.pass(secs(1));
+    assert!(bench.is_closed(conn));
+    assert_eq!(bench.broker.connections(), 0);
+}
+
+/// MQ-01
+#[test]
+fn an_unanswered_claim_ends_with_server_unavailable() {
+    let mut bench = Bench::new();
+    bench.slow = true;
+    let conn = bench.dial(connect(V5, "a"));
+    assert!(bench.is_held(conn));
+    bench.pass(secs(10));
+    let Some(Packet::ConnAck(connack)) = bench.recv(conn) else { panic!() };
+    assert_eq!(connack.reason, ReasonCode::ServerUnavailable);
+    assert!(bench.is_closed(conn));
+    bench.answer_all();
+    assert_eq!(bench.broker.sessions().count(), 0);
+    assert_eq!(bench.ended, [(ClientId::new("a"), 1)]);
+}
+
+/// MQ-01
+#[test]
+fn empty_client_ids_are_assigned_for_this_shard() {
+    let mut bench = Bench::new();
+    let (_, connack) = bench.connack(connect(V5, ""));
+    let assigned = connack.properties.assigned_client_id.unwrap();
+    assert_eq!(ClientId::new(&assigned).stable_hash() % 3, 1);
+    let (_, connack) = bench.connack(connect(V4, ""));
+    assert_eq!(connack.reason, ReasonCode::Success);
+    let (conn, connack) = bench.connack(persistent(V4, ""));
+    assert_eq!(connack.reason, ReasonCode::ClientIdentifierNotValid);
+    assert!(bench.is_closed(conn));
+    assert_eq!(bench.broker.sessions().count(), 2);
+}
+
+/// MQ-14
+#[test]
+fn connack_tells_the_limits() {
+    let config = BrokerConfig { max_session_expiry: 100, max_keep_alive: 60, ..BrokerConfig::default() };
+    let mut bench = Bench::with(config);
+    let properties = ConnectProperties { session_expiry: Some(1_000), ..ConnectProperties::default() };
+    let asked = sedge_mqtt::Connect { properties, keep_alive: 90, ..connect(V5, "a") };
+    let (_, connack) = bench.connack(asked);
+    let told = connack.properties;
+    assert_eq!(told.session_expiry, Some(100));
+    assert_eq!(told.server_keep_alive, Some(60));
+    assert_eq!(told.receive_maximum, Some(1024));
+    assert_eq!(told.maximum_packet_size, Some(1024 * 1024));
+    assert_eq!(told.topic_alias_maximum, Some(64));
+    let (_, connack) = bench.connack(sedge_mqtt::Connect { keep_alive: 30, ..connect(V5, "b") });
+    assert_eq!((connack.properties.session_expiry, connack.properties.server_keep_alive), (None, None));
+    let (_, connack) = bench.connack(connect(V4, "c"));
+    assert_eq!(connack.properties, sedge_mqtt::ConnAckProperties::default());
+}
+
+/// MQ-14
+#[test]
+fn authentication_methods_are_refused() {
+    let mut bench = Bench::new();
+    let properties = ConnectProperties { authentication_method: Some(utf8("SCRAM")), ..ConnectProperties::default() };
+    let (conn, connack) = bench.connack(sedge_mqtt::Connect { properties, ..connect(V5, "a") });
+    assert_eq!(connack.reason, ReasonCode::BadAuthenticationMethod);
+    assert!(bench.is_closed(conn));
+    let conn = bench.client(V5, "a");
+    bench.send_bytes(conn, Bytes::from_static(&[0xf0, 0]));
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(conn) else { panic!() };
+    assert_eq!(disconnect.reason, ReasonCode::ProtocolError);
+}
+
+/// MQ-14
+#[test]
+fn reason_strings_come_only_to_those_who_want_them() {
+    for wanted in [true, false] {
+        let mut bench = Bench::new();
+        let properties =
+            ConnectProperties { request_problem_information: Some(wanted), ..ConnectProperties::default() };
+        let conn = bench.connect(sedge_mqtt::Connect { properties, ..connect(V5, "a") });
+        bench.send(conn, &Packet::Connect(Box::new(connect(V5, "a"))));
+        let Some(Packet::Disconnect(disconnect)) = bench.recv(conn) else { panic!() };
+        assert_eq!(disconnect.reason_string.is_some(), wanted);
+    }
+}
+
+/// MQ-10
+#[test]
+fn silence_ends_a_connection_and_pings_keep_it() {
+    for version in [V4, V5] {
+        let mut bench = Bench::new();
+        let conn = bench.connect(sedge_mqtt::Connect { keep_alive: 10, ..connect(version, "a") });
+        for _ in 0..5 {
+            bench.pass(secs(14));
+            bench.send(conn, &Packet::PingReq);
+            assert_eq!(bench.drain(conn), [Packet::PingResp]);
+        }
+        bench.pass(secs(14));
+        assert!(!bench.is_closed(conn));
+        bench.pass(secs(1));
+        assert!(bench.is_closed(conn));
+        let told = bench.drain(conn);
+        match version {
+            Version::V311 => assert_eq!(told, []),
+            Version::V5 => {
+                assert!(matches!(&told[..], [Packet::Disconnect(why)] if why.reason == ReasonCode::KeepAliveTimeout));
+            }
+        }
+        assert_eq!(bench.broker.counters().keep_alive_timeouts, 1);
+    }
+}
+
+/// MQ-10
+#[test]
+fn without_keep_alive_silence_is_fine() {
+    let mut bench = Bench::new();
+    let conn = bench.client(V4, "a");
+    bench.pass(secs(1_000_000));
+    assert!(!bench.is_closed(conn));
+    assert_eq!(bench.broker.poll_timeout(), None);
+}
+
+/// MQ-11
+#[test]
+fn a_second_connect_closes_the_first_at_once() {
+    let mut bench = Bench::new();
+    let first = bench.client(V5, "a");
+    bench.slow = true;
+    let second = bench.dial(connect(V5, "a"));
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(first) else { panic!() };
+    assert_eq!(disconnect.reason, ReasonCode::SessionTakenOver);
+    assert!(bench.is_closed(first));
+    let third = bench.dial(connect(V4, "a"));
+    assert!(bench.is_closed(second), "a claim counts as a connection");
+    bench.answer_all();
+    assert!(matches!(bench.recv(third), Some(Packet::ConnAck(connack)) if connack.reason == ReasonCode::Success));
+    assert_eq!(bench.broker.connections(), 1);
+    assert_eq!(bench.broker.sessions().count(), 1);
+    assert_eq!(bench.broker.counters().takeovers, 2);
+}
+
+/// MQ-01
+#[test]
+fn packets_behind_connect_wait_for_connack() {
+    let mut bench = Bench::new();
+    bench.slow = true;
+    let conn = bench.dial(connect(V5, "a"));
+    bench.send(conn, &Packet::PingReq);
+    bench.send(conn, &Packet::PingReq);
+    assert_eq!(bench.drain(conn), []);
+    bench.answer_all();
+    let got = bench.drain(conn);
+    assert!(matches!(&got[..], [Packet::ConnAck(_), Packet::PingResp, Packet::PingResp]), "{got:?}");
+}
+
+/// MQ-01
+#[test]
+fn kick_and_shutdown_say_why() {
+    let mut bench = Bench::new();
+    let a = bench.client(V5, "a");
+    let b = bench.client(V5, "b");
+    let c = bench.client(V4, "c");
+    bench.input(Input::Kick { client: ClientId::new("a"), reason: ReasonCode::AdministrativeAction });
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(a) else { panic!() };
+    assert_eq!(disconnect.reason, ReasonCode::AdministrativeAction);
+    assert!(!bench.is_closed(b));
+    bench.input(Input::Shutdown);
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(b) else { panic!() };
+    assert_eq!(disconnect.reason, ReasonCode::ServerShuttingDown);
+    assert!(bench.is_closed(b) && bench.is_closed(c));
+    assert_eq!(bench.broker.connections(), 0);
+}

@@ -1,0 +1,4 @@
+//! Clients against one broker, with a cluster of one behind it.
+
+mod connecting;
+mod harness;
