@@ -43,20 +43,20 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts a node; when this returns, it listens.
-    pub fn start(config: Config) -> Result<Self, StartError> {
+    pub fn start(config: &Config) -> Result<Self, StartError> {
         let clock = Clock::start();
         let descriptors = sockets::raise_socket_limit();
         let identity = Identity::take(&config.node, wall())?;
-        let sockets = Sockets::open(&config)?;
+        let sockets = Sockets::open(config)?;
         let addresses = sockets.addresses()?;
         let found = seeds::resolve_all(&config.cluster.seeds);
-        let node_config = node_config::build(&config, &identity, addresses.cluster, found)?;
+        let node_config = node_config::build(config, &identity, addresses.cluster, found)?;
         let advertised = node_config.link_addr;
         let mut rng = Rng::new(identity::random_u64()?);
         let node = Node::new(node_config, rng.split(0))
             .map_err(|error| StartError::Setting { key: "cluster", what: error.to_string() })?;
-        let (shared, polls) = share(&config, clock)?;
-        let facts = Facts::new(&config, &identity, &addresses);
+        let (shared, polls) = share(config, clock)?;
+        let facts = Facts::new(config, &identity, &addresses);
         let http = match sockets.http {
             Some(listener) => Some(HttpServer::start(listener, Arc::clone(&shared), facts)?),
             None => None,
@@ -142,7 +142,9 @@ impl std::fmt::Debug for Daemon {
 /// Serves one node until SIGTERM or SIGINT. Calls `ready` as soon as it listens. A second signal ends the process at once.
 pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartError> {
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("listen to signals"))?;
-    let daemon = Daemon::start(config)?;
+    let daemon = Daemon::start(&config)?;
+    // It may hold a secret, and nobody needs it any more.
+    drop(config);
     ready(daemon.addresses());
     let signal = signals.forever().next();
     tracing::info!(signal = signal.and_then(signal_hook::low_level::signal_name), "told to stop");

@@ -79,9 +79,11 @@ impl StartError {
 }
 
 fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege, choose a higher one",
-        _ => "",
+    if error.kind() == io::ErrorKind::AddrNotAvailable {
+        "; this machine has no such address"
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        "; ports below 1024 need a privilege, choose a higher one"
+    } else {
+        ""
     }
 }

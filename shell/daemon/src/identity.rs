@@ -96,7 +96,7 @@ fn read<T: std::str::FromStr>(path: &Path, wanted: &'static str) -> Result<Optio
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(StartError::DataDir { path: path.to_owned(), source }),
     };
-    let value = text.trim().parse().map_err(|_| {
+    let value = text.trim().parse().ok().ok_or_else(|| {
         let found = text.chars().take(40).collect();
         StartError::DataDirContent { path: path.to_owned(), found, wanted }
     })?;

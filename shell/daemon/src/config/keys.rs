@@ -53,8 +53,8 @@ const SIZE_MAX: u64 = 1 << 40;
 /// Largest packet MQTT can express: remaining length 268,435,455 and a fixed header of five bytes.
 const PACKET_MAX: u64 = 268_435_460;
 const SHORT: Duration = Duration::from_millis(100);
-const HOUR: Duration = Duration::from_secs(3600);
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const HOUR: Duration = Duration::from_hours(1);
+const YEAR: Duration = Duration::from_hours(365 * 24);
 
 const KEYS: &[Key] = &[
     key("node.name", "name in listings", |c, v| put(&mut c.node.name, v.text())),
@@ -78,7 +78,7 @@ const KEYS: &[Key] = &[
     }),
     key("limits.maximum_keep_alive", "longest keep alive; 0: any", |c, v| {
         let seconds = v.seconds(u32::from(u16::MAX))?;
-        put(&mut c.limits.broker.max_keep_alive, u16::try_from(seconds).map_err(|_| "too long".to_owned()))
+        put(&mut c.limits.broker.max_keep_alive, u16::try_from(seconds).ok().ok_or_else(|| "too long".to_owned()))
     }),
     key("limits.maximum_session_expiry", "longest session expiry", |c, v| {
         put(&mut c.limits.broker.max_session_expiry, v.seconds(u32::MAX))

@@ -88,7 +88,7 @@ impl Config {
         if let Some(file) = cluster.key_file.take() {
             match (&cluster.key, std::fs::read_to_string(&file)) {
                 (Some(_), _) => {
-                    problems.push(together("cluster.key_file", "give either this or cluster.key".to_owned()))
+                    problems.push(together("cluster.key_file", "give either this or cluster.key".to_owned()));
                 }
                 (None, Ok(text)) => cluster.key = Some(Secret::new(text.trim())),
                 (None, Err(error)) => {
@@ -126,9 +126,9 @@ impl Layers {
         };
         for (name, value) in document.get_ref() {
             let section = name.get_ref().as_ref();
-            match value.get_ref() {
-                DeValue::Table(entries) if keys::is_section(section) => self.section(&source, section, entries),
-                _ => self.unknown_section(&source, name.span(), section, value),
+            match value.get_ref().as_table().filter(|_| keys::is_section(section)) {
+                Some(entries) => self.section(&source, section, entries),
+                None => self.unknown_section(&source, name.span(), section, value),
             }
         }
     }

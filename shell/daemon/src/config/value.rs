@@ -45,16 +45,18 @@ impl Value {
         Self::Other(value.type_str())
     }
 
+    /// The text of a string, whoever gave it.
+    fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) | Self::Plain(text) = self { Some(text) } else { None }
+    }
+
     pub(super) fn text(&self) -> Read<String> {
-        match self {
-            Self::Text(text) | Self::Plain(text) => Ok(text.clone()),
-            other => Err(other.instead_of("a string")),
-        }
+        self.as_text().map(str::to_owned).ok_or_else(|| self.instead_of("a string"))
     }
 
     pub(super) fn parsed<T: FromStr>(&self, wanted: &str) -> Read<T> {
-        let text = self.text().map_err(|_| self.instead_of(wanted))?;
-        text.trim().parse().map_err(|_| format!("{text:?} is not {wanted}"))
+        let text = self.as_text().ok_or_else(|| self.instead_of(wanted))?;
+        text.trim().parse().ok().ok_or_else(|| format!("{text:?} is not {wanted}"))
     }
 
     pub(super) fn ip(&self) -> Read<IpAddr> {
@@ -62,35 +64,33 @@ impl Value {
     }
 
     pub(super) fn flag(&self) -> Read<bool> {
-        match self {
-            Self::Bool(flag) => Ok(*flag),
-            Self::Plain(text) => match text.as_str() {
-                "true" | "1" | "yes" | "on" => Ok(true),
-                "false" | "0" | "no" | "off" => Ok(false),
-                _ => Err(format!("{text:?} is neither true nor false")),
-            },
-            other => Err(other.instead_of("true or false")),
+        if let Self::Bool(flag) = self {
+            return Ok(*flag);
+        }
+        let Self::Plain(text) = self else { return Err(self.instead_of("true or false")) };
+        match text.as_str() {
+            "true" | "1" | "yes" | "on" => Ok(true),
+            "false" | "0" | "no" | "off" => Ok(false),
+            _ => Err(format!("{text:?} is neither true nor false")),
         }
     }
 
     /// A whole number from `least` to `most`.
     pub(super) fn number(&self, least: u64, most: u64) -> Read<u64> {
-        let out_of_range = |number: &dyn std::fmt::Display| format!("{number} is not between {least} and {most}");
-        let number = match self {
-            Self::Integer(number) => u64::try_from(*number).map_err(|_| out_of_range(number))?,
-            Self::Plain(text) => {
-                let digits = text.trim().replace('_', "");
-                let number: i128 = digits.parse().map_err(|_| format!("{text:?} is not a whole number"))?;
-                u64::try_from(number).map_err(|_| out_of_range(&number))?
-            }
-            other => return Err(other.instead_of("a whole number")),
+        let number = if let Self::Integer(number) = self {
+            i128::from(*number)
+        } else {
+            let Self::Plain(text) = self else { return Err(self.instead_of("a whole number")) };
+            let digits = text.trim().replace('_', "");
+            digits.parse().ok().ok_or_else(|| format!("{text:?} is not a whole number"))?
         };
-        if number < least || number > most { Err(out_of_range(&number)) } else { Ok(number) }
+        let fits = u64::try_from(number).ok().filter(|number| (least..=most).contains(number));
+        fits.ok_or_else(|| format!("{number} is not between {least} and {most}"))
     }
 
     pub(super) fn narrow<T: TryFrom<u64>>(&self, least: u64, most: u64) -> Read<T> {
         let number = self.number(least, most)?;
-        T::try_from(number).map_err(|_| format!("{number} is too large for this machine"))
+        T::try_from(number).ok().ok_or_else(|| format!("{number} is too large for this machine"))
     }
 
     /// A port; 0 stands for any free one.
@@ -100,25 +100,26 @@ impl Value {
 
     /// Bytes: a number, or text such as `64KiB`.
     pub(super) fn size<T: TryFrom<u64>>(&self, least: u64, most: u64) -> Read<T> {
-        let (Self::Text(text) | Self::Plain(text)) = self else { return self.narrow(least, most) };
+        let Some(text) = self.as_text() else { return self.narrow(least, most) };
         let (digits, unit) = split_unit(text);
+        let wrong = || format!("{text:?} is not a size such as 65536, \"64KiB\" or \"1MiB\"");
         let factor = match unit {
             "" | "B" => 1,
             "KiB" | "K" => 1 << 10,
             "MiB" | "M" => 1 << 20,
             "GiB" | "G" => 1 << 30,
-            _ => return Err(format!("{text:?} is not a size such as 65536, \"64KiB\" or \"1MiB\"")),
+            _ => return Err(wrong()),
         };
-        let number: u64 = digits.parse().map_err(|_| format!("{text:?} is not a size such as 65536 or \"64KiB\""))?;
+        let number: u64 = digits.parse().ok().ok_or_else(wrong)?;
         let bytes = i64::try_from(number.saturating_mul(factor)).unwrap_or(i64::MAX);
         Self::Integer(bytes).narrow(least, most)
     }
 
     /// A time: a number of seconds, or text such as `500ms`.
     pub(super) fn duration(&self, least: Duration, most: Duration) -> Read<Duration> {
-        let time = match self {
-            Self::Text(text) | Self::Plain(text) => parse_duration(text)?,
-            other => Duration::from_secs(other.number(0, u64::from(u32::MAX))?),
+        let time = match self.as_text() {
+            Some(text) => parse_duration(text)?,
+            None => Duration::from_secs(self.number(0, u64::from(u32::MAX))?),
         };
         if time < least || time > most {
             return Err(format!("{time:?} is not between {least:?} and {most:?}"));
@@ -129,25 +130,23 @@ impl Value {
     /// Whole seconds as [`Self::duration`] reads them.
     pub(super) fn seconds(&self, most: u32) -> Read<u32> {
         let time = self.duration(Duration::ZERO, Duration::from_secs(u64::from(most)))?;
-        u32::try_from(time.as_secs()).map_err(|_| "too long".to_owned())
+        u32::try_from(time.as_secs()).ok().ok_or_else(|| "too long".to_owned())
     }
 
     /// A list of strings; as text, separated by commas.
     pub(super) fn list(&self) -> Read<Vec<String>> {
-        match self {
-            Self::List(items) => Ok(items.clone()),
-            Self::Plain(text) => {
-                Ok(text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect())
-            }
-            other => Err(other.instead_of("a list of strings")),
+        if let Self::List(items) = self {
+            return Ok(items.clone());
         }
+        let Self::Plain(text) = self else { return Err(self.instead_of("a list of strings")) };
+        Ok(text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect())
     }
 
     /// One of a few words.
     pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Read<T> {
         let names = || words.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
-        let text = self.text().map_err(|_| self.instead_of(&names()))?;
-        let found = words.iter().find(|(name, _)| *name == text);
+        let text = self.as_text().ok_or_else(|| self.instead_of(&names()))?;
+        let found = words.iter().find(|&&(name, _)| name == text);
         found.map(|&(_, choice)| choice).ok_or_else(|| format!("{text:?} is not {}", names()))
     }
 
@@ -174,7 +173,7 @@ fn split_unit(text: &str) -> (&str, &str) {
 fn parse_duration(text: &str) -> Read<Duration> {
     let wrong = || format!("{text:?} is not a time such as 10, \"10s\", \"500ms\", \"5m\" or \"1h\"");
     let (digits, unit) = split_unit(text);
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let number: u64 = digits.parse().ok().ok_or_else(wrong)?;
     let millis = match unit {
         "ms" => 1,
         "" | "s" => 1_000,
@@ -200,7 +199,7 @@ mod tests {
         assert_eq!(plain("7").size(0, 10), Ok(7_usize));
         assert!(plain("64KB").size::<u32>(0, 1 << 20).is_err());
         assert!(plain("2MiB").size::<u32>(0, 1 << 20).is_err());
-        let hour = Duration::from_secs(3600);
+        let hour = Duration::from_hours(1);
         assert_eq!(plain("500ms").duration(Duration::ZERO, hour), Ok(Duration::from_millis(500)));
         assert_eq!(Value::Integer(3).duration(Duration::ZERO, hour), Ok(Duration::from_secs(3)));
         assert!(plain("2h").duration(Duration::ZERO, hour).is_err());

@@ -9,7 +9,6 @@ use axum::http::StatusCode;
 use sedge_broker::Counters;
 use sedge_cluster::{LinkStatus, MemberStatus, NodeState, NodeStatus, RouteStatus};
 use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
@@ -25,7 +24,7 @@ pub(super) const PAGE: usize = 100;
 pub(super) const PAGE_MAX: usize = 1000;
 
 /// Which part of a list.
-#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
+#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Page {
     /// Entries to leave out at the beginning.

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use sedge_broker::Counters;
-use sedge_cluster::{MemberStatus, NodeStatus, ShardCounters};
+use sedge_cluster::{LinkStatus, MemberStatus, NodeStatus, ShardCounters};
 
 use self::text::{Exposition, Kind};
 use super::ask::{ask_all, ask_node};
@@ -39,6 +39,11 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     link_metrics(&mut out, &node.members);
     Ok(([(CONTENT_TYPE, TEXT_FORMAT)], out.finish()).into_response())
 }
+
+/// Reads one number.
+type Read<T> = fn(&T) -> u64;
+/// Name, kind, help and where the number is.
+type Row<'a, T> = (&'a str, Kind, &'a str, Read<T>);
 
 /// What one thread has counted.
 struct Part {
@@ -115,7 +120,7 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
     out.single("redeliveries_total", Counter, "PUBLISH packets sent again.", sum(|c| c.redeliveries));
     out.single("refused_topics_total", Counter, "Publications to topics of the broker.", sum(|c| c.refused_topics));
     let mut family = out.family("dropped_messages_total", Counter, "Messages that a session did not get.");
-    let causes: [(&str, fn(&Counters) -> u64); 6] = [
+    let causes: [(&str, Read<Counters>); 6] = [
         ("queue_full_qos0", |c| c.dropped.queue_full_qos0),
         ("queue_full", |c| c.dropped.queue_full),
         ("offline_qos0", |c| c.dropped.offline_qos0),
@@ -132,7 +137,7 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
 
 fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     use Kind::{Counter, Gauge};
-    let per_shard: [(&str, Kind, &str, fn(&Part) -> u64); 9] = [
+    let per_shard: [Row<'_, Part>; 9] = [
         ("shard_connections", Gauge, "Connections of each shard.", |part| part.stats.connections as u64),
         ("shard_turns_total", Counter, "Turns of each event loop.", |part| part.stats.turns),
         ("shard_reads_total", Counter, "Reads from sockets.", |part| part.stats.reads),
@@ -201,7 +206,7 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
 
 fn link_metrics(out: &mut Exposition, members: &[MemberStatus]) {
     use Kind::{Counter, Gauge};
-    let fields: [(&str, Kind, &str, fn(&sedge_cluster::LinkStatus) -> u64); 7] = [
+    let fields: [Row<'_, LinkStatus>; 7] = [
         ("link_rtt_microseconds", Gauge, "Round trip, smoothed.", |link| u64::from(link.rtt_micros)),
         ("link_synced", Gauge, "Whether both sides know each other's tables.", |link| u64::from(link.synced)),
         ("link_unacknowledged", Gauge, "Frames not acknowledged.", |link| link.unacknowledged as u64),

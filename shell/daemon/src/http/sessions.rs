@@ -8,7 +8,6 @@ use sedge_broker::SessionInfo;
 use sedge_cluster::mail::ToShard;
 use sedge_mqtt::{ReasonCode, Version};
 use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::ask::ask;
 use super::error::ApiError;
@@ -18,7 +17,7 @@ use super::server::Api;
 use crate::runtime::{Letter, Shared, View};
 
 /// Which sessions.
-#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
     /// Sessions to leave out at the beginning.

@@ -45,18 +45,23 @@ pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) phase: Phase,
-    /// There may be something to read, and it is on the list for that.
-    queued: bool,
-    /// The shard wants nothing more from it for now.
-    held: bool,
-    /// There may be something to read, but it is held.
-    waiting: bool,
+    reading: Reading,
     /// The other side's end is in sight: a short read does not mean that all was read.
     pub(crate) ended: bool,
     /// The socket took less than it was given.
     pub(crate) blocked: bool,
     /// It is on the list of those with something to write.
     dirty: bool,
+}
+
+#[derive(Default)]
+struct Reading {
+    /// There may be something to read, and it is on the list for that.
+    queued: bool,
+    /// The shard wants nothing more from it for now.
+    held: bool,
+    /// There may be something to read, but it is held.
+    waiting: bool,
 }
 
 /// All connections of a thread.
@@ -106,8 +111,8 @@ impl Clients {
         registry.register(&mut stream, token(index), Interest::READABLE | Interest::WRITABLE)?;
         self.generation = self.generation.wrapping_add(1);
         let id = conn_id(self.shard, self.generation, index);
-        let [queued, held, waiting, ended, blocked, dirty] = [false; 6];
-        entry.insert(Client { id, stream, peer, phase, queued, held, waiting, ended, blocked, dirty });
+        let reading = Reading::default();
+        entry.insert(Client { id, stream, peer, phase, reading, ended: false, blocked: false, dirty: false });
         Ok(id)
     }
 
@@ -142,10 +147,10 @@ impl Clients {
     /// There may be something to read.
     pub(crate) fn mark_ready(&mut self, id: ConnId) {
         let Some(client) = self.slots.get_mut(index_of(id)).filter(|client| client.id == id) else { return };
-        if client.held && matches!(client.phase, Phase::Serving) {
-            client.waiting = true;
-        } else if !client.queued {
-            client.queued = true;
+        if client.reading.held && matches!(client.phase, Phase::Serving) {
+            client.reading.waiting = true;
+        } else if !client.reading.queued {
+            client.reading.queued = true;
             self.ready.push_back(index_of(id));
         }
     }
@@ -153,10 +158,10 @@ impl Clients {
     /// The next connection to read from.
     pub(crate) fn next_ready(&mut self) -> Option<ConnId> {
         while let Some(index) = self.ready.pop_front() {
-            if let Some(client) = self.slots.get_mut(index).filter(|client| client.queued) {
-                client.queued = false;
-                if client.held && matches!(client.phase, Phase::Serving) {
-                    client.waiting = true;
+            if let Some(client) = self.slots.get_mut(index).filter(|client| client.reading.queued) {
+                client.reading.queued = false;
+                if client.reading.held && matches!(client.phase, Phase::Serving) {
+                    client.reading.waiting = true;
                 } else {
                     return Some(client.id);
                 }
@@ -205,8 +210,8 @@ impl Clients {
     /// Whether to read from it.
     pub(crate) fn hold(&mut self, id: ConnId, held: bool) {
         let Some(client) = self.get_mut(id) else { return };
-        client.held = held;
-        if !held && std::mem::take(&mut client.waiting) {
+        client.reading.held = held;
+        if !held && std::mem::take(&mut client.reading.waiting) {
             self.mark_ready(id);
         }
     }
@@ -220,8 +225,8 @@ impl Clients {
     pub(crate) fn start_closing(&mut self, id: ConnId, now: Instant) {
         let Some(client) = self.get_mut(id) else { return };
         client.phase = Phase::Closing;
-        client.held = false;
-        let waiting = std::mem::take(&mut client.waiting);
+        client.reading.held = false;
+        let waiting = std::mem::take(&mut client.reading.waiting);
         self.closings.push_back((now + CLOSE_GRACE, id));
         self.mark_dirty(id);
         if waiting {

@@ -73,24 +73,24 @@ impl Door {
     pub(crate) fn accept(&mut self, now: Instant) -> Guest {
         let Some(listener) = &self.listener else { return Guest::Nobody };
         loop {
-            return match listener.accept() {
-                Ok((stream, peer)) => Guest::Welcome(stream, peer),
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => {
-                        self.knocked = false;
-                        Guest::Nobody
-                    }
-                    // The client was faster away than we were here.
-                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => continue,
-                    _ => {
-                        self.paused_until = Some(now + PAUSE);
-                        if let Some(more) = self.starved.say(now) {
-                            tracing::warn!(%error, more, "cannot accept clients; raise the limit of open files (ulimit -n)");
-                        }
-                        Guest::Starved
-                    }
-                },
+            let error = match listener.accept() {
+                Ok((stream, peer)) => return Guest::Welcome(stream, peer),
+                Err(error) => error,
             };
+            // The client was faster away than we were here.
+            let again = [ErrorKind::Interrupted, ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset];
+            if again.contains(&error.kind()) {
+                continue;
+            }
+            if error.kind() == ErrorKind::WouldBlock {
+                self.knocked = false;
+                return Guest::Nobody;
+            }
+            self.paused_until = Some(now + PAUSE);
+            if let Some(more) = self.starved.say(now) {
+                tracing::warn!(%error, more, "cannot accept clients; raise the limit of open files (ulimit -n)");
+            }
+            return Guest::Starved;
         }
     }
 

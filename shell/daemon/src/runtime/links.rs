@@ -287,23 +287,20 @@ impl Hub {
                 match chunk.discard(&mut link.stream) {
                     Arrival::Bytes(_, true) => continue,
                     Arrival::Bytes(_, false) | Arrival::Nothing => return,
-                    Arrival::End | Arrival::Broken(_) => {
+                    Arrival::End | Arrival::Broken => {
                         self.links.remove(id);
                         return;
                     }
                 }
             }
             match chunk.read(&mut link.stream) {
-                Arrival::Bytes(bytes, more) => {
+                // Read again after a short read, too: an end may have come with the bytes, without an edge of its own.
+                Arrival::Bytes(bytes, _) => {
                     stats.reads += 1;
                     self.node.handle(now, NodeInput::LinkReceived { link: id, bytes });
-                    if !more {
-                        // An end may have come together with the bytes, without an edge of its own.
-                        continue;
-                    }
                 }
                 Arrival::Nothing => return,
-                Arrival::End | Arrival::Broken(_) => return self.lose(now, id),
+                Arrival::End | Arrival::Broken => return self.lose(now, id),
             }
         }
         if let Some(&index) = self.links.by_id.get(&id)
@@ -345,7 +342,7 @@ impl Hub {
                     return;
                 }
             }
-            Some(Departure::Broken(_)) => return self.lose(now, id),
+            Some(Departure::Broken) => return self.lose(now, id),
             None => {}
         }
         let closing = self.links.get_mut(id).filter(|link| link.phase == Phase::Closing && !link.blocked);

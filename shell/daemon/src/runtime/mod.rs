@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use bytes::Bytes;
 use mio::net::TcpStream;
-use sedge_base::{Now, ShardId};
+use sedge_base::ShardId;
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{Node, Shard};
 
@@ -49,7 +49,6 @@ pub(crate) type Query = Box<dyn FnOnce(&View<'_>) + Send>;
 
 /// What a question may look at.
 pub(crate) struct View<'a> {
-    pub(crate) now: Now,
     pub(crate) id: ShardId,
     pub(crate) shard: &'a Shard,
     /// Only on the first shard.

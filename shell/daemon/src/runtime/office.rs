@@ -21,9 +21,10 @@ impl Office {
 
     /// Keeps a letter for the end of the turn.
     pub(crate) fn put(&mut self, to: ShardId, letter: Letter) {
-        match self.batches.get_mut(usize::from(to.0)) {
-            Some(batch) => batch.push(letter),
-            None => tracing::error!(shard = to.0, "mail for a shard that does not exist"),
+        if let Some(batch) = self.batches.get_mut(usize::from(to.0)) {
+            batch.push(letter);
+        } else {
+            tracing::error!(shard = to.0, "mail for a shard that does not exist");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::config::ClusterConfig;
 /// Connections that the kernel completes ahead of us: a whole site reconnects at once after a power cut.
 const LISTEN_BACKLOG: i32 = 4096;
 /// MQTT's own keep alive may be switched off by clients: this finds those whose machine has vanished.
-const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const TCP_KEEPALIVE_IDLE: Duration = Duration::from_mins(1);
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// How often a free port for TCP is tried when the same number is taken for UDP.
 const PORT_TRIES_MAX: usize = 20;
@@ -66,7 +66,7 @@ pub(crate) fn open_cluster_port(config: &ClusterConfig) -> Result<(TcpListener, 
         match open_udp(address) {
             Ok(udp) => return Ok((TcpListener::from_std(listener), udp)),
             Err(error) if config.port == 0 && error.kind() == ErrorKind::AddrInUse && tries < PORT_TRIES_MAX => {
-                tries += 1
+                tries += 1;
             }
             Err(error) => return Err(listen_error(FOR_NODES, address, error)),
         }

@@ -1,6 +1,6 @@
 //! Bytes from and to sockets: reads into a buffer that all connections of a thread share, vectored writes.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{ErrorKind, IoSlice, Read, Write};
 
 use bytes::{Bytes, BytesMut};
 use sedge_base::Outbox;
@@ -26,7 +26,7 @@ pub(crate) enum Arrival {
     /// The other side has said its last word.
     End,
     /// The connection is broken.
-    Broken(io::Error),
+    Broken,
 }
 
 impl Chunk {
@@ -47,11 +47,9 @@ impl Chunk {
                     let more = read == self.0.len();
                     Arrival::Bytes(self.0.split_to(read).freeze(), more)
                 }
-                Err(error) => match error.kind() {
-                    ErrorKind::Interrupted => continue,
-                    ErrorKind::WouldBlock => Arrival::Nothing,
-                    _ => Arrival::Broken(error),
-                },
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Arrival::Nothing,
+                Err(_) => Arrival::Broken,
             };
         }
     }
@@ -66,7 +64,7 @@ impl Chunk {
             Ok(read) => Arrival::Bytes(Bytes::new(), read == self.0.len()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Arrival::Nothing,
             Err(error) if error.kind() == ErrorKind::Interrupted => Arrival::Bytes(Bytes::new(), true),
-            Err(error) => Arrival::Broken(error),
+            Err(_) => Arrival::Broken,
         }
     }
 }
@@ -77,7 +75,7 @@ pub(crate) enum Departure {
     /// So many bytes were taken, and whether the socket takes more.
     Written(usize, bool),
     /// The connection is broken.
-    Broken(io::Error),
+    Broken,
 }
 
 /// One vectored write of the front of `outbox`, which is not advanced.
@@ -92,11 +90,9 @@ pub(crate) fn write(to: &mut impl Write, outbox: &Outbox) -> Departure {
     loop {
         return match to.write_vectored(slices) {
             Ok(written) => Departure::Written(written, written == offered),
-            Err(error) => match error.kind() {
-                ErrorKind::Interrupted => continue,
-                ErrorKind::WouldBlock => Departure::Written(0, false),
-                _ => Departure::Broken(error),
-            },
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Departure::Written(0, false),
+            Err(_) => Departure::Broken,
         };
     }
 }
@@ -108,7 +104,8 @@ mod tests {
     #[test]
     fn what_is_read_shares_the_buffer_and_is_told_apart_from_the_end() {
         let mut chunk = Chunk::new();
-        let mut source: &[u8] = &[7; CHUNK_BYTES + 5];
+        let source = vec![7; CHUNK_BYTES + 5];
+        let mut source = &source[..];
         let Arrival::Bytes(first, true) = chunk.read(&mut source) else { panic!("a full read") };
         assert_eq!(first.len(), CHUNK_BYTES);
         let Arrival::Bytes(second, false) = chunk.read(&mut source) else { panic!("a short read") };

@@ -172,7 +172,7 @@ impl Worker {
             Letter::Handover(handover) => self.take_over(*handover),
             Letter::Query(query) => {
                 let node = self.hub.as_ref().map(|hub| &hub.node);
-                query(&View { now: self.now, id: self.id, shard: &self.shard, node, stats: &self.stats });
+                query(&View { id: self.id, shard: &self.shard, node, stats: &self.stats });
             }
             Letter::Stop => self.start_stopping(),
             // The turn it causes is all.

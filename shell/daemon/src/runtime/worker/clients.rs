@@ -127,13 +127,13 @@ impl Worker {
                 }
             }
             Arrival::Nothing => {}
-            Arrival::End | Arrival::Broken(_) if greeting => self.drop_client(id),
+            Arrival::End | Arrival::Broken if greeting => self.drop_client(id),
             Arrival::End => {
                 // A client that only stopped sending may still read what it is owed.
                 self.write_client(id);
                 self.lose(id);
             }
-            Arrival::Broken(_) => self.lose(id),
+            Arrival::Broken => self.lose(id),
         }
     }
 
@@ -170,7 +170,7 @@ impl Worker {
                 client.ended = true;
                 self.clients.mark_dirty(id);
             }
-            Arrival::End | Arrival::Broken(_) => self.drop_client(id),
+            Arrival::End | Arrival::Broken => self.drop_client(id),
         }
     }
 
@@ -195,12 +195,13 @@ impl Worker {
                     self.shard.handle(self.now, ShardInput::Written { conn: id, bytes });
                     self.settle();
                 }
-                match self.shard.outbox(id).is_some_and(|outbox| !outbox.is_empty()) {
-                    true => self.clients.mark_dirty(id),
-                    false => self.written_out(id),
+                if self.shard.outbox(id).is_some_and(|outbox| !outbox.is_empty()) {
+                    self.clients.mark_dirty(id);
+                } else {
+                    self.written_out(id);
                 }
             }
-            Departure::Broken(_) => self.lose(id),
+            Departure::Broken => self.lose(id),
         }
     }
 
