@@ -156,7 +156,6 @@ impl Node {
                 self.links.shutdown(instant);
             }
         }
-        self.turn();
     }
 
     fn shard_mail(&mut self, from: ShardId, mail: ToNode) {
@@ -182,10 +181,10 @@ impl Node {
             self.retained.purge(now.wall);
             self.compare_with_someone();
         }
-        self.turn();
     }
 
-    /// The next thing to do, `None` if there is nothing for now.
+    /// The next thing to do, `None` if there is nothing for now. Events that were fed since the last poll take effect together: so
+    /// acknowledgements, table changes and signals are batched.
     pub fn poll_output(&mut self) -> Option<NodeOutput> {
         if self.outputs.is_empty() {
             self.flush();

@@ -46,12 +46,25 @@ impl Node {
         self.check_recovery();
     }
 
-    /// Hands out what was gathered over several events.
+    /// Lets the events that were fed take effect, and hands out what was gathered, until there is an output or nothing to do.
     pub(super) fn flush(&mut self) {
-        self.flush_table();
-        if let Some(barrier) = self.settles.next_barrier(self.config.shards) {
-            self.to_all_shards(|| ToShard::Barrier(barrier));
+        loop {
+            self.turn();
+            self.flush_table();
+            if let Some(barrier) = self.settles.next_barrier(self.config.shards) {
+                self.to_all_shards(|| ToShard::Barrier(barrier));
+            }
+            self.flush_accepted();
+            self.links.flush(self.now.instant);
+            self.turn();
+            let quiet = self.table.is_empty() && self.accepted.iter().all(Vec::is_empty);
+            if quiet || !self.outputs.is_empty() {
+                break;
+            }
         }
+    }
+
+    fn flush_accepted(&mut self) {
         for shard in 0..self.config.shards {
             let Some(accepted) = self.accepted.get_mut(usize::from(shard)) else { continue };
             if !accepted.is_empty() {
@@ -59,8 +72,6 @@ impl Node {
                 self.to_shard(ShardId(shard), ToShard::Accepted(accepted));
             }
         }
-        self.links.flush(self.now.instant);
-        self.turn();
     }
 
     pub(super) fn flush_table(&mut self) {

@@ -1,0 +1,596 @@
+//! A cluster driven by hand: nodes and shards with mailboxes between them, links and datagrams as pipes, MQTT clients, all on a
+//! virtual clock. Everything that travels is an event of one queue; what goes from one place to another keeps its order.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+pub(crate) mod client;
+
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use sedge_base::{ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
+use sedge_broker::Place;
+use sedge_cluster::link::LinkConfig;
+use sedge_cluster::mail::{ToNode, ToShard};
+use sedge_cluster::{LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, ShardConfig, ShardInput, ShardOutput};
+use sedge_mqtt::QoS;
+
+pub(crate) use self::client::{Client, Got, Options};
+
+/// What wall clocks show at the start.
+const EPOCH_MILLIS: u64 = 1_700_000_000_000;
+/// More events than any scenario needs: something goes round and round.
+const MAX_EVENTS: u64 = 20_000_000;
+
+/// Index of a client connection.
+pub(crate) type ClientIx = usize;
+
+/// Two ends between which order is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Node(u64),
+    Shard(u64, u16),
+    Link(u64, LinkId),
+    Client(ClientIx),
+}
+
+#[derive(Debug)]
+enum Event {
+    ToNode {
+        node: u64,
+        from: ShardId,
+        mail: ToNode,
+    },
+    ToShard {
+        node: u64,
+        shard: ShardId,
+        mail: ToShard,
+    },
+    Datagram {
+        node: u64,
+        from: SocketAddr,
+        bytes: Bytes,
+    },
+    Dial {
+        node: u64,
+        link: LinkId,
+        to: u64,
+    },
+    LinkBytes {
+        node: u64,
+        link: LinkId,
+        bytes: Bytes,
+    },
+    LinkClosed {
+        node: u64,
+        link: LinkId,
+    },
+    FromClient {
+        client: ClientIx,
+        bytes: Bytes,
+    },
+    ToClient {
+        client: ClientIx,
+        bytes: Bytes,
+    },
+    /// The client's socket is closed, by itself or by the broker.
+    Gone {
+        client: ClientIx,
+    },
+    Hangup {
+        client: ClientIx,
+    },
+    Wake,
+}
+
+/// One process.
+pub(crate) struct Host {
+    pub(crate) node: Node,
+    pub(crate) shards: Vec<Shard>,
+    next_accepted: u64,
+}
+
+/// Longest delays, in microseconds; drawn evenly.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delays {
+    pub(crate) mailbox: u64,
+    pub(crate) network: u64,
+    pub(crate) client: u64,
+}
+
+/// All of it.
+pub(crate) struct World {
+    pub(crate) now: Now,
+    pub(crate) rng: Rng,
+    pub(crate) delays: Delays,
+    pub(crate) hosts: BTreeMap<u64, Host>,
+    pub(crate) clients: Vec<Client>,
+    events: BTreeMap<(Instant, u64), Event>,
+    next_event: u64,
+    last: BTreeMap<(End, End), Instant>,
+    conns: BTreeMap<(u64, ConnId), ClientIx>,
+    /// Both ends of every link.
+    wires: BTreeMap<(u64, LinkId), (u64, LinkId)>,
+    cut: BTreeSet<(u64, u64)>,
+    shards: u16,
+    starts: u64,
+    pub(crate) log: Vec<String>,
+}
+
+fn address(node: u64) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, u8::try_from(node).unwrap()], 7883))
+}
+
+fn node_at(address: SocketAddr) -> u64 {
+    match address {
+        SocketAddr::V4(address) => u64::from(address.ip().octets()[3]),
+        SocketAddr::V6(_) => panic!("no such address was given"),
+    }
+}
+
+impl World {
+    /// Nothing yet. Nodes will have `shards` shards.
+    pub(crate) fn new(seed: u64, shards: u16) -> Self {
+        let instant = Instant::from_millis(1_000);
+        Self {
+            now: Now { instant, wall: Timestamp::from_millis(EPOCH_MILLIS) },
+            rng: Rng::new(seed),
+            delays: Delays { mailbox: 20, network: 200, client: 50 },
+            hosts: BTreeMap::new(),
+            clients: Vec::new(),
+            events: BTreeMap::new(),
+            next_event: 0,
+            last: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            shards,
+            starts: 0,
+            log: Vec::new(),
+        }
+    }
+
+    /// A running cluster of nodes 1 to `nodes`.
+    pub(crate) fn cluster(seed: u64, nodes: u64, shards: u16) -> Self {
+        let mut world = Self::new(seed, shards);
+        for node in 1..=nodes {
+            world.start(node);
+        }
+        world.settle_members(nodes);
+        world
+    }
+
+    pub(crate) fn settle_members(&mut self, nodes: u64) {
+        let wanted = usize::try_from(nodes).unwrap();
+        self.run_until("all nodes are ready", |world| {
+            world.hosts.values().all(|host| {
+                let status = host.node.status();
+                host.node.is_ready()
+                    && status.members.len() == wanted
+                    && status.members.iter().filter(|member| member.link.as_ref().is_some_and(|l| l.synced)).count() + 1
+                        == wanted
+            })
+        });
+    }
+
+    /// Starts a node; all have node 1 as their seed.
+    pub(crate) fn start(&mut self, node: u64) {
+        self.start_with(node, |_| {});
+    }
+
+    pub(crate) fn start_with(&mut self, node: u64, change: impl FnOnce(&mut NodeConfig)) {
+        self.starts += 1;
+        let incarnation = Incarnation::new(self.now.wall.as_millis() + self.starts);
+        let mut config = NodeConfig {
+            node: NodeId::new(node),
+            incarnation,
+            shards: self.shards,
+            swim_addr: address(node),
+            link_addr: address(node),
+            seeds: vec![address(1), address(2)],
+            links: LinkConfig::new("test", Some(b"a secret that all nodes share".to_vec())),
+            ..NodeConfig::default()
+        };
+        change(&mut config);
+        let place = |shard| Place { node: NodeId::new(node), incarnation, shard: ShardId(shard), shards: self.shards };
+        let rng = &mut self.rng;
+        let shards = (0..self.shards).map(|at| Shard::new(ShardConfig::default(), place(at), rng.split(7))).collect();
+        let node_machine = Node::new(config, rng.split(8)).unwrap();
+        let next_accepted = LinkId::ACCEPTED + (self.starts << 16);
+        self.hosts.insert(node, Host { node: node_machine, shards, next_accepted });
+        self.with_node(node, |machine, now| machine.handle_timeout(now));
+    }
+
+    /// The process is gone from one moment to the next.
+    pub(crate) fn kill(&mut self, node: u64) {
+        self.hosts.remove(&node);
+        let links: Vec<_> = self.wires.keys().filter(|(at, _)| *at == node).copied().collect();
+        for end in links {
+            self.break_wire(end);
+        }
+        for client in 0..self.clients.len() {
+            if self.clients[client].node == node && self.clients[client].open {
+                self.clients[client].open = false;
+            }
+        }
+        let gone = |event: &Event| match event {
+            Event::ToNode { node: at, .. } | Event::ToShard { node: at, .. } => *at == node,
+            _ => false,
+        };
+        self.events.retain(|_, event| !gone(event));
+        self.conns.retain(|(at, _), _| *at != node);
+    }
+
+    fn break_wire(&mut self, end: (u64, LinkId)) {
+        let Some(other) = self.wires.remove(&end) else { return };
+        self.wires.remove(&other);
+        for (node, link) in [end, other] {
+            self.send(End::Link(node, link), End::Link(node, link), 0, Event::LinkClosed { node, link });
+        }
+    }
+
+    /// Breaks the TCP connections between two nodes; what was on its way is lost. Datagrams go on.
+    pub(crate) fn break_links(&mut self, a: u64, b: u64) {
+        let between = |(from, to): (&(u64, LinkId), &(u64, LinkId))| from.0 == a && to.0 == b;
+        let ends: Vec<_> = self.wires.iter().filter(|pair| between(*pair)).map(|(end, _)| *end).collect();
+        for end in ends {
+            let other = self.wires[&end];
+            self.events.retain(|_, event| {
+                !matches!(event, Event::LinkBytes { node, link, .. } if [end, other].contains(&(*node, *link)))
+            });
+            self.break_wire(end);
+        }
+    }
+
+    /// Cuts two nodes off from each other, datagrams and all.
+    pub(crate) fn cut(&mut self, a: u64, b: u64) {
+        self.break_links(a, b);
+        self.cut.insert((a, b));
+        self.cut.insert((b, a));
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    fn send(&mut self, from: End, to: End, longest: u64, event: Event) {
+        let delay = Duration::from_micros(1 + self.rng.below(longest));
+        let last = self.last.entry((from, to)).or_default();
+        let at = (self.now.instant + delay).max(*last);
+        *last = at;
+        self.next_event += 1;
+        self.events.insert((at, self.next_event), event);
+    }
+
+    /// Runs for some virtual milliseconds.
+    pub(crate) fn run(&mut self, millis: u64) {
+        let end = self.now.instant + Duration::from_millis(millis);
+        while self.step(end) {}
+    }
+
+    /// Runs until something is true; panics if it is not within 30 virtual seconds.
+    pub(crate) fn run_until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let end = self.now.instant + Duration::from_secs(30);
+        while !done(self) {
+            assert!(self.step(end), "not in time: {what}\n{}", self.log.join("\n"));
+        }
+    }
+
+    fn step(&mut self, end: Instant) -> bool {
+        let timers = self
+            .hosts
+            .values()
+            .flat_map(|host| host.shards.iter().map(Shard::poll_timeout).chain([host.node.poll_timeout()]).flatten());
+        let timer = timers.min();
+        let event = self.events.first_key_value().map(|((at, _), _)| *at);
+        let next = timer.into_iter().chain(event).min().unwrap_or(end).max(self.now.instant);
+        if next > end {
+            self.advance(end);
+            return false;
+        }
+        self.advance(next);
+        assert!(self.next_event < MAX_EVENTS, "no end of events");
+        if event.is_some_and(|at| at <= next)
+            && let Some((_, event)) = self.events.pop_first()
+        {
+            self.perform(event);
+        } else {
+            self.run_timers();
+        }
+        next < end || event.is_some()
+    }
+
+    fn advance(&mut self, to: Instant) {
+        let passed = to.since(Instant::from_millis(1_000));
+        self.now.instant = to;
+        self.now.wall = Timestamp::from_millis(EPOCH_MILLIS) + passed;
+    }
+
+    fn run_timers(&mut self) {
+        let nodes: Vec<u64> = self.hosts.keys().copied().collect();
+        let now = self.now.instant;
+        for node in nodes {
+            for shard in 0..self.shards {
+                let due = self.hosts[&node].shards[usize::from(shard)].poll_timeout().is_some_and(|at| at <= now);
+                if due {
+                    self.with_shard(node, ShardId(shard), |machine, now| machine.handle_timeout(now));
+                }
+            }
+            if self.hosts[&node].node.poll_timeout().is_some_and(|at| at <= now) {
+                self.with_node(node, |machine, now| machine.handle_timeout(now));
+                let again = self.hosts[&node].node.poll_timeout();
+                assert!(again.is_none_or(|at| at > now), "a timer of node {node} stays due");
+            }
+        }
+    }
+
+    fn node_input(&mut self, node: u64, input: NodeInput) {
+        self.with_node(node, |machine, now| machine.handle(now, input));
+    }
+
+    fn shard_input(&mut self, node: u64, shard: ShardId, input: ShardInput) {
+        self.with_shard(node, shard, |machine, now| machine.handle(now, input));
+    }
+
+    fn with_node(&mut self, node: u64, act: impl FnOnce(&mut Node, Now)) {
+        let now = self.now;
+        let Some(host) = self.hosts.get_mut(&node) else { return };
+        act(&mut host.node, now);
+        let mut outputs = Vec::new();
+        while let Some(output) = host.node.poll_output() {
+            outputs.push(output);
+        }
+        for output in outputs {
+            self.node_output(node, output);
+        }
+    }
+
+    fn with_shard(&mut self, node: u64, shard: ShardId, act: impl FnOnce(&mut Shard, Now)) {
+        let now = self.now;
+        let Some(machine) = self.hosts.get_mut(&node).and_then(|host| host.shards.get_mut(usize::from(shard.0))) else {
+            return;
+        };
+        act(machine, now);
+        let mut outputs = Vec::new();
+        while let Some(output) = machine.poll_output() {
+            outputs.push(output);
+        }
+        for output in outputs {
+            self.shard_output(node, shard, output);
+        }
+    }
+
+    fn node_output(&mut self, node: u64, output: NodeOutput) {
+        match output {
+            NodeOutput::ToShard(shard, mail) => {
+                let (from, to) = (End::Node(node), End::Shard(node, shard.0));
+                self.send(from, to, self.delays.mailbox, Event::ToShard { node, shard, mail });
+            }
+            NodeOutput::Datagram { to, bytes } => {
+                let to = node_at(to);
+                if !self.cut.contains(&(node, to)) {
+                    let event = Event::Datagram { node: to, from: address(node), bytes };
+                    self.send(End::Node(node), End::Node(to), self.delays.network, event);
+                }
+            }
+            NodeOutput::Dial { link, to } => {
+                let event = Event::Dial { node, link, to: node_at(to) };
+                self.send(End::Link(node, link), End::Link(node, link), self.delays.network, event);
+            }
+            NodeOutput::LinkTransmit(link) => self.transmit(node, link),
+            NodeOutput::LinkClose(link) => {
+                self.transmit(node, link);
+                if let Some((other, other_link)) = self.wires.remove(&(node, link)) {
+                    self.wires.remove(&(other, other_link));
+                    let (from, to) = (End::Link(node, link), End::Link(other, other_link));
+                    let event = Event::LinkClosed { node: other, link: other_link };
+                    self.send(from, to, self.delays.network, event);
+                }
+            }
+            NodeOutput::Event(event) => self.log.push(format!("{} node {node}: {}", self.now.instant, event.message)),
+        }
+    }
+
+    fn transmit(&mut self, node: u64, link: LinkId) {
+        loop {
+            let Some(outbox) = self.hosts.get_mut(&node).and_then(|host| host.node.link_outbox(link)) else { return };
+            let mut slices = [std::io::IoSlice::new(&[]); 16];
+            let filled = outbox.io_slices(&mut slices);
+            let bytes: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
+            if bytes.is_empty() {
+                return;
+            }
+            if let Some((other, other_link)) = self.wires.get(&(node, link)).copied() {
+                let event = Event::LinkBytes { node: other, link: other_link, bytes: Bytes::copy_from_slice(&bytes) };
+                let (from, to) = (End::Link(node, link), End::Link(other, other_link));
+                self.send(from, to, self.delays.network, event);
+            }
+            self.node_input(node, NodeInput::LinkWritten { link, bytes: bytes.len() });
+        }
+    }
+
+    fn shard_output(&mut self, node: u64, shard: ShardId, output: ShardOutput) {
+        let me = End::Shard(node, shard.0);
+        match output {
+            ShardOutput::Transmit(conn) => self.transmit_client(node, shard, conn),
+            ShardOutput::Close(conn) => {
+                self.transmit_client(node, shard, conn);
+                if let Some(client) = self.conns.remove(&(node, conn)) {
+                    self.send(me, End::Client(client), self.delays.client, Event::Gone { client });
+                }
+            }
+            ShardOutput::Hold(_) | ShardOutput::Release(_) => {}
+            ShardOutput::ToNode(mail) => {
+                self.send(me, End::Node(node), self.delays.mailbox, Event::ToNode { node, from: shard, mail });
+            }
+            ShardOutput::ToShard(to, mail) => {
+                let event = Event::ToShard { node, shard: to, mail };
+                self.send(me, End::Shard(node, to.0), self.delays.mailbox, event);
+            }
+            ShardOutput::Event(event) => {
+                self.log.push(format!("{} node {node} shard {}: {event:?}", self.now.instant, shard.0));
+            }
+        }
+    }
+
+    fn transmit_client(&mut self, node: u64, shard: ShardId, conn: ConnId) {
+        loop {
+            let host = self.hosts.get_mut(&node).and_then(|host| host.shards.get_mut(usize::from(shard.0)));
+            let Some(outbox) = host.and_then(|machine| machine.outbox(conn)) else { return };
+            let mut slices = [std::io::IoSlice::new(&[]); 16];
+            let filled = outbox.io_slices(&mut slices);
+            let bytes: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
+            if bytes.is_empty() {
+                return;
+            }
+            let length = bytes.len();
+            if let Some(client) = self.conns.get(&(node, conn)).copied() {
+                let event = Event::ToClient { client, bytes: Bytes::from(bytes) };
+                self.send(End::Shard(node, shard.0), End::Client(client), self.delays.client, event);
+            }
+            self.shard_input(node, shard, ShardInput::Written { conn, bytes: length });
+        }
+    }
+
+    fn perform(&mut self, event: Event) {
+        match event {
+            Event::ToNode { node, from, mail } => self.node_input(node, NodeInput::Mail { from, mail }),
+            Event::ToShard { node, shard, mail } => self.shard_input(node, shard, ShardInput::Mail(mail)),
+            Event::Datagram { node, from, bytes } => self.node_input(node, NodeInput::Datagram { from, bytes }),
+            Event::Dial { node, link, to } => self.dial(node, link, to),
+            Event::LinkBytes { node, link, bytes } => self.node_input(node, NodeInput::LinkReceived { link, bytes }),
+            Event::LinkClosed { node, link } => self.node_input(node, NodeInput::LinkClosed { link }),
+            Event::FromClient { client, bytes } => self.from_client(client, bytes),
+            Event::ToClient { client, bytes } => {
+                for answer in self.clients[client].receive(bytes) {
+                    self.client_sends(client, answer);
+                }
+            }
+            Event::Gone { client } => self.clients[client].open = false,
+            Event::Hangup { client } => {
+                let (node, conn) = (self.clients[client].node, self.clients[client].conn);
+                if self.conns.remove(&(node, conn)).is_some()
+                    && let Some(shard) = self.clients[client].shard
+                {
+                    self.shard_input(node, shard, ShardInput::Closed { conn });
+                }
+            }
+            Event::Wake => {}
+        }
+    }
+
+    fn dial(&mut self, node: u64, link: LinkId, to: u64) {
+        let peer = address(node);
+        let refused = self.cut.contains(&(node, to)) || !self.hosts.contains_key(&node);
+        let Some(host) = self.hosts.get_mut(&to).filter(|_| !refused) else {
+            return self.node_input(node, NodeInput::LinkClosed { link });
+        };
+        host.next_accepted += 1;
+        let accepted = LinkId(host.next_accepted);
+        self.wires.insert((node, link), (to, accepted));
+        self.wires.insert((to, accepted), (node, link));
+        self.node_input(to, NodeInput::LinkAccepted { link: accepted, peer });
+        self.node_input(node, NodeInput::LinkDialled { link });
+    }
+
+    fn from_client(&mut self, client: ClientIx, bytes: Bytes) {
+        let Client { node, conn, shard, .. } = self.clients[client];
+        if !self.conns.contains_key(&(node, conn)) {
+            return;
+        }
+        if let Some(shard) = shard {
+            return self.shard_input(node, shard, ShardInput::Received { conn, bytes });
+        }
+        if let Some(shard) = self.clients[client].receive_at_node(bytes) {
+            self.shard_input(node, shard, ShardInput::Opened { conn, peer: "test".to_owned() });
+            for bytes in core::mem::take(&mut self.clients[client].held) {
+                self.shard_input(node, shard, ShardInput::Received { conn, bytes });
+            }
+        }
+    }
+
+    fn client_sends(&mut self, client: ClientIx, bytes: Bytes) {
+        if !self.clients[client].open {
+            return;
+        }
+        let node = self.clients[client].node;
+        let event = Event::FromClient { client, bytes };
+        self.send(End::Client(client), End::Node(node), self.delays.client, event);
+    }
+
+    // What tests say.
+
+    /// Opens a connection and sends CONNECT.
+    pub(crate) fn dial_client(&mut self, node: u64, id: &str, options: Options) -> ClientIx {
+        let ix = self.clients.len();
+        let conn = ConnId(u64::try_from(ix).unwrap() + 1);
+        let mut client = Client::new(id, node, conn, self.shards);
+        let connect = client.connect(options);
+        self.clients.push(client);
+        self.conns.insert((node, conn), ix);
+        self.client_sends(ix, connect);
+        ix
+    }
+
+    /// Connects, and waits for CONNACK.
+    pub(crate) fn connect_with(&mut self, node: u64, id: &str, options: Options) -> ClientIx {
+        let ix = self.dial_client(node, id, options);
+        self.run_until("CONNACK", |world| world.clients[ix].connack.is_some());
+        ix
+    }
+
+    /// Connects with a session that ends with the connection.
+    pub(crate) fn connect(&mut self, node: u64, id: &str) -> ClientIx {
+        self.connect_with(node, id, Options { clean: true, ..Options::default() })
+    }
+
+    pub(crate) fn send_subscribe(&mut self, client: ClientIx, filter: &str, qos: QoS) {
+        let bytes = self.clients[client].subscribe(filter, qos);
+        self.client_sends(client, bytes);
+    }
+
+    /// Subscribes, and waits for SUBACK.
+    pub(crate) fn subscribe(&mut self, client: ClientIx, filter: &str, qos: QoS) {
+        let before = self.clients[client].subacks.len();
+        self.send_subscribe(client, filter, qos);
+        self.run_until("SUBACK", |world| world.clients[client].subacks.len() > before);
+    }
+
+    pub(crate) fn unsubscribe(&mut self, client: ClientIx, filter: &str) {
+        let before = self.clients[client].unsubacks;
+        let bytes = self.clients[client].unsubscribe(filter);
+        self.client_sends(client, bytes);
+        self.run_until("UNSUBACK", |world| world.clients[client].unsubacks > before);
+    }
+
+    pub(crate) fn send_publish(&mut self, client: ClientIx, topic: &str, payload: &str, qos: QoS, retain: bool) {
+        let bytes = self.clients[client].publish(topic, payload, qos, retain);
+        self.client_sends(client, bytes);
+    }
+
+    /// Publishes, and waits for the acknowledgement if there is one.
+    pub(crate) fn publish(&mut self, client: ClientIx, topic: &str, payload: &str, qos: QoS) {
+        let before = self.clients[client].acked.len();
+        self.send_publish(client, topic, payload, qos, false);
+        if qos > QoS::AtMostOnce {
+            self.run_until("acknowledgement", |world| world.clients[client].acked.len() > before);
+        }
+    }
+
+    /// Closes the client's socket without a word.
+    pub(crate) fn hang_up(&mut self, client: ClientIx) {
+        self.clients[client].open = false;
+        let node = self.clients[client].node;
+        self.send(End::Client(client), End::Node(node), self.delays.client, Event::Hangup { client });
+    }
+
+    pub(crate) fn got(&self, client: ClientIx) -> Vec<&str> {
+        self.clients[client].payloads()
+    }
+
+    pub(crate) fn counter(&self, node: u64, name: &str) -> u64 {
+        let counters = self.hosts[&node].node.status().counters;
+        counters.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
+    }
+}

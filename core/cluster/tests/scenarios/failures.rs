@@ -1,0 +1,146 @@
+//! Nodes and links fail.
+
+use sedge_cluster::NodeState;
+use sedge_mqtt::QoS;
+
+use crate::common::{Options, World};
+
+/// FT-25, FT-17
+#[test]
+fn a_crash_holds_nobody_up_for_long() {
+    let mut world = World::cluster(1, 4, 2);
+    let lost = world.connect(4, "lost");
+    world.subscribe(lost, "t", QoS::AtLeastOnce);
+    let subscriber = world.connect(2, "sub");
+    world.subscribe(subscriber, "t", QoS::AtLeastOnce);
+    let publisher = world.connect(1, "pub");
+    world.kill(4);
+    for number in 0..20 {
+        world.send_publish(publisher, "t", &number.to_string(), QoS::AtLeastOnce, false);
+    }
+    world.subscribe(subscriber, "other", QoS::AtLeastOnce);
+    world.run(2_000);
+    assert_eq!(world.got(subscriber).len(), 20);
+    assert_eq!(world.clients[publisher].acked.len(), 20);
+    assert_eq!(world.hosts[&1].node.status().unacknowledged, 0);
+    assert_eq!(world.hosts[&1].node.status().members.len(), 3);
+    assert!(world.hosts[&1].node.routes(0, 100).iter().all(|route| route.node.get() != 4));
+    let before = world.counter(1, "links_publications_sent");
+    world.publish(publisher, "t", "20", QoS::AtLeastOnce);
+    assert_eq!(world.counter(1, "links_publications_sent"), before + 1);
+}
+
+/// FT-29
+#[test]
+fn a_node_that_starts_again_is_whole_again() {
+    let mut world = World::cluster(2, 3, 2);
+    let subscriber = world.connect(2, "sub");
+    world.subscribe(subscriber, "t", QoS::AtLeastOnce);
+    world.kill(3);
+    world.run(20);
+    world.start(3);
+    world.run(200);
+    world.settle_members(3);
+    let publisher = world.connect(3, "pub");
+    world.publish(publisher, "t", "x", QoS::AtLeastOnce);
+    world.run(50);
+    assert_eq!(world.got(subscriber), ["x"]);
+}
+
+/// FT-18, FT-21
+#[test]
+fn links_that_break_lose_and_repeat_nothing() {
+    for seed in 0..20 {
+        let mut world = World::cluster(10 + seed, 2, 2);
+        let subscribers = [world.connect(2, "sub"), world.connect(1, "sub1")];
+        for subscriber in subscribers {
+            world.subscribe(subscriber, "t", QoS::ExactlyOnce);
+        }
+        let publishers = [world.connect(1, "pub"), world.connect(2, "pub2")];
+        for round in 0..10 {
+            for number in 0..20 {
+                for (at, publisher) in publishers.iter().enumerate() {
+                    world.send_publish(*publisher, "t", &format!("{at} {round} {number:02}"), QoS::AtLeastOnce, false);
+                }
+            }
+            let wait = world.rng.below(3);
+            world.run(wait);
+            world.break_links(1, 2);
+            world.run(200);
+        }
+        world.run(5_000);
+        for publisher in publishers {
+            assert_eq!(world.clients[publisher].acked.len(), 200, "seed {seed}");
+        }
+        for subscriber in subscribers {
+            let mut got = world.got(subscriber);
+            assert_eq!(got.len(), 400, "seed {seed}");
+            got.sort_unstable();
+            got.dedup();
+            assert_eq!(got.len(), 400, "seed {seed}");
+        }
+    }
+}
+
+/// FT-28
+#[test]
+fn a_node_alone_is_ready_and_one_with_silent_seeds_soon() {
+    let mut world = World::new(1, 2);
+    world.start_with(1, |config| config.seeds.clear());
+    assert!(world.hosts[&1].node.is_ready());
+    let mut world = World::new(1, 2);
+    world.start(5);
+    assert_eq!(world.hosts[&5].node.status().state, NodeState::Recovery);
+    world.run(1_100);
+    assert_eq!(world.hosts[&5].node.status().state, NodeState::Normal);
+    world.connect(5, "c");
+}
+
+/// FT-30, MQ-11
+#[test]
+fn survivors_serve_throughout_two_crashes() {
+    let mut world = World::cluster(3, 4, 2);
+    let kept = || Options { expiry: 1_000, ..Options::default() };
+    let clients: Vec<_> = (0..12).map(|i| world.connect_with(1 + i % 4, &format!("c{i}"), kept())).collect();
+    for client in &clients {
+        world.subscribe(*client, "t", QoS::AtLeastOnce);
+    }
+    world.kill(3);
+    world.kill(4);
+    // Whoever was there connects elsewhere at once.
+    let again: Vec<_> = (0..12).map(|i| world.dial_client(1 + i % 2, &format!("c{i}"), kept())).collect();
+    world.run_until("all are connected", |world| again.iter().all(|client| world.clients[*client].connack.is_some()));
+    world.run(2_000);
+    for client in &again {
+        world.subscribe(*client, "t", QoS::AtLeastOnce);
+    }
+    let publisher = world.connect(1, "pub");
+    world.publish(publisher, "t", "x", QoS::AtLeastOnce);
+    world.run(50);
+    assert!(again.iter().all(|client| world.got(*client) == ["x"]));
+}
+
+/// FT-31, MQ-11
+#[test]
+fn after_a_partition_each_client_has_one_owner() {
+    let mut world = World::cluster(4, 3, 2);
+    let kept = || Options { expiry: 1_000, ..Options::default() };
+    for node in 1..=2 {
+        world.cut(node, 3);
+    }
+    world.run(3_000);
+    let first = world.connect_with(3, "c", kept());
+    world.run(10);
+    let second = world.connect_with(1, "c", kept());
+    world.subscribe(second, "t", QoS::AtLeastOnce);
+    world.heal();
+    world.settle_members(3);
+    world.run(3_000);
+    assert!(!world.clients[first].open);
+    assert!(world.clients[second].open);
+    let publisher = world.connect(3, "pub");
+    world.publish(publisher, "t", "x", QoS::AtLeastOnce);
+    world.run(50);
+    assert_eq!(world.got(second), ["x"]);
+    assert_eq!(world.hosts.values().map(|host| host.node.status().sessions).sum::<usize>(), 2);
+}

@@ -1,0 +1,78 @@
+//! Shared subscriptions over nodes and shards.
+
+use sedge_mqtt::QoS;
+
+use crate::common::{Options, World};
+
+/// MQ-14
+#[test]
+fn each_message_goes_to_one_member_and_all_members_get_their_part() {
+    let mut world = World::cluster(1, 3, 2);
+    let members: Vec<_> = (0..6)
+        .map(|i| {
+            let member = world.connect(1 + i % 3, &format!("member{i}"));
+            world.subscribe(member, "$share/g/work/#", QoS::AtLeastOnce);
+            member
+        })
+        .collect();
+    let publisher = world.connect(1, "pub");
+    for number in 0..600 {
+        world.send_publish(publisher, "work/x", &number.to_string(), QoS::AtLeastOnce, false);
+    }
+    world.run(2_000);
+    assert_eq!(world.clients[publisher].acked.len(), 600);
+    let counts: Vec<usize> = members.iter().map(|member| world.got(*member).len()).collect();
+    assert_eq!(counts.iter().sum::<usize>(), 600, "{counts:?}");
+    assert!(counts.iter().all(|&count| (60..=140).contains(&count)), "{counts:?}");
+    let mut all: Vec<_> = members.iter().flat_map(|member| world.got(*member)).collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 600);
+}
+
+/// MQ-14
+#[test]
+fn connected_members_come_first() {
+    let mut world = World::cluster(2, 2, 2);
+    let options = Options { clean: true, expiry: 1_000, ..Options::default() };
+    let away = world.connect_with(1, "away", options);
+    world.subscribe(away, "$share/g/t", QoS::AtLeastOnce);
+    let here = world.connect(2, "here");
+    world.subscribe(here, "$share/g/t", QoS::AtLeastOnce);
+    world.hang_up(away);
+    world.run(50);
+    let publisher = world.connect(1, "pub");
+    for number in 0..20 {
+        world.publish(publisher, "t", &number.to_string(), QoS::AtLeastOnce);
+    }
+    world.run(50);
+    assert_eq!(world.got(here).len(), 20);
+}
+
+/// MQ-14
+#[test]
+fn a_message_for_members_that_have_just_left_goes_to_another() {
+    for seed in 0..40 {
+        let mut world = World::cluster(50 + seed, 3, 2);
+        world.delays.network = 3_000;
+        world.delays.mailbox = 1_000;
+        let members: Vec<_> = (1..=3).map(|node| world.connect(node, &format!("member{node}"))).collect();
+        for member in &members {
+            world.subscribe(*member, "$share/g/t", QoS::ExactlyOnce);
+        }
+        let publisher = world.connect(1, "pub");
+        let bytes = world.clients[members[1]].unsubscribe("$share/g/t");
+        for number in 0..30 {
+            world.send_publish(publisher, "t", &number.to_string(), QoS::AtLeastOnce, false);
+            if number == 10 {
+                world.client_sends(members[1], bytes.clone());
+            }
+        }
+        world.run(1_000);
+        let mut all: Vec<_> = members.iter().flat_map(|member| world.got(*member)).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 30, "seed {seed}");
+        assert_eq!(members.iter().map(|member| world.got(*member).len()).sum::<usize>(), 30, "seed {seed}");
+    }
+}

@@ -1,0 +1,11 @@
+//! Whole clusters of nodes and shards, driven by hand on a virtual clock.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod failures;
+mod groups;
+mod publications;
+mod retained;
+mod routes;
+mod sessions;

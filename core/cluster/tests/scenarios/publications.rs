@@ -1,0 +1,102 @@
+//! Publications find their subscribers.
+
+use sedge_mqtt::QoS;
+use sedge_mqtt::ReasonCode;
+
+use crate::common::{Options, World};
+
+const ALL_QOS: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
+
+/// FT-01, FT-18, MQ-02, MQ-04
+#[test]
+fn a_publication_at_any_node_reaches_a_subscriber_at_any_other_once() {
+    let mut world = World::cluster(1, 4, 2);
+    let subscribers: Vec<_> = (1..=4).map(|node| world.connect(node, &format!("sub{node}"))).collect();
+    for subscriber in &subscribers {
+        world.subscribe(*subscriber, "a/+", QoS::ExactlyOnce);
+    }
+    for node in 1..=4 {
+        let publisher = world.connect(node, &format!("pub{node}"));
+        for qos in ALL_QOS {
+            world.publish(publisher, "a/b", &format!("{node}-{qos:?}"), qos);
+        }
+    }
+    world.run(100);
+    for subscriber in subscribers {
+        let mut got = world.got(subscriber);
+        got.sort_unstable();
+        assert_eq!(got.len(), 12, "{got:?}");
+        got.dedup();
+        assert_eq!(got.len(), 12, "{got:?}");
+    }
+}
+
+/// MQ-13
+#[test]
+fn order_holds_per_publisher_and_topic() {
+    let mut world = World::cluster(2, 3, 3);
+    world.delays.mailbox = 500;
+    let subscribers: Vec<_> = (0..6)
+        .map(|i| {
+            let subscriber = world.connect(1 + i % 3, &format!("sub{i}"));
+            world.subscribe(subscriber, "#", QoS::ExactlyOnce);
+            subscriber
+        })
+        .collect();
+    for qos in ALL_QOS {
+        let publisher = world.connect(1, &format!("pub{qos:?}"));
+        for number in 0..300 {
+            world.send_publish(publisher, "t", &format!("{qos:?} {number:04}"), qos, false);
+        }
+    }
+    world.run(3_000);
+    for subscriber in subscribers {
+        for qos in ALL_QOS {
+            let prefix = format!("{qos:?} ");
+            let got: Vec<_> = world.got(subscriber).into_iter().filter_map(|got| got.strip_prefix(&prefix)).collect();
+            assert_eq!(got.len(), 300);
+            assert!(got.is_sorted(), "{qos:?}");
+        }
+    }
+}
+
+/// DESIGN section 1, "SUBACK means the cluster knows"; FT-12
+#[test]
+fn after_suback_nothing_is_missed() {
+    let mut world = World::cluster(3, 3, 2);
+    world.delays.mailbox = 300;
+    let subscriber = world.connect(1, "sub");
+    let publishers: Vec<_> = (2..=3).map(|node| world.connect(node, &format!("pub{node}"))).collect();
+    for number in 0..1_000 {
+        let topic = format!("new/{number}");
+        world.subscribe(subscriber, &topic, QoS::AtMostOnce);
+        world.send_publish(publishers[number % 2], &topic, &number.to_string(), QoS::AtMostOnce, false);
+    }
+    world.run(1_000);
+    assert_eq!(world.got(subscriber).len(), 1_000);
+}
+
+/// MQ-14
+#[test]
+fn the_publisher_learns_whether_anyone_wants_it() {
+    let mut world = World::cluster(4, 2, 2);
+    let publisher = world.connect(1, "pub");
+    world.publish(publisher, "t", "1", QoS::AtLeastOnce);
+    let subscriber = world.connect(2, "sub");
+    world.subscribe(subscriber, "t", QoS::AtLeastOnce);
+    world.publish(publisher, "t", "2", QoS::AtLeastOnce);
+    assert_eq!(world.clients[publisher].acked, [ReasonCode::NoMatchingSubscribers, ReasonCode::Success]);
+}
+
+/// MQ-08
+#[test]
+fn a_will_reaches_other_nodes() {
+    let mut world = World::cluster(5, 2, 2);
+    let subscriber = world.connect(2, "sub");
+    world.subscribe(subscriber, "wills/#", QoS::AtLeastOnce);
+    let will = Some(("wills/a".to_owned(), "gone".to_owned()));
+    let dying = world.connect_with(1, "dying", Options { clean: true, will, ..Options::default() });
+    world.hang_up(dying);
+    world.run(100);
+    assert_eq!(world.got(subscriber), ["gone"]);
+}
