@@ -20,8 +20,6 @@ struct Logged {
 /// What came of comparing notes with the neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Synced {
-    /// Whether both directions go on where they were.
-    pub(super) resumed: bool,
     /// Whether our stream had to be given another number, which the neighbour has to be told.
     pub(super) renewed: bool,
     /// Frames newly known to have arrived.
@@ -63,6 +61,8 @@ pub(super) struct Channel {
     sent: u64,
     /// Frames that are lost and not yet owned up to.
     lost_up_to: FrameSeq,
+    /// Whether the owner has still to be told that the neighbour knows nothing of before.
+    is_new: bool,
     /// Stream of the neighbour that `received` counts.
     peer_stream: Option<(Incarnation, u64)>,
     received: u64,
@@ -84,6 +84,7 @@ impl Channel {
             next: 1,
             sent: 0,
             lost_up_to: FrameSeq(0),
+            is_new: true,
             peer_stream: None,
             received: 0,
             told: 0,
@@ -185,9 +186,10 @@ impl Channel {
         Some(self.received)
     }
 
-    /// What was lost since this was last asked.
-    pub(super) fn take_lost(&mut self) -> FrameSeq {
-        core::mem::take(&mut self.lost_up_to)
+    /// What the owner has to be told when the link is up: whether both sides go on where they were when it was last told, and
+    /// what was lost since.
+    pub(super) fn take_news(&mut self) -> (bool, FrameSeq) {
+        (!core::mem::take(&mut self.is_new), core::mem::take(&mut self.lost_up_to))
     }
 
     /// Begins anew for another life of the neighbour. Returns how many frames are lost.
@@ -209,16 +211,17 @@ impl Channel {
         if !same_in {
             self.peer_stream = Some(peer);
             self.received = 0;
+            self.is_new = true;
         }
         // The greeting has told the neighbour how far we are; an acknowledgement on top is cheap and settles any doubt.
         self.told = 0;
         let ours = received.filter(|progress| progress.incarnation == me && progress.stream == self.stream);
         // A neighbour that goes on with its own stream has kept what it knew of ours, too, even if the greeting was written
-        // before it knew: two handshakes may cross.
-        if ours.is_some() || same_in {
+        // before it knew: two handshakes may cross. One with a new stream has kept it only if it has not fallen back.
+        if same_in || ours.is_some_and(|progress| progress.seq >= self.acked) {
             let acked = self.acknowledge(ours.map_or(0, |progress| progress.seq))?;
             self.next = self.acked + 1;
-            return Ok(Synced { resumed: same_in, renewed: false, acked });
+            return Ok(Synced { renewed: false, acked });
         }
         // A neighbour that has never acknowledged anything may simply not have heard of our stream yet. Otherwise it has
         // forgotten it, and the stream cannot be picked up in the middle.
@@ -228,7 +231,7 @@ impl Channel {
             self.drop_log();
         }
         self.next = 1;
-        Ok(Synced { resumed: false, renewed, acked: 0 })
+        Ok(Synced { renewed, acked: 0 })
     }
 
     fn drop_log(&mut self) -> usize {

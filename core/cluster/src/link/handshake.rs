@@ -188,10 +188,9 @@ impl Links {
     /// Acceptor: the dialler is who it says to be.
     fn accept(&mut self, now: Instant, link: LinkId, greeting: &Greeting, transcript: Option<Transcript>) {
         let node = greeting.hello.node;
-        let synced = match self.admit(link, greeting) {
-            Ok(synced) => synced,
-            Err(refusal) => return self.refuse(now, link, refusal),
-        };
+        if let Err(refusal) = self.admit(link, greeting) {
+            return self.refuse(now, link, refusal);
+        }
         let Some(reply) = self.greeting_for(node) else { return };
         let method = transcript.as_ref().map(|_| Utf8::from_static(METHOD));
         let mut connack = Packet::ConnAck(Box::new(ConnAck {
@@ -214,7 +213,7 @@ impl Links {
         }
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.write(&connack);
-        self.establish(now, link, greeting.hello, synced);
+        self.establish(now, link, greeting.hello);
     }
 
     /// Dialler: the acceptor's proof.
@@ -245,14 +244,12 @@ impl Links {
             return self.on_refused(now, link, &connack);
         }
         match self.judge_connack(link, connack, proven).and_then(|greeting| {
-            let synced = self.admit(link, &greeting)?;
-            Ok((greeting, synced))
+            let is_renewed = self.admit(link, &greeting)?;
+            Ok((greeting.hello, is_renewed))
         }) {
             // The acceptor was told of a stream that is no more: once again, with the new one.
-            Ok((greeting, synced)) if synced.renewed => {
-                self.retry_at_once(now, link, greeting.hello.node);
-            }
-            Ok((greeting, synced)) => self.establish(now, link, greeting.hello, synced),
+            Ok((hello, true)) => self.retry_at_once(now, link, hello.node),
+            Ok((hello, false)) => self.establish(now, link, hello),
             Err(refusal) => self.give_up(now, link, refusal),
         }
     }

@@ -19,6 +19,8 @@ mod links;
 mod notices;
 mod output;
 mod peer;
+#[cfg(test)]
+mod tests;
 mod text;
 mod traffic;
 

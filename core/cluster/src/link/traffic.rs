@@ -3,7 +3,7 @@
 use sedge_base::{Instant, NodeId};
 use sedge_mqtt::{Disconnect, Packet, Publish, ReasonCode};
 
-use super::channel::{Arrival, NeverSent, Synced};
+use super::channel::{Arrival, NeverSent};
 use super::closing::Farewell;
 use super::conn::Stage;
 use super::decode::{self, Inbound};
@@ -42,8 +42,8 @@ impl Links {
     }
 
     /// Both sides, when the other is known to be what it says: decides whether this link is the one to keep, and compares notes
-    /// on the channel. Changes the channel only if it is.
-    pub(super) fn admit(&mut self, link: LinkId, greeting: &Greeting) -> Result<Synced, Refusal> {
+    /// on the channel. Changes the channel only if it is. Says whether our stream had to begin anew.
+    pub(super) fn admit(&mut self, link: LinkId, greeting: &Greeting) -> Result<bool, Refusal> {
         let (node, life, stream) = (greeting.hello.node, greeting.hello.incarnation, greeting.stream);
         let lower_dials = self.me.node < node;
         let by_lower = |links: &Self, link| links.conns.get(&link).is_some_and(|conn| conn.dialled == lower_dials);
@@ -79,11 +79,11 @@ impl Links {
         if synced.acked > 0 {
             self.outputs.push_back(Output::Acked { node, up_to });
         }
-        Ok(synced)
+        Ok(synced.renewed)
     }
 
     /// The handshake is over: frames may pass over this link, and over no other to this node.
-    pub(super) fn establish(&mut self, now: Instant, link: LinkId, hello: Hello, synced: Synced) {
+    pub(super) fn establish(&mut self, now: Instant, link: LinkId, hello: Hello) {
         let node = hello.node;
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let old = peer.link.replace(link);
@@ -91,16 +91,16 @@ impl Links {
         peer.hello = Some(hello);
         peer.up_since = now;
         peer.unanswered = true;
-        let lost_up_to = peer.channel.take_lost();
+        let (resumed, lost_up_to) = peer.channel.take_news();
         self.unanswered.push(node);
         if let Some(old) = old {
             self.close(now, old, Farewell::Replaced, String::new());
         }
-        if old.is_some() && !synced.resumed {
+        if old.is_some() && !resumed {
             self.outputs.push_back(Output::Down { node, reason: "the node has begun anew".to_owned() });
         }
-        if old.is_none() || !synced.resumed {
-            self.outputs.push_back(Output::Up { peer: hello, resumed: synced.resumed, lost_up_to });
+        if old.is_none() || !resumed {
+            self.outputs.push_back(Output::Up { peer: hello, resumed, lost_up_to });
         }
         self.counters.handshakes += 1;
         let Some(conn) = self.conns.get_mut(&link) else { return };

@@ -1,0 +1,229 @@
+//! Who becomes a neighbour, and who does not.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use sedge_base::{Duration, Incarnation};
+
+use super::world::{World, config, hello};
+use crate::link::{FrameSeq, LinkConfig, Output};
+
+fn with_key(key: Option<&[u8]>) -> LinkConfig {
+    LinkConfig::new("test", key.map(<[u8]>::to_vec))
+}
+
+/// Two nodes of these settings that want each other, after a while.
+fn meet(a: LinkConfig, b: LinkConfig) -> World {
+    let mut world = World::new(1, vec![a, b]);
+    world.want(0, 1);
+    world.want(1, 0);
+    world.run(4_000);
+    world
+}
+
+#[test]
+fn nodes_with_the_same_key_become_neighbours() {
+    let world = meet(config(), config());
+    assert!(world.is_linked(0, 1));
+    assert_eq!(world.ups(0), [(2, false, 0)]);
+    assert_eq!(world.ups(1), [(1, false, 0)]);
+    let told = |at: usize, of: usize| {
+        let peer = hello(of);
+        world.nodes[at].said.contains(&Output::Up { peer, resumed: false, lost_up_to: FrameSeq(0) })
+    };
+    assert!(told(0, 1) && told(1, 0));
+    assert!(world.warnings(0).is_empty() && world.warnings(1).is_empty());
+    assert_eq!((world.nodes[0].links.counters().dials, world.nodes[1].links.counters().dials), (1, 0));
+}
+
+#[test]
+fn without_key_only_loopback_is_linked() {
+    let world = meet(with_key(None), with_key(None));
+    assert!(world.is_linked(0, 1));
+
+    let far = |trusted| {
+        let mut dialler = with_key(None);
+        dialler.transport_authenticated = trusted;
+        let mut world = World::new(1, vec![dialler, with_key(None)]);
+        world.nodes[0].hello.link_addr = "192.0.2.1:7883".parse().unwrap();
+        world.nodes[1].hello.link_addr = "192.0.2.2:7883".parse().unwrap();
+        world.want(0, 1);
+        world.run(2_000);
+        assert!(!world.is_linked(0, 1));
+        world
+    };
+    let world = far(false);
+    assert_eq!(world.nodes[0].links.counters().dials, 0);
+    assert!(world.warnings(0)[0].contains("cluster.key"), "{:?}", world.warnings(0));
+    let world = far(true);
+    assert!(world.nodes[0].links.counters().dials > 1);
+    assert!(world.warnings(1)[0].contains("cluster.key"), "{:?}", world.warnings(1));
+    assert!(world.warnings(0)[0].contains("0x87"), "{:?}", world.warnings(0));
+}
+
+#[test]
+fn a_wrong_or_missing_key_is_refused_and_named() {
+    for (a, b) in [
+        (Some(&b"secret"[..]), Some(&b"wrong"[..])),
+        (Some(b"secret"), None),
+        (None, Some(b"secret")),
+        (Some(b"secret"), Some(b"")),
+    ] {
+        let world = meet(with_key(a), with_key(b));
+        for at in 0..2 {
+            assert!(world.ups(at).is_empty());
+            assert!(world.warnings(at).iter().any(|line| line.contains("cluster.key")), "{:?}", world.warnings(at));
+            assert!(world.warnings(at).len() <= 3, "{:?}", world.warnings(at));
+            assert!(world.nodes[at].links.counters().auth_failures > 1);
+            assert_eq!(world.nodes[at].links.counters().handshakes, 0);
+        }
+    }
+}
+
+#[test]
+fn another_cluster_is_refused_and_named() {
+    let world = meet(config(), LinkConfig::new("other", Some(b"secret".to_vec())));
+    assert!(world.ups(0).is_empty() && world.ups(1).is_empty());
+    assert!(world.warnings(1)[0].contains("\"test\", this one of \"other\""), "{:?}", world.warnings(1));
+    assert!(world.warnings(0)[0].contains("another cluster"), "{:?}", world.warnings(0));
+    assert!(world.nodes[1].links.counters().handshakes_refused > 1);
+    assert_eq!(world.nodes[1].links.counters().auth_failures, 0);
+}
+
+#[test]
+fn a_node_does_not_link_itself_or_its_double() {
+    let mut world = World::new(1, vec![config(), config()]);
+    let double = world.nodes[0].hello;
+    world.nodes[0].links.want(world.now, double.node, double.incarnation, double.link_addr);
+    world.run(1_000);
+    assert_eq!(world.nodes[0].links.counters().dials, 0);
+
+    // Node 1 is told that node 2 lives where node 1 itself listens.
+    let other = world.nodes[1].hello;
+    world.nodes[0].links.want(world.now, other.node, other.incarnation, double.link_addr);
+    world.run(100);
+    assert!(world.ups(0).is_empty());
+    assert!(world.warnings(0).iter().any(|line| line.contains("linked itself")), "{:?}", world.warnings(0));
+
+    // Another process with the id of node 1.
+    let mut world = World::new(1, vec![config(), config()]);
+    let mut twin = world.nodes[0].hello;
+    twin.incarnation = Incarnation::new(2);
+    world.nodes[1].links = crate::link::Links::new(config(), twin, sedge_base::Rng::new(5));
+    world.want(0, 1);
+    world.run(100);
+    assert!(world.ups(0).is_empty() && world.ups(1).is_empty());
+    assert!(world.warnings(1)[0].contains("data directory"), "{:?}", world.warnings(1));
+}
+
+#[test]
+fn a_former_life_is_refused() {
+    let mut world = World::pair(1);
+    let mut later = world.nodes[0].hello;
+    later.incarnation = Incarnation::new(9);
+    world.nodes[1].links.want(world.now, later.node, later.incarnation, later.link_addr);
+    world.run(2_000);
+    assert!(!world.is_linked(0, 1));
+    assert!(world.warnings(1)[0].contains("former life"), "{:?}", world.warnings(1));
+}
+
+#[test]
+fn another_node_than_expected_is_no_neighbour() {
+    let mut world = World::new(1, vec![config(), config(), config()]);
+    let (expected, found) = (world.nodes[2].hello, world.nodes[1].hello);
+    world.nodes[0].links.want(world.now, expected.node, expected.incarnation, found.link_addr);
+    world.run(300);
+    assert!(world.ups(0).is_empty());
+    assert!(world.warnings(0)[0].contains("answers at"), "{:?}", world.warnings(0));
+}
+
+/// How many bytes the handshake takes in each direction.
+fn handshake_bytes() -> [usize; 2] {
+    let counted = Rc::new(Cell::new([0; 2]));
+    let mut world = World::new(3, vec![config(), config()]);
+    let count = Rc::clone(&counted);
+    world.falsify = Some(Box::new(move |pipe, at, bytes| {
+        let mut sizes = count.get();
+        sizes[pipe] = at + bytes.len();
+        count.set(sizes);
+    }));
+    world.want(0, 1);
+    // CONNECT, AUTH, AUTH, CONNACK: four flights of a millisecond, and the dialler's first PINGREQ behind them.
+    world.run(4);
+    assert_eq!(world.ups(0).len(), 1);
+    let [from_dialler, from_acceptor] = counted.get();
+    [from_dialler - 2, from_acceptor]
+}
+
+/// FT-21
+#[test]
+fn a_falsified_handshake_makes_no_neighbour() {
+    let sizes = handshake_bytes();
+    assert!(sizes.iter().all(|size| (200..1_000).contains(size)), "{sizes:?}");
+    for (pipe, size) in sizes.into_iter().enumerate() {
+        for at in 0..size {
+            for bit in [0, 4, 7] {
+                let mut world = World::new(3, vec![config(), config()]);
+                world.dials_left = 1;
+                world.splits = false;
+                world.falsify = Some(Box::new(move |towards, from, bytes| {
+                    if let Some(byte) =
+                        at.checked_sub(from).and_then(|at| bytes.get_mut(at)).filter(|_| towards == pipe)
+                    {
+                        *byte ^= 1 << bit;
+                    }
+                }));
+                world.want(0, 1);
+                world.run(5_500);
+                assert!(world.ups(0).is_empty(), "pipe {pipe}, byte {at}, bit {bit}");
+                // Once the acceptor has sent its verdict only the dialler can find fault with it.
+                assert!(pipe == 1 || world.ups(1).is_empty(), "pipe {pipe}, byte {at}, bit {bit}");
+                assert!(!world.is_linked(0, 1));
+            }
+        }
+    }
+}
+
+/// FT-21
+#[test]
+fn a_recorded_handshake_cannot_be_played_again() {
+    use crate::LinkId;
+    let recorded = Rc::new(std::cell::RefCell::new(Vec::new()));
+    let mut world = World::new(3, vec![config(), config()]);
+    let record = Rc::clone(&recorded);
+    world.falsify = Some(Box::new(move |pipe, _, bytes| {
+        if pipe == 0 {
+            record.borrow_mut().push(bytes.clone());
+        }
+    }));
+    world.want(0, 1);
+    world.run(100);
+    assert!(world.is_linked(0, 1));
+    world.falsify = None;
+    world.kill(0);
+    world.run(100);
+    let ups = world.ups(1).len();
+    let link = LinkId(LinkId::ACCEPTED + 77);
+    world.nodes[1].links.opened(world.now, link, "127.0.0.9:9".parse().unwrap());
+    for bytes in recorded.borrow().iter() {
+        world.nodes[1].links.received(world.now, link, bytes.clone().into());
+    }
+    world.run(100);
+    assert_eq!(world.ups(1).len(), ups);
+    assert!(world.warnings(1).iter().any(|line| line.contains("cluster.key")));
+}
+
+#[test]
+fn an_unanswered_handshake_ends() {
+    let mut world = World::new(1, vec![config(), config()]);
+    world.is_dark = true;
+    world.want(0, 1);
+    world.run(4_900);
+    assert_eq!(world.open_wires(), 1);
+    world.run(200);
+    assert_eq!(world.nodes[0].links.counters().handshakes_refused, 1);
+    world.is_dark = false;
+    world.latency = Duration::from_millis(1);
+    world.run(3_000);
+    assert!(world.ups(0).len() == 1);
+}

@@ -1,0 +1,7 @@
+//! Machines that talk to each other under virtual time, over wires that split, delay, cut and falsify.
+
+mod channel;
+mod dialling;
+mod handshake;
+mod hostile;
+mod world;

@@ -1,0 +1,395 @@
+//! The wires and the clock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::{Duration, Incarnation, Instant, NodeId, Rng, ShardId};
+use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
+use smallvec::SmallVec;
+
+use crate::LinkId;
+use crate::link::{ControlTopic, Frame, Hello, LinkConfig, Links, Output, Publication};
+
+/// A node and what its machine has said, transport aside.
+pub(super) struct Node {
+    pub(super) links: Links,
+    pub(super) hello: Hello,
+    pub(super) said: Vec<Output>,
+    /// Bytes that were never told to be written are not looked at.
+    is_alive: bool,
+}
+
+/// One direction of a wire.
+#[derive(Default)]
+struct Pipe {
+    flying: VecDeque<(Instant, Bytes)>,
+    /// Bytes that have entered.
+    entered: usize,
+    is_shut: bool,
+}
+
+/// A connection: ends 0 (dialler) and 1 (acceptor); pipe `i` leads away from end `i`.
+struct Wire {
+    ends: [(usize, LinkId); 2],
+    is_closed: [bool; 2],
+    pipes: [Pipe; 2],
+}
+
+/// What happens to bytes on the way: pipe, position of the first byte, the bytes.
+type Falsify = Box<dyn FnMut(usize, usize, &mut Vec<u8>)>;
+
+pub(super) struct World {
+    pub(super) now: Instant,
+    pub(super) nodes: Vec<Node>,
+    wires: BTreeMap<u64, Wire>,
+    next_wire: u64,
+    pub(super) rng: Rng,
+    pub(super) latency: Duration,
+    /// No byte arrives any more, and nobody notices.
+    pub(super) is_dark: bool,
+    /// Dials that still succeed.
+    pub(super) dials_left: u32,
+    pub(super) falsify: Option<Falsify>,
+    /// Pieces are cut at random.
+    pub(super) splits: bool,
+}
+
+pub(super) fn config() -> LinkConfig {
+    LinkConfig::new("test", Some(b"secret".to_vec()))
+}
+
+pub(super) fn hello(index: usize) -> Hello {
+    Hello {
+        node: NodeId::new(index as u64 + 1),
+        incarnation: Incarnation::new(1),
+        capacity: 7,
+        link_addr: format!("127.0.0.{}:7883", index + 1).parse().unwrap(),
+    }
+}
+
+impl World {
+    /// Nodes 1, 2, ... with these settings.
+    pub(super) fn new(seed: u64, configs: Vec<LinkConfig>) -> Self {
+        let mut rng = Rng::new(seed);
+        let nodes = configs.into_iter().enumerate().map(|(index, config)| {
+            let hello = hello(index);
+            let links = Links::new(config, hello, rng.split(index as u64));
+            Node { links, hello, said: Vec::new(), is_alive: true }
+        });
+        let nodes = nodes.collect();
+        Self {
+            now: Instant::from_millis(1_000),
+            nodes,
+            wires: BTreeMap::new(),
+            next_wire: 0,
+            rng,
+            latency: Duration::from_millis(1),
+            is_dark: false,
+            dials_left: u32::MAX,
+            falsify: None,
+            splits: true,
+        }
+    }
+
+    /// Two nodes that want each other.
+    pub(super) fn pair(seed: u64) -> Self {
+        let mut world = Self::new(seed, vec![config(), config()]);
+        world.want(0, 1);
+        world.want(1, 0);
+        world
+    }
+
+    pub(super) fn want(&mut self, from: usize, to: usize) {
+        let Hello { node, incarnation, link_addr, .. } = self.nodes[to].hello;
+        self.nodes[from].links.want(self.now, node, incarnation, link_addr);
+    }
+
+    pub(super) fn send(&mut self, from: usize, to: usize, number: u64) -> u64 {
+        let (frame, to) = (frame(number), self.nodes[to].hello.node);
+        self.nodes[from].links.send(self.now, to, frame).unwrap().0
+    }
+
+    /// Numbers of the frames that came to `at` from `from`.
+    pub(super) fn got(&self, at: usize, from: usize) -> Vec<u64> {
+        let sender = self.nodes[from].hello.node;
+        self.said(at, |output| {
+            let Output::Frame { from, frame } = output else { return None };
+            (*from == sender).then(|| number_of(frame))
+        })
+    }
+
+    /// Links that came up at a node: with whom, whether resumed, what was lost.
+    pub(super) fn ups(&self, at: usize) -> Vec<(u64, bool, u64)> {
+        self.said(at, |output| {
+            let Output::Up { peer, resumed, lost_up_to } = output else { return None };
+            Some((peer.node.get(), *resumed, lost_up_to.0))
+        })
+    }
+
+    /// Why links went down at a node.
+    pub(super) fn downs(&self, at: usize) -> Vec<String> {
+        self.said(at, |output| {
+            let Output::Down { reason, .. } = output else { return None };
+            Some(reason.clone())
+        })
+    }
+
+    /// What a node has to say to its operator.
+    pub(super) fn warnings(&self, at: usize) -> Vec<String> {
+        self.said(at, |output| {
+            let Output::Event(event) = output else { return None };
+            Some(event.message.clone())
+        })
+    }
+
+    /// Up to where a node was told that its frames have arrived.
+    pub(super) fn acks(&self, at: usize) -> Vec<u64> {
+        self.said(at, |output| {
+            let Output::Acked { up_to, .. } = output else { return None };
+            Some(up_to.0)
+        })
+    }
+
+    fn said<T>(&self, at: usize, pick: impl Fn(&Output) -> Option<T>) -> Vec<T> {
+        self.nodes[at].said.iter().filter_map(pick).collect()
+    }
+
+    pub(super) fn is_linked(&self, a: usize, b: usize) -> bool {
+        let linked = |at: usize, to: usize| self.nodes[at].links.linked().any(|node| node == self.nodes[to].hello.node);
+        linked(a, b) && linked(b, a)
+    }
+
+    /// The process ends and starts again as another life; nobody is told.
+    pub(super) fn restart(&mut self, at: usize, config: LinkConfig) {
+        for id in self.wires.keys().copied().collect::<Vec<_>>() {
+            self.cut(id, Some(at));
+        }
+        let node = &mut self.nodes[at];
+        node.hello.incarnation = Incarnation::new(node.hello.incarnation.get() + 1);
+        node.links = Links::new(config, node.hello, self.rng.split(9));
+    }
+
+    pub(super) fn kill(&mut self, at: usize) {
+        self.nodes[at].is_alive = false;
+        for id in self.wires.keys().copied().collect::<Vec<_>>() {
+            self.cut(id, Some(at));
+        }
+    }
+
+    /// Breaks all wires; a random part of what flies still arrives.
+    pub(super) fn cut_all(&mut self) {
+        for id in self.wires.keys().copied().collect::<Vec<_>>() {
+            self.cut(id, None);
+        }
+    }
+
+    pub(super) fn open_wires(&self) -> usize {
+        self.wires.values().filter(|wire| wire.is_closed == [false, false]).count()
+    }
+
+    fn cut(&mut self, id: u64, silent: Option<usize>) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        if silent.is_some_and(|at| wire.ends.iter().all(|(node, _)| *node != at)) {
+            return;
+        }
+        for end in 0..2 {
+            let flying: Vec<u8> = wire.pipes[end].flying.drain(..).flat_map(|(_, bytes)| bytes).collect();
+            let keep = self.rng.index(flying.len() + 1);
+            let (node, link) = wire.ends[1 - end];
+            if keep > 0 && !wire.is_closed[1 - end] && Some(node) != silent {
+                self.nodes[node].links.received(self.now, link, flying[..keep].to_vec().into());
+            }
+        }
+        let wire = self.wires.remove(&id).unwrap();
+        for (end, (node, link)) in wire.ends.into_iter().enumerate() {
+            if !wire.is_closed[end] && Some(node) != silent {
+                self.nodes[node].links.closed(self.now, link);
+            }
+        }
+    }
+
+    /// Lets time pass.
+    pub(super) fn run(&mut self, millis: u64) {
+        let end = self.now + Duration::from_millis(millis);
+        loop {
+            self.settle();
+            let timeouts = self.nodes.iter().filter(|node| node.is_alive).filter_map(|node| node.links.poll_timeout());
+            let flights =
+                self.wires.values().flat_map(|wire| &wire.pipes).filter_map(|pipe| Some(pipe.flying.front()?.0));
+            let flights = flights.filter(|_| !self.is_dark);
+            let Some(next) = timeouts.chain(flights).min().filter(|next| *next <= end) else { break };
+            self.now = self.now.max(next);
+            for node in self.nodes.iter_mut().filter(|node| node.is_alive) {
+                node.links.handle_timeout(self.now);
+            }
+        }
+        self.now = end;
+    }
+
+    /// Does all that can be done now.
+    fn settle(&mut self) {
+        for turn in 0.. {
+            assert!(turn < 100_000, "the machines never come to rest");
+            let mut has_moved = false;
+            for index in 0..self.nodes.len() {
+                has_moved |= self.drain(index);
+            }
+            has_moved |= self.deliver();
+            if !has_moved {
+                break;
+            }
+        }
+    }
+
+    fn drain(&mut self, index: usize) -> bool {
+        let mut has_moved = false;
+        loop {
+            let node = &mut self.nodes[index];
+            if !node.is_alive {
+                return has_moved;
+            }
+            let Some(output) = node.links.poll_output() else {
+                node.links.flush(self.now);
+                let Some(output) = node.links.poll_output() else { return has_moved };
+                self.act(index, output);
+                continue;
+            };
+            has_moved = true;
+            self.act(index, output);
+        }
+    }
+
+    fn act(&mut self, index: usize, output: Output) {
+        match output {
+            Output::Dial { link, to } => self.connect(index, link, to),
+            Output::Transmit { link } => self.write(index, link),
+            Output::Close { link } => {
+                self.write(index, link);
+                let Some((wire, end)) = self.end(index, link) else { return };
+                wire.is_closed[end] = true;
+                wire.pipes[end].is_shut = true;
+            }
+            other @ (Output::Up { .. }
+            | Output::Down { .. }
+            | Output::Frame { .. }
+            | Output::Acked { .. }
+            | Output::RoundTrip { .. }
+            | Output::Event(_)) => self.nodes[index].said.push(other),
+        }
+    }
+
+    fn connect(&mut self, index: usize, link: LinkId, to: core::net::SocketAddr) {
+        let target = self.nodes.iter().position(|node| node.hello.link_addr == to && node.is_alive);
+        let Some(target) = target.filter(|_| self.dials_left > 0) else {
+            return self.nodes[index].links.closed(self.now, link);
+        };
+        self.dials_left -= 1;
+        self.next_wire += 1;
+        let other = LinkId(LinkId::ACCEPTED + self.next_wire);
+        let ends = [(index, link), (target, other)];
+        self.wires.insert(self.next_wire, Wire { ends, is_closed: [false; 2], pipes: <[Pipe; 2]>::default() });
+        let from = self.nodes[index].hello.link_addr;
+        self.nodes[target].links.opened(self.now, other, from);
+        self.nodes[index].links.dialled(self.now, link);
+    }
+
+    fn end(&mut self, index: usize, link: LinkId) -> Option<(&mut Wire, usize)> {
+        self.wires.values_mut().find_map(|wire| {
+            let end = wire.ends.iter().position(|end| *end == (index, link))?;
+            Some((wire, end))
+        })
+    }
+
+    fn write(&mut self, index: usize, link: LinkId) {
+        while let Some(outbox) = self.nodes[index].links.outbox(link) {
+            let bytes = outbox.take().concat();
+            if bytes.is_empty() {
+                return;
+            }
+            self.nodes[index].links.written(self.now, link, bytes.len());
+            let arrival = self.now + self.latency;
+            let mut falsify = self.falsify.take();
+            if let Some((wire, end)) = self.end(index, link) {
+                let mut bytes = bytes;
+                if let Some(falsify) = &mut falsify {
+                    falsify(end, wire.pipes[end].entered, &mut bytes);
+                }
+                wire.pipes[end].entered += bytes.len();
+                wire.pipes[end].flying.push_back((arrival, bytes.into()));
+            }
+            self.falsify = falsify;
+        }
+    }
+
+    fn deliver(&mut self) -> bool {
+        let mut has_moved = false;
+        for id in self.wires.keys().copied().collect::<Vec<_>>() {
+            for end in 0..2 {
+                has_moved |= self.deliver_one(id, end);
+            }
+            let Some(wire) = self.wires.get(&id) else { continue };
+            if wire.is_closed == [true, true] {
+                self.wires.remove(&id);
+            }
+        }
+        has_moved
+    }
+
+    fn deliver_one(&mut self, id: u64, end: usize) -> bool {
+        let Some(wire) = self.wires.get_mut(&id) else { return false };
+        let (node, link) = wire.ends[1 - end];
+        let is_closed = wire.is_closed[1 - end];
+        let pipe = &mut wire.pipes[end];
+        let Some((due, piece)) = pipe.flying.front_mut() else {
+            if pipe.is_shut && !is_closed && !self.is_dark {
+                wire.is_closed[1 - end] = true;
+                self.nodes[node].links.closed(self.now, link);
+                return true;
+            }
+            return false;
+        };
+        if *due > self.now || self.is_dark {
+            return false;
+        }
+        let size = if self.splits { 1 + self.rng.index(piece.len()) } else { piece.len() };
+        let bytes = piece.split_to(size);
+        if piece.is_empty() {
+            pipe.flying.pop_front();
+        }
+        if !is_closed {
+            self.nodes[node].links.received(self.now, link, bytes);
+        }
+        true
+    }
+}
+
+/// A frame that can be told from others: every third is a control frame.
+pub(super) fn frame(number: u64) -> Frame {
+    let payload = Bytes::from(number.to_be_bytes().repeat(if number % 50 == 7 { 700 } else { 1 }));
+    if number.is_multiple_of(3) {
+        return Frame::Control { topic: ControlTopic::Overlay, payload };
+    }
+    let (node, shard) = (NodeId::new(1), ShardId(0));
+    let message = Message {
+        id: MessageId { node, incarnation: Incarnation::new(1), shard, seq: number },
+        topic: TopicName::new("a/b").unwrap(),
+        payload,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        properties: None,
+        stamp: Stamp { millis: number, counter: 0, node, shard },
+        expires_at: None,
+        publisher: None,
+    };
+    let message = Arc::new(message);
+    Frame::Publication(Publication { message, plain: true, groups: SmallVec::new(), retained_copy: false })
+}
+
+fn number_of(frame: &Frame) -> u64 {
+    let payload = match frame {
+        Frame::Control { payload, .. } => payload,
+        Frame::Publication(publication) => &publication.message.payload,
+    };
+    u64::from_be_bytes(payload[..8].try_into().unwrap())
+}
