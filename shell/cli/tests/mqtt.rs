@@ -1,5 +1,4 @@
 //! `sedge pub` and `sedge sub` against a node.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

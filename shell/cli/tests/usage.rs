@@ -1,5 +1,4 @@
 //! What the program says about itself and about mistakes on its command line.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -27,9 +27,9 @@ pub(crate) struct PageArgs {
     /// Leave out the first N
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: usize,
-    /// Show at most N
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    limit: usize,
+    /// Show at most N, up to 1000
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
 }
 
 /// Flags of `sedge sessions`.

@@ -15,8 +15,11 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
         (
             "cluster",
             format!(
-                "{}, {} members, {} links, overlay {}",
-                status.cluster, status.members, status.links, status.overlay
+                "{}, {}, {}, overlay {}",
+                status.cluster,
+                count(status.members, "member"),
+                count(status.links, "link"),
+                status.overlay
             ),
         ),
         ("state", format!("{}, {ready}", status.state)),
@@ -141,6 +144,10 @@ fn expiry(session: &Session) -> String {
     }
 }
 
+fn count(number: usize, name: &str) -> String {
+    format!("{number} {name}{}", if number == 1 { "" } else { "s" })
+}
+
 fn millis(micros: u32) -> String {
     if micros == 0 { "-".to_owned() } else { format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10) }
 }
@@ -170,6 +177,7 @@ mod tests {
     fn numbers_are_readable() {
         assert_eq!((millis(0).as_str(), millis(1234).as_str()), ("-", "1.23 ms"));
         assert_eq!((duration(59).as_str(), duration(3_725).as_str()), ("59 s", "1 h 2 min"));
+        assert_eq!((count(1, "link").as_str(), count(0, "link").as_str()), ("1 link", "0 links"));
         assert_eq!((bytes(9_999).as_str(), bytes(12_345_678).as_str()), ("9999 bytes", "12 MB"));
     }
 
