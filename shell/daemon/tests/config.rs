@@ -1,0 +1,162 @@
+//! What a user reads when the configuration is wrong, and what wins when it is right.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sedge_daemon::config::{LogFormat, SubackMode, known_keys};
+use sedge_daemon::{Config, Overrides};
+
+fn load(file: &str, env: &[(&str, &str)], flags: &[(&str, &str, &str)]) -> Result<Config, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sedge.toml");
+    std::fs::write(&path, file).unwrap();
+    let env = env.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    let mut overrides = Overrides::new();
+    for &(key, value, flag) in flags {
+        overrides.set(key, value, flag);
+    }
+    let dir = format!("{}/", dir.path().display());
+    Config::load(Some(&path), env, &overrides).map_err(|error| error.to_string().replace(&dir, ""))
+}
+
+fn refused(file: &str) -> String {
+    load(file, &[], &[]).unwrap_err()
+}
+
+#[test]
+fn nothing_said_is_the_default() {
+    assert_eq!(load("", &[], &[]), Ok(Config::default()));
+    assert_eq!(Config::load(None, [], &Overrides::new()), Ok(Config::default()));
+}
+
+#[test]
+fn mistakes_are_named_with_place_key_and_nearest_name() {
+    for (file, message) in [
+        ("[mqtt]\nprot = 1\n", "sedge.toml:2:1: mqtt.prot: unknown key; did you mean mqtt.port?"),
+        ("[mqt]\nport = 1\n", "sedge.toml:1:2: mqt: unknown section; did you mean [mqtt]?"),
+        ("seeds = []\n", "sedge.toml:1:1: seeds: unknown key; did you mean cluster.seeds?"),
+        ("mqtt = 1\n", "sedge.toml:1:1: mqtt: is a section: write [mqtt]"),
+        ("[tls]\n", "sedge.toml:1:2: tls: unknown section"),
+        ("[mqtt]\n\n  port = \"x\"\n", "sedge.toml:3:10: mqtt.port: must be a whole number, not a string"),
+        ("[mqtt]\nport = 70000\n", "sedge.toml:2:8: mqtt.port: 70000 is not between 0 and 65535"),
+        ("[mqtt]\nport = -1\n", "sedge.toml:2:8: mqtt.port: -1 is not between 0 and 65535"),
+        ("[mqtt]\nport = 1.5\n", "sedge.toml:2:8: mqtt.port: must be a whole number, not float"),
+        (
+            "[mqtt]\nbind = \"all\"\n",
+            "sedge.toml:2:8: mqtt.bind: \"all\" is not an IP address such as \"0.0.0.0\" or \"::\"",
+        ),
+        ("[node]\nid = \"xyz\"\n", "sedge.toml:2:6: node.id: \"xyz\" is not a node id, 1 to 16 hexadecimal digits"),
+        ("[http]\nenabled = \"yes\"\n", "sedge.toml:2:11: http.enabled: must be true or false, not a string"),
+        ("[cluster]\nsuback = \"all\"\n", "sedge.toml:2:10: cluster.suback: \"all\" is not \"cluster\" or \"local\""),
+        ("[cluster]\nseeds = \"a\"\n", "sedge.toml:2:9: cluster.seeds: must be a list of strings, not a string"),
+        (
+            "[cluster]\nseeds = [\"a\", \"b:x\"]\n",
+            "sedge.toml:2:9: cluster.seeds: \"b:x\": the port is not between 1 and 65535; write host or host:port",
+        ),
+        ("[cluster]\nkey = \"short\"\n", "sedge.toml:2:7: cluster.key: must have at least 16 bytes"),
+        (
+            "[limits]\nconnect_timeout = \"2 weeks\"\n",
+            "sedge.toml:2:19: limits.connect_timeout: \"2 weeks\" is not a time such as 10, \"10s\", \"500ms\", \"5m\" or \"1h\"",
+        ),
+        (
+            "[log]\nlevel = \"loud\"\n",
+            "sedge.toml:2:9: log.level: \"loud\" is not one of off, error, warn, info, debug, trace",
+        ),
+    ] {
+        assert_eq!(refused(file), message, "{file}");
+    }
+}
+
+#[test]
+fn what_is_no_toml_is_placed_too() {
+    let message = refused("[mqtt]\nport =\n");
+    assert!(message.starts_with("sedge.toml:2:"), "{message}");
+    assert!(message.contains("not TOML"), "{message}");
+    let twice = refused("[mqtt]\nport = 1\nport = 2\n");
+    assert!(twice.starts_with("sedge.toml:3:1: not TOML: duplicate key"), "{twice}");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let message = refused("[mqtt]\nport = 70000\nprot = 1\n[lgo]\n");
+    assert_eq!(message.lines().count(), 3, "{message}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::load(Some(Path::new("/nowhere/sedge.toml")), [], &Overrides::new()).unwrap_err();
+    let message = error.to_string();
+    assert!(message.starts_with("/nowhere/sedge.toml: cannot read this file: "), "{message}");
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let file = "[mqtt]\nport = 1\nbind = \"::1\"\n[http]\nport = 1\n[cluster]\nport = 1\n";
+    let env = [("SEDGE_MQTT__PORT", "2"), ("SEDGE_HTTP__PORT", "2"), ("SEDGE_CLUSTER__SEEDS", "a, b:1,")];
+    let config = load(file, &env, &[("mqtt.port", "3", "--port")]).unwrap();
+    assert_eq!((config.mqtt.port, config.http.port, config.cluster.port), (3, 2, 1));
+    assert_eq!(config.mqtt.bind.to_string(), "::1");
+    assert_eq!(config.cluster.seeds, ["a", "b:1"]);
+}
+
+#[test]
+fn every_kind_of_value_can_come_from_the_environment() {
+    let env = [
+        ("SEDGE_LIMITS__CONNECT_TIMEOUT", "500ms"),
+        ("SEDGE_LIMITS__MAXIMUM_PACKET_SIZE", "64KiB"),
+        ("SEDGE_LIMITS__QUEUE_QOS0_OFFLINE", "true"),
+        ("SEDGE_CLUSTER__SUBACK", "local"),
+        ("SEDGE_LOG__FORMAT", "json"),
+        ("SEDGE_NODE__ID", "ab"),
+        ("SEDGE_NODE__DATA_DIR", ""),
+        ("SEDGE_PORT_1883_TCP", "ignored"),
+        ("OTHER__THING", "ignored"),
+    ];
+    let config = load("", &env, &[]).unwrap();
+    let broker = &config.limits.broker;
+    assert_eq!((broker.connect_timeout, broker.max_packet_bytes), (Duration::from_millis(500), 65_536));
+    assert!(broker.queue_qos0_offline);
+    assert_eq!((config.cluster.suback, config.log.format), (SubackMode::Local, LogFormat::Json));
+    assert_eq!(config.node.id.map(|id| id.get()), Some(0xab));
+    assert_eq!(config.node.data_dir, None);
+}
+
+#[test]
+fn mistakes_outside_the_file_name_variable_or_flag() {
+    let message = load("", &[("SEDGE_MQTT__PROT", "1")], &[]).unwrap_err();
+    let want = "environment variable SEDGE_MQTT__PROT: unknown configuration key; did you mean SEDGE_MQTT__PORT?";
+    assert_eq!(message, want);
+    let message = load("", &[("SEDGE_MQTT__PORT", "many")], &[]).unwrap_err();
+    assert_eq!(message, "environment variable SEDGE_MQTT__PORT: mqtt.port: \"many\" is not a whole number");
+    let message = load("", &[], &[("mqtt.port", "70000", "--port")]).unwrap_err();
+    assert_eq!(message, "--port: mqtt.port: 70000 is not between 0 and 65535");
+    let message = load("", &[], &[("mqtt.prot", "1", "--set")]).unwrap_err();
+    assert_eq!(message, "--set: mqtt.prot: unknown key; did you mean mqtt.port?");
+}
+
+#[test]
+fn the_key_file_is_read_and_the_key_stays_out_of_logs() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("cluster.key");
+    std::fs::write(&key, "0123456789abcdef\n").unwrap();
+    let file = format!("[cluster]\nkey_file = \"{}\"\n", key.display());
+    let config = load(&file, &[], &[]).unwrap();
+    assert_eq!(config.cluster.key.as_ref().map(|key| key.expose()), Some("0123456789abcdef"));
+    assert!(!format!("{config:?}").contains("0123456789"), "{config:?}");
+    let both = format!("{file}key = \"0123456789abcdef\"\n");
+    assert_eq!(refused(&both), "sedge.toml:2:12: cluster.key_file: give either this or cluster.key");
+    let message = refused("[cluster]\nkey_file = \"/nowhere/key\"\n");
+    assert!(message.starts_with("sedge.toml:2:12: cluster.key_file: cannot read /nowhere/key: "), "{message}");
+}
+
+#[test]
+fn every_key_is_documented() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let documented = std::fs::read_to_string(path).unwrap();
+    for key in known_keys() {
+        assert!(documented.contains(&format!("| `{}` |", key.name)), "{} is not in docs/configuration.md", key.name);
+        assert!(!key.about.is_empty());
+    }
+    let rows = documented.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, known_keys().count(), "docs/configuration.md has a key that does not exist");
+}
