@@ -1,0 +1,129 @@
+//! Limits of queues, message expiry, maximum packet size.
+
+use sedge_broker::BrokerConfig;
+use sedge_mqtt::{Connect, ConnectProperties, Packet, PublishProperties};
+
+use crate::harness::*;
+
+/// MQ-09
+#[test]
+fn a_full_queue_drops_the_newest_acknowledged_message() {
+    let mut bench = Bench::with(BrokerConfig { queue_limit_messages: 3, ..BrokerConfig::default() });
+    let publisher = bench.client(V4, "p");
+    let subscriber = bench.connect(persistent(V4, "s"));
+    bench.subscribe(subscriber, "a", Q1);
+    bench.cut(subscriber);
+    for number in 0..5 {
+        bench.publish(publisher, "a", &number.to_string(), Q1);
+    }
+    assert_eq!(bench.broker.counters().dropped.queue_full, 2);
+    assert_eq!(bench.broker.counters().queued_messages, 3);
+    let subscriber = bench.connect(persistent(V4, "s"));
+    assert_eq!(bench.payloads(subscriber), ["0", "1", "2"]);
+}
+
+/// MQ-04
+#[test]
+fn a_full_queue_drops_the_oldest_qos_0_message() {
+    let config = BrokerConfig { queue_limit_messages: 4, outbox_high_water: 0, ..BrokerConfig::default() };
+    let mut bench = Bench::with(config);
+    let publisher = bench.client(V4, "p");
+    let subscriber = bench.client(V4, "s");
+    bench.subscribe(subscriber, "#", Q1);
+    bench.stick(subscriber, true);
+    bench.publish(publisher, "a", "first", Q0);
+    for number in 0..3 {
+        bench.publish(publisher, "a", &format!("q0 {number}"), Q0);
+    }
+    bench.publish(publisher, "a", "q1 a", Q1);
+    bench.publish(publisher, "a", "q1 b", Q1);
+    bench.publish(publisher, "a", "q0 3", Q0);
+    assert_eq!(bench.broker.counters().queued_messages, 4);
+    assert_eq!(bench.broker.counters().dropped.queue_full_qos0, 2);
+    bench.stick(subscriber, false);
+    assert_eq!(bench.payloads(subscriber), ["first", "q0 2", "q1 a", "q1 b", "q0 3"]);
+}
+
+/// MQ-09
+#[test]
+fn the_queue_is_limited_in_bytes_too() {
+    let mut bench = Bench::with(BrokerConfig { queue_limit_bytes: 1_000, ..BrokerConfig::default() });
+    let publisher = bench.client(V4, "p");
+    let subscriber = bench.connect(persistent(V4, "s"));
+    bench.subscribe(subscriber, "a", Q1);
+    bench.cut(subscriber);
+    for size in [300, 300, 300, 10, 2_000] {
+        bench.publish(publisher, "a", &"x".repeat(size), Q1);
+    }
+    let counters = bench.broker.counters();
+    assert_eq!((counters.queued_messages, counters.dropped.queue_full), (3, 2));
+    assert!(counters.queued_bytes <= 1_000);
+}
+
+/// MQ-14
+#[test]
+fn messages_expire_while_they_wait() {
+    let mut bench = Bench::new();
+    let publisher = bench.client(V5, "p");
+    let subscriber = bench.connect(persistent(V5, "s"));
+    bench.subscribe(subscriber, "a", Q1);
+    bench.cut(subscriber);
+    for (payload, expiry) in [("short", 10), ("long", 100)] {
+        let properties = PublishProperties { message_expiry: Some(expiry), ..PublishProperties::default() };
+        bench.send(publisher, &publish_with("a", payload, Q1, properties));
+    }
+    bench.pass(secs(30));
+    let subscriber = bench.connect(persistent(V5, "s"));
+    let got = bench.publishes(subscriber);
+    assert_eq!(got.len(), 1);
+    assert_eq!(got[0].properties.as_ref().unwrap().message_expiry, Some(70));
+    assert_eq!(bench.broker.counters().dropped.expired, 1);
+}
+
+/// MQ-14
+#[test]
+fn a_full_queue_first_forgets_what_has_expired() {
+    let mut bench = Bench::with(BrokerConfig { queue_limit_messages: 2, ..BrokerConfig::default() });
+    let publisher = bench.client(V5, "p");
+    let subscriber = bench.connect(persistent(V5, "s"));
+    bench.subscribe(subscriber, "a", Q1);
+    bench.cut(subscriber);
+    let properties = PublishProperties { message_expiry: Some(10), ..PublishProperties::default() };
+    for payload in ["1", "2"] {
+        bench.send(publisher, &publish_with("a", payload, Q1, properties.clone()));
+    }
+    bench.drain(publisher);
+    bench.pass(secs(20));
+    bench.publish(publisher, "a", "3", Q1);
+    let subscriber = bench.connect(persistent(V5, "s"));
+    assert_eq!(bench.payloads(subscriber), ["3"]);
+}
+
+/// MQ-14
+#[test]
+fn packets_larger_than_the_client_takes_are_skipped() {
+    let mut bench = Bench::new();
+    let publisher = bench.client(V5, "p");
+    let properties = ConnectProperties { maximum_packet_size: Some(100), ..ConnectProperties::default() };
+    let subscriber = bench.connect(Connect { properties, ..connect(V5, "s") });
+    let other = bench.client(V5, "o");
+    bench.subscribe(subscriber, "a", Q1);
+    bench.subscribe(other, "a", Q1);
+    for qos in [Q0, Q1] {
+        bench.publish(publisher, "a", &"x".repeat(95), qos);
+        bench.publish(publisher, "a", "small", qos);
+    }
+    assert_eq!(bench.payloads(subscriber), ["small", "small"]);
+    assert_eq!(bench.publishes(other).len(), 4);
+    assert_eq!(bench.broker.counters().dropped.too_large, 2);
+}
+
+/// MQ-14
+#[test]
+fn a_client_may_not_send_more_than_the_maximum_packet() {
+    let mut bench = Bench::with(BrokerConfig { max_packet_bytes: 200, ..BrokerConfig::default() });
+    let conn = bench.client(V5, "a");
+    bench.send(conn, &publish("a", &"x".repeat(300), Q0, 1));
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(conn) else { panic!() };
+    assert_eq!(disconnect.reason, sedge_mqtt::ReasonCode::PacketTooLarge);
+}
