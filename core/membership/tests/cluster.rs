@@ -195,9 +195,11 @@ fn a_node_that_leaves_is_known_to_have_left() {
         assert!(net.complete(), "{:?}", net.views());
         let left = net.when(start, &Told::Down(3, DownCause::Left));
         assert_eq!((left.len(), net.told.len()), (4, 4), "{:?}", net.told);
+        net.kill(5);
+        net.run(Duration::from_secs(5));
         net.sent_to.clear();
         net.run(Duration::from_secs(10));
-        assert!(!net.sent_to.contains(&addr(3)), "nobody calls who has left");
+        assert!(net.sent_to.contains(&addr(5)) && !net.sent_to.contains(&addr(3)), "the dead are called, not who left");
         net.start(3, 3, 2, &config(&[1]));
         net.run(Duration::from_secs(1));
         assert!(net.complete(), "{:?}", net.views());
