@@ -100,6 +100,18 @@ fn a_node_that_dies_is_reported_and_the_others_go_on() {
 }
 
 #[test]
+fn a_node_that_does_not_listen_to_reason_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut up, pids) = start(dir.path());
+    send(pids[1], Signal::STOP);
+    send(up.pid(), Signal::TERM);
+    let (code, _, err) = up.end();
+    assert_eq!(code, Some(0));
+    assert!(err.contains("were killed: node-2"), "{err}");
+    assert_all_end(&pids);
+}
+
+#[test]
 fn a_detached_cluster_goes_on_until_down() {
     let dir = tempfile::tempdir().unwrap();
     let (first, flags) = flags(dir.path());
