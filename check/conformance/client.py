@@ -27,7 +27,9 @@ class ClientError(AssertionError):
 class Client:
     """One network connection to the broker."""
 
-    def __init__(self, host: str, port: int, version: int, timeout: float = DEFAULT_TIMEOUT, *, sock: Any = None) -> None:
+    def __init__(
+        self, host: str, port: int, version: int, timeout: float = DEFAULT_TIMEOUT, *, sock: Any = None
+    ) -> None:
         self.version, self.timeout, self.port = version, timeout, port
         self.sock = sock or socket.create_connection((host, port), timeout=timeout)
         if sock is None:

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Markers."""
     config.addinivalue_line("markers", "mqtt(*ids, version): normative statements of the standard that the test checks")
     config.addinivalue_line("markers", "timed: needs real seconds; runs in a thread beside the other tests")
-    config.addinivalue_line("markers", "expects_reason: the broker says why before it closes, which 5.0 only recommends")
+    config.addinivalue_line("markers", "expects_reason: the broker says why it closes, which 5.0 only recommends")
 
 
 _PORTS = itertools.count()
@@ -88,7 +88,9 @@ class Net:
         client.connect(name, **options)
         return client
 
-    def session(self, version: int, client_id: str, *, clean: bool = False, expiry: int = 300, **options: Any) -> Client:
+    def session(
+        self, version: int, client_id: str, *, clean: bool = False, expiry: int = 300, **options: Any
+    ) -> Client:
         """A client whose session outlives the connection, in either version's way."""
         if version == V5:
             options["props"] = {"session_expiry_interval": expiry, **(options.get("props") or {})}

@@ -95,6 +95,15 @@ def _problems_of(one: dict[str, Any], tests: set[str], marked: set[str]) -> list
     return out
 
 
+def stale(tests: set[str]) -> list[str]:
+    """Tests that a list of known deviations names and that do not exist."""
+    out = []
+    for path in sorted(HERE.glob("known_*.toml")):
+        for entry in tomllib.loads(path.read_text())["known"]:
+            out += [f"{path.name}: no such test {name}" for name in entry["tests"] if name not in tests]
+    return out
+
+
 def counts(statements: list[dict[str, Any]]) -> str:
     """How many statements there are, by version and status."""
     lines = []
@@ -131,7 +140,7 @@ def main() -> int:
     tests, marks = collect()
     if arguments.write:
         write(load(), marks)
-    found = problems(load(), tests, marks)
+    found = problems(load(), tests, marks) + stale(tests)
     text = counts(load())
     print(json.dumps({"counts": text, "problems": found}) if arguments.json else "\n".join([text, *found]))
     return 1 if found else 0

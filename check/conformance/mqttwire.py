@@ -274,7 +274,9 @@ def auth(reason: int = 0, props: dict[str, Any] | None = None) -> bytes:
     return packet(0xF0, bytes([reason]) + properties(props) if reason or props else b"")
 
 
-def sub_options(qos: int, *, no_local: bool = False, retain_as_published: bool = False, retain_handling: int = 0) -> int:
+def sub_options(
+    qos: int, *, no_local: bool = False, retain_as_published: bool = False, retain_handling: int = 0
+) -> int:
     """Options byte of a 5.0 subscription."""
     return qos | no_local << 2 | retain_as_published << 3 | retain_handling << 4
 
