@@ -45,3 +45,28 @@ impl Clock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sedge_base::{Incarnation, Instant, NodeId, ShardId, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn stamps_ascend_whatever_the_wall_clock_does() {
+        let place = Place { node: NodeId::new(1), incarnation: Incarnation::new(1), shard: ShardId(0), shards: 1 };
+        let mut clock = Clock::new(place);
+        let mut last = None;
+        for millis in [10, 10, 20, 5, 20, 21] {
+            let now = Now { instant: Instant::ZERO, wall: Timestamp::from_millis(millis) };
+            let stamp = clock.next_stamp(now);
+            assert!(last < Some(stamp));
+            last = Some(stamp);
+        }
+        let seen = Stamp { millis: 1_000, counter: 7, node: NodeId::new(9), shard: ShardId(3) };
+        clock.observe(seen);
+        let now = Now { instant: Instant::ZERO, wall: Timestamp::from_millis(30) };
+        assert!(clock.next_stamp(now) > seen);
+        assert!(clock.next_id() < clock.next_id());
+    }
+}

@@ -189,3 +189,60 @@ impl Inbound {
         self.exact.binary_search_by_key(&id, |exact| exact.packet_id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u16) -> PacketId {
+        PacketId::new(number).unwrap()
+    }
+
+    fn answers(inbound: &mut Inbound) -> Vec<(u16, ReasonCode)> {
+        core::iter::from_fn(|| inbound.pop_answer()).map(|(answer, reason)| (answer.packet_id.get(), reason)).collect()
+    }
+
+    /// MQ-05
+    #[test]
+    fn answers_keep_the_order_of_arrival() {
+        let mut inbound = Inbound::default();
+        let tickets = [3, 1, 2].map(|number| inbound.at_least_once(id(number)));
+        inbound.accepted(tickets[2], ReasonCode::Success);
+        assert_eq!(answers(&mut inbound), []);
+        inbound.accepted(tickets[0], ReasonCode::NoMatchingSubscribers);
+        assert_eq!(answers(&mut inbound), [(3, ReasonCode::NoMatchingSubscribers)]);
+        inbound.accepted(tickets[1], ReasonCode::Success);
+        assert_eq!(answers(&mut inbound), [(1, ReasonCode::Success), (2, ReasonCode::Success)]);
+    }
+
+    /// MQ-06
+    #[test]
+    fn a_late_acceptance_answers_the_repetition() {
+        let mut inbound = Inbound::default();
+        let Arrival::New(ticket) = inbound.exactly_once(id(5)) else { panic!() };
+        let stale = inbound.at_least_once(id(6));
+        inbound.disconnect();
+        assert_eq!(inbound.exactly_once(id(5)), Arrival::Again { count: true });
+        assert_eq!(inbound.exactly_once(id(5)), Arrival::Again { count: false });
+        inbound.accepted(stale, ReasonCode::Success);
+        assert_eq!(answers(&mut inbound), []);
+        inbound.accepted(ticket, ReasonCode::Success);
+        assert_eq!(answers(&mut inbound), [(5, ReasonCode::Success)]);
+        assert_eq!(inbound.complete(id(5)), Some(true));
+        assert_eq!(inbound.complete(id(5)), None);
+        assert!(inbound.is_idle());
+    }
+
+    /// MQ-06
+    #[test]
+    fn identifiers_are_found_in_any_order() {
+        let mut inbound = Inbound::default();
+        for number in [7, 3, 9, 1] {
+            assert!(matches!(inbound.exactly_once(id(number)), Arrival::New(_)));
+        }
+        assert!(inbound.exact().map(|exact| exact.packet_id.get()).eq([1, 3, 7, 9]));
+        assert!(inbound.is_exact(id(3)) && !inbound.is_exact(id(4)));
+        inbound.restore(id(4), None);
+        assert!(inbound.is_exact(id(4)));
+    }
+}

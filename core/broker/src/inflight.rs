@@ -173,3 +173,94 @@ impl Inflight {
 const fn next(id: u16) -> u16 {
     if id == u16::MAX { 1 } else { id + 1 }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sedge_mqtt::QoS;
+
+    use super::*;
+    use crate::outgoing::Ids;
+    use crate::testing::message;
+
+    fn item(number: u32) -> Outgoing {
+        let message = Arc::new(message("t", &number.to_string()));
+        Outgoing { message, ids: Ids::NONE, group: 0, qos: QoS::AtLeastOnce, retain: false, kept: false }
+    }
+
+    fn id(number: u16) -> PacketId {
+        PacketId::new(number).unwrap()
+    }
+
+    /// MQ-05
+    #[test]
+    fn identifiers_ascend_and_wrap_past_zero() {
+        let mut inflight = Inflight::default();
+        for number in 0..200_000_u32 {
+            let id = inflight.next_id();
+            assert_eq!(u32::from(id.get()), number % 65_535 + 1);
+            inflight.push(item(number));
+            assert!(matches!(inflight.get(id), Some(Slot::Sent(_))));
+            inflight.complete(id);
+            assert_eq!(inflight.len(), 0);
+        }
+    }
+
+    /// MQ-06
+    #[test]
+    fn flows_complete_in_any_order() {
+        let mut inflight = Inflight::default();
+        for number in 1..=5 {
+            inflight.push(item(number));
+        }
+        assert!(!inflight.has_room(5));
+        inflight.release(id(2));
+        inflight.complete(id(2));
+        inflight.complete(id(2));
+        inflight.complete(id(4));
+        assert_eq!((inflight.len(), inflight.slots.len()), (3, 5));
+        inflight.complete(id(1));
+        assert_eq!((inflight.len(), inflight.slots.len()), (2, 3));
+        assert!(inflight.get(id(4)).is_none() && inflight.get(id(9)).is_none());
+        assert_eq!(inflight.next_id(), id(6));
+        inflight.complete(id(3));
+        inflight.complete(id(5));
+        assert_eq!((inflight.len(), inflight.slots.len()), (0, 0));
+        assert_eq!(inflight.next_id(), id(6));
+    }
+
+    /// MQ-05
+    #[test]
+    fn after_a_disconnect_what_is_open_is_sent_again_in_order() {
+        let mut inflight = Inflight::default();
+        for number in 1..=4 {
+            inflight.push(item(number));
+        }
+        inflight.complete(id(2));
+        inflight.release(id(3));
+        inflight.disconnect();
+        assert!(inflight.is_resending());
+        let mut again = Vec::new();
+        while let Some((id, _)) = inflight.peek_resend() {
+            again.push(id.get());
+            inflight.resent();
+        }
+        assert_eq!(again, [1, 3, 4]);
+        assert!(!inflight.is_resending());
+        assert!(!inflight.has_room(3));
+    }
+
+    /// MQ-11
+    #[test]
+    fn restored_flows_keep_their_identifiers() {
+        let mut inflight = Inflight::default();
+        for number in [65_534, 65_535, 3] {
+            assert!(inflight.restore(id(number), Slot::Released));
+        }
+        assert!(!inflight.restore(id(1), Slot::Released), "out of order");
+        assert_eq!(inflight.iter().map(|(id, _)| id.get()).collect::<Vec<_>>(), [65_534, 65_535, 3]);
+        assert_eq!((inflight.len(), inflight.next_id()), (3, id(4)));
+        assert_eq!(inflight.peek_resend().map(|(id, _)| id.get()), Some(65_534));
+    }
+}

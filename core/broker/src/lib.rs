@@ -28,6 +28,8 @@ mod session;
 mod state;
 mod subscribe;
 mod subscription;
+#[cfg(test)]
+mod testing;
 mod transfer;
 mod will;
 

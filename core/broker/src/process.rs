@@ -65,10 +65,11 @@ impl Broker {
 
     fn on_malformed(&mut self, key: ConnKey, error: DecodeError) {
         self.counters.malformed += 1;
-        if let (DecodeError::UnsupportedProtocolVersion { .. }, Some(connection)) =
+        if let (DecodeError::UnsupportedProtocolVersion { level }, Some(connection)) =
             (error, self.connections.get_mut(key))
         {
-            connection.version = Version::V311;
+            // Later versions are more likely to understand 5.0; a set high bit is that of bridges of older versions.
+            connection.version = if (5..0x80).contains(&level) { Version::V5 } else { Version::V311 };
         }
         self.end_connection(key, Ending::server(error.reason_code(), error.to_string()));
     }

@@ -158,3 +158,65 @@ impl Queue {
         counters.queued_bytes -= size as u64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::outgoing::Ids;
+    use crate::testing::message;
+
+    fn item(number: u32, qos: QoS) -> Outgoing {
+        let message = Arc::new(message("t", &number.to_string()));
+        Outgoing { message, ids: Ids::NONE, group: 0, qos, retain: false, kept: false }
+    }
+
+    fn payloads(queue: &mut Queue, counters: &mut Counters) -> Vec<String> {
+        let items = queue.take(counters);
+        items.iter().map(|item| String::from_utf8_lossy(&item.message.payload).into_owned()).collect()
+    }
+
+    /// MQ-09
+    #[test]
+    fn the_oldest_qos_0_makes_room_wherever_it_is() {
+        let config = BrokerConfig { queue_limit_messages: 4, ..BrokerConfig::default() };
+        let (mut queue, mut counters) = (Queue::default(), Counters::default());
+        let now = Timestamp::default();
+        for (number, qos) in [(0, 1), (1, 0), (2, 1), (3, 0), (4, 1), (5, 0), (6, 1), (7, 1)] {
+            let qos = if qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
+            queue.push(item(number, qos), now, &config, &mut counters);
+            assert!(queue.len() <= 4);
+        }
+        assert_eq!((queue.qos0(), counters.dropped.queue_full_qos0, counters.dropped.queue_full), (0, 3, 1));
+        assert_eq!(payloads(&mut queue, &mut counters), ["0", "2", "4", "6"]);
+        assert_eq!((queue.bytes(), counters.queued_bytes, counters.queued_messages), (0, 0, 0));
+    }
+
+    /// MQ-09: a queue that drops all the time stays as small as its limit.
+    #[test]
+    fn holes_are_swept() {
+        let config = BrokerConfig { queue_limit_messages: 10, ..BrokerConfig::default() };
+        let (mut queue, mut counters) = (Queue::default(), Counters::default());
+        queue.push(item(0, QoS::AtLeastOnce), Timestamp::default(), &config, &mut counters);
+        for number in 1..10_000 {
+            queue.push(item(number, QoS::AtMostOnce), Timestamp::default(), &config, &mut counters);
+        }
+        assert!(queue.items.len() <= 2 * 10 + 65, "{}", queue.items.len());
+        assert_eq!(queue.pop(&mut counters).map(|item| item.message.payload.len()), Some(1));
+        assert_eq!(payloads(&mut queue, &mut counters).first().map(String::as_str), Some("9991"));
+        assert!(queue.items.capacity() <= IDLE_CAPACITY);
+    }
+
+    /// MQ-09
+    #[test]
+    fn a_message_above_the_byte_limit_drops_nothing_else() {
+        let config = BrokerConfig { queue_limit_bytes: 200, ..BrokerConfig::default() };
+        let (mut queue, mut counters) = (Queue::default(), Counters::default());
+        queue.push(item(1, QoS::AtMostOnce), Timestamp::default(), &config, &mut counters);
+        let message = Arc::new(message("t", &"x".repeat(300)));
+        let large = Outgoing { message, ..item(2, QoS::AtLeastOnce) };
+        queue.push(large, Timestamp::default(), &config, &mut counters);
+        assert_eq!((queue.len(), counters.dropped.queue_full), (1, 1));
+    }
+}

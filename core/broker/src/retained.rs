@@ -226,3 +226,133 @@ const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sedge_base::NodeId;
+
+    use super::*;
+    use crate::testing;
+
+    fn message(topic: &str, payload: &str, millis: u64) -> Arc<Message> {
+        let mut message = testing::message(topic, payload);
+        message.retain = true;
+        message.stamp.millis = millis;
+        Arc::new(message)
+    }
+
+    fn store() -> RetainedStore {
+        let tombstones = Duration::from_secs(10);
+        RetainedStore::new(RetainedConfig { max_messages: 3, max_bytes: 10_000, tombstones })
+    }
+
+    fn matching(store: &RetainedStore, filter: &str, millis: u64) -> Vec<String> {
+        let mut found = Vec::new();
+        let filter = TopicFilter::new(filter).unwrap();
+        store.matching(&filter, Timestamp::from_millis(millis), |message| {
+            found.push(format!("{}={}", message.topic, String::from_utf8_lossy(&message.payload)));
+        });
+        found.sort();
+        found
+    }
+
+    /// MQ-07
+    #[test]
+    fn the_last_writer_wins_and_a_tombstone_too() {
+        let mut store = store();
+        assert_eq!(store.set(&message("a", "2", 20)), SetOutcome::Stored);
+        assert_eq!(store.set(&message("a", "1", 10)), SetOutcome::Stale);
+        assert_eq!(store.set(&message("a", "2", 20)), SetOutcome::Stale);
+        assert_eq!(matching(&store, "#", 100), ["a=2"]);
+        assert_eq!(store.set(&message("a", "", 30)), SetOutcome::Cleared);
+        assert_eq!(store.set(&message("a", "late", 25)), SetOutcome::Stale);
+        assert_eq!(matching(&store, "#", 100), <[&str; 0]>::default());
+        assert_eq!((store.len(), store.bytes(), store.tombstones()), (0, 0, 1));
+        assert_eq!(store.purge(Timestamp::from_millis(10_029)), 0);
+        assert_eq!(store.tombstones(), 1);
+        store.purge(Timestamp::from_millis(10_030));
+        assert_eq!((store.tombstones(), store.digests()), (0, &[0; BUCKETS]));
+    }
+
+    /// MQ-07
+    #[test]
+    fn limits_hold_for_what_is_new_or_grows() {
+        let mut store = store();
+        for topic in ["a", "b", "c"] {
+            assert_eq!(store.set(&message(topic, "x", 1)), SetOutcome::Stored);
+        }
+        let digests = *store.digests();
+        assert_eq!(store.set(&message("d", "x", 1)), SetOutcome::Full);
+        assert_eq!(store.set(&message("a", &"x".repeat(20_000), 2)), SetOutcome::Full);
+        assert_eq!(store.digests(), &digests);
+        assert_eq!(store.set(&message("a", "y", 2)), SetOutcome::Stored);
+        assert_eq!(store.set(&message("b", "", 2)), SetOutcome::Cleared);
+        assert_eq!(store.set(&message("d", "x", 1)), SetOutcome::Stored);
+        assert_eq!(matching(&store, "+", 1), ["a=y", "c=x", "d=x"]);
+    }
+
+    /// MQ-07: an expired value turns into a tombstone that keeps the older one of another node away.
+    #[test]
+    fn expiry_leaves_a_tombstone_with_the_same_digest() {
+        let mut store = store();
+        let mut expiring = (*message("a", "x", 100)).clone();
+        expiring.expires_at = Some(Timestamp::from_millis(5_000));
+        let expiring = Arc::new(expiring);
+        store.set(&expiring);
+        let digests = *store.digests();
+        assert_eq!(matching(&store, "a", 4_999).len(), 1);
+        assert_eq!(matching(&store, "a", 5_000).len(), 0);
+        assert_eq!(store.purge(Timestamp::from_millis(5_000)), 1);
+        assert_eq!(store.digests(), &digests);
+        assert_eq!(store.set(&expiring), SetOutcome::Stale);
+        assert_eq!(store.set(&message("a", "old", 50)), SetOutcome::Stale);
+        store.purge(Timestamp::from_millis(15_000));
+        assert_eq!(store.tombstones(), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// MQ-07: replicas agree whatever the order, and exchanging differing buckets makes them agree.
+        #[test]
+        fn replicas_converge(
+            writes in prop::collection::vec((0_u8..20, any::<bool>(), 1_u64..50, 1_u64..4), 0..60),
+            seed in any::<u64>(),
+        ) {
+            let config = RetainedConfig::default();
+            let (mut one, mut two) = (RetainedStore::new(config.clone()), RetainedStore::new(config.clone()));
+            let mut lagging = RetainedStore::new(config);
+            let mut messages = Vec::new();
+            for (topic, clear, millis, node) in writes {
+                let payload = if clear { String::new() } else { format!("{millis}-{node}") };
+                let mut message = (*message(&format!("t/{topic}"), &payload, millis)).clone();
+                message.stamp.node = NodeId::new(node);
+                messages.push(Arc::new(message));
+            }
+            // One writer gives one stamp once.
+            messages.sort_by_key(|message| (message.topic.clone(), message.stamp));
+            messages.dedup_by_key(|message| (message.topic.clone(), message.stamp));
+            for message in &messages {
+                one.set(message);
+            }
+            sedge_base::Rng::new(seed).shuffle(&mut messages);
+            for (index, message) in messages.iter().enumerate() {
+                two.set(message);
+                if index % 2 == 0 {
+                    lagging.set(message);
+                }
+            }
+            prop_assert_eq!(one.digests(), two.digests());
+            prop_assert_eq!(matching(&one, "#", 0), matching(&two, "#", 0));
+            for bucket in 0..BUCKETS {
+                if lagging.digests()[bucket] != one.digests()[bucket] {
+                    one.bucket(bucket).for_each(|message| { lagging.set(&message); });
+                }
+            }
+            prop_assert_eq!(one.digests(), lagging.digests());
+            prop_assert_eq!(matching(&one, "#", 0), matching(&lagging, "#", 0));
+            prop_assert_eq!((one.len(), one.bytes()), (lagging.len(), lagging.bytes()));
+        }
+    }
+}

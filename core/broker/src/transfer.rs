@@ -223,5 +223,9 @@ impl Broker {
 fn outgoing(queued: QueuedState, groups: &crate::group::Groups) -> Outgoing {
     let QueuedState { message, qos, retain, subscription_ids, group } = queued;
     let group = group.map_or(0, |filter| groups.number(&filter));
-    Outgoing { message, ids: Ids::from(&subscription_ids[..]), group, qos, retain, kept: true }
+    let ids = Ids::from(&subscription_ids[..]);
+    let mut outgoing = Outgoing { message, ids, group, qos, retain, kept: false };
+    // It came in the buffer of a link together with many others.
+    outgoing.keep();
+    outgoing
 }

@@ -30,8 +30,17 @@ struct Peer {
     inbox: VecDeque<Packet>,
     closed: bool,
     held: bool,
-    /// Does not read: its outbox fills.
-    stuck: bool,
+    reading: Reading,
+}
+
+/// What a peer does with the bytes of the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    Packets,
+    /// It does not look at what it reads.
+    Blindly,
+    /// It does not read: its outbox fills.
+    Nothing,
 }
 
 /// A broker, its clients, and a cluster of one.
@@ -99,7 +108,7 @@ impl Bench {
         let mut decoder = Decoder::client(1 << 28);
         decoder.set_version(version);
         let inbox = VecDeque::new();
-        let peer = Peer { decoder, version, inbox, closed: false, held: false, stuck: false };
+        let peer = Peer { decoder, version, inbox, closed: false, held: false, reading: Reading::Packets };
         self.peers.insert(conn, peer);
         self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0) });
         conn
@@ -186,9 +195,14 @@ impl Bench {
 
     /// The client stops reading, or reads again.
     pub(crate) fn stick(&mut self, conn: ConnId, stuck: bool) {
-        self.peers.get_mut(&conn).unwrap().stuck = stuck;
+        self.peers.get_mut(&conn).unwrap().reading = if stuck { Reading::Nothing } else { Reading::Packets };
         self.transmit(conn);
         self.run();
+    }
+
+    /// The client no longer looks at what it reads.
+    pub(crate) fn deafen(&mut self, conn: ConnId) {
+        self.peers.get_mut(&conn).unwrap().reading = Reading::Blindly;
     }
 
     /// The network loses the connection.
@@ -333,7 +347,7 @@ impl Bench {
 
     fn transmit(&mut self, conn: ConnId) {
         let Some(peer) = self.peers.get_mut(&conn) else { return };
-        if peer.stuck || peer.closed {
+        if peer.reading == Reading::Nothing || peer.closed {
             return;
         }
         let Some(outbox) = self.broker.outbox(conn) else { return };
@@ -341,7 +355,7 @@ impl Bench {
         let filled = outbox.io_slices(&mut slices);
         let bytes: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
         let written = bytes.len();
-        peer.decoder.feed(Bytes::from(bytes));
+        peer.decoder.feed(if peer.reading == Reading::Blindly { Bytes::new() } else { Bytes::from(bytes) });
         while let Some(packet) = peer.decoder.next().expect("the broker sends what is well formed") {
             peer.inbox.push_back(packet);
         }

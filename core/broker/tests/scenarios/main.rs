@@ -1,5 +1,7 @@
 //! Clients against one broker, with a cluster of one behind it.
 
+#![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that panics has failed")]
+
 mod connecting;
 mod delivery;
 mod harness;
