@@ -197,7 +197,7 @@ def test_will_after_keep_alive(net: Any, version: int) -> None:
     client = net.client(version, keepalive=1, will=w.Will(topic, b"silent", 1))
     if client.connack.props.get("server_keep_alive", 1) > 4:
         pytest.skip("the broker sets a longer keep alive")
-    watcher.message(b"silent", timeout=8)
+    watcher.message(b"silent", timeout=12)
 
 
 @timed
@@ -209,7 +209,7 @@ def test_will_delay(net: Any) -> None:
     client = net.client(V5, props=props, will=w.Will(topic, b"late", 1, props={"will_delay_interval": 2}))
     began = time.monotonic()
     client.close()
-    watcher.message(b"late", timeout=8)
+    watcher.message(b"late", timeout=12)
     assert time.monotonic() - began >= 1.8
 
 
@@ -233,7 +233,7 @@ def test_will_at_session_end(net: Any) -> None:
     props = {"session_expiry_interval": 1}
     client = net.client(V5, props=props, will=w.Will(topic, b"ended", 1, props={"will_delay_interval": 300}))
     client.close()
-    watcher.message(b"ended", timeout=8)
+    watcher.message(b"ended", timeout=12)
 
 
 @timed
