@@ -105,7 +105,7 @@ impl Links {
     }
 
     /// Closes the link to this node and drops everything unsent, without [`Output::Down`]: membership says that it is gone, or the
-    /// overlay does not want it. The node may still link by itself: [`Output::Up`].
+    /// overlay does not want it. The node may still link by itself: [`Output::Up`]. Outputs given out before may still speak of it.
     pub fn forget(&mut self, now: Instant, node: NodeId) {
         let Some(peer) = self.peers.remove(&node) else { return };
         self.timers.cancel(&Timer::Redial(node));
