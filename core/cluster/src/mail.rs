@@ -26,6 +26,16 @@ pub enum ToShard {
     Claimed(Box<Claimed>),
     /// Another node owns the client id now.
     Relinquish(Box<Relinquish>),
+    /// A session is about to come and its interest is known everywhere: catch what matches, then answer with
+    /// [`ToNode::Adopted`].
+    Adopt(Box<Adopt>),
+    /// Everybody sends to the new owner of the session: answer with [`ToNode::Withdraw`].
+    Release(Box<Handed>),
+    /// Nobody sends here for the session any more, nor does the shard that this comes from. When it has come from all, answer with
+    /// [`ToNode::Leftovers`].
+    Collect(Box<Handed>),
+    /// Pass mail on to another shard, behind all that was sent there.
+    PassOn(ShardId, Box<ToShard>),
     /// Every reachable node routes accordingly.
     Settled(Box<Settled>),
     /// Publications that were accepted, or not.
@@ -61,6 +71,28 @@ pub struct Claimed {
     pub epoch: u64,
     /// The session as its former owner gave it away.
     pub session: Option<Box<SessionState>>,
+    /// What came for it at its former owner since then.
+    pub leftovers: Vec<Arc<Message>>,
+}
+
+/// See [`ToShard::Adopt`].
+#[derive(Debug)]
+pub struct Adopt {
+    /// The client.
+    pub client: ClientId,
+    /// Which ownership this is.
+    pub epoch: u64,
+    /// The filters of the session, without shared ones.
+    pub filters: Vec<TopicFilter>,
+}
+
+/// A session that was handed over.
+#[derive(Clone, Debug)]
+pub struct Handed {
+    /// The client.
+    pub client: ClientId,
+    /// Epoch of the new owner.
+    pub epoch: u64,
 }
 
 /// See [`ToShard::Relinquish`].
@@ -151,6 +183,12 @@ pub enum ToNode {
         /// The session, if there is one to be carried on.
         session: Option<Box<SessionState>>,
     },
+    /// Answer to [`ToShard::Adopt`].
+    Adopted(Box<Handed>),
+    /// Answer to [`ToShard::Release`]: the interest of a session that was handed over is to be withdrawn.
+    Withdraw(Box<(Handed, Vec<InterestChange>)>),
+    /// Answer to [`ToShard::Collect`]: what came for a session since it was handed over.
+    Leftovers(Box<(Handed, Vec<Arc<Message>>)>),
     /// The session of this client has ended here by itself.
     Ended {
         /// The client.

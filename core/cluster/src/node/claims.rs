@@ -1,12 +1,15 @@
 //! Client ids that this node owns, wants to own, or gives away (MQ-11, MQ-09).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
-use sedge_broker::SessionState;
+use sedge_broker::{InterestChange, InterestOp, SessionState, SubscriptionState};
+use sedge_mqtt::Message;
 
 use super::Node;
-use crate::mail::{self, ToShard};
+use super::settle::Waiter;
+use crate::mail::{self, Handed, ToShard};
 use crate::reception::shard_of;
 use crate::wire::DirectoryMail;
 
@@ -46,12 +49,26 @@ struct Wanted {
     next: Option<Next>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Phase {
     /// The home was asked.
     Asked { home: NodeId },
     /// The former owner has to send the session.
     Session { epoch: u64, from: NodeId },
+    /// The session is here; everybody has to learn of its interest.
+    Adopting { epoch: u64, from: NodeId, session: Box<SessionState> },
+    /// The former owner has to send what came for the session since.
+    Leftovers { epoch: u64, from: NodeId, session: Box<SessionState> },
+}
+
+impl Phase {
+    /// Under which epoch the home has granted the claim, if it has.
+    const fn epoch(&self) -> Option<u64> {
+        match self {
+            Self::Asked { .. } => None,
+            Self::Session { epoch, .. } | Self::Adopting { epoch, .. } | Self::Leftovers { epoch, .. } => Some(*epoch),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,14 +138,15 @@ impl Node {
             }
             return;
         };
-        if matches!(wanted.phase, Phase::Session { epoch: known, .. } if known >= epoch) {
+        if wanted.phase.epoch().is_some() {
+            // Two homes have granted it: the first one's word is carried out, the second one learns of it by registration.
             return;
         }
         let former = former.filter(|former| *former != self.config.node && self.ring.contains(former));
-        let Some(from) = former else { return self.claimed(client, epoch, None) };
+        let Some(from) = former else { return self.claimed(client, epoch, None, Vec::new()) };
         wanted.phase = Phase::Session { epoch, from };
         if let Some(session) = self.claims.take_early(client, epoch) {
-            self.claimed(client, epoch, session);
+            self.session_arrived(from, client, epoch, session);
         } else {
             self.set_claim_deadline(client);
         }
@@ -136,10 +154,13 @@ impl Node {
 
     /// The former owner has sent the session.
     pub(super) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
-        match self.claims.wanted.get(client).map(|wanted| wanted.phase) {
-            Some(Phase::Session { epoch: mine, from: former }) if epoch == mine || from == former => {
-                self.claimed(client, mine, session);
-            }
+        match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
+            Some(&Phase::Session { epoch: mine, from: former }) if epoch == mine || from == former => match session {
+                Some(session) if session.subscriptions.iter().any(is_plain) => {
+                    self.adopt(from, client, mine, session);
+                }
+                session => self.claimed(client, mine, session, Vec::new()),
+            },
             Some(Phase::Asked { .. }) => {
                 if self.claims.early.len() >= EARLY_LIMIT {
                     self.claims.early.pop_front();
@@ -148,7 +169,12 @@ impl Node {
                 self.claims.early.push_back((client.clone(), epoch, session));
             }
             // The client was served without it: two owners after a partition, or a former owner that was slow.
-            Some(Phase::Session { .. }) | None => self.counters.sessions_discarded += u64::from(session.is_some()),
+            Some(_) | None => {
+                if session.is_some() {
+                    self.counters.sessions_discarded += 1;
+                    self.send_release(from, client, epoch);
+                }
+            }
         }
     }
 
@@ -160,13 +186,13 @@ impl Node {
     }
 
     /// Serves the client with what there is.
-    fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session) {
+    pub(super) fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
         let Some(wanted) = self.claims.wanted.remove(client) else { return };
         self.claims.deadlines.cancel(client);
         self.claims.early.retain(|(early, ..)| early != client);
         self.claims.owned.insert(client.clone(), Owned { granted: epoch, told: epoch });
         let (shard, conn) = (wanted.shard, wanted.conn);
-        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session };
+        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
         self.to_shard(shard, ToShard::Claimed(Box::new(claimed)));
         if let Some(Next { epoch, clean_start, to }) = wanted.next {
             self.give_up(client.clone(), epoch, clean_start, to);
@@ -180,7 +206,7 @@ impl Node {
     /// The home says that `to` owns the client now.
     pub(super) fn relinquish(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
         if let Some(wanted) = self.claims.wanted.get_mut(&client)
-            && matches!(wanted.phase, Phase::Session { epoch: mine, .. } if mine < epoch)
+            && wanted.phase.epoch().is_some_and(|mine| mine < epoch)
         {
             wanted.next = Some(Next { epoch, clean_start, to });
             return;
@@ -200,11 +226,10 @@ impl Node {
             self.claims.owned.remove(&client);
         }
         let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
-        if to == self.config.node {
-            self.session_arrived(to, &client, epoch, session);
-        } else {
-            self.send_session(to, &client, epoch, session.as_deref());
+        if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
+            self.handed_over(&client, epoch, to);
         }
+        self.send_session(to, &client, epoch, session.as_deref());
     }
 
     /// The session has ended at its shard by itself.
@@ -224,33 +249,47 @@ impl Node {
     /// Claims that have waited long enough are served with what is here: the home, or the former owner, does not answer.
     pub(super) fn claims_due(&mut self) {
         while let Some(client) = self.claims.deadlines.pop_due(self.now.instant) {
-            let Some(wanted) = self.claims.wanted.get(&client) else { continue };
             self.counters.claims_timed_out += 1;
-            let epoch = match wanted.phase {
-                Phase::Session { epoch, .. } => epoch,
-                Phase::Asked { .. } => {
-                    let known = self.claims.owned.get(&client).map_or(0, |owned| owned.granted.max(owned.told));
-                    self.now.wall.as_millis().max(known + 1)
-                }
-            };
-            self.claimed(&client, epoch, None);
-            self.register_one(&client, epoch);
+            self.serve_as_is(&client);
         }
+    }
+
+    fn serve_as_is(&mut self, client: &ClientId) {
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        let home = self.config.node;
+        let (epoch, session) = match core::mem::replace(&mut wanted.phase, Phase::Asked { home }) {
+            Phase::Asked { .. } => {
+                let known = self.claims.owned.get(client).map_or(0, |owned| owned.granted.max(owned.told));
+                (self.now.wall.as_millis().max(known + 1), None)
+            }
+            Phase::Session { epoch, .. } => (epoch, None),
+            Phase::Adopting { epoch, from, session } => {
+                self.send_release(from, client, epoch);
+                (epoch, Some(session))
+            }
+            Phase::Leftovers { epoch, session, .. } => (epoch, Some(session)),
+        };
+        self.claimed(client, epoch, session, Vec::new());
+        self.register_one(client, epoch);
     }
 
     /// A node is gone, or has forgotten what it was told: claims that wait for it look elsewhere.
     pub(super) fn claims_without(&mut self, node: NodeId, gone: bool) {
-        let waiting = self.claims.wanted.iter().filter_map(|(client, wanted)| match wanted.phase {
-            Phase::Asked { home } if home == node => Some((client.clone(), None)),
-            Phase::Session { epoch, from } if from == node && gone => Some((client.clone(), Some(epoch))),
-            Phase::Asked { .. } | Phase::Session { .. } => None,
-        });
-        for (client, epoch) in waiting.collect::<Vec<_>>() {
-            if let Some(epoch) = epoch {
-                self.counters.sessions_lost += 1;
-                self.claimed(&client, epoch, None);
-                continue;
+        let (mut ask_again, mut serve) = (Vec::new(), Vec::new());
+        for (client, wanted) in &self.claims.wanted {
+            match wanted.phase {
+                Phase::Asked { home } if home == node => ask_again.push(client.clone()),
+                Phase::Session { from, .. } | Phase::Leftovers { from, .. } if from == node && gone => {
+                    serve.push(client.clone());
+                }
+                Phase::Asked { .. } | Phase::Session { .. } | Phase::Adopting { .. } | Phase::Leftovers { .. } => {}
             }
+        }
+        for client in serve {
+            self.counters.sessions_lost += 1;
+            self.serve_as_is(&client);
+        }
+        for client in ask_again {
             let home = self.home_of(&client);
             let Some(wanted) = self.claims.wanted.get_mut(&client) else { continue };
             wanted.phase = Phase::Asked { home };
@@ -259,6 +298,68 @@ impl Node {
         }
         if gone {
             self.claims.leaving.retain(|_, to| *to != node);
+            self.release_all_of(node);
         }
     }
+
+    /// The session is here: everybody is told to send its messages here, too, before the former owner stops to catch them.
+    fn adopt(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
+        let op = InterestOp::Add { retained: false, online: true };
+        let plain = session.subscriptions.iter().filter(|subscription| is_plain(subscription));
+        let changes: Vec<_> = plain.map(|plain| InterestChange { filter: plain.filter.clone(), op }).collect();
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        wanted.phase = Phase::Adopting { epoch, from, session };
+        self.set_claim_deadline(client);
+        let handed = Handed { client: client.clone(), epoch };
+        self.change_and_wait(client, &changes, Waiter::Adoption(handed));
+    }
+
+    /// Everybody sends here: the shard begins to catch.
+    pub(super) fn adoption_settled(&mut self, handed: Handed) {
+        let Handed { client, epoch } = handed;
+        let Some(wanted) = self.claims.wanted.get(&client) else { return };
+        let Phase::Adopting { epoch: mine, session, .. } = &wanted.phase else { return };
+        if *mine == epoch {
+            let plain = session.subscriptions.iter().filter(|subscription| is_plain(subscription));
+            let filters = plain.map(|plain| plain.filter.clone()).collect();
+            let shard = wanted.shard;
+            self.to_shard(shard, ToShard::Adopt(Box::new(mail::Adopt { client, epoch, filters })));
+        }
+    }
+
+    /// The shard catches: the former owner need not do so any longer.
+    pub(super) fn adopted(&mut self, handed: &Handed) {
+        let Some(wanted) = self.claims.wanted.get_mut(&handed.client) else { return };
+        if !matches!(wanted.phase, Phase::Adopting { epoch, .. } if epoch == handed.epoch) {
+            return;
+        }
+        let home = self.config.node;
+        let before = core::mem::replace(&mut wanted.phase, Phase::Asked { home });
+        let Phase::Adopting { epoch, from, session } = before else { return };
+        wanted.phase = Phase::Leftovers { epoch, from, session };
+        if self.ring.contains(&from) {
+            self.set_claim_deadline(&handed.client);
+            self.send_release(from, &handed.client, epoch);
+        } else {
+            self.serve_as_is(&handed.client);
+        }
+    }
+
+    /// The former owner has sent what came since it gave the session up.
+    pub(super) fn leftovers_arrived(&mut self, client: &ClientId, epoch: u64, messages: Vec<Arc<Message>>) {
+        let wanted = self.claims.wanted.get_mut(client);
+        match wanted.map(|wanted| (wanted.phase.epoch(), &mut wanted.phase)) {
+            Some((Some(mine), phase @ Phase::Leftovers { .. })) if mine == epoch => {
+                let home = self.config.node;
+                let Phase::Leftovers { session, .. } = core::mem::replace(phase, Phase::Asked { home }) else { return };
+                self.claimed(client, epoch, Some(session), messages);
+            }
+            Some(_) | None => self.counters.leftovers_discarded += messages.len() as u64,
+        }
+    }
+}
+
+/// Whether a subscription is an ordinary one. Shared ones need no handover: their messages go to another member, or come back.
+fn is_plain(subscription: &SubscriptionState) -> bool {
+    subscription.filter.share_group().is_none()
 }

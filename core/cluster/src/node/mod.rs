@@ -7,6 +7,7 @@ mod claims;
 mod config;
 mod directory;
 mod events;
+mod handed;
 mod home;
 mod interest;
 mod peers;
@@ -32,6 +33,7 @@ use self::acks::AckTable;
 use self::claims::Claims;
 pub use self::config::{NodeConfig, NodeConfigError};
 use self::directory::Directory;
+use self::handed::HandedOver;
 use self::interest::InterestTable;
 use self::peers::Peer;
 use self::settle::Settles;
@@ -75,6 +77,7 @@ pub struct Node {
 
     directory: Directory,
     claims: Claims,
+    handed: HandedOver,
     transfers: Transfers,
     /// Mail of the directory from this node to itself.
     local_mail: VecDeque<DirectoryMail>,
@@ -121,6 +124,7 @@ impl Node {
             windows: Windows::default(),
             directory: Directory::default(),
             claims: Claims::default(),
+            handed: HandedOver::default(),
             transfers: Transfers::default(),
             local_mail: VecDeque::new(),
             retained: RetainedStore::new(config.retained.clone()),
@@ -165,6 +169,15 @@ impl Node {
             ToNode::BarrierReached(number) => self.barrier_reached(number),
             ToNode::Claim { client, conn, clean_start } => self.claim(from, client, conn, clean_start),
             ToNode::Relinquished { client, epoch, session } => self.relinquished(client, epoch, session),
+            ToNode::Adopted(handed) => self.adopted(&handed),
+            ToNode::Withdraw(withdraw) => {
+                let (handed, changes) = *withdraw;
+                self.withdraw(handed, &changes);
+            }
+            ToNode::Leftovers(leftovers) => {
+                let (handed, messages) = *leftovers;
+                self.leftovers(handed, &messages);
+            }
             ToNode::Ended { client, epoch } => self.ended(client, epoch),
         }
     }
@@ -176,6 +189,7 @@ impl Node {
         self.links.handle_timeout(now.instant);
         self.overlay.handle_timeout(now);
         self.claims_due();
+        self.releases_due();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
             self.retained.purge(now.wall);
@@ -195,7 +209,13 @@ impl Node {
     /// When [`Node::handle_timeout`] is next wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let machines = [self.membership.poll_timeout(), self.links.poll_timeout(), self.overlay.poll_timeout()];
-        let own = [self.claims.timeout(), self.directory.timeout(), self.recovery_timeout(), self.next_comparison];
+        let own = [
+            self.claims.timeout(),
+            self.handed.timeout(),
+            self.directory.timeout(),
+            self.recovery_timeout(),
+            self.next_comparison,
+        ];
         machines.into_iter().chain(own).flatten().min()
     }
 

@@ -61,17 +61,11 @@ impl Node {
     /// A publication from a neighbour. It is put into the store first, so that no snapshot misses what was delivered before it.
     pub(super) fn publication(&mut self, from: NodeId, publication: Publication) {
         let Publication { message, plain, groups, retained_copy } = publication;
-        if (message.id.node, message.id.incarnation) == (self.config.node, self.config.incarnation) {
-            self.counters.publications_looped += 1;
-            return;
-        }
         if retained_copy {
             self.retain(&message);
         }
-        let fresh = (plain || retained_copy) && self.windows.note(&message.id);
-        if (plain || retained_copy) && !fresh {
-            self.counters.publications_repeated += 1;
-        }
+        // The share of a group may come a second time, and back to its origin: it is chosen again where there was no member.
+        let fresh = (plain || retained_copy) && self.is_fresh(&message);
         let mut shards = SmallVec::<[(ShardId, SmallVec<[TopicFilter; 1]>); 4]>::new();
         if plain && fresh {
             self.interest.shards_for(&message.topic, |shard| {
@@ -101,6 +95,18 @@ impl Node {
         if fresh {
             self.pass_on(from, &message, plain, retained_copy);
         }
+    }
+
+    /// Whether a publication was neither made here nor seen before.
+    fn is_fresh(&mut self, message: &Message) -> bool {
+        let id = message.id;
+        if (id.node, id.incarnation) == (self.config.node, self.config.incarnation) {
+            self.counters.publications_looped += 1;
+            return false;
+        }
+        let fresh = self.windows.note(&id);
+        self.counters.publications_repeated += u64::from(!fresh);
+        fresh
     }
 
     /// Algorithms whose publications take several hops send them further.

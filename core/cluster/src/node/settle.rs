@@ -7,6 +7,8 @@ use sedge_broker::Ticket;
 use sedge_mqtt::TopicFilter;
 use sedge_overlay::Barrier;
 
+use crate::mail::Handed;
+
 /// Who waits.
 #[derive(Debug)]
 pub(super) enum Waiter {
@@ -20,9 +22,9 @@ pub(super) enum Waiter {
         retained: Vec<(usize, TopicFilter)>,
     },
     /// The node, which advertises the interest of a session that has arrived.
-    Adoption(sedge_base::ClientId),
+    Adoption(Handed),
     /// The node, which withdraws the interest of a session that it has given away.
-    Withdrawal(sedge_base::ClientId),
+    Withdrawal(Handed),
 }
 
 #[derive(Debug)]

@@ -19,12 +19,13 @@ pub(super) struct NodeCounters {
     pub sessions_sent: u64,
     pub sessions_lost: u64,
     pub sessions_discarded: u64,
+    pub leftovers_discarded: u64,
     pub control_lost: u64,
     pub links_reset: u64,
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 13] {
+    fn named(self) -> [(&'static str, u64); 14] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -37,6 +38,7 @@ impl NodeCounters {
             ("sessions_sent", self.sessions_sent),
             ("sessions_lost", self.sessions_lost),
             ("sessions_discarded", self.sessions_discarded),
+            ("sessions_leftovers_discarded", self.leftovers_discarded),
             ("node_control_lost", self.control_lost),
             ("node_links_reset", self.links_reset),
         ]

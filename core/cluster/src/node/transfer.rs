@@ -1,14 +1,16 @@
 //! Sessions on their way between nodes, cut into pieces.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use sedge_base::{ClientId, NodeId};
 use sedge_broker::SessionState;
+use sedge_mqtt::Message;
 
 use super::Node;
 use crate::link::ControlTopic;
-use crate::wire::{Reader, SessionMail, WireError, Writer, read_session, write_session};
+use crate::wire::{Reader, SessionMail, WireError, Writer, read_message, read_session, write_session};
 
 /// Size of a piece.
 const PIECE_BYTES: usize = 512 * 1024;
@@ -72,12 +74,15 @@ impl Node {
                     }
                     parts.remove(&key).unwrap_or_default().freeze()
                 };
-                if !leftovers {
+                if leftovers {
+                    let messages = read_leftovers(whole)?;
+                    self.leftovers_arrived(&client, epoch, messages);
+                } else {
                     let session = read_whole(whole)?;
                     self.session_arrived(from, &client, epoch, session.map(Box::new));
                 }
             }
-            SessionMail::Release { .. } => {}
+            SessionMail::Release { client, epoch } => self.release(client, epoch),
         }
         Ok(())
     }
@@ -91,4 +96,11 @@ fn read_whole(bytes: Bytes) -> Result<Option<SessionState>, WireError> {
     let session = read_session(&mut from)?;
     from.end()?;
     Ok(Some(session))
+}
+
+fn read_leftovers(bytes: Bytes) -> Result<Vec<Arc<Message>>, WireError> {
+    let mut from = Reader::new(bytes);
+    let messages = from.list(read_message)?;
+    from.end()?;
+    Ok(messages)
 }

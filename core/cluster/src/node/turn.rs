@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{NodeId, Now, ShardId};
-use sedge_broker::{InterestOp, Ticket};
+use sedge_base::{ClientId, NodeId, Now, ShardId};
+use sedge_broker::{InterestChange, InterestOp, Ticket};
 use sedge_mqtt::ReasonCode;
-use sedge_overlay::{Input, Token};
+use sedge_overlay::{Advert, Input, Token};
 
 use super::Node;
 use super::settle::{Reached, Waiter};
 use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
 use crate::mail::{Interest, Settled, ToShard};
+use crate::reception::shard_of;
 use crate::{NodeEvent, NodeOutput};
 
 impl Node {
@@ -135,9 +136,22 @@ impl Node {
             }
             None => None,
         };
-        if !effect.adverts.is_empty() {
-            self.overlay.handle(self.now, Input::Local { changes: effect.adverts, token });
+        self.advertise(effect.adverts, token);
+    }
+
+    pub(super) fn advertise(&mut self, changes: Vec<Advert>, token: Option<Token>) {
+        if !changes.is_empty() {
+            self.overlay.handle(self.now, Input::Local { changes, token });
         }
+    }
+
+    /// Changes the interest of a client for the node's own reasons.
+    pub(super) fn change_and_wait(&mut self, client: &ClientId, changes: &[InterestChange], waiter: Waiter) {
+        let shard = shard_of(client, self.config.shards);
+        let effect = self.interest.apply(shard, client, changes);
+        self.table.extend(effect.table);
+        let token = self.wait(waiter, !effect.adverts.is_empty());
+        self.advertise(effect.adverts, token);
     }
 
     /// Waits for the overlay, if it has anything to do, and for the other shards, if there are any.
@@ -162,7 +176,11 @@ impl Node {
     /// Everybody routes as the waiter wants. Retained messages are looked up now and not before, so that none is missed: one that
     /// was routed by an older table is in the store already.
     pub(super) fn finish_wait(&mut self, waiter: Waiter) {
-        let Waiter::Client { shard, ticket, retained } = waiter else { return };
+        let (shard, ticket, retained) = match waiter {
+            Waiter::Client { shard, ticket, retained } => (shard, ticket, retained),
+            Waiter::Adoption(handed) => return self.adoption_settled(handed),
+            Waiter::Withdrawal(handed) => return self.withdrawal_settled(&handed),
+        };
         let mut found = Vec::new();
         for (at, filter) in retained {
             let mut messages = Vec::new();

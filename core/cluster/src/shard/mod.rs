@@ -1,19 +1,21 @@
 //! One shard: a broker machine and a copy of the node's forward table.
 
 mod groups;
+mod handover;
 mod table;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sedge_base::{ConnId, Instant, Now, Outbox, Rng, Seed, ShardId};
-use sedge_broker::{Broker, BrokerConfig, Deliver, Input, Output, Place, Ticket};
+use sedge_base::{ClientId, ConnId, Instant, Now, Outbox, Rng, Seed, ShardId};
+use sedge_broker::{Broker, BrokerConfig, Deliver, Input, InterestChange, Output, Place, Ticket};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 use smallvec::SmallVec;
 
 use self::groups::Bounces;
+use self::handover::Handovers;
 use self::table::{ForwardTable, Matched};
-use crate::mail::{Again, Interest, Location, Publish, ToNode, ToShard};
+use crate::mail::{Adopt, Again, Claimed, Handed, Interest, Location, Publish, Relinquish, ToNode, ToShard};
 use crate::{ShardInput, ShardOutput};
 
 /// Settings of a [`Shard`].
@@ -32,6 +34,8 @@ pub struct ShardCounters {
     pub to_node: u64,
     /// Messages for shared subscriptions that found no member anywhere.
     pub groups_dropped: u64,
+    /// Messages for sessions on their way to another node that were more than a session may hold.
+    pub handover_dropped: u64,
 }
 
 /// The machine of one shard: feed it [`ShardInput`]s, then take [`ShardOutput`]s until there are none.
@@ -39,8 +43,10 @@ pub struct ShardCounters {
 pub struct Shard {
     broker: Broker,
     shard: ShardId,
+    shards: u16,
     table: ForwardTable,
     bounces: Bounces,
+    handovers: Handovers,
     outputs: VecDeque<ShardOutput>,
     matched: Matched,
     counters: ShardCounters,
@@ -50,11 +56,14 @@ impl Shard {
     /// A shard without connections, at this place.
     pub fn new(config: ShardConfig, place: Place, mut rng: Rng) -> Self {
         let table = ForwardTable::new(place.shard, place.shards, Seed::from_rng(&mut rng), rng.split(1));
+        let handovers = Handovers::new(Seed::from_rng(&mut rng));
         Self {
             broker: Broker::new(config.broker, place, rng),
             shard: place.shard,
+            shards: place.shards,
             table,
             bounces: Bounces::default(),
+            handovers,
             outputs: VecDeque::new(),
             matched: Matched::default(),
             counters: ShardCounters::default(),
@@ -103,33 +112,21 @@ impl Shard {
 
     /// What the shard counts itself.
     pub const fn counters(&self) -> ShardCounters {
-        self.counters
+        ShardCounters { handover_dropped: self.handovers.dropped(), ..self.counters }
     }
 
     fn mail(&mut self, now: Now, mail: ToShard) {
         match mail {
             ToShard::Plain(message) => {
-                let groups = SmallVec::new();
-                self.broker.handle(now, Input::Deliver(Deliver { message, plain: true, groups }));
+                self.deliver(now, Deliver { message, plain: true, groups: SmallVec::new() });
             }
-            ToShard::Share(deliver) => self.broker.handle(now, Input::Deliver(*deliver)),
+            ToShard::Share(deliver) => self.deliver(now, *deliver),
             ToShard::Again(again) => {
                 let Again { message, group, not } = *again;
                 self.choose_again(now, message, group, Location::Node(not));
             }
             ToShard::Table(changes) => self.table.apply(&changes),
             ToShard::Barrier(barrier) => self.to_node(ToNode::BarrierReached(barrier)),
-            ToShard::Claimed(claimed) => {
-                let claimed = *claimed;
-                let (client, conn) = (claimed.client, claimed.conn);
-                let (epoch, session) = (claimed.epoch, claimed.session);
-                self.broker.handle(now, Input::Claimed { client, conn, epoch, session });
-            }
-            ToShard::Relinquish(relinquish) => {
-                let relinquish = *relinquish;
-                let (client, epoch, clean_start) = (relinquish.client, relinquish.epoch, relinquish.clean_start);
-                self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
-            }
             ToShard::Settled(settled) => {
                 let settled = *settled;
                 self.broker.handle(now, Input::Settled { ticket: settled.ticket, retained: settled.retained });
@@ -140,7 +137,65 @@ impl Shard {
                 }
             }
             ToShard::Kick { client, reason } => self.broker.handle(now, Input::Kick { client, reason }),
+            ToShard::PassOn(shard, mail) => self.outputs.push_back(ShardOutput::ToShard(shard, *mail)),
+            ToShard::Claimed(_)
+            | ToShard::Relinquish(_)
+            | ToShard::Adopt(_)
+            | ToShard::Release(_)
+            | ToShard::Collect(_) => self.session_mail(now, mail),
         }
+    }
+
+    /// Mail about sessions that come and go.
+    fn session_mail(&mut self, now: Now, mail: ToShard) {
+        match mail {
+            ToShard::Claimed(claimed) => {
+                let Claimed { client, conn, epoch, mut session, leftovers } = *claimed;
+                let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
+                self.withdraw(&client, left);
+                self.broker.handle(now, Input::Claimed { client, conn, epoch, session });
+            }
+            ToShard::Relinquish(relinquish) => {
+                let Relinquish { client, epoch, clean_start } = *relinquish;
+                if !clean_start {
+                    self.handovers.begin(&client);
+                }
+                self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
+            }
+            ToShard::Adopt(adopt) => {
+                let Adopt { client, epoch, filters } = *adopt;
+                let left = self.handovers.adopt(&client, epoch, filters);
+                self.withdraw(&client, left);
+                self.to_node(ToNode::Adopted(Box::new(Handed { client, epoch })));
+            }
+            ToShard::Release(handed) => {
+                let mail = match self.handovers.release(&handed.client, handed.epoch) {
+                    Some(changes) => ToNode::Withdraw(Box::new((*handed, changes))),
+                    None => ToNode::Leftovers(Box::new((*handed, Vec::new()))),
+                };
+                self.to_node(mail);
+            }
+            ToShard::Collect(handed) => {
+                if let Some(messages) = self.handovers.collect(&handed.client, handed.epoch, self.shards) {
+                    self.to_node(ToNode::Leftovers(Box::new((*handed, messages))));
+                }
+            }
+            other => debug_assert!(false, "not about sessions: {other:?}"),
+        }
+    }
+
+    fn withdraw(&mut self, client: &ClientId, changes: Vec<InterestChange>) {
+        if !changes.is_empty() {
+            let (client, ticket) = (client.clone(), None);
+            self.to_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
+        }
+    }
+
+    fn deliver(&mut self, now: Now, deliver: Deliver) {
+        if deliver.plain {
+            self.handovers.catch(&deliver.message);
+        }
+        self.broker.handle(now, Input::Deliver(deliver));
     }
 
     /// Does what the broker asks for until it asks for nothing more.
@@ -155,11 +210,16 @@ impl Shard {
                     self.to_node(ToNode::Claim { client, conn, clean_start });
                 }
                 Output::Relinquished { client, epoch, session } => {
+                    let left = self.handovers.given_up(&client, epoch, session.is_some());
+                    self.withdraw(&client, left);
                     self.to_node(ToNode::Relinquished { client, epoch, session });
                 }
                 Output::Ended { client, epoch } => self.to_node(ToNode::Ended { client, epoch }),
-                Output::Interest { client, changes, ticket } => {
-                    self.to_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
+                Output::Interest { client, mut changes, ticket } => {
+                    self.handovers.withhold(&client, &mut changes);
+                    if !changes.is_empty() || ticket.is_some() {
+                        self.to_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
+                    }
                 }
                 Output::Route { message, ticket, matched } => self.route(now, message, ticket, matched),
                 Output::Bounced { message, group } => {
@@ -172,6 +232,7 @@ impl Shard {
 
     /// Sends a publication of a client of this shard to everyone else who wants it.
     fn route(&mut self, now: Now, message: Arc<Message>, ticket: Option<Ticket>, matched: bool) {
+        self.handovers.catch(&message);
         let mut found = core::mem::take(&mut self.matched);
         self.table.matches(&message.topic, &mut found);
         let here = matched || found.reaches_this_node(self.shard);

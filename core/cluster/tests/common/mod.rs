@@ -16,7 +16,7 @@ use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, ShardConfig, ShardInput, ShardOutput};
 use sedge_mqtt::QoS;
 
-pub(crate) use self::client::{Client, Got, Options};
+pub(crate) use self::client::{Client, Options};
 
 /// What wall clocks show at the start.
 const EPOCH_MILLIS: u64 = 1_700_000_000_000;
@@ -510,7 +510,7 @@ impl World {
         }
     }
 
-    fn client_sends(&mut self, client: ClientIx, bytes: Bytes) {
+    pub(crate) fn client_sends(&mut self, client: ClientIx, bytes: Bytes) {
         if !self.clients[client].open {
             return;
         }

@@ -1,0 +1,99 @@
+//! Sessions that this node has given away, until nothing comes for them here any more. See `shard/handover.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
+use sedge_broker::InterestChange;
+use sedge_mqtt::Message;
+
+use super::Node;
+use super::settle::Waiter;
+use crate::link::ControlTopic;
+use crate::mail::{Handed, ToShard};
+use crate::reception::shard_of;
+use crate::wire::{SessionMail, Writer, write_message};
+
+/// How long a new owner may take to say that it gets everything itself. It gives up sooner.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Key = (ClientId, u64);
+
+/// Sessions given away and not released.
+#[derive(Debug, Default)]
+pub(super) struct HandedOver {
+    to: BTreeMap<Key, NodeId>,
+    deadlines: Deadlines<Key>,
+}
+
+impl HandedOver {
+    /// When a new owner has had its time.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+}
+
+impl Node {
+    /// A session with interest was given to another node.
+    pub(super) fn handed_over(&mut self, client: &ClientId, epoch: u64, to: NodeId) {
+        let key = (client.clone(), epoch);
+        self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
+        self.handed.to.insert(key, to);
+    }
+
+    /// Tells the former owner that it need not catch any longer.
+    pub(super) fn send_release(&mut self, to: NodeId, client: &ClientId, epoch: u64) {
+        let mail = SessionMail::Release { client: client.clone(), epoch };
+        self.send_control(to, ControlTopic::Session, mail.encode());
+    }
+
+    /// The new owner gets everything itself.
+    pub(super) fn release(&mut self, client: ClientId, epoch: u64) {
+        self.handed.deadlines.cancel(&(client.clone(), epoch));
+        let shard = shard_of(&client, self.config.shards);
+        self.to_shard(shard, ToShard::Release(Box::new(Handed { client, epoch })));
+    }
+
+    /// New owners that are gone release nothing themselves.
+    pub(super) fn release_all_of(&mut self, node: NodeId) {
+        let of_node = self.handed.to.iter().filter(|(_, to)| **to == node);
+        for (client, epoch) in of_node.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.release(client, epoch);
+        }
+    }
+
+    pub(super) fn releases_due(&mut self) {
+        while let Some((client, epoch)) = self.handed.deadlines.pop_due(self.now.instant) {
+            self.release(client, epoch);
+        }
+    }
+
+    /// The shard names the interest that is to be withdrawn.
+    pub(super) fn withdraw(&mut self, handed: Handed, changes: &[InterestChange]) {
+        let client = handed.client.clone();
+        self.change_and_wait(&client, changes, Waiter::Withdrawal(handed));
+    }
+
+    /// Nobody sends here any more. What is between the shards is in when each has passed mail on behind it.
+    pub(super) fn withdrawal_settled(&mut self, handed: &Handed) {
+        let home = shard_of(&handed.client, self.config.shards);
+        for shard in (0..self.config.shards).map(sedge_base::ShardId) {
+            let collect = ToShard::Collect(Box::new(handed.clone()));
+            let mail = if shard == home { collect } else { ToShard::PassOn(home, Box::new(collect)) };
+            self.to_shard(shard, mail);
+        }
+    }
+
+    /// The shard gives what it has caught.
+    pub(super) fn leftovers(&mut self, handed: Handed, messages: &[Arc<Message>]) {
+        let Handed { client, epoch } = handed;
+        let Some(to) = self.handed.to.remove(&(client.clone(), epoch)) else { return };
+        if !self.ring.contains(&to) {
+            self.counters.leftovers_discarded += messages.len() as u64;
+            return;
+        }
+        let mut out = Writer::default();
+        out.list(messages, |out, message| write_message(out, message));
+        self.send_parts(to, &client, epoch, true, out.finish());
+    }
+}

@@ -1,0 +1,199 @@
+//! What comes for a session while it moves to another node: nothing of it is lost, and nothing comes twice.
+//!
+//! 1. The former owner's broker gives the session up. Its shard withholds the withdrawal of the interest and catches what matches
+//!    from then on, so that everybody still sends here.
+//! 2. The new owner's node gets the session and advertises its interest. When every node routes there, its shard begins to catch,
+//!    too, and the former owner is told to withdraw.
+//! 3. When no node routes to the former owner any more, and nothing is on its way between its shards, what it has caught goes to the
+//!    new owner. Everything published was caught by one of them or by both; the message ids tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Seed};
+use sedge_broker::{InflightPhase, InterestChange, InterestOp, QueuedState, SessionState, detach};
+use sedge_mqtt::{Message, MessageId, QoS, SubscriptionTrie, TopicFilter};
+
+/// Messages caught for one session; more are dropped and counted.
+const MAX_MESSAGES: usize = 100_000;
+/// Bytes caught for one session; more are dropped and counted.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Sessions of this shard that are on their way.
+#[derive(Debug)]
+pub(super) struct Handovers {
+    /// The client whose session the broker is giving up right now.
+    leaving: Option<ClientId>,
+    sessions: BTreeMap<ClientId, Catch>,
+    filters: SubscriptionTrie<ClientId, ()>,
+    dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct Catch {
+    epoch: u64,
+    filters: Vec<TopicFilter>,
+    messages: Vec<Arc<Message>>,
+    bytes: usize,
+    /// Withdrawals that the node was not told yet.
+    withheld: Vec<InterestChange>,
+    /// Shards whose mail is in.
+    collected: u16,
+}
+
+impl Handovers {
+    pub(super) fn new(seed: Seed) -> Self {
+        let filters = SubscriptionTrie::with_seed(seed);
+        Self { leaving: None, sessions: BTreeMap::new(), filters, dropped: 0 }
+    }
+
+    /// Messages that were not caught because a limit was reached.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The broker is about to give up the session of this client.
+    pub(super) fn begin(&mut self, client: &ClientId) {
+        self.leaving = Some(client.clone());
+    }
+
+    /// The broker withdraws interest: keeps back what belongs to the session that it gives up.
+    pub(super) fn withhold(&mut self, client: &ClientId, changes: &mut Vec<InterestChange>) {
+        if self.leaving.as_ref() != Some(client) {
+            return;
+        }
+        let is_kept =
+            |change: &InterestChange| change.op == InterestOp::Remove && change.filter.share_group().is_none();
+        let withheld: Vec<_> = changes.extract_if(.., |change| is_kept(change)).collect();
+        if !withheld.is_empty() {
+            let filters = withheld.iter().map(|change| change.filter.clone()).collect();
+            self.insert(client, Catch { filters, withheld, ..Catch::default() });
+        }
+    }
+
+    /// The broker has given the session up under the new owner's epoch. Returns withdrawals to be made at once because there is no
+    /// session to be moved.
+    pub(super) fn given_up(&mut self, client: &ClientId, epoch: u64, moved: bool) -> Vec<InterestChange> {
+        if self.leaving.as_ref() != Some(client) {
+            return Vec::new();
+        }
+        self.leaving = None;
+        match self.sessions.get_mut(client) {
+            Some(session) if moved => {
+                session.epoch = epoch;
+                Vec::new()
+            }
+            Some(_) => self.remove(client).map(|session| session.withheld).unwrap_or_default(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Publications reach the new owner: returns the withdrawals, while catching goes on.
+    pub(super) fn release(&mut self, client: &ClientId, epoch: u64) -> Option<Vec<InterestChange>> {
+        let session = self.sessions.get_mut(client).filter(|session| session.epoch == epoch)?;
+        Some(core::mem::take(&mut session.withheld))
+    }
+
+    /// One of `shards` shards has nothing more on its way to this one: returns what was caught when that is true of all.
+    pub(super) fn collect(&mut self, client: &ClientId, epoch: u64, shards: u16) -> Option<Vec<Arc<Message>>> {
+        let session = self.sessions.get_mut(client).filter(|session| session.epoch == epoch)?;
+        session.collected += 1;
+        if session.collected < shards {
+            return None;
+        }
+        self.remove(client).map(|session| session.messages)
+    }
+
+    /// Begins to catch for a session that comes. Returns what a former move has left to be withdrawn.
+    pub(super) fn adopt(&mut self, client: &ClientId, epoch: u64, filters: Vec<TopicFilter>) -> Vec<InterestChange> {
+        let mut left = self.remove(client).map(|session| session.withheld).unwrap_or_default();
+        left.retain(|change| !filters.contains(&change.filter));
+        self.insert(client, Catch { epoch, filters, ..Catch::default() });
+        left
+    }
+
+    /// The session of this client is here: adds to it what came for it meanwhile, first what its former owner has caught. Returns
+    /// what a former move has left to be withdrawn.
+    pub(super) fn arrive(
+        &mut self,
+        client: &ClientId,
+        session: Option<&mut SessionState>,
+        leftovers: Vec<Arc<Message>>,
+    ) -> Vec<InterestChange> {
+        let caught = self.remove(client).unwrap_or_default();
+        if let Some(session) = session {
+            let mut known = ids_of(session);
+            for message in leftovers.into_iter().chain(caught.messages) {
+                if known.insert(message.id) {
+                    let queued = queued(session, message);
+                    session.queue.extend(queued);
+                }
+            }
+        }
+        caught.withheld
+    }
+
+    /// A message for the ordinary subscriptions of this shard.
+    pub(super) fn catch(&mut self, message: &Arc<Message>) {
+        if self.sessions.is_empty() {
+            return;
+        }
+        let (sessions, dropped, mut kept) = (&mut self.sessions, &mut self.dropped, None);
+        self.filters.matches(&message.topic, |client, ()| {
+            let Some(session) = sessions.get_mut(client) else { return };
+            // Filters of one session that overlap.
+            if session.messages.last().is_some_and(|known| known.id == message.id) {
+                return;
+            }
+            let size = message.payload.len() + message.topic.as_bytes().len() + 64;
+            if session.messages.len() >= MAX_MESSAGES || session.bytes + size > MAX_BYTES {
+                *dropped += 1;
+                return;
+            }
+            session.bytes += size;
+            session.messages.push(Arc::clone(kept.get_or_insert_with(|| detach(message))));
+        });
+    }
+
+    fn insert(&mut self, client: &ClientId, session: Catch) {
+        self.remove(client);
+        for filter in &session.filters {
+            self.filters.insert(filter, client.clone(), ());
+        }
+        self.sessions.insert(client.clone(), session);
+    }
+
+    fn remove(&mut self, client: &ClientId) -> Option<Catch> {
+        let session = self.sessions.remove(client)?;
+        for filter in &session.filters {
+            self.filters.remove(filter, client);
+        }
+        Some(session)
+    }
+}
+
+fn ids_of(session: &SessionState) -> BTreeSet<MessageId> {
+    let inflight = session.inflight.iter().filter_map(|inflight| match &inflight.phase {
+        InflightPhase::Sent(queued) => Some(queued.message.id),
+        InflightPhase::Released => None,
+    });
+    inflight.chain(session.queue.iter().map(|queued| queued.message.id)).collect()
+}
+
+/// The message as the session's subscriptions deliver it (MQTT 5.0 sections 3.3.4 and 3.8.3.1).
+fn queued(session: &SessionState, message: Arc<Message>) -> Option<QueuedState> {
+    let own = message.publisher.as_ref() == Some(&session.client);
+    let (mut best, mut retain, mut subscription_ids) = (None::<QoS>, false, Vec::new());
+    for subscription in &session.subscriptions {
+        let options = subscription.options;
+        let shared = subscription.filter.share_group().is_some();
+        if shared || (own && options.no_local) || !subscription.filter.matches(&message.topic) {
+            continue;
+        }
+        best = best.max(Some(options.qos));
+        retain |= options.retain_as_published && message.retain;
+        subscription_ids.extend(subscription.id);
+    }
+    let qos = best?.min(message.qos);
+    Some(QueuedState { message, qos, retain, subscription_ids, group: None })
+}
