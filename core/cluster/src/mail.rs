@@ -22,20 +22,10 @@ pub enum ToShard {
     Table(Arc<[TableChange]>),
     /// Answer with [`ToNode::BarrierReached`] when all mail before this has had its effect.
     Barrier(u64),
-    /// The client id belongs to this shard now.
-    Claimed(Box<Claimed>),
-    /// Another node owns the client id now.
-    Relinquish(Box<Relinquish>),
-    /// A session is about to come and its interest is known everywhere: catch what matches, then answer with
-    /// [`ToNode::Adopted`].
-    Adopt(Box<Adopt>),
-    /// Everybody sends to the new owner of the session: answer with [`ToNode::Withdraw`].
-    Release(Box<Handed>),
-    /// Nobody sends here for the session any more, nor does the shard that this comes from. When it has come from all, answer with
-    /// [`ToNode::Leftovers`].
-    Collect(Box<Handed>),
+    /// A session comes or goes.
+    Session(Box<SessionStep>),
     /// Pass mail on to another shard, behind all that was sent there.
-    PassOn(ShardId, Box<ToShard>),
+    PassOn(ShardId, Box<Self>),
     /// Every reachable node routes accordingly.
     Settled(Box<Settled>),
     /// Publications that were accepted, or not.
@@ -60,7 +50,24 @@ pub struct Again {
     pub not: NodeId,
 }
 
-/// See [`ToShard::Claimed`].
+/// What happens to a session; see [`ToShard::Session`].
+#[derive(Debug)]
+pub enum SessionStep {
+    /// The client id belongs to this shard now.
+    Claimed(Claimed),
+    /// Another node owns the client id now.
+    Relinquish(Relinquish),
+    /// A session is about to come and its interest is known everywhere: catch what matches, then answer with
+    /// [`ToNode::Adopted`].
+    Adopt(Adopt),
+    /// Everybody sends to the new owner of the session: answer with [`ToNode::Withdraw`].
+    Release(Handed),
+    /// Nobody sends here for the session any more, nor does the shard that this comes from. When it has come from all, answer with
+    /// [`ToNode::Leftovers`].
+    Collect(Handed),
+}
+
+/// See [`SessionStep::Claimed`].
 #[derive(Debug)]
 pub struct Claimed {
     /// The client.
@@ -75,7 +82,7 @@ pub struct Claimed {
     pub leftovers: Vec<Arc<Message>>,
 }
 
-/// See [`ToShard::Adopt`].
+/// See [`SessionStep::Adopt`].
 #[derive(Debug)]
 pub struct Adopt {
     /// The client.
@@ -95,7 +102,7 @@ pub struct Handed {
     pub epoch: u64,
 }
 
-/// See [`ToShard::Relinquish`].
+/// See [`SessionStep::Relinquish`].
 #[derive(Debug)]
 pub struct Relinquish {
     /// The client.
@@ -174,7 +181,7 @@ pub enum ToNode {
         /// Whether former owners throw their session away.
         clean_start: bool,
     },
-    /// Answer to [`ToShard::Relinquish`].
+    /// Answer to [`SessionStep::Relinquish`].
     Relinquished {
         /// The client.
         client: ClientId,
@@ -183,11 +190,11 @@ pub enum ToNode {
         /// The session, if there is one to be carried on.
         session: Option<Box<SessionState>>,
     },
-    /// Answer to [`ToShard::Adopt`].
+    /// Answer to [`SessionStep::Adopt`].
     Adopted(Box<Handed>),
-    /// Answer to [`ToShard::Release`]: the interest of a session that was handed over is to be withdrawn.
+    /// Answer to [`SessionStep::Release`]: the interest of a session that was handed over is to be withdrawn.
     Withdraw(Box<(Handed, Vec<InterestChange>)>),
-    /// Answer to [`ToShard::Collect`]: what came for a session since it was handed over.
+    /// Answer to [`SessionStep::Collect`]: what came for a session since it was handed over.
     Leftovers(Box<(Handed, Vec<Arc<Message>>)>),
     /// The session of this client has ended here by itself.
     Ended {

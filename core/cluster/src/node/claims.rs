@@ -9,7 +9,7 @@ use sedge_mqtt::Message;
 
 use super::Node;
 use super::settle::Waiter;
-use crate::mail::{self, Handed, ToShard};
+use crate::mail::{self, Handed, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::wire::DirectoryMail;
 
@@ -193,7 +193,7 @@ impl Node {
         self.claims.owned.insert(client.clone(), Owned { granted: epoch, told: epoch });
         let (shard, conn) = (wanted.shard, wanted.conn);
         let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
-        self.to_shard(shard, ToShard::Claimed(Box::new(claimed)));
+        self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
         if let Some(Next { epoch, clean_start, to }) = wanted.next {
             self.give_up(client.clone(), epoch, clean_start, to);
         }
@@ -217,19 +217,19 @@ impl Node {
     fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
         let shard = shard_of(&client, self.config.shards);
         self.claims.leaving.insert((client.clone(), epoch), to);
-        self.to_shard(shard, ToShard::Relinquish(Box::new(mail::Relinquish { client, epoch, clean_start })));
+        self.tell_shard(shard, session_step(SessionStep::Relinquish(mail::Relinquish { client, epoch, clean_start })));
     }
 
     /// A shard has given the session up.
-    pub(super) fn relinquished(&mut self, client: ClientId, epoch: u64, session: Session) {
-        if self.claims.owned.get(&client).is_some_and(|owned| owned.told < epoch) {
-            self.claims.owned.remove(&client);
+    pub(super) fn relinquished(&mut self, client: &ClientId, epoch: u64, session: Option<&SessionState>) {
+        if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
+            self.claims.owned.remove(client);
         }
         let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
-        if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
-            self.handed_over(&client, epoch, to);
+        if session.is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
+            self.handed_over(client, epoch, to);
         }
-        self.send_session(to, &client, epoch, session.as_deref());
+        self.send_session(to, client, epoch, session);
     }
 
     /// The session has ended at its shard by itself.
@@ -323,7 +323,7 @@ impl Node {
             let plain = session.subscriptions.iter().filter(|subscription| is_plain(subscription));
             let filters = plain.map(|plain| plain.filter.clone()).collect();
             let shard = wanted.shard;
-            self.to_shard(shard, ToShard::Adopt(Box::new(mail::Adopt { client, epoch, filters })));
+            self.tell_shard(shard, session_step(SessionStep::Adopt(mail::Adopt { client, epoch, filters })));
         }
     }
 
@@ -362,4 +362,8 @@ impl Node {
 /// Whether a subscription is an ordinary one. Shared ones need no handover: their messages go to another member, or come back.
 fn is_plain(subscription: &SubscriptionState) -> bool {
     subscription.filter.share_group().is_none()
+}
+
+fn session_step(step: SessionStep) -> ToShard {
+    ToShard::Session(Box::new(step))
 }

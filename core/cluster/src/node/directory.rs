@@ -142,7 +142,7 @@ impl Node {
         }
         for node in self.ring.clone() {
             let clients = moved.remove(&node).unwrap_or_default();
-            self.register(node, clients);
+            self.register(node, &clients);
         }
     }
 
@@ -150,11 +150,11 @@ impl Node {
     pub(super) fn register_all_with(&mut self, node: NodeId) {
         let homed = |client: &ClientId| self.home_of(client) == node;
         let clients = self.claims.owned().filter(|(client, _)| homed(client));
-        let clients = clients.map(|(client, epoch)| (client.clone(), epoch)).collect();
-        self.register(node, clients);
+        let clients: Vec<_> = clients.map(|(client, epoch)| (client.clone(), epoch)).collect();
+        self.register(node, &clients);
     }
 
-    fn register(&mut self, to: NodeId, clients: Vec<(ClientId, u64)>) {
+    fn register(&mut self, to: NodeId, clients: &[(ClientId, u64)]) {
         let view = self.directory.view;
         for batch in clients.chunks(BATCH) {
             let mail = DirectoryMail::Register { view, last: false, clients: batch.to_vec() };

@@ -28,7 +28,7 @@ impl Node {
             Output::Barrier(barrier) => {
                 self.flush_table();
                 let number = self.settles.barrier_for_overlay(barrier, self.config.shards);
-                self.to_all_shards(|| ToShard::Barrier(number));
+                self.tell_all_shards(|| ToShard::Barrier(number));
             }
             Output::Settled(Token(number)) => {
                 if let Some(waiter) = self.settles.settled(number) {

@@ -10,7 +10,7 @@ use sedge_mqtt::Message;
 use super::Node;
 use super::settle::Waiter;
 use crate::link::ControlTopic;
-use crate::mail::{Handed, ToShard};
+use crate::mail::{Handed, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::wire::{SessionMail, Writer, write_message};
 
@@ -51,7 +51,7 @@ impl Node {
     pub(super) fn release(&mut self, client: ClientId, epoch: u64) {
         self.handed.deadlines.cancel(&(client.clone(), epoch));
         let shard = shard_of(&client, self.config.shards);
-        self.to_shard(shard, ToShard::Release(Box::new(Handed { client, epoch })));
+        self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Release(Handed { client, epoch }))));
     }
 
     /// New owners that are gone release nothing themselves.
@@ -78,9 +78,9 @@ impl Node {
     pub(super) fn withdrawal_settled(&mut self, handed: &Handed) {
         let home = shard_of(&handed.client, self.config.shards);
         for shard in (0..self.config.shards).map(sedge_base::ShardId) {
-            let collect = ToShard::Collect(Box::new(handed.clone()));
+            let collect = ToShard::Session(Box::new(SessionStep::Collect(handed.clone())));
             let mail = if shard == home { collect } else { ToShard::PassOn(home, Box::new(collect)) };
-            self.to_shard(shard, mail);
+            self.tell_shard(shard, mail);
         }
     }
 

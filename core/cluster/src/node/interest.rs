@@ -71,13 +71,10 @@ impl InterestTable {
         }
         let entry = self.clients.get_mut(client)?;
         let shard = entry.shard;
-        let before = match entry.filters.get_mut(filter) {
-            Some(known) => Some(core::mem::replace(known, online)),
-            None => {
-                entry.filters.insert(filter.detached(), online);
-                None
-            }
-        };
+        let before = entry.filters.get_mut(filter).map(|known| core::mem::replace(known, online));
+        if before.is_none() {
+            entry.filters.insert(filter.detached(), online);
+        }
         let shared = filter.share_group().is_some();
         if before == Some(online) || (before.is_some() && !shared) {
             return None;

@@ -90,7 +90,7 @@ impl Node {
             } else {
                 ToShard::Share(Box::new(Deliver { message, plain: at < plain_shards, groups }))
             };
-            self.to_shard(shard, mail);
+            self.tell_shard(shard, mail);
         }
         if fresh {
             self.pass_on(from, &message, plain, retained_copy);
@@ -124,12 +124,16 @@ impl Node {
         let mut hops = HopSet::new();
         if plain {
             self.overlay.next_hops(&message.topic, origin, from, &mut hops);
-            hops.iter().for_each(|hop| leg(legs, *hop).plain = true);
+            for hop in &hops {
+                leg(legs, *hop).plain = true;
+            }
         }
         if message.retain {
             hops.clear();
             self.overlay.broadcast_hops(origin, from, &mut hops);
-            hops.iter().for_each(|hop| leg(legs, *hop).retained_copy = true);
+            for hop in &hops {
+                leg(legs, *hop).retained_copy = true;
+            }
         }
     }
 
@@ -166,7 +170,7 @@ impl Node {
 
     fn again(&mut self, shard: ShardId, message: &Arc<Message>, group: TopicFilter, not: NodeId) {
         let message = Arc::clone(message);
-        self.to_shard(shard, ToShard::Again(Box::new(Again { message, group, not })));
+        self.tell_shard(shard, ToShard::Again(Box::new(Again { message, group, not })));
     }
 }
 

@@ -53,7 +53,7 @@ impl Node {
             self.turn();
             self.flush_table();
             if let Some(barrier) = self.settles.next_barrier(self.config.shards) {
-                self.to_all_shards(|| ToShard::Barrier(barrier));
+                self.tell_all_shards(|| ToShard::Barrier(barrier));
             }
             self.flush_accepted();
             self.links.flush(self.now.instant);
@@ -70,7 +70,7 @@ impl Node {
             let Some(accepted) = self.accepted.get_mut(usize::from(shard)) else { continue };
             if !accepted.is_empty() {
                 let accepted = core::mem::take(accepted);
-                self.to_shard(ShardId(shard), ToShard::Accepted(accepted));
+                self.tell_shard(ShardId(shard), ToShard::Accepted(accepted));
             }
         }
     }
@@ -78,17 +78,17 @@ impl Node {
     pub(super) fn flush_table(&mut self) {
         if !self.table.is_empty() {
             let changes: Arc<[_]> = core::mem::take(&mut self.table).into();
-            self.to_all_shards(|| ToShard::Table(Arc::clone(&changes)));
+            self.tell_all_shards(|| ToShard::Table(Arc::clone(&changes)));
         }
     }
 
-    pub(super) fn to_shard(&mut self, shard: ShardId, mail: ToShard) {
+    pub(super) fn tell_shard(&mut self, shard: ShardId, mail: ToShard) {
         self.outputs.push_back(NodeOutput::ToShard(shard, mail));
     }
 
-    pub(super) fn to_all_shards(&mut self, mail: impl Fn() -> ToShard) {
+    pub(super) fn tell_all_shards(&mut self, mail: impl Fn() -> ToShard) {
         for shard in 0..self.config.shards {
-            self.to_shard(ShardId(shard), mail());
+            self.tell_shard(ShardId(shard), mail());
         }
     }
 
@@ -189,6 +189,6 @@ impl Node {
                 found.push((at, messages));
             }
         }
-        self.to_shard(shard, ToShard::Settled(Box::new(Settled { ticket, retained: found })));
+        self.tell_shard(shard, ToShard::Settled(Box::new(Settled { ticket, retained: found })));
     }
 }

@@ -7,7 +7,7 @@ mod table;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sedge_base::{ClientId, ConnId, Instant, Now, Outbox, Rng, Seed, ShardId};
+use sedge_base::{ClientId, ConnId, Instant, Now, Outbox, Rng, Seed};
 use sedge_broker::{Broker, BrokerConfig, Deliver, Input, InterestChange, Output, Place, Ticket};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 use smallvec::SmallVec;
@@ -15,7 +15,9 @@ use smallvec::SmallVec;
 use self::groups::Bounces;
 use self::handover::Handovers;
 use self::table::{ForwardTable, Matched};
-use crate::mail::{Adopt, Again, Claimed, Handed, Interest, Location, Publish, Relinquish, ToNode, ToShard};
+use crate::mail::{
+    Adopt, Again, Claimed, Handed, Interest, Location, Publish, Relinquish, SessionStep, ToNode, ToShard,
+};
 use crate::{ShardInput, ShardOutput};
 
 /// Settings of a [`Shard`].
@@ -42,8 +44,7 @@ pub struct ShardCounters {
 #[derive(Debug)]
 pub struct Shard {
     broker: Broker,
-    shard: ShardId,
-    shards: u16,
+    place: Place,
     table: ForwardTable,
     bounces: Bounces,
     handovers: Handovers,
@@ -59,8 +60,7 @@ impl Shard {
         let handovers = Handovers::new(Seed::from_rng(&mut rng));
         Self {
             broker: Broker::new(config.broker, place, rng),
-            shard: place.shard,
-            shards: place.shards,
+            place,
             table,
             bounces: Bounces::default(),
             handovers,
@@ -126,7 +126,7 @@ impl Shard {
                 self.choose_again(now, message, group, Location::Node(not));
             }
             ToShard::Table(changes) => self.table.apply(&changes),
-            ToShard::Barrier(barrier) => self.to_node(ToNode::BarrierReached(barrier)),
+            ToShard::Barrier(barrier) => self.tell_node(ToNode::BarrierReached(barrier)),
             ToShard::Settled(settled) => {
                 let settled = *settled;
                 self.broker.handle(now, Input::Settled { ticket: settled.ticket, retained: settled.retained });
@@ -138,56 +138,49 @@ impl Shard {
             }
             ToShard::Kick { client, reason } => self.broker.handle(now, Input::Kick { client, reason }),
             ToShard::PassOn(shard, mail) => self.outputs.push_back(ShardOutput::ToShard(shard, *mail)),
-            ToShard::Claimed(_)
-            | ToShard::Relinquish(_)
-            | ToShard::Adopt(_)
-            | ToShard::Release(_)
-            | ToShard::Collect(_) => self.session_mail(now, mail),
+            ToShard::Session(step) => self.session_step(now, *step),
         }
     }
 
-    /// Mail about sessions that come and go.
-    fn session_mail(&mut self, now: Now, mail: ToShard) {
-        match mail {
-            ToShard::Claimed(claimed) => {
-                let Claimed { client, conn, epoch, mut session, leftovers } = *claimed;
+    /// A session comes or goes.
+    fn session_step(&mut self, now: Now, step: SessionStep) {
+        match step {
+            SessionStep::Claimed(claimed) => {
+                let Claimed { client, conn, epoch, mut session, leftovers } = claimed;
                 let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
                 self.withdraw(&client, left);
                 self.broker.handle(now, Input::Claimed { client, conn, epoch, session });
             }
-            ToShard::Relinquish(relinquish) => {
-                let Relinquish { client, epoch, clean_start } = *relinquish;
+            SessionStep::Relinquish(Relinquish { client, epoch, clean_start }) => {
                 if !clean_start {
                     self.handovers.begin(&client);
                 }
                 self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
             }
-            ToShard::Adopt(adopt) => {
-                let Adopt { client, epoch, filters } = *adopt;
+            SessionStep::Adopt(Adopt { client, epoch, filters }) => {
                 let left = self.handovers.adopt(&client, epoch, filters);
                 self.withdraw(&client, left);
-                self.to_node(ToNode::Adopted(Box::new(Handed { client, epoch })));
+                self.tell_node(ToNode::Adopted(Box::new(Handed { client, epoch })));
             }
-            ToShard::Release(handed) => {
+            SessionStep::Release(handed) => {
                 let mail = match self.handovers.release(&handed.client, handed.epoch) {
-                    Some(changes) => ToNode::Withdraw(Box::new((*handed, changes))),
-                    None => ToNode::Leftovers(Box::new((*handed, Vec::new()))),
+                    Some(changes) => ToNode::Withdraw(Box::new((handed, changes))),
+                    None => ToNode::Leftovers(Box::new((handed, Vec::new()))),
                 };
-                self.to_node(mail);
+                self.tell_node(mail);
             }
-            ToShard::Collect(handed) => {
-                if let Some(messages) = self.handovers.collect(&handed.client, handed.epoch, self.shards) {
-                    self.to_node(ToNode::Leftovers(Box::new((*handed, messages))));
+            SessionStep::Collect(handed) => {
+                if let Some(messages) = self.handovers.collect(&handed.client, handed.epoch, self.place.shards) {
+                    self.tell_node(ToNode::Leftovers(Box::new((handed, messages))));
                 }
             }
-            other => debug_assert!(false, "not about sessions: {other:?}"),
         }
     }
 
     fn withdraw(&mut self, client: &ClientId, changes: Vec<InterestChange>) {
         if !changes.is_empty() {
             let (client, ticket) = (client.clone(), None);
-            self.to_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
+            self.tell_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
         }
     }
 
@@ -207,23 +200,23 @@ impl Shard {
                 Output::Hold { conn } => self.outputs.push_back(ShardOutput::Hold(conn)),
                 Output::Release { conn } => self.outputs.push_back(ShardOutput::Release(conn)),
                 Output::Claim { client, conn, clean_start } => {
-                    self.to_node(ToNode::Claim { client, conn, clean_start });
+                    self.tell_node(ToNode::Claim { client, conn, clean_start });
                 }
                 Output::Relinquished { client, epoch, session } => {
                     let left = self.handovers.given_up(&client, epoch, session.is_some());
                     self.withdraw(&client, left);
-                    self.to_node(ToNode::Relinquished { client, epoch, session });
+                    self.tell_node(ToNode::Relinquished { client, epoch, session });
                 }
-                Output::Ended { client, epoch } => self.to_node(ToNode::Ended { client, epoch }),
+                Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
                 Output::Interest { client, mut changes, ticket } => {
                     self.handovers.withhold(&client, &mut changes);
                     if !changes.is_empty() || ticket.is_some() {
-                        self.to_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
+                        self.tell_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
                     }
                 }
-                Output::Route { message, ticket, matched } => self.route(now, message, ticket, matched),
+                Output::Route { message, ticket, matched } => self.route(now, &message, ticket, matched),
                 Output::Bounced { message, group } => {
-                    self.choose_again(now, message, group, Location::Shard(self.shard));
+                    self.choose_again(now, message, group, Location::Shard(self.place.shard));
                 }
                 Output::Event(event) => self.outputs.push_back(ShardOutput::Event(event)),
             }
@@ -231,29 +224,29 @@ impl Shard {
     }
 
     /// Sends a publication of a client of this shard to everyone else who wants it.
-    fn route(&mut self, now: Now, message: Arc<Message>, ticket: Option<Ticket>, matched: bool) {
-        self.handovers.catch(&message);
+    fn route(&mut self, now: Now, message: &Arc<Message>, ticket: Option<Ticket>, matched: bool) {
+        self.handovers.catch(message);
         let mut found = core::mem::take(&mut self.matched);
         self.table.matches(&message.topic, &mut found);
-        let here = matched || found.reaches_this_node(self.shard);
+        let here = matched || found.reaches_this_node(self.place.shard);
         let remote = found.remote || message.retain || !found.nodes.is_empty();
         if remote {
             self.counters.to_node += 1;
             let groups = (!found.nodes.is_empty()).then(|| found.nodes.drain(..).collect());
-            let (message, remote) = (Arc::clone(&message), found.remote);
-            self.to_node(ToNode::Publish(Publish { message, ticket, remote, matched: here, groups }));
+            let (message, remote) = (Arc::clone(message), found.remote);
+            self.tell_node(ToNode::Publish(Publish { message, ticket, remote, matched: here, groups }));
         } else if let Some(ticket) = ticket {
             let reason = if here { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
             self.broker.handle(now, Input::Accepted { ticket, reason });
         }
-        self.deliver_locally(now, &message, &mut found);
+        self.deliver_locally(now, message, &mut found);
         self.matched = found;
     }
 
     fn deliver_locally(&mut self, now: Now, message: &Arc<Message>, found: &mut Matched) {
         for (shard, share) in found.shards.drain(..) {
             let (message, plain, groups) = (Arc::clone(message), share.plain, share.groups);
-            if shard == self.shard {
+            if shard == self.place.shard {
                 self.broker.handle(now, Input::Deliver(Deliver { message, plain: false, groups }));
                 continue;
             }
@@ -277,11 +270,17 @@ impl Shard {
         match place {
             Location::Node(node) => {
                 let groups = Some(Box::from([(node, group)]));
-                self.to_node(ToNode::Publish(Publish { message, ticket: None, remote: false, matched: true, groups }));
+                self.tell_node(ToNode::Publish(Publish {
+                    message,
+                    ticket: None,
+                    remote: false,
+                    matched: true,
+                    groups,
+                }));
             }
             Location::Shard(shard) => {
                 let deliver = Deliver { message, plain: false, groups: SmallVec::from_iter([group]) };
-                if shard == self.shard {
+                if shard == self.place.shard {
                     self.broker.handle(now, Input::Deliver(deliver));
                 } else {
                     self.outputs.push_back(ShardOutput::ToShard(shard, ToShard::Share(Box::new(deliver))));
@@ -290,7 +289,7 @@ impl Shard {
         }
     }
 
-    fn to_node(&mut self, mail: ToNode) {
+    fn tell_node(&mut self, mail: ToNode) {
         self.outputs.push_back(ShardOutput::ToNode(mail));
     }
 }

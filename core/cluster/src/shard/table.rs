@@ -187,7 +187,7 @@ mod tests {
         let (here, there) = (Location::Shard(ShardId(1)), Location::Node(NodeId::new(7)));
         table.apply(&[group(here, 1, 5), group(there, 3, 0)]);
         let key = filter("$share/g/a/+");
-        let mut count = |table: &mut ForwardTable| (0..400).filter(|_| table.choose(&key, &[]) == Some(here)).count();
+        let count = |table: &mut ForwardTable| (0..400).filter(|_| table.choose(&key, &[]) == Some(here)).count();
         assert_eq!(count(&mut table), 100);
         table.apply(&[group(there, 0, 5)]);
         assert_eq!(count(&mut table), 400);

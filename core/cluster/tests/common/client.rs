@@ -7,7 +7,7 @@ use sedge_base::{ConnId, ShardId};
 use sedge_cluster::{Reception, ReceptionResult};
 use sedge_mqtt::packet::{
     Ack, ConnAck, Connect, ConnectProperties, Packet, PacketId, Publish, QoS, SubAck, Subscribe, SubscriptionOptions,
-    SubscriptionRequest, Unsubscribe, Version, Will,
+    SubscriptionRequest, Unsubscribe, Version, Will, WillProperties,
 };
 use sedge_mqtt::{Decoder, ReasonCode, TopicFilter, TopicName, Utf8, encode};
 
@@ -97,10 +97,10 @@ impl Client {
                 payload: Bytes::from(payload),
                 qos: QoS::AtLeastOnce,
                 retain: false,
-                properties: Default::default(),
+                properties: WillProperties::default(),
             })
         });
-        let properties = ConnectProperties { session_expiry: Some(options.expiry), ..Default::default() };
+        let properties = ConnectProperties { session_expiry: Some(options.expiry), ..ConnectProperties::default() };
         encoded(&Packet::Connect(Box::new(Connect {
             version: Version::V5,
             clean_start: options.clean,
@@ -119,7 +119,7 @@ impl Client {
     }
 
     pub(crate) fn subscribe(&mut self, filter: &str, qos: QoS) -> Bytes {
-        let options = SubscriptionOptions { qos, ..Default::default() };
+        let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
         let requests = vec![SubscriptionRequest { filter: TopicFilter::new(filter).unwrap(), options }];
         let packet_id = self.packet_id();
         encoded(&Packet::Subscribe(Subscribe { packet_id, requests, subscription_id: None, user: Vec::new() }))
@@ -168,7 +168,12 @@ impl Client {
             Packet::SubAck(suback) => self.subacks.push(suback),
             Packet::UnsubAck(_) => self.unsubacks += 1,
             Packet::Disconnect(disconnect) => self.disconnect = Some(disconnect.reason),
-            other => panic!("a broker does not send {other:?}"),
+            Packet::Connect(_)
+            | Packet::Subscribe(_)
+            | Packet::Unsubscribe(_)
+            | Packet::PingReq
+            | Packet::PingResp
+            | Packet::Auth(_) => panic!("nobody asked for {packet:?}"),
         }
         None
     }

@@ -1,7 +1,7 @@
 //! A cluster driven by hand: nodes and shards with mailboxes between them, links and datagrams as pipes, MQTT clients, all on a
 //! virtual clock. Everything that travels is an event of one queue; what goes from one place to another keeps its order.
 
-#![allow(dead_code, reason = "each test uses its part")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 pub(crate) mod client;
 
@@ -81,7 +81,6 @@ enum Event {
     Hangup {
         client: ClientIx,
     },
-    Wake,
 }
 
 /// One process.
@@ -199,7 +198,7 @@ impl World {
         let node_machine = Node::new(config, rng.split(8)).unwrap();
         let next_accepted = LinkId::ACCEPTED + (self.starts << 16);
         self.hosts.insert(node, Host { node: node_machine, shards, next_accepted });
-        self.with_node(node, |machine, now| machine.handle_timeout(now));
+        self.with_node(node, Node::handle_timeout);
     }
 
     /// The process is gone from one moment to the next.
@@ -214,11 +213,9 @@ impl World {
                 self.clients[client].open = false;
             }
         }
-        let gone = |event: &Event| match event {
-            Event::ToNode { node: at, .. } | Event::ToShard { node: at, .. } => *at == node,
-            _ => false,
-        };
-        self.events.retain(|_, event| !gone(event));
+        self.events.retain(|_, event| {
+            !matches!(event, Event::ToNode { node: at, .. } | Event::ToShard { node: at, .. } if *at == node)
+        });
         self.conns.retain(|(at, _), _| *at != node);
     }
 
@@ -314,11 +311,11 @@ impl World {
             for shard in 0..self.shards {
                 let due = self.hosts[&node].shards[usize::from(shard)].poll_timeout().is_some_and(|at| at <= now);
                 if due {
-                    self.with_shard(node, ShardId(shard), |machine, now| machine.handle_timeout(now));
+                    self.with_shard(node, ShardId(shard), Shard::handle_timeout);
                 }
             }
             if self.hosts[&node].node.poll_timeout().is_some_and(|at| at <= now) {
-                self.with_node(node, |machine, now| machine.handle_timeout(now));
+                self.with_node(node, Node::handle_timeout);
                 let again = self.hosts[&node].node.poll_timeout();
                 assert!(again.is_none_or(|at| at > now), "a timer of node {node} stays due");
             }
@@ -461,7 +458,7 @@ impl World {
             Event::Dial { node, link, to } => self.dial(node, link, to),
             Event::LinkBytes { node, link, bytes } => self.node_input(node, NodeInput::LinkReceived { link, bytes }),
             Event::LinkClosed { node, link } => self.node_input(node, NodeInput::LinkClosed { link }),
-            Event::FromClient { client, bytes } => self.from_client(client, bytes),
+            Event::FromClient { client, bytes } => self.client_said(client, bytes),
             Event::ToClient { client, bytes } => {
                 for answer in self.clients[client].receive(bytes) {
                     self.client_sends(client, answer);
@@ -476,7 +473,6 @@ impl World {
                     self.shard_input(node, shard, ShardInput::Closed { conn });
                 }
             }
-            Event::Wake => {}
         }
     }
 
@@ -494,7 +490,7 @@ impl World {
         self.node_input(node, NodeInput::LinkDialled { link });
     }
 
-    fn from_client(&mut self, client: ClientIx, bytes: Bytes) {
+    fn client_said(&mut self, client: ClientIx, bytes: Bytes) {
         let Client { node, conn, shard, .. } = self.clients[client];
         if !self.conns.contains_key(&(node, conn)) {
             return;

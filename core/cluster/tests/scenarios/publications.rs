@@ -1,7 +1,6 @@
 //! Publications find their subscribers.
 
-use sedge_mqtt::QoS;
-use sedge_mqtt::ReasonCode;
+use sedge_mqtt::{QoS, ReasonCode};
 
 use crate::common::{Options, World};
 

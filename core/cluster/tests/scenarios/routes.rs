@@ -1,12 +1,13 @@
 //! Tables of subscriptions.
 
+use sedge_cluster::RouteStatus;
 use sedge_mqtt::QoS;
 
 use crate::common::World;
 
 fn routes(world: &World, node: u64) -> Vec<String> {
     let routes = world.hosts[&node].node.routes(0, 1_000);
-    let line = |route: sedge_cluster::RouteStatus| {
+    let line = |route: RouteStatus| {
         format!("{} {} {}", route.node.get(), route.client.map_or_else(String::new, |c| c.to_string()), route.filter)
     };
     routes.into_iter().map(line).collect()
@@ -14,7 +15,8 @@ fn routes(world: &World, node: u64) -> Vec<String> {
 
 fn local_routes(world: &World, node: u64) -> Vec<String> {
     let routes = world.hosts[&node].node.local_routes(0, 1_000);
-    routes.into_iter().map(|route| format!("{} {}", route.client.unwrap(), route.filter)).collect()
+    let line = |route: RouteStatus| route.client.map(|client| format!("{client} {}", route.filter));
+    routes.into_iter().filter_map(line).collect()
 }
 
 /// FT-09, FT-10
