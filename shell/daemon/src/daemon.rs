@@ -45,7 +45,6 @@ impl Daemon {
     /// Starts a node; when this returns, it listens.
     pub fn start(config: &Config) -> Result<Self, StartError> {
         let clock = Clock::start();
-        let descriptors = sockets::raise_socket_limit();
         let identity = Identity::take(&config.node, wall())?;
         let sockets = Sockets::open(config)?;
         let addresses = sockets.addresses()?;
@@ -56,6 +55,7 @@ impl Daemon {
         let node = Node::new(node_config, rng.split(0))
             .map_err(|error| StartError::Setting { key: "cluster", what: error.to_string() })?;
         let (shared, polls) = share(config, clock)?;
+        log_start(config, &identity, &addresses, advertised);
         let facts = Facts::new(config, &identity, &addresses);
         let http = match sockets.http {
             Some(listener) => Some(HttpServer::start(listener, Arc::clone(&shared), facts)?),
@@ -86,14 +86,6 @@ impl Daemon {
             };
             shards.push(spawn_shard(parts)?);
         }
-        tracing::info!(
-            node = %identity.node, version = env!("CARGO_PKG_VERSION"), cluster = config.cluster.name,
-            shards = shards.len(), descriptors, "started",
-        );
-        tracing::info!(
-            mqtt = %addresses.mqtt.first().map(ToString::to_string).unwrap_or_default(), cluster = %addresses.cluster,
-            advertised = %advertised, http = ?addresses.http, "listening",
-        );
         Ok(Self { addresses, shared, shards, http, _identity: identity })
     }
 
@@ -154,6 +146,16 @@ pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartEr
     }
     daemon.stop();
     Ok(())
+}
+
+fn log_start(config: &Config, identity: &Identity, addresses: &Addresses, advertised: SocketAddr) {
+    tracing::info!(
+        node = %identity.node, version = env!("CARGO_PKG_VERSION"), cluster = config.cluster.name,
+        shards = config.node.shard_count(), descriptors = sockets::raise_socket_limit(), "starting",
+    );
+    let mqtt = addresses.mqtt.first().map(tracing::field::display);
+    let http = addresses.http.map(tracing::field::display);
+    tracing::info!(mqtt, http, cluster = %addresses.cluster, %advertised, "listening");
 }
 
 struct Sockets {

@@ -93,7 +93,7 @@ impl Worker {
         if let Some(hub) = &mut self.hub {
             hub.node.handle_timeout(self.now);
         }
-        self.settle();
+        self.settle_all();
         self.post();
         while !self.is_finished() {
             let timeout = self.timeout();
@@ -122,6 +122,7 @@ impl Worker {
         }
         self.receive_datagrams();
         self.timers();
+        self.settle_all();
         self.flush();
         self.check_stopping();
         self.post();
@@ -185,13 +186,11 @@ impl Worker {
         let Some(hub) = &mut self.hub else { return };
         hub.accept(self.poll.registry(), self.now);
         hub.read(self.now, &mut self.chunk, &mut self.stats);
-        self.settle();
     }
 
     fn receive_datagrams(&mut self) {
         let Some(hub) = &mut self.hub else { return };
         hub.receive(self.now, &mut self.stats);
-        self.settle();
     }
 
     fn timers(&mut self) {
@@ -204,17 +203,17 @@ impl Worker {
             && hub.node.poll_timeout().is_some_and(|at| at <= self.now.instant)
         {
             hub.node.handle_timeout(self.now);
-            self.settle();
         }
     }
 
     /// Writes once to each connection and link that has something. What the machines add upon that is for the next turn.
     fn flush(&mut self) {
         self.flush_clients();
+        self.settle_all();
         if let Some(hub) = &mut self.hub {
             hub.flush(self.now, &mut self.stats);
         }
-        self.settle();
+        self.settle_all();
     }
 
     fn post(&mut self) {
@@ -243,8 +242,15 @@ impl Worker {
         deadlines.into_iter().flatten().min().map(|at| at.since(now))
     }
 
-    /// Does what the machines want until they want nothing more.
+    /// Does what the shard wants. The node is only told: it makes one batch of all that it was told since it was asked last.
     fn settle(&mut self) {
+        while let Some(output) = self.shard.poll_output() {
+            self.shard_output(output);
+        }
+    }
+
+    /// Does what both machines want until they want nothing more.
+    fn settle_all(&mut self) {
         loop {
             if let Some(output) = self.shard.poll_output() {
                 self.shard_output(output);

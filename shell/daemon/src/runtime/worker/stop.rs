@@ -71,14 +71,14 @@ impl Worker {
         };
         // What the other shards had to say to the node came before they were gone.
         let alone = self.shared.busy_shards.load(Ordering::Acquire) == 0;
-        match stopping.nodes_until {
-            None if alone || now >= stopping.clients_until + NODES_GRACE => {
-                stopping.nodes_until = Some(now + NODES_GRACE);
-                hub.node.handle(self.now, NodeInput::Shutdown);
-                self.settle();
-            }
-            None => {}
-            Some(until) => stopping.finished = hub.links.len() == 0 || now >= until,
+        if stopping.nodes_until.is_none() && (alone || now >= stopping.clients_until + NODES_GRACE) {
+            stopping.nodes_until = Some(now + NODES_GRACE);
+            hub.node.handle(self.now, NodeInput::Shutdown);
+            self.settle_all();
+        }
+        let links = self.hub.as_ref().map_or(0, |hub| hub.links.len());
+        if let Some(stopping) = &mut self.stopping {
+            stopping.finished = stopping.nodes_until.is_some_and(|until| links == 0 || now >= until);
         }
     }
 }

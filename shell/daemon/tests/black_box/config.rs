@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sedge_daemon::config::{LogFormat, SubackMode, known_keys};
+use sedge_daemon::config::{LogFormat, Secret, SubackMode, known_keys};
 use sedge_daemon::{Config, Overrides};
 
 fn load(file: &str, env: &[(&str, &str)], flags: &[(&str, &str, &str)]) -> Result<Config, String> {
@@ -117,7 +117,7 @@ fn every_kind_of_value_can_come_from_the_environment() {
     assert_eq!((broker.connect_timeout, broker.max_packet_bytes), (Duration::from_millis(500), 65_536));
     assert!(broker.queue_qos0_offline);
     assert_eq!((config.cluster.suback, config.log.format), (SubackMode::Local, LogFormat::Json));
-    assert_eq!(config.node.id.map(|id| id.get()), Some(0xab));
+    assert_eq!(config.node.id.map(sedge_base::NodeId::get), Some(0xab));
     assert_eq!(config.node.data_dir, None);
 }
 
@@ -141,7 +141,7 @@ fn the_key_file_is_read_and_the_key_stays_out_of_logs() {
     std::fs::write(&key, "0123456789abcdef\n").unwrap();
     let file = format!("[cluster]\nkey_file = \"{}\"\n", key.display());
     let config = load(&file, &[], &[]).unwrap();
-    assert_eq!(config.cluster.key.as_ref().map(|key| key.expose()), Some("0123456789abcdef"));
+    assert_eq!(config.cluster.key.as_ref().map(Secret::expose), Some("0123456789abcdef"));
     assert!(!format!("{config:?}").contains("0123456789"), "{config:?}");
     let both = format!("{file}key = \"0123456789abcdef\"\n");
     assert_eq!(refused(&both), "sedge.toml:2:12: cluster.key_file: give either this or cluster.key");
