@@ -109,7 +109,8 @@ class Cluster:
     def _ready(self) -> bool:
         if self.process.poll() is not None:
             raise RuntimeError(f"`sedge up` ended with {self.process.returncode}")
-        return all(self.is_ready(node) for node in range(self.nodes))
+        # Its last words: before them `sedge up` takes the end of a node for a failure to start.
+        return "Stop with" in self.output() and all(self.is_ready(node) for node in range(self.nodes))
 
     def _children(self) -> list[int]:
         """The nodes' processes, by node: the child whose command line holds the node's port."""
@@ -149,7 +150,7 @@ class Cluster:
 
     def routes(self, node: int) -> list[dict[str, Any]]:
         """The subscription routing table of one node."""
-        found: list[dict[str, Any]] = self.api(node, "routes?limit=100000")["routes"]
+        found: list[dict[str, Any]] = self.api(node, "routes?limit=1000")["routes"]
         return found
 
     def metric(self, node: int, name: str, **labels: str) -> float:

@@ -27,7 +27,7 @@ def serve(binary: Path, tmp_path: Path, toml: str, *flags: str) -> tuple[int, st
     ("[clutser]\nname = \"x\"\n", ["sedge.toml:1", "clutser", "cluster"]),
     ("[cluster]\noverlay = \"mash\"\n", ["sedge.toml:2", "mash", "mesh"]),
     ("[mqtt\n", ["sedge.toml:1"]),
-    ("[cluster]\nseeds = [\"nowhere\"]\n", ["sedge.toml:2", "seeds", "nowhere"]),
+    ("[cluster]\nseeds = [\"nowhere:port\"]\n", ["sedge.toml:2", "seeds", "nowhere:port"]),
 ])
 def test_a_wrong_file_is_refused_with_line_key_and_nearest_name(binary: Path, tmp_path: Path, toml: str, words: list[str]) -> None:
     """Unknown keys, wrong types, impossible values."""
