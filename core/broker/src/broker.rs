@@ -52,7 +52,8 @@ pub struct Broker {
     pub(crate) connections: Connections,
     /// Connections that are not [`Phase::Closing`].
     pub(crate) open: usize,
-    pub(crate) sessions: Slab<Session>,
+    /// Boxed: a slab grows by doubling, and most of it would be unused room.
+    pub(crate) sessions: Slab<Box<Session>>,
     pub(crate) clients: LookupMap<ClientId, SessionKey>,
     /// Connections between CONNECT and CONNACK.
     pub(crate) claims: LookupMap<ClientId, ConnKey>,
@@ -70,7 +71,9 @@ pub struct Broker {
 
 impl Broker {
     /// A broker without connections and sessions. `rng` chooses client ids and hash seeds.
-    pub fn new(config: BrokerConfig, place: Place, mut rng: Rng) -> Self {
+    pub fn new(mut config: BrokerConfig, place: Place, mut rng: Rng) -> Self {
+        config.receive_maximum = config.receive_maximum.max(1);
+        config.max_inflight = config.max_inflight.max(1);
         let seed = Seed::from_rng(&mut rng);
         Self {
             config,
@@ -184,14 +187,19 @@ impl Broker {
             }
             return;
         }
+        if connection.held {
+            // Its packets are not read: that it reads ours is the only sign of life.
+            connection.last_seen = self.now.instant;
+        }
         let low = self.config.outbox_high_water / 2;
-        if let Some(session) = connection.session
-            && connection.phase == Phase::Live
-            && connection.outbox.len() <= low
-            && let Some(mut link) = self.link(session)
-        {
+        if connection.phase != Phase::Live || connection.outbox.len() > low {
+            return;
+        }
+        let Some(session) = connection.session else { return };
+        if let Some(mut link) = self.link(session) {
             link.pump();
         }
+        self.release_if_calm(key, session);
     }
 
     fn on_closed(&mut self, conn: ConnId) {
@@ -235,8 +243,9 @@ impl Broker {
     fn check_keep_alive(&mut self, key: ConnKey) {
         let Some(connection) = self.connections.get(key) else { return };
         let Some(patience) = connection.patience() else { return };
-        // A client whose bytes are not read is not silent.
-        let heard = if connection.held { self.now.instant } else { connection.last_seen };
+        // A client that waits for the cluster is not silent; one that reads nothing is.
+        let waits = connection.held && connection.outbox.len() <= self.config.outbox_high_water;
+        let heard = if waits { self.now.instant } else { connection.last_seen };
         if heard + patience > self.now.instant {
             self.timers.set(Timer::Connection(key), heard + patience);
             return;

@@ -18,9 +18,11 @@ pub struct BrokerConfig {
     pub max_keep_alive: u16,
     /// Longest session expiry in seconds; `u32::MAX`: for ever. Also the expiry of 3.1.1 sessions with Clean Session 0.
     pub max_session_expiry: u32,
-    /// QoS 1 and 2 publications taken from one client before they are answered (Receive Maximum, section 3.2.2.3.3); 1 to 65,535.
+    /// QoS 1 and 2 publications taken from one client before they are answered (Receive Maximum, section 3.2.2.3.3); 1 to 65,535,
+    /// 0 counts as 1.
     pub receive_maximum: u16,
-    /// QoS 1 and 2 messages on their way to one client; a smaller Receive Maximum of the client's own counts; 1 to 65,535.
+    /// QoS 1 and 2 messages on their way to one client; a smaller Receive Maximum of the client's own counts; 1 to
+    /// 65,535, 0 counts as 1.
     pub max_inflight: u16,
     /// Topic aliases a client may use (Topic Alias Maximum, section 3.2.2.3.8).
     pub topic_alias_maximum: u16,
@@ -38,7 +40,8 @@ pub struct BrokerConfig {
     pub queue_limit_bytes: usize,
     /// Whether QoS 0 messages wait for sessions without a connection. The standard allows both; usual is not.
     pub queue_qos0_offline: bool,
-    /// Bytes in a connection's outbox above which messages wait in the session's queue instead.
+    /// Bytes in a connection's outbox above which messages wait in the session's queue instead. With 256 KiB more of
+    /// acknowledgements its packets are no longer read.
     pub outbox_high_water: usize,
 }
 

@@ -1,10 +1,9 @@
 //! One network connection.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 
 use sedge_base::{ClientId, ConnId, Duration, Instant, LookupMap, Outbox, Seed};
-use sedge_mqtt::{Connect, Decoder, Message, Packet, ReasonCode, TopicFilter, TopicName, Version, encode};
+use sedge_mqtt::{Connect, Decoder, Message, Packet, ReasonCode, Stamp, TopicFilter, TopicName, Version, encode};
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::outgoing::Ids;
@@ -14,8 +13,11 @@ use crate::{BrokerConfig, Counters, Output};
 /// Index of a connection in its slab.
 pub(crate) type ConnKey = usize;
 
-/// Most messages remembered while one SUBSCRIBE settles; beyond, a retained message may come twice.
+/// Most topics remembered while one SUBSCRIBE settles; beyond, a retained message may come twice.
 const REMEMBER_AT_MOST: usize = 10_000;
+
+/// Room for answers beyond the high-water mark of the outbox, in bytes.
+const ANSWERS_ROOM: usize = 256 * 1024;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +56,8 @@ pub(crate) struct Request {
     pub(crate) reasons: Vec<ReasonCode>,
     /// Changes that want retained messages.
     pub(crate) wanted: Vec<Wanted>,
-    /// Messages with the retain flag that were delivered live meanwhile.
-    pub(crate) seen: Vec<Arc<Message>>,
+    /// Topics of messages with the retain flag that were delivered live meanwhile, and their latest stamps.
+    pub(crate) seen: BTreeMap<TopicName, Stamp>,
 }
 
 /// Which packet a [`Request`] answers.
@@ -127,7 +129,7 @@ impl Connection {
             outgoing_aliases: None,
             requests: Vec::new(),
             max_packet: u32::MAX,
-            window: config.max_inflight.max(1),
+            window: config.max_inflight,
             inbound: 0,
             keep_alive: 0,
             phase: Phase::Opening,
@@ -172,6 +174,11 @@ impl Connection {
         self.requests = Vec::new();
     }
 
+    /// Whether the client reads so little that it should be answered no more for now.
+    pub(crate) const fn is_clogged(&self, config: &BrokerConfig) -> bool {
+        self.outbox.len() > config.outbox_high_water.saturating_add(ANSWERS_ROOM)
+    }
+
     /// Whether packets of the client are taken now.
     pub(crate) const fn takes_packets(&self) -> bool {
         !self.held && matches!(self.phase, Phase::Opening | Phase::Live)
@@ -210,11 +217,12 @@ impl Connection {
     }
 
     /// Remembers a live delivery with the retain flag for the subscriptions that settle.
-    pub(crate) fn remember(&mut self, message: &Arc<Message>) {
+    pub(crate) fn remember(&mut self, message: &Message) {
         for request in &mut self.requests {
             let wants = request.wanted.iter().any(|wanted| wanted.filter.matches(&message.topic));
             if wants && request.seen.len() < REMEMBER_AT_MOST {
-                request.seen.push(Arc::clone(message));
+                let latest = request.seen.entry(message.topic.clone()).or_insert(message.stamp);
+                *latest = message.stamp.max(*latest);
             }
         }
     }
@@ -223,7 +231,8 @@ impl Connection {
 /// Connections by number.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    slab: slab::Slab<Connection>,
+    /// Boxed: a slab grows by doubling, and most of it would be unused room.
+    slab: slab::Slab<Box<Connection>>,
     keys: LookupMap<ConnId, ConnKey>,
 }
 
@@ -238,27 +247,27 @@ impl Connections {
 
     pub(crate) fn insert(&mut self, connection: Connection) -> ConnKey {
         let id = connection.id;
-        let key = self.slab.insert(connection);
+        let key = self.slab.insert(Box::new(connection));
         self.keys.insert(id, key);
         key
     }
 
-    pub(crate) fn remove(&mut self, key: ConnKey) -> Option<Connection> {
-        let connection = self.slab.try_remove(key)?;
-        self.keys.remove(&connection.id);
-        Some(connection)
+    pub(crate) fn remove(&mut self, key: ConnKey) {
+        if let Some(connection) = self.slab.try_remove(key) {
+            self.keys.remove(&connection.id);
+        }
     }
 
     pub(crate) fn get(&self, key: ConnKey) -> Option<&Connection> {
-        self.slab.get(key)
+        self.slab.get(key).map(|connection| &**connection)
     }
 
     pub(crate) fn get_mut(&mut self, key: ConnKey) -> Option<&mut Connection> {
-        self.slab.get_mut(key)
+        self.slab.get_mut(key).map(|connection| &mut **connection)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnKey, &Connection)> {
-        self.slab.iter()
+        self.slab.iter().map(|(key, connection)| (key, &**connection))
     }
 }
 

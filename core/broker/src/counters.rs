@@ -35,7 +35,7 @@ pub struct Counters {
     pub refused_topics: u64,
     /// Shared-subscription messages given back because no member was left.
     pub bounced: u64,
-    /// Sessions that began.
+    /// Sessions that began here or came from elsewhere.
     pub sessions_started: u64,
     /// Sessions that a client found again.
     pub sessions_resumed: u64,

@@ -45,6 +45,9 @@ impl Broker {
             if !connection.takes_packets() {
                 return;
             }
+            if connection.is_clogged(&self.config) {
+                return connection.hold(&mut self.outputs);
+            }
             let packet = match connection.decoder.next() {
                 Ok(Some(packet)) => packet,
                 Ok(None) => return,

@@ -83,3 +83,22 @@ pub(crate) fn session_of(ticket: Ticket) -> Option<(SessionKey, u32)> {
     let generation = u32::try_from(ticket.session >> 32).ok()?;
     Some((key, generation))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Connection;
+
+    /// MQ-16: with names, timers and the tables' room an idle client costs less than 1 KiB.
+    #[test]
+    fn sessions_and_connections_are_small() {
+        assert!(size_of::<Session>() <= 256, "{}", size_of::<Session>());
+        assert!(size_of::<Connection>() <= 288, "{}", size_of::<Connection>());
+    }
+
+    #[test]
+    fn tickets_name_their_session() {
+        let session = Session::new(ClientId::new("a"), u32::MAX);
+        assert_eq!(session_of(session.ticket(7, TicketKind::Publish, 1)), Some((7, u32::MAX)));
+    }
+}

@@ -1,10 +1,11 @@
 //! SUBSCRIBE and UNSUBSCRIBE (MQTT 5.0 sections 3.8 to 3.11).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sedge_mqtt::{
-    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionRequest, UnsubAck,
-    Unsubscribe,
+    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, Stamp, SubAck, Subscribe, SubscriptionRequest,
+    TopicName, UnsubAck, Unsubscribe,
 };
 
 use crate::api::TicketKind;
@@ -33,8 +34,8 @@ fn answer(packet: RequestPacket, reasons: Vec<ReasonCode>) -> Packet {
 }
 
 /// Whether a message has come to the client already while its SUBSCRIBE settled: itself, or a later value of its topic.
-fn is_seen(seen: &[Arc<Message>], message: &Message) -> bool {
-    seen.iter().any(|live| live.id == message.id || (live.topic == message.topic && live.stamp >= message.stamp))
+fn is_seen(seen: &BTreeMap<TopicName, Stamp>, message: &Message) -> bool {
+    seen.get(&message.topic).is_some_and(|&latest| latest >= message.stamp)
 }
 
 impl Broker {
@@ -122,7 +123,7 @@ impl Broker {
         let ticket = session.ticket(session_key, TicketKind::Subscribe, number);
         let client = session.client.clone();
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.requests.push(Request { number, packet, reasons, wanted, seen: Vec::new() });
+            connection.requests.push(Request { number, packet, reasons, wanted, seen: BTreeMap::new() });
         }
         self.outputs.push_back(Output::Interest { client, changes, ticket: Some(ticket) });
         self.hold_if_busy(key);

@@ -59,6 +59,9 @@ impl Subscriptions {
                 false
             }
             Err(index) => {
+                if self.0.is_empty() {
+                    self.0.reserve_exact(1);
+                }
                 self.0.insert(index, subscription);
                 true
             }

@@ -16,11 +16,14 @@ use crate::{
     SubscriptionState, Ticket, WillState,
 };
 
+/// Numbers and whole filters of a session's shared subscriptions.
+type Shares = Vec<(u32, TopicFilter)>;
+
 impl Broker {
     /// A new session without anything.
     pub(crate) fn create_session(&mut self, client: ClientId) -> SessionKey {
         self.generation = self.generation.wrapping_add(1);
-        let key = self.sessions.insert(Session::new(client.clone(), self.generation));
+        let key = self.sessions.insert(Box::new(Session::new(client.clone(), self.generation)));
         self.clients.insert(client, key);
         self.counters.sessions += 1;
         self.counters.sessions_started += 1;
@@ -41,7 +44,7 @@ impl Broker {
     }
 
     /// Takes a session out of all tables and withdraws its interest. Returns it with its shared subscriptions.
-    fn remove_session(&mut self, key: SessionKey) -> Option<(Session, Vec<(u32, TopicFilter)>)> {
+    fn remove_session(&mut self, key: SessionKey) -> Option<(Box<Session>, Shares)> {
         let session = self.sessions.try_remove(key)?;
         self.clients.remove(&session.client);
         self.timers.cancel(&Timer::Session(key));
@@ -60,7 +63,7 @@ impl Broker {
     }
 
     /// Numbers and filters of the shared subscriptions of a session.
-    fn groups_of(&self, session: &Session) -> Vec<(u32, TopicFilter)> {
+    fn groups_of(&self, session: &Session) -> Shares {
         let shared = session.subscriptions.iter().filter(|subscription| subscription.is_shared());
         shared.map(|shared| (self.groups.number(&shared.filter), shared.filter.clone())).collect()
     }

@@ -127,3 +127,25 @@ fn a_client_may_not_send_more_than_the_maximum_packet() {
     let Some(Packet::Disconnect(disconnect)) = bench.recv(conn) else { panic!() };
     assert_eq!(disconnect.reason, sedge_mqtt::ReasonCode::PacketTooLarge);
 }
+
+/// MQ-12: a client that sends but never reads fills no memory.
+#[test]
+fn a_client_that_reads_nothing_is_read_no_more() {
+    let config = BrokerConfig { outbox_high_water: 1_000, ..BrokerConfig::default() };
+    let mut bench = Bench::with(config);
+    let conn = bench.connect(Connect { keep_alive: 100, ..connect(V4, "a") });
+    bench.stick(conn, true);
+    let pings = bytes::Bytes::from([0xc0, 0].repeat(100_000));
+    bench.send_bytes(conn, pings.clone());
+    assert!(!bench.is_held(conn));
+    bench.send_bytes(conn, pings);
+    assert!(bench.is_held(conn));
+    bench.stick(conn, false);
+    assert!(!bench.is_held(conn));
+    assert_eq!(bench.drain(conn).len(), 200_000);
+    bench.stick(conn, true);
+    bench.send_bytes(conn, bytes::Bytes::from([0xc0, 0].repeat(200_000)));
+    assert!(bench.is_held(conn));
+    bench.pass(secs(150));
+    assert!(bench.is_closed(conn), "it shows no sign of life");
+}
