@@ -151,8 +151,9 @@ pub enum Output {
         /// Where to.
         conn: ConnId,
     },
-    /// Close the connection once its outbox is written (give up after a moment if it cannot be). No more input for it is
-    /// expected, not even [`Input::Closed`]; [`Input::Written`] is welcome.
+    /// Close the connection once its outbox is written (give up after a moment if it cannot be; the broker forgets the outbox
+    /// after [`crate::BrokerConfig::close_timeout`]). No more input for it is expected, not even [`Input::Closed`];
+    /// [`Input::Written`] is welcome.
     Close {
         /// Which one.
         conn: ConnId,
@@ -186,7 +187,9 @@ pub enum Output {
         /// The session; `None` if there was none or the new owner starts clean.
         session: Option<Box<SessionState>>,
     },
-    /// The session of this client has ended here by itself (expiry, or clean disconnect): the directory may forget it.
+    /// The session of this client has ended here by itself (expiry, or the end of its connection): the directory may forget it,
+    /// unless it knows a later epoch. Also said before [`Output::Relinquished`] if the session ended with the connection that was
+    /// closed for it.
     Ended {
         /// The client.
         client: ClientId,

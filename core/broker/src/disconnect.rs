@@ -117,6 +117,10 @@ impl Broker {
     }
 
     fn note_end(&mut self, key: ConnKey, phase: Phase, session: Option<SessionKey>, ending: Ending) {
+        // Whoever only looks whether the port is open is not worth a line.
+        if phase == Phase::Opening && ending.by == By::Network {
+            return;
+        }
         let Some(connection) = self.connections.get(key) else { return };
         let client = session.and_then(|key| self.sessions.get(key)).map(|session| session.client.clone());
         let (reason, detail) = (ending.reason, ending.detail.into_owned());

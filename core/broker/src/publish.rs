@@ -31,7 +31,7 @@ fn resolve_topic(connection: &mut Connection, publish: &mut Publish, maximum: u1
         return Ok(topic);
     }
     let known = connection.incoming_aliases.as_ref().and_then(|aliases| aliases.get(alias));
-    known.cloned().ok_or(Fault(ReasonCode::TopicAliasInvalid, "unknown topic alias"))
+    known.cloned().ok_or(Fault(ReasonCode::ProtocolError, "unknown topic alias"))
 }
 
 impl Broker {
