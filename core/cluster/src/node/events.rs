@@ -1,5 +1,6 @@
 //! What the machines inside the node say, and what follows from it.
 
+use bytes::Bytes;
 use sedge_base::{NodeId, ShardId};
 use sedge_broker::Ticket;
 use sedge_membership::{DownCause, Input as MembershipInput, Output as MembershipOutput};
@@ -15,9 +16,7 @@ use crate::wire::WireError;
 impl Node {
     pub(super) fn overlay_output(&mut self, output: Output) {
         match output {
-            Output::Signal { to, bytes } => {
-                self.send_control(to, ControlTopic::Overlay, bytes);
-            }
+            Output::Signal { to, bytes } => self.signal(to, bytes),
             Output::Link { node, wanted } => self.want_link(node, wanted),
             Output::Table(Advertised::Remote { filter, wanted }) => {
                 self.table.push(TableChange::Remote { filter, wanted });
@@ -41,6 +40,19 @@ impl Node {
                 }
             }
             Output::Protocol { node, detail } => self.reset_link(node, &detail),
+        }
+    }
+
+    fn signal(&mut self, to: NodeId, bytes: Bytes) {
+        match self.peers.get_mut(&to).filter(|peer| !peer.up) {
+            Some(peer) => {
+                if !peer.hold(bytes) {
+                    self.reset_link(to, "too much to tell while it is down");
+                }
+            }
+            None => {
+                self.send_control(to, ControlTopic::Overlay, bytes);
+            }
         }
     }
 
@@ -113,12 +125,16 @@ impl Node {
         self.taken(node, lost_up_to);
         let peer = self.peers.entry(node).or_default();
         let was_linked = peer.linked;
+        peer.up = true;
         if resumed && was_linked {
+            for signal in peer.take_held() {
+                self.signal(node, signal);
+            }
             self.pump(node);
             return;
         }
         peer.restart();
-        peer.linked = true;
+        (peer.linked, peer.up) = (true, true);
         if was_linked {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
         }
@@ -132,6 +148,9 @@ impl Node {
 
     /// Its frames wait for the link to come back, or for membership to say that the node is gone.
     fn link_down(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.up = false;
+        }
         self.membership.handle(self.now, MembershipInput::Suspect { node });
         if self.membership.member(node).is_none() {
             self.gone(node);

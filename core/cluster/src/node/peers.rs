@@ -13,6 +13,8 @@ use crate::wire::{RetainedMail, message_len};
 
 /// Bytes of large mail that one neighbour may have to acknowledge: so a joining node does not hold up publications for long.
 const IN_FLIGHT_BYTES: usize = 1024 * 1024;
+/// Bytes of signals that wait for a link to be resumed.
+const HELD_BYTES: usize = 16 * 1024 * 1024;
 /// About the size of one piece.
 const PIECE_BYTES: usize = 256 * 1024;
 
@@ -21,6 +23,12 @@ const PIECE_BYTES: usize = 256 * 1024;
 pub(super) struct Peer {
     /// Whether the overlay takes it for a neighbour.
     pub linked: bool,
+    /// Whether the link stands at this moment.
+    pub up: bool,
+    /// Signals that wait for the link to be resumed. Should the neighbour begin anew instead, they must not come before what it is
+    /// told then.
+    held: Vec<Bytes>,
+    held_bytes: usize,
     /// Whether the overlay has said sync-ok.
     pub overlay_synced: bool,
     /// The members it knew when it last registered its clients.
@@ -67,6 +75,19 @@ impl Peer {
     /// All messages of these buckets are to be sent.
     pub(super) fn push_retained(&mut self, buckets: impl Iterator<Item = usize>) {
         self.push = Some(RetainedPush { buckets: buckets.collect(), messages: VecDeque::new() });
+    }
+
+    /// Keeps a signal until the link is resumed; false if there is too much of it.
+    pub(super) fn hold(&mut self, signal: Bytes) -> bool {
+        self.held_bytes += signal.len();
+        self.held.push(signal);
+        self.held_bytes <= HELD_BYTES
+    }
+
+    /// The signals that waited for the link.
+    pub(super) fn take_held(&mut self) -> Vec<Bytes> {
+        self.held_bytes = 0;
+        core::mem::take(&mut self.held)
     }
 
     /// What waits, and what is on its way, is for nothing: the neighbour begins anew.

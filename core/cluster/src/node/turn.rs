@@ -28,10 +28,11 @@ impl Node {
     /// Lets the machines act on each other until none has anything to say.
     pub(super) fn turn(&mut self) {
         loop {
-            if let Some(output) = self.overlay.poll_output() {
-                self.overlay_output(output);
-            } else if let Some(output) = self.links.poll_output() {
+            // The links first: no signal of the overlay may go to a neighbour that is known to have begun anew.
+            if let Some(output) = self.links.poll_output() {
                 self.link_output(output);
+            } else if let Some(output) = self.overlay.poll_output() {
+                self.overlay_output(output);
             } else if let Some(output) = self.membership.poll_output() {
                 self.membership_output(output);
             } else if let Some(mail) = self.local_mail.pop_front() {
