@@ -18,20 +18,10 @@ where
     T: Send + 'static,
     Q: FnOnce(&View<'_>) -> T + Send + 'static,
 {
-    let (sender, answer) = oneshot::channel();
-    let query = move |view: &View<'_>| {
-        // Whoever asked may have gone.
-        let _ = sender.send(question(view));
-    };
-    shared.post(shard, Letter::Query(Box::new(query)));
-    match tokio::time::timeout(PATIENCE, answer).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(_)) => Err(ApiError::Stopping),
-        Err(_) => Err(ApiError::Busy(shard)),
-    }
+    answer(shard, send(shared, shard, question)).await
 }
 
-/// Runs `question` on all threads; answers by shard.
+/// Runs `question` on all threads at the same time; answers by shard.
 pub(super) async fn ask_all<T, Q>(shared: &Shared, question: Q) -> Result<Vec<T>, ApiError>
 where
     T: Send + 'static,
@@ -42,13 +32,35 @@ where
     for number in 0..shared.boxes.len() {
         let question = Arc::clone(&question);
         let shard = ShardId(u16::try_from(number).unwrap_or(0));
-        asked.push(Box::pin(ask(shared, shard, move |view| question(view))));
+        asked.push((shard, send(shared, shard, move |view| question(view))));
     }
     let mut answers = Vec::new();
-    for answer in asked {
-        answers.push(answer.await?);
+    for (shard, receiver) in asked {
+        answers.push(answer(shard, receiver).await?);
     }
     Ok(answers)
+}
+
+fn send<T, Q>(shared: &Shared, shard: ShardId, question: Q) -> oneshot::Receiver<T>
+where
+    T: Send + 'static,
+    Q: FnOnce(&View<'_>) -> T + Send + 'static,
+{
+    let (sender, receiver) = oneshot::channel();
+    let query = move |view: &View<'_>| {
+        // Whoever asked may have gone.
+        let _ = sender.send(question(view));
+    };
+    shared.post(shard, Letter::Query(Box::new(query)));
+    receiver
+}
+
+async fn answer<T>(shard: ShardId, receiver: oneshot::Receiver<T>) -> Result<T, ApiError> {
+    match tokio::time::timeout(PATIENCE, receiver).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err(ApiError::Stopping),
+        Err(_) => Err(ApiError::Busy(shard)),
+    }
 }
 
 /// Runs `question` on the thread of the node.

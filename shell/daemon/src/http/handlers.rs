@@ -23,20 +23,18 @@ pub(super) const PAGE: usize = 100;
 /// Most entries of a list: they are collected by a thread that serves clients.
 pub(super) const PAGE_MAX: usize = 1000;
 
-/// Which part of a list.
+/// Which part of the routing table.
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Page {
+pub(super) struct Part {
     /// Entries to leave out at the beginning.
     #[serde(default)]
-    pub(super) offset: usize,
+    offset: usize,
     /// Most entries, 1 to 1000; 100 if nothing is said.
-    #[serde(default = "page")]
-    pub(super) limit: usize,
-}
-
-const fn page() -> usize {
-    PAGE
+    limit: Option<usize>,
+    /// True: what clients of this node want, instead of what other nodes want.
+    #[serde(default)]
+    local: bool,
 }
 
 /// The parameters of a request, or what is wrong with them.
@@ -183,16 +181,22 @@ pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, A
     Ok(Json(Topology { node: api.facts.node.clone(), nodes: nodes.collect(), links: links.collect() }))
 }
 
-/// Some lines of the subscription routing table.
-#[utoipa::path(get, path = "/api/v1/routes", tag = "cluster", params(Page), responses(
+/// Some lines of the subscription routing table: what other nodes want, or with `local=true` what clients of this node want.
+#[utoipa::path(get, path = "/api/v1/routes", tag = "cluster", params(Part), responses(
     (status = 200, body = Routes), (status = 400, body = ErrorBody)))]
 pub(super) async fn routes(
     State(api): State<Api>,
-    query: Result<Query<Page>, QueryRejection>,
+    query: Result<Query<Part>, QueryRejection>,
 ) -> Result<Json<Routes>, ApiError> {
-    let Page { offset, limit } = parameters(query)?;
-    let limit = check_limit(limit)?;
-    let ask = move |node: &sedge_cluster::Node| (node.routes(offset, limit), node.status().routes);
+    let Part { offset, limit, local } = parameters(query)?;
+    let limit = check_limit(limit.unwrap_or(PAGE))?;
+    let ask = move |node: &sedge_cluster::Node| {
+        if local {
+            (node.local_routes(offset, limit), node.local_route_count())
+        } else {
+            (node.routes(offset, limit), node.status().routes)
+        }
+    };
     let (lines, total) = ask_node(&api.shared, ask).await?;
     Ok(Json(Routes { total, offset, limit, routes: lines.iter().map(route_model).collect() }))
 }

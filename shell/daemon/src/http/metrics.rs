@@ -200,7 +200,7 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         node.unacknowledged as u64,
     );
     for (name, count) in &node.counters {
-        out.single(&format!("node_{name}_total"), Counter, "Counted by the node.", *count);
+        out.single(&format!("{name}_total"), Counter, "Counted by the node.", *count);
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Mailbox<T, W = mio::Waker> {
 struct State<T> {
     letters: Vec<T>,
     sleeping: bool,
+    /// The owner is to take one more turn before it sleeps.
+    nudged: bool,
     /// Senders that found the mailbox full and want to know when it is not any more.
     waiting: Vec<usize>,
 }
@@ -45,7 +47,7 @@ pub(crate) enum Room {
 
 impl<T, W: Wake> Mailbox<T, W> {
     pub(crate) fn new(waker: W) -> Self {
-        let state = State { letters: Vec::new(), sleeping: false, waiting: Vec::new() };
+        let state = State { letters: Vec::new(), sleeping: false, nudged: false, waiting: Vec::new() };
         Self { state: Mutex::new(state), waker }
     }
 
@@ -95,16 +97,20 @@ impl<T, W: Wake> Mailbox<T, W> {
         std::mem::take(&mut state.waiting)
     }
 
-    /// Whether the owner may sleep: nothing waits, and whoever posts next will wake it.
+    /// Whether the owner may sleep: nothing waits, and whoever posts or nudges next will wake it.
     pub(crate) fn may_sleep(&self) -> bool {
         let mut state = self.lock();
-        state.sleeping = state.letters.is_empty();
+        let nudged = std::mem::replace(&mut state.nudged, false);
+        state.sleeping = state.letters.is_empty() && !nudged;
         state.sleeping
     }
 
     /// Makes the owner take a turn although there is no letter.
     pub(crate) fn nudge(&self) {
-        self.rouse(self.lock());
+        let mut state = self.lock();
+        // It may be on its way to bed, having seen what is not so any more.
+        state.nudged = true;
+        self.rouse(state);
     }
 
     /// How many letters wait.
@@ -162,6 +168,16 @@ mod tests {
         letters.clear();
         mailbox.take(&mut letters);
         assert_eq!(letters, [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_nudge_between_a_look_and_sleep_is_not_lost() {
+        let mailbox = Mailbox::<usize, Bell>::new(Bell::default());
+        mailbox.nudge();
+        assert!(!mailbox.may_sleep());
+        assert!(mailbox.may_sleep());
+        mailbox.nudge();
+        assert_eq!(rings(&mailbox), 1);
     }
 
     #[test]

@@ -35,6 +35,10 @@ fn three_nodes_are_one_broker() {
             assert_eq!(got, (0..20).collect::<Vec<u8>>());
         }
     }
+    let routes: serde_json::Value = serde_json::from_str(&get(&nodes[0], "/api/v1/routes?limit=4").1).unwrap();
+    assert_eq!((routes["total"].as_u64(), routes["routes"].as_array().map(Vec::len)), (Some(6), Some(4)), "{routes}");
+    let local: serde_json::Value = serde_json::from_str(&get(&nodes[0], "/api/v1/routes?local=true").1).unwrap();
+    assert_eq!((&local["total"], &local["routes"][0]["client"]), (&3.into(), &"sub-0-0".into()), "{local}");
     let (_, metrics) = get(&nodes[0], "/metrics");
     let links = metrics.lines().filter(|line| line.starts_with("sedge_link_publications_sent_total{peer="));
     assert_eq!(links.count(), 2, "{metrics}");
