@@ -41,7 +41,7 @@ pub(crate) struct Client {
     pub(crate) last_heard: Instant,
     /// The host it connects to.
     pub(crate) home: usize,
-    pub(crate) subscriptions: BTreeMap<TopicFilter, QoS>,
+    subscriptions: BTreeMap<TopicFilter, QoS>,
     connection: u64,
     session: u64,
     had_session: bool,
@@ -176,6 +176,7 @@ impl Client {
             topic,
             qos,
             sent: now,
+            repeated: false,
             acknowledged: None,
         });
         let packet_id = (qos != QoS::AtMostOnce).then(|| self.packet_id());
@@ -210,6 +211,12 @@ impl Client {
             subscription_id: None,
             user: Vec::new(),
         }));
+    }
+
+    /// A subscription that stands and is not being renewed.
+    pub(crate) fn settled_subscription(&self) -> Option<TopicFilter> {
+        let renewed = |filter: &TopicFilter| self.subscribing.values().any(|(pending, _)| pending == filter);
+        self.subscriptions.keys().find(|filter| !renewed(filter)).cloned()
     }
 
     /// Unsubscribes: from now on there is no right to what matches.
@@ -279,6 +286,7 @@ impl Client {
             if released {
                 self.send(&Packet::PubRel(Ack::new(packet_id, ReasonCode::Success)));
             } else {
+                oracle.publications[publication].repeated = true;
                 self.send_publish(publication, Some(packet_id), retain, true, oracle);
             }
         }

@@ -14,6 +14,8 @@ pub(crate) struct Publication {
     pub(crate) topic: TopicName,
     pub(crate) qos: QoS,
     pub(crate) sent: Instant,
+    /// Whether it was sent again with DUP: then it may come late to those who subscribed in between.
+    pub(crate) repeated: bool,
     /// When the publisher was told that it is safe.
     pub(crate) acknowledged: Option<Instant>,
 }

@@ -59,7 +59,7 @@ impl World {
             Action::Publish { topic, qos, retain } => one.publish(self.now, topic, qos, retain, &mut self.oracle),
             Action::Subscribe { filter, qos } => one.subscribe(filter, qos),
             Action::Unsubscribe => {
-                if let Some(filter) = one.subscriptions.keys().next().cloned() {
+                if let Some(filter) = one.settled_subscription() {
                     one.unsubscribe(self.now, filter, &mut self.oracle);
                 }
             }
