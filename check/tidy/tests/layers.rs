@@ -15,6 +15,7 @@ const LAYERS: &[(&str, &str, u8)] = &[
     ("core/overlay", "sedge-overlay", 2),
     ("core/cluster", "sedge-cluster", 3),
     ("shell/daemon", "sedge-daemon", 4),
+    ("shell/bench", "sedge-bench", 4),
     ("check/sim", "sedge-sim", 4),
     ("shell/cli", "sedge", 5),
     ("check/tidy", "sedge-tidy", 0),

@@ -1,0 +1,248 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::endpoint::Endpoint;
+use crate::error::BenchError;
+use crate::fault::Fault;
+use crate::run::Options;
+use crate::scenario::{NAMES, Payload, Protocol, Scenario, Size, Until, sized};
+
+/// Load generator and experiments for any MQTT broker.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+pub(crate) enum BenchCommand {
+    /// Run a scenario once and report its figures
+    Run(Box<RunArgs>),
+    /// List the ready-made scenarios, or print one as a file to start from
+    Scenarios(ScenariosArgs),
+}
+
+/// Where the brokers are, and who drives them.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TargetArgs {
+    /// Brokers: HOST:PORT, mqtts://HOST, ws://HOST/PATH; several separated by commas
+    #[arg(long, short, value_delimiter = ',')]
+    pub(crate) broker: Vec<Endpoint>,
+    /// Processes of the brokers, for CPU time and memory; their descendants are included
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) pid: Vec<u32>,
+    /// User name
+    #[arg(long, short = 'u')]
+    pub(crate) username: Option<String>,
+    /// Password
+    #[arg(long, short = 'P', env = "SEDGE_BENCH_PASSWORD")]
+    pub(crate) password: Option<String>,
+    /// Driver threads, each with an event loop
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Addresses of this machine to connect from, in turn: each gives room for as many connections as there are ports
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) source: Vec<IpAddr>,
+    /// Processors that driver threads are bound to, in turn
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) pin: Vec<usize>,
+}
+
+impl TargetArgs {
+    pub(crate) fn options(&self, faults: Vec<Fault>) -> Options {
+        Options {
+            brokers: self.broker.clone(),
+            pids: self.pid.clone(),
+            threads: self.threads.clamp(1, 1_024),
+            sources: self.source.clone(),
+            username: self.username.clone(),
+            password: self.password.clone(),
+            pin: self.pin.clone(),
+            faults,
+        }
+    }
+}
+
+/// What to change in a scenario.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct LoadArgs {
+    /// Publishers
+    #[arg(long)]
+    pub(crate) publishers: Option<u32>,
+    /// Subscribers
+    #[arg(long)]
+    pub(crate) subscribers: Option<u32>,
+    /// Topics
+    #[arg(long)]
+    pub(crate) topics: Option<u32>,
+    /// Locality of interest in percent, for the scenario of that name: 100, 50 or 0
+    #[arg(long)]
+    pub(crate) locality: Option<u8>,
+    /// Quality of service of publications and subscriptions
+    #[arg(long, short)]
+    pub(crate) qos: Option<u8>,
+    /// Quality of service of subscriptions, if it is another
+    #[arg(long)]
+    pub(crate) subscribe_qos: Option<u8>,
+    /// Payload: 32, uniform:64-1024, normal:1000,200, exponential:500 or choice:32*9,1024*1
+    #[arg(long, short)]
+    pub(crate) size: Option<Payload>,
+    /// Messages per second of all publishers together (open loop); 0 for the closed loop
+    #[arg(long, short, conflicts_with = "interval")]
+    pub(crate) rate: Option<f64>,
+    /// Time between two messages of one publisher in ms (open loop)
+    #[arg(long, short)]
+    pub(crate) interval: Option<f64>,
+    /// Messages that a publisher has outstanding in the closed loop, or unacknowledged in the open one
+    #[arg(long)]
+    pub(crate) window: Option<u16>,
+    /// What ends the wait in the closed loop
+    #[arg(long)]
+    pub(crate) until: Option<Until>,
+    /// Messages of each publisher, instead of a time
+    #[arg(long)]
+    pub(crate) messages: Option<u64>,
+    /// Seconds to measure
+    #[arg(long, short)]
+    pub(crate) duration: Option<f64>,
+    /// Seconds before the measurement
+    #[arg(long)]
+    pub(crate) warmup: Option<f64>,
+    /// Most seconds to wait for what is under way at the end
+    #[arg(long)]
+    pub(crate) drain: Option<f64>,
+    /// Seconds of silence once everybody is connected
+    #[arg(long)]
+    pub(crate) idle: Option<f64>,
+    /// Version of MQTT
+    #[arg(long, short = 'V')]
+    pub(crate) protocol: Option<Protocol>,
+    /// Start value of random choices
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+}
+
+impl LoadArgs {
+    /// The scenario `name`, ready-made or in a file, with what the command line changes.
+    pub(crate) fn scenario(&self, name: &str) -> Result<Scenario, BenchError> {
+        let size = Size {
+            publishers: self.publishers,
+            subscribers: self.subscribers,
+            topics: self.topics,
+            locality: self.locality,
+        };
+        let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+        let mut scenario = match sized(name, size) {
+            Some(scenario) => scenario,
+            None if name.ends_with(".toml") || Path::new(name).exists() => {
+                let mut scenario = Scenario::load(Path::new(name))?;
+                self.resize(&mut scenario)?;
+                scenario
+            }
+            None => {
+                return Err(BenchError::Usage(format!(
+                    "no scenario {name}: there are {}, and files",
+                    known.join(", ")
+                )));
+            }
+        };
+        self.change(&mut scenario)?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// A scenario from a file has sizes of its own: they can be changed where it is clear which is meant.
+    fn resize(&self, scenario: &mut Scenario) -> Result<(), BenchError> {
+        let several = |what: &str| BenchError::Usage(format!("the scenario has several groups of {what}"));
+        if let Some(count) = self.publishers {
+            let [group] = scenario.publishers.as_mut_slice() else { return Err(several("publishers")) };
+            group.count = count;
+        }
+        if let Some(count) = self.subscribers {
+            let [group] = scenario.subscribers.as_mut_slice() else { return Err(several("subscribers")) };
+            group.count = count;
+        }
+        if self.topics.is_some() || self.locality.is_some() {
+            return Err(BenchError::Usage(
+                "topics and placement of a scenario file are changed in the file".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn change(&self, scenario: &mut Scenario) -> Result<(), BenchError> {
+        scenario.qos = self.qos.unwrap_or(scenario.qos);
+        if self.qos.is_some() {
+            scenario.subscribe_qos = None;
+        }
+        scenario.subscribe_qos = self.subscribe_qos.or(scenario.subscribe_qos);
+        if let Some(payload) = &self.size {
+            scenario.payload = payload.clone();
+        }
+        match self.rate {
+            Some(0.0) => {
+                scenario.interval_ms = None;
+                for group in scenario.publishers.iter_mut().filter(|group| !group.probe) {
+                    group.interval_ms = None;
+                }
+            }
+            Some(rate) => scenario.set_total_rate(rate)?,
+            None => {}
+        }
+        if let Some(interval) = self.interval {
+            scenario.set_interval(interval);
+        }
+        scenario.window = self.window.unwrap_or(scenario.window);
+        scenario.until = self.until.unwrap_or(scenario.until);
+        scenario.messages = self.messages.or(scenario.messages);
+        if self.messages.is_some() {
+            scenario.warmup_s = 0.0;
+        }
+        scenario.measure_s = self.duration.unwrap_or(scenario.measure_s);
+        scenario.warmup_s = self.warmup.unwrap_or(scenario.warmup_s);
+        scenario.drain_s = self.drain.unwrap_or(scenario.drain_s);
+        scenario.idle_s = self.idle.unwrap_or(scenario.idle_s);
+        scenario.protocol = self.protocol.unwrap_or(scenario.protocol);
+        scenario.seed = self.seed.unwrap_or(scenario.seed);
+        Ok(())
+    }
+}
+
+/// Where reports go.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ReportArgs {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the series of the run to a file as comma-separated values
+    #[arg(long)]
+    pub(crate) csv: Option<PathBuf>,
+    /// Say nothing while running
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunArgs {
+    /// Name of a ready-made scenario, or a file
+    pub(crate) scenario: String,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+    /// What is done to brokers meanwhile: SECONDS:kill|term|stop|cont:PID or SECONDS:run:COMMAND
+    #[arg(long)]
+    pub(crate) fault: Vec<Fault>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ScenariosArgs {
+    /// The scenario to print as a file
+    pub(crate) name: Option<String>,
+}

@@ -1,0 +1,81 @@
+//! What the coordinator tells a driver, and what a driver tells back.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::{SentRange, Tally, Window};
+
+/// What the coordinator tells a driver.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// Connect all clients.
+    Connect,
+    /// Subscribe all subscribers.
+    Subscribe,
+    /// Publish from `origin` on; measure what is sent within the window; stop at its end.
+    Publish {
+        /// When the open loop begins.
+        origin: u64,
+        /// What is measured.
+        window: Window,
+    },
+    /// Say what was sent; nothing is sent any more. The window ends at `end` at the latest.
+    Report {
+        /// End of the window.
+        end: u64,
+    },
+    /// Count what was lost, given what all drivers sent, and say all that was counted.
+    Settle(Arc<Vec<SentRange>>),
+    /// Disconnect all clients and end.
+    Finish,
+}
+
+/// What a driver tells the coordinator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// All clients are connected.
+    Connected,
+    /// All subscribers are subscribed.
+    Subscribed,
+    /// All that is to be published is published.
+    Published,
+    /// How far it is.
+    Progress(Progress),
+    /// What was sent within the window.
+    Sent(Vec<SentRange>),
+    /// What was counted.
+    Tally(Box<Tally>),
+    /// Nothing can go on.
+    Failed(String),
+}
+
+/// How far a driver is.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// Clients that are connected.
+    pub(crate) connected: u64,
+    /// Messages sent.
+    pub(crate) sent: u64,
+    /// Deliveries that these should cause.
+    pub(crate) expected: u64,
+    /// Deliveries that came.
+    pub(crate) received: u64,
+    /// Of these, how many came again.
+    pub(crate) duplicates: u64,
+    /// Messages not yet acknowledged.
+    pub(crate) inflight: u64,
+}
+
+impl Progress {
+    pub(crate) const fn merge(self, other: Self) -> Self {
+        Self {
+            connected: self.connected + other.connected,
+            sent: self.sent + other.sent,
+            expected: self.expected + other.expected,
+            received: self.received + other.received,
+            duplicates: self.duplicates + other.duplicates,
+            inflight: self.inflight + other.inflight,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What one publisher has sent and may send.
+
+use crate::measure::{SentRange, Window};
+use crate::num;
+use crate::plan::{Plan, Stream};
+use crate::scenario::Until;
+use crate::wire::{Outgoing, Stamp, Template};
+
+/// A message whose handshake is not complete.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) stamp: Stamp,
+    pub(super) size: usize,
+    /// Index of its stream among those of the publisher.
+    pub(super) stream: usize,
+    /// The broker has it (PUBREC), PUBREL is on its way.
+    pub(super) released: bool,
+    /// Place in the order of sending.
+    pub(super) order: u64,
+}
+
+/// One stream of a publisher.
+#[derive(Debug)]
+struct Line {
+    template: Template,
+    fan_out: u64,
+    next: u64,
+    /// First and end of what was sent in the window.
+    range: Option<(u64, u64)>,
+}
+
+/// What one publisher has sent and may send.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    pub(super) client: usize,
+    pub(super) probe: bool,
+    first_stream: u32,
+    lines: Vec<Line>,
+    turn: usize,
+    /// Time between two messages and first turn in ns; none in the closed loop.
+    pub(super) pace: Option<(u64, u64)>,
+    /// Messages that are due by now (open loop).
+    pub(super) due: u64,
+    pub(super) sent: u64,
+    limit: u64,
+    until: Until,
+    window: u16,
+    /// Deliveries that what was sent should cause, and those given up.
+    pub(super) expected: u64,
+    forgiven: u64,
+    /// Handshakes under way, by packet identifier less one; empty at QoS 0.
+    slots: Vec<Option<Slot>>,
+    free: Vec<u16>,
+    /// When the closed loop last went on.
+    pub(super) moved_at: u64,
+}
+
+/// What all publishers have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    pub(super) qos: u8,
+    pub(super) version: sedge_mqtt::Version,
+    pub(super) window: u16,
+    pub(super) until: Until,
+    pub(super) limit: u64,
+    /// Length of payloads the templates are prepared for.
+    pub(super) size: usize,
+}
+
+impl Publisher {
+    pub(super) fn new(
+        client: usize,
+        streams: std::ops::Range<usize>,
+        pace: Option<(u64, u64)>,
+        manner: Manner,
+        plan: &Plan,
+    ) -> Self {
+        let line = |stream: &Stream| Line {
+            template: Template::new(&stream.topic, manner.qos, manner.version, manner.size),
+            fan_out: stream.fan_out,
+            next: 0,
+            range: None,
+        };
+        let own = plan.streams.get(streams.clone()).unwrap_or_default();
+        let slots = if manner.qos == 0 { 0 } else { usize::from(manner.window) };
+        Self {
+            client,
+            probe: own.first().is_some_and(|stream| stream.probe),
+            first_stream: u32::try_from(streams.start).unwrap_or(u32::MAX),
+            lines: own.iter().map(line).collect(),
+            turn: 0,
+            pace,
+            due: 0,
+            sent: 0,
+            limit: manner.limit,
+            until: if manner.qos == 0 { Until::Delivery } else { manner.until },
+            window: manner.window,
+            expected: 0,
+            forgiven: 0,
+            slots: vec![None; slots],
+            free: (1..=u16::try_from(slots).unwrap_or(u16::MAX)).rev().filter(|_| slots > 0).collect(),
+            moved_at: 0,
+        }
+    }
+
+    /// Lets at most so many messages be unacknowledged, as the broker asks in its CONNACK.
+    pub(super) fn set_receive_maximum(&mut self, most: u16) {
+        let kept = self.slots.len().min(usize::from(most.max(1)));
+        if self.slots.len() > kept && self.slots.iter().all(Option::is_none) {
+            self.slots.truncate(kept);
+            self.free.retain(|id| usize::from(*id) <= kept);
+        }
+    }
+
+    /// Whether all that may ever be sent has been.
+    pub(super) const fn is_done(&self) -> bool {
+        self.sent >= self.limit
+    }
+
+    /// Whether the next message may go now, given how many deliveries have come back.
+    pub(super) fn may_send(&self, returned: u64) -> bool {
+        if self.is_done() || !self.slots.is_empty() && self.free.is_empty() {
+            return false;
+        }
+        match self.pace {
+            Some(_) => self.sent < self.due,
+            None => self.until == Until::Ack || self.has_credit(returned),
+        }
+    }
+
+    /// In the closed loop, whether fewer than a window of messages are still to come back.
+    fn has_credit(&self, returned: u64) -> bool {
+        let fan_out = self.lines.get(self.turn).map_or(0, |line| line.fan_out);
+        let outstanding = self.expected.saturating_sub(self.forgiven.saturating_add(returned));
+        outstanding + fan_out <= u64::from(self.window) * fan_out
+    }
+
+    /// Whether the closed loop waits for deliveries alone; then what does not come for long has to be given up.
+    pub(super) fn waits_for_deliveries(&self, returned: u64) -> bool {
+        let slots = self.slots.is_empty() || !self.free.is_empty();
+        self.pace.is_none() && self.until == Until::Delivery && !self.is_done() && slots && !self.has_credit(returned)
+    }
+
+    /// Gives up what has not come back.
+    pub(super) const fn forgive(&mut self, returned: u64) {
+        self.forgiven = self.expected.saturating_sub(returned);
+    }
+
+    /// Takes the next message, of `size` bytes, stamped `sent`, and appends it to `out`.
+    pub(super) fn send(
+        &mut self,
+        run: u32,
+        sent: u64,
+        size: usize,
+        out: (&mut Vec<u8>, &[u8]),
+        window: Window,
+    ) -> Stamp {
+        let stream = self.turn;
+        self.turn = if stream + 1 < self.lines.len() { stream + 1 } else { 0 };
+        let number = self.first_stream + u32::try_from(stream).unwrap_or(0);
+        let mut stamp = Stamp { run, stream: number, sequence: 0, sent };
+        let Some(line) = self.lines.get_mut(stream) else { return stamp };
+        stamp.sequence = line.next;
+        line.next += 1;
+        if window.contains(sent) {
+            let first = line.range.map_or(stamp.sequence, |(first, _)| first);
+            line.range = Some((first, line.next));
+        }
+        let id = self.free.pop().unwrap_or(0);
+        let slot = Slot { stamp, size, stream, released: false, order: self.sent };
+        if let Some(place) = usize::from(id).checked_sub(1).and_then(|at| self.slots.get_mut(at)) {
+            *place = Some(slot);
+        }
+        line.template.write(Outgoing { stamp, id, dup: false, size }, out.1, out.0);
+        self.expected += line.fan_out;
+        self.sent += 1;
+        self.moved_at = sent;
+        stamp
+    }
+
+    /// Ends the handshake of `id`; false if there was none.
+    pub(super) fn complete(&mut self, id: u16) -> bool {
+        let slot = usize::from(id).checked_sub(1).and_then(|at| self.slots.get_mut(at));
+        let known = slot.and_then(Option::take).is_some();
+        if known {
+            self.free.push(id);
+        }
+        known
+    }
+
+    /// Notes that the broker has message `id`; false if it is unknown.
+    pub(super) fn release(&mut self, id: u16) -> bool {
+        let slot = usize::from(id).checked_sub(1).and_then(|at| self.slots.get_mut(at)).and_then(Option::as_mut);
+        slot.is_some_and(|slot| {
+            slot.released = true;
+            true
+        })
+    }
+
+    /// Handshakes under way.
+    pub(super) fn inflight(&self) -> u64 {
+        num::count(self.slots.len() - self.free.len())
+    }
+
+    /// After a new connection: identifiers and messages whose handshakes are not complete, in the order of sending.
+    pub(super) fn unfinished(&self) -> Vec<(u16, Slot)> {
+        let known = self.slots.iter().enumerate();
+        let mut all: Vec<(u16, Slot)> =
+            known.filter_map(|(at, slot)| Some((u16::try_from(at + 1).ok()?, (*slot)?))).collect();
+        all.sort_unstable_by_key(|(_, slot)| slot.order);
+        all
+    }
+
+    /// Appends message `id` once more.
+    pub(super) fn resend(&self, id: u16, slot: &Slot, dup: bool, out: (&mut Vec<u8>, &[u8])) {
+        if let Some(line) = self.lines.get(slot.stream) {
+            line.template.write(Outgoing { stamp: slot.stamp, id, dup, size: slot.size }, out.1, out.0);
+        }
+    }
+
+    /// What was sent within the window.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = SentRange> {
+        let numbers = self.first_stream..;
+        numbers
+            .zip(&self.lines)
+            .filter_map(|(stream, line)| line.range.map(|(first, end)| SentRange { stream, first, end }))
+    }
+}

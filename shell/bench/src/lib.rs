@@ -1,0 +1,23 @@
+//! Load generator and experiment tool for any MQTT broker: the engine of `sedge bench`.
+
+mod args;
+mod clock;
+mod command;
+mod driver;
+mod endpoint;
+mod error;
+mod fault;
+mod host;
+mod limit;
+mod measure;
+mod num;
+mod plan;
+mod report;
+mod run;
+mod scenario;
+mod transport;
+mod wire;
+
+pub use args::BenchArgs;
+pub use command::{command, run};
+pub use error::BenchError;

@@ -1,0 +1,28 @@
+//! One run from beginning to end: drivers through their phases, brokers watched all the while.
+
+mod coordinator;
+mod outcome;
+mod watch;
+
+use std::net::IpAddr;
+
+pub(crate) use coordinator::run;
+pub(crate) use outcome::Outcome;
+
+use crate::endpoint::Endpoint;
+use crate::fault::Fault;
+
+/// What a run needs beyond its scenario.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) brokers: Vec<Endpoint>,
+    /// Processes of the brokers, whose descendants belong to them.
+    pub(crate) pids: Vec<u32>,
+    /// Driver threads in this process.
+    pub(crate) threads: usize,
+    pub(crate) sources: Vec<IpAddr>,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) pin: Vec<usize>,
+    pub(crate) faults: Vec<Fault>,
+}

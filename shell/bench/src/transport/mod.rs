@@ -1,0 +1,63 @@
+//! What carries the bytes of MQTT.
+
+mod tcp;
+mod ws;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use mio::net::TcpStream;
+use socket2::{Domain, Socket, Type};
+
+use crate::endpoint::Endpoint;
+
+/// A connection that carries bytes of MQTT, without waiting.
+pub(crate) trait Transport: Send {
+    /// What the event loop watches.
+    fn socket(&mut self) -> &mut TcpStream;
+
+    /// Goes on with what comes before MQTT; true once its bytes may flow.
+    fn open(&mut self) -> io::Result<bool>;
+
+    /// Reads bytes of MQTT; 0 at the end of the stream.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Takes bytes of MQTT and says how many.
+    fn write(&mut self, from: &[u8]) -> io::Result<usize>;
+
+    /// Hands over what was taken and is still here; true once nothing is.
+    fn flush(&mut self) -> io::Result<bool>;
+
+    /// Whether a read that did not fill its buffer has emptied the connection.
+    fn short_read_is_last(&self) -> bool;
+}
+
+/// Begins a connection to `address`, from `source` if given.
+pub(crate) fn connect(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    source: Option<IpAddr>,
+) -> io::Result<Box<dyn Transport>> {
+    let socket = begin(address, source)?;
+    if endpoint.carrier.is_tls() {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "TLS is not supported yet"));
+    }
+    let tcp = tcp::Tcp::new(socket);
+    Ok(if endpoint.carrier.is_ws() { Box::new(ws::WebSocket::new(tcp, endpoint)) } else { Box::new(tcp) })
+}
+
+fn begin(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    // Without it small messages wait for the acknowledgement of earlier ones, and the tester measures itself.
+    socket.set_tcp_nodelay(true)?;
+    if let Some(source) = source {
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    match socket.connect(&address.into()) {
+        Ok(()) => {}
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(TcpStream::from_std(socket.into()))
+}
