@@ -225,11 +225,6 @@ impl Node {
         self.links.outbox(link)
     }
 
-    /// One number for all retained messages here, cleared topics included: equal at two nodes that hold the same.
-    pub fn retained_digest(&self) -> u64 {
-        self.retained.digests().iter().fold(0, |folded, digest| folded.rotate_left(1) ^ digest)
-    }
-
     /// Whether the node serves with full knowledge: for load balancers. Clients are served before that, too.
     pub fn is_ready(&self) -> bool {
         self.state == NodeState::Normal
