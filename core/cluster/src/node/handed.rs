@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
 use sedge_broker::InterestChange;
-use sedge_mqtt::Message;
+use sedge_mqtt::{Message, TopicFilter};
 
 use super::Node;
 use super::settle::Waiter;
@@ -23,6 +23,8 @@ type Key = (ClientId, u64);
 #[derive(Debug, Default)]
 pub(super) struct HandedOver {
     to: BTreeMap<Key, NodeId>,
+    /// Filters that are withdrawn elsewhere, while what is still on its way is delivered.
+    withdrawn: BTreeMap<Key, Vec<TopicFilter>>,
     deadlines: Deadlines<Key>,
 }
 
@@ -68,15 +70,28 @@ impl Node {
         }
     }
 
-    /// The shard names the interest that is to be withdrawn.
+    /// The shard names the interest that is to be withdrawn: from the other nodes first, here when nothing can be on its way any
+    /// more.
     pub(super) fn withdraw(&mut self, handed: Handed, changes: &[InterestChange]) {
         let client = handed.client.clone();
+        let shard = shard_of(&client, self.config.shards);
+        let filters: Vec<_> = changes.iter().map(|change| change.filter.clone()).collect();
+        for filter in &filters {
+            let effect = self.interest.hold(shard, filter);
+            self.table.extend(effect.table);
+        }
+        self.handed.withdrawn.insert((client.clone(), handed.epoch), filters);
         self.change_and_wait(&client, changes, Waiter::Withdrawal(handed));
     }
 
     /// Nobody sends here any more. What is between the shards is in when each has passed mail on behind it.
     pub(super) fn withdrawal_settled(&mut self, handed: &Handed) {
         let home = shard_of(&handed.client, self.config.shards);
+        let key = (handed.client.clone(), handed.epoch);
+        for filter in self.handed.withdrawn.remove(&key).unwrap_or_default() {
+            let effect = self.interest.let_go(home, &filter);
+            self.table.extend(effect.table);
+        }
         for shard in (0..self.config.shards).map(sedge_base::ShardId) {
             let collect = ToShard::Session(Box::new(SessionStep::Collect(handed.clone())));
             let mail = if shard == home { collect } else { ToShard::PassOn(home, Box::new(collect)) };

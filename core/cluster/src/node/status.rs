@@ -74,11 +74,6 @@ impl Node {
         Some(MemberStatus { node, incarnation: member.incarnation, address: member.link, link })
     }
 
-    /// A hash of all retained messages and tombstones with their stamps: equal on nodes that hold the same.
-    pub fn retained_digest(&self) -> u64 {
-        self.retained.digests().iter().fold(0, |sum, digest| sum.rotate_left(7) ^ digest)
-    }
-
     /// At most `limit` lines of the subscription routing table (FT-10) from the `offset`th on: what other nodes want.
     pub fn routes(&self, offset: usize, limit: usize) -> Vec<RouteStatus> {
         let routes = self.overlay.routes(offset, limit).into_iter();

@@ -6,6 +6,8 @@ mod directory;
 mod message;
 mod retained;
 mod session;
+#[cfg(test)]
+mod tests;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sedge_base::{ClientId, NodeId};

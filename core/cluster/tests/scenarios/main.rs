@@ -6,6 +6,7 @@ mod common;
 mod failures;
 mod groups;
 mod publications;
+mod random;
 mod retained;
 mod routes;
 mod sessions;

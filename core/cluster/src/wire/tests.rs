@@ -1,0 +1,147 @@
+//! What is written is read again; what is not is refused and does no harm.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use sedge_base::{ClientId, Duration, Incarnation, NodeId, ShardId, Timestamp};
+use sedge_broker::{
+    BUCKETS, InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState,
+};
+use sedge_mqtt::{
+    Message, MessageId, PacketId, PublishProperties, QoS, ReasonCode, Stamp, SubscriptionOptions, TopicFilter,
+    TopicName, Utf8, Version, Will, WillProperties,
+};
+
+use super::*;
+
+fn message(seq: u64) -> Arc<Message> {
+    let properties = PublishProperties { content_type: Some(Utf8::from_static("text")), ..Default::default() };
+    Arc::new(Message {
+        id: MessageId { node: NodeId::new(7), incarnation: Incarnation::new(8), shard: ShardId(9), seq },
+        topic: TopicName::new("a/b").unwrap(),
+        payload: Bytes::from_static(b"payload"),
+        qos: QoS::ExactlyOnce,
+        retain: true,
+        properties: Some(Box::new(properties)),
+        stamp: Stamp { millis: 1, counter: 2, node: NodeId::new(3), shard: ShardId(4) },
+        expires_at: Some(Timestamp::from_millis(5)),
+        publisher: Some(ClientId::new("pub")),
+    })
+}
+
+fn session() -> SessionState {
+    let filter = TopicFilter::new("$share/g/a/+").unwrap();
+    let queued = |seq| QueuedState {
+        message: message(seq),
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        subscription_ids: vec![1, 2],
+        group: Some(filter.clone()),
+    };
+    let packet_id = PacketId::MIN;
+    SessionState {
+        client: ClientId::new("c"),
+        epoch: 1,
+        version: Version::V311,
+        expiry_secs: 2,
+        disconnected_at: Timestamp::from_millis(3),
+        subscriptions: vec![SubscriptionState {
+            filter: filter.clone(),
+            options: SubscriptionOptions::default(),
+            id: Some(4),
+        }],
+        inflight: vec![
+            InflightState { packet_id, phase: InflightPhase::Sent(queued(1)) },
+            InflightState { packet_id: PacketId::MAX, phase: InflightPhase::Released },
+        ],
+        queue: vec![queued(2), queued(3)],
+        inbound: vec![
+            InboundState { packet_id, answer: Some(ReasonCode::Success) },
+            InboundState { packet_id: PacketId::MAX, answer: None },
+        ],
+        will: Some(WillState {
+            will: Box::new(Will {
+                topic: TopicName::new("w").unwrap(),
+                payload: Bytes::from_static(b"will"),
+                qos: QoS::AtLeastOnce,
+                retain: false,
+                properties: WillProperties { delay: Some(5), ..Default::default() },
+            }),
+            remaining: Duration::from_millis(6),
+        }),
+    }
+}
+
+fn session_bytes() -> Bytes {
+    let mut out = Writer::default();
+    write_session(&mut out, &session());
+    out.finish()
+}
+
+fn directory_mail() -> Vec<DirectoryMail> {
+    let client = ClientId::new("c");
+    vec![
+        DirectoryMail::Claim { client: client.clone(), clean_start: true },
+        DirectoryMail::Granted { client: client.clone(), epoch: 1, from: Some(NodeId::new(2)) },
+        DirectoryMail::Granted { client: client.clone(), epoch: 1, from: None },
+        DirectoryMail::Relinquish { client: client.clone(), epoch: 1, clean_start: false, to: NodeId::new(2) },
+        DirectoryMail::Register { view: 1, last: true, clients: vec![(client.clone(), 2), (client.clone(), 3)] },
+        DirectoryMail::Forget { client, epoch: 4 },
+    ]
+}
+
+#[test]
+fn all_mail_comes_back_as_it_was() {
+    for mail in directory_mail() {
+        assert_eq!(DirectoryMail::decode(mail.encode()), Ok(mail));
+    }
+    let mut digests = Box::new([0; BUCKETS]);
+    digests[3] = 4;
+    for mail in [
+        RetainedMail::Digests { answer: true, digests },
+        RetainedMail::Messages(vec![message(1), message(2)]),
+        RetainedMail::Done,
+    ] {
+        assert_eq!(RetainedMail::decode(mail.encode()), Ok(mail));
+    }
+    let client = ClientId::new("c");
+    for mail in [
+        SessionMail::Part { client: client.clone(), epoch: 1, leftovers: true, last: false, bytes: session_bytes() },
+        SessionMail::Release { client, epoch: 2 },
+    ] {
+        assert_eq!(SessionMail::decode(mail.encode()), Ok(mail));
+    }
+    let mut reader = Reader::new(session_bytes());
+    assert_eq!(read_session(&mut reader), Ok(session()));
+    assert_eq!(reader.end(), Ok(()));
+}
+
+#[test]
+fn what_is_cut_short_is_refused_at_every_place() {
+    let whole = session_bytes();
+    for length in 0..whole.len() {
+        assert!(read_session(&mut Reader::new(whole.slice(..length))).is_err(), "{length}");
+    }
+    for mail in directory_mail() {
+        let bytes = mail.encode();
+        assert!((0..bytes.len()).all(|length| DirectoryMail::decode(bytes.slice(..length)).is_err()));
+        let longer: Bytes = bytes.iter().copied().chain([0]).collect();
+        assert!(DirectoryMail::decode(longer).is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_does_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0_usize..400, byte: u8) {
+        let bytes = Bytes::from(bytes);
+        let _ = DirectoryMail::decode(bytes.clone());
+        let _ = RetainedMail::decode(bytes.clone());
+        let _ = SessionMail::decode(bytes.clone());
+        let _ = read_session(&mut Reader::new(bytes));
+        let mut broken = session_bytes().to_vec();
+        let at = at % broken.len();
+        broken[at] = byte;
+        let _ = read_session(&mut Reader::new(Bytes::from(broken)));
+    }
+}
