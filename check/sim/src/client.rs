@@ -200,8 +200,9 @@ impl Client {
         self.send(&packet);
     }
 
-    /// Subscribes.
-    pub(crate) fn subscribe(&mut self, filter: TopicFilter, qos: QoS) {
+    /// Subscribes. Until the SUBACK of a renewal, whether the old or the new quality of service holds is open.
+    pub(crate) fn subscribe(&mut self, now: Instant, filter: TopicFilter, qos: QoS, oracle: &mut Oracle) {
+        oracle.unsubscribed(self.index, self.session, &filter, now);
         let packet_id = self.packet_id();
         self.subscribing.insert(packet_id, (filter.clone(), qos));
         let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };

@@ -57,7 +57,7 @@ impl World {
         let one = &mut self.clients[client];
         match action {
             Action::Publish { topic, qos, retain } => one.publish(self.now, topic, qos, retain, &mut self.oracle),
-            Action::Subscribe { filter, qos } => one.subscribe(filter, qos),
+            Action::Subscribe { filter, qos } => one.subscribe(self.now, filter, qos, &mut self.oracle),
             Action::Unsubscribe => {
                 if let Some(filter) = one.settled_subscription() {
                     one.unsubscribe(self.now, filter, &mut self.oracle);
