@@ -8,6 +8,7 @@ use sedge_mqtt::ReasonCode;
 use sedge_overlay::{Advertised, Input, Neighbour, Output, Token};
 
 use super::Node;
+use super::peers::Standing;
 use crate::NodeOutput;
 use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Output as LinkOutput};
 use crate::mail::{Location, TableChange, ToShard};
@@ -44,7 +45,7 @@ impl Node {
     }
 
     fn signal(&mut self, to: NodeId, bytes: Bytes) {
-        match self.peers.get_mut(&to).filter(|peer| !peer.up) {
+        match self.peers.get_mut(&to).filter(|peer| peer.standing == Standing::Lost) {
             Some(peer) => {
                 if !peer.hold(bytes) {
                     self.reset_link(to, "too much to tell while it is down");
@@ -73,7 +74,7 @@ impl Node {
         let accepted = &mut self.accepted;
         self.acks.gone(node, |shard, ticket, reason| note(accepted, shard, ticket, reason));
         if let Some(peer) = self.peers.get_mut(&node)
-            && peer.linked
+            && peer.is_linked()
         {
             peer.restart();
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
@@ -124,8 +125,8 @@ impl Node {
         let Hello { node, incarnation, capacity, .. } = hello;
         self.taken(node, lost_up_to);
         let peer = self.peers.entry(node).or_default();
-        let was_linked = peer.linked;
-        peer.up = true;
+        let was_linked = peer.is_linked();
+        peer.standing = Standing::Up;
         if resumed && was_linked {
             for signal in peer.take_held() {
                 self.signal(node, signal);
@@ -134,7 +135,7 @@ impl Node {
             return;
         }
         peer.restart();
-        (peer.linked, peer.up) = (true, true);
+        peer.standing = Standing::Up;
         if was_linked {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
         }
@@ -148,8 +149,8 @@ impl Node {
 
     /// Its frames wait for the link to come back, or for membership to say that the node is gone.
     fn link_down(&mut self, node: NodeId) {
-        if let Some(peer) = self.peers.get_mut(&node) {
-            peer.up = false;
+        if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_linked()) {
+            peer.standing = Standing::Lost;
         }
         self.membership.handle(self.now, MembershipInput::Suspect { node });
         if self.membership.member(node).is_none() {

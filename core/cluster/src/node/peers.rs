@@ -18,13 +18,23 @@ const HELD_BYTES: usize = 16 * 1024 * 1024;
 /// About the size of one piece.
 const PIECE_BYTES: usize = 256 * 1024;
 
+/// How the link to a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The overlay does not take the node for a neighbour.
+    #[default]
+    Stranger,
+    /// The link is lost; it may be resumed.
+    Lost,
+    /// The link stands.
+    Up,
+}
+
 /// A node to which a link exists or has existed since membership knows it.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Whether the overlay takes it for a neighbour.
-    pub linked: bool,
-    /// Whether the link stands at this moment.
-    pub up: bool,
+    /// How the link is.
+    pub standing: Standing,
     /// Signals that wait for the link to be resumed. Should the neighbour begin anew instead, they must not come before what it is
     /// told then.
     held: Vec<Bytes>,
@@ -53,8 +63,13 @@ struct RetainedPush {
 
 impl Peer {
     /// Whether everything has come from it that a joining node needs (FT-26).
-    pub(super) const fn is_synced(&self) -> bool {
-        self.linked && self.overlay_synced && self.registered.is_some() && self.retained_done
+    pub(super) fn is_synced(&self) -> bool {
+        self.is_linked() && self.overlay_synced && self.registered.is_some() && self.retained_done
+    }
+
+    /// Whether the overlay takes it for a neighbour.
+    pub(super) fn is_linked(&self) -> bool {
+        self.standing != Standing::Stranger
     }
 
     /// The neighbour has taken frames up to this one.
@@ -120,7 +135,7 @@ impl Node {
 
     fn next_piece(&mut self, to: NodeId) -> Option<(ControlTopic, Bytes)> {
         let peer = self.peers.get_mut(&to)?;
-        if peer.in_flight_bytes >= IN_FLIGHT_BYTES || !peer.linked {
+        if peer.in_flight_bytes >= IN_FLIGHT_BYTES || !peer.is_linked() {
             return None;
         }
         if let Some(piece) = peer.bulk.pop_front() {

@@ -16,7 +16,8 @@ impl Node {
 
     /// Compares with one neighbour, chosen at random.
     pub(super) fn compare_with_someone(&mut self) {
-        let linked: Vec<NodeId> = self.peers.iter().filter(|(_, peer)| peer.linked).map(|(node, _)| *node).collect();
+        let linked: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
         if let Some(node) = self.rng.pick(&linked).copied() {
             self.offer_digests(node, true);
         }

@@ -96,6 +96,20 @@ fn a_node_alone_is_ready_and_one_with_silent_seeds_soon() {
     world.connect(5, "c");
 }
 
+/// FT-28
+#[test]
+fn a_joiner_recovers_from_all_members_or_from_those_that_are_left() {
+    let mut world = World::cluster(6, 3, 2);
+    world.cut(2, 4);
+    world.start(4);
+    world.run_until("the joiner knows all members", |world| world.hosts[&4].node.status().members.len() == 4);
+    world.run(200);
+    assert_eq!(world.hosts[&4].node.status().state, NodeState::Recovery);
+    world.kill(2);
+    world.run_until("the joiner is ready", |world| world.hosts[&4].node.is_ready());
+    assert_eq!(world.hosts[&4].node.status().members.len(), 3);
+}
+
 /// FT-30, MQ-11
 #[test]
 fn survivors_serve_throughout_two_crashes() {

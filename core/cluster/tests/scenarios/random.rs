@@ -1,5 +1,7 @@
 //! Random clients, random delays, links that break: what must never be true is not, whatever the seed.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use sedge_base::Rng;
@@ -69,7 +71,7 @@ impl Run {
             2 => {
                 if let Some(filter) = self.subscribers[who].filters.pop_first() {
                     // What is still on its way may find the subscription gone.
-                    self.world.run(300);
+                    self.quiesce();
                     self.world.unsubscribe(connection, filter);
                 }
             }
@@ -85,6 +87,15 @@ impl Run {
             }
             _ => self.publish(),
         }
+    }
+
+    /// Waits until all that was sent is where it has to be.
+    fn quiesce(&mut self) {
+        let (publishers, sent) = (&self.publishers, self.sent);
+        self.world.run_until("acknowledgements", |world| {
+            publishers.iter().map(|publisher| world.clients[*publisher].acked.len()).sum::<usize>() == sent
+        });
+        self.world.run(50);
     }
 
     fn publish(&mut self) {
