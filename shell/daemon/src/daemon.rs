@@ -45,6 +45,7 @@ impl Daemon {
     /// Starts a node; when this returns, it listens.
     pub fn start(config: &Config) -> Result<Self, StartError> {
         let clock = Clock::start();
+        let descriptors = sockets::raise_socket_limit();
         let identity = Identity::take(&config.node, wall())?;
         let sockets = Sockets::open(config)?;
         let addresses = sockets.addresses()?;
@@ -54,8 +55,8 @@ impl Daemon {
         let mut rng = Rng::new(identity::random_u64()?);
         let node = Node::new(node_config, rng.split(0))
             .map_err(|error| StartError::Setting { key: "cluster", what: error.to_string() })?;
-        let (shared, polls) = share(config, clock)?;
-        log_start(config, &identity, &addresses, advertised);
+        let (shared, polls) = share(config, clock, descriptors)?;
+        log_start(config, &identity, &addresses, advertised, shared.connections_max);
         let facts = Facts::new(config, &identity, &addresses);
         let http = match sockets.http {
             Some(listener) => Some(HttpServer::start(listener, Arc::clone(&shared), facts)?),
@@ -148,10 +149,10 @@ pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartEr
     Ok(())
 }
 
-fn log_start(config: &Config, identity: &Identity, addresses: &Addresses, advertised: SocketAddr) {
+fn log_start(config: &Config, identity: &Identity, addresses: &Addresses, advertised: SocketAddr, clients_max: usize) {
     tracing::info!(
         node = %identity.node, version = env!("CARGO_PKG_VERSION"), cluster = config.cluster.name,
-        shards = config.node.shard_count(), descriptors = sockets::raise_socket_limit(), "starting",
+        shards = config.node.shard_count(), clients_max, "starting",
     );
     let mqtt = addresses.mqtt.first().map(tracing::field::display);
     let http = addresses.http.map(tracing::field::display);
@@ -189,7 +190,7 @@ impl Sockets {
     }
 }
 
-fn share(config: &Config, clock: Clock) -> Result<(Arc<Shared>, Vec<Poll>), StartError> {
+fn share(config: &Config, clock: Clock, descriptors: Option<u64>) -> Result<(Arc<Shared>, Vec<Poll>), StartError> {
     let make = || -> io::Result<(Vec<Mailbox<Letter>>, Vec<Poll>)> {
         let mut boxes = Vec::new();
         let mut polls = Vec::new();
@@ -206,7 +207,7 @@ fn share(config: &Config, clock: Clock) -> Result<(Arc<Shared>, Vec<Poll>), Star
         busy_shards: AtomicUsize::new(boxes.len()),
         boxes,
         connections: AtomicUsize::new(0),
-        connections_max: config.limits.max_connections,
+        connections_max: config.limits.max_connections.min(sockets::room_for_clients(descriptors)),
         stopping: AtomicBool::new(false),
     };
     Ok((Arc::new(shared), polls))

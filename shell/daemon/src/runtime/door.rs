@@ -97,7 +97,7 @@ impl Door {
     /// Notes that a client was refused because there are too many.
     pub(crate) fn note_refused(&mut self, now: Instant, peer: SocketAddr, limit: usize) {
         if let Some(more) = self.refused.say(now) {
-            tracing::warn!(%peer, more, limit, "client refused: limits.max_connections is reached");
+            tracing::warn!(%peer, more, limit, "client refused: as many are connected as limits.max_connections and the limit of open files (ulimit -n) allow");
         }
     }
 

@@ -92,9 +92,9 @@ impl Links {
         registry.register(&mut self.udp, DATAGRAMS, Interest::READABLE)
     }
 
-    /// Whether another turn has something to do at once; `reading`: whether it would read from links.
+    /// Whether another turn has something to do at once; `reading`: whether it would accept links and read from them.
     pub(crate) fn is_busy(&self, reading: bool) -> bool {
-        self.datagrams || self.knocked || (reading && !self.ready.is_empty()) || !self.dirty.is_empty()
+        self.datagrams || !self.dirty.is_empty() || (reading && (self.knocked || !self.ready.is_empty()))
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {

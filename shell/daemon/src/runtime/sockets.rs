@@ -20,6 +20,9 @@ const PORT_TRIES_MAX: usize = 20;
 /// Datagrams of a burst of gossip wait here while the shard is in a long turn.
 const UDP_BUFFER_BYTES: usize = 1024 * 1024;
 
+/// File descriptors that clients do not get: a node that is full still has links, answers HTTP and reads files.
+const DESCRIPTORS_KEPT: usize = 64;
+
 /// Names a listener in messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose {
@@ -133,4 +136,22 @@ pub(crate) fn raise_socket_limit() -> Option<u64> {
         return limit.current;
     }
     limit.maximum
+}
+
+/// How many clients may have a socket without taking those of links, HTTP and files away.
+pub(crate) fn room_for_clients(descriptors: Option<u64>) -> usize {
+    let all = descriptors.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+    all - (all / 4).min(DESCRIPTORS_KEPT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_leave_some_descriptors_to_others() {
+        assert_eq!(room_for_clients(Some(1024)), 1024 - DESCRIPTORS_KEPT);
+        assert_eq!(room_for_clients(Some(40)), 30);
+        assert!(room_for_clients(None) > 1_000_000);
+    }
 }
