@@ -96,6 +96,11 @@ impl Node {
         lines.map(line).collect()
     }
 
+    /// One number for all retained messages here, cleared topics included: equal at two nodes that hold the same.
+    pub fn retained_digest(&self) -> u64 {
+        self.retained.digests().iter().fold(0, |folded, digest| folded.rotate_left(1) ^ digest)
+    }
+
     /// Number of lines of the local subscription table.
     pub fn local_route_count(&self) -> usize {
         self.interest.len()
