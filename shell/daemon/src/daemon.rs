@@ -18,7 +18,7 @@ use crate::http::{Facts, HttpServer};
 use crate::identity::{self, Identity};
 use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{Clock, Door, Hub, Letter, Links, MAIL, Mailbox, Parts, Shared, Worker, wall};
-use crate::{Config, StartError, node_config, seeds};
+use crate::{Config, StartError, logging, node_config, seeds};
 
 /// Where a node listens, with the real ports where the configuration said 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +134,7 @@ impl std::fmt::Debug for Daemon {
 
 /// Serves one node until SIGTERM or SIGINT. Calls `ready` as soon as it listens. A second signal ends the process at once.
 pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartError> {
+    logging::log_panics();
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("listen to signals"))?;
     let daemon = Daemon::start(&config)?;
     // It may hold a secret, and nobody needs it any more.

@@ -18,6 +18,20 @@ pub fn init_logging(config: &LogConfig) {
     };
 }
 
+/// Has the log say why a thread dies, in the log's own form. What the default hook prints no log shipper can read.
+pub(crate) fn log_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !tracing::enabled!(tracing::Level::ERROR) {
+            return default(panic);
+        }
+        let thread = std::thread::current();
+        let what = panic.payload_as_str().unwrap_or("no message");
+        let place = panic.location().map(tracing::field::display);
+        tracing::error!(thread = thread.name(), what, place, "a defect: the process ends");
+    }));
+}
+
 /// `info`, or directives as `tracing` knows them.
 pub(crate) fn parse_level(text: &str) -> Result<EnvFilter, String> {
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
