@@ -60,6 +60,8 @@ pub enum SessionStep {
     /// A session is about to come and its interest is known everywhere: catch what matches, then answer with
     /// [`ToNode::Adopted`].
     Adopt(Adopt),
+    /// As [`SessionStep::Collect`], but catching goes on: answer with [`ToNode::Adopted`] once more.
+    Flush(Handed),
     /// Everybody sends to the new owner of the session: answer with [`ToNode::Withdraw`].
     Release(Handed),
     /// Nobody sends here for the session any more, nor does the shard that this comes from. When it has come from all, answer with
@@ -190,7 +192,7 @@ pub enum ToNode {
         /// The session, if there is one to be carried on.
         session: Option<Box<SessionState>>,
     },
-    /// Answer to [`SessionStep::Adopt`].
+    /// Answer to [`SessionStep::Adopt`] and [`SessionStep::Flush`].
     Adopted(Box<Handed>),
     /// Answer to [`SessionStep::Release`]: the interest of a session that was handed over is to be withdrawn.
     Withdraw(Box<(Handed, Vec<InterestChange>)>),

@@ -59,6 +59,8 @@ enum Phase {
     Adopting { epoch: u64, from: NodeId, session: Box<SessionState> },
     /// The former owner has to send what came for the session since.
     Leftovers { epoch: u64, from: NodeId, session: Box<SessionState> },
+    /// They are here; what was sent to both owners has to be here, too, so that it is told from what is new.
+    Flushing { epoch: u64, session: Box<SessionState>, leftovers: Vec<Arc<Message>> },
 }
 
 impl Phase {
@@ -66,7 +68,10 @@ impl Phase {
     const fn epoch(&self) -> Option<u64> {
         match self {
             Self::Asked { .. } => None,
-            Self::Session { epoch, .. } | Self::Adopting { epoch, .. } | Self::Leftovers { epoch, .. } => Some(*epoch),
+            Self::Session { epoch, .. }
+            | Self::Adopting { epoch, .. }
+            | Self::Leftovers { epoch, .. }
+            | Self::Flushing { epoch, .. } => Some(*epoch),
         }
     }
 }
@@ -257,6 +262,7 @@ impl Node {
     fn serve_as_is(&mut self, client: &ClientId) {
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let home = self.config.node;
+        let mut caught = Vec::new();
         let (epoch, session) = match core::mem::replace(&mut wanted.phase, Phase::Asked { home }) {
             Phase::Asked { .. } => {
                 let known = self.claims.owned.get(client).map_or(0, |owned| owned.granted.max(owned.told));
@@ -268,8 +274,12 @@ impl Node {
                 (epoch, Some(session))
             }
             Phase::Leftovers { epoch, session, .. } => (epoch, Some(session)),
+            Phase::Flushing { epoch, session, leftovers } => {
+                caught = leftovers;
+                (epoch, Some(session))
+            }
         };
-        self.claimed(client, epoch, session, Vec::new());
+        self.claimed(client, epoch, session, caught);
         self.register_one(client, epoch);
     }
 
@@ -282,7 +292,11 @@ impl Node {
                 Phase::Session { from, .. } | Phase::Leftovers { from, .. } if from == node && gone => {
                     serve.push(client.clone());
                 }
-                Phase::Asked { .. } | Phase::Session { .. } | Phase::Adopting { .. } | Phase::Leftovers { .. } => {}
+                Phase::Asked { .. }
+                | Phase::Session { .. }
+                | Phase::Adopting { .. }
+                | Phase::Leftovers { .. }
+                | Phase::Flushing { .. } => {}
             }
         }
         for client in serve {
@@ -304,9 +318,7 @@ impl Node {
 
     /// The session is here: everybody is told to send its messages here, too, before the former owner stops to catch them.
     fn adopt(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
-        let op = InterestOp::Add { retained: false, online: true };
-        let plain = session.subscriptions.iter().filter(|subscription| is_plain(subscription));
-        let changes: Vec<_> = plain.map(|plain| InterestChange { filter: plain.filter.clone(), op }).collect();
+        let changes = plain_interest(&session, false);
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         wanted.phase = Phase::Adopting { epoch, from, session };
         self.set_claim_deadline(client);
@@ -330,6 +342,9 @@ impl Node {
     /// The shard catches: the former owner need not do so any longer.
     pub(super) fn adopted(&mut self, handed: &Handed) {
         let Some(wanted) = self.claims.wanted.get_mut(&handed.client) else { return };
+        if matches!(wanted.phase, Phase::Flushing { epoch, .. } if epoch == handed.epoch) {
+            return self.serve_flushed(&handed.client);
+        }
         if !matches!(wanted.phase, Phase::Adopting { epoch, .. } if epoch == handed.epoch) {
             return;
         }
@@ -345,18 +360,43 @@ impl Node {
         }
     }
 
-    /// The former owner has sent what came since it gave the session up.
+    /// The former owner has sent what came since it gave the session up. Some of it may still be on its way here, too: another round
+    /// through all nodes, now that the session is as good as connected, is behind all that.
     pub(super) fn leftovers_arrived(&mut self, client: &ClientId, epoch: u64, messages: Vec<Arc<Message>>) {
+        let home = self.config.node;
         let wanted = self.claims.wanted.get_mut(client);
-        match wanted.map(|wanted| (wanted.phase.epoch(), &mut wanted.phase)) {
-            Some((Some(mine), phase @ Phase::Leftovers { .. })) if mine == epoch => {
-                let home = self.config.node;
-                let Phase::Leftovers { session, .. } = core::mem::replace(phase, Phase::Asked { home }) else { return };
-                self.claimed(client, epoch, Some(session), messages);
-            }
-            Some(_) | None => self.counters.leftovers_discarded += messages.len() as u64,
+        let Some(wanted) = wanted.filter(|wanted| wanted.phase.epoch() == Some(epoch)) else {
+            self.counters.leftovers_discarded += messages.len() as u64;
+            return;
+        };
+        if !matches!(wanted.phase, Phase::Leftovers { .. }) {
+            return;
+        }
+        let before = core::mem::replace(&mut wanted.phase, Phase::Asked { home });
+        let Phase::Leftovers { epoch, session, .. } = before else { return };
+        let changes = plain_interest(&session, true);
+        wanted.phase = Phase::Flushing { epoch, session, leftovers: messages };
+        self.set_claim_deadline(client);
+        let handed = Handed { client: client.clone(), epoch };
+        self.change_and_wait(client, &changes, Waiter::Flush(handed));
+    }
+
+    fn serve_flushed(&mut self, client: &ClientId) {
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        let home = self.config.node;
+        if let Phase::Flushing { epoch, session, leftovers } =
+            core::mem::replace(&mut wanted.phase, Phase::Asked { home })
+        {
+            self.claimed(client, epoch, Some(session), leftovers);
         }
     }
+}
+
+/// The ordinary subscriptions of a session as a change of interest.
+fn plain_interest(session: &SessionState, online: bool) -> Vec<InterestChange> {
+    let op = InterestOp::Add { retained: false, online };
+    let plain = session.subscriptions.iter().filter(|subscription| is_plain(subscription));
+    plain.map(|plain| InterestChange { filter: plain.filter.clone(), op }).collect()
 }
 
 /// Whether a subscription is an ordinary one. Shared ones need no handover: their messages go to another member, or come back.

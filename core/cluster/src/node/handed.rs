@@ -92,9 +92,15 @@ impl Node {
             let effect = self.interest.let_go(home, &filter);
             self.table.extend(effect.table);
         }
+        self.tell_behind_all(handed, SessionStep::Collect);
+    }
+
+    /// Tells the shard of a session something as often as there are shards: each passes it on behind all it has sent there.
+    pub(super) fn tell_behind_all(&mut self, handed: &Handed, step: fn(Handed) -> SessionStep) {
+        let home = shard_of(&handed.client, self.config.shards);
         for shard in (0..self.config.shards).map(sedge_base::ShardId) {
-            let collect = ToShard::Session(Box::new(SessionStep::Collect(handed.clone())));
-            let mail = if shard == home { collect } else { ToShard::PassOn(home, Box::new(collect)) };
+            let told = ToShard::Session(Box::new(step(handed.clone())));
+            let mail = if shard == home { told } else { ToShard::PassOn(home, Box::new(told)) };
             self.tell_shard(shard, mail);
         }
     }

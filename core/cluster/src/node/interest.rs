@@ -76,13 +76,13 @@ impl InterestTable {
             entry.filters.insert(filter.detached(), online);
         }
         let shared = filter.share_group().is_some();
-        if before == Some(online) || (before.is_some() && !shared) {
+        if before == Some(online) {
             return None;
         }
         self.lines += usize::from(before.is_none());
         if shared {
             self.count_member(shard, filter, before, Some(online), effect);
-        } else {
+        } else if before.is_none() {
             self.count_plain(shard, filter, effect);
         }
         Some(AdvertOp::Add { online })

@@ -23,6 +23,8 @@ pub(super) enum Waiter {
     },
     /// The node, which advertises the interest of a session that has arrived.
     Adoption(Handed),
+    /// The node, until everything is in that was sent to the former and the new owner of a session at the same time.
+    Flush(Handed),
     /// The node, which withdraws the interest of a session that it has given away.
     Withdrawal(Handed),
 }

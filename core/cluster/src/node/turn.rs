@@ -11,7 +11,7 @@ use sedge_overlay::{Advert, Input, Token};
 use super::Node;
 use super::settle::{Reached, Waiter};
 use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
-use crate::mail::{Interest, Settled, ToShard};
+use crate::mail::{Interest, SessionStep, Settled, ToShard};
 use crate::reception::shard_of;
 use crate::{NodeEvent, NodeOutput};
 
@@ -180,6 +180,7 @@ impl Node {
         let (shard, ticket, retained) = match waiter {
             Waiter::Client { shard, ticket, retained } => (shard, ticket, retained),
             Waiter::Adoption(handed) => return self.adoption_settled(handed),
+            Waiter::Flush(handed) => return self.tell_behind_all(&handed, SessionStep::Flush),
             Waiter::Withdrawal(handed) => return self.withdrawal_settled(&handed),
         };
         let mut found = Vec::new();

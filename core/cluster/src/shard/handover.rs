@@ -5,7 +5,9 @@
 //! 2. The new owner's node gets the session and advertises its interest. When every node routes there, its shard begins to catch,
 //!    too, and the former owner is told to withdraw.
 //! 3. When no node routes to the former owner any more, and nothing is on its way between its shards, what it has caught goes to the
-//!    new owner. Everything published was caught by one of them or by both; the message ids tell.
+//!    new owner.
+//! 4. When nothing that was sent to both can be on its way to the new owner any more, its shard puts all together: everything
+//!    published was caught by one of them or by both; the message ids tell.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,14 +96,19 @@ impl Handovers {
         Some(core::mem::take(&mut session.withheld))
     }
 
-    /// One of `shards` shards has nothing more on its way to this one: returns what was caught when that is true of all.
-    pub(super) fn collect(&mut self, client: &ClientId, epoch: u64, shards: u16) -> Option<Vec<Arc<Message>>> {
-        let session = self.sessions.get_mut(client).filter(|session| session.epoch == epoch)?;
+    /// One of `shards` shards has nothing more on its way to this one: says when that is true of all.
+    pub(super) fn flush(&mut self, client: &ClientId, epoch: u64, shards: u16) -> bool {
+        let Some(session) = self.sessions.get_mut(client).filter(|session| session.epoch == epoch) else {
+            return false;
+        };
         session.collected += 1;
-        if session.collected < shards {
-            return None;
-        }
-        self.remove(client).map(|session| session.messages)
+        session.collected == shards
+    }
+
+    /// As [`Handovers::flush`]: returns what was caught when that is true of all.
+    pub(super) fn collect(&mut self, client: &ClientId, epoch: u64, shards: u16) -> Option<Vec<Arc<Message>>> {
+        let all = self.flush(client, epoch, shards);
+        if all { self.remove(client).map(|session| session.messages) } else { None }
     }
 
     /// Begins to catch for a session that comes. Returns what a former move has left to be withdrawn.

@@ -169,6 +169,11 @@ impl Shard {
                 };
                 self.tell_node(mail);
             }
+            SessionStep::Flush(handed) => {
+                if self.handovers.flush(&handed.client, handed.epoch, self.place.shards) {
+                    self.tell_node(ToNode::Adopted(Box::new(handed)));
+                }
+            }
             SessionStep::Collect(handed) => {
                 if let Some(messages) = self.handovers.collect(&handed.client, handed.epoch, self.place.shards) {
                     self.tell_node(ToNode::Leftovers(Box::new((handed, messages))));
