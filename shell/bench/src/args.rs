@@ -100,6 +100,9 @@ pub(crate) struct LoadArgs {
     /// Messages that a publisher has outstanding in the closed loop, or unacknowledged in the open one
     #[arg(long)]
     pub(crate) window: Option<u16>,
+    /// Messages that a publisher sends at once in the closed loop
+    #[arg(long)]
+    pub(crate) burst: Option<u16>,
     /// What ends the wait in the closed loop
     #[arg(long)]
     pub(crate) until: Option<Until>,
@@ -197,6 +200,7 @@ impl LoadArgs {
             scenario.set_interval(interval);
         }
         scenario.window = self.window.unwrap_or(scenario.window);
+        scenario.burst = self.burst.or(scenario.burst);
         scenario.until = self.until.unwrap_or(scenario.until);
         scenario.messages = self.messages.or(scenario.messages);
         if self.messages.is_some() {

@@ -10,7 +10,7 @@ use crate::error::BenchError;
 
 /// What carries MQTT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Carrier {
+pub(crate) enum Carrier {
     /// TCP: `mqtt://` or nothing.
     Tcp,
     /// TLS: `mqtts://`.
@@ -44,15 +44,15 @@ impl Carrier {
 
 /// Address of a broker: `HOST:PORT`, `mqtt://HOST`, `mqtts://HOST`, `ws://HOST/PATH` or `wss://HOST/PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     /// What carries MQTT.
-    pub carrier: Carrier,
+    pub(crate) carrier: Carrier,
     /// Name or address.
-    pub host: String,
+    pub(crate) host: String,
     /// Port.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Path of the WebSocket.
-    pub path: String,
+    pub(crate) path: String,
 }
 
 impl FromStr for Endpoint {

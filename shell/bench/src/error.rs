@@ -52,9 +52,4 @@ impl BenchError {
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }
-
-    /// As [`BenchError::system`], for errors of system calls.
-    pub(crate) fn errno(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
-        move |error| Self::System { what, source: error.into() }
-    }
 }

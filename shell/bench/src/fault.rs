@@ -8,16 +8,16 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// What is done to brokers while they are measured: `SECONDS:kill:PID`, `:term:`, `:stop:`, `:cont:` or `SECONDS:run:COMMAND`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
+pub(crate) struct Fault {
     /// When, in seconds from the beginning of the measurement.
-    pub at_s: f64,
+    pub(crate) at_s: f64,
     /// What.
-    pub action: Action,
+    pub(crate) action: Action,
 }
 
 /// One thing that can be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Kills a process without warning.
     Kill(u32),
     /// Asks a process to end.

@@ -38,7 +38,6 @@ pub(crate) enum Role {
         interval: Option<u64>,
         /// When within the interval its turn is, in ns.
         phase: u64,
-        probe: bool,
     },
     Subscriber {
         filter: TopicFilter,
@@ -168,7 +167,7 @@ impl Builder<'_> {
             let phase = interval.map_or(0, |interval| spread(interval, number, u64::from(group.count)));
             let streams = first..self.plan.streams.len();
             self.plan.probes |= group.probe;
-            self.client(number, broker, Role::Publisher { streams, interval, phase, probe: group.probe });
+            self.client(number, broker, Role::Publisher { streams, interval, phase });
         }
         Ok(())
     }

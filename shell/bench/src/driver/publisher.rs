@@ -33,7 +33,6 @@ struct Line {
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) client: usize,
-    pub(super) probe: bool,
     first_stream: u32,
     lines: Vec<Line>,
     turn: usize,
@@ -51,6 +50,10 @@ pub(super) struct Publisher {
     /// Handshakes under way, by packet identifier less one; empty at QoS 0.
     slots: Vec<Option<Slot>>,
     free: Vec<u16>,
+    /// Messages that go together in the closed loop.
+    burst: u16,
+    /// In the closed loop, a burst is under way.
+    bursting: bool,
     /// When the closed loop last went on.
     pub(super) moved_at: u64,
 }
@@ -61,6 +64,7 @@ pub(super) struct Manner {
     pub(super) qos: u8,
     pub(super) version: sedge_mqtt::Version,
     pub(super) window: u16,
+    pub(super) burst: u16,
     pub(super) until: Until,
     pub(super) limit: u64,
     /// Length of payloads the templates are prepared for.
@@ -85,7 +89,6 @@ impl Publisher {
         let slots = if manner.qos == 0 { 0 } else { usize::from(manner.window) };
         Self {
             client,
-            probe: own.first().is_some_and(|stream| stream.probe),
             first_stream: u32::try_from(streams.start).unwrap_or(u32::MAX),
             lines: own.iter().map(line).collect(),
             turn: 0,
@@ -99,6 +102,8 @@ impl Publisher {
             forgiven: 0,
             slots: vec![None; slots],
             free: (1..=u16::try_from(slots).unwrap_or(u16::MAX)).rev().filter(|_| slots > 0).collect(),
+            burst: manner.burst,
+            bursting: false,
             moved_at: 0,
         }
     }
@@ -109,6 +114,8 @@ impl Publisher {
         if self.slots.len() > kept && self.slots.iter().all(Option::is_none) {
             self.slots.truncate(kept);
             self.free.retain(|id| usize::from(*id) <= kept);
+            // A burst that never has room would never begin.
+            self.burst = self.burst.min(u16::try_from(kept).unwrap_or(u16::MAX));
         }
     }
 
@@ -118,27 +125,40 @@ impl Publisher {
     }
 
     /// Whether the next message may go now, given how many deliveries have come back.
-    pub(super) fn may_send(&self, returned: u64) -> bool {
+    pub(super) fn may_send(&mut self, returned: u64) -> bool {
         if self.is_done() || !self.slots.is_empty() && self.free.is_empty() {
+            self.bursting = false;
             return false;
         }
-        match self.pace {
-            Some(_) => self.sent < self.due,
-            None => self.until == Until::Ack || self.has_credit(returned),
+        if self.pace.is_some() {
+            return self.sent < self.due;
         }
+        let room = self.room(returned);
+        // One write for several messages, as any publisher with a window that is worth having does it.
+        self.bursting = room >= u64::from(if self.bursting { 1 } else { self.burst });
+        self.bursting
     }
 
-    /// In the closed loop, whether fewer than a window of messages are still to come back.
-    fn has_credit(&self, returned: u64) -> bool {
+    /// How many messages the window of the closed loop has room for.
+    fn room(&self, returned: u64) -> u64 {
+        let free = if self.slots.is_empty() { u64::MAX } else { num::count(self.free.len()) };
+        if self.until == Until::Ack {
+            return free;
+        }
         let fan_out = self.lines.get(self.turn).map_or(0, |line| line.fan_out);
         let outstanding = self.expected.saturating_sub(self.forgiven.saturating_add(returned));
-        outstanding + fan_out <= u64::from(self.window) * fan_out
+        // Without receivers nothing comes back, and only the connection sets a limit.
+        outstanding.checked_div(fan_out).map_or(free, |messages| {
+            let partly = u64::from(outstanding % fan_out > 0);
+            free.min(u64::from(self.window).saturating_sub(messages + partly))
+        })
     }
 
     /// Whether the closed loop waits for deliveries alone; then what does not come for long has to be given up.
     pub(super) fn waits_for_deliveries(&self, returned: u64) -> bool {
         let slots = self.slots.is_empty() || !self.free.is_empty();
-        self.pace.is_none() && self.until == Until::Delivery && !self.is_done() && slots && !self.has_credit(returned)
+        let open = self.pace.is_none() && self.until == Until::Delivery && !self.is_done();
+        open && slots && self.room(returned) < u64::from(self.burst)
     }
 
     /// Gives up what has not come back.

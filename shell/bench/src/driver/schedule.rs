@@ -26,11 +26,6 @@ impl Schedule {
         Self { interval, members, round: 0, turn: 0 }
     }
 
-    /// The interval in ns.
-    pub(super) const fn interval(&self) -> u64 {
-        self.interval
-    }
-
     /// When the next turn is, if there is anybody.
     pub(super) fn next_due(&self, origin: u64) -> Option<u64> {
         self.members.get(self.turn).map(|(phase, _)| due_at(origin, self.interval, *phase, self.round))

@@ -234,6 +234,7 @@ impl Driver {
             qos: scenario.qos,
             version: self.core.version,
             window: scenario.window,
+            burst: scenario.burst(),
             until: scenario.until,
             limit: scenario.messages.unwrap_or(u64::MAX),
             size: scenario.payload.fixed().unwrap_or(0),
@@ -246,7 +247,7 @@ impl Driver {
             let at = self.conns.len();
             let mut conn = Conn::new(number, client.broker);
             match &client.role {
-                Role::Publisher { streams, interval, phase, probe: _ } => {
+                Role::Publisher { streams, interval, phase } => {
                     let pace = interval.map(|interval| (interval, *phase));
                     conn.publisher = Some(Box::new(Publisher::new(number, streams.clone(), pace, manner, &setup.plan)));
                     if let Some((interval, phase)) = pace {

@@ -9,17 +9,17 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use named::{NAMES, named};
+pub(crate) use named::{NAMES, named};
 pub(crate) use named::{Size, sized};
 pub(crate) use pattern::{Numbers, expand};
-pub use payload::Payload;
-pub use placement::Placement;
+pub(crate) use payload::Payload;
+pub(crate) use placement::Placement;
 
 use crate::error::BenchError;
 
 /// Version of the protocol that clients speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// MQTT 3.1.1.
     #[default]
     #[serde(rename = "3.1.1")]
@@ -34,7 +34,7 @@ pub enum Protocol {
 /// What gives a publisher in the closed loop leave to send its next message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Until {
+pub(crate) enum Until {
     /// All subscribers of an earlier message have it.
     #[default]
     Delivery,
@@ -45,47 +45,47 @@ pub enum Until {
 /// Publishers that do the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PublisherGroup {
+pub(crate) struct PublisherGroup {
     /// How many clients.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Topic, with places like `{i}`; see `docs/benchmarks.md`.
-    pub topic: String,
+    pub(crate) topic: String,
     /// How many topics each client goes round over, numbered `{t}`.
     #[serde(default = "one")]
-    pub topics: u32,
+    pub(crate) topics: u32,
     /// Time between two messages of one client in ms; without it the scenario's, and without that the loop is closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interval_ms: Option<f64>,
+    pub(crate) interval_ms: Option<f64>,
     /// Which brokers the clients connect to.
     #[serde(default)]
-    pub brokers: Placement,
+    pub(crate) brokers: Placement,
     /// A probe: latency and jitter come from probes alone if there are any, throughput and loss never do.
     #[serde(default)]
-    pub probe: bool,
+    pub(crate) probe: bool,
 }
 
 /// Subscribers that do the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SubscriberGroup {
+pub(crate) struct SubscriberGroup {
     /// How many clients.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Topic filter, with places like `{i}`; `$share/...` shares the messages among those who give the same.
-    pub filter: String,
+    pub(crate) filter: String,
     /// Which brokers the clients connect to.
     #[serde(default)]
-    pub brokers: Placement,
+    pub(crate) brokers: Placement,
 }
 
 /// Clients that connect and stay silent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct IdleGroup {
+pub(crate) struct IdleGroup {
     /// How many clients.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Which brokers the clients connect to.
     #[serde(default)]
-    pub brokers: Placement,
+    pub(crate) brokers: Placement,
 }
 
 const fn one() -> u32 {
@@ -95,49 +95,51 @@ const fn one() -> u32 {
 /// A run, as a scenario file describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// Name in reports.
-    pub name: String,
+    pub(crate) name: String,
     /// Version of the protocol.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Quality of service of publications.
-    pub qos: u8,
+    pub(crate) qos: u8,
     /// Quality of service of subscriptions, the same as that of publications if not given.
-    pub subscribe_qos: Option<u8>,
+    pub(crate) subscribe_qos: Option<u8>,
     /// Size of payloads.
-    pub payload: Payload,
+    pub(crate) payload: Payload,
     /// Time between two messages of one publisher in ms (open loop); without it the loop is closed.
-    pub interval_ms: Option<f64>,
+    pub(crate) interval_ms: Option<f64>,
     /// Messages that a publisher has outstanding in the closed loop, and unacknowledged in the open one.
-    pub window: u16,
+    pub(crate) window: u16,
+    /// Messages that a publisher sends at once in the closed loop; without it a quarter of the window.
+    pub(crate) burst: Option<u16>,
     /// What ends the wait in the closed loop.
-    pub until: Until,
+    pub(crate) until: Until,
     /// Messages per publisher after which it stops, warm-up included; without it the time decides.
-    pub messages: Option<u64>,
+    pub(crate) messages: Option<u64>,
     /// Seconds before the measurement.
-    pub warmup_s: f64,
+    pub(crate) warmup_s: f64,
     /// Seconds of the measurement.
-    pub measure_s: f64,
+    pub(crate) measure_s: f64,
     /// Most seconds to wait for what is still under way after the measurement.
-    pub drain_s: f64,
+    pub(crate) drain_s: f64,
     /// Seconds with all clients connected and silent before the first message.
-    pub idle_s: f64,
+    pub(crate) idle_s: f64,
     /// Clients keep their session over a lost connection.
-    pub persistent: bool,
+    pub(crate) persistent: bool,
     /// Keep-alive in seconds.
-    pub keep_alive_s: u16,
+    pub(crate) keep_alive_s: u16,
     /// Each client pings so often, and gives a connection up that has not answered by the next ping, in ms.
-    pub ping_ms: Option<u64>,
+    pub(crate) ping_ms: Option<u64>,
     /// Clients whose connection is lost connect again, to the next broker of the list.
-    pub reconnect: bool,
+    pub(crate) reconnect: bool,
     /// Start value of all random choices.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Who publishes.
-    pub publishers: Vec<PublisherGroup>,
+    pub(crate) publishers: Vec<PublisherGroup>,
     /// Who subscribes.
-    pub subscribers: Vec<SubscriberGroup>,
+    pub(crate) subscribers: Vec<SubscriberGroup>,
     /// Who is only there.
-    pub idle: Vec<IdleGroup>,
+    pub(crate) idle: Vec<IdleGroup>,
 }
 
 impl Default for Scenario {
@@ -150,6 +152,7 @@ impl Default for Scenario {
             payload: Payload::Fixed(32),
             interval_ms: None,
             window: 100,
+            burst: None,
             until: Until::Delivery,
             messages: None,
             warmup_s: 1.0,
@@ -170,19 +173,19 @@ impl Default for Scenario {
 
 impl Scenario {
     /// Reads a scenario file.
-    pub fn load(path: &Path) -> Result<Self, BenchError> {
+    pub(crate) fn load(path: &Path) -> Result<Self, BenchError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| BenchError::File { path: path.to_owned(), source })?;
         Self::parse(&text).map_err(|source| BenchError::Toml { path: path.to_owned(), source: Box::new(source) })
     }
 
     /// Reads the text of a scenario file.
-    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+    pub(crate) fn parse(text: &str) -> Result<Self, toml::de::Error> {
         toml::from_str(text)
     }
 
     /// Whether everything fits together, before anything is started.
-    pub fn check(&self) -> Result<(), BenchError> {
+    pub(crate) fn check(&self) -> Result<(), BenchError> {
         let wrong = |text: &str| Err(BenchError::Usage(format!("scenario {}: {text}", self.name)));
         if self.qos > 2 || self.subscribe_qos.is_some_and(|qos| qos > 2) {
             return wrong("a quality of service is 0, 1 or 2");
@@ -236,6 +239,11 @@ impl Scenario {
         for group in self.publishers.iter_mut().filter(|group| !group.probe) {
             group.interval_ms = None;
         }
+    }
+
+    /// Messages that a publisher sends at once in the closed loop.
+    pub(crate) fn burst(&self) -> u16 {
+        self.burst.unwrap_or(self.window / 4).clamp(1, self.window.max(1))
     }
 
     /// All clients of the scenario.

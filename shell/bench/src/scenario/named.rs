@@ -3,7 +3,7 @@
 use super::{IdleGroup, Payload, Placement, PublisherGroup, Scenario, SubscriberGroup, Until};
 
 /// Names of the ready-made scenarios, with what each is for.
-pub const NAMES: &[(&str, &str)] = &[
+pub(crate) const NAMES: &[(&str, &str)] = &[
     ("pairs", "publishers and subscribers in pairs, one topic per pair"),
     ("fan-in", "many publishers, few subscribers that get everything"),
     ("fan-out", "few publishers, many subscribers that get everything"),
@@ -27,7 +27,7 @@ pub(crate) struct Size {
 }
 
 /// The ready-made scenario `name` at its own size.
-pub fn named(name: &str) -> Option<Scenario> {
+pub(crate) fn named(name: &str) -> Option<Scenario> {
     sized(name, Size::default())
 }
 

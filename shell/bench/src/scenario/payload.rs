@@ -15,7 +15,7 @@ const MAX_BYTES: u32 = 16 << 20;
 /// How long payloads are in bytes: `32`, `uniform:64-1024`, `normal:1000,200`, `exponential:500` or `choice:32*9,1024*1`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "String")]
-pub enum Payload {
+pub(crate) enum Payload {
     /// All the same.
     Fixed(u32),
     /// Each length from the first to the second equally often.

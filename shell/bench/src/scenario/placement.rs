@@ -11,7 +11,7 @@ use crate::num;
 /// (in turn over these).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Placement {
+pub(crate) enum Placement {
     /// In turn over all brokers.
     #[default]
     Spread,
