@@ -354,6 +354,9 @@ impl Client {
             return;
         }
         self.subscriptions.insert(filter.clone(), qos);
+        if self.subscribing.values().any(|(renewed, _)| *renewed == filter) {
+            return;
+        }
         oracle.subscribed(Subscription {
             client: self.index,
             session: self.session,
