@@ -39,24 +39,24 @@ impl SeededHasher {
     }
 }
 
-fn fold(wide: u128) -> u64 {
-    let bytes = wide.to_le_bytes();
-    let (low, high) = bytes.split_at(8);
-    le_word(low) ^ le_word(high)
+#[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
+const fn fold(wide: u128) -> u64 {
+    (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-fn le_word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+/// At most seven bytes as a number.
+fn short_word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 impl Hasher for SeededHasher {
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            self.mix(le_word(chunk));
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.mix(u64::from_le_bytes(*word));
         }
-        self.mix(bytes.len() as u64);
+        // The length in the byte that the rest leaves free tells "a" from "a\0".
+        self.mix(short_word(rest) | (bytes.len() as u64) << 56);
     }
 
     fn write_u8(&mut self, value: u8) {

@@ -32,7 +32,7 @@ pub(super) struct Part {
     offset: usize,
     /// Most entries, 1 to 1000; 100 if nothing is said.
     limit: Option<usize>,
-    /// True: what clients of this node want, instead of what other nodes want.
+    /// True: only what clients of this node want.
     #[serde(default)]
     local: bool,
 }
@@ -181,7 +181,7 @@ pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, A
     Ok(Json(Topology { node: api.facts.node.clone(), nodes: nodes.collect(), links: links.collect() }))
 }
 
-/// Some lines of the subscription routing table: what other nodes want, or with `local=true` what clients of this node want.
+/// Some lines of the routing table: what clients of this node want, then what other nodes want (FT-09, FT-10).
 #[utoipa::path(get, path = "/api/v1/routes", tag = "cluster", params(Part), responses(
     (status = 200, body = Routes), (status = 400, body = ErrorBody)))]
 pub(super) async fn routes(
@@ -191,11 +191,13 @@ pub(super) async fn routes(
     let Part { offset, limit, local } = parameters(query)?;
     let limit = check_limit(limit.unwrap_or(PAGE))?;
     let ask = move |node: &sedge_cluster::Node| {
+        let own = node.local_route_count();
+        let mut lines = node.local_routes(offset, limit);
         if local {
-            (node.local_routes(offset, limit), node.local_route_count())
-        } else {
-            (node.routes(offset, limit), node.status().routes)
+            return (lines, own);
         }
+        lines.extend(node.routes(offset.saturating_sub(own), limit - lines.len()));
+        (lines, own + node.status().routes)
     };
     let (lines, total) = ask_node(&api.shared, ask).await?;
     Ok(Json(Routes { total, offset, limit, routes: lines.iter().map(route_model).collect() }))

@@ -36,7 +36,7 @@ fn three_nodes_are_one_broker() {
         }
     }
     let routes: serde_json::Value = serde_json::from_str(&get(&nodes[0], "/api/v1/routes?limit=4").1).unwrap();
-    assert_eq!((routes["total"].as_u64(), routes["routes"].as_array().map(Vec::len)), (Some(6), Some(4)), "{routes}");
+    assert_eq!((routes["total"].as_u64(), routes["routes"].as_array().map(Vec::len)), (Some(9), Some(4)), "{routes}");
     let local: serde_json::Value = serde_json::from_str(&get(&nodes[0], "/api/v1/routes?local=true").1).unwrap();
     assert_eq!((&local["total"], &local["routes"][0]["client"]), (&3.into(), &"sub-0-0".into()), "{local}");
     let (_, metrics) = get(&nodes[0], "/metrics");
