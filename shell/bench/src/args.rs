@@ -22,6 +22,14 @@ pub struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Run a scenario once and report its figures
     Run(Box<RunArgs>),
+    /// Search the highest load at which messages do not pile up
+    Limit(Box<LimitArgs>),
+    /// Do things to brokers while they are measured: gap, recovery, loss, duplicates, jitter of the replay
+    Fail(Box<FailArgs>),
+    /// Run several brokers in turn under the same load: medians and ratios with their spread
+    Compare(Box<CompareArgs>),
+    /// Serve as a driver process for `--drivers` of another command
+    Drive(DriveArgs),
     /// List the ready-made scenarios, or print one as a file to start from
     Scenarios(ScenariosArgs),
 }
@@ -29,7 +37,7 @@ pub(crate) enum BenchCommand {
 /// Where the brokers are, and who drives them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TargetArgs {
-    /// Brokers: HOST:PORT, mqtts://HOST, ws://HOST/PATH; several separated by commas
+    /// Brokers: `HOST:PORT`, `mqtts://HOST` or `ws://HOST/PATH`; several separated by commas
     #[arg(long, short, value_delimiter = ',')]
     pub(crate) broker: Vec<Endpoint>,
     /// Processes of the brokers, for CPU time and memory; their descendants are included
@@ -47,6 +55,9 @@ pub(crate) struct TargetArgs {
     /// Addresses of this machine to connect from, in turn: each gives room for as many connections as there are ports
     #[arg(long, value_delimiter = ',')]
     pub(crate) source: Vec<IpAddr>,
+    /// Driver processes (`sedge bench drive`) that do the work instead of this one: HOST:PORT, several separated by commas
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) drivers: Vec<String>,
     /// Processors that driver threads are bound to, in turn
     #[arg(long, value_delimiter = ',')]
     pub(crate) pin: Vec<usize>,
@@ -62,6 +73,7 @@ impl TargetArgs {
             username: self.username.clone(),
             password: self.password.clone(),
             pin: self.pin.clone(),
+            drivers: self.drivers.clone(),
             faults,
         }
     }
@@ -141,7 +153,7 @@ impl LoadArgs {
         let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
         let mut scenario = match sized(name, size) {
             Some(scenario) => scenario,
-            None if name.ends_with(".toml") || Path::new(name).exists() => {
+            None if Path::new(name).extension().is_some() || Path::new(name).exists() => {
                 let mut scenario = Scenario::load(Path::new(name))?;
                 self.resize(&mut scenario)?;
                 scenario
@@ -225,6 +237,9 @@ pub(crate) struct ReportArgs {
     /// Write the series of the run to a file as comma-separated values
     #[arg(long)]
     pub(crate) csv: Option<PathBuf>,
+    /// Write a page with figures and plots to a file
+    #[arg(long)]
+    pub(crate) html: Option<PathBuf>,
     /// Say nothing while running
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -249,4 +264,85 @@ pub(crate) struct RunArgs {
 pub(crate) struct ScenariosArgs {
     /// The scenario to print as a file
     pub(crate) name: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LimitArgs {
+    /// Scenario whose interval is searched
+    #[arg(long, default_value = "limit")]
+    pub(crate) scenario: String,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+    /// First interval of a publisher in ms
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) start_ms: f64,
+    /// Measurements at both sides of the limit, whose majority counts
+    #[arg(long, default_value_t = 3)]
+    pub(crate) repeat: usize,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FailArgs {
+    /// Scenario that runs meanwhile
+    #[arg(long, default_value = "failover")]
+    pub(crate) scenario: String,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+    /// What is done, and when in the measurement: SECONDS:kill|term|stop|cont:PID or SECONDS:run:COMMAND
+    #[arg(long, required = true)]
+    pub(crate) fault: Vec<Fault>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CompareArgs {
+    /// Brokers: names of start recipes, or NAME=HOST:PORT or NAME=HOST:PORT@PID of brokers that run; none lists the recipes
+    pub(crate) contenders: Vec<String>,
+    /// Scenario
+    #[arg(long, default_value = "pairs")]
+    pub(crate) scenario: String,
+    /// Runs of each broker
+    #[arg(long, default_value_t = 5)]
+    pub(crate) rounds: usize,
+    /// File with more start recipes
+    #[arg(long)]
+    pub(crate) recipes: Option<PathBuf>,
+    /// First port of brokers that are started here
+    #[arg(long, default_value_t = 20_901)]
+    pub(crate) port: u16,
+    /// Processors of brokers that are started here, such as 0 or 0-3
+    #[arg(long)]
+    pub(crate) cpus: Option<String>,
+    #[command(flatten)]
+    pub(crate) target: TargetArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DriveArgs {
+    /// Where to wait for a coordinator. Whoever reaches it can have any load sent anywhere: trusted networks only
+    #[arg(long, default_value = "127.0.0.1:7766")]
+    pub(crate) listen: String,
+    /// Driver threads, each with an event loop
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Addresses of this machine to connect from, in turn
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) source: Vec<IpAddr>,
+    /// Processors that driver threads are bound to, in turn
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) pin: Vec<usize>,
+    /// End after so many runs
+    #[arg(long)]
+    pub(crate) runs: Option<usize>,
 }

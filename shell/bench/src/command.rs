@@ -1,12 +1,20 @@
 //! What the command line asks for, done.
 
 use std::io::Write;
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::args::{BenchArgs, BenchCommand, ReportArgs, RunArgs, ScenariosArgs};
+use crate::args::{
+    BenchArgs, BenchCommand, CompareArgs, DriveArgs, FailArgs, LimitArgs, ReportArgs, RunArgs, ScenariosArgs,
+};
+use crate::compare::{self, Contender, Recipe, compare};
 use crate::error::BenchError;
-use crate::report::{Figures, Table, csv, table};
-use crate::run::run as measure;
+use crate::fail::FailFigures;
+use crate::limit::limit;
+use crate::remote::drive;
+use crate::report::{Figures, Table, csv, html, table};
+use crate::run::{Options, run as measure};
 use crate::scenario::{NAMES, named};
 
 /// The command as part of a larger one.
@@ -19,6 +27,10 @@ pub fn command() -> clap::Command {
 pub fn run(args: BenchArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
     match args.command {
         BenchCommand::Run(args) => run_once(&args, out, notes),
+        BenchCommand::Limit(args) => search_limit(&args, out, notes),
+        BenchCommand::Fail(args) => fail(&args, out, notes),
+        BenchCommand::Compare(args) => compare_brokers(&args, out, notes),
+        BenchCommand::Drive(args) => serve_as_driver(&args, notes),
         BenchCommand::Scenarios(args) => scenarios(&args, out),
     }
 }
@@ -44,10 +56,18 @@ fn run_once(args: &RunArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Resul
     Ok(ExitCode::SUCCESS)
 }
 
+/// Writes the files that are asked for.
+fn write_files(report: &ReportArgs, figures: &Figures) -> Result<(), BenchError> {
+    let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
+        Some(path) => std::fs::write(path, text()).map_err(|source| BenchError::File { path: path.clone(), source }),
+        None => Ok(()),
+    };
+    write(&report.csv, &|| csv(&figures.series))?;
+    write(&report.html, &|| html(figures))
+}
+
 fn print(report: &ReportArgs, figures: &Figures, out: &mut dyn Write) -> Result<(), BenchError> {
-    if let Some(path) = &report.csv {
-        std::fs::write(path, csv(&figures.series)).map_err(|source| BenchError::File { path: path.clone(), source })?;
-    }
+    write_files(report, figures)?;
     if report.json {
         write_json(figures, out)
     } else {
@@ -61,6 +81,91 @@ pub(crate) fn write_json(value: &impl serde::Serialize, out: &mut dyn Write) -> 
     serde_json::to_writer_pretty(&mut *out, value).map_err(std::io::Error::from)?;
     writeln!(out)?;
     Ok(())
+}
+
+fn search_limit(args: &LimitArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
+    let mut scenario = args.load.scenario(&args.scenario)?;
+    if !(args.start_ms.is_finite() && args.start_ms > 0.0) {
+        return Err(BenchError::Usage("the first interval has to be above 0".to_owned()));
+    }
+    // A given number of messages would let slow intervals last for ever.
+    scenario.messages = None;
+    let options = args.target.options(Vec::new());
+    let mut note = listener(&args.report, notes);
+    let report = limit(&scenario, &options, (args.start_ms, args.repeat), &mut note)?;
+    if let Some(figures) = &report.figures {
+        write_files(&args.report, figures)?;
+    }
+    if args.report.json {
+        write_json(&report, out)?;
+    } else {
+        out.write_all(report.text().as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn fail(args: &FailArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
+    #[derive(serde::Serialize)]
+    struct Report {
+        fail: Option<FailFigures>,
+        #[serde(flatten)]
+        figures: Figures,
+    }
+    let scenario = args.load.scenario(&args.scenario)?;
+    let options = args.target.options(args.fault.clone());
+    let mut note = listener(&args.report, notes);
+    let outcome = measure(&scenario, &options, &mut note)?;
+    let figures = Figures::from(&outcome);
+    let fail = FailFigures::new(&figures, scenario.warmup_s);
+    if args.report.json {
+        write_files(&args.report, &figures)?;
+        write_json(&Report { fail, figures }, out)?;
+    } else {
+        print(&args.report, &figures, out)?;
+        let text = fail.map_or_else(|| "no fault happened\n".to_owned(), |fail| fail.text());
+        write!(out, "\n{text}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compare_brokers(args: &CompareArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
+    let own = args.recipes.as_ref().map_or_else(|| Ok(Vec::new()), |path| Recipe::load(path))?;
+    if args.contenders.is_empty() {
+        let mut table = Table::default();
+        for (name, installed) in Recipe::names() {
+            table.row([name, if installed { "installed" } else { "not installed" }]);
+        }
+        out.write_all(table.text().as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let contenders: Vec<Contender> =
+        args.contenders.iter().map(|text| Contender::parse(text, &own)).collect::<Result<_, _>>()?;
+    let scenario = args.load.scenario(&args.scenario)?;
+    let folder = std::env::temp_dir().join(format!("sedge-bench-{}", std::process::id()));
+    let plan = compare::Plan { rounds: args.rounds.max(1), port: args.port, cpus: args.cpus.clone(), folder };
+    let mut note = listener(&args.report, notes);
+    let comparison = compare(&scenario, &contenders, &args.target.options(Vec::new()), &plan, &mut note);
+    if args.report.json {
+        write_json(&comparison, out)?;
+    } else {
+        out.write_all(comparison.text().as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve_as_driver(args: &DriveArgs, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
+    let socket = TcpListener::bind(&args.listen).map_err(BenchError::system("listening"))?;
+    let address = socket.local_addr().map_err(BenchError::system("listening"))?;
+    let options = Options {
+        threads: args.threads.clamp(1, 1_024),
+        sources: args.source.clone(),
+        pin: args.pin.clone(),
+        ..Options::default()
+    };
+    let mut note = listener(&ReportArgs::default(), notes);
+    note(&format!("driver at {address}"));
+    drive(&socket, &options, args.runs, &mut note)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn scenarios(args: &ScenariosArgs, out: &mut dyn Write) -> Result<ExitCode, BenchError> {

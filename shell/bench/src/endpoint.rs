@@ -74,7 +74,7 @@ impl FromStr for Endpoint {
         };
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.starts_with('[') && host.ends_with(']') => {
-                (host, port.parse().map_err(|_| wrong())?)
+                (host, port.parse().ok().ok_or_else(wrong)?)
             }
             _ => (authority, carrier.names().1),
         };

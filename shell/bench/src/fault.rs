@@ -39,11 +39,11 @@ impl FromStr for Fault {
         let (Some(at), Some(what), Some(object)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(wrong());
         };
-        let at_s: f64 = at.parse().map_err(|_| wrong())?;
+        let at_s: f64 = at.parse().ok().ok_or_else(wrong)?;
         if !at_s.is_finite() || at_s < 0.0 {
             return Err(wrong());
         }
-        let pid = || object.parse::<u32>().map_err(|_| wrong());
+        let pid = || object.parse::<u32>().ok().ok_or_else(wrong);
         let action = match what {
             "kill" => Action::Kill(pid()?),
             "term" => Action::Term(pid()?),

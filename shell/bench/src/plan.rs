@@ -112,6 +112,19 @@ impl Plan {
         Some(streams().map(|stream| 1e9 / num::real(stream.period)).sum())
     }
 
+    /// Drivers of publisher and subscriber, wherever a delivery lets the closed loop go on.
+    pub(crate) fn loops(&self) -> impl Iterator<Item = (usize, usize)> {
+        let subscribers = self.clients.iter().filter_map(|client| match &client.role {
+            Role::Subscriber { receiver, .. } => Some((client.driver, self.receivers.get(*receiver)?)),
+            Role::Publisher { .. } | Role::Idle => None,
+        });
+        subscribers.flat_map(move |(driver, receiver)| {
+            let streams = receiver.streams.iter().filter_map(|stream| self.streams.get(num::index(u64::from(*stream))));
+            let closed = streams.filter(|stream| stream.period == 0);
+            closed.filter_map(move |stream| Some((self.clients.get(stream.publisher)?.driver, driver)))
+        })
+    }
+
     /// Who gets what.
     fn connect_streams(&mut self) -> Result<(), BenchError> {
         let mut trie = SubscriptionTrie::new();
@@ -122,7 +135,8 @@ impl Plan {
         }
         for (number, stream) in self.streams.iter_mut().enumerate() {
             let number = u32::try_from(number)
-                .map_err(|_| BenchError::Usage("a scenario has at most four thousand million streams".to_owned()))?;
+                .ok()
+                .ok_or_else(|| BenchError::Usage("a scenario has at most four thousand million streams".to_owned()))?;
             trie.matches(&stream.topic, |receiver: &usize, ()| {
                 if let Some(receiver) = self.receivers.get_mut(*receiver) {
                     receiver.streams.push(number);

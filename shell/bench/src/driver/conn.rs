@@ -39,7 +39,8 @@ pub(super) struct Conn {
     pub(super) retry_at: u64,
     pub(super) attempts: u32,
     pub(super) pinged_at: u64,
-    pub(super) awaits_pong: bool,
+    /// Pings without an answer.
+    pub(super) unanswered: u32,
     /// It was up at least once.
     pub(super) known: bool,
     pub(super) subscribed: bool,
@@ -64,7 +65,7 @@ impl Conn {
             retry_at: 0,
             attempts: 0,
             pinged_at: 0,
-            awaits_pong: false,
+            unanswered: 0,
             known: false,
             subscribed: false,
             held: BTreeSet::new(),
@@ -85,7 +86,7 @@ impl Conn {
         self.out = Vec::new();
         self.written = 0;
         self.blocked = false;
-        self.awaits_pong = false;
+        self.unanswered = 0;
     }
 
     /// Hands waiting bytes over as far as the connection takes them.

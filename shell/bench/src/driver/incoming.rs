@@ -11,7 +11,7 @@ use super::packets::{self, Rare};
 use super::state::{Core, Driver, Stage};
 use crate::num;
 use crate::plan::Role;
-use crate::wire::{AckKind, Seen, Stamp, scan};
+use crate::wire::{AckKind, Broken, Seen, Stamp, scan};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 262_144;
@@ -83,7 +83,8 @@ impl Core {
         let now = self.setup.clock.now();
         let mut rest = bytes;
         loop {
-            let Some((seen, length)) = scan(rest, self.version).map_err(|_| "bytes that are no MQTT".to_owned())?
+            let Some((seen, length)) =
+                scan(rest, self.version).map_err(|Broken| "bytes that are no MQTT".to_owned())?
             else {
                 return Ok(bytes.len() - rest.len());
             };
@@ -96,7 +97,7 @@ impl Core {
                     }
                 }
                 Seen::Ack { kind, id, refused } => self.ack(conn, at, kind, (id, refused)),
-                Seen::Pong => conn.awaits_pong = false,
+                Seen::Pong => conn.unanswered = 0,
                 Seen::Other(packet) => self.rare(conn, at, packet)?,
             }
         }
@@ -185,7 +186,7 @@ impl Core {
             publisher.set_receive_maximum(connack.properties.receive_maximum.unwrap_or(u16::MAX));
             for (id, slot) in publisher.unfinished() {
                 if !slot.released || !connack.session_present {
-                    publisher.resend(id, &slot, connack.session_present, (&mut conn.out, &self.filler));
+                    publisher.resend(id, &slot, connack.session_present, &mut conn.out, &self.filler);
                     self.recorder.tally.resent += 1;
                 } else {
                     packets::ack(AckKind::Rel, id, &mut conn.out);

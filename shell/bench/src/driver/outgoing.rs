@@ -7,6 +7,7 @@ use mio::{Interest, Token};
 
 use super::conn::Link;
 use super::packets;
+use super::publisher::Next;
 use super::schedule::due_at;
 use super::state::{Driver, Stage};
 use crate::plan::Role;
@@ -61,12 +62,12 @@ impl Driver {
         let every = self.ping_interval();
         let strict = self.core.setup.scenario.ping_ms.is_some();
         let Some(conn) = self.conns.get_mut(at).filter(|conn| conn.pinged_at + every <= now) else { return };
-        if strict && conn.awaits_pong {
+        if strict && conn.unanswered > 0 {
             self.lost(at, "no answer to a ping");
             return;
         }
         conn.pinged_at = now;
-        conn.awaits_pong = true;
+        conn.unanswered += 1;
         packets::ping(&mut conn.out);
         self.core.mark(at);
     }
@@ -224,7 +225,7 @@ impl Driver {
             };
             let payload = &core.setup.scenario.payload;
             let size = payload.fixed().unwrap_or_else(|| payload.draw(&mut core.rng));
-            let stamp = publisher.send(core.setup.run, sent, size, (&mut conn.out, &core.filler), window);
+            let stamp = publisher.send(Next { run: core.setup.run, sent, size }, window, &mut conn.out, &core.filler);
             core.recorder.sent(stamp, now);
             wrote = true;
         }

@@ -71,6 +71,17 @@ pub(super) struct Manner {
     pub(super) size: usize,
 }
 
+/// A message about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Next {
+    /// Number of the run.
+    pub(super) run: u32,
+    /// When it is sent, or should have been.
+    pub(super) sent: u64,
+    /// Length of its payload.
+    pub(super) size: usize,
+}
+
 impl Publisher {
     pub(super) fn new(
         client: usize,
@@ -149,7 +160,7 @@ impl Publisher {
         let outstanding = self.expected.saturating_sub(self.forgiven.saturating_add(returned));
         // Without receivers nothing comes back, and only the connection sets a limit.
         outstanding.checked_div(fan_out).map_or(free, |messages| {
-            let partly = u64::from(outstanding % fan_out > 0);
+            let partly = u64::from(!outstanding.is_multiple_of(fan_out));
             free.min(u64::from(self.window).saturating_sub(messages + partly))
         })
     }
@@ -166,15 +177,9 @@ impl Publisher {
         self.forgiven = self.expected.saturating_sub(returned);
     }
 
-    /// Takes the next message, of `size` bytes, stamped `sent`, and appends it to `out`.
-    pub(super) fn send(
-        &mut self,
-        run: u32,
-        sent: u64,
-        size: usize,
-        out: (&mut Vec<u8>, &[u8]),
-        window: Window,
-    ) -> Stamp {
+    /// Takes the next message and appends it to `out`.
+    pub(super) fn send(&mut self, next: Next, window: Window, out: &mut Vec<u8>, filler: &[u8]) -> Stamp {
+        let Next { run, sent, size } = next;
         let stream = self.turn;
         self.turn = if stream + 1 < self.lines.len() { stream + 1 } else { 0 };
         let number = self.first_stream + u32::try_from(stream).unwrap_or(0);
@@ -191,7 +196,7 @@ impl Publisher {
         if let Some(place) = usize::from(id).checked_sub(1).and_then(|at| self.slots.get_mut(at)) {
             *place = Some(slot);
         }
-        line.template.write(Outgoing { stamp, id, dup: false, size }, out.1, out.0);
+        line.template.write(Outgoing { stamp, id, dup: false, size }, filler, out);
         self.expected += line.fan_out;
         self.sent += 1;
         self.moved_at = sent;
@@ -232,9 +237,9 @@ impl Publisher {
     }
 
     /// Appends message `id` once more.
-    pub(super) fn resend(&self, id: u16, slot: &Slot, dup: bool, out: (&mut Vec<u8>, &[u8])) {
+    pub(super) fn resend(&self, id: u16, slot: &Slot, dup: bool, out: &mut Vec<u8>, filler: &[u8]) {
         if let Some(line) = self.lines.get(slot.stream) {
-            line.template.write(Outgoing { stamp: slot.stamp, id, dup, size: slot.size }, out.1, out.0);
+            line.template.write(Outgoing { stamp: slot.stamp, id, dup, size: slot.size }, filler, out);
         }
     }
 

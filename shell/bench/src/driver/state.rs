@@ -24,6 +24,8 @@ use crate::error::BenchError;
 use crate::measure::{Recorder, SentRange, Window};
 use crate::num;
 use crate::plan::{Plan, Role};
+use crate::remote::Share;
+use crate::run::Options;
 use crate::scenario::{Protocol, Scenario};
 
 const WAKE: Token = Token(usize::MAX);
@@ -52,6 +54,30 @@ pub(crate) struct Setup {
     pub(crate) credits: Vec<AtomicU64>,
     /// Processors that driver threads are bound to, in turn.
     pub(crate) pin: Vec<usize>,
+}
+
+impl Setup {
+    /// The part of this process, as `share` says, with what `options` say about this machine.
+    pub(crate) fn new(share: Share, options: &Options, clock: Clock) -> Result<Self, BenchError> {
+        let plan = Plan::new(&share.scenario, share.brokers.len(), share.drivers)?;
+        let mut brokers = Vec::new();
+        for endpoint in share.brokers {
+            let address = endpoint.resolve()?;
+            brokers.push((endpoint, address));
+        }
+        Ok(Self {
+            credits: (0..plan.clients.len()).map(|_| AtomicU64::new(0)).collect(),
+            plan,
+            brokers,
+            scenario: share.scenario,
+            sources: options.sources.clone(),
+            username: share.username,
+            password: share.password,
+            run: share.run,
+            clock,
+            pin: options.pin.clone(),
+        })
+    }
 }
 
 /// A driver thread.

@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn arrivals_are_told_apart() {
+        use Arrival::{Again, InOrder, Late};
         let mut tracker = Tracker::default();
         let came: Vec<Arrival> = [0, 1, 4, 2, 2, 5, 0, 3].into_iter().map(|number| tracker.arrive(number)).collect();
-        use Arrival::{Again, InOrder, Late};
         assert_eq!(came, [InOrder, InOrder, InOrder, Late, Again, InOrder, Again, Late]);
         assert_eq!(tracker.missing(0, 6), 0);
         assert_eq!(tracker.missing(4, 9), 3);

@@ -38,6 +38,7 @@ mod tests {
             egress: vec![1, 2, 3],
             worst_latency_us: vec![5.5],
             worst_jitter_us: Vec::new(),
+            latency_us: Vec::new(),
             broker: Vec::new(),
         };
         let text = csv(&series);

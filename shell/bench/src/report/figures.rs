@@ -77,6 +77,8 @@ pub(crate) struct Series {
     pub(crate) egress: Vec<u64>,
     pub(crate) worst_latency_us: Vec<f64>,
     pub(crate) worst_jitter_us: Vec<f64>,
+    /// Latencies with their counts, ascending.
+    pub(crate) latency_us: Vec<(f64, u64)>,
     /// Seconds since publishing began, processor seconds, resident KiB.
     pub(crate) broker: Vec<(f64, f64, u64)>,
 }
@@ -126,6 +128,7 @@ pub(crate) struct Figures {
     pub(crate) retransmitted: f64,
     pub(crate) phases: Vec<PhaseFigures>,
     pub(crate) faults: Vec<FaultFigures>,
+    pub(crate) clocks: Vec<String>,
     pub(crate) warnings: Vec<String>,
     pub(crate) series: Series,
 }
@@ -192,6 +195,7 @@ impl From<&Outcome> for Figures {
             retransmitted: outcome.retransmitted,
             phases: phases.collect(),
             faults: faults.collect(),
+            clocks: outcome.clocks.clone(),
             warnings: warnings(outcome),
             series: series(outcome),
         }
@@ -216,6 +220,7 @@ fn series(outcome: &Outcome) -> Series {
         egress: tally.egress.clone(),
         worst_latency_us: micros(&tally.worst_latency),
         worst_jitter_us: micros(&tally.worst_jitter),
+        latency_us: tally.latency.values().map(|(nanos, count)| (num::real(nanos) / 1e3, count)).collect(),
         broker: broker.collect(),
     }
 }

@@ -2,8 +2,11 @@
 
 mod csv;
 mod figures;
+mod html;
+mod svg;
 mod table;
 
 pub(crate) use csv::csv;
 pub(crate) use figures::Figures;
-pub(crate) use table::{Table, table};
+pub(crate) use html::html;
+pub(crate) use table::{Table, number, table};

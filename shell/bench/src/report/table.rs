@@ -125,6 +125,9 @@ pub(crate) fn table(figures: &Figures) -> String {
     for fault in &figures.faults {
         let _ = writeln!(text, "\n{} s: {}", number(fault.at_s), fault.what);
     }
+    for clock in &figures.clocks {
+        let _ = writeln!(text, "\n{clock}");
+    }
     for warning in &figures.warnings {
         let _ = writeln!(text, "\nwarning: {warning}");
     }

@@ -1,8 +1,7 @@
 //! Leads the drivers through the phases of a run.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::Options;
@@ -15,7 +14,7 @@ use crate::fault::Fault;
 use crate::host;
 use crate::measure::{SentRange, Tally, Window};
 use crate::num;
-use crate::plan::Plan;
+use crate::remote::{Remote, Share};
 use crate::scenario::Scenario;
 
 /// Most time for all clients to connect, and for all to subscribe, in ns.
@@ -35,9 +34,31 @@ pub(crate) fn run(scenario: &Scenario, options: &Options, note: &mut dyn FnMut(&
     result
 }
 
+/// Where a driver is.
+enum Peer {
+    Local(Handle),
+    /// A process with several of them.
+    Remote(Remote),
+}
+
+/// In the closed loop deliveries have to come back to the process that published.
+fn check_loops(setup: &Setup, remotes: &[Remote]) -> Result<(), BenchError> {
+    let mut processes = Vec::new();
+    for (process, remote) in remotes.iter().enumerate() {
+        processes.extend(std::iter::repeat_n(process, remote.threads));
+    }
+    let process = |driver: usize| processes.get(driver);
+    if setup.plan.loops().all(|(publisher, subscriber)| process(publisher) == process(subscriber)) {
+        return Ok(());
+    }
+    Err(BenchError::Usage(
+        "several driver processes: this scenario needs a rate (open loop), or --until ack".to_owned(),
+    ))
+}
+
 struct Coordinator<'a> {
     setup: Arc<Setup>,
-    drivers: Vec<Handle>,
+    peers: Vec<Peer>,
     events: Receiver<(usize, Event)>,
     progress: Vec<Progress>,
     clock: Clock,
@@ -48,6 +69,7 @@ struct Coordinator<'a> {
     faults_done: Vec<FaultDone>,
     origin: u64,
     warnings: Vec<String>,
+    clocks: Vec<String>,
 }
 
 /// What happened while the coordinator waited.
@@ -58,44 +80,54 @@ enum Step {
 
 impl<'a> Coordinator<'a> {
     fn new(scenario: &Scenario, options: &Options, note: &'a mut dyn FnMut(&str)) -> Result<Self, BenchError> {
-        let threads = options.threads.max(1);
         if options.brokers.is_empty() {
             return Err(BenchError::Usage("no broker: give --broker HOST:PORT".to_owned()));
         }
-        let plan = Plan::new(scenario, options.brokers.len(), threads)?;
-        let destinations = num::count(options.brokers.len());
-        let sources = num::count(options.sources.len());
-        let warnings = host::prepare_for(scenario.clients(), destinations, sources).map_err(BenchError::Usage)?;
-        let mut brokers = Vec::new();
-        for endpoint in &options.brokers {
-            brokers.push((endpoint.clone(), endpoint.resolve()?));
-        }
         let clock = Clock::new();
-        let credits = (0..plan.clients.len()).map(|_| AtomicU64::new(0)).collect();
-        let setup = Arc::new(Setup {
+        let mut remotes = Vec::new();
+        for address in &options.drivers {
+            remotes.push(Remote::connect(address, &clock)?);
+        }
+        let threads = if remotes.is_empty() { options.threads.max(1) } else { 0 };
+        let drivers = threads + remotes.iter().map(|remote| remote.threads).sum::<usize>();
+        let share = Share {
             scenario: scenario.clone(),
-            plan,
-            brokers,
-            sources: options.sources.clone(),
+            brokers: options.brokers.clone(),
             username: options.username.clone(),
             password: options.password.clone(),
             // Different from run to run, so that nothing an earlier run left behind is taken for this one's.
             run: u32::try_from(clock.now() / 1_000_000 % u64::from(u32::MAX)).unwrap_or(0),
-            clock,
-            credits,
-            pin: options.pin.clone(),
-        });
-        let (sender, events): (Sender<(usize, Event)>, _) = channel();
-        let mut drivers = Vec::new();
-        for index in 0..threads {
-            drivers.push(spawn(&setup, index, sender.clone())?);
+            drivers,
+            first: 0,
+            ahead: 0,
+        };
+        let setup = Arc::new(Setup::new(share.clone(), options, clock)?);
+        let mut warnings = Vec::new();
+        let (sender, events) = channel();
+        let mut peers = Vec::new();
+        if remotes.is_empty() {
+            let (destinations, sources) = (num::count(options.brokers.len()), num::count(options.sources.len()));
+            warnings = host::prepare_for(scenario.clients(), destinations, sources).map_err(BenchError::Usage)?;
+            for index in 0..threads {
+                peers.push(Peer::Local(spawn(&setup, index, sender.clone())?));
+            }
+        } else {
+            check_loops(&setup, &remotes)?;
+        }
+        let clocks = remotes.iter().map(Remote::clock_note).collect();
+        let mut first = 0;
+        for mut remote in remotes {
+            let ahead = remote.ahead;
+            remote.take(Share { first, ahead, ..share.clone() }, sender.clone())?;
+            first += remote.threads;
+            peers.push(Peer::Remote(remote));
         }
         let mut faults = options.faults.clone();
         faults.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         Ok(Self {
             setup,
-            progress: vec![Progress::default(); drivers.len()],
-            drivers,
+            progress: vec![Progress::default(); drivers],
+            peers,
             events,
             clock,
             watch: Watch::new(clock, options.pids.clone()),
@@ -105,6 +137,7 @@ impl<'a> Coordinator<'a> {
             faults_done: Vec::new(),
             origin: u64::MAX,
             warnings,
+            clocks,
         })
     }
 
@@ -148,6 +181,7 @@ impl<'a> Coordinator<'a> {
         self.watch.enter(Some("end"));
         let (sent, tally) = self.collect(end)?;
         self.watch.enter(None);
+        let measured = tally.last_delivery.saturating_sub(start);
         let streams = self.setup.plan.streams.iter().zip(&sent).filter(|(stream, _)| !stream.probe);
         let expected = streams.map(|(stream, range)| stream.fan_out * range.count()).sum();
         Ok(Outcome {
@@ -157,10 +191,9 @@ impl<'a> Coordinator<'a> {
             nominal_rate: self.setup.plan.nominal_rate(),
             clients: scenario.clients(),
             connect_s,
-            measure_s: num::seconds(end - start),
-            warmup_s: num::seconds(start - origin),
+            measure_s: num::seconds(if limited { measured.max(1) } else { end - start }),
             expected,
-            completion_s: num::seconds(tally.last_delivery.saturating_sub(start)),
+            completion_s: num::seconds(measured),
             tally,
             phases: std::mem::take(&mut self.watch.phases),
             samples: std::mem::take(&mut self.watch.samples),
@@ -168,6 +201,7 @@ impl<'a> Coordinator<'a> {
             faults: std::mem::take(&mut self.faults_done),
             warnings: std::mem::take(&mut self.warnings),
             retransmitted,
+            clocks: std::mem::take(&mut self.clocks),
         })
     }
 
@@ -218,8 +252,15 @@ impl<'a> Coordinator<'a> {
         Ok((Arc::unwrap_or_clone(sent), tally))
     }
 
-    fn tell(&self, command: &Command) -> Result<(), BenchError> {
-        for driver in &self.drivers {
+    fn tell(&mut self, command: &Command) -> Result<(), BenchError> {
+        for peer in &mut self.peers {
+            let driver = match peer {
+                Peer::Local(driver) => driver,
+                Peer::Remote(remote) => {
+                    remote.tell(command)?;
+                    continue;
+                }
+            };
             let gone = || BenchError::Driver("a driver has ended".to_owned());
             driver.commands.send(command.clone()).ok().ok_or_else(gone)?;
             driver.waker.wake().map_err(BenchError::system("waking a driver"))?;
@@ -230,7 +271,7 @@ impl<'a> Coordinator<'a> {
     /// Waits for one event of the kind `wanted` from each driver.
     fn all(&mut self, most: u64, what: &str, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>, BenchError> {
         let deadline = self.clock.now().saturating_add(most);
-        let mut answers: Vec<Option<Event>> = vec![None; self.drivers.len()];
+        let mut answers: Vec<Option<Event>> = vec![None; self.progress.len()];
         while answers.iter().any(Option::is_none) {
             if self.clock.now() >= deadline {
                 let done = answers.iter().flatten().count();
@@ -324,11 +365,13 @@ impl<'a> Coordinator<'a> {
         ));
     }
 
-    fn finish(self) {
+    fn finish(mut self) {
         // A driver that has ended by itself needs no command.
         let _ = self.tell(&Command::Finish);
-        for driver in self.drivers {
-            let _ = driver.thread.join();
+        for peer in self.peers {
+            if let Peer::Local(driver) = peer {
+                let _ = driver.thread.join();
+            }
         }
     }
 }

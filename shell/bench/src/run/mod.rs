@@ -7,6 +7,8 @@ mod watch;
 use std::net::IpAddr;
 
 pub(crate) use coordinator::run;
+#[cfg(test)]
+pub(crate) use outcome::FaultDone;
 pub(crate) use outcome::Outcome;
 
 use crate::endpoint::Endpoint;
@@ -25,4 +27,6 @@ pub(crate) struct Options {
     pub(crate) password: Option<String>,
     pub(crate) pin: Vec<usize>,
     pub(crate) faults: Vec<Fault>,
+    /// Driver processes that do the work instead of this one.
+    pub(crate) drivers: Vec<String>,
 }

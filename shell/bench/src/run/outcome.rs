@@ -42,8 +42,6 @@ pub(crate) struct Outcome {
     pub(crate) connect_s: f64,
     /// Length of the window.
     pub(crate) measure_s: f64,
-    /// Begin of the window in seconds since publishing began.
-    pub(crate) warmup_s: f64,
     /// Deliveries that what was sent in the window should have caused.
     pub(crate) expected: u64,
     /// From the begin of the window to the last delivery.
@@ -55,11 +53,37 @@ pub(crate) struct Outcome {
     pub(crate) origin_s: f64,
     pub(crate) faults: Vec<FaultDone>,
     pub(crate) warnings: Vec<String>,
+    /// Clocks of other driver processes.
+    pub(crate) clocks: Vec<String>,
     /// Share of TCP segments of this machine that were sent again in the window.
     pub(crate) retransmitted: f64,
 }
 
 impl Outcome {
+    /// Nothing happened.
+    #[cfg(test)]
+    pub(crate) fn empty(scenario: Scenario) -> Self {
+        Self {
+            scenario,
+            brokers: Vec::new(),
+            sp_ratio: 1.0,
+            nominal_rate: None,
+            clients: 0,
+            connect_s: 0.0,
+            measure_s: 1.0,
+            expected: 0,
+            completion_s: 0.0,
+            tally: Tally::default(),
+            phases: Vec::new(),
+            samples: Vec::new(),
+            origin_s: 0.0,
+            faults: Vec::new(),
+            warnings: Vec::new(),
+            clocks: Vec::new(),
+            retransmitted: 0.0,
+        }
+    }
+
     /// The phase of this name.
     pub(crate) fn phase(&self, name: &str) -> Option<&Phase> {
         self.phases.iter().find(|phase| phase.name == name)

@@ -60,7 +60,7 @@ impl FromStr for Payload {
         let wrong =
             || format!("{text}: no payload size such as 32, uniform:64-1024, normal:1000,200 or choice:32*9,1024*1");
         let Some((kind, rest)) = text.split_once(':') else {
-            return text.parse().map(Self::Fixed).map_err(|_| wrong());
+            return text.parse().map(Self::Fixed).ok().ok_or_else(wrong);
         };
         let pair = |sign: char| {
             let (first, second) = rest.split_once(sign)?;

@@ -14,7 +14,7 @@ fn every_ready_made_scenario_is_sound_and_survives_a_file() {
 
 #[test]
 fn a_short_file_is_enough() {
-    let text = r##"
+    let text = r#"
         name = "mine"
         payload = "uniform:64-1024"
         interval_ms = 10
@@ -23,9 +23,9 @@ fn a_short_file_is_enough() {
         topic = "a/{i}"
         [[subscribers]]
         count = 1
-        filter = "a/#"
+        filter = "a/+"
         brokers = "1,2"
-    "##;
+    "#;
     let scenario = Scenario::parse(text).expect("a scenario");
     scenario.check().expect("sound");
     assert_eq!(scenario.payload, Payload::Uniform(64, 1024));

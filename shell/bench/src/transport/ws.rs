@@ -190,11 +190,11 @@ impl<T: Transport> Transport for WebSocket<T> {
         match from.len() {
             length @ 0..=125 => self.out.push(0x80 | u8::try_from(length).unwrap_or(0)),
             length @ 126..=65_535 => {
-                self.out.push(0x80 | 126);
+                self.out.push(0x80 | 0x7e);
                 self.out.extend_from_slice(&u16::try_from(length).unwrap_or(0).to_be_bytes());
             }
             length => {
-                self.out.push(0x80 | 127);
+                self.out.push(0x80 | 0x7f);
                 self.out.extend_from_slice(&crate::num::count(length).to_be_bytes());
             }
         }

@@ -4,6 +4,6 @@ mod scan;
 mod stamp;
 mod template;
 
-pub(crate) use scan::{AckKind, Seen, scan};
+pub(crate) use scan::{AckKind, Broken, Seen, scan};
 pub(crate) use stamp::{STAMP_BYTES, Stamp};
 pub(crate) use template::{Outgoing, Template};

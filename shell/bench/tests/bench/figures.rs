@@ -1,35 +1,8 @@
 //! Runs against a broker inside the test whose faults are known to the message: every count has to be exact.
 
-mod simulated;
-
-use clap::Parser;
-use sedge_bench::{BenchArgs, run};
+use crate::common::{COUNTS, counts, figures, try_bench};
+use crate::simulated::{Broker, Faults};
 use serde_json::Value;
-use simulated::{Broker, Faults};
-
-#[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    bench: BenchArgs,
-}
-
-fn bench(words: &str) -> (String, String) {
-    let cli = Cli::try_parse_from(std::iter::once("bench").chain(words.split_whitespace())).expect(words);
-    let (mut out, mut notes) = (Vec::new(), Vec::new());
-    run(cli.bench, &mut out, &mut notes).unwrap_or_else(|error| panic!("{words}: {error}"));
-    (String::from_utf8(out).expect("text"), String::from_utf8(notes).expect("text"))
-}
-
-fn figures(words: &str) -> Value {
-    let (text, _) = bench(&format!("{words} --json --quiet"));
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-fn counts<const N: usize>(figures: &Value, names: [&str; N]) -> [u64; N] {
-    names.map(|name| figures.get(name).and_then(Value::as_u64).unwrap_or_else(|| panic!("{name} in {figures}")))
-}
-
-const COUNTS: [&str; 5] = ["sent", "expected", "lost", "duplicates", "reordered"];
 
 #[test]
 fn a_sound_broker_has_nothing_to_hide() {
@@ -153,14 +126,21 @@ fn figures_of_a_timed_run_fit_together() {
 fn people_get_a_table_and_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("series.csv");
+    let page = folder.path().join("page.html");
     let broker = Broker::start(Faults::default());
-    let words = format!("run idle --publishers 20 --duration 0.2 --broker {} --csv {}", broker.address, file.display());
-    let (table, _) = bench(&words);
+    let words = format!(
+        "run idle --publishers 20 --duration 0.2 --broker {} --csv {} --html {}",
+        broker.address,
+        file.display(),
+        page.display()
+    );
+    let (table, _) = try_bench(&words).expect("a run");
     assert!(table.contains("connections per s"), "{table}");
     assert!(std::fs::read_to_string(file).expect("a file").starts_with("second,"));
-    let (list, _) = bench("scenarios");
+    assert!(std::fs::read_to_string(page).expect("a page").starts_with("<!doctype html>"));
+    let (list, _) = try_bench("scenarios").expect("a list");
     assert!(list.contains("smart-plugs-publish"));
-    let (text, _) = bench("scenarios failover");
+    let (text, _) = try_bench("scenarios failover").expect("a scenario");
     let own = folder.path().join("own.toml");
     std::fs::write(&own, text).expect("a file");
     let all = figures(&format!("run {} --messages 5 --broker {}", own.display(), broker.address));
@@ -175,8 +155,7 @@ fn what_cannot_be_run_says_why() {
         ("run pairs --broker 127.0.0.1:1 --qos 3", "quality of service"),
         ("run idle --publishers 1 --broker 127.0.0.1:1", "could not connect"),
     ] {
-        let cli = Cli::try_parse_from(std::iter::once("bench").chain(words.split_whitespace())).expect(words);
-        let error = run(cli.bench, &mut Vec::new(), &mut Vec::new()).expect_err(words);
+        let error = try_bench(words).expect_err(words);
         assert!(error.to_string().contains(text), "{error}");
     }
 }

@@ -13,15 +13,15 @@ use sedge_mqtt::{
 
 /// What the broker does wrong, per topic: with each message whose number (from 1) is a multiple.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Loses it.
-    pub lose: Option<u64>,
+    pub(crate) lose: Option<u64>,
     /// Delivers it twice.
-    pub repeat: Option<u64>,
+    pub(crate) repeat: Option<u64>,
     /// Delivers it after its successor.
-    pub swap: Option<u64>,
+    pub(crate) swap: Option<u64>,
     /// Closes the publisher's connection instead of acknowledging it, once per topic.
-    pub hang_up_at: Option<u64>,
+    pub(crate) hang_up_at: Option<u64>,
 }
 
 struct Subscription {
@@ -46,8 +46,8 @@ struct Shared {
 }
 
 /// A broker on a port of its own.
-pub struct Broker {
-    pub address: SocketAddr,
+pub(crate) struct Broker {
+    pub(crate) address: SocketAddr,
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -57,7 +57,7 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 impl Broker {
     /// Starts a broker; its threads end with the test program.
-    pub fn start(faults: Faults) -> Self {
+    pub(crate) fn start(faults: Faults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Mutex::new(Shared { faults, ..Shared::default() }));
@@ -72,12 +72,12 @@ impl Broker {
     }
 
     /// PUBACK, PUBREC and PUBCOMP that subscribers sent.
-    pub fn acks(&self) -> [u64; 3] {
+    pub(crate) fn acks(&self) -> [u64; 3] {
         locked(&self.shared).acks
     }
 
     /// CONNECTs that came.
-    pub fn connects(&self) -> u64 {
+    pub(crate) fn connects(&self) -> u64 {
         locked(&self.shared).connects
     }
 }

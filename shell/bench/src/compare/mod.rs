@@ -1,0 +1,258 @@
+//! Several brokers under the same load, in turn, so that what the machine does meanwhile meets all of them.
+
+mod recipe;
+mod stats;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+pub(crate) use recipe::Recipe;
+use stats::Spread;
+
+use crate::endpoint::Endpoint;
+use crate::error::BenchError;
+use crate::report::{Figures, Table, number};
+use crate::run::{Options, run};
+use crate::scenario::Scenario;
+
+/// A broker to be compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Contender {
+    /// Started for each run.
+    Recipe(Recipe),
+    /// Runs already.
+    Running { name: String, endpoint: Endpoint, pid: Option<u32> },
+}
+
+impl Contender {
+    /// From `NAME` of a recipe, or `NAME=ADDRESS` or `NAME=ADDRESS@PID` of a broker that runs.
+    pub(crate) fn parse(text: &str, recipes: &[Recipe]) -> Result<Self, BenchError> {
+        let Some((name, rest)) = text.split_once('=') else {
+            let own = recipes.iter().find(|recipe| recipe.name == text).cloned();
+            return own.or_else(|| Recipe::built_in(text)).map(Self::Recipe).ok_or_else(|| {
+                let known: Vec<&str> = Recipe::names().map(|(name, _)| name).collect();
+                BenchError::Usage(format!("no recipe {text}: there are {}; or give NAME=HOST:PORT", known.join(", ")))
+            });
+        };
+        let (address, pid) = match rest.rsplit_once('@') {
+            Some((address, pid)) => (address, Some(pid)),
+            None => (rest, None),
+        };
+        let wrong = |_| BenchError::Usage(format!("{text}: no process number behind @"));
+        let pid = pid.map(str::parse).transpose().map_err(wrong)?;
+        let endpoint = address.parse().map_err(BenchError::Usage)?;
+        Ok(Self::Running { name: name.to_owned(), endpoint, pid })
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Recipe(recipe) => &recipe.name,
+            Self::Running { name, .. } => name,
+        }
+    }
+}
+
+/// How a comparison is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) rounds: usize,
+    /// Ports from here on for brokers that are started.
+    pub(crate) port: u16,
+    /// Processors of these brokers, as `taskset` takes them.
+    pub(crate) cpus: Option<String>,
+    /// Where these brokers keep their files.
+    pub(crate) folder: PathBuf,
+}
+
+/// A figure of one broker over all rounds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Compared {
+    pub(crate) name: &'static str,
+    pub(crate) value: Option<Spread>,
+    /// Ratio to the first broker, round by round.
+    pub(crate) ratio: Option<Spread>,
+}
+
+/// One broker.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BrokerResult {
+    pub(crate) name: String,
+    pub(crate) figures: Vec<Compared>,
+    pub(crate) errors: Vec<String>,
+    pub(crate) runs: Vec<Figures>,
+}
+
+/// The whole comparison.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Comparison {
+    pub(crate) scenario: String,
+    pub(crate) machine: String,
+    pub(crate) brokers: Vec<BrokerResult>,
+}
+
+/// A figure that is compared.
+type Getter = fn(&Figures) -> Option<f64>;
+
+const FIGURES: &[(&str, Getter)] = &[
+    ("egress_per_s", |figures| Some(figures.egress_per_s)),
+    ("egress_per_cpu_s", |figures| figures.egress_per_cpu_s),
+    ("broker_rss_kib", |figures| figures.broker_rss_kib.map(crate::num::real)),
+    ("latency_us.p50", |figures| (figures.latency_us.count > 0).then_some(figures.latency_us.p50)),
+    ("latency_us.p99", |figures| (figures.latency_us.count > 0).then_some(figures.latency_us.p99)),
+    ("latency_us.max", |figures| (figures.latency_us.count > 0).then_some(figures.latency_us.max)),
+    ("loss_rate", |figures| Some(figures.loss_rate)),
+    ("connect_per_s", |figures| Some(figures.connect_per_s)),
+];
+
+/// Compares `contenders` under `scenario`.
+pub(crate) fn compare(
+    scenario: &Scenario,
+    contenders: &[Contender],
+    options: &Options,
+    plan: &Plan,
+    note: &mut dyn FnMut(&str),
+) -> Comparison {
+    let mut runs: Vec<Vec<Option<Figures>>> = vec![Vec::new(); contenders.len()];
+    let mut errors: Vec<Vec<String>> = vec![Vec::new(); contenders.len()];
+    for round in 0..plan.rounds {
+        for turn in 0..contenders.len() {
+            // Another one begins each round: whoever comes first may find the machine in another state.
+            let at = (round + turn) % contenders.len();
+            let Some(contender) = contenders.get(at) else { continue };
+            let name = contender.name();
+            let figures = match measure(scenario, contender, at, options, plan) {
+                Ok(figures) => {
+                    note(&format!("round {}: {name}: {} per s", round + 1, number(figures.egress_per_s)));
+                    Some(figures)
+                }
+                Err(error) => {
+                    note(&format!("round {}: {name}: {error}", round + 1));
+                    if let Some(errors) = errors.get_mut(at) {
+                        errors.push(error.to_string());
+                    }
+                    None
+                }
+            };
+            if let Some(runs) = runs.get_mut(at) {
+                runs.push(figures);
+            }
+        }
+    }
+    let first = runs.first().cloned().unwrap_or_default();
+    let brokers = contenders.iter().zip(runs).zip(errors).map(|((contender, runs), errors)| BrokerResult {
+        name: contender.name().to_owned(),
+        figures: FIGURES.iter().map(|(name, get)| compared(name, *get, &runs, &first)).collect(),
+        errors,
+        runs: runs.into_iter().flatten().collect(),
+    });
+    Comparison { scenario: scenario.name.clone(), machine: crate::host::machine(), brokers: brokers.collect() }
+}
+
+fn measure(
+    scenario: &Scenario,
+    contender: &Contender,
+    at: usize,
+    options: &Options,
+    plan: &Plan,
+) -> Result<Figures, BenchError> {
+    let mut options = options.clone();
+    let _running = match contender {
+        Contender::Recipe(recipe) => {
+            let port = plan.port.saturating_add(u16::try_from(at).unwrap_or(0));
+            let folder = plan.folder.join(&recipe.name);
+            let running = recipe.start(port, &folder, plan.cpus.as_deref())?;
+            options.brokers = vec![format!("127.0.0.1:{port}").parse().map_err(BenchError::Usage)?];
+            options.pids = vec![running.pid()];
+            Some(running)
+        }
+        Contender::Running { endpoint, pid, .. } => {
+            options.brokers = vec![endpoint.clone()];
+            options.pids = pid.iter().copied().collect();
+            None
+        }
+    };
+    Ok(Figures::from(&run(scenario, &options, &mut |_| ())?))
+}
+
+fn compared(name: &'static str, get: Getter, runs: &[Option<Figures>], first: &[Option<Figures>]) -> Compared {
+    let value = |run: &Option<Figures>| run.as_ref().and_then(get);
+    let values: Vec<f64> = runs.iter().filter_map(value).collect();
+    let pairs = runs.iter().zip(first).filter_map(|(own, other)| Some((value(own)?, value(other)?)));
+    let ratios: Vec<f64> = pairs.filter(|(_, other)| *other > 0.0).map(|(own, other)| own / other).collect();
+    Compared { name, value: Spread::of(&values), ratio: Spread::of(&ratios) }
+}
+
+impl Comparison {
+    /// The comparison for people.
+    pub(crate) fn text(&self) -> String {
+        let mut table = Table::default();
+        let names = FIGURES.iter().map(|(name, _)| (*name).to_owned());
+        table.row(std::iter::once(self.scenario.clone()).chain(names));
+        let cell = |spread: Option<Spread>| {
+            spread.map_or_else(
+                || "-".to_owned(),
+                |spread| format!("{} ({}-{})", number(spread.median), number(spread.low), number(spread.high)),
+            )
+        };
+        for broker in &self.brokers {
+            let values = broker.figures.iter().map(|figure| cell(figure.value));
+            table.row(std::iter::once(broker.name.clone()).chain(values));
+            let ratios = broker.figures.iter().map(|figure| cell(figure.ratio));
+            table.row(std::iter::once("  ratio to the first".to_owned()).chain(ratios));
+        }
+        let mut text = table.text();
+        if let Some(spread) = self.brokers.iter().flat_map(|broker| &broker.figures).find_map(|figure| figure.value) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "\nmedians of {} runs; the true median is within the brackets with {} % certainty",
+                spread.count, spread.certainty
+            );
+        }
+        for broker in &self.brokers {
+            let mut warnings: Vec<&String> = broker.runs.iter().flat_map(|run| &run.warnings).collect();
+            warnings.sort();
+            warnings.dedup();
+            for warning in warnings.into_iter().chain(&broker.errors) {
+                let _ = writeln!(text, "{}: {warning}", broker.name);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contenders_are_recipes_or_addresses() {
+        let own = Recipe { name: "own".to_owned(), command: "x".to_owned(), files: [].into() };
+        let parse = |text: &str| Contender::parse(text, std::slice::from_ref(&own));
+        assert_eq!(parse("own").expect("a recipe"), Contender::Recipe(own.clone()));
+        assert_eq!(parse("mosquitto").expect("a recipe").name(), "mosquitto");
+        let Contender::Running { name, endpoint, pid } = parse("a=h:99@7").expect("an address") else {
+            panic!("not an address")
+        };
+        assert_eq!((name.as_str(), endpoint.to_string().as_str(), pid), ("a", "h:99", Some(7)));
+        for text in ["other", "a=", "a=h:1@x"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let run = |egress: f64| {
+            let outcome = crate::run::Outcome::empty(crate::scenario::named("pairs").expect("a scenario"));
+            Some(Figures { egress_per_s: egress, ..Figures::from(&outcome) })
+        };
+        // The machine is three times as fast in the second round; the ratio does not notice.
+        let first = [run(100.0), run(300.0), None];
+        let second = [run(200.0), run(600.0), run(5.0)];
+        let compared = compared("egress_per_s", |figures| Some(figures.egress_per_s), &second, &first);
+        let ratio = compared.ratio.expect("a ratio");
+        assert!((ratio.median - 2.0).abs() < 1e-12 && (ratio.low - 2.0).abs() < 1e-12 && ratio.count == 2);
+    }
+}

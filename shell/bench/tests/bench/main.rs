@@ -1,0 +1,6 @@
+//! The load generator from outside, against a broker inside the test.
+
+mod common;
+mod experiments;
+mod figures;
+mod simulated;
