@@ -15,7 +15,7 @@ pub(crate) struct MqttArgs {
     /// Port of the broker [default: 1883]
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// Broker, account and topic in one: mqtt://[user[:password]@]host[:port]/topic
+    /// Broker, account and topic in one: mqtt://user:password@host:port/topic; account and port may be left out
     #[arg(short = 'L', long, value_name = "URL", value_parser = BrokerUrl::parse, conflicts_with_all = ["host", "port"])]
     pub(crate) url: Option<BrokerUrl>,
     /// Quality of service: 0, 1 or 2
