@@ -91,6 +91,12 @@ pub enum NodeInput {
         /// What.
         bytes: Bytes,
     },
+    /// There may be a node at this address: contact it once. For addresses that are asked until they answer there are
+    /// [`crate::NodeConfig::seeds`].
+    Announce {
+        /// Where it would get datagrams.
+        to: SocketAddr,
+    },
     /// Somebody has connected to the cluster port.
     LinkAccepted {
         /// Number given by the driver.

@@ -14,6 +14,7 @@ mod peers;
 mod publish;
 mod recovery;
 mod retained;
+mod seeds;
 mod settle;
 mod status;
 mod transfer;
@@ -84,6 +85,8 @@ pub struct Node {
 
     retained: RetainedStore,
     next_comparison: Option<Instant>,
+    /// When seeds that do not answer are next named.
+    next_seed_check: Option<Instant>,
 }
 
 impl fmt::Debug for Node {
@@ -129,6 +132,7 @@ impl Node {
             local_mail: VecDeque::new(),
             retained: RetainedStore::new(config.retained.clone()),
             next_comparison: None,
+            next_seed_check: None,
             now: Now::default(),
             started: None,
             state: NodeState::Recovery,
@@ -149,6 +153,7 @@ impl Node {
             NodeInput::Datagram { from, bytes } => {
                 self.membership.handle(now, sedge_membership::Input::Datagram { from, bytes });
             }
+            NodeInput::Announce { to } => self.membership.handle(now, sedge_membership::Input::Announce { to }),
             NodeInput::LinkAccepted { link, peer } => self.links.opened(instant, link, peer),
             NodeInput::LinkDialled { link } => self.links.dialled(instant, link),
             NodeInput::LinkReceived { link, bytes } => self.links.received(instant, link, bytes),
@@ -190,6 +195,7 @@ impl Node {
         self.overlay.handle_timeout(now);
         self.claims_due();
         self.releases_due();
+        self.check_seeds();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
             self.retained.purge(now.wall);
@@ -215,6 +221,7 @@ impl Node {
             self.directory.timeout(),
             self.recovery_timeout(),
             self.next_comparison,
+            self.next_seed_check,
         ];
         machines.into_iter().chain(own).flatten().min()
     }

@@ -21,6 +21,7 @@ impl Node {
         if self.started.is_none() {
             self.started = Some(now.instant);
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
+            self.next_seed_check = Some(now.instant + self.config.seed_timeout);
             self.members_changed();
         }
     }

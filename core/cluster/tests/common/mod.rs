@@ -322,7 +322,7 @@ impl World {
         }
     }
 
-    fn node_input(&mut self, node: u64, input: NodeInput) {
+    pub(crate) fn node_input(&mut self, node: u64, input: NodeInput) {
         self.with_node(node, |machine, now| machine.handle(now, input));
     }
 

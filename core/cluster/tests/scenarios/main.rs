@@ -9,4 +9,5 @@ mod publications;
 mod random;
 mod retained;
 mod routes;
+mod seeds;
 mod sessions;

@@ -1,0 +1,30 @@
+//! Seeds that do not answer: an operator is told, since a wrong address is not to be told from a node that is down.
+
+use core::net::SocketAddr;
+
+use sedge_base::Duration;
+
+use super::Node;
+use crate::NodeState;
+
+/// How long until an operator hears again of a seed that still does not answer.
+const REMINDER: Duration = Duration::from_mins(10);
+
+impl Node {
+    /// Names the seeds that have had their time and did not answer.
+    pub(super) fn check_seeds(&mut self) {
+        if self.next_seed_check.is_none_or(|at| at > self.now.instant) {
+            return;
+        }
+        if self.only_own_seeds || self.state == NodeState::Leaving {
+            self.next_seed_check = None;
+            return;
+        }
+        self.next_seed_check = Some(self.now.instant + REMINDER);
+        let unreached: Vec<SocketAddr> = self.membership.unreached_seeds().collect();
+        for seed in unreached {
+            let message = format!("Seed {seed} does not answer; this node serves without it and goes on asking");
+            self.event(true, message);
+        }
+    }
+}
