@@ -18,7 +18,8 @@ use crate::http::{Facts, HttpServer};
 use crate::identity::{self, Identity};
 use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{Clock, Door, Hub, Letter, Links, MAIL, Mailbox, Parts, Shared, Worker, wall};
-use crate::{Config, StartError, logging, node_config, seeds};
+use crate::seeds::{self, SeedWatch};
+use crate::{Config, StartError, logging, node_config};
 
 /// Where a node listens, with the real ports where the configuration said 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     shards: Vec<JoinHandle<()>>,
     http: Option<HttpServer>,
+    seeds: Option<SeedWatch>,
     /// Held until the node is gone: keeps the data directory locked.
     _identity: Identity,
 }
@@ -51,6 +53,7 @@ impl Daemon {
         let addresses = sockets.addresses()?;
         let found = seeds::resolve_all(&config.cluster.seeds);
         let node_config = node_config::build(config, &identity, addresses.cluster, found)?;
+        let known_seeds = node_config.seeds.clone();
         let advertised = node_config.link_addr;
         let mut rng = Rng::new(identity::random_u64()?);
         let node = Node::new(node_config, rng.split(0))
@@ -87,7 +90,11 @@ impl Daemon {
             };
             shards.push(spawn_shard(parts)?);
         }
-        Ok(Self { addresses, shared, shards, http, _identity: identity })
+        let post = Arc::clone(&shared);
+        let announce = move |to| post.post(ShardId(0), Letter::Announce(to));
+        let seeds = SeedWatch::start(&config.cluster.seeds, &known_seeds, announce)
+            .map_err(StartError::system("start a thread"))?;
+        Ok(Self { addresses, shared, shards, http, seeds: Some(seeds), _identity: identity })
     }
 
     /// Where it listens.
@@ -105,6 +112,7 @@ impl Daemon {
             return;
         }
         tracing::info!("stopping");
+        drop(self.seeds.take());
         for number in 0..self.shards.len() {
             self.shared.post(ShardId(u16::try_from(number).unwrap_or(0)), Letter::Stop);
         }

@@ -11,6 +11,9 @@ use crate::config::CLUSTER_PORT;
 /// How long the start waits for names of seeds.
 const RESOLVE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often names of seeds are resolved again.
+const RESOLVE_PERIOD: Duration = Duration::from_secs(10);
+
 /// A host with a port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HostPort {
@@ -115,6 +118,50 @@ pub(crate) fn resolve_all(seeds: &[String]) -> Found {
     found.addresses.sort_unstable();
     found.addresses.dedup();
     found
+}
+
+/// Resolves seeds that are names again and again and tells the node what is new, until it is dropped: a name may be unknown while a
+/// site starts up, and containers come back with other addresses.
+#[derive(Debug)]
+pub(crate) struct SeedWatch {
+    /// Dropped first: wakes the thread and ends it.
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl SeedWatch {
+    /// Watches those of `seeds` that are names; `known` are addresses that the node asks by itself.
+    pub(crate) fn start(
+        seeds: &[String],
+        known: &[SocketAddr],
+        announce: impl Fn(SocketAddr) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let is_name = |seed: &&String| HostPort::parse(seed, CLUSTER_PORT).is_ok_and(|host| host.literal().is_none());
+        let names: Vec<String> = seeds.iter().filter(is_name).cloned().collect();
+        if names.is_empty() {
+            return Ok(Self { stop: None, thread: None });
+        }
+        let known = known.to_vec();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let watch = move || {
+            while stopped.recv_timeout(RESOLVE_PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let found = resolve_all(&names).addresses;
+                found.into_iter().filter(|address| !known.contains(address)).for_each(&announce);
+            }
+        };
+        let thread = thread::Builder::new().name("sedge-seeds".to_owned()).spawn(watch)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for SeedWatch {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It panics only if the resolver does; there is nothing to do about it at the end.
+            let _ = thread.join();
+        }
+    }
 }
 
 #[cfg(test)]

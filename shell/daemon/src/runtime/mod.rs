@@ -38,6 +38,8 @@ pub(crate) enum Letter {
     Handover(Box<Handover>),
     /// A question of the HTTP API.
     Query(Query),
+    /// For the node: another node may be at this address.
+    Announce(SocketAddr),
     /// Say good-bye and end.
     Stop,
     /// This shard has said good-bye to its clients.

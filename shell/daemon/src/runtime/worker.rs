@@ -170,6 +170,11 @@ impl Worker {
                     hub.node.handle(self.now, NodeInput::Mail { from, mail });
                 }
             }
+            Letter::Announce(to) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.node.handle(self.now, NodeInput::Announce { to });
+                }
+            }
             Letter::Handover(handover) => self.take_over(*handover),
             Letter::Query(query) => {
                 let node = self.hub.as_ref().map(|hub| &hub.node);
