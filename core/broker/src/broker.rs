@@ -153,10 +153,17 @@ impl Broker {
 
     /// All sessions, in an order that depends only on the inputs.
     pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
-        self.sessions.iter().map(|(_, session)| {
-            let connection = session.connection.and_then(|key| self.connections.get(key));
-            SessionInfo::of(session, connection)
-        })
+        self.sessions.iter().map(|(_, session)| self.describe(session))
+    }
+
+    /// The session of a client, `None` if it is not here.
+    pub fn session(&self, client: &ClientId) -> Option<SessionInfo> {
+        self.sessions.get(*self.clients.get(client)?).map(|session| self.describe(session))
+    }
+
+    fn describe(&self, session: &Session) -> SessionInfo {
+        let connection = session.connection.and_then(|key| self.connections.get(key));
+        SessionInfo::of(session, connection)
     }
 
     /// Number of open connections.

@@ -82,6 +82,6 @@ pub struct RetainedConfig {
 
 impl Default for RetainedConfig {
     fn default() -> Self {
-        Self { max_messages: 1_000_000, max_bytes: 1024 * 1024 * 1024, tombstones: Duration::from_hours(24) }
+        Self { max_messages: 1_000_000, max_bytes: 256 * 1024 * 1024, tombstones: Duration::from_hours(24) }
     }
 }

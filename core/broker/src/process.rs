@@ -73,6 +73,8 @@ impl Broker {
         {
             // Later versions are more likely to understand 5.0; a set high bit is that of bridges of older versions.
             connection.version = if (5..0x80).contains(&level) { Version::V5 } else { Version::V311 };
+            // Which properties it knows is anyone's guess: a bare CONNACK is what most can read.
+            connection.problem_information = false;
         }
         self.end_connection(key, Ending::server(error.reason_code(), error.to_string()));
     }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sedge_base::ClientId;
 use sedge_broker::{BrokerConfig, Event, Input};
-use sedge_mqtt::{ConnectProperties, Packet, ReasonCode, Version};
+use sedge_mqtt::{ConnAckProperties, ConnectProperties, Packet, ReasonCode, Version};
 
 use crate::harness::*;
 
@@ -34,6 +34,7 @@ fn an_unknown_protocol_level_is_refused_with_code_1() {
         bench.send_bytes(conn, Bytes::copy_from_slice(&bytes));
         let Some(Packet::ConnAck(connack)) = bench.recv(conn) else { panic!("level {level}") };
         assert_eq!(connack.reason, ReasonCode::UnsupportedProtocolVersion);
+        assert_eq!(connack.properties, ConnAckProperties::default(), "nothing that the client may not know");
         assert!(bench.is_closed(conn));
     }
 }
@@ -117,7 +118,7 @@ fn connack_tells_the_limits() {
     let (_, connack) = bench.connack(sedge_mqtt::Connect { keep_alive: 30, ..connect(V5, "b") });
     assert_eq!((connack.properties.session_expiry, connack.properties.server_keep_alive), (None, None));
     let (_, connack) = bench.connack(connect(V4, "c"));
-    assert_eq!(connack.properties, sedge_mqtt::ConnAckProperties::default());
+    assert_eq!(connack.properties, ConnAckProperties::default());
 }
 
 /// MQ-14

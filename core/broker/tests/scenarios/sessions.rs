@@ -75,9 +75,12 @@ fn sessions_expire() {
     bench.pass(secs(1_000));
     bench.cut(conn);
     bench.pass(secs(99));
-    assert_eq!(bench.broker.sessions().count(), 1);
+    let found = bench.broker.session(&ClientId::new("s")).unwrap();
+    assert!(found.connection.is_none() && found.disconnected_at.is_some());
+    assert_eq!(bench.broker.sessions().collect::<Vec<_>>(), [found]);
     bench.pass(secs(1));
     assert_eq!(bench.broker.sessions().count(), 0);
+    assert_eq!(bench.broker.session(&ClientId::new("s")), None);
     assert_eq!(bench.ended, [(ClientId::new("s"), 1)]);
     assert_eq!(bench.broker.counters().sessions_expired, 1);
     let (_, connack) = bench.connack(expiring("s", 100, false));
