@@ -58,6 +58,12 @@ pub(crate) struct TargetArgs {
     /// Driver processes (`sedge bench drive`) that do the work instead of this one: HOST:PORT, several separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) drivers: Vec<String>,
+    /// Certificates of authorities that brokers are trusted by (PEM)
+    #[arg(long)]
+    pub(crate) ca: Option<PathBuf>,
+    /// Take any certificate: the load is encrypted all the same
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Processors that driver threads are bound to, in turn
     #[arg(long, value_delimiter = ',')]
     pub(crate) pin: Vec<usize>,
@@ -73,6 +79,8 @@ impl TargetArgs {
             username: self.username.clone(),
             password: self.password.clone(),
             pin: self.pin.clone(),
+            ca: self.ca.clone(),
+            insecure: self.insecure,
             drivers: self.drivers.clone(),
             faults,
         }
@@ -115,6 +123,9 @@ pub(crate) struct LoadArgs {
     /// Messages that a publisher sends at once in the closed loop
     #[arg(long)]
     pub(crate) burst: Option<u16>,
+    /// Pause between two looks at the connections in the closed loop, in ms, to spare processor time
+    #[arg(long)]
+    pub(crate) rest: Option<f64>,
     /// What ends the wait in the closed loop
     #[arg(long)]
     pub(crate) until: Option<Until>,
@@ -213,6 +224,7 @@ impl LoadArgs {
         }
         scenario.window = self.window.unwrap_or(scenario.window);
         scenario.burst = self.burst.or(scenario.burst);
+        scenario.rest_ms = self.rest.unwrap_or(scenario.rest_ms);
         scenario.until = self.until.unwrap_or(scenario.until);
         scenario.messages = self.messages.or(scenario.messages);
         if self.messages.is_some() {
@@ -339,6 +351,12 @@ pub(crate) struct DriveArgs {
     /// Addresses of this machine to connect from, in turn
     #[arg(long, value_delimiter = ',')]
     pub(crate) source: Vec<IpAddr>,
+    /// Certificates of authorities that brokers are trusted by (PEM)
+    #[arg(long)]
+    pub(crate) ca: Option<PathBuf>,
+    /// Take any certificate: the load is encrypted all the same
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Processors that driver threads are bound to, in turn
     #[arg(long, value_delimiter = ',')]
     pub(crate) pin: Vec<usize>,

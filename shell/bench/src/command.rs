@@ -160,6 +160,8 @@ fn serve_as_driver(args: &DriveArgs, notes: &mut dyn Write) -> Result<ExitCode, 
         threads: args.threads.clamp(1, 1_024),
         sources: args.source.clone(),
         pin: args.pin.clone(),
+        ca: args.ca.clone(),
+        insecure: args.insecure,
         ..Options::default()
     };
     let mut note = listener(&ReportArgs::default(), notes);

@@ -13,8 +13,9 @@ use super::state::{Driver, Stage};
 use crate::plan::Role;
 use crate::transport;
 
-/// Connections of one driver that are being established at the same time.
-pub(super) const MOST_CONNECTING: usize = 128;
+/// Connections of one driver that are being established at the same time. More overflow the queue of listeners with the
+/// usual length of 100, and what is dropped there is tried again only after a second.
+pub(super) const MOST_CONNECTING: usize = 64;
 /// Attempts of a client that was never connected.
 pub(super) const MOST_ATTEMPTS: u32 = 100;
 /// Time between two attempts in ns.
@@ -24,7 +25,7 @@ const PATIENCE: u64 = 10_000_000_000;
 /// Bytes that wait for one connection before its publisher pauses.
 const OUT_BYTES: usize = 65_536;
 /// Time after which a closed loop gives up what does not come back, in ns.
-const STALL: u64 = 1_000_000_000;
+const STALL: u64 = 2_000_000_000;
 
 impl Driver {
     /// What is not urgent: connections to be made, pings, stalled loops.
@@ -78,6 +79,7 @@ impl Driver {
             let Some(publisher) = &mut conn.publisher else { continue };
             let returned =
                 self.core.setup.credits.get(publisher.client).map_or(0, |credit| credit.load(Ordering::Relaxed));
+            publisher.note_returned(returned, now);
             if conn.link == Link::Up && publisher.moved_at + STALL < now && publisher.waits_for_deliveries(returned) {
                 publisher.forgive(returned);
                 self.core.recorder.tally.stalls += 1;
@@ -94,7 +96,7 @@ impl Driver {
         let source = setup.sources.get(conn.client % setup.sources.len().max(1)).copied();
         conn.clear();
         conn.retry_at = now;
-        let begun = transport::connect(endpoint, *address, source).and_then(|mut transport| {
+        let begun = transport::connect(endpoint, *address, source, &setup.tls).and_then(|mut transport| {
             let interest = Interest::READABLE | Interest::WRITABLE;
             self.core.registry.register(transport.socket(), Token(at), interest)?;
             Ok(transport)

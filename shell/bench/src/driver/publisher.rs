@@ -54,6 +54,8 @@ pub(super) struct Publisher {
     burst: u16,
     /// In the closed loop, a burst is under way.
     bursting: bool,
+    /// What had come back when that was looked at last.
+    seen_returned: u64,
     /// When the closed loop last went on.
     pub(super) moved_at: u64,
 }
@@ -115,6 +117,7 @@ impl Publisher {
             free: (1..=u16::try_from(slots).unwrap_or(u16::MAX)).rev().filter(|_| slots > 0).collect(),
             burst: manner.burst,
             bursting: false,
+            seen_returned: 0,
             moved_at: 0,
         }
     }
@@ -170,6 +173,14 @@ impl Publisher {
         let slots = self.slots.is_empty() || !self.free.is_empty();
         let open = self.pace.is_none() && self.until == Until::Delivery && !self.is_done();
         open && slots && self.room(returned) < u64::from(self.burst)
+    }
+
+    /// Keeps in mind when something came back.
+    pub(super) const fn note_returned(&mut self, returned: u64, now: u64) {
+        if returned != self.seen_returned {
+            self.seen_returned = returned;
+            self.moved_at = now;
+        }
     }
 
     /// Gives up what has not come back.

@@ -27,6 +27,7 @@ use crate::plan::{Plan, Role};
 use crate::remote::Share;
 use crate::run::Options;
 use crate::scenario::{Protocol, Scenario};
+use crate::transport::Trust;
 
 const WAKE: Token = Token(usize::MAX);
 const TICK: Token = Token(usize::MAX - 1);
@@ -54,6 +55,8 @@ pub(crate) struct Setup {
     pub(crate) credits: Vec<AtomicU64>,
     /// Processors that driver threads are bound to, in turn.
     pub(crate) pin: Vec<usize>,
+    /// How encrypted connections are made.
+    pub(crate) tls: Trust,
 }
 
 impl Setup {
@@ -76,6 +79,7 @@ impl Setup {
             run: share.run,
             clock,
             pin: options.pin.clone(),
+            tls: Trust::new(options.ca.as_deref(), options.insecure)?,
         })
     }
 }
@@ -115,6 +119,8 @@ pub(super) struct Core {
     /// Connection of each client of the plan, if it is here.
     pub(super) conn_of: Vec<Option<usize>>,
     pub(super) closed_loop: bool,
+    /// Pause in the closed loop.
+    rest: Option<Duration>,
     pub(super) stage: Stage,
     pub(super) origin: u64,
     pub(super) up: usize,
@@ -172,6 +178,8 @@ impl Core {
         let mut rng = Rng::new(scenario.seed.wrapping_add(num::count(index)));
         let filler = (0..FILLER_BYTES).map(|_| b'a' + u8::try_from(rng.below(26)).unwrap_or(0)).collect();
         let closed_loop = scenario.publishers.iter().any(|group| scenario.interval_of(group).is_none());
+        let rest = Some(num::nanos(scenario.rest_ms / 1e3)).filter(|nanos| closed_loop && *nanos > 0);
+        let rest = rest.map(Duration::from_nanos);
         Self {
             recorder: Recorder::new(setup.run, &setup.plan),
             conn_of: vec![None; setup.plan.clients.len()],
@@ -185,6 +193,7 @@ impl Core {
             dirty: Vec::new(),
             queued: Vec::new(),
             again: Vec::new(),
+            rest,
             closed_loop,
             stage: Stage::Waiting,
             origin: 0,
@@ -303,6 +312,9 @@ impl Driver {
         loop {
             let now = self.core.setup.clock.now();
             let timeout = self.timeout(now);
+            if let Some(rest) = self.core.rest.filter(|_| self.core.stage == Stage::Publishing) {
+                std::thread::sleep(rest);
+            }
             if let Err(error) = self.poll.poll(&mut events, Some(timeout))
                 && error.kind() != io::ErrorKind::Interrupted
             {

@@ -31,7 +31,7 @@ pub(crate) struct Tally {
     pub(crate) disconnects: u64,
     /// Messages sent again after a lost connection.
     pub(crate) resent: u64,
-    /// Times that a closed loop had to be opened because a message did not come back within a second.
+    /// Times that a closed loop had to be opened because a message did not come back for two seconds.
     pub(crate) stalls: u64,
     /// Send to receive, of what was sent in the window, first deliveries.
     pub(crate) latency: Distribution,

@@ -233,7 +233,8 @@ fn warnings(outcome: &Outcome) -> Vec<String> {
         warnings.push(format!("{} messages came that are not of this run", outcome.tally.foreign));
     }
     if outcome.tally.stalls > 0 {
-        warnings.push("messages that did not come back within a second were written off in the closed loop".to_owned());
+        warnings
+            .push("messages that did not come back within two seconds were written off in the closed loop".to_owned());
     }
     if outcome.tally.disconnects > 0 && outcome.faults.is_empty() {
         warnings.push(format!("{} connections were lost", outcome.tally.disconnects));

@@ -31,8 +31,8 @@ pub(crate) fn html(figures: &Figures) -> String {
     for plot in plots(figures) {
         page.push_str(&plot.svg());
     }
-    // The figures themselves, for whoever has only the page. JSON holds no `</` that could end the element early.
-    let data = serde_json::to_string(figures).unwrap_or_default().replace("</", "<\\/");
+    // The figures themselves, for whoever has only the page. No sign in them may end the element early.
+    let data = serde_json::to_string(figures).unwrap_or_default().replace('<', "\\u003c");
     let _ = writeln!(page, "</div>\n<script type=\"application/json\" id=\"figures\">{data}</script>\n</html>");
     page
 }

@@ -218,6 +218,9 @@ impl<'a> Coordinator<'a> {
             }
             let complete = sum.received >= sum.expected && sum.inflight == 0 && sum.duplicates == 0;
             // One report may be older than the last message: believe only what a whole round of reports confirms.
+            if now >= deadline && !complete && now - moved < QUIET && most > 0 {
+                self.warnings.push("messages still came when the drain ended: what is lost may be late".to_owned());
+            }
             if now >= deadline || now - moved > if complete { 3 * AHEAD } else { self.patience() } {
                 return Ok(());
             }

@@ -5,6 +5,7 @@ mod outcome;
 mod watch;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 pub(crate) use coordinator::run;
 #[cfg(test)]
@@ -27,6 +28,10 @@ pub(crate) struct Options {
     pub(crate) password: Option<String>,
     pub(crate) pin: Vec<usize>,
     pub(crate) faults: Vec<Fault>,
+    /// Certificates that brokers are trusted by.
+    pub(crate) ca: Option<PathBuf>,
+    /// Any certificate will do.
+    pub(crate) insecure: bool,
     /// Driver processes that do the work instead of this one.
     pub(crate) drivers: Vec<String>,
 }

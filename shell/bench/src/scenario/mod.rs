@@ -112,6 +112,9 @@ pub(crate) struct Scenario {
     pub(crate) window: u16,
     /// Messages that a publisher sends at once in the closed loop; without it a quarter of the window.
     pub(crate) burst: Option<u16>,
+    /// Pause of the driver between two looks at its connections in the closed loop, in ms: it gets more at once, and needs
+    /// less processor time; latencies grow by as much.
+    pub(crate) rest_ms: f64,
     /// What ends the wait in the closed loop.
     pub(crate) until: Until,
     /// Messages per publisher after which it stops, warm-up included; without it the time decides.
@@ -153,6 +156,7 @@ impl Default for Scenario {
             interval_ms: None,
             window: 100,
             burst: None,
+            rest_ms: 0.0,
             until: Until::Delivery,
             messages: None,
             warmup_s: 1.0,
@@ -193,7 +197,7 @@ impl Scenario {
         if self.window == 0 {
             return wrong("the window has to be at least 1");
         }
-        let mut times = vec![self.warmup_s, self.measure_s, self.drain_s, self.idle_s];
+        let mut times = vec![self.warmup_s, self.measure_s, self.drain_s, self.idle_s, self.rest_ms];
         times.extend(self.interval_ms);
         times.extend(self.publishers.iter().filter_map(|group| group.interval_ms));
         if times.iter().any(|time| !time.is_finite() || *time < 0.0 || *time > 1e7) {

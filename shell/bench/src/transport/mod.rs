@@ -1,6 +1,7 @@
 //! What carries the bytes of MQTT.
 
 mod tcp;
+mod tls;
 mod ws;
 
 use std::io;
@@ -8,6 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
+
+pub(crate) use tls::Trust;
 
 use crate::endpoint::Endpoint;
 
@@ -37,13 +40,16 @@ pub(crate) fn connect(
     endpoint: &Endpoint,
     address: SocketAddr,
     source: Option<IpAddr>,
+    trust: &Trust,
 ) -> io::Result<Box<dyn Transport>> {
     let socket = begin(address, source)?;
-    if endpoint.carrier.is_tls() {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "TLS is not supported yet"));
-    }
     let tcp = tcp::Tcp::new(socket);
-    Ok(if endpoint.carrier.is_ws() { Box::new(ws::WebSocket::new(tcp, endpoint)) } else { Box::new(tcp) })
+    Ok(match (endpoint.carrier.is_tls(), endpoint.carrier.is_ws()) {
+        (false, false) => Box::new(tcp),
+        (false, true) => Box::new(ws::WebSocket::new(tcp, endpoint)),
+        (true, false) => Box::new(tls::Tls::new(tcp, &endpoint.host, trust)?),
+        (true, true) => Box::new(ws::WebSocket::new(tls::Tls::new(tcp, &endpoint.host, trust)?, endpoint)),
+    })
 }
 
 fn begin(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {

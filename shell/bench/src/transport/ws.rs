@@ -5,7 +5,6 @@ use std::io;
 use mio::net::TcpStream;
 
 use super::Transport;
-use super::tcp::Tcp;
 use crate::endpoint::Endpoint;
 
 /// Largest answer to the upgrade request.
@@ -28,8 +27,8 @@ pub(super) struct WebSocket<T> {
     ended: bool,
 }
 
-impl WebSocket<Tcp> {
-    pub(super) fn new(below: Tcp, endpoint: &Endpoint) -> Self {
+impl<T> WebSocket<T> {
+    pub(super) fn new(below: T, endpoint: &Endpoint) -> Self {
         let host = if endpoint.host.contains(':') { format!("[{}]", endpoint.host) } else { endpoint.host.clone() };
         // The key proves to a client that the server speaks WebSocket at all; a load generator may use any.
         let request = format!(
@@ -221,5 +220,114 @@ impl<T: Transport> Transport for WebSocket<T> {
 
     fn short_read_is_last(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// What a server sends piece by piece, and what it got.
+    #[derive(Default)]
+    struct Wire {
+        pieces: VecDeque<Vec<u8>>,
+        got: Vec<u8>,
+        /// Bytes that are taken before the next refusal.
+        room: usize,
+    }
+
+    impl Transport for Wire {
+        fn socket(&mut self) -> &mut TcpStream {
+            panic!("nobody watches this")
+        }
+
+        fn open(&mut self) -> io::Result<bool> {
+            Ok(true)
+        }
+
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let piece = self.pieces.pop_front().ok_or(io::ErrorKind::WouldBlock)?;
+            into.get_mut(..piece.len()).expect("room").copy_from_slice(&piece);
+            Ok(piece.len())
+        }
+
+        fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+            if self.room == 0 {
+                self.room = 7;
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let length = from.len().min(self.room);
+            self.room -= length;
+            self.got.extend_from_slice(from.get(..length).expect("a part"));
+            Ok(length)
+        }
+
+        fn flush(&mut self) -> io::Result<bool> {
+            Ok(true)
+        }
+
+        fn short_read_is_last(&self) -> bool {
+            true
+        }
+    }
+
+    const ANSWER: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n";
+
+    fn opened(stream: &[u8], piece: usize) -> WebSocket<Wire> {
+        let endpoint: Endpoint = "ws://host:99/path".parse().expect("an address");
+        let pieces = [ANSWER, stream].concat().chunks(piece).map(<[u8]>::to_vec).collect();
+        let mut socket = WebSocket::new(Wire { pieces, ..Wire::default() }, &endpoint);
+        while !socket.open().expect("an upgrade") {}
+        while !socket.flush().expect("no error") {}
+        let request = String::from_utf8(std::mem::take(&mut socket.below.got)).expect("text");
+        assert!(request.starts_with("GET /path HTTP/1.1\r\nHost: host:99\r\n") && request.ends_with("\r\n\r\n"));
+        socket
+    }
+
+    #[test]
+    fn frames_are_read_however_they_are_cut() {
+        let long = vec![b'x'; 300];
+        let mut stream = vec![0x82, 3, b'a', b'b', b'c', 0x89, 2, b'h', b'i', 0x02, 126, 1, 44];
+        stream.extend_from_slice(&long);
+        stream.extend_from_slice(&[0x80, 1, b'z', 0x88, 0]);
+        for piece in [1, 2, 5, 64, 1_000] {
+            let mut socket = opened(&stream, piece);
+            let mut all = Vec::new();
+            let mut buffer = [0; 50];
+            while let Ok(length @ 1..) = socket.read(&mut buffer) {
+                all.extend_from_slice(buffer.get(..length).expect("what was read"));
+            }
+            assert_eq!(all, [b"abc".as_slice(), &long, b"z"].concat(), "pieces of {piece}");
+            assert_eq!(socket.read(&mut buffer).expect("an end"), 0);
+            while !socket.flush().expect("no error") {}
+            assert_eq!(socket.below.got, [0x8a, 0x82, 0, 0, 0, 0, b'h', b'i'], "a ping is answered");
+        }
+    }
+
+    #[test]
+    fn what_is_written_goes_out_in_masked_frames() {
+        let mut socket = opened(&[], 100);
+        for length in [5, 200, 70_000] {
+            let bytes = vec![b'm'; length];
+            assert_eq!(socket.write(&bytes).expect("room"), length);
+            while !socket.flush().expect("no error") {}
+            let got = std::mem::take(&mut socket.below.got);
+            let header = match length {
+                5 => vec![0x82, 0x85],
+                200 => vec![0x82, 0xfe, 0, 200],
+                _ => vec![0x82, 0xff, 0, 0, 0, 0, 0, 1, 0x11, 0x70],
+            };
+            assert_eq!(got, [header, vec![0; 4], bytes].concat());
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_an_error() {
+        let endpoint: Endpoint = "ws://host".parse().expect("an address");
+        let pieces = VecDeque::from([b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec()]);
+        let mut socket = WebSocket::new(Wire { pieces, ..Wire::default() }, &endpoint);
+        assert!(socket.open().is_err());
     }
 }
