@@ -8,7 +8,7 @@ use sedge_broker::{InterestChange, InterestOp, SessionState, SubscriptionState};
 use sedge_mqtt::Message;
 
 use super::Node;
-use super::settle::Waiter;
+use super::settle::{Departure, Waiter};
 use crate::mail::{self, Handed, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::wire::DirectoryMail;
@@ -226,15 +226,25 @@ impl Node {
     }
 
     /// A shard has given the session up.
-    pub(super) fn relinquished(&mut self, client: &ClientId, epoch: u64, session: Option<&SessionState>) {
+    pub(super) fn relinquished(&mut self, client: &ClientId, epoch: u64, session: Session) {
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
         }
         let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
-        if session.is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
-            self.handed_over(client, epoch, to);
+        match session {
+            Some(session) if session.subscriptions.iter().any(is_plain) => {
+                self.handed_over(client, epoch, to);
+                let departure = Departure { client: client.clone(), epoch, to, session };
+                self.wait(Waiter::Departure(departure), false);
+            }
+            session => self.send_session(to, client, epoch, session.as_deref()),
         }
-        self.send_session(to, client, epoch, session);
+    }
+
+    /// What the shards had published before the session was given up is on its way, ahead of the session.
+    pub(super) fn departs(&mut self, departure: &Departure) {
+        let Departure { client, epoch, to, session } = departure;
+        self.send_session(*to, client, *epoch, Some(session));
     }
 
     /// The session has ended at its shard by itself.

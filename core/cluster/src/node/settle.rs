@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sedge_base::ShardId;
-use sedge_broker::Ticket;
+use sedge_base::{ClientId, NodeId, ShardId};
+use sedge_broker::{SessionState, Ticket};
 use sedge_mqtt::TopicFilter;
 use sedge_overlay::Barrier;
 
@@ -21,12 +21,25 @@ pub(super) enum Waiter {
         /// Filters whose retained messages it wants, by index of the change.
         retained: Vec<(usize, TopicFilter)>,
     },
+    /// The node, until everything is in that its shards published before they knew that a session leaves.
+    Departure(Departure),
     /// The node, which advertises the interest of a session that has arrived.
     Adoption(Handed),
     /// The node, until everything is in that was sent to the former and the new owner of a session at the same time.
     Flush(Handed),
     /// The node, which withdraws the interest of a session that it has given away.
     Withdrawal(Handed),
+}
+
+/// A session that leaves.
+#[derive(Debug)]
+pub(super) struct Departure {
+    pub client: ClientId,
+    /// Epoch of the new owner.
+    pub epoch: u64,
+    /// The new owner.
+    pub to: NodeId,
+    pub session: Box<SessionState>,
 }
 
 #[derive(Debug)]

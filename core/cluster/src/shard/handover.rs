@@ -1,7 +1,8 @@
 //! What comes for a session while it moves to another node: nothing of it is lost, and nothing comes twice.
 //!
 //! 1. The former owner's broker gives the session up. Its shard withholds the withdrawal of the interest and catches what matches
-//!    from then on, so that everybody still sends here.
+//!    from then on, so that everybody still sends here. The session leaves the node behind everything that its shards had delivered
+//!    before: none of that may be routed to the new owner, which could not tell it from something new.
 //! 2. The new owner's node gets the session and advertises its interest. When every node routes there, its shard begins to catch,
 //!    too, and the former owner is told to withdraw.
 //! 3. When no node routes to the former owner any more, and nothing is on its way between its shards, what it has caught goes to the
@@ -119,8 +120,10 @@ impl Handovers {
         left
     }
 
-    /// The session of this client is here: adds to it what came for it meanwhile, first what its former owner has caught. Returns
-    /// what a former move has left to be withdrawn.
+    /// The session of this client is here: adds to it what came for it meanwhile. What only the former owner has caught was
+    /// published before anybody knew the new one, and so comes first. It may have caught other things later, without what lies
+    /// between, if other clients of its node wanted them: of what both have caught the order here counts. Returns what a former
+    /// move has left to be withdrawn.
     pub(super) fn arrive(
         &mut self,
         client: &ClientId,
@@ -130,7 +133,9 @@ impl Handovers {
         let caught = self.remove(client).unwrap_or_default();
         if let Some(session) = session {
             let mut known = ids_of(session);
-            for message in leftovers.into_iter().chain(caught.messages) {
+            let caught_here: BTreeSet<MessageId> = caught.messages.iter().map(|message| message.id).collect();
+            let only_there = leftovers.into_iter().filter(|message| !caught_here.contains(&message.id));
+            for message in only_there.chain(caught.messages) {
                 if known.insert(message.id) {
                     let queued = queued(session, message);
                     session.queue.extend(queued);
