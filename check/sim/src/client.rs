@@ -254,7 +254,7 @@ impl Client {
             Packet::ConnAck(connack) if connack.reason == ReasonCode::Success => {
                 self.accepted(connack.session_present, oracle);
             }
-            Packet::Publish(publish) => self.message(&publish, oracle),
+            Packet::Publish(publish) => self.message(now, &publish, oracle),
             Packet::PubAck(ack) => self.completed(now, &ack, oracle),
             Packet::PubRec(ack) => self.received_pubrec(now, &ack, oracle),
             Packet::PubComp(ack) => self.outgoing.retain(|sent| sent.packet_id != ack.packet_id),
@@ -293,7 +293,7 @@ impl Client {
         }
     }
 
-    fn message(&mut self, publish: &Publish, oracle: &mut Oracle) {
+    fn message(&mut self, now: Instant, publish: &Publish, oracle: &mut Oracle) {
         let first = match (publish.qos, publish.packet_id) {
             (QoS::AtMostOnce, None) => true,
             (QoS::AtLeastOnce, Some(packet_id)) => {
@@ -319,7 +319,8 @@ impl Client {
             oracle.protocol.push(format!("{}: p{publication} came with topic {:?}", self.id(), publish.topic));
         }
         if first {
-            let delivery = Delivery { publication, qos: publish.qos, dup: publish.dup, retained: publish.retain };
+            let (dup, retained) = (publish.dup, publish.retain);
+            let delivery = Delivery { publication, at: now, qos: publish.qos, dup, retained };
             oracle.delivered(self.index, self.session, delivery);
         }
     }

@@ -4,23 +4,29 @@ use std::process::ExitCode;
 
 use sedge_sim::{Options, run};
 
-const USAGE: &str = "usage: sedge-sim run SEED        one run, printed step by step
-       sedge-sim sweep FROM COUNT  many runs, one line each; fails at the first violation
-       sedge-sim check SEED        one run twice: both must be equal";
+type Draw = fn(u64) -> Options;
+
+const USAGE: &str = "usage: sedge-sim [harsh] run SEED          one run, printed step by step
+       sedge-sim [harsh] sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim [harsh] check SEED        one run twice: both must be equal
+With `harsh`, all faults happen in every run; otherwise the seed says which.";
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let harsh = arguments.first().is_some_and(|first| first == "harsh");
+    let draw: Draw = if harsh { Options::harsh } else { Options::from_seed };
+    arguments.drain(..usize::from(harsh));
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     match (arguments.first().map(String::as_str), number(1), number(2)) {
         (Some("run"), Some(seed), None) => {
-            let report = run(Options::from_seed(seed), true);
+            let report = run(draw(seed), true);
             println!("{report}");
             if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         (Some("sweep"), Some(from), Some(count)) => {
             for seed in from..from.saturating_add(count) {
-                let report = run(Options::from_seed(seed), false);
+                let report = run(draw(seed), false);
                 if !report.violations.is_empty() {
                     println!("{report}");
                     return ExitCode::FAILURE;
@@ -33,7 +39,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         (Some("check"), Some(seed), None) => {
-            let (first, second) = (run(Options::from_seed(seed), false), run(Options::from_seed(seed), false));
+            let (first, second) = (run(draw(seed), false), run(draw(seed), false));
             println!("{:016x} {:016x}", first.trace, second.trace);
             if first.trace == second.trace { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }

@@ -24,6 +24,8 @@ pub enum Sabotage {
 pub struct Options {
     /// Everything is drawn from this.
     pub seed: u64,
+    /// Whether all faults were switched on, whatever the seed says.
+    pub harsh: bool,
     /// Nodes.
     pub nodes: usize,
     /// Shards of each node.
@@ -62,6 +64,7 @@ impl Options {
         let mut rng = Rng::new(seed).split(1);
         Self {
             seed,
+            harsh: false,
             nodes: 1 + rng.index(4),
             shards: u16::try_from(1 + rng.index(3)).unwrap_or(1),
             clients: 3 + rng.index(10),
@@ -77,6 +80,21 @@ impl Options {
             crashes: rng.chance(1, 4),
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
             sabotage: Sabotage::None,
+        }
+    }
+
+    /// As [`Options::from_seed`], with several nodes and every fault there is.
+    pub fn harsh(seed: u64) -> Self {
+        let drawn = Self::from_seed(seed);
+        Self {
+            harsh: true,
+            nodes: drawn.nodes.max(2),
+            client_drops: true,
+            roaming: true,
+            link_cuts: true,
+            partitions: true,
+            crashes: true,
+            ..drawn
         }
     }
 

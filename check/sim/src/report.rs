@@ -44,8 +44,9 @@ impl fmt::Display for Report {
         if !self.violations.is_empty() {
             writeln!(
                 f,
-                "{} violations; repeat with: cargo run -p sedge-sim -- run {}",
+                "{} violations; repeat with: cargo run -p sedge-sim -- {}run {}",
                 self.violations.len(),
+                if self.options.harsh { "harsh " } else { "" },
                 self.options.seed
             )?;
         }

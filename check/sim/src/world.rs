@@ -15,6 +15,7 @@ use crate::{Options, Report, Sabotage, Violation};
 mod clients;
 mod faults;
 mod hosts;
+mod owners;
 mod wires;
 
 /// Wall clock at the start of every run.
@@ -120,6 +121,10 @@ impl World {
         ] {
             violations.extend(found.into_iter().map(|detail| Violation { invariant: name, detail }));
         }
+        if !self.options.partitions && !self.options.crashes {
+            let twice = agreement::never_two_owners(&self.oracle);
+            violations.extend(twice.into_iter().map(|detail| Violation { invariant: agreement::NAME, detail }));
+        }
         if self.owes_everything() {
             let lost = not_lost::check(&self.oracle);
             violations.extend(lost.into_iter().map(|detail| Violation { invariant: not_lost::NAME, detail }));
@@ -146,6 +151,7 @@ impl World {
     }
 
     fn look(&mut self, violations: &mut Vec<Violation>) {
+        self.note_owners();
         let over = bounded::check(&self.hosts, self.options.queue_limit);
         violations.extend(over.into_iter().map(|detail| Violation { invariant: bounded::NAME, detail }));
         let all = self.hosts.len();

@@ -6,6 +6,7 @@ use sedge_base::NodeId;
 use sedge_cluster::RouteStatus;
 
 use crate::host::Host;
+use crate::oracle::Oracle;
 
 /// Name of the invariant.
 pub(crate) const NAME: &str = "agreement";
@@ -20,6 +21,12 @@ pub(crate) fn check(hosts: &[Host]) -> Vec<String> {
     wrong.extend(routes(hosts));
     wrong.extend(retained(hosts));
     wrong
+}
+
+/// Call at the end of a run in which all nodes could always hear each other: no client id ever had two owners.
+pub(crate) fn never_two_owners(oracle: &Oracle) -> Vec<String> {
+    let split = oracle.splits.iter();
+    split.map(|split| format!("client-{} had two owners from {} on", split.client, split.from)).collect()
 }
 
 fn members(hosts: &[Host]) -> Vec<String> {

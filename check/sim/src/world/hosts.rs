@@ -19,7 +19,11 @@ impl World {
     pub(super) fn mail_to_shard(&mut self, host: usize, life: u64, shard: ShardId, mail: ToShard) {
         if self.alive(host, life) {
             self.trace.note(self.now, &format!("host {host} shard {} mail {mail:?}", shard.0));
+            let moves = matches!(mail, ToShard::Session(_));
             self.shard_input(host, shard, ShardInput::Mail(mail));
+            if moves {
+                self.note_owners();
+            }
         }
     }
 

@@ -1,0 +1,21 @@
+//! Watches which hosts hold a session of which client.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::World;
+
+impl World {
+    /// Tells the oracle whose sessions are held twice. To be called whenever sessions may have come or gone.
+    pub(super) fn note_owners(&mut self) {
+        let mut owners = BTreeMap::<String, usize>::new();
+        for host in self.hosts.iter().filter(|host| host.up) {
+            for session in host.shards.iter().flat_map(|shard| shard.broker().sessions()) {
+                *owners.entry(session.client.to_string()).or_default() += 1;
+            }
+        }
+        let twice = |id: &String| owners.get(id).is_some_and(|hosts| *hosts > 1);
+        let clients: BTreeSet<usize> =
+            self.clients.iter().filter(|client| twice(&client.id())).map(|client| client.index).collect();
+        self.oracle.split(self.now, &clients);
+    }
+}
