@@ -117,6 +117,9 @@ pub(crate) struct LoadArgs {
     /// Time between two messages of one publisher in ms (open loop)
     #[arg(long, short)]
     pub(crate) interval: Option<f64>,
+    /// In the open loop messages are due at multiples of this time, in ms
+    #[arg(long)]
+    pub(crate) tick: Option<f64>,
     /// Messages that a publisher has outstanding in the closed loop, or unacknowledged in the open one
     #[arg(long)]
     pub(crate) window: Option<u16>,
@@ -222,6 +225,7 @@ impl LoadArgs {
         if let Some(interval) = self.interval {
             scenario.set_interval(interval);
         }
+        scenario.tick_ms = self.tick.unwrap_or(scenario.tick_ms);
         scenario.window = self.window.unwrap_or(scenario.window);
         scenario.burst = self.burst.or(scenario.burst);
         scenario.rest_ms = self.rest.unwrap_or(scenario.rest_ms);

@@ -8,7 +8,6 @@ use mio::{Interest, Token};
 use super::conn::Link;
 use super::packets;
 use super::publisher::Next;
-use super::schedule::due_at;
 use super::state::{Driver, Stage};
 use crate::plan::Role;
 use crate::transport;
@@ -216,13 +215,13 @@ impl Driver {
         };
         let window = core.recorder.window();
         let now = core.setup.clock.now();
-        if now < core.origin || now >= window.end {
+        if now < core.beat.origin || now >= window.end {
             return false;
         }
         let mut wrote = false;
         while conn.out.len() - conn.written < OUT_BYTES && publisher.may_send(returned) {
             let sent = match publisher.pace {
-                Some((interval, phase)) => due_at(core.origin, interval, phase, publisher.sent),
+                Some((interval, phase)) => core.beat.due_at(interval, phase, publisher.sent),
                 None => now,
             };
             let payload = &core.setup.scenario.payload;

@@ -1,13 +1,21 @@
 //! Whose turn it is when, in the open loop.
 
-/// Times are multiples of this many ns, so that a driver wakes up at most ten thousand times a second; what falls together
-/// is due together, and counts from then.
-const TICK: u64 = 100_000;
+/// The times of the open loop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beat {
+    /// When it begins.
+    pub(super) origin: u64,
+    /// Times are multiples of this many ns from there, so that a driver wakes up only so often; what falls together is due
+    /// together, and counts from then.
+    pub(super) tick: u64,
+}
 
-/// When message `number` of a publisher is due.
-pub(super) fn due_at(origin: u64, interval: u64, phase: u64, number: u64) -> u64 {
-    let behind = interval.saturating_mul(number).saturating_add(phase);
-    origin.saturating_add(behind.div_ceil(TICK).saturating_mul(TICK))
+impl Beat {
+    /// When message `number` of a publisher is due.
+    pub(super) fn due_at(self, interval: u64, phase: u64, number: u64) -> u64 {
+        let behind = interval.saturating_mul(number).saturating_add(phase);
+        self.origin.saturating_add(behind.div_ceil(self.tick.max(1)).saturating_mul(self.tick))
+    }
 }
 
 /// Publishers with the same interval, in the order of their turns.
@@ -27,14 +35,14 @@ impl Schedule {
     }
 
     /// When the next turn is, if there is anybody.
-    pub(super) fn next_due(&self, origin: u64) -> Option<u64> {
-        self.members.get(self.turn).map(|(phase, _)| due_at(origin, self.interval, *phase, self.round))
+    pub(super) fn next_due(&self, beat: Beat) -> Option<u64> {
+        self.members.get(self.turn).map(|(phase, _)| beat.due_at(self.interval, *phase, self.round))
     }
 
     /// Visits the connection of each turn up to `now`.
-    pub(super) fn run(&mut self, origin: u64, now: u64, mut visit: impl FnMut(usize)) {
+    pub(super) fn run(&mut self, beat: Beat, now: u64, mut visit: impl FnMut(usize)) {
         while let Some((phase, conn)) = self.members.get(self.turn).copied() {
-            if due_at(origin, self.interval, phase, self.round) > now {
+            if beat.due_at(self.interval, phase, self.round) > now {
                 return;
             }
             visit(conn);
@@ -51,22 +59,24 @@ impl Schedule {
 mod tests {
     use super::*;
 
+    const BEAT: Beat = Beat { origin: 1_000, tick: 100_000 };
+
     #[test]
     fn everybody_has_a_turn_in_each_interval() {
         let mut schedule = Schedule::new(10_000_000, vec![(5_000_000, 1), (0, 0), (7_500_000, 2)]);
         let mut turns = Vec::new();
-        schedule.run(1_000, 1_000 + 15_000_000, |conn| turns.push(conn));
+        schedule.run(BEAT, 1_000 + 15_000_000, |conn| turns.push(conn));
         assert_eq!(turns, [0, 1, 2, 0, 1]);
-        assert_eq!(schedule.next_due(1_000), Some(1_000 + 17_500_000));
-        schedule.run(1_000, 1_000 + 15_000_000, |_| panic!("nothing is due twice"));
+        assert_eq!(schedule.next_due(BEAT), Some(1_000 + 17_500_000));
+        schedule.run(BEAT, 1_000 + 15_000_000, |_| panic!("nothing is due twice"));
     }
 
     #[test]
     fn times_are_rounded_up_and_never_drift() {
-        assert_eq!(due_at(0, 33_333, 0, 3), 100_000);
-        assert_eq!(due_at(0, 33_333, 1, 3), 100_000);
-        assert_eq!(due_at(0, 33_333, 2, 3), 200_000);
-        assert_eq!(due_at(7, 1_000_000, 0, 1_000_000), 7 + 1_000_000_000_000);
-        assert_eq!(Schedule::new(1, Vec::new()).next_due(0), None);
+        assert_eq!(BEAT.due_at(33_333, 0, 3), 101_000);
+        assert_eq!(BEAT.due_at(33_333, 1, 3), 101_000);
+        assert_eq!(BEAT.due_at(33_333, 2, 3), 201_000);
+        assert_eq!(BEAT.due_at(1_000_000, 0, 1_000_000), 1_000 + 1_000_000_000_000);
+        assert_eq!(Schedule::new(1, Vec::new()).next_due(BEAT), None);
     }
 }

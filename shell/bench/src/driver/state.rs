@@ -16,7 +16,7 @@ use super::command::{Command, Event, Progress};
 use super::conn::{Conn, Link};
 use super::packets::Introduction;
 use super::publisher::{Manner, Publisher};
-use super::schedule::Schedule;
+use super::schedule::{Beat, Schedule};
 use super::ticker::Ticker;
 use crate::clock::{Clock, thread_cpu};
 use crate::endpoint::Endpoint;
@@ -122,7 +122,7 @@ pub(super) struct Core {
     /// Pause in the closed loop.
     rest: Option<Duration>,
     pub(super) stage: Stage,
-    pub(super) origin: u64,
+    pub(super) beat: Beat,
     pub(super) up: usize,
     pub(super) connecting: usize,
     pub(super) subscribed: usize,
@@ -178,6 +178,7 @@ impl Core {
         let mut rng = Rng::new(scenario.seed.wrapping_add(num::count(index)));
         let filler = (0..FILLER_BYTES).map(|_| b'a' + u8::try_from(rng.below(26)).unwrap_or(0)).collect();
         let closed_loop = scenario.publishers.iter().any(|group| scenario.interval_of(group).is_none());
+        let tick = num::nanos(scenario.tick_ms / 1e3).max(1);
         let rest = Some(num::nanos(scenario.rest_ms / 1e3)).filter(|nanos| closed_loop && *nanos > 0);
         let rest = rest.map(Duration::from_nanos);
         Self {
@@ -196,7 +197,7 @@ impl Core {
             rest,
             closed_loop,
             stage: Stage::Waiting,
-            origin: 0,
+            beat: Beat { origin: 0, tick },
             up: 0,
             connecting: 0,
             subscribed: 0,
@@ -370,7 +371,7 @@ impl Driver {
         let publishing = self.core.stage == Stage::Publishing;
         if publishing {
             let window = self.core.recorder.window();
-            let turns = self.schedules.iter().filter_map(|schedule| schedule.next_due(self.core.origin));
+            let turns = self.schedules.iter().filter_map(|schedule| schedule.next_due(self.core.beat));
             let edges = [window.start, window.end].into_iter().filter(|edge| *edge > now);
             if let Some(due) = turns.chain(edges).min() {
                 if due <= now {
@@ -402,7 +403,7 @@ impl Driver {
             }
             Command::Publish { origin, window } => {
                 self.core.recorder.set_window(origin, window);
-                self.core.origin = origin;
+                self.core.beat.origin = origin;
                 self.core.stage = Stage::Publishing;
                 for at in 0..self.conns.len() {
                     self.core.mark(at);
@@ -443,9 +444,9 @@ impl Driver {
         let Window { end, .. } = self.core.recorder.window();
         let until = now.min(end.saturating_sub(1));
         for schedule in &mut self.schedules {
-            let Some(due) = schedule.next_due(self.core.origin).filter(|due| *due <= until) else { continue };
+            let Some(due) = schedule.next_due(self.core.beat).filter(|due| *due <= until) else { continue };
             self.core.recorder.tally.lag.record(now - due);
-            schedule.run(self.core.origin, until, |at| {
+            schedule.run(self.core.beat, until, |at| {
                 if let Some(publisher) = self.conns.get_mut(at).and_then(|conn| conn.publisher.as_mut()) {
                     publisher.due += 1;
                 }

@@ -108,6 +108,8 @@ pub(crate) struct Scenario {
     pub(crate) payload: Payload,
     /// Time between two messages of one publisher in ms (open loop); without it the loop is closed.
     pub(crate) interval_ms: Option<f64>,
+    /// In the open loop messages are due at multiples of this time, in ms: the longer, the less the driver wakes up.
+    pub(crate) tick_ms: f64,
     /// Messages that a publisher has outstanding in the closed loop, and unacknowledged in the open one.
     pub(crate) window: u16,
     /// Messages that a publisher sends at once in the closed loop; without it a quarter of the window.
@@ -154,6 +156,7 @@ impl Default for Scenario {
             subscribe_qos: None,
             payload: Payload::Fixed(32),
             interval_ms: None,
+            tick_ms: 0.1,
             window: 100,
             burst: None,
             rest_ms: 0.0,
@@ -197,7 +200,7 @@ impl Scenario {
         if self.window == 0 {
             return wrong("the window has to be at least 1");
         }
-        let mut times = vec![self.warmup_s, self.measure_s, self.drain_s, self.idle_s, self.rest_ms];
+        let mut times = vec![self.warmup_s, self.measure_s, self.drain_s, self.idle_s, self.rest_ms, self.tick_ms];
         times.extend(self.interval_ms);
         times.extend(self.publishers.iter().filter_map(|group| group.interval_ms));
         if times.iter().any(|time| !time.is_finite() || *time < 0.0 || *time > 1e7) {
