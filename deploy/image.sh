@@ -11,14 +11,21 @@ case "${1:-$(uname -m)}" in
   arm64 | aarch64) architecture=arm64 target=aarch64-unknown-linux-musl ;;
   *) echo "unknown architecture $1: use amd64 or arm64" >&2; exit 2 ;;
 esac
-need_commands cc=gcc python3=python3
+# One crate (ring) has C code: the machine's own architecture takes musl-gcc, a foreign one clang.
+if [ "$(uname -m)" = "${target%%-*}" ]; then
+  need_commands cc=gcc python3=python3 musl-gcc=musl-tools
+  compiler=musl-gcc
+else
+  need_commands cc=gcc python3=python3 clang=clang
+  compiler=clang
+fi
 need_rust
 if ! rustc --print target-libdir --target "$target" 2>/dev/null | xargs -I{} test -d {}; then
   rustup target add "$target" || { echo "the Rust target $target is missing; run: rustup target add $target" >&2; exit 1; }
 fi
-# All code is Rust, so the linker that comes with Rust is enough for a foreign architecture.
+# The linker that comes with Rust does for every architecture.
 linker=CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER
-env "$linker=rust-lld" cargo build --release --locked --quiet --bin sedge --target "$target"
+env "$linker=rust-lld" "CC_${target//-/_}=$compiler" cargo build --release --locked --quiet --bin sedge --target "$target"
 archive=${CARGO_TARGET_DIR:-target}/sedge-image-$architecture.tar
 python3 deploy/image_archive.py --binary "${CARGO_TARGET_DIR:-target}/$target/release/sedge" --architecture "$architecture" --output "$archive"
 if command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1; then

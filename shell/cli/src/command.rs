@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, USAGE};
 use crate::mqtt::{explain_unknown, fold_properties};
-use crate::{api, publish, serve, subscribe, up};
+use crate::{api, bench, publish, serve, subscribe, up};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +43,8 @@ enum Command {
     Routes(api::PageArgs),
     /// End the connection of a client; its session stays
     Kick(api::KickArgs),
+    /// Measure any MQTT broker: load, limits, failures, comparisons
+    Bench(Box<sedge_bench::BenchArgs>),
     /// Look at the configuration without starting a node
     #[command(subcommand)]
     Config(serve::ConfigCommand),
@@ -65,6 +67,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Sessions(args) => api::sessions(&args),
         Command::Routes(args) => api::routes(&args),
         Command::Kick(args) => api::kick(&args),
+        Command::Bench(args) => bench::run(*args),
         Command::Config(serve::ConfigCommand::Check(args)) => serve::check(&args),
     }
 }

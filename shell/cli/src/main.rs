@@ -1,6 +1,7 @@
 //! The `sedge` program.
 
 mod api;
+mod bench;
 mod client;
 mod command;
 mod failure;
