@@ -123,10 +123,10 @@ pub(crate) struct LoadArgs {
     /// Messages that a publisher has outstanding in the closed loop, or unacknowledged in the open one
     #[arg(long)]
     pub(crate) window: Option<u16>,
-    /// Messages that a publisher sends at once in the closed loop
+    /// Messages that a publisher sends at once in the closed loop [default: a quarter of the window]
     #[arg(long)]
     pub(crate) burst: Option<u16>,
-    /// Pause between two looks at the connections in the closed loop, in ms, to spare processor time
+    /// Pause between two looks at the connections, in ms: spares processor time, and adds as much to latencies
     #[arg(long)]
     pub(crate) rest: Option<f64>,
     /// What ends the wait in the closed loop

@@ -119,7 +119,7 @@ pub(super) struct Core {
     /// Connection of each client of the plan, if it is here.
     pub(super) conn_of: Vec<Option<usize>>,
     pub(super) closed_loop: bool,
-    /// Pause in the closed loop.
+    /// Pause between two looks at the connections.
     rest: Option<Duration>,
     pub(super) stage: Stage,
     pub(super) beat: Beat,
@@ -179,7 +179,7 @@ impl Core {
         let filler = (0..FILLER_BYTES).map(|_| b'a' + u8::try_from(rng.below(26)).unwrap_or(0)).collect();
         let closed_loop = scenario.publishers.iter().any(|group| scenario.interval_of(group).is_none());
         let tick = num::nanos(scenario.tick_ms / 1e3).max(1);
-        let rest = Some(num::nanos(scenario.rest_ms / 1e3)).filter(|nanos| closed_loop && *nanos > 0);
+        let rest = Some(num::nanos(scenario.rest_ms / 1e3)).filter(|nanos| *nanos > 0);
         let rest = rest.map(Duration::from_nanos);
         Self {
             recorder: Recorder::new(setup.run, &setup.plan),

@@ -44,6 +44,13 @@ fn a_rate_is_shared_by_all_publishers_but_the_probes() {
 }
 
 #[test]
+fn bursts_fit_into_the_window() {
+    let burst = |qos, window, burst| Scenario { qos, window, burst, ..Scenario::default() }.burst();
+    assert_eq!([burst(0, 100, None), burst(2, 100, None), burst(0, 1, None)], [25, 16, 1]);
+    assert_eq!([burst(2, 100, Some(50)), burst(0, 10, Some(50)), burst(0, 10, Some(0))], [50, 10, 1]);
+}
+
+#[test]
 fn nonsense_is_refused_before_anything_starts() {
     let pairs = || named("pairs").expect("a scenario");
     let wrong = [
