@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use sedge_base::{ClientId, ConnId, Duration, Instant, LookupMap, Outbox, Seed};
-use sedge_mqtt::{Connect, Decoder, Message, Packet, ReasonCode, Stamp, TopicFilter, TopicName, Version, encode};
+use sedge_mqtt::{
+    Connect, Decoder, Message, MessageId, Packet, ReasonCode, Stamp, TopicFilter, TopicName, Version, encode,
+};
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::outgoing::Ids;
@@ -56,8 +58,22 @@ pub(crate) struct Request {
     pub(crate) reasons: Vec<ReasonCode>,
     /// Changes that want retained messages.
     pub(crate) wanted: Vec<Wanted>,
-    /// Topics of messages with the retain flag that were delivered live meanwhile, and their latest stamps.
-    pub(crate) seen: BTreeMap<TopicName, Stamp>,
+    /// What was delivered live with the retain flag meanwhile.
+    pub(crate) seen: BTreeMap<TopicName, Seen>,
+}
+
+/// The latest message of a topic that was delivered live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    stamp: Stamp,
+    id: MessageId,
+}
+
+impl Seen {
+    /// Whether `message` has come already: itself, maybe with an earlier stamp than the store gave it, or a later value.
+    pub(crate) fn covers(self, message: &Message) -> bool {
+        self.id == message.id || self.stamp >= message.stamp
+    }
 }
 
 /// Which packet a [`Request`] answers.
@@ -221,8 +237,11 @@ impl Connection {
         for request in &mut self.requests {
             let wants = request.wanted.iter().any(|wanted| wanted.filter.matches(&message.topic));
             if wants && request.seen.len() < REMEMBER_AT_MOST {
-                let latest = request.seen.entry(message.topic.clone()).or_insert(message.stamp);
-                *latest = message.stamp.max(*latest);
+                let this = Seen { stamp: message.stamp, id: message.id };
+                let latest = request.seen.entry(message.topic.clone()).or_insert(this);
+                if latest.stamp < this.stamp {
+                    *latest = this;
+                }
             }
         }
     }
@@ -278,4 +297,25 @@ pub(crate) fn is_owned_topic(topic: &TopicName) -> bool {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
     };
     topic.is_reserved() && (owns(b"$SYS") || owns(b"$sedge"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::message;
+
+    /// MQ-07
+    #[test]
+    fn what_was_seen_covers_itself_and_older_values() {
+        let mut live = message("t", "x");
+        live.stamp.millis = 5;
+        let seen = Seen { stamp: live.stamp, id: live.id };
+        let mut other = live.clone();
+        other.id.seq += 1;
+        assert!(seen.covers(&live) && seen.covers(&other));
+        live.stamp.millis = 6;
+        other.stamp.millis = 6;
+        assert!(seen.covers(&live), "the store gave it a later stamp");
+        assert!(!seen.covers(&other));
+    }
 }

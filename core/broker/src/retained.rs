@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sedge_base::{Duration, Timestamp};
-use sedge_mqtt::{Message, TopicFilter, TopicTree};
+use sedge_mqtt::{Message, Stamp, TopicFilter, TopicTree};
 use slab::Slab;
 
 use crate::{RetainedConfig, detach};
@@ -79,6 +79,19 @@ impl RetainedStore {
         }
         self.insert(if tombstone { tombstone_of(message) } else { detach(message) });
         if tombstone { SetOutcome::Cleared } else { SetOutcome::Stored }
+    }
+
+    /// Like [`RetainedStore::set`] for a publication of a client of this very node: it comes after everything that the node has told
+    /// anyone, whatever the clocks of other nodes and shards say, so it is never stale. Returns it as it is to be passed on, with a
+    /// later stamp if it needed one.
+    pub fn publish(&mut self, message: Arc<Message>) -> (Arc<Message>, SetOutcome) {
+        let latest = self.topics.get(&message.topic).map(|&key| self.entries[key].message.stamp);
+        let message = match latest.filter(|&latest| latest >= message.stamp) {
+            Some(latest) => Arc::new(Message { stamp: after(latest, message.stamp), ..Message::clone(&message) }),
+            None => message,
+        };
+        let outcome = self.set(&message);
+        (message, outcome)
     }
 
     /// Visits the values whose topic `filter` matches and that have not expired at `now`. Shared subscriptions get none.
@@ -182,6 +195,13 @@ impl RetainedStore {
     }
 }
 
+/// The stamp of the same writer next after `latest`.
+fn after(latest: Stamp, writer: Stamp) -> Stamp {
+    let next = latest.counter.checked_add(1).map(|counter| (latest.millis, counter));
+    let (millis, counter) = next.unwrap_or_else(|| (latest.millis.saturating_add(1), 0));
+    Stamp { millis, counter, ..writer }
+}
+
 fn size_of(message: &Message) -> usize {
     message.payload.len() + message.topic.as_bytes().len() + 256
 }
@@ -273,6 +293,25 @@ mod tests {
         assert_eq!(store.tombstones(), 1);
         store.purge(Timestamp::from_millis(10_030));
         assert_eq!((store.tombstones(), store.digests()), (0, &[0; BUCKETS]));
+    }
+
+    /// MQ-07: one client's value goes, then another's, and the clock behind the second is late.
+    #[test]
+    fn a_publication_of_this_node_is_never_stale() {
+        let mut store = store();
+        let mut first = (*message("a", "first", 20)).clone();
+        first.stamp.counter = u32::MAX;
+        first.stamp.node = NodeId::new(9);
+        assert_eq!(store.set(&Arc::new(first)), SetOutcome::Stored);
+        let (passed_on, outcome) = store.publish(message("a", "second", 10));
+        assert_eq!((outcome, matching(&store, "a", 100)), (SetOutcome::Stored, vec!["a=second".to_owned()]));
+        assert_eq!((passed_on.stamp.millis, passed_on.stamp.counter), (21, 0));
+        assert_eq!(store.set(&passed_on), SetOutcome::Stale);
+        let (passed_on, outcome) = store.publish(message("a", "", 10));
+        assert_eq!((outcome, passed_on.stamp.counter), (SetOutcome::Cleared, 1));
+        let later = message("a", "third", 30);
+        let (passed_on, outcome) = store.publish(Arc::clone(&later));
+        assert_eq!((outcome, passed_on), (SetOutcome::Stored, later));
     }
 
     /// MQ-07

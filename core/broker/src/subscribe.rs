@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sedge_mqtt::{
-    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, Stamp, SubAck, Subscribe, SubscriptionRequest,
-    TopicName, UnsubAck, Unsubscribe,
+    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionRequest, UnsubAck,
+    Unsubscribe,
 };
 
 use crate::api::TicketKind;
@@ -31,11 +31,6 @@ fn answer(packet: RequestPacket, reasons: Vec<ReasonCode>) -> Packet {
         RequestPacket::Subscribe(_) => Packet::SubAck(SubAck { packet_id, reasons, reason_string, user }),
         RequestPacket::Unsubscribe(_) => Packet::UnsubAck(UnsubAck { packet_id, reasons, reason_string, user }),
     }
-}
-
-/// Whether a message has come to the client already while its SUBSCRIBE settled: itself, or a later value of its topic.
-fn is_seen(seen: &BTreeMap<TopicName, Stamp>, message: &Message) -> bool {
-    seen.get(&message.topic).is_some_and(|&latest| latest >= message.stamp)
 }
 
 impl Broker {
@@ -153,7 +148,7 @@ impl Broker {
             let Some(wanted) = wanted.iter().find(|wanted| wanted.change == change) else { continue };
             for message in messages {
                 self.clock.observe(message.stamp);
-                if !is_seen(&seen, &message) {
+                if !seen.get(&message.topic).is_some_and(|seen| seen.covers(&message)) {
                     self.deliver_retained(session_key, wanted, message);
                 }
             }

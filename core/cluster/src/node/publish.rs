@@ -34,7 +34,7 @@ impl Node {
     /// that the new subscription waits for.
     pub(super) fn publish(&mut self, shard: ShardId, publish: Publish) {
         let Publish { message, ticket, remote, matched, groups } = publish;
-        let stored = !message.retain || self.retain(&message);
+        let (message, stored) = if message.retain { self.retain_own(message) } else { (message, true) };
         let mut legs = Vec::new();
         self.plan(&message, None, remote, &mut legs);
         for (node, group) in groups.into_iter().flatten() {
@@ -163,7 +163,19 @@ impl Node {
 
     /// Puts a message into the retained store; false if there is no room for it.
     pub(super) fn retain(&mut self, message: &Arc<Message>) -> bool {
-        let full = self.retained.set(message) == SetOutcome::Full;
+        let outcome = self.retained.set(message);
+        self.note_outcome(outcome)
+    }
+
+    /// The same for a publication of a client of this node; returns what is to be passed on.
+    fn retain_own(&mut self, message: Arc<Message>) -> (Arc<Message>, bool) {
+        let (message, outcome) = self.retained.publish(message);
+        (message, self.note_outcome(outcome))
+    }
+
+    /// False if there was no room.
+    fn note_outcome(&mut self, outcome: SetOutcome) -> bool {
+        let full = outcome == SetOutcome::Full;
         self.counters.retained_refused += u64::from(full);
         !full
     }
