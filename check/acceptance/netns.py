@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from cluster import get, wait_for
 
 MQTT, HTTP = 1883, 8080
+# A namespace's devices go some time after it: names are not used again.
+NUMBERS = itertools.count()
 
 
 def ip(*words: str) -> None:
@@ -21,8 +24,9 @@ class Islands:
     """One node in each of `count` namespaces; this process reaches all of them over the bridge."""
 
     def __init__(self, binary: Path, folder: Path, count: int) -> None:
-        self.count, self.tag = count, f"s{os.getpid() % 10_000}"
-        self.net = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
+        number = next(NUMBERS)
+        self.count, self.tag = count, f"s{os.getpid() % 100_000}x{number}"
+        self.net = f"10.{200 + os.getpid() % 50}.{(os.getpid() // 50 + number) % 250}"
         self.processes: list[subprocess.Popen[bytes]] = []
         try:
             self._wire_up()
