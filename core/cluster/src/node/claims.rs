@@ -135,7 +135,7 @@ impl Node {
     }
 
     /// The home says that this node owns the client.
-    pub(super) fn granted(&mut self, client: &ClientId, epoch: u64, former: Option<NodeId>) {
+    pub(super) fn granted(&mut self, home: NodeId, client: &ClientId, epoch: u64, former: Option<NodeId>) {
         let Some(wanted) = self.claims.wanted.get_mut(client) else {
             match self.claims.owned.get_mut(client) {
                 Some(owned) => owned.granted = owned.granted.max(epoch),
@@ -148,7 +148,13 @@ impl Node {
             return;
         }
         let former = former.filter(|former| *former != self.config.node && self.ring.contains(former));
-        let Some(from) = former else { return self.claimed(client, epoch, None, Vec::new()) };
+        let Some(from) = former else {
+            self.claimed(client, epoch, None, Vec::new());
+            if self.home_of(client) != home {
+                self.register_one(client, epoch);
+            }
+            return;
+        };
         wanted.phase = Phase::Session { epoch, from };
         if let Some(session) = self.claims.take_early(client, epoch) {
             self.session_arrived(from, client, epoch, session);
@@ -164,7 +170,7 @@ impl Node {
                 Some(session) if session.subscriptions.iter().any(is_plain) => {
                     self.adopt(from, client, mine, session);
                 }
-                session => self.claimed(client, mine, session, Vec::new()),
+                session => self.claimed_late(client, mine, session, Vec::new()),
             },
             Some(Phase::Asked { .. }) => {
                 if self.claims.early.len() >= EARLY_LIMIT {
@@ -190,8 +196,17 @@ impl Node {
         }
     }
 
+    /// Serves a client whose claim has taken its time. The home that granted it may no longer be its home, or have forgotten it.
+    fn claimed_late(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
+        let is_mine = self.claims.wanted.get(client).is_some_and(|wanted| wanted.next.is_none());
+        self.claimed(client, epoch, session, leftovers);
+        if is_mine {
+            self.register_one(client, epoch);
+        }
+    }
+
     /// Serves the client with what there is.
-    pub(super) fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
+    fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
         let Some(wanted) = self.claims.wanted.remove(client) else { return };
         self.claims.deadlines.cancel(client);
         self.claims.early.retain(|(early, ..)| early != client);
@@ -231,20 +246,18 @@ impl Node {
             self.claims.owned.remove(client);
         }
         let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
-        match session {
-            Some(session) if session.subscriptions.iter().any(is_plain) => {
-                self.handed_over(client, epoch, to);
-                let departure = Departure { client: client.clone(), epoch, to, session };
-                self.wait(Waiter::Departure(departure), false);
-            }
-            session => self.send_session(to, client, epoch, session.as_deref()),
+        if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
+            self.handed_over(client, epoch, to);
         }
+        // Without a session, too: the answer to a second request must not overtake the first one's.
+        let departure = Departure { client: client.clone(), epoch, to, session };
+        self.wait(Waiter::Departure(departure), false);
     }
 
     /// What the shards had published before the session was given up is on its way, ahead of the session.
     pub(super) fn departs(&mut self, departure: &Departure) {
         let Departure { client, epoch, to, session } = departure;
-        self.send_session(*to, client, *epoch, Some(session));
+        self.send_session(*to, client, *epoch, session.as_deref());
     }
 
     /// The session has ended at its shard by itself.
@@ -289,8 +302,7 @@ impl Node {
                 (epoch, Some(session))
             }
         };
-        self.claimed(client, epoch, session, caught);
-        self.register_one(client, epoch);
+        self.claimed_late(client, epoch, session, caught);
     }
 
     /// A node is gone, or has forgotten what it was told: claims that wait for it look elsewhere.
@@ -397,7 +409,7 @@ impl Node {
         if let Phase::Flushing { epoch, session, leftovers } =
             core::mem::replace(&mut wanted.phase, Phase::Asked { home })
         {
-            self.claimed(client, epoch, Some(session), leftovers);
+            self.claimed_late(client, epoch, Some(session), leftovers);
         }
     }
 }

@@ -56,7 +56,7 @@ impl Node {
     pub(super) fn directory_mail(&mut self, from: NodeId, mail: DirectoryMail) {
         match mail {
             DirectoryMail::Claim { client, clean_start } => self.home_claim(from, client, clean_start),
-            DirectoryMail::Granted { client, epoch, from: former } => self.granted(&client, epoch, former),
+            DirectoryMail::Granted { client, epoch, from: former } => self.granted(from, &client, epoch, former),
             DirectoryMail::Relinquish { client, epoch, clean_start, to } => {
                 self.relinquish(client, epoch, clean_start, to);
             }

@@ -31,7 +31,7 @@ pub(super) enum Waiter {
     Withdrawal(Handed),
 }
 
-/// A session that leaves.
+/// A session that leaves, or the answer that there is none.
 #[derive(Debug)]
 pub(super) struct Departure {
     pub client: ClientId,
@@ -39,7 +39,7 @@ pub(super) struct Departure {
     pub epoch: u64,
     /// The new owner.
     pub to: NodeId,
-    pub session: Box<SessionState>,
+    pub session: Option<Box<SessionState>>,
 }
 
 #[derive(Debug)]

@@ -34,6 +34,7 @@ pub(super) struct Handovers {
 
 #[derive(Debug, Default)]
 struct Catch {
+    /// Epoch of the new owner; 0 until the broker has given the session up.
     epoch: u64,
     filters: Vec<TopicFilter>,
     messages: Vec<Arc<Message>>,
@@ -86,8 +87,11 @@ impl Handovers {
                 session.epoch = epoch;
                 Vec::new()
             }
-            Some(_) => self.remove(client).map(|session| session.withheld).unwrap_or_default(),
-            None => Vec::new(),
+            Some(session) if session.epoch == 0 => {
+                self.remove(client).map(|session| session.withheld).unwrap_or_default()
+            }
+            // It was given up before, or never here: homes may say so twice, and catching goes on.
+            Some(_) | None => Vec::new(),
         }
     }
 
