@@ -252,7 +252,7 @@ impl Client {
         }
         match packet {
             Packet::ConnAck(connack) if connack.reason == ReasonCode::Success => {
-                self.accepted(connack.session_present, oracle);
+                self.accepted(now, connack.session_present, oracle);
             }
             Packet::Publish(publish) => self.message(now, &publish, oracle),
             Packet::PubAck(ack) => self.completed(now, &ack, oracle),
@@ -271,8 +271,9 @@ impl Client {
         }
     }
 
-    fn accepted(&mut self, session_present: bool, oracle: &mut Oracle) {
+    fn accepted(&mut self, now: Instant, session_present: bool, oracle: &mut Oracle) {
         self.connected = true;
+        oracle.served(self.index, now);
         if session_present && !self.had_session {
             oracle.protocol.push(format!("{}: session present, but there was none", self.id()));
         }

@@ -97,6 +97,11 @@ impl Network {
         self.cuts.insert((a.min(b), a.max(b)));
     }
 
+    /// Whether no hosts are cut off from each other.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.cuts.is_empty()
+    }
+
     /// Whether these hosts cannot reach each other.
     pub(crate) fn is_cut(&self, a: usize, b: usize) -> bool {
         self.cuts.contains(&(a.min(b), a.max(b)))

@@ -55,6 +55,25 @@ pub(crate) struct Split {
     pub(crate) until: Option<Instant>,
 }
 
+/// A time during which some nodes could not hear each other, or had not yet found each other again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(crate) from: Instant,
+    pub(crate) until: Option<Instant>,
+}
+
+/// A client that came to another node, until it was served there.
+///
+/// A session waits until every member knows of its move, so that what is on its way is told from what it had before; but it waits no
+/// longer than [`sedge_cluster::NodeConfig::claim_timeout`]. If a member cannot be reached for so long, what that member had sent
+/// towards the new node for others, before it knew, may come to this session, too, which had it at the former node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) client: usize,
+    pub(crate) from: Instant,
+    pub(crate) until: Option<Instant>,
+}
+
 /// Everything clients saw.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
@@ -64,6 +83,8 @@ pub(crate) struct Oracle {
     pub(crate) deliveries: BTreeMap<(usize, u64), Vec<Delivery>>,
     /// Sessions that two nodes held.
     pub(crate) splits: Vec<Split>,
+    pub(crate) cuts: Vec<Cut>,
+    pub(crate) moves: Vec<Move>,
     /// Broken rules of the protocol, seen by clients.
     pub(crate) protocol: Vec<String>,
     /// Whether anything happened after which acknowledged messages may be lost for now: a node crashed, or was declared dead.
@@ -113,12 +134,51 @@ impl Oracle {
         self.splits.extend(fresh);
     }
 
-    /// Whether this delivery may have come from the other copy of a session that two nodes held: it came after the second copy
-    /// had appeared, and was sent while there were two.
-    pub(crate) fn is_excused(&self, client: usize, delivery: &Delivery) -> bool {
-        let sent = self.publications[delivery.publication].sent;
-        self.splits.iter().any(|split| {
-            split.client == client && split.from <= delivery.at && split.until.is_none_or(|until| sent <= until)
-        })
+    /// Some nodes cannot hear each other.
+    pub(crate) fn cut(&mut self, now: Instant) {
+        if self.cuts.last().is_none_or(|cut| cut.until.is_some()) {
+            self.cuts.push(Cut { from: now, until: None });
+        }
     }
+
+    /// All nodes know each other.
+    pub(crate) fn joined(&mut self, now: Instant) {
+        if let Some(cut) = self.cuts.last_mut() {
+            cut.until.get_or_insert(now);
+        }
+    }
+
+    /// A client turns to another node than before.
+    pub(crate) fn moves(&mut self, client: usize, now: Instant) {
+        self.moves.push(Move { client, from: now, until: None });
+    }
+
+    /// A client is served.
+    pub(crate) fn served(&mut self, client: usize, now: Instant) {
+        let open = self.moves.iter_mut().filter(|one| one.client == client && one.until.is_none());
+        open.for_each(|one| one.until = Some(now));
+    }
+
+    /// Whether a second copy of a message, or one out of order, breaks no promise. See [`Split`] and [`Move`].
+    pub(crate) fn is_excused(&self, client: usize, delivery: &Delivery) -> bool {
+        let publication = &self.publications[delivery.publication];
+        // It came after the second copy of the session had appeared, and was sent while there were two; or its publisher sent it
+        // to both copies of its own session, of which neither knew what the other had taken.
+        let split = self.splits.iter().any(|split| {
+            let concerned = split.client == client || (publication.repeated && split.client == publication.publisher);
+            concerned && split.from <= delivery.at && is_before(publication.sent, split.until)
+        });
+        // It came after the move, and was sent before all nodes could learn of it.
+        let moved = self.moves.iter().filter(|one| one.client == client && one.from <= delivery.at).any(|one| {
+            let mut during =
+                self.cuts.iter().filter(|cut| is_before(cut.from, one.until) && is_before(one.from, cut.until));
+            during.any(|cut| is_before(publication.sent, cut.until))
+        });
+        split || moved
+    }
+}
+
+/// Whether this was not after `end`, if there is one.
+fn is_before(at: Instant, end: Option<Instant>) -> bool {
+    end.is_none_or(|end| at <= end)
 }

@@ -152,6 +152,9 @@ impl World {
 
     fn look(&mut self, violations: &mut Vec<Violation>) {
         self.note_owners();
+        if self.network.is_whole() && agreement::members(&self.hosts).is_empty() {
+            self.oracle.joined(self.now);
+        }
         let over = bounded::check(&self.hosts, self.options.queue_limit);
         violations.extend(over.into_iter().map(|detail| Violation { invariant: bounded::NAME, detail }));
         let all = self.hosts.len();

@@ -29,7 +29,8 @@ pub(crate) fn never_two_owners(oracle: &Oracle) -> Vec<String> {
     split.map(|split| format!("client-{} had two owners from {} on", split.client, split.from)).collect()
 }
 
-fn members(hosts: &[Host]) -> Vec<String> {
+/// Which members do not know, or are not linked to, all others.
+pub(crate) fn members(hosts: &[Host]) -> Vec<String> {
     let mut wrong = Vec::new();
     for host in hosts {
         let status = host.node.status();

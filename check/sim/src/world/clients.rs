@@ -37,11 +37,15 @@ impl World {
     }
 
     fn connect(&mut self, client: usize) {
+        let before = self.clients[client].home;
         let wanders = self.options.roaming && self.client_rng.chance(1, 2);
         if wanders || !self.hosts[self.clients[client].home].up {
             self.clients[client].home = self.client_rng.index(self.hosts.len());
         }
         let home = self.clients[client].home;
+        if home != before {
+            self.oracle.moves(client, self.now);
+        }
         if !self.hosts[home].up {
             return;
         }

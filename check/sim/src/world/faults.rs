@@ -41,6 +41,7 @@ impl World {
             }
         }
         self.oracle.disturbed = true;
+        self.oracle.cut(self.now);
         let heal = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
         self.schedule.at(heal, Event::Heal);
     }
