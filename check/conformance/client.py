@@ -146,6 +146,12 @@ class Client:
         self._closed = True
         self.sock.close()
 
+    def drop(self) -> None:
+        """Ends the connection without DISCONNECT, and waits for the broker to have noticed: what comes now has to wait."""
+        self.sock.shutdown(socket.SHUT_WR)
+        self.read_until_closed()
+        self.close()
+
     # --- receiving ---
 
     def _read(self, deadline: float) -> Packet | None:

@@ -111,7 +111,7 @@ def test_order_of_repetition(net: Any, version: int, qos: int) -> None:
     for number in range(6):
         publisher.publish(topic, str(number), qos=qos)
     pids = [client.expect(T.PUBLISH).pid for _ in range(6)]
-    client.close()
+    client.drop()
     publisher.publish(topic, b"6", qos=qos)
     client = net.session(version, name)
     got = [client.expect(T.PUBLISH) for _ in range(7)]
