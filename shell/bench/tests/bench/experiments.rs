@@ -93,7 +93,6 @@ fn brokers_are_compared_in_turn() {
 }
 
 #[test]
-#[ignore = "needs Mosquitto, and a machine with time"]
 fn mosquitto_is_started_measured_and_stopped() {
     if !["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].iter().any(|path| Path::new(path).exists()) {
         println!("SKIP: Mosquitto is not installed");
