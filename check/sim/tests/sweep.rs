@@ -3,7 +3,7 @@
 use sedge_sim::{Options, run};
 
 /// How many seeds, where the environment names no other number.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 30;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name)
@@ -23,12 +23,16 @@ fn no_seed_violates_an_invariant() {
 }
 
 /// Seeds that once found a bug.
-const KEPT: &[u64] = &[];
+const KEPT: &[u64] = &[294, 375, 404];
+
+/// Seeds that found one with every fault there is; 8 and 26 found what is promised of no session.
+const KEPT_HARSH: &[u64] = &[7, 8, 26, 32, 59];
 
 #[test]
 fn seeds_that_found_a_bug_stay_clean() {
-    for &seed in KEPT {
-        let report = run(Options::from_seed(seed), false);
+    let drawn = KEPT.iter().map(|seed| Options::from_seed(*seed));
+    for options in drawn.chain(KEPT_HARSH.iter().map(|seed| Options::harsh(*seed))) {
+        let report = run(options, false);
         assert!(report.violations.is_empty(), "{report}");
     }
 }
