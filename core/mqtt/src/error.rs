@@ -21,7 +21,7 @@ pub enum DecodeError {
         limit: u32,
     },
     /// A CONNECT for neither 3.1.1 nor 5.0. Below level 5 the answer is a 3.1.1 CONNACK with return code 1.
-    #[error("protocol level {level} is not supported")]
+    #[error("this is neither MQTT 3.1.1 nor 5.0: wrong protocol name, or level {level}")]
     UnsupportedProtocolVersion {
         /// Protocol level the client asked for.
         level: u8,
