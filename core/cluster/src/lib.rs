@@ -1,6 +1,8 @@
 //! One Sedge node without I/O: shards, links, interest, session directory and retained messages joined together (DESIGN section 3).
 
 mod api;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod link;
 pub mod mail;
 mod members;

@@ -49,9 +49,20 @@ pub(crate) fn read_message(from: &mut Reader) -> Result<Arc<Message>> {
     if decoder.buffered() > 0 {
         return Err(WireError("more than a PUBLISH"));
     }
+    if publish.dup || publish.packet_id.is_some_and(|id| id != PacketId::MIN) {
+        return Err(WireError("a PUBLISH of some connection"));
+    }
     let topic = publish.topic.ok_or(WireError("a PUBLISH without topic"))?;
     let (payload, qos, retain) = (publish.payload, publish.qos, publish.retain);
     let properties = publish.properties;
+    // What belongs to a delivery is no part of a message: it would be lost when the message is written again.
+    if properties.as_deref().is_some_and(|properties| {
+        properties.message_expiry.is_some()
+            || properties.topic_alias.is_some()
+            || !properties.subscription_ids.is_empty()
+    }) {
+        return Err(WireError("a property that mail does not use"));
+    }
     Ok(Arc::new(Message { id, topic, payload, qos, retain, properties, stamp, expires_at, publisher }))
 }
 
