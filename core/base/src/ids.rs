@@ -4,6 +4,8 @@ use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
 
+use crate::StableHash;
+
 /// A node of the cluster. Stable over restarts when the node has a data directory; chosen at random at first start.
 /// Printed as 16 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,10 +94,7 @@ impl ClientId {
     /// A hash that every node and every version computes alike (FNV-1a, 64 bit, then mixed): which shard and which directory
     /// node an identifier belongs to rests on it.
     pub fn stable_hash(&self) -> u64 {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        for byte in self.0.bytes() {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
+        let mut hash = StableHash::of(self.0.as_bytes());
         hash ^= hash >> 32;
         hash = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
         hash ^ (hash >> 32)

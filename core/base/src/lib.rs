@@ -9,6 +9,7 @@ mod ids;
 mod lookup;
 mod outbox;
 mod rng;
+mod stable;
 mod time;
 
 pub use bounded::{BoundedQueue, Full};
@@ -17,4 +18,5 @@ pub use ids::{ClientId, ConnId, Incarnation, NodeId, ParseNodeIdError, ShardId};
 pub use lookup::{LookupMap, Seed, SeededHasher};
 pub use outbox::Outbox;
 pub use rng::Rng;
+pub use stable::{StableHash, mix};
 pub use time::{Duration, Instant, Now, Timestamp};

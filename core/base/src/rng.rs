@@ -1,5 +1,7 @@
 //! A small seeded generator (`SplitMix64` seeding `xoshiro256**`). Not for secrets.
 
+use crate::mix;
+
 /// Seeded random numbers. The same seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng([u64; 4]);
@@ -62,10 +64,7 @@ impl Rng {
 
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix(*state)
 }
 
 #[cfg(test)]

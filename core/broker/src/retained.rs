@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sedge_base::{Duration, Timestamp};
+use sedge_base::{Duration, StableHash, Timestamp, mix};
 use sedge_mqtt::{Message, Stamp, TopicFilter, TopicTree};
 use slab::Slab;
 
@@ -223,11 +223,7 @@ fn due_at(message: &Message, tombstones: Duration) -> Option<Timestamp> {
 }
 
 fn topic_hash(message: &Message) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for &byte in message.topic.as_bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    mix(hash)
+    mix(StableHash::of(message.topic.as_bytes()))
 }
 
 /// The low byte of the topic's hash: stable over nodes and versions.
@@ -239,12 +235,6 @@ fn fingerprint(message: &Message) -> u64 {
     let stamp = message.stamp;
     let words = [stamp.millis, u64::from(stamp.counter), stamp.node.get(), u64::from(stamp.shard.0)];
     words.iter().fold(topic_hash(message), |hash, word| mix(hash.rotate_left(17) ^ word))
-}
-
-const fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

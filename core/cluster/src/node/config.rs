@@ -29,9 +29,6 @@ pub struct NodeConfig {
     pub overlay: String,
     /// Whether SUBACK waits until every reachable node routes accordingly (DESIGN section 1).
     pub suback_cluster: bool,
-    /// How many nodes have to hold an acknowledged publication. For now the interested nodes hold it and no replica is added, so
-    /// that this is promised only where as many nodes are interested.
-    pub copies: u8,
     /// How long a client may wait for the directory and for the session's former owner, before it is served with what is here.
     pub claim_timeout: Duration,
     /// How long a home of the directory waits for the others' registrations when the members have changed.
@@ -65,7 +62,6 @@ impl Default for NodeConfig {
             seeds: Vec::new(),
             overlay: "mesh".to_owned(),
             suback_cluster: true,
-            copies: 2,
             claim_timeout: Duration::from_secs(2),
             register_timeout: Duration::from_secs(1),
             recovery_timeout: Duration::from_secs(5),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sedge_base::{ClientId, Incarnation, NodeId};
+use sedge_base::{ClientId, Incarnation, NodeId, mix};
 
 /// Owners of the client ids whose home this node is, or was taken for.
 #[derive(Debug, Default)]
@@ -82,12 +82,6 @@ pub(super) fn home_of(client: &ClientId, nodes: impl Iterator<Item = NodeId>) ->
 /// A hash of the members, equal where they are.
 pub(super) fn view_of(members: impl Iterator<Item = (NodeId, Incarnation)>) -> u64 {
     members.fold(0, |hash, (node, incarnation)| mix(hash ^ mix(node.get()) ^ incarnation.get().rotate_left(32)))
-}
-
-const fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sedge_base::ClientId;
+use sedge_base::{ClientId, StableHash};
 use sedge_mqtt::TopicFilter;
 
 use crate::{Advert, AdvertOp};
@@ -75,7 +75,7 @@ impl Table {
 
     /// Number of entries and a hash over them in order (FNV-1a, 64 bit): the same on both sides of a link if the tables are.
     pub(super) fn digest(&self) -> (u64, u64) {
-        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+        let mut hash = StableHash::new();
         for ((client, filter), entry) in &self.entries {
             // 0xFF is in no UTF-8 text: it keeps neighbouring texts apart.
             hash.add(client.as_str().as_bytes());
@@ -83,16 +83,6 @@ impl Table {
             hash.add(filter.as_str().as_bytes());
             hash.add(&[0xFF, u8::from(entry.online)]);
         }
-        (self.entries.len() as u64, hash.0)
-    }
-}
-
-struct Fnv(u64);
-
-impl Fnv {
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
+        (self.entries.len() as u64, hash.get())
     }
 }
