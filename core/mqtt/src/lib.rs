@@ -12,7 +12,8 @@ mod topic;
 mod utf8;
 
 pub use codec::{
-    Decoder, Delivery, TopicAlias, encode, encode_publish, encode_publish_head, encoded_len, publish_len, trim_to,
+    Decoder, Delivery, PublishParts, TopicAlias, encode, encode_publish, encode_publish_head, encode_publish_parts,
+    encoded_len, publish_len, trim_to,
 };
 pub use error::DecodeError;
 pub use index::{SubscriptionTrie, TopicTree};

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use super::Delivery;
 use super::header::fixed_flags;
-use super::publish::Head;
+use super::publish::{Head, PublishParts};
 use super::sink::{Sink, Wire};
 use super::varint;
 use crate::{Message, Packet, PacketKind, Version};
@@ -47,8 +47,17 @@ fn write_publish_head(
     out: &mut BytesMut,
 ) {
     let head = Head::of_delivery(message, delivery, version);
+    write_head(&head, version, message.payload.len(), payload_room, out);
+}
+
+/// Appends a 5.0 PUBLISH made of `parts`, without the payload.
+pub fn encode_publish_parts(parts: &PublishParts<'_>, out: &mut BytesMut) {
+    write_head(&Head::of_parts(parts), Version::V5, parts.payload_len, 0, out);
+}
+
+fn write_head(head: &Head<'_>, version: Version, payload_len: usize, payload_room: usize, out: &mut BytesMut) {
     let head_len = head.wire_len(version);
-    let body_len = head_len + message.payload.len();
+    let body_len = head_len + payload_len;
     out.reserve(1 + varint::len(body_len) + head_len + payload_room);
     out.u8(PacketKind::Publish.as_u8() << 4 | head.flags);
     out.var_int(body_len);

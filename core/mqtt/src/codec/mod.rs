@@ -20,7 +20,8 @@ mod tests;
 
 pub use decoder::Decoder;
 pub use delivery::{Delivery, TopicAlias};
-pub use encode::{encode, encode_publish, encode_publish_head, encoded_len, publish_len};
+pub use encode::{encode, encode_publish, encode_publish_head, encode_publish_parts, encoded_len, publish_len};
+pub use publish::PublishParts;
 pub use trim::trim_to;
 
 use crate::{DecodeError, PacketKind, ReasonCode};

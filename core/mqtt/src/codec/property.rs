@@ -210,10 +210,14 @@ pub(super) trait PropertySink: Sink {
 
     fn user_properties(&mut self, properties: &UserProperties) {
         for (name, value) in properties {
-            self.u8(Property::User as u8);
-            self.binary(name.as_bytes());
-            self.binary(value.as_bytes());
+            self.user_property(name, value.as_bytes());
         }
+    }
+
+    fn user_property(&mut self, name: &str, value: &[u8]) {
+        self.u8(Property::User as u8);
+        self.binary(name.as_bytes());
+        self.binary(value);
     }
 }
 

@@ -60,6 +60,21 @@ fn set_property(found: &mut PublishProperties, property: Property, value: Value)
     }
 }
 
+/// A 5.0 PUBLISH of quality of service 0 that a broker makes itself, for another broker.
+#[derive(Clone, Copy, Debug)]
+pub struct PublishParts<'a> {
+    /// Where it goes: text without wildcards.
+    pub topic: &'a [u8],
+    /// The retain flag.
+    pub retain: bool,
+    /// User properties that come before those of `properties`: names and UTF-8 values.
+    pub first: &'a [(&'a str, &'a [u8])],
+    /// Further properties; topic alias, message expiry and subscription identifiers are left out.
+    pub properties: Option<&'a PublishProperties>,
+    /// Bytes of the payload that the caller sends behind it.
+    pub payload_len: usize,
+}
+
 /// A PUBLISH without its payload, from whichever parts it is made of.
 #[derive(Debug)]
 pub(super) struct Head<'a> {
@@ -69,6 +84,8 @@ pub(super) struct Head<'a> {
     alias: Option<u16>,
     expiry: Option<u32>,
     subscription_ids: &'a [u32],
+    /// User properties that come before those of `properties`.
+    first: &'a [(&'a str, &'a [u8])],
     /// The other properties.
     properties: Option<&'a PublishProperties>,
 }
@@ -88,6 +105,7 @@ impl<'a> Head<'a> {
             alias: properties.and_then(|properties| properties.topic_alias),
             expiry: properties.and_then(|properties| properties.message_expiry),
             subscription_ids: properties.map_or(&[], |properties| &properties.subscription_ids),
+            first: &[],
             properties,
         }
     }
@@ -102,7 +120,21 @@ impl<'a> Head<'a> {
             alias: alias.map(|alias| alias.alias.get()),
             expiry: delivery.message_expiry,
             subscription_ids: &delivery.subscription_ids,
+            first: &[],
             properties: message.properties.as_deref(),
+        }
+    }
+
+    pub(super) fn of_parts(parts: &PublishParts<'a>) -> Self {
+        Self {
+            flags: flags_of(false, QoS::AtMostOnce, parts.retain),
+            topic: parts.topic,
+            packet_id: None,
+            alias: None,
+            expiry: None,
+            subscription_ids: &[],
+            first: parts.first,
+            properties: parts.properties,
         }
     }
 }
@@ -129,6 +161,9 @@ impl Wire for HeadProperties<'_> {
         out.u16_property(Property::TopicAlias, head.alias);
         for &id in head.subscription_ids {
             out.subscription_id(id);
+        }
+        for (name, value) in head.first {
+            out.user_property(name, value);
         }
         let Some(rest) = head.properties else { return };
         out.bool_property(Property::PayloadIsUtf8, rest.payload_is_utf8);
