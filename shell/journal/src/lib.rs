@@ -1,0 +1,16 @@
+//! An append-only log of batches, in segments: one for each shard of a node.
+//!
+//! A batch is everything that one turn of an event loop has to remember. It is written with one system call and read back as a
+//! whole or not at all: its checksum covers length, position and content. [`recover`] reads what is sound and says what is not;
+//! [`Log`] appends; [`Syncer`] carries batches to the medium in a thread of its own, many with one system call.
+
+mod files;
+mod format;
+mod log;
+mod recover;
+mod syncer;
+
+pub use files::{Disk, Files, Segment};
+pub use log::{AppendError, Log, LogOptions};
+pub use recover::{Damage, RecoverError, Recovered, recover};
+pub use syncer::{Synced, Syncer};
