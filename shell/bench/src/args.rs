@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
+use crate::emulate::NetArgs;
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
 use crate::fault::Fault;
@@ -30,6 +31,8 @@ pub(crate) enum BenchCommand {
     Compare(Box<CompareArgs>),
     /// Serve as a driver process for `--drivers` of another command
     Drive(DriveArgs),
+    /// Emulate a network of several nodes on this machine: links with rate, delay and loss, that can be cut
+    Net(NetArgs),
     /// List the ready-made scenarios, or print one as a file to start from
     Scenarios(ScenariosArgs),
 }

@@ -9,6 +9,7 @@ use crate::args::{
     BenchArgs, BenchCommand, CompareArgs, DriveArgs, FailArgs, LimitArgs, ReportArgs, RunArgs, ScenariosArgs,
 };
 use crate::compare::{self, Contender, Recipe, compare};
+use crate::emulate::emulate;
 use crate::error::BenchError;
 use crate::fail::FailFigures;
 use crate::limit::limit;
@@ -31,6 +32,7 @@ pub fn run(args: BenchArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Resul
         BenchCommand::Fail(args) => fail(&args, out, notes),
         BenchCommand::Compare(args) => compare_brokers(&args, out, notes),
         BenchCommand::Drive(args) => serve_as_driver(&args, notes),
+        BenchCommand::Net(args) => emulate(&args, out, notes),
         BenchCommand::Scenarios(args) => scenarios(&args, out),
     }
 }

@@ -34,6 +34,9 @@ pub enum BenchError {
     /// A broker could not be started or was not ready in time.
     #[error("{0}")]
     Broker(String),
+    /// An emulated network could not be made, or does not do what it was asked for; the text says why.
+    #[error("emulated network: {0}")]
+    Network(String),
     /// The operating system refused something the load generator needs.
     #[error("{what}: {source}")]
     System {

@@ -12,3 +12,4 @@ mod ticker;
 
 pub(crate) use command::{Command, Event, Progress};
 pub(crate) use state::{Handle, Setup, spawn};
+pub(crate) use ticker::Ticker;

@@ -10,21 +10,21 @@ use rustix::time::{
 };
 
 /// A timer of the kernel that an event loop watches.
-pub(super) struct Ticker {
+pub(crate) struct Ticker {
     timer: OwnedFd,
     /// When it will fire, 0 if it will not.
     due: u64,
 }
 
 impl Ticker {
-    pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         registry.register(&mut SourceFd(&timer.as_fd().as_raw_fd()), token, Interest::READABLE)?;
         Ok(Self { timer, due: 0 })
     }
 
     /// Fires once at `due`, which is not before `now`.
-    pub(super) fn set(&mut self, due: u64, now: u64) -> io::Result<()> {
+    pub(crate) fn set(&mut self, due: u64, now: u64) -> io::Result<()> {
         if self.due == due {
             return Ok(());
         }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use sedge_base::Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::draw::{standard_normal, unit};
 use crate::num;
 use crate::wire::STAMP_BYTES;
 
@@ -163,17 +164,6 @@ fn fit(length: u32) -> usize {
 
 fn clip(length: f64) -> u32 {
     u32::try_from(num::whole(length.round())).unwrap_or(MAX_BYTES).min(MAX_BYTES)
-}
-
-/// A number in (0, 1].
-fn unit(rng: &mut Rng) -> f64 {
-    (num::real(rng.below(1 << 53)) + 1.0) / num::real(1 << 53)
-}
-
-/// One draw of the standard normal distribution (Box and Muller).
-fn standard_normal(rng: &mut Rng) -> f64 {
-    let radius = (-2.0 * unit(rng).ln()).sqrt();
-    radius * (std::f64::consts::TAU * unit(rng)).cos()
 }
 
 #[cfg(test)]

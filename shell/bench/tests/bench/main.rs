@@ -3,4 +3,5 @@
 mod common;
 mod experiments;
 mod figures;
+mod network;
 mod simulated;
