@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{ClientId, ConnId};
-use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+use sedge_base::{ClientId, ConnId, Duration};
+use sedge_mqtt::{Message, ReasonCode, TopicFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::SessionState;
@@ -97,6 +97,8 @@ pub enum Input {
     },
     /// A message of another shard or node, or the share of a group that was chosen here.
     Deliver(Deliver),
+    /// The node tells something about itself: published like any publication, but by nobody.
+    Report(Report),
     /// An operator ends this client's connection; its session stays.
     Kick {
         /// The client.
@@ -106,6 +108,17 @@ pub enum Input {
     },
     /// The node stops: all connections are told (5.0: 0x8B) and closed; wills of the clients are published as on a lost connection.
     Shutdown,
+}
+
+/// A value that a node tells about itself: a retained message at QoS 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Below `$SYS`, where no client publishes.
+    pub topic: TopicName,
+    /// The value.
+    pub payload: Bytes,
+    /// How long it is true without being told again; `None`: until another is told.
+    pub expiry: Option<Duration>,
 }
 
 /// A message for sessions of this broker.

@@ -111,6 +111,7 @@ impl Broker {
             Input::Settled { ticket, retained } => self.on_settled(ticket, retained),
             Input::Accepted { ticket, reason } => self.on_accepted(ticket, reason),
             Input::Deliver(deliver) => self.deliver(deliver),
+            Input::Report(report) => self.on_report(report),
             Input::Kick { client, reason } => self.on_kick(&client, reason),
             Input::Shutdown => self.on_shutdown(),
         }

@@ -36,6 +36,7 @@ impl Broker {
     pub(crate) fn on_connect(&mut self, key: ConnKey, connect: Box<Connect>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.adopt(&connect, &self.config, self.seed);
+        self.counters.connects += 1;
         if let Some((reason, detail)) = refusal(&connect) {
             return self.end_connection(key, Ending::server(reason, detail));
         }
@@ -179,6 +180,7 @@ impl Broker {
             .as_ref()
             .map(|will| Box::new(PendingWill { will: Box::new(will.detached()), due: None }));
         connection.phase = Phase::Live;
+        self.counters.connected += 1;
         connection.last_seen = now;
         match connection.patience() {
             Some(patience) => self.timers.set(Timer::Connection(key), now + patience),

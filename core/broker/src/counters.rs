@@ -9,6 +9,8 @@ pub struct Counters {
     pub connections_closed: u64,
     /// Connections that were closed before a CONNACK with success.
     pub connections_refused: u64,
+    /// CONNECT packets.
+    pub connects: u64,
     /// Connections closed because the same client connected again, here or on another shard or node.
     pub takeovers: u64,
     /// Connections closed because the client was silent for too long.
@@ -27,6 +29,10 @@ pub struct Counters {
     pub publishes_in: [u64; 3],
     /// PUBLISH packets to clients by QoS, repetitions included.
     pub publishes_out: [u64; 3],
+    /// Payload bytes of the PUBLISH packets from clients.
+    pub payload_bytes_in: u64,
+    /// Payload bytes of the PUBLISH packets to clients.
+    pub payload_bytes_out: u64,
     /// QoS 1 and 2 PUBLISH packets sent again with DUP.
     pub redeliveries: u64,
     /// Wills that were published.
@@ -47,8 +53,12 @@ pub struct Counters {
     pub queued_messages: u64,
     /// Present number of bytes in all queues.
     pub queued_bytes: u64,
-    /// Present number of subscriptions.
+    /// Present number of clients that are connected: CONNACK was sent, and the connection has not ended.
+    pub connected: u64,
+    /// Present number of subscriptions, shared ones included.
     pub subscriptions: u64,
+    /// Present number of shared subscriptions.
+    pub shared_subscriptions: u64,
     /// Present number of sessions.
     pub sessions: u64,
 }

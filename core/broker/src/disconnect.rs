@@ -68,6 +68,7 @@ impl Broker {
         let session = connection.session.take();
         self.open -= 1;
         self.counters.connections_closed += 1;
+        self.counters.connected -= u64::from(phase == Phase::Live);
         self.say_good_bye(key, phase, &ending);
         let expiry = self.forget_claim(key, phase);
         let (by, forgets_will) = (ending.by, ending.forgets_will());

@@ -33,7 +33,7 @@ mod testing;
 mod transfer;
 mod will;
 
-pub use api::{Deliver, Event, Input, InterestChange, InterestOp, Output, Ticket};
+pub use api::{Deliver, Event, Input, InterestChange, InterestOp, Output, Report, Ticket};
 pub use broker::{Broker, Place};
 pub use config::{BrokerConfig, RetainedConfig};
 pub use counters::{Counters, Dropped};

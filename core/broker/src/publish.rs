@@ -11,7 +11,7 @@ use crate::disconnect::Ending;
 use crate::inbound::{Answer, Arrival};
 use crate::process::Fault;
 use crate::session::{SessionKey, session_of};
-use crate::{Broker, Output, Ticket};
+use crate::{Broker, Output, Report, Ticket};
 
 /// SUBSCRIBEs and UNSUBSCRIBEs of one client that may settle at the same time before its bytes wait.
 const REQUESTS_AT_ONCE: usize = 64;
@@ -39,6 +39,7 @@ impl Broker {
     pub(crate) fn on_publish(&mut self, key: ConnKey, session: SessionKey, mut publish: Publish) -> Result<(), Fault> {
         let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
         self.counters.publishes_in[publish.qos as usize] += 1;
+        self.counters.payload_bytes_in += publish.payload.len() as u64;
         let topic = resolve_topic(connection, &mut publish, self.config.topic_alias_maximum)?;
         if topic.level_count() > self.config.max_topic_levels {
             return Err(Fault(ReasonCode::TopicNameInvalid, "topic name too deep"));
@@ -131,6 +132,24 @@ impl Broker {
         });
         let matched = self.fan_out(&message);
         self.outputs.push_back(Output::Route { message, ticket, matched });
+    }
+
+    /// Publishes what the node tells about itself, retained and at QoS 0.
+    pub(crate) fn on_report(&mut self, report: Report) {
+        let Report { topic, payload, expiry } = report;
+        let message = Arc::new(Message {
+            id: self.clock.next_id(),
+            topic,
+            payload,
+            qos: QoS::AtMostOnce,
+            retain: true,
+            properties: None,
+            stamp: self.clock.next_stamp(self.now),
+            expires_at: expiry.map(|expiry| self.now.wall + expiry),
+            publisher: None,
+        });
+        let matched = self.fan_out(&message);
+        self.outputs.push_back(Output::Route { message, ticket: None, matched });
     }
 
     /// A publication was accepted, or not: answers it in its turn.

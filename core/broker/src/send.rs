@@ -216,7 +216,7 @@ impl Env<'_> {
         if let (Some(aliases), Some(alias)) = (&mut connection.outgoing_aliases, delivery.topic_alias) {
             aliases.sent(&message.topic, alias);
         }
-        self.count_publish(connection, outgoing.qos);
+        self.count_publish(connection, outgoing.qos, message.payload.len());
         Sent::Yes
     }
 
@@ -242,12 +242,13 @@ impl Env<'_> {
         if shares {
             connection.outbox.push(message.payload.clone());
         }
-        self.count_publish(connection, QoS::AtMostOnce);
+        self.count_publish(connection, QoS::AtMostOnce, message.payload.len());
     }
 
-    fn count_publish(&mut self, connection: &mut Connection, qos: QoS) {
+    fn count_publish(&mut self, connection: &mut Connection, qos: QoS, payload: usize) {
         self.counters.packets_out += 1;
         self.counters.publishes_out[qos as usize] += 1;
+        self.counters.payload_bytes_out += payload as u64;
         connection.transmit(self.outputs);
     }
 

@@ -194,13 +194,15 @@ impl Broker {
     pub(crate) fn subscribe(&mut self, key: SessionKey, subscription: Subscription) -> bool {
         let Some(session) = self.sessions.get_mut(key) else { return false };
         let granted = subscription.granted();
-        if subscription.is_shared() {
+        let is_shared = subscription.is_shared();
+        if is_shared {
             self.groups.join(&subscription.filter, key, granted);
         } else {
             self.subscriptions.insert(&subscription.filter, key, granted);
         }
         let is_new = session.subscriptions.insert(subscription);
         self.counters.subscriptions += u64::from(is_new);
+        self.counters.shared_subscriptions += u64::from(is_new && is_shared);
         is_new
     }
 
@@ -212,5 +214,6 @@ impl Broker {
             self.subscriptions.remove(&subscription.filter, &key);
         }
         self.counters.subscriptions -= 1;
+        self.counters.shared_subscriptions -= u64::from(subscription.is_shared());
     }
 }

@@ -7,6 +7,7 @@ use core::net::SocketAddr;
 
 use bytes::Bytes;
 use sedge_base::{ConnId, ShardId};
+use sedge_broker::Report;
 
 use crate::mail::{ToNode, ToShard};
 
@@ -51,6 +52,8 @@ pub enum ShardInput {
     },
     /// Mail from the node or another shard.
     Mail(ToShard),
+    /// Values that the node tells about itself (see [`crate::sys`]).
+    Report(Vec<Report>),
     /// The node stops: say good-bye to all clients and close them.
     Shutdown,
 }

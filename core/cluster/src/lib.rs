@@ -10,6 +10,7 @@ mod node;
 mod reception;
 mod shard;
 mod status;
+pub mod sys;
 mod wire;
 
 pub use api::{LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};

@@ -19,6 +19,7 @@ use crate::identity::{self, Identity};
 use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{Clock, Door, Hub, Letter, Links, MAIL, Mailbox, Parts, Shared, Worker, wall};
 use crate::seeds::{self, SeedWatch};
+use crate::sys::SysReporter;
 use crate::{Config, StartError, logging, node_config};
 
 /// Where a node listens, with the real ports where the configuration said 0.
@@ -39,6 +40,7 @@ pub struct Daemon {
     shards: Vec<JoinHandle<()>>,
     http: Option<HttpServer>,
     seeds: Option<SeedWatch>,
+    sys: Option<SysReporter>,
     /// Held until the node is gone: keeps the data directory locked.
     _identity: Identity,
 }
@@ -60,7 +62,8 @@ impl Daemon {
             .map_err(|error| StartError::Setting { key: "cluster", what: error.to_string() })?;
         let (shared, polls) = share(config, clock, descriptors)?;
         log_start(config, &identity, &addresses, advertised, shared.connections_max);
-        let facts = Facts::new(config, &identity, &addresses);
+        let name = node_name(config);
+        let facts = Facts::new(config, &name, &identity, &addresses);
         let http = match sockets.http {
             Some(listener) => Some(HttpServer::start(listener, Arc::clone(&shared), facts)?),
             None => None,
@@ -94,7 +97,9 @@ impl Daemon {
         let announce = move |to| post.post(ShardId(0), Letter::Announce(to));
         let seeds = SeedWatch::start(&config.cluster.seeds, &known_seeds, announce)
             .map_err(StartError::system("start a thread"))?;
-        Ok(Self { addresses, shared, shards, http, seeds: Some(seeds), _identity: identity })
+        let sys = SysReporter::start(Arc::clone(&shared), config.sys.interval, &name)
+            .map_err(StartError::system("start a thread"))?;
+        Ok(Self { addresses, shared, shards, http, seeds: Some(seeds), sys: Some(sys), _identity: identity })
     }
 
     /// Where it listens.
@@ -113,6 +118,7 @@ impl Daemon {
         }
         tracing::info!("stopping");
         drop(self.seeds.take());
+        drop(self.sys.take());
         for number in 0..self.shards.len() {
             self.shared.post(ShardId(u16::try_from(number).unwrap_or(0)), Letter::Stop);
         }
@@ -166,6 +172,14 @@ fn log_start(config: &Config, identity: &Identity, addresses: &Addresses, advert
     let mqtt = addresses.mqtt.first().map(tracing::field::display);
     let http = addresses.http.map(tracing::field::display);
     tracing::info!(mqtt, http, cluster = %addresses.cluster, %advertised, "listening");
+}
+
+/// How listings and `$SYS` call the node.
+fn node_name(config: &Config) -> String {
+    if config.node.name.is_empty() {
+        return rustix::system::uname().nodename().to_string_lossy().into_owned();
+    }
+    config.node.name.clone()
 }
 
 struct Sockets {

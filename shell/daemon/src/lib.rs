@@ -11,6 +11,7 @@ mod logging;
 mod node_config;
 mod runtime;
 mod seeds;
+mod sys;
 
 pub use config::{Config, ConfigError, Overrides};
 pub use daemon::{Addresses, Daemon, run};

@@ -43,6 +43,7 @@ use self::transfer::Transfers;
 use self::windows::Windows;
 use crate::link::{Hello, Links};
 use crate::mail::{TableChange, ToNode};
+use crate::sys;
 use crate::wire::DirectoryMail;
 use crate::{LinkId, NodeInput, NodeOutput, NodeState};
 
@@ -84,6 +85,8 @@ pub struct Node {
     local_mail: VecDeque<DirectoryMail>,
 
     retained: RetainedStore,
+    /// What nodes tell about themselves, in place of retained messages.
+    sys: RetainedStore,
     next_comparison: Option<Instant>,
     /// When seeds that do not answer are next named.
     next_seed_check: Option<Instant>,
@@ -131,6 +134,7 @@ impl Node {
             transfers: Transfers::default(),
             local_mail: VecDeque::new(),
             retained: RetainedStore::new(config.retained.clone()),
+            sys: RetainedStore::new(sys::LIMITS),
             next_comparison: None,
             next_seed_check: None,
             now: Now::default(),
@@ -199,6 +203,7 @@ impl Node {
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
             self.retained.purge(now.wall);
+            self.sys.purge(now.wall);
             self.compare_with_someone();
         }
     }

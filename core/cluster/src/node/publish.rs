@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use sedge_base::{NodeId, ShardId};
-use sedge_broker::{Deliver, SetOutcome};
-use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter};
+use sedge_broker::{Deliver, RetainedStore, SetOutcome};
+use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter, TopicName};
 use sedge_overlay::HopSet;
 use smallvec::SmallVec;
 
 use super::Node;
 use crate::link::{Frame, FrameSeq, Publication, SendError};
 use crate::mail::{Again, Publish, ToShard};
+use crate::sys;
 
 /// What one neighbour gets of a publication.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ impl Node {
     pub(super) fn publish(&mut self, shard: ShardId, publish: Publish) {
         let Publish { message, ticket, remote, matched, groups } = publish;
         let (message, stored) = if message.retain { self.retain_own(message) } else { (message, true) };
+        let remote = remote && !sys::stays_here(&message.topic);
         let mut legs = Vec::new();
         self.plan(&message, None, remote, &mut legs);
         for (node, group) in groups.into_iter().flatten() {
@@ -61,7 +63,7 @@ impl Node {
     /// A publication from a neighbour. It is put into the store first, so that no snapshot misses what was delivered before it.
     pub(super) fn publication(&mut self, from: NodeId, publication: Publication) {
         let Publication { message, plain, groups, retained_copy } = publication;
-        if retained_copy {
+        if retained_copy || (message.retain && sys::tells_of_a_node(&message.topic)) {
             self.retain(&message);
         }
         // The share of a group may come a second time, and back to its origin: it is chosen again where there was no member.
@@ -128,7 +130,7 @@ impl Node {
                 leg(legs, *hop).plain = true;
             }
         }
-        if message.retain {
+        if message.retain && !sys::tells_of_a_node(&message.topic) {
             hops.clear();
             self.overlay.broadcast_hops(origin, from, &mut hops);
             for hop in &hops {
@@ -163,14 +165,18 @@ impl Node {
 
     /// Puts a message into the retained store; false if there is no room for it.
     pub(super) fn retain(&mut self, message: &Arc<Message>) -> bool {
-        let outcome = self.retained.set(message);
+        let outcome = self.store_for(&message.topic).set(message);
         self.note_outcome(outcome)
     }
 
     /// The same for a publication of a client of this node; returns what is to be passed on.
     fn retain_own(&mut self, message: Arc<Message>) -> (Arc<Message>, bool) {
-        let (message, outcome) = self.retained.publish(message);
+        let (message, outcome) = self.store_for(&message.topic).publish(message);
         (message, self.note_outcome(outcome))
+    }
+
+    fn store_for(&mut self, topic: &TopicName) -> &mut RetainedStore {
+        if sys::tells_of_a_node(topic) { &mut self.sys } else { &mut self.retained }
     }
 
     /// False if there was no room.

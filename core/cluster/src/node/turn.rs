@@ -13,6 +13,7 @@ use super::settle::{Reached, Waiter};
 use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
 use crate::mail::{Interest, SessionStep, Settled, ToShard};
 use crate::reception::shard_of;
+use crate::sys;
 use crate::{NodeEvent, NodeOutput};
 
 impl Node {
@@ -188,7 +189,8 @@ impl Node {
         let mut found = Vec::new();
         for (at, filter) in retained {
             let mut messages = Vec::new();
-            self.retained.matching(&filter, self.now.wall, |message| messages.push(Arc::clone(message)));
+            let store = if sys::asks_for_a_node(&filter) { &self.sys } else { &self.retained };
+            store.matching(&filter, self.now.wall, |message| messages.push(Arc::clone(message)));
             if !messages.is_empty() {
                 found.push((at, messages));
             }

@@ -78,6 +78,11 @@ impl Shard {
             ShardInput::Written { conn, bytes } => self.broker.handle(now, Input::Written { conn, bytes }),
             ShardInput::Closed { conn } => self.broker.handle(now, Input::Closed { conn }),
             ShardInput::Mail(mail) => self.mail(now, mail),
+            ShardInput::Report(reports) => {
+                for report in reports {
+                    self.broker.handle(now, Input::Report(report));
+                }
+            }
             ShardInput::Shutdown => self.broker.handle(now, Input::Shutdown),
         }
         self.drain_broker(now);

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use sedge_base::{ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
-use sedge_broker::Place;
+use sedge_broker::{Place, Report};
 use sedge_cluster::link::LinkConfig;
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, ShardConfig, ShardInput, ShardOutput};
-use sedge_mqtt::QoS;
+use sedge_mqtt::{QoS, TopicName};
 
 pub(crate) use self::client::{Client, Options};
 
@@ -324,6 +324,12 @@ impl World {
 
     pub(crate) fn node_input(&mut self, node: u64, input: NodeInput) {
         self.with_node(node, |machine, now| machine.handle(now, input));
+    }
+
+    /// A node tells something about itself.
+    pub(crate) fn report(&mut self, node: u64, topic: &str, payload: &str, expiry: Option<Duration>) {
+        let (topic, payload) = (TopicName::new(topic).unwrap(), Bytes::copy_from_slice(payload.as_bytes()));
+        self.shard_input(node, ShardId(0), ShardInput::Report(vec![Report { topic, payload, expiry }]));
     }
 
     fn shard_input(&mut self, node: u64, shard: ShardId, input: ShardInput) {

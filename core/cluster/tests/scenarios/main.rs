@@ -11,3 +11,4 @@ mod retained;
 mod routes;
 mod seeds;
 mod sessions;
+mod sys;

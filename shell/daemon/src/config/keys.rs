@@ -145,6 +145,9 @@ const KEYS: &[Key] = &[
         let words = [("cluster", SubackMode::Cluster), ("local", SubackMode::Local)];
         put(&mut c.cluster.suback, v.choice(&words))
     }),
+    key("sys.interval", "how often $SYS topics are brought up to date; 0: never", |c, v| {
+        put(&mut c.sys.interval, v.duration_or_zero(SHORT, HOUR))
+    }),
     key("http.enabled", "whether there is an HTTP listener", |c, v| put(&mut c.http.enabled, v.flag())),
     key("http.bind", "address of the HTTP listener", |c, v| put(&mut c.http.bind, v.ip())),
     key("http.port", "port of the HTTP listener; 0: any free one", |c, v| put(&mut c.http.port, v.port())),

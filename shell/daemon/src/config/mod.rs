@@ -29,6 +29,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// `[cluster]`: the other nodes.
     pub cluster: ClusterConfig,
+    /// `[sys]`: what the node tells MQTT clients about itself.
+    pub sys: SysConfig,
     /// `[http]`: API, metrics and health.
     pub http: HttpConfig,
     /// `[log]`: what is written to standard error.
@@ -99,6 +101,13 @@ pub enum SubackMode {
     Cluster,
     /// At once.
     Local,
+}
+
+/// `[sys]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SysConfig {
+    /// How often the topics below `$SYS` are brought up to date; 0: there are none.
+    pub interval: Duration,
 }
 
 /// `[http]`.
@@ -186,6 +195,12 @@ impl Default for ClusterConfig {
             overlay: "mesh".to_owned(),
             suback: SubackMode::Cluster,
         }
+    }
+}
+
+impl Default for SysConfig {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(10) }
     }
 }
 

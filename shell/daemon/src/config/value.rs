@@ -127,6 +127,15 @@ impl Value {
         Ok(time)
     }
 
+    /// As [`Self::duration`], or 0, which means never.
+    pub(super) fn duration_or_zero(&self, least: Duration, most: Duration) -> Read<Duration> {
+        let time = self.duration(Duration::ZERO, most)?;
+        if !time.is_zero() && time < least {
+            return Err(format!("{time:?} is neither 0 nor between {least:?} and {most:?}"));
+        }
+        Ok(time)
+    }
+
     /// Whole seconds as [`Self::duration`] reads them.
     pub(super) fn seconds(&self, most: u32) -> Read<u32> {
         let time = self.duration(Duration::ZERO, Duration::from_secs(u64::from(most)))?;
@@ -203,6 +212,8 @@ mod tests {
         assert_eq!(plain("500ms").duration(Duration::ZERO, hour), Ok(Duration::from_millis(500)));
         assert_eq!(Value::Integer(3).duration(Duration::ZERO, hour), Ok(Duration::from_secs(3)));
         assert!(plain("2h").duration(Duration::ZERO, hour).is_err());
+        assert_eq!(Value::Integer(0).duration_or_zero(hour, hour), Ok(Duration::ZERO));
+        assert!(plain("1ms").duration_or_zero(Duration::from_secs(1), hour).is_err());
         assert!(plain("soon").duration(Duration::ZERO, hour).is_err());
     }
 

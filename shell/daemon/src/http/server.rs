@@ -31,12 +31,10 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn new(config: &Config, identity: &Identity, addresses: &Addresses) -> Self {
-        let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let name = if config.node.name.is_empty() { host() } else { config.node.name.clone() };
+    pub(crate) fn new(config: &Config, name: &str, identity: &Identity, addresses: &Addresses) -> Self {
         Self {
             node: identity.node.to_string(),
-            name,
+            name: name.to_owned(),
             incarnation: identity.incarnation.get(),
             cluster: config.cluster.name.clone(),
             listening: Listening {

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use bytes::Bytes;
 use mio::net::TcpStream;
 use sedge_base::ShardId;
+use sedge_broker::Report;
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{Node, Shard};
 
@@ -36,7 +37,9 @@ pub(crate) enum Letter {
     Node(ShardId, ToNode),
     /// A connection whose client belongs to this shard.
     Handover(Box<Handover>),
-    /// A question of the HTTP API.
+    /// What the node tells about itself.
+    Report(Vec<Report>),
+    /// A question of another thread.
     Query(Query),
     /// For the node: another node may be at this address.
     Announce(SocketAddr),

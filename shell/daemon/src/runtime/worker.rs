@@ -175,6 +175,7 @@ impl Worker {
                     hub.node.handle(self.now, NodeInput::Announce { to });
                 }
             }
+            Letter::Report(reports) => self.shard.handle(self.now, ShardInput::Report(reports)),
             Letter::Handover(handover) => self.take_over(*handover),
             Letter::Query(query) => {
                 let node = self.hub.as_ref().map(|hub| &hub.node);

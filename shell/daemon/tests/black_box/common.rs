@@ -1,5 +1,6 @@
 //! Nodes in this process, and clients that talk plain MQTT and HTTP to them.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -57,6 +58,8 @@ pub(crate) struct Client {
     stream: TcpStream,
     decoder: Decoder,
     version: Version,
+    /// What came before the SUBACK.
+    early: VecDeque<Publish>,
 }
 
 impl Client {
@@ -65,7 +68,7 @@ impl Client {
         let stream = TcpStream::connect(node.addresses().mqtt[0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, decoder: Decoder::client(16 * 1024 * 1024), version: Version::V5 }
+        Self { stream, decoder: Decoder::client(16 * 1024 * 1024), version: Version::V5, early: VecDeque::new() }
     }
 
     /// A client with a session that outlives its connection; returns whether there was one already.
@@ -108,8 +111,13 @@ impl Client {
         let requests = vec![SubscriptionRequest { filter: TopicFilter::try_from(filter).unwrap(), options }];
         let packet_id = 1.try_into().unwrap();
         self.send(&Packet::Subscribe(Subscribe { packet_id, requests, subscription_id: None, user: Vec::new() }));
-        let Some(Packet::SubAck(ack)) = self.receive() else { panic!("no SUBACK") };
-        assert!(!ack.reasons[0].is_error(), "{:?}", ack.reasons);
+        loop {
+            match self.receive() {
+                Some(Packet::Publish(publish)) => self.early.push_back(publish),
+                Some(Packet::SubAck(ack)) => return assert!(!ack.reasons[0].is_error(), "{:?}", ack.reasons),
+                other => panic!("{other:?} instead of SUBACK"),
+            }
+        }
     }
 
     /// Publishes at QoS 1 and waits for the answer.
@@ -121,6 +129,9 @@ impl Client {
 
     /// The next message, not acknowledged.
     pub(crate) fn message(&mut self) -> Publish {
+        if let Some(publish) = self.early.pop_front() {
+            return publish;
+        }
         match self.receive() {
             Some(Packet::Publish(publish)) => publish,
             other => panic!("{other:?} instead of a message"),

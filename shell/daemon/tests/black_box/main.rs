@@ -5,3 +5,4 @@ mod cluster;
 mod common;
 mod config;
 mod node;
+mod sys;
