@@ -38,6 +38,8 @@ pub enum Input {
         conn: ConnId,
         /// Address of the other side.
         peer: String,
+        /// User name that the transport has proven, such as that of a client's certificate.
+        user: Option<String>,
     },
     /// Bytes came from the client, in any pieces.
     Received {

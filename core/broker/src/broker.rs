@@ -102,7 +102,7 @@ impl Broker {
     pub fn handle(&mut self, now: Now, input: Input) {
         self.now = now;
         match input {
-            Input::Opened { conn, peer } => self.on_opened(conn, peer),
+            Input::Opened { conn, peer, user } => self.on_opened(conn, peer, user),
             Input::Received { conn, bytes } => self.on_received(conn, bytes),
             Input::Written { conn, bytes } => self.on_written(conn, bytes),
             Input::Closed { conn } => self.on_closed(conn),
@@ -172,11 +172,11 @@ impl Broker {
         self.open
     }
 
-    fn on_opened(&mut self, conn: ConnId, peer: String) {
+    fn on_opened(&mut self, conn: ConnId, peer: String, user: Option<String>) {
         if self.connections.key(conn).is_some() {
             return;
         }
-        let connection = Connection::new(conn, peer, self.now.instant, &self.config);
+        let connection = Connection::new(conn, peer, user, self.now.instant, &self.config);
         let key = self.connections.insert(connection);
         self.open += 1;
         self.counters.connections_opened += 1;

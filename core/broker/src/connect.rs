@@ -189,7 +189,7 @@ impl Broker {
             }
         }
         self.counters.sessions_resumed += u64::from(present);
-        let peer = connection.peer.to_string();
+        let peer = connection.peer.address.to_string();
         self.send_connack(key, &pending, present);
         self.outputs.push_back(Output::Event(Event::Connected {
             client: pending.client,

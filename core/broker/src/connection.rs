@@ -100,6 +100,15 @@ pub(crate) struct Wanted {
     pub(crate) ids: Ids,
 }
 
+/// Who is at the other side of a connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Where it is, for listings.
+    pub(crate) address: Box<str>,
+    /// User name that the transport has proven.
+    pub(crate) user: Option<Box<str>>,
+}
+
 /// One network connection. What few connections have is boxed.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -108,7 +117,7 @@ pub(crate) struct Connection {
     pub(crate) last_seen: Instant,
     pub(crate) decoder: Decoder,
     pub(crate) outbox: Outbox,
-    pub(crate) peer: Box<str>,
+    pub(crate) peer: Box<Peer>,
     pub(crate) pending: Option<Box<PendingConnect>>,
     pub(crate) incoming_aliases: Option<Box<IncomingAliases>>,
     pub(crate) outgoing_aliases: Option<Box<OutgoingAliases>>,
@@ -132,14 +141,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(id: ConnId, peer: String, now: Instant, config: &BrokerConfig) -> Self {
+    pub(crate) fn new(id: ConnId, peer: String, user: Option<String>, now: Instant, config: &BrokerConfig) -> Self {
         Self {
             id,
             session: None,
             last_seen: now,
             decoder: Decoder::server(config.max_packet_bytes),
             outbox: Outbox::new(),
-            peer: peer.into_boxed_str(),
+            peer: Box::new(Peer { address: peer.into_boxed_str(), user: user.map(String::into_boxed_str) }),
             pending: None,
             incoming_aliases: None,
             outgoing_aliases: None,

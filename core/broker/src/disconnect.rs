@@ -127,7 +127,7 @@ impl Broker {
         let (reason, detail) = (ending.reason, ending.detail.into_owned());
         let event = match client.filter(|_| phase == Phase::Live) {
             Some(client) => Event::Disconnected { client, reason, detail },
-            None => Event::Refused { peer: connection.peer.to_string(), reason, detail },
+            None => Event::Refused { peer: connection.peer.address.to_string(), reason, detail },
         };
         self.outputs.push_back(Output::Event(event));
     }

@@ -18,6 +18,8 @@ pub struct SessionInfo {
     pub connection: Option<ConnId>,
     /// Address of the other side while it is connected.
     pub peer: Option<String>,
+    /// User name that its transport has proven, while it is connected.
+    pub user: Option<String>,
     /// Protocol version.
     pub version: Version,
     /// Whether the session ends with its connection (session expiry 0; 3.1.1: Clean Session 1).
@@ -64,7 +66,8 @@ impl SessionInfo {
             client: session.client.clone(),
             epoch: session.epoch,
             connection: connection.map(|connection| connection.id),
-            peer: connection.map(|connection| connection.peer.to_string()),
+            peer: connection.map(|connection| connection.peer.address.to_string()),
+            user: connection.and_then(|connection| connection.peer.user.as_deref()).map(str::to_owned),
             version: session.version,
             clean: session.expiry_secs == 0,
             expiry_secs: session.expiry_secs,

@@ -30,6 +30,8 @@ pub enum ShardInput {
         conn: ConnId,
         /// Address of the other side, for listings.
         peer: String,
+        /// User name that the transport has proven, such as that of a client's certificate.
+        user: Option<String>,
     },
     /// Bytes came from the client.
     Received {

@@ -185,7 +185,7 @@ impl World {
         found.ends[side] = End::Shard { host, shard, conn };
         self.hosts[host].conns.insert(conn, wire);
         self.trace.note(self.now, &format!("host {host} wire {} belongs to shard {}", wire.0, shard.0));
-        self.shard_input(host, shard, ShardInput::Opened { conn, peer: format!("wire {}", wire.0) });
+        self.shard_input(host, shard, ShardInput::Opened { conn, peer: format!("wire {}", wire.0), user: None });
         for bytes in read {
             self.shard_input(host, shard, ShardInput::Received { conn, bytes });
         }

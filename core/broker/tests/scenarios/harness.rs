@@ -110,7 +110,7 @@ impl Bench {
         let inbox = VecDeque::new();
         let peer = Peer { decoder, version, inbox, closed: false, held: false, reading: Reading::Packets };
         self.peers.insert(conn, peer);
-        self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0) });
+        self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0), user: Some(format!("user-{}", conn.0)) });
         conn
     }
 

@@ -178,7 +178,7 @@ fn sessions_are_listed() {
     bench.subscribe(conn, "a/#", Q1);
     let session = bench.broker.sessions().next().unwrap();
     assert_eq!((session.client, session.connection, session.clean), (ClientId::new("s"), Some(conn), false));
-    assert_eq!(session.peer.as_deref(), Some("peer-1"));
+    assert_eq!((session.peer.as_deref(), session.user.as_deref()), (Some("peer-1"), Some("user-1")));
     assert_eq!(session.subscriptions[0].filter.as_str(), "a/#");
     assert_eq!((session.expiry_secs, session.disconnected_at), (100, None));
     bench.pass(secs(2));

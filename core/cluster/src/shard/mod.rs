@@ -73,7 +73,7 @@ impl Shard {
     /// Takes an event in.
     pub fn handle(&mut self, now: Now, input: ShardInput) {
         match input {
-            ShardInput::Opened { conn, peer } => self.broker.handle(now, Input::Opened { conn, peer }),
+            ShardInput::Opened { conn, peer, user } => self.broker.handle(now, Input::Opened { conn, peer, user }),
             ShardInput::Received { conn, bytes } => self.broker.handle(now, Input::Received { conn, bytes }),
             ShardInput::Written { conn, bytes } => self.broker.handle(now, Input::Written { conn, bytes }),
             ShardInput::Closed { conn } => self.broker.handle(now, Input::Closed { conn }),

@@ -505,7 +505,7 @@ impl World {
             return self.shard_input(node, shard, ShardInput::Received { conn, bytes });
         }
         if let Some(shard) = self.clients[client].receive_at_node(bytes) {
-            self.shard_input(node, shard, ShardInput::Opened { conn, peer: "test".to_owned() });
+            self.shard_input(node, shard, ShardInput::Opened { conn, peer: "test".to_owned(), user: None });
             for bytes in core::mem::take(&mut self.clients[client].held) {
                 self.shard_input(node, shard, ShardInput::Received { conn, bytes });
             }

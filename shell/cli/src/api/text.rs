@@ -104,6 +104,7 @@ pub(super) fn session(session: &Session) -> String {
     let lines = [
         ("client", session.client.clone()),
         ("connected", session.peer.clone().map_or_else(|| "no".to_owned(), |peer| format!("from {peer}"))),
+        ("user", session.user.clone().unwrap_or_else(|| "-".to_owned())),
         ("protocol", format!("MQTT {}, keep alive {} s", session.protocol, session.keep_alive_seconds)),
         ("expiry", expiry(session)),
         ("queued", format!("{} messages, {}", session.queued_messages, bytes(session.queued_bytes as u64))),

@@ -171,6 +171,8 @@ pub struct Session {
     pub connected: bool,
     /// Its address while it is connected.
     pub peer: Option<String>,
+    /// User name that its transport has proven (certificate), while it is connected.
+    pub user: Option<String>,
     /// `3.1.1` or `5.0` (`3.1` for very old clients).
     pub protocol: String,
     /// Which shard it is on.

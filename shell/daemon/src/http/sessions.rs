@@ -109,6 +109,7 @@ fn model(shard: ShardId, info: &SessionInfo) -> Session {
         client: info.client.to_string(),
         connected: info.connection.is_some(),
         peer: info.peer.clone(),
+        user: info.user.clone(),
         protocol: protocol(info.version).to_owned(),
         shard: shard.0,
         epoch: info.epoch,

@@ -90,7 +90,7 @@ impl Worker {
     }
 
     fn open(&mut self, conn: ConnId, peer: SocketAddr, bytes: Vec<Bytes>) {
-        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string() });
+        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user: None });
         for bytes in bytes {
             self.shard.handle(self.now, ShardInput::Received { conn, bytes });
         }
