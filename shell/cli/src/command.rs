@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, USAGE};
 use crate::mqtt::{explain_unknown, fold_properties};
-use crate::{api, bench, publish, serve, subscribe, up};
+use crate::{api, bench, migrate, publish, serve, subscribe, up};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,9 +45,18 @@ enum Command {
     Kick(api::KickArgs),
     /// Measure any MQTT broker: load, limits, failures, comparisons
     Bench(Box<sedge_bench::BenchArgs>),
-    /// Look at the configuration without starting a node
+    /// Check a configuration, or make one from that of Mosquitto
     #[command(subcommand)]
-    Config(serve::ConfigCommand),
+    Config(ConfigCommand),
+}
+
+/// Look at the configuration without starting a node.
+#[derive(Subcommand, Debug)]
+enum ConfigCommand {
+    /// Check a configuration file together with the environment
+    Check(serve::CheckArgs),
+    /// Write the configuration that a mosquitto.conf stands for
+    FromMosquitto(migrate::FromMosquittoArgs),
 }
 
 /// Runs the command that `arguments`, the program's name first, ask for.
@@ -68,7 +77,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Routes(args) => api::routes(&args),
         Command::Kick(args) => api::kick(&args),
         Command::Bench(args) => bench::run(*args),
-        Command::Config(serve::ConfigCommand::Check(args)) => serve::check(&args),
+        Command::Config(ConfigCommand::Check(args)) => serve::check(&args),
+        Command::Config(ConfigCommand::FromMosquitto(args)) => migrate::run(&args),
     }
 }
 

@@ -5,6 +5,7 @@ mod bench;
 mod client;
 mod command;
 mod failure;
+mod migrate;
 mod mqtt;
 mod out;
 mod publish;

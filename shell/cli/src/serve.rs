@@ -144,13 +144,6 @@ fn end_with_standard_input() -> Result<(), Failure> {
     started.map(|_| ()).map_err(|error| Failure::cannot_start(format!("cannot start a thread: {error}")))
 }
 
-/// Look at the configuration without starting a node.
-#[derive(clap::Subcommand, Debug)]
-pub(crate) enum ConfigCommand {
-    /// Check a configuration file together with the environment
-    Check(CheckArgs),
-}
-
 /// Flags of `sedge config check`.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {

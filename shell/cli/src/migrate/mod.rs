@@ -1,0 +1,199 @@
+//! `sedge config from-mosquitto`: a `mosquitto.conf` as a `sedge.toml`, with every line accounted for.
+
+mod draft;
+mod listeners;
+mod options;
+mod read;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+
+use self::draft::{Draft, Fate};
+use self::listeners::Listener;
+use self::read::Line;
+use crate::failure::Failure;
+use crate::out;
+
+const EXAMPLES: &str = "\
+Examples:
+  sedge config from-mosquitto /etc/mosquitto/mosquitto.conf
+  sedge config from-mosquitto mosquitto.conf -o sedge.toml && sedge config check -c sedge.toml
+
+What could not be carried over is named on standard error, line by line, and in comments of the new file.";
+
+/// Flags of `sedge config from-mosquitto`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct FromMosquittoArgs {
+    /// Configuration file of Mosquitto 2.0; files that it includes are read, too
+    file: PathBuf,
+    /// File to write, which must not exist; standard output without it
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print the new configuration and what was not carried over as JSON
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+/// Runs `sedge config from-mosquitto`.
+pub(crate) fn run(args: &FromMosquittoArgs) -> Result<(), Failure> {
+    let lines = read::read(&args.file).map_err(|error| Failure::usage(format!("cannot read {error}")))?;
+    let draft = carry(lines);
+    let toml = draft.toml(&args.file.display().to_string());
+    let report = draft.report();
+    if args.json {
+        return out::json(&json!({ "toml": toml, "not_carried_over": report }));
+    }
+    match &args.output {
+        Some(path) => write(path, &toml)?,
+        None => out::raw(toml.as_bytes())?,
+    }
+    if !report.is_empty() {
+        out::note("Not carried over:");
+        for line in &report {
+            out::note(&format!("  {line}"));
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, toml: &str) -> Result<(), Failure> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let written = file.and_then(|mut file| file.write_all(toml.as_bytes()));
+    written.map_err(|error| Failure::failed(format!("-o {}: {error}", path.display())))
+}
+
+/// What options that follow belong to.
+enum Section {
+    Default,
+    Listener,
+    Bridge,
+}
+
+fn carry(lines: Vec<Line>) -> Draft {
+    let mut draft = Draft::default();
+    let mut default = Listener::new(None);
+    let mut others: Vec<Listener> = Vec::new();
+    let mut section = Section::Default;
+    let mut log_types: Option<Line> = None;
+    let anonymous = lines.iter().any(|line| line.name == "allow_anonymous");
+    for line in lines {
+        match line.name.as_str() {
+            "listener" => {
+                section = Section::Listener;
+                others.push(Listener::new(Some(line)));
+            }
+            "connection" => {
+                section = Section::Bridge;
+                draft.note(&line, options::fate(&line.name, &line.value));
+            }
+            // Several of them add up.
+            "log_type" => match &mut log_types {
+                Some(first) => {
+                    first.value = format!("{} {}", first.value, line.value);
+                    first.at = line.at;
+                }
+                None => log_types = Some(line),
+            },
+            name if listeners::is_option(name) => match (&section, others.last_mut()) {
+                (Section::Listener, Some(listener)) => listener.push(line),
+                (Section::Bridge, _) => draft.note(&line, Fate::lost("it follows a bridge, which has no such option")),
+                _ => default.push(line),
+            },
+            name => {
+                let fate = options::fate(name, &line.value);
+                draft.note(&line, fate);
+            }
+        }
+    }
+    if let Some(line) = log_types.filter(|_| !draft.has("log.level")) {
+        let fate = options::fate(&line.name, &line.value);
+        draft.note(&line, fate);
+    }
+    let open = !others.is_empty() && !anonymous;
+    listeners::carry(&mut draft, default, others);
+    if open {
+        let why = "Mosquitto refuses clients without a password when nothing is said; Sedge asks nobody for one yet";
+        draft.warn("allow_anonymous", why);
+    }
+    draft
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carried(text: &str) -> Draft {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m");
+        std::fs::write(&path, text).unwrap();
+        carry(read::read(&path).unwrap())
+    }
+
+    /// The settings without comments.
+    fn settings(draft: &Draft) -> Vec<String> {
+        let toml = draft.toml("x");
+        toml.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_small_file() {
+        let draft = carried("listener 1884 10.0.0.1\nallow_anonymous true\nmax_connections 100\nsys_interval 5\n");
+        assert!(draft.lost.is_empty(), "{:?}", draft.lost);
+        let wanted = "[limits]|max_connections = 100|[mqtt]|bind = \"10.0.0.1\"|port = 1884|[sys]|interval = 5";
+        assert_eq!(settings(&draft).join("|"), wanted);
+    }
+
+    #[test]
+    fn without_a_listener_only_this_machine_is_served() {
+        assert_eq!(settings(&carried("")), ["[mqtt]", "bind = \"127.0.0.1\""]);
+        assert_eq!(settings(&carried("bind_address localhost\n")), ["[mqtt]", "bind = \"127.0.0.1\""]);
+        assert_eq!(settings(&carried("port 1999\n")), ["[mqtt]", "port = 1999"]);
+        assert_eq!(
+            settings(&carried("listener 1999 host.example\n")),
+            ["[mqtt]", "bind = \"127.0.0.1\"", "port = 1999"]
+        );
+    }
+
+    #[test]
+    fn options_belong_to_their_listener_and_none_is_dropped_in_silence() {
+        let text = "port 1883\nmax_connections 7\nlistener 8883\ncertfile a\nkeyfile b\nlistener 9001\n\
+                    protocol websockets\nmount_point x/\nlistener 0 /tmp/socket\nlistener 1885\nconnection b\n\
+                    address h\nmax_connections 5\nnonsense\nremote_password geheim\nmount_point y\n";
+        let draft = carried(text);
+        assert_eq!(settings(&draft).join("|"), "[limits]|max_connections = 7|[mqtt]|port = 1883");
+        let report = draft.report();
+        let all = report.join("\n");
+        for (line, words) in [
+            (3, "TLS"),
+            (4, "TLS"),
+            (5, "TLS"),
+            (6, "WebSocket"),
+            (8, "WebSocket"),
+            (9, "Unix"),
+            (10, "one listener"),
+            (11, "bridges"),
+            (13, "follows a bridge"),
+            (14, "no such option"),
+            (15, "bridges"),
+            (16, "follows a bridge"),
+        ] {
+            let found = report.iter().any(|text| text.contains(&format!("m:{line}: ")) && text.contains(words));
+            assert!(found, "{line}: {words}\n{all}");
+        }
+        assert!(!all.contains("geheim"), "{all}");
+        assert!(all.contains("allow_anonymous"), "{all}");
+    }
+
+    #[test]
+    fn of_two_lines_for_one_key_the_first_is_named() {
+        let draft = carried("max_queued_messages 1\nmax_queued_messages 2\nlog_type error\nlog_type debug\n");
+        assert_eq!(draft.report().len(), 1);
+        assert!(draft.report()[0].contains("m:1: max_queued_messages 1: "), "{:?}", draft.report());
+        assert!(settings(&draft).contains(&"level = \"debug\"".to_owned()));
+    }
+}
