@@ -86,6 +86,7 @@ impl TargetArgs {
             insecure: self.insecure,
             drivers: self.drivers.clone(),
             faults,
+            network: None,
         }
     }
 }
@@ -274,9 +275,13 @@ pub(crate) struct RunArgs {
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
-    /// What is done to brokers meanwhile: SECONDS:kill|term|stop|cont:PID or SECONDS:run:COMMAND
+    /// What is done to brokers meanwhile: SECONDS:kill|term|stop|cont:PID, SECONDS:run:COMMAND, or with --network
+    /// SECONDS:cut:A-B, SECONDS:cut:A>B, SECONDS:isolate:A, SECONDS:heal:
     #[arg(long)]
     pub(crate) fault: Vec<Fault>,
+    /// The emulated network that faults act on: where it takes requests, as `sedge bench net` prints it
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) network: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -315,9 +320,13 @@ pub(crate) struct FailArgs {
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
-    /// What is done, and when in the measurement: SECONDS:kill|term|stop|cont:PID or SECONDS:run:COMMAND
+    /// What is done, and when in the measurement: SECONDS:kill|term|stop|cont:PID, SECONDS:run:COMMAND, or with --network
+    /// SECONDS:cut:A-B, SECONDS:cut:A>B, SECONDS:isolate:A, SECONDS:heal:
     #[arg(long, required = true)]
     pub(crate) fault: Vec<Fault>,
+    /// The emulated network that faults act on: where it takes requests, as `sedge bench net` prints it
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) network: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug)]

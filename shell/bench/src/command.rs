@@ -50,7 +50,7 @@ pub(crate) fn listener<'a>(report: &ReportArgs, notes: &'a mut dyn Write) -> imp
 
 fn run_once(args: &RunArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
     let scenario = args.load.scenario(&args.scenario)?;
-    let options = args.target.options(args.fault.clone());
+    let options = Options { network: args.network.clone(), ..args.target.options(args.fault.clone()) };
     let mut note = listener(&args.report, notes);
     let outcome = measure(&scenario, &options, &mut note)?;
     let figures = Figures::from(&outcome);
@@ -114,7 +114,7 @@ fn fail(args: &FailArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<E
         figures: Figures,
     }
     let scenario = args.load.scenario(&args.scenario)?;
-    let options = args.target.options(args.fault.clone());
+    let options = Options { network: args.network.clone(), ..args.target.options(args.fault.clone()) };
     let mut note = listener(&args.report, notes);
     let outcome = measure(&scenario, &options, &mut note)?;
     let figures = Figures::from(&outcome);

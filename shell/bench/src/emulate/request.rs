@@ -97,7 +97,7 @@ impl fmt::Display for Request {
 
 impl Request {
     /// The highest node that it names.
-    pub(super) fn highest(&self) -> usize {
+    pub(crate) fn highest(&self) -> usize {
         match self {
             Self::Cut(a, b)
             | Self::CutOneWay(a, b)

@@ -52,6 +52,10 @@ impl Space {
     pub(super) fn connect(&self, outer: &str, outside: Ipv4Addr, inside: Ipv4Addr) -> Result<(), BenchError> {
         let (outside, inside) = (outside.to_string(), inside.to_string());
         let name = self.name.as_str();
+        // The kernel takes its time to remove the devices of a namespace: that of an earlier network may still be there.
+        if std::path::Path::new("/sys/class/net").join(outer).exists() {
+            let _ = ip(&["link", "del", outer]);
+        }
         ip(&["link", "add", outer, "type", "veth", "peer", "name", HOST, "netns", name])?;
         ip(&["addr", "add", &outside, "peer", &inside, "dev", outer])?;
         ip(&["link", "set", outer, "up"])?;

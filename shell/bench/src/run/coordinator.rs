@@ -1,5 +1,6 @@
 //! Leads the drivers through the phases of a run.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::watch::Watch;
 use crate::clock::Clock;
 use crate::driver::{Command, Event, Handle, Progress, Setup, spawn};
 use crate::error::BenchError;
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::host;
 use crate::measure::{SentRange, Tally, Window};
 use crate::num;
@@ -66,6 +67,7 @@ struct Coordinator<'a> {
     note: &'a mut dyn FnMut(&str),
     noted: u64,
     faults: Vec<Fault>,
+    network: Option<PathBuf>,
     faults_done: Vec<FaultDone>,
     origin: u64,
     warnings: Vec<String>,
@@ -83,6 +85,7 @@ impl<'a> Coordinator<'a> {
         if options.brokers.is_empty() {
             return Err(BenchError::Usage("no broker: give --broker HOST:PORT".to_owned()));
         }
+        fault::check(&options.faults, options.network.as_deref())?;
         let clock = Clock::new();
         let mut remotes = Vec::new();
         for address in &options.drivers {
@@ -134,6 +137,7 @@ impl<'a> Coordinator<'a> {
             note,
             noted: 0,
             faults,
+            network: options.network.clone(),
             faults_done: Vec::new(),
             origin: u64::MAX,
             warnings,
@@ -338,7 +342,7 @@ impl<'a> Coordinator<'a> {
                 return;
             }
             self.faults.remove(0);
-            if let Err(error) = fault.action.carry_out() {
+            if let Err(error) = fault.action.carry_out(self.network.as_deref()) {
                 self.warnings.push(format!("{}: {error}", fault.action));
             }
             let at_s = num::seconds(now.saturating_sub(self.origin));

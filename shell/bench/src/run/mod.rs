@@ -28,6 +28,8 @@ pub(crate) struct Options {
     pub(crate) password: Option<String>,
     pub(crate) pin: Vec<usize>,
     pub(crate) faults: Vec<Fault>,
+    /// Where the emulated network that faults act on takes requests.
+    pub(crate) network: Option<PathBuf>,
     /// Certificates that brokers are trusted by.
     pub(crate) ca: Option<PathBuf>,
     /// Any certificate will do.

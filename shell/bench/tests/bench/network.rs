@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sedge_bench::emulate::{Delay, LinkStatus, Network, NetworkPlan, Node, Queue, Rate, Request, ask};
+use serde_json::Value;
+
+use crate::common::{figures, try_bench};
+use crate::simulated::{Broker, Faults};
 
 const PORT: u16 = 7_000;
 /// How long a packet is waited for that is to come.
@@ -263,4 +267,26 @@ fn a_network_takes_everything_with_it() {
     assert!(!child.wait().expect("ended").success());
     assert!(!std::path::Path::new("/run/netns").join(&namespace).exists());
     assert!(!control.exists() && !Network::stale().contains(&namespace));
+}
+
+/// A measurement cuts the network that it is told of, and nothing is wrong about it.
+#[test]
+fn a_fault_cuts_the_network() {
+    let Some(network) = network(&NetworkPlan { nodes: 3, ..NetworkPlan::default() }) else { return };
+    let broker = Broker::start(Faults::default());
+    let words = "fail --publishers 1 --interval 10 --warmup 0 --duration 1 --drain 1";
+    let faults = "--fault 0.2:isolate:3 --fault 0.4:cut:1>2 --fault 0.6:heal:2-3";
+    let all =
+        figures(&format!("{words} {faults} --network {} --broker {}", network.control().display(), broker.address));
+    assert_eq!(all.get("faults").and_then(Value::as_array).map(Vec::len), Some(3), "{all}");
+    // On a crowded machine the load generator may be late: only what is said about faults counts.
+    let warnings = all.get("warnings").map(Value::to_string).unwrap_or_default();
+    assert!(!["isolate", "cut", "heal"].iter().any(|word| warnings.contains(word)), "{warnings}");
+    let open = |(from, to)| link(&network, from, to).open;
+    assert_eq!([(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)].map(open), [false, true, false, false, true, true]);
+    let error =
+        try_bench(&format!("{words} --fault 1:isolate:4 --network {} --broker x:1", network.control().display()));
+    assert!(error.expect_err("no such node").to_string().contains("3 nodes"));
+    let error = try_bench(&format!("{words} --fault 1:isolate:1 --broker x:1")).expect_err("no network").to_string();
+    assert!(error.contains("--network"), "{error}");
 }
