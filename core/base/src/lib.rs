@@ -4,6 +4,7 @@
 //! randomness is a seeded generator handed in by the owner.
 
 mod bounded;
+mod buffers;
 mod deadlines;
 mod ids;
 mod lookup;
@@ -13,6 +14,7 @@ mod stable;
 mod time;
 
 pub use bounded::{BoundedQueue, Full};
+pub use buffers::BufferPool;
 pub use deadlines::Deadlines;
 pub use ids::{ClientId, ConnId, Incarnation, NodeId, ParseNodeIdError, ShardId};
 pub use lookup::{LookupMap, Seed, SeededHasher};

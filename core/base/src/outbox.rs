@@ -5,8 +5,15 @@ use std::io::IoSlice;
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::BufferPool;
+
 /// From this size on, a piece is shared instead of copied behind the others.
 const SHARE_FROM_BYTES: usize = 4 * 1024;
+/// The coalescing buffer grows to four times its size, by at most so much: a burst finds its room in few steps, and little is
+/// held in vain.
+const GROWTH_BYTES_MAX: usize = 64 * 1024;
+/// Room that one piece is likely to need.
+const ROOM_BYTES: usize = 256;
 
 /// What a connection still has to write. Holds no memory while empty.
 #[derive(Debug, Default)]
@@ -25,12 +32,14 @@ impl Outbox {
     /// Lets `encode` append to the coalescing buffer.
     pub fn append(&mut self, encode: impl FnOnce(&mut BytesMut)) {
         let before = self.tail.len();
+        self.grow(ROOM_BYTES);
         encode(&mut self.tail);
         self.bytes += self.tail.len() - before;
     }
 
     /// Appends a copy of `piece`.
     pub fn extend_from_slice(&mut self, piece: &[u8]) {
+        self.grow(piece.len());
         self.tail.extend_from_slice(piece);
         self.bytes += piece.len();
     }
@@ -44,6 +53,13 @@ impl Outbox {
         self.seal();
         self.bytes += piece.len();
         self.sealed.push_back(piece);
+    }
+
+    /// Gives an empty outbox a buffer to write into; one in use keeps its own.
+    pub fn lend(&mut self, pool: &mut BufferPool) {
+        if self.tail.capacity() == 0 {
+            self.tail = pool.take();
+        }
     }
 
     /// How many bytes wait.
@@ -76,6 +92,21 @@ impl Outbox {
 
     /// Forgets the first `written` bytes; memory is given back when nothing is left.
     pub fn advance(&mut self, written: usize) {
+        self.forget(written);
+        if self.bytes == 0 {
+            *self = Self::default();
+        }
+    }
+
+    /// The same, but the memory goes to `pool`.
+    pub fn advance_into(&mut self, written: usize, pool: &mut BufferPool) {
+        self.forget(written);
+        if self.bytes == 0 {
+            pool.give(std::mem::take(self).tail);
+        }
+    }
+
+    fn forget(&mut self, written: usize) {
         let mut left = written.min(self.bytes);
         self.bytes -= left;
         while left > 0 {
@@ -90,8 +121,13 @@ impl Outbox {
                 self.sealed.pop_front();
             }
         }
-        if self.bytes == 0 {
-            *self = Self::default();
+    }
+
+    /// Makes the coalescing buffer larger if it is in use and has less than `room` left.
+    fn grow(&mut self, room: usize) {
+        let used = self.tail.len();
+        if used > 0 && self.tail.capacity() - used < room {
+            self.tail.reserve(room + (3 * used).min(GROWTH_BYTES_MAX));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use sedge_base::{
-    ClientId, ConnId, Deadlines, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed, ShardId,
+    BufferPool, ClientId, ConnId, Deadlines, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed, ShardId,
 };
 use sedge_mqtt::{ReasonCode, SubscriptionTrie};
 use slab::Slab;
@@ -29,6 +29,9 @@ pub struct Place {
     /// How many shards the node has; a client belongs to shard `stable_hash % shards`.
     pub shards: u16,
 }
+
+/// Bytes of emptied outboxes that are kept for the next: what one turn of a busy shard fills.
+const SPARE_BYTES: usize = 1024 * 1024;
 
 /// Whose time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +66,7 @@ pub struct Broker {
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
+    pub(crate) buffers: BufferPool,
     /// Number of the last ticket for a subscription or resumption.
     pub(crate) tickets: u32,
     /// Generation of the last session.
@@ -93,6 +97,7 @@ impl Broker {
             outputs: VecDeque::new(),
             counters: Counters::default(),
             scratch: Scratch::default(),
+            buffers: BufferPool::new(SPARE_BYTES),
             tickets: 0,
             generation: 0,
         }
@@ -187,7 +192,7 @@ impl Broker {
         let Some(key) = self.connections.key(conn) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
         let before = connection.outbox.len();
-        connection.outbox.advance(bytes);
+        connection.outbox.advance_into(bytes, &mut self.buffers);
         self.counters.bytes_out += (before - connection.outbox.len()) as u64;
         if connection.phase == Phase::Closing {
             if connection.outbox.is_empty() {

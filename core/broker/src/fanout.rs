@@ -170,7 +170,13 @@ impl Broker {
     pub(crate) fn link(&mut self, key: SessionKey) -> Option<Link<'_>> {
         let session = self.sessions.get_mut(key)?;
         let connection = session.connection.and_then(|key| self.connections.get_mut(key));
-        let env = Env { config: &self.config, counters: &mut self.counters, outputs: &mut self.outputs, now: self.now };
+        let env = Env {
+            config: &self.config,
+            counters: &mut self.counters,
+            outputs: &mut self.outputs,
+            buffers: &mut self.buffers,
+            now: self.now,
+        };
         Some(Link { session, connection, env })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use sedge_base::Now;
+use sedge_base::{BufferPool, Now};
 use sedge_mqtt::{
     Delivery, Message, Packet, PacketId, QoS, ReasonCode, Version, encode_publish, encode_publish_head, publish_len,
 };
@@ -25,6 +25,7 @@ pub(crate) struct Env<'a> {
     pub(crate) config: &'a BrokerConfig,
     pub(crate) counters: &'a mut Counters,
     pub(crate) outputs: &'a mut VecDeque<Output>,
+    pub(crate) buffers: &'a mut BufferPool,
     pub(crate) now: Now,
 }
 
@@ -207,6 +208,7 @@ impl Env<'_> {
             return Sent::Dropped;
         }
         let version = connection.version;
+        connection.outbox.lend(self.buffers);
         if message.payload.len() < SHARE_FROM_BYTES {
             connection.outbox.append(|out| encode_publish(message, &delivery, version, out));
         } else {
@@ -238,6 +240,7 @@ impl Env<'_> {
             self.counters.dropped.too_large += 1;
             return;
         }
+        connection.outbox.lend(self.buffers);
         connection.outbox.extend_from_slice(part);
         if shares {
             connection.outbox.push(message.payload.clone());

@@ -36,9 +36,7 @@ impl Chunk {
 
     /// One read.
     pub(crate) fn read(&mut self, from: &mut impl Read) -> Arrival {
-        if self.0.len() < READ_BYTES_MIN {
-            self.0 = BytesMut::zeroed(CHUNK_BYTES);
-        }
+        self.make_room();
         loop {
             return match from.read(&mut self.0) {
                 Ok(0) => Arrival::End,
@@ -56,9 +54,7 @@ impl Chunk {
 
     /// Reads and forgets; for connections that are being closed.
     pub(crate) fn discard(&mut self, from: &mut impl Read) -> Arrival {
-        if self.0.len() < READ_BYTES_MIN {
-            self.0 = BytesMut::zeroed(CHUNK_BYTES);
-        }
+        self.make_room();
         match from.read(&mut self.0) {
             Ok(0) => Arrival::End,
             Ok(read) => Arrival::Bytes(Bytes::new(), read == self.0.len()),
@@ -66,6 +62,19 @@ impl Chunk {
             Err(error) if error.kind() == ErrorKind::Interrupted => Arrival::Bytes(Bytes::new(), true),
             Err(_) => Arrival::Broken,
         }
+    }
+
+    /// Gives up what is left of a buffer if that is little. Its memory is used again if nobody holds any of it, for it is in the
+    /// processor's cache.
+    fn make_room(&mut self) {
+        if self.0.len() >= READ_BYTES_MIN {
+            return;
+        }
+        self.0.clear();
+        if !self.0.try_reclaim(CHUNK_BYTES) {
+            self.0 = BytesMut::with_capacity(CHUNK_BYTES);
+        }
+        self.0.resize(CHUNK_BYTES, 0);
     }
 }
 
