@@ -195,17 +195,19 @@ fn summary(status: &NetworkStatus) -> String {
     let emulator = &status.emulator;
     let per_packet = num::ratio(emulator.cpu_s * 1e6, num::real(emulator.delivered));
     format!(
-        "{} packets delivered, {} dropped by full queues, {} lost, {} met a cut, {} beyond what the emulator holds, {} refused; \
-         late by {} µs (median), {} µs (p99), {} µs (most); {} µs of processor time a packet",
+        "{} packets delivered, {} dropped by full queues, {} lost, {} met a cut, {} not read in time, \
+         {} beyond what the emulator holds, {} refused; late by {} µs (median), {} µs (p99), {} µs (most){}; {} µs of processor time a packet",
         emulator.delivered,
         sum(&|link| link.dropped),
         sum(&|link| link.lost),
         sum(&|link| link.cut),
+        emulator.unread,
         emulator.overflow,
         emulator.refused,
         number(emulator.late_p50_us),
         number(emulator.late_p99_us),
         number(emulator.late_max_us),
+        if emulator.realtime { "" } else { ", as it may not have real-time priority" },
         number(per_packet),
     )
 }

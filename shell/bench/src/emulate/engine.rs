@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use thread_priority::{
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
+    thread_native_id,
+};
 use tun_rs::SyncDevice;
 
 use super::fabric::Fabric;
@@ -28,8 +32,6 @@ const LONGEST: usize = 65_535;
 const LATEST: u64 = 60_000_000_000;
 /// Most time for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Priority that the thread asks for (nice value): what it is late by is an error of the emulation.
-const NICE: i32 = -20;
 
 /// What the thread is told.
 enum Order {
@@ -93,11 +95,11 @@ pub(super) fn spawn(fabric: Fabric, devices: Vec<SyncDevice>) -> Result<(Handle,
         received: 0,
         delivered: 0,
         refused: 0,
+        realtime: false,
         error: None,
     };
     let thread = std::thread::Builder::new().name("network".to_owned()).spawn(move || {
-        // Without the right to it the emulation is less exact; how exact it is, its status says.
-        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+        engine.realtime = go_before_others();
         if let Err(error) = engine.run() {
             engine.error = Some(error.to_string());
             engine.refuse_orders();
@@ -105,6 +107,13 @@ pub(super) fn spawn(fabric: Fabric, devices: Vec<SyncDevice>) -> Result<(Handle,
     });
     let thread = thread.map_err(BenchError::system("a thread for the emulated network"))?;
     Ok((Handle { orders, waker: Arc::new(waker) }, thread))
+}
+
+/// Lets the calling thread run before all threads of ordinary priority, as what it is late by is an error of the emulation.
+/// Says whether it may.
+fn go_before_others() -> bool {
+    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).is_ok()
 }
 
 /// Tokens: devices by their number, then the timer, then the waker.
@@ -131,6 +140,7 @@ struct Engine {
     received: u64,
     delivered: u64,
     refused: u64,
+    realtime: bool,
     /// Why nothing is carried any more.
     error: Option<String>,
 }
@@ -295,6 +305,8 @@ impl Engine {
         let us = |nanos: u64| num::real(nanos) / 1e3;
         EmulatorStatus {
             received: self.received,
+            // The kernel counts these: the owner of the network asks it.
+            unread: 0,
             delivered: self.delivered,
             overflow: self.fabric.overflow,
             stray: self.fabric.stray,
@@ -303,6 +315,7 @@ impl Engine {
             late_p99_us: us(self.late.value_at_quantile(0.99)),
             late_max_us: us(self.late.max()),
             cpu_s: num::seconds(thread_cpu()),
+            realtime: self.realtime,
         }
     }
 }

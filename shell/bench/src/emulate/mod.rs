@@ -11,6 +11,7 @@ mod control;
 mod engine;
 mod fabric;
 mod link;
+mod live;
 mod network;
 mod place;
 mod request;

@@ -12,10 +12,11 @@ use tun_rs::DeviceBuilder;
 use super::control::Control;
 use super::engine::{Handle, spawn};
 use super::fabric::Fabric;
+use super::live::{Belongings, Guard};
 use super::place::{Place, stale};
 use super::request::Request;
 use super::setting::NetworkPlan;
-use super::space::{Space, exists, remove};
+use super::space::{Space, exists, remove, unread};
 use super::status::{EmulatorStatus, NetworkStatus, NodeStatus};
 use crate::error::BenchError;
 
@@ -53,13 +54,14 @@ impl Node {
 /// A process that is killed leaves its namespaces behind: [`Network::stale`] finds them.
 pub struct Network {
     // In the order in which they have to go.
+    guard: Option<Guard>,
     control: Option<Control>,
     engine: Option<(Handle, JoinHandle<()>)>,
     spaces: Vec<Space>,
     nodes: Vec<Node>,
     socket: PathBuf,
     seed: u64,
-    _place: Place,
+    place: Place,
 }
 
 impl Network {
@@ -91,7 +93,7 @@ impl Network {
         let engine = spawn(Fabric::new(plan), devices)?;
         let socket = place.socket();
         let mut network =
-            Self { control: None, engine: Some(engine), spaces, nodes, socket, seed: plan.seed, _place: place };
+            Self { control: None, engine: Some(engine), spaces, nodes, socket, seed: plan.seed, place, guard: None };
         network.listen()?;
         Ok(network)
     }
@@ -103,8 +105,7 @@ impl Network {
             if request != Request::Status {
                 return handle.request(request).map(|()| None);
             }
-            let (links, emulator) = handle.status()?;
-            Ok(Some(NetworkStatus { links, emulator, ..describe.clone() }))
+            complete(&handle, describe.clone()).map(Some)
         };
         self.control = Some(Control::listen(self.socket.clone(), Arc::new(serve))?);
         Ok(())
@@ -125,6 +126,14 @@ impl Network {
         }
     }
 
+    /// From here on SIGINT and SIGTERM remove the network before they end this process. For programs that do not wait for these
+    /// signals themselves.
+    pub fn remove_on_signals(&mut self) -> Result<(), BenchError> {
+        let namespaces = self.nodes.iter().map(|node| node.namespace.clone()).collect();
+        self.guard = Some(Guard::new(Belongings { namespaces, files: self.place.files() })?);
+        Ok(())
+    }
+
     /// The nodes, from number 1.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -142,8 +151,7 @@ impl Network {
 
     /// What every link did so far.
     pub fn status(&self) -> Result<NetworkStatus, BenchError> {
-        let (links, emulator) = self.handle()?.status()?;
-        Ok(NetworkStatus { links, emulator, ..self.describe() })
+        complete(self.handle()?, self.describe())
     }
 
     fn handle(&self) -> Result<&Handle, BenchError> {
@@ -179,6 +187,15 @@ impl Network {
         }
         Ok(removed)
     }
+}
+
+/// Adds what changes to the status of a network.
+fn complete(handle: &Handle, mut status: NetworkStatus) -> Result<NetworkStatus, BenchError> {
+    (status.links, status.emulator) = handle.status()?;
+    for node in &status.nodes {
+        status.emulator.unread += unread(&node.namespace)?;
+    }
+    Ok(status)
 }
 
 impl Drop for Network {

@@ -52,6 +52,11 @@ impl Place {
         self.folder.join(format!("{}.sock", self.number))
     }
 
+    /// The files that are there as long as this place is taken.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        vec![self.socket(), list(&self.folder, self.number)]
+    }
+
     /// Beginning of the names of devices and, unless another is wished for, of namespaces.
     pub(super) fn prefix(number: u8) -> String {
         format!("sedge{number}n")
@@ -82,8 +87,9 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // Nobody is left to be told; a file that stays is reported as stale by the next network.
-        let _ = fs::remove_file(self.socket());
-        let _ = fs::remove_file(list(&self.folder, self.number));
+        for file in self.files() {
+            let _ = fs::remove_file(file);
+        }
     }
 }
 

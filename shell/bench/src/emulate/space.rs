@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::error::BenchError;
 
 /// Interface on the emulated network, in every namespace.
-pub(super) const SITE: &str = "site0";
+const SITE: &str = "site0";
 /// Interface to clients on this machine, in every namespace.
 const HOST: &str = "host0";
 /// How long processes in a namespace may take to end when it is removed.
@@ -123,7 +123,32 @@ fn end_processes(name: &str) -> Result<(), BenchError> {
     }
 }
 
+/// Packets that the kernel of a node dropped since nobody read them in time.
+pub(super) fn unread(name: &str) -> Result<u64, BenchError> {
+    let text = ip(&["-n", name, "-j", "-s", "link", "show", "dev", SITE])?;
+    dropped(&text).ok_or_else(|| BenchError::Network(format!("ip -j -s link show dev {SITE}: no counters: {text}")))
+}
+
+/// Dropped packets of the first device in the JSON of `ip -s link`.
+fn dropped(text: &str) -> Option<u64> {
+    let devices: serde_json::Value = serde_json::from_str(text).ok()?;
+    devices.pointer("/0/stats64/tx/dropped")?.as_u64()
+}
+
 /// Whether a namespace of this name is there.
 pub(super) fn exists(name: &str) -> bool {
     std::path::Path::new("/run/netns").join(name).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_packets_are_found() {
+        let text = r#"[{"ifname":"site0","stats64":{"rx":{"dropped":1},"tx":{"bytes":9,"dropped":7}}}]"#;
+        assert_eq!(dropped(text), Some(7));
+        assert_eq!(dropped("[]"), None);
+        assert_eq!(dropped(""), None);
+    }
 }

@@ -70,6 +70,8 @@ pub struct LinkStatus {
 pub struct EmulatorStatus {
     /// Packets that nodes sent.
     pub received: u64,
+    /// Packets that nodes sent faster than the emulator read them: the kernel holds 2,000 for each node.
+    pub unread: u64,
     /// Packets that were handed to nodes.
     pub delivered: u64,
     /// Packets for which the network as a whole had no room: the emulator holds 65,536.
@@ -84,6 +86,8 @@ pub struct EmulatorStatus {
     pub late_p99_us: f64,
     /// The same, largest.
     pub late_max_us: f64,
-    /// Processor time of the emulator in seconds.
+    /// Processor time of the emulator in seconds. It holds what the kernel does with a packet in the receiving node.
     pub cpu_s: f64,
+    /// Whether it runs before everything of ordinary priority; if not, it is later on a crowded machine.
+    pub realtime: bool,
 }

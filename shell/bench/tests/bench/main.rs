@@ -3,5 +3,5 @@
 mod common;
 mod experiments;
 mod figures;
-mod network;
+mod partition;
 mod simulated;

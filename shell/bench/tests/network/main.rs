@@ -1,19 +1,19 @@
-//! The emulated network from inside its nodes: what they measure is what was set.
+//! The emulated network from inside its nodes: what they measure is what was set. Apart from the other tests, whose times it would disturb.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sedge_bench::emulate::{Delay, LinkStatus, Network, NetworkPlan, Node, Queue, Rate, Request, ask};
-use serde_json::Value;
-
-use crate::common::{figures, try_bench};
-use crate::simulated::{Broker, Faults};
 
 const PORT: u16 = 7_000;
 /// How long a packet is waited for that is to come.
@@ -146,6 +146,9 @@ fn losses_follow_their_share() {
     let link = link(&network, 1, 2);
     assert_eq!((link.packets, link.dropped, link.cut), (2_000, 0, 0));
     assert!((140..=260).contains(&link.lost), "{} of 2,000", link.lost);
+    let emulator = network.status().expect("a status").emulator;
+    assert_eq!((emulator.unread, emulator.overflow, emulator.refused), (0, 0, 0));
+    assert_eq!(emulator.delivered, emulator.received - emulator.stray - link.lost);
 }
 
 /// BM-15: a queue that is full drops, and the link says how much.
@@ -265,28 +268,42 @@ fn a_network_takes_everything_with_it() {
     let (namespace, control) = (a.namespace.clone(), network.control().to_owned());
     drop(network);
     assert!(!child.wait().expect("ended").success());
-    assert!(!std::path::Path::new("/run/netns").join(&namespace).exists());
+    assert!(!Path::new("/run/netns").join(&namespace).exists());
     assert!(!control.exists() && !Network::stale().contains(&namespace));
 }
 
-/// A measurement cuts the network that it is told of, and nothing is wrong about it.
+/// BM-15: a signal that ends the process ends its network first.
 #[test]
-fn a_fault_cuts_the_network() {
-    let Some(network) = network(&NetworkPlan { nodes: 3, ..NetworkPlan::default() }) else { return };
-    let broker = Broker::start(Faults::default());
-    let words = "fail --publishers 1 --interval 10 --warmup 0 --duration 1 --drain 1";
-    let faults = "--fault 0.2:isolate:3 --fault 0.4:cut:1>2 --fault 0.6:heal:2-3";
-    let all =
-        figures(&format!("{words} {faults} --network {} --broker {}", network.control().display(), broker.address));
-    assert_eq!(all.get("faults").and_then(Value::as_array).map(Vec::len), Some(3), "{all}");
-    // On a crowded machine the load generator may be late: only what is said about faults counts.
-    let warnings = all.get("warnings").map(Value::to_string).unwrap_or_default();
-    assert!(!["isolate", "cut", "heal"].iter().any(|word| warnings.contains(word)), "{warnings}");
-    let open = |(from, to)| link(&network, from, to).open;
-    assert_eq!([(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (3, 2)].map(open), [false, true, false, false, true, true]);
-    let error =
-        try_bench(&format!("{words} --fault 1:isolate:4 --network {} --broker x:1", network.control().display()));
-    assert!(error.expect_err("no such node").to_string().contains("3 nodes"));
-    let error = try_bench(&format!("{words} --fault 1:isolate:1 --broker x:1")).expect_err("no network").to_string();
-    assert!(error.contains("--network"), "{error}");
+fn a_signal_takes_the_network_with_it() {
+    const CHILD: &str = "SEDGE_TEST_NETWORK_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        // This test again, in a process of its own.
+        let mut network = Network::start(&NetworkPlan::default()).expect("a network");
+        network.remove_on_signals().expect("watched");
+        writeln!(std::io::stderr(), "namespace {}", network.nodes()[0].namespace).expect("told");
+        loop {
+            std::thread::park();
+        }
+    }
+    if network(&NetworkPlan::default()).is_none() {
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "a_signal_takes_the_network_with_it", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let lines = BufReader::new(child.stderr.take().expect("its output")).lines();
+    let namespace = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("namespace ").map(str::to_owned))
+        .expect("a network in another process");
+    assert!(Path::new("/run/netns").join(&namespace).exists());
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a number")).expect("a process");
+    kill_process(pid, Signal::TERM).expect("a signal");
+    assert_eq!(child.wait().expect("ended").signal(), Some(Signal::TERM.as_raw()));
+    assert!(!Path::new("/run/netns").join(&namespace).exists());
+    assert!(!Network::stale().contains(&namespace));
 }
