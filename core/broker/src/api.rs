@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, Duration};
-use sedge_mqtt::{Message, ReasonCode, TopicFilter, TopicName};
+use sedge_mqtt::{Message, ReasonCode, TopicFilter, TopicName, Utf8};
 use smallvec::SmallVec;
 
 use crate::SessionState;
@@ -101,15 +101,21 @@ pub enum Input {
     Deliver(Deliver),
     /// The node tells something about itself: published like any publication, but by nobody.
     Report(Report),
-    /// An operator ends this client's connection; its session stays.
+    /// An operator ends this client's connection.
     Kick {
         /// The client.
         client: ClientId,
         /// What it is told (5.0).
         reason: ReasonCode,
+        /// Whether the session ends, too, and with it the wait of its will; also if the client is away.
+        end_session: bool,
     },
-    /// The node stops: all connections are told (5.0: 0x8B) and closed; wills of the clients are published as on a lost connection.
-    Shutdown,
+    /// The node stops: all connections are told and closed; wills of the clients are published as on a lost connection. 5.0 clients
+    /// are told 0x8B, or, with `elsewhere`, 0x9C and where else to go.
+    Shutdown {
+        /// Server references of other nodes, each without spaces.
+        elsewhere: Arc<[Utf8]>,
+    },
 }
 
 /// A value that a node tells about itself: a retained message at QoS 0.

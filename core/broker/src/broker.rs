@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sedge_base::{
     BufferPool, ClientId, ConnId, Deadlines, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed, ShardId,
 };
-use sedge_mqtt::{ReasonCode, SubscriptionTrie};
+use sedge_mqtt::{ReasonCode, SubscriptionTrie, Utf8};
 use slab::Slab;
 
 use crate::clock::Clock;
@@ -16,6 +16,17 @@ use crate::group::Groups;
 use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
 use crate::{BrokerConfig, Counters, Input, Output, SessionInfo};
+
+/// Most addresses in one server reference.
+const REFERENCES_MAX: usize = 4;
+
+/// A server reference of some addresses (MQTT 5.0 section 4.11), beginning with another one for each client, so that not all go to the
+/// same.
+fn reference(elsewhere: &[Utf8], first: usize) -> Option<Utf8> {
+    let rotated = elsewhere.iter().cycle().skip(first % elsewhere.len().max(1));
+    let some: Vec<&str> = rotated.take(elsewhere.len().min(REFERENCES_MAX)).map(Utf8::as_str).collect();
+    Utf8::new(&some.join(" ")).ok().filter(|text| !text.is_empty())
+}
 
 /// Where a broker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +128,8 @@ impl Broker {
             Input::Accepted { ticket, reason } => self.on_accepted(ticket, reason),
             Input::Deliver(deliver) => self.deliver(deliver),
             Input::Report(report) => self.on_report(report),
-            Input::Kick { client, reason } => self.on_kick(&client, reason),
-            Input::Shutdown => self.on_shutdown(),
+            Input::Kick { client, reason, end_session } => self.on_kick(&client, reason, end_session),
+            Input::Shutdown { elsewhere } => self.on_shutdown(&elsewhere),
         }
     }
 
@@ -160,6 +171,19 @@ impl Broker {
     /// All sessions, in an order that depends only on the inputs.
     pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> {
         self.sessions.iter().map(|(_, session)| self.describe(session))
+    }
+
+    /// At most `limit` sessions from the place `from` on, 0 being the first, in an order that depends only on the inputs; and the place
+    /// to go on from, if there may be more. Whatever comes and goes meanwhile, no session that stays is left out.
+    pub fn sessions_from(&self, from: usize, limit: usize) -> (Vec<SessionInfo>, Option<usize>) {
+        let mut found = Vec::new();
+        for key in from..self.sessions.capacity() {
+            if found.len() == limit {
+                return (found, Some(key));
+            }
+            found.extend(self.sessions.get(key).map(|session| self.describe(session)));
+        }
+        (found, None)
     }
 
     /// The session of a client, `None` if it is not here.
@@ -220,16 +244,19 @@ impl Broker {
         self.end_connection(key, Ending::lost());
     }
 
-    fn on_kick(&mut self, client: &ClientId, reason: ReasonCode) {
+    fn on_kick(&mut self, client: &ClientId, reason: ReasonCode, end_session: bool) {
         if let Some(key) = self.connection_of(client) {
             self.end_connection(key, Ending::server(reason, "an operator ended the connection"));
         }
+        if end_session && let Some(&key) = self.clients.get(client) {
+            self.end_session(key, true);
+        }
     }
 
-    fn on_shutdown(&mut self) {
+    fn on_shutdown(&mut self, elsewhere: &[Utf8]) {
         let keys: Vec<ConnKey> = self.connections.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            self.end_connection(key, Ending::server(ReasonCode::ServerShuttingDown, "the server stops"));
+        for (at, key) in keys.into_iter().enumerate() {
+            self.end_connection(key, Ending::shutdown(reference(elsewhere, at)));
         }
     }
 

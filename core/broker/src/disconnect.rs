@@ -29,23 +29,30 @@ pub(crate) struct Ending {
     reason: ReasonCode,
     detail: Cow<'static, str>,
     by: By,
+    /// Where else the client may go (5.0).
+    reference: Option<Utf8>,
 }
 
 impl Ending {
     pub(crate) fn server(reason: ReasonCode, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), by: By::Server }
+        Self { reason, detail: detail.into(), by: By::Server, reference: None }
+    }
+
+    pub(crate) fn shutdown(reference: Option<Utf8>) -> Self {
+        Self { reference, ..Self::server(ReasonCode::ServerShuttingDown, "the server stops") }
     }
 
     pub(crate) fn silent(reason: ReasonCode, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), by: By::Silent }
+        Self { reason, detail: detail.into(), by: By::Silent, reference: None }
     }
 
     pub(crate) const fn client(reason: ReasonCode) -> Self {
-        Self { reason, detail: Cow::Borrowed("the client disconnected"), by: By::Client }
+        Self { reason, detail: Cow::Borrowed("the client disconnected"), by: By::Client, reference: None }
     }
 
     pub(crate) const fn lost() -> Self {
-        Self { reason: ReasonCode::UnspecifiedError, detail: Cow::Borrowed("the connection was lost"), by: By::Network }
+        let detail = Cow::Borrowed("the connection was lost");
+        Self { reason: ReasonCode::UnspecifiedError, detail, by: By::Network, reference: None }
     }
 
     /// Only a client that says good-bye has its will forgotten (MQTT 5.0 section 3.1.2.5).
@@ -87,21 +94,19 @@ impl Broker {
         if ending.by != By::Server {
             return;
         }
+        let v5 = connection.version == Version::V5;
+        if !v5 && (phase == Phase::Live || !has_return_code(ending.reason)) {
+            return;
+        }
         let reason_string =
             Utf8::new(&ending.detail).ok().filter(|_| connection.problem_information && !ending.detail.is_empty());
-        let v5 = connection.version == Version::V5;
-        let mut packet = if phase == Phase::Live {
-            let reason = for_packet(ending.reason, PacketKind::Disconnect);
-            Packet::Disconnect(Disconnect { reason_string, ..Disconnect::new(reason) })
-        } else {
-            let properties = ConnAckProperties { reason_string, ..ConnAckProperties::default() };
-            let reason = for_packet(ending.reason, PacketKind::ConnAck);
-            Packet::ConnAck(Box::new(ConnAck { session_present: false, reason, properties }))
-        };
-        let says = v5 || (phase != Phase::Live && has_return_code(ending.reason));
         let limit = usize::try_from(connection.max_packet).unwrap_or(usize::MAX);
-        if says && trim_to(&mut packet, connection.version, limit) {
-            connection.send(&packet, &mut self.counters, &mut self.outputs);
+        // A client without room for the way elsewhere is told at least that it has to go.
+        for reference in [ending.reference.clone().filter(|_| v5), None] {
+            let mut packet = good_bye(phase, ending.reason, reason_string.clone(), reference);
+            if trim_to(&mut packet, connection.version, limit) {
+                return connection.send(&packet, &mut self.counters, &mut self.outputs);
+            }
         }
     }
 
@@ -195,6 +200,18 @@ impl Broker {
             self.outputs.push_back(Output::Interest { client, changes, ticket: None });
         }
     }
+}
+
+/// The packet that ends a connection in this phase.
+fn good_bye(phase: Phase, reason: ReasonCode, reason_string: Option<Utf8>, server_reference: Option<Utf8>) -> Packet {
+    let reason = if server_reference.is_some() { ReasonCode::UseAnotherServer } else { reason };
+    if phase == Phase::Live {
+        let reason = for_packet(reason, PacketKind::Disconnect);
+        return Packet::Disconnect(Disconnect { reason_string, server_reference, ..Disconnect::new(reason) });
+    }
+    let properties = ConnAckProperties { reason_string, server_reference, ..ConnAckProperties::default() };
+    let reason = for_packet(reason, PacketKind::ConnAck);
+    Packet::ConnAck(Box::new(ConnAck { session_present: false, reason, properties }))
 }
 
 /// The reason itself where the standard lists it for the packet, else what comes closest (MQTT 5.0 section 2.4).

@@ -4,10 +4,12 @@
 //! bytes to and from the shards, link bytes and datagrams to and from the node. It looks into none of the mail.
 
 use core::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{ConnId, ShardId};
+use sedge_base::{ClientId, ConnId, NodeId, ShardId};
 use sedge_broker::Report;
+use sedge_mqtt::{ReasonCode, Utf8};
 
 use crate::mail::{ToNode, ToShard};
 
@@ -57,7 +59,10 @@ pub enum ShardInput {
     /// Values that the node tells about itself (see [`crate::sys`]).
     Report(Vec<Report>),
     /// The node stops: say good-bye to all clients and close them.
-    Shutdown,
+    Shutdown {
+        /// Where else they can go: see [`crate::Node::client_addresses`].
+        elsewhere: Arc<[Utf8]>,
+    },
 }
 
 /// What the driver of a shard has to do.
@@ -133,8 +138,23 @@ pub enum NodeInput {
         /// Which link.
         link: LinkId,
     },
+    /// End the connection of a client that may be at any other node. Answer: [`NodeOutput::Kicked`].
+    Kick(Kick),
     /// The node stops: tell the members. Done when the outputs are drained and written.
     Shutdown,
+}
+
+/// An operator ends a client's connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kick {
+    /// Number that comes back with the answer; ascending.
+    pub request: u64,
+    /// The client.
+    pub client: ClientId,
+    /// What it is told (5.0); one that DISCONNECT may have.
+    pub reason: ReasonCode,
+    /// Whether its session ends, too.
+    pub end_session: bool,
 }
 
 /// What the driver of a node has to do.
@@ -160,6 +180,13 @@ pub enum NodeOutput {
     LinkTransmit(LinkId),
     /// Close the link once its outbox is written; give up after a moment if it cannot be.
     LinkClose(LinkId),
+    /// Answer to [`NodeInput::Kick`].
+    Kicked {
+        /// Number from the request.
+        request: u64,
+        /// The node that owns the client and has ended its connection, if there is one.
+        by: Option<NodeId>,
+    },
     /// A line for the log.
     Event(NodeEvent),
 }

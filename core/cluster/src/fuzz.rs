@@ -10,8 +10,8 @@ use sedge_base::{Incarnation, Instant, NodeId, Rng};
 use crate::LinkId;
 use crate::link::{ControlTopic, Frame, Hello, LinkConfig, Links, Output};
 use crate::wire::{
-    DirectoryMail, Reader, RetainedMail, SessionMail, WireError, Writer, read_message, read_session, write_message,
-    write_session,
+    DirectoryMail, NodeMail, Reader, RetainedMail, SessionMail, WireError, Writer, read_message, read_session,
+    write_message, write_session,
 };
 
 /// Everything happens at one moment, so that only the bytes decide.
@@ -178,6 +178,9 @@ fn pass_on(frames: &[Frame]) -> Vec<Frame> {
 pub fn mail(data: &[u8]) {
     let [kind, mail @ ..] = data else { return };
     let mail = Bytes::copy_from_slice(mail);
+    if *kind == 255 {
+        return canonical(&mail, NodeMail::decode, NodeMail::encode);
+    }
     match kind % 5 {
         0 => canonical(&mail, DirectoryMail::decode, DirectoryMail::encode),
         1 => canonical(&mail, SessionMail::decode, SessionMail::encode),

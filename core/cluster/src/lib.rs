@@ -13,7 +13,7 @@ mod status;
 pub mod sys;
 mod wire;
 
-pub use api::{LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};
+pub use api::{Kick, LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};
 pub use node::{Node, NodeConfig, NodeConfigError};
 pub use reception::{Reception, ReceptionResult};
 pub use shard::{Shard, ShardConfig, ShardCounters};

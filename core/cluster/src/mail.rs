@@ -36,6 +36,8 @@ pub enum ToShard {
         client: ClientId,
         /// What it is told (5.0).
         reason: ReasonCode,
+        /// Whether its session ends, too.
+        end_session: bool,
     },
 }
 

@@ -41,7 +41,7 @@ enum Command {
     Sessions(api::SessionsArgs),
     /// Show where a node sends publications
     Routes(api::PageArgs),
-    /// End the connection of a client; its session stays
+    /// End the connection of a client at any node, and its session if wanted
     Kick(api::KickArgs),
     /// Measure any MQTT broker: load, limits, failures, comparisons
     Bench(Box<sedge_bench::BenchArgs>),

@@ -2,22 +2,24 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use mio::net::{TcpListener, UdpSocket};
 use mio::{Poll, Waker};
 use sedge_base::{Rng, ShardId};
 use sedge_broker::Place;
 use sedge_cluster::{Node, Shard, ShardConfig};
+use sedge_mqtt::Utf8;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::http::{Facts, HttpServer};
 use crate::identity::{self, Identity};
 use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
-use crate::runtime::{Clock, Door, Hub, Letter, Links, MAIL, Mailbox, Parts, Shared, Worker, wall};
+use crate::runtime::{Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Shared, View, Worker, wall};
 use crate::seeds::{self, SeedWatch};
 use crate::sys::SysReporter;
 use crate::{Config, StartError, logging, node_config};
@@ -32,6 +34,9 @@ pub struct Addresses {
     /// For the API; `None` when it is switched off.
     pub http: Option<SocketAddr>,
 }
+
+/// How long to wait for the node to say where clients can go.
+const STOP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A running node. Dropping it stops the node as [`Daemon::stop`] does.
 pub struct Daemon {
@@ -69,7 +74,8 @@ impl Daemon {
             None => None,
         };
         let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
-        let mut hub = Some(Hub { node, links: Links::new(sockets.cluster, sockets.datagrams, key) });
+        let mut hub =
+            Some(Hub { node, links: Links::new(sockets.cluster, sockets.datagrams, key), kicks: Kicks::default() });
         let mut door = Some(Door::new(sockets.mqtt));
         let mut shards = Vec::new();
         for (number, poll) in (0_u16..).zip(polls) {
@@ -112,6 +118,17 @@ impl Daemon {
         drop(self);
     }
 
+    /// Where clients reach the other nodes, as far as the node answers.
+    fn client_addresses(&self) -> Arc<[Utf8]> {
+        let (sender, answer) = mpsc::channel();
+        let ask = move |view: &View<'_>| {
+            // Nobody listens any more when this took too long.
+            let _ = sender.send(view.node.map(Node::client_addresses).unwrap_or_default());
+        };
+        self.shared.post(ShardId(0), Letter::Query(Box::new(ask)));
+        answer.recv_timeout(STOP_PATIENCE).unwrap_or_default().into()
+    }
+
     fn stop_now(&mut self) {
         if self.shared.stopping.swap(true, Ordering::AcqRel) {
             return;
@@ -119,8 +136,9 @@ impl Daemon {
         tracing::info!("stopping");
         drop(self.seeds.take());
         drop(self.sys.take());
+        let elsewhere = self.client_addresses();
         for number in 0..self.shards.len() {
-            self.shared.post(ShardId(u16::try_from(number).unwrap_or(0)), Letter::Stop);
+            self.shared.post(ShardId(u16::try_from(number).unwrap_or(0)), Letter::Stop(Arc::clone(&elsewhere)));
         }
         for shard in self.shards.drain(..) {
             if shard.join().is_err() {

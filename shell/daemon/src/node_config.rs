@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use sedge_cluster::NodeConfig;
 use sedge_cluster::link::LinkConfig;
+use sedge_mqtt::Utf8;
 
-use crate::config::SubackMode;
+use crate::config::{SubackMode, advertised_to_clients};
 use crate::identity::Identity;
 use crate::runtime::sockets;
 use crate::seeds::{Found, HostPort};
@@ -25,6 +26,8 @@ pub(crate) fn build(
     if config.cluster.key.is_none() && !advertised.ip().is_loopback() && !found.addresses.is_empty() {
         tracing::warn!("cluster.key is not set: only nodes on this machine are accepted");
     }
+    let wrong = |what: String| StartError::Setting { key: "mqtt.advertise", what };
+    let client_address = advertised_to_clients(&config.mqtt).map_err(wrong)?;
     let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes().to_vec());
     Ok(NodeConfig {
         node: identity.node,
@@ -32,6 +35,7 @@ pub(crate) fn build(
         shards: config.node.shard_count(),
         swim_addr: advertised,
         link_addr: advertised,
+        client_address: client_address.and_then(|address| Utf8::new(&address).ok()),
         seeds: found.addresses,
         overlay: config.cluster.overlay.clone(),
         suback_cluster: config.cluster.suback == SubackMode::Cluster,

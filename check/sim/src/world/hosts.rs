@@ -126,6 +126,8 @@ impl World {
                         self.close_by_host(host, wire);
                     }
                 }
+                // No operator is simulated.
+                NodeOutput::Kicked { .. } => {}
                 NodeOutput::Event(event) => self.trace.note(self.now, &format!("host {host}: {}", event.message)),
             }
         }

@@ -218,6 +218,47 @@ fn packets_behind_connect_wait_for_connack() {
     assert!(matches!(&got[..], [Packet::ConnAck(_), Packet::PingResp, Packet::PingResp]), "{got:?}");
 }
 
+/// MQ-14: Use another server, with somewhere to go first that differs from client to client (5.0 sections 3.14.2.1 and 4.11).
+#[test]
+fn a_broker_that_stops_says_where_else_to_go() {
+    let mut bench = Bench::new();
+    let clients = [bench.client(V5, "a"), bench.client(V5, "b")];
+    let old = bench.client(V4, "c");
+    let mut small = connect(V5, "d");
+    small.properties.maximum_packet_size = Some(40);
+    let small = bench.connect(small);
+    bench.input(Input::Shutdown { elsewhere: [utf8("one.of.the.others.example:1883"), utf8("two:1883")].into() });
+    let mut references = clients.map(|client| {
+        let Some(Packet::Disconnect(disconnect)) = bench.recv(client) else { panic!() };
+        assert_eq!(disconnect.reason, ReasonCode::UseAnotherServer);
+        disconnect.server_reference.unwrap().as_str().to_owned()
+    });
+    references.sort_unstable();
+    assert_eq!(references, ["one.of.the.others.example:1883 two:1883", "two:1883 one.of.the.others.example:1883"]);
+    assert_eq!(bench.recv(old), None);
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(small) else { panic!() };
+    assert_eq!((disconnect.reason, disconnect.server_reference), (ReasonCode::ServerShuttingDown, None));
+    assert!(bench.is_closed(old) && bench.is_closed(small));
+}
+
+/// MQ-01
+#[test]
+fn a_session_can_be_ended_with_and_without_its_connection() {
+    let mut bench = Bench::new();
+    let kick = |id| Input::Kick { client: ClientId::new(id), reason: ReasonCode::NotAuthorized, end_session: true };
+    let here = bench.connect(persistent(V5, "here"));
+    let away = bench.connect(persistent(V5, "away"));
+    bench.cut(away);
+    assert_eq!(bench.broker.sessions().count(), 2);
+    bench.input(kick("away"));
+    bench.input(kick("nobody"));
+    assert_eq!(bench.broker.sessions().count(), 1);
+    bench.input(kick("here"));
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(here) else { panic!() };
+    assert_eq!(disconnect.reason, ReasonCode::NotAuthorized);
+    assert_eq!((bench.broker.sessions().count(), bench.broker.counters().subscriptions), (0, 0));
+}
+
 /// MQ-01
 #[test]
 fn kick_and_shutdown_say_why() {
@@ -225,11 +266,15 @@ fn kick_and_shutdown_say_why() {
     let a = bench.client(V5, "a");
     let b = bench.client(V5, "b");
     let c = bench.client(V4, "c");
-    bench.input(Input::Kick { client: ClientId::new("a"), reason: ReasonCode::AdministrativeAction });
+    bench.input(Input::Kick {
+        client: ClientId::new("a"),
+        reason: ReasonCode::AdministrativeAction,
+        end_session: false,
+    });
     let Some(Packet::Disconnect(disconnect)) = bench.recv(a) else { panic!() };
     assert_eq!(disconnect.reason, ReasonCode::AdministrativeAction);
     assert!(!bench.is_closed(b));
-    bench.input(Input::Shutdown);
+    bench.input(Input::Shutdown { elsewhere: [].into() });
     let Some(Packet::Disconnect(disconnect)) = bench.recv(b) else { panic!() };
     assert_eq!(disconnect.reason, ReasonCode::ServerShuttingDown);
     assert!(bench.is_closed(b) && bench.is_closed(c));

@@ -141,7 +141,7 @@ impl World {
             }
             Step::Kick(client) => {
                 let client = ClientId::new(&format!("c{client}"));
-                self.bench.input(Input::Kick { client, reason: ReasonCode::AdministrativeAction });
+                self.bench.input(Input::Kick { client, reason: ReasonCode::AdministrativeAction, end_session: false });
             }
             Step::Cut(who)
             | Step::Leave(who)

@@ -66,7 +66,11 @@ fn disconnect_with_will_and_errors_publish_it() {
     assert!(bench.is_closed(conn));
     assert_eq!(bench.payloads(watcher), ["gone"], "keep alive");
     bench.connect(with_will(connect(V4, "a"), None));
-    bench.input(Input::Kick { client: ClientId::new("a"), reason: ReasonCode::AdministrativeAction });
+    bench.input(Input::Kick {
+        client: ClientId::new("a"),
+        reason: ReasonCode::AdministrativeAction,
+        end_session: false,
+    });
     assert_eq!(bench.payloads(watcher), ["gone"], "kicked");
 }
 
@@ -131,7 +135,7 @@ fn shutdown_publishes_wills() {
     let mut bench = Bench::new();
     bench.connect(with_will(connect(V4, "a"), None));
     bench.connect(with_will(persistent(V5, "b"), Some(10)));
-    bench.input(Input::Shutdown);
+    bench.input(Input::Shutdown { elsewhere: [].into() });
     assert_eq!(bench.routed.len(), 1, "the delay of b goes on");
     bench.pass(secs(10));
     assert_eq!(bench.routed.len(), 2);

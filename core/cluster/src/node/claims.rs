@@ -89,6 +89,11 @@ impl Claims {
         self.owned.iter().map(|(client, owned)| (client, owned.granted))
     }
 
+    /// Whether this node owns the client.
+    pub(super) fn owns(&self, client: &ClientId) -> bool {
+        self.owned.contains_key(client)
+    }
+
     /// Number of them.
     pub(super) fn len(&self) -> usize {
         self.owned.len()

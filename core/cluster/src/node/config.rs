@@ -4,6 +4,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 
 use sedge_base::{Duration, Incarnation, NodeId};
 use sedge_broker::RetainedConfig;
+use sedge_mqtt::Utf8;
 use sedge_overlay::MeshConfig;
 
 use crate::link::LinkConfig;
@@ -23,6 +24,8 @@ pub struct NodeConfig {
     pub swim_addr: SocketAddr,
     /// Where other nodes connect to.
     pub link_addr: SocketAddr,
+    /// Where clients reach this node, as a server reference of MQTT 5.0 without spaces; other nodes tell it their clients when they stop.
+    pub client_address: Option<Utf8>,
     /// Addresses of nodes that are asked until they answer; may include this node's own.
     pub seeds: Vec<SocketAddr>,
     /// Name of the cooperation algorithm: `mesh`.
@@ -59,6 +62,7 @@ impl Default for NodeConfig {
             capacity: 1,
             swim_addr: local,
             link_addr: local,
+            client_address: None,
             seeds: Vec::new(),
             overlay: "mesh".to_owned(),
             suback_cluster: true,

@@ -12,7 +12,6 @@ use super::peers::Standing;
 use crate::NodeOutput;
 use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Output as LinkOutput};
 use crate::mail::{Location, TableChange, ToShard};
-use crate::wire::WireError;
 
 impl Node {
     pub(super) fn overlay_output(&mut self, output: Output) {
@@ -141,6 +140,7 @@ impl Node {
         }
         self.transfers.purge(node);
         self.overlay.handle(self.now, Input::NeighbourUp(Neighbour { node, incarnation, capacity }));
+        self.introduce(node);
         self.offer_digests(node, false);
         self.register_all_with(node);
         self.claims_without(node, false);
@@ -171,7 +171,7 @@ impl Node {
             Frame::Control { topic: ControlTopic::Directory, payload } => self.directory_bytes(from, payload),
             Frame::Control { topic: ControlTopic::Session, payload } => self.session_mail(from, payload),
             Frame::Control { topic: ControlTopic::Retained, payload } => self.retained_mail(from, payload),
-            Frame::Control { topic: ControlTopic::Node, .. } => Err(WireError("nothing is said there yet")),
+            Frame::Control { topic: ControlTopic::Node, payload } => self.node_mail(from, payload),
         };
         if let Err(error) = result {
             self.reset_link(from, &error.to_string());
@@ -229,6 +229,7 @@ impl Node {
         self.drain_overlay();
         self.members_changed();
         self.claims_without(node, true);
+        self.kicks_without(node);
     }
 }
 

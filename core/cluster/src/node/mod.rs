@@ -10,6 +10,7 @@ mod events;
 mod handed;
 mod home;
 mod interest;
+mod operate;
 mod peers;
 mod publish;
 mod recovery;
@@ -36,6 +37,7 @@ pub use self::config::{NodeConfig, NodeConfigError};
 use self::directory::Directory;
 use self::handed::HandedOver;
 use self::interest::InterestTable;
+use self::operate::Kicks;
 use self::peers::Peer;
 use self::settle::Settles;
 use self::status::NodeCounters;
@@ -87,6 +89,7 @@ pub struct Node {
     retained: RetainedStore,
     /// What nodes tell about themselves, in place of retained messages.
     sys: RetainedStore,
+    kicks: Kicks,
     next_comparison: Option<Instant>,
     /// When seeds that do not answer are next named.
     next_seed_check: Option<Instant>,
@@ -135,6 +138,7 @@ impl Node {
             local_mail: VecDeque::new(),
             retained: RetainedStore::new(config.retained.clone()),
             sys: RetainedStore::new(sys::LIMITS),
+            kicks: Kicks::default(),
             next_comparison: None,
             next_seed_check: None,
             now: Now::default(),
@@ -163,6 +167,7 @@ impl Node {
             NodeInput::LinkReceived { link, bytes } => self.links.received(instant, link, bytes),
             NodeInput::LinkWritten { link, bytes } => self.links.written(instant, link, bytes),
             NodeInput::LinkClosed { link } => self.links.closed(instant, link),
+            NodeInput::Kick(kick) => self.kick_elsewhere(kick),
             NodeInput::Shutdown => {
                 self.state = NodeState::Leaving;
                 self.membership.handle(now, sedge_membership::Input::Leave);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::NodeId;
-use sedge_mqtt::Message;
+use sedge_mqtt::{Message, Utf8};
 
 use super::Node;
 use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
@@ -43,6 +43,8 @@ pub(super) struct Peer {
     pub overlay_synced: bool,
     /// The members it knew when it last registered its clients.
     pub registered: Option<u64>,
+    /// Where clients reach it, as it says.
+    pub client_address: Option<Utf8>,
     /// Whether it has sent its retained messages.
     pub retained_done: bool,
     /// Large mail that waits.
@@ -70,6 +72,11 @@ impl Peer {
     /// Whether the overlay takes it for a neighbour.
     pub(super) fn is_linked(&self) -> bool {
         self.standing != Standing::Stranger
+    }
+
+    /// Whether the link stands.
+    pub(super) fn is_up(&self) -> bool {
+        self.standing == Standing::Up
     }
 
     /// The neighbour has taken frames up to this one.

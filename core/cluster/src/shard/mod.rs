@@ -83,7 +83,7 @@ impl Shard {
                     self.broker.handle(now, Input::Report(report));
                 }
             }
-            ShardInput::Shutdown => self.broker.handle(now, Input::Shutdown),
+            ShardInput::Shutdown { elsewhere } => self.broker.handle(now, Input::Shutdown { elsewhere }),
         }
         self.drain_broker(now);
     }
@@ -141,7 +141,9 @@ impl Shard {
                     self.broker.handle(now, Input::Accepted { ticket, reason });
                 }
             }
-            ToShard::Kick { client, reason } => self.broker.handle(now, Input::Kick { client, reason }),
+            ToShard::Kick { client, reason, end_session } => {
+                self.broker.handle(now, Input::Kick { client, reason, end_session });
+            }
             ToShard::PassOn(shard, mail) => self.outputs.push_back(ShardOutput::ToShard(shard, *mail)),
             ToShard::Session(step) => self.session_step(now, *step),
         }

@@ -91,6 +91,15 @@ fn directory_mail() -> Vec<DirectoryMail> {
     ]
 }
 
+fn node_mail() -> [NodeMail; 3] {
+    let (client, reason) = (ClientId::new("c"), ReasonCode::AdministrativeAction);
+    [
+        NodeMail::Clients { address: Utf8::from_static("host:1883") },
+        NodeMail::Kick { request: 1, client, reason, end_session: true },
+        NodeMail::Kicked { request: 2, owned: false },
+    ]
+}
+
 #[test]
 fn all_mail_comes_back_as_it_was() {
     for mail in directory_mail() {
@@ -104,6 +113,9 @@ fn all_mail_comes_back_as_it_was() {
         RetainedMail::Done,
     ] {
         assert_eq!(RetainedMail::decode(mail.encode()), Ok(mail));
+    }
+    for mail in node_mail() {
+        assert_eq!(NodeMail::decode(mail.encode()), Ok(mail));
     }
     let client = ClientId::new("c");
     for mail in [
@@ -129,6 +141,12 @@ fn what_is_cut_short_is_refused_at_every_place() {
         let longer: Bytes = bytes.iter().copied().chain([0]).collect();
         assert!(DirectoryMail::decode(longer).is_err());
     }
+    for mail in node_mail() {
+        let bytes = mail.encode();
+        assert!((0..bytes.len()).all(|length| NodeMail::decode(bytes.slice(..length)).is_err()));
+        let longer: Bytes = bytes.iter().copied().chain([0]).collect();
+        assert!(NodeMail::decode(longer).is_err());
+    }
 }
 
 proptest! {
@@ -137,6 +155,7 @@ proptest! {
         let bytes = Bytes::from(bytes);
         let _ = DirectoryMail::decode(bytes.clone());
         let _ = RetainedMail::decode(bytes.clone());
+        let _ = NodeMail::decode(bytes.clone());
         let _ = SessionMail::decode(bytes.clone());
         let _ = read_session(&mut Reader::new(bytes));
         let mut broken = session_bytes().to_vec();

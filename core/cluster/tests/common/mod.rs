@@ -114,6 +114,8 @@ pub(crate) struct World {
     cut: BTreeSet<(u64, u64)>,
     shards: u16,
     starts: u64,
+    /// Answers to operators.
+    pub(crate) kicked: Vec<(u64, Option<NodeId>)>,
     pub(crate) log: Vec<String>,
 }
 
@@ -146,6 +148,7 @@ impl World {
             cut: BTreeSet::new(),
             shards,
             starts: 0,
+            kicked: Vec::new(),
             log: Vec::new(),
         }
     }
@@ -391,6 +394,7 @@ impl World {
                     self.send(from, to, self.delays.network, event);
                 }
             }
+            NodeOutput::Kicked { request, by } => self.kicked.push((request, by)),
             NodeOutput::Event(event) => self.log.push(format!("{} node {node}: {}", self.now.instant, event.message)),
         }
     }

@@ -5,6 +5,7 @@ mod common;
 
 mod failures;
 mod groups;
+mod operate;
 mod publications;
 mod random;
 mod retained;

@@ -45,8 +45,14 @@ pub(crate) struct SessionsArgs {
 /// Flags of `sedge kick`.
 #[derive(Args, Debug)]
 pub(crate) struct KickArgs {
-    /// Client id
+    /// Client id; the client may be connected to any node of the cluster
     client: String,
+    /// Reason code that an MQTT 5 client is told: 0x87 not authorized, 0x89 server busy, 0x97 quota exceeded ...
+    #[arg(long, value_name = "CODE", default_value = "0x98")]
+    reason: String,
+    /// End its session, too: subscriptions and waiting messages are gone
+    #[arg(long)]
+    session: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -94,11 +100,11 @@ pub(crate) fn routes(args: &PageArgs) -> Result<(), Failure> {
 
 /// Runs `sedge kick`.
 pub(crate) fn kick(args: &KickArgs) -> Result<(), Failure> {
-    let path = format!("/api/v1/sessions/{}/connection", segment(&args.client));
+    let connection = if args.session { "" } else { "/connection" };
+    let path = format!("/api/v1/sessions/{}{connection}?reason={}", segment(&args.client), segment(&args.reason));
     let answer = Api::new(&args.api.api)?.delete::<Kicked>(&path)?;
     if args.api.json {
         return out::line(&answer.body);
     }
-    let peer = answer.value.peer.map(|peer| format!(" from {peer}")).unwrap_or_default();
-    out::line(&format!("the connection of {}{peer} was ended; its session stays as it was agreed", answer.value.client))
+    out::line(&text::kicked(&answer.value))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sedge_daemon::http::model::{Cluster, Link, Member, Routes, Session, Sessions, Status, Topology};
+use sedge_daemon::http::model::{Cluster, Kicked, Link, Member, Routes, Session, Sessions, Status, Topology};
 
 use crate::table::{pairs, table};
 
@@ -118,6 +118,13 @@ pub(super) fn session(session: &Session) -> String {
     };
     let rows: Vec<_> = session.subscriptions.iter().map(row).collect();
     format!("{}\n\n{}", pairs(&lines), table(&["QOS", "ID", "SUBSCRIPTION"], &rows))
+}
+
+pub(super) fn kicked(kicked: &Kicked) -> String {
+    let peer = kicked.peer.as_ref().map(|peer| format!(" from {peer}")).unwrap_or_default();
+    let session =
+        if kicked.session_ended { "its session was ended, too" } else { "its session stays as it was agreed" };
+    format!("the connection of {}{peer} at node {} was ended; {session}", kicked.client, kicked.node)
 }
 
 pub(super) fn routes(page: &Routes) -> String {

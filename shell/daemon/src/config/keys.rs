@@ -67,6 +67,9 @@ const KEYS: &[Key] = &[
     }),
     key("mqtt.bind", "address for clients", |c, v| put::<IpAddr>(&mut c.mqtt.bind, v.ip())),
     key("mqtt.port", "port for clients; 0: any free one", |c, v| put(&mut c.mqtt.port, v.port())),
+    key("mqtt.advertise", "host or host:port where clients of stopping nodes may go", |c, v| {
+        put(&mut c.mqtt.advertise, v.text())
+    }),
     key("limits.max_connections", "connections of clients at the same time", |c, v| {
         put(&mut c.limits.max_connections, v.narrow(1, COUNT_MAX))
     }),

@@ -10,7 +10,7 @@ use super::error::{ConfigError, Origin, Problem};
 use super::keys;
 use super::nearest::nearest;
 use super::value::Value;
-use super::{Config, Secret};
+use super::{Config, MqttConfig, Secret};
 
 /// Every key can be given as `SEDGE_<SECTION>__<KEY>`.
 const ENV_PREFIX: &str = "SEDGE_";
@@ -34,6 +34,15 @@ impl Overrides {
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<String>, flag: impl Into<String>) {
         self.0.push((key.into(), value.into(), flag.into()));
     }
+}
+
+/// What other nodes tell their clients of this one; `None`: nothing.
+pub(crate) fn advertised_to_clients(mqtt: &MqttConfig) -> Result<Option<String>, String> {
+    if mqtt.advertise.is_empty() {
+        return Ok(None);
+    }
+    let default = if mqtt.port == 0 { super::MQTT_PORT } else { mqtt.port };
+    crate::seeds::HostPort::parse(&mqtt.advertise, default).map(|address| Some(address.to_string()))
 }
 
 impl Config {
@@ -63,6 +72,9 @@ impl Config {
     /// Checks what no single key can show, and reads the key file. Done by [`Config::load`]; for configurations made by hand.
     pub fn check(mut self) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
+        if let Err(what) = advertised_to_clients(&self.mqtt) {
+            problems.push(together("mqtt.advertise", format!("{:?}: {what}", self.mqtt.advertise)));
+        }
         self.check_cluster(&mut problems);
         if let Err(error) = crate::logging::parse_level(&self.log.level) {
             problems.push(together("log.level", error));

@@ -17,6 +17,7 @@ use sedge_broker::{BrokerConfig, RetainedConfig};
 pub use error::{ConfigError, Origin, Problem};
 pub use keys::{KeyInfo, known_keys};
 pub use layers::Overrides;
+pub(crate) use layers::advertised_to_clients;
 
 /// Everything a node is told before it starts. Every key of the file has its field here; see `docs/configuration.md`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct MqttConfig {
     pub bind: IpAddr,
     /// Port of the listener; 0: any free one.
     pub port: u16,
+    /// `host` or `host:port` that other nodes tell their clients when they stop; empty: they do not.
+    pub advertise: String,
 }
 
 /// `[limits]`.
@@ -171,7 +174,7 @@ pub const HTTP_PORT: u16 = 8080;
 
 impl Default for MqttConfig {
     fn default() -> Self {
-        Self { bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED), port: MQTT_PORT }
+        Self { bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED), port: MQTT_PORT, advertise: String::new() }
     }
 }
 

@@ -10,7 +10,7 @@ use super::error::ApiError;
 use crate::runtime::{Letter, Shared, View};
 
 /// A shard that does not answer in this time is stuck or drowned.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs `question` on the thread of `shard`.
 pub(super) async fn ask<T, Q>(shared: &Shared, shard: ShardId, question: Q) -> Result<T, ApiError>

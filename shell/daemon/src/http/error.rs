@@ -12,6 +12,8 @@ use super::model::ErrorBody;
 pub(super) enum ApiError {
     /// A shard does not answer.
     Busy(ShardId),
+    /// Another node does not answer.
+    Silent,
     /// The node is about to end.
     Stopping,
     /// There is no such thing.
@@ -27,6 +29,9 @@ impl ApiError {
         match self {
             Self::Busy(shard) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "busy", format!("shard {} does not answer in time", shard.0))
+            }
+            Self::Silent => {
+                (StatusCode::GATEWAY_TIMEOUT, "silent", "another node does not answer in time; try again".to_owned())
             }
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping", "the node stops".to_owned()),
             Self::NotFound(detail) => (StatusCode::NOT_FOUND, "not_found", detail),

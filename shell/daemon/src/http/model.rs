@@ -158,8 +158,10 @@ pub struct Sessions {
     pub offset: usize,
     /// The most that were asked for.
     pub limit: usize,
-    /// The sessions, by client.
+    /// The sessions.
     pub sessions: Vec<Session>,
+    /// What to give as `cursor` for those that follow; absent at the end.
+    pub next: Option<String>,
 }
 
 /// A session.
@@ -252,13 +254,18 @@ pub struct Liveness {
     pub alive: bool,
 }
 
-/// A client's connection was ended (`DELETE /api/v1/sessions/{client}/connection`).
+/// A client's connection was ended (`DELETE /api/v1/sessions/{client}/connection`), and perhaps its session
+/// (`DELETE /api/v1/sessions/{client}`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Kicked {
     /// The client.
     pub client: String,
-    /// Where it was connected from.
+    /// Where it was connected from, if it was to the node that was asked.
     pub peer: Option<String>,
+    /// The node that has its session.
+    pub node: String,
+    /// Whether its session was ended, too.
+    pub session_ended: bool,
 }
 
 /// Why there is no answer.

@@ -18,6 +18,7 @@ use super::{handlers, metrics, sessions};
         handlers::routes,
         sessions::sessions,
         sessions::kick,
+        sessions::end_session,
     )
 )]
 struct Description;

@@ -116,6 +116,7 @@ fn router(api: Api) -> Router {
         .route("/api/v1/topology", get(handlers::topology))
         .route("/api/v1/routes", get(handlers::routes))
         .route("/api/v1/sessions", get(sessions::sessions))
+        .route("/api/v1/sessions/{client}", delete(sessions::end_session))
         .route("/api/v1/sessions/{client}/connection", delete(sessions::kick))
         .route("/api/v1/openapi.json", get(openapi::openapi))
         .fallback(async |uri: axum::http::Uri| ApiError::NotFound(format!("there is no {}", uri.path())))

@@ -7,15 +7,16 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use mio::net::{TcpListener, TcpStream, UdpSocket};
 use mio::{Interest, Registry, Token};
-use sedge_base::{Instant, Now};
-use sedge_cluster::{LinkId, Node, NodeInput};
+use sedge_base::{Instant, NodeId, Now};
+use sedge_cluster::{Kick, LinkId, Node, NodeInput};
 use slab::Slab;
+use tokio::sync::oneshot;
 
-use super::WorkerStats;
 use super::clients::{CLOSE_GRACE, TOKEN_BASE};
 use super::seal::Seal;
 use super::sockets;
 use super::wire::{self, Arrival, Chunk, Departure};
+use super::{RemoteKick, WorkerStats};
 
 /// The event of the listener for nodes.
 pub(crate) const LISTENER: Token = Token(2);
@@ -34,6 +35,15 @@ const READS_PER_LINK: usize = 4;
 pub(crate) struct Hub {
     pub(crate) node: Node,
     pub(crate) links: Links,
+    /// Who waits for answers of other nodes.
+    pub(crate) kicks: Kicks,
+}
+
+/// Requests to end connections at other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Kicks {
+    last: u64,
+    open: BTreeMap<u64, oneshot::Sender<Option<NodeId>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +181,22 @@ impl Links {
 }
 
 impl Hub {
+    /// Has a connection ended that may be at another node.
+    pub(crate) fn kick(&mut self, now: Now, kick: RemoteKick) {
+        let RemoteKick { client, reason, end_session, answer } = kick;
+        self.kicks.last += 1;
+        let request = self.kicks.last;
+        self.kicks.open.insert(request, answer);
+        self.node.handle(now, NodeInput::Kick(Kick { request, client, reason, end_session }));
+    }
+
+    /// The answer has come.
+    pub(crate) fn kicked(&mut self, request: u64, by: Option<NodeId>) {
+        if let Some(answer) = self.kicks.open.remove(&request) {
+            // Whoever asked may have gone.
+            let _ = answer.send(by);
+        }
+    }
     /// Starts to connect to another node.
     pub(crate) fn dial(&mut self, registry: &Registry, now: Now, link: LinkId, to: SocketAddr) {
         let dialled = TcpStream::connect(to).and_then(|stream| {

@@ -13,18 +13,21 @@ mod wire;
 mod worker;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use bytes::Bytes;
 use mio::net::TcpStream;
-use sedge_base::ShardId;
+use sedge_base::{ClientId, NodeId, ShardId};
 use sedge_broker::Report;
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{Node, Shard};
+use sedge_mqtt::{ReasonCode, Utf8};
+use tokio::sync::oneshot;
 
 pub(crate) use clock::{Clock, wall};
 pub(crate) use door::Door;
-pub(crate) use links::{Hub, Links};
+pub(crate) use links::{Hub, Kicks, Links};
 pub(crate) use mailbox::Mailbox;
 pub(crate) use stats::WorkerStats;
 pub(crate) use worker::{MAIL, Parts, Worker};
@@ -43,10 +46,20 @@ pub(crate) enum Letter {
     Query(Query),
     /// For the node: another node may be at this address.
     Announce(SocketAddr),
-    /// Say good-bye and end.
-    Stop,
+    /// For the node: end a connection at another one. The answer is the node that has done it, if there is one.
+    Kick(Box<RemoteKick>),
+    /// Say good-bye and end; clients can go to these server references.
+    Stop(Arc<[Utf8]>),
     /// This shard has said good-bye to its clients.
     Gone,
+}
+
+/// See [`Letter::Kick`].
+pub(crate) struct RemoteKick {
+    pub(crate) client: ClientId,
+    pub(crate) reason: ReasonCode,
+    pub(crate) end_session: bool,
+    pub(crate) answer: oneshot::Sender<Option<NodeId>>,
 }
 
 /// Looks at a thread's machines and sends the answer wherever it belongs.

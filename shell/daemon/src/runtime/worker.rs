@@ -181,7 +181,12 @@ impl Worker {
                 let node = self.hub.as_ref().map(|hub| &hub.node);
                 query(&View { id: self.id, shard: &self.shard, node, stats: &self.stats });
             }
-            Letter::Stop => self.start_stopping(),
+            Letter::Kick(kick) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.kick(self.now, *kick);
+                }
+            }
+            Letter::Stop(elsewhere) => self.start_stopping(elsewhere),
             // The turn it causes is all.
             Letter::Gone => {}
         }
@@ -293,6 +298,7 @@ impl Worker {
             NodeOutput::Dial { link, to } => hub.dial(self.poll.registry(), self.now, link, to),
             NodeOutput::LinkTransmit(link) => hub.links.mark_dirty(link),
             NodeOutput::LinkClose(link) => hub.close(self.now.instant, link),
+            NodeOutput::Kicked { request, by } => hub.kicked(request, by),
             NodeOutput::Event(NodeEvent { warning: true, message }) => tracing::warn!("{message}"),
             NodeOutput::Event(NodeEvent { warning: false, message }) => tracing::info!("{message}"),
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, cluster, config, eventually, get};
+use crate::common::{Client, cluster, config, eventually, get, request};
 use sedge_daemon::Daemon;
 use sedge_daemon::config::Secret;
 use sedge_mqtt::{Packet, QoS, ReasonCode};
@@ -96,4 +96,53 @@ fn nodes_with_another_key_or_name_stay_apart() {
     eventually("a node alone is ready", || status(&other, "ready") == true);
     let (_, metrics) = get(&first, "/metrics");
     assert!(!metrics.contains("sedge_datagrams_refused_total 0\n"), "{metrics}");
+}
+
+/// MQ-11: through any node's API.
+#[test]
+fn a_connection_at_another_node_is_ended_with_the_reason_that_is_asked_for() {
+    let nodes = cluster(2);
+    let (mut client, _) = Client::connect(&nodes[1], "c");
+    let (status, body) = request(&nodes[0], "DELETE", "/api/v1/sessions/c/connection?reason=0x97");
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains("\"session_ended\":false"), "{body}");
+    let Some(Packet::Disconnect(disconnect)) = client.receive() else { panic!("no DISCONNECT") };
+    assert_eq!(disconnect.reason, ReasonCode::QuotaExceeded);
+    let (mut client, present) = Client::connect(&nodes[1], "c");
+    assert!(present, "the session stays");
+    assert_eq!(request(&nodes[0], "DELETE", "/api/v1/sessions/c").0, 200);
+    let Some(Packet::Disconnect(disconnect)) = client.receive() else { panic!("no DISCONNECT") };
+    assert_eq!(disconnect.reason, ReasonCode::AdministrativeAction);
+    assert!(!Client::connect(&nodes[0], "c").1, "the session has ended");
+    assert_eq!(request(&nodes[0], "DELETE", "/api/v1/sessions/nobody/connection").0, 404);
+    for wrong in ["0x00", "0x04", "0x86", "300", "x"] {
+        let (status, body) = request(&nodes[0], "DELETE", &format!("/api/v1/sessions/c?reason={wrong}"));
+        assert!(status == 400 && body.contains("no reason code of DISCONNECT"), "{wrong}: {status} {body}");
+    }
+}
+
+/// MQ-14
+#[test]
+fn clients_of_a_node_that_stops_are_told_where_else_to_go() {
+    let seed = Daemon::start(&config(&[])).unwrap();
+    let mut there = config(&[seed.addresses().cluster]);
+    there.mqtt.advertise = "broker-2.site:1884".to_owned();
+    let second = Daemon::start(&there).unwrap();
+    eventually("the nodes know each other", || get(&second, "/health/ready").0 == 200);
+    eventually("a link is up", || get(&seed, "/api/v1/status").1.contains("\"links\":1"));
+    let (mut client, _) = Client::connect(&seed, "c");
+    let (mut other, _) = Client::connect(&second, "d");
+    // Whatever the nodes said when the link came up has been read when a message has crossed it both ways.
+    client.subscribe("t", QoS::AtMostOnce);
+    other.publish("t", b"x", false);
+    assert_eq!(client.message().payload, "x");
+    let stopping = std::thread::spawn(move || seed.stop());
+    let Some(Packet::Disconnect(disconnect)) = client.receive() else { panic!("no DISCONNECT") };
+    assert_eq!(disconnect.reason, ReasonCode::UseAnotherServer);
+    assert_eq!(disconnect.server_reference.unwrap().as_str(), "broker-2.site:1884");
+    stopping.join().unwrap();
+    let stopping = std::thread::spawn(move || second.stop());
+    let Some(Packet::Disconnect(disconnect)) = other.receive() else { panic!("no DISCONNECT") };
+    assert_eq!((disconnect.reason, disconnect.server_reference), (ReasonCode::ServerShuttingDown, None));
+    stopping.join().unwrap();
 }

@@ -53,6 +53,10 @@ fn mistakes_are_named_with_place_key_and_nearest_name() {
             "[cluster]\nseeds = [\"a\", \"b:x\"]\n",
             "sedge.toml:2:9: cluster.seeds: \"b:x\": the port is not between 1 and 65535; write host or host:port",
         ),
+        (
+            "[mqtt]\nadvertise = \"mqtt://x\"\n",
+            "sedge.toml:2:13: mqtt.advertise: \"mqtt://x\": the port is not between 1 and 65535; write host or host:port",
+        ),
         ("[cluster]\nkey = \"short\"\n", "sedge.toml:2:7: cluster.key: must have at least 16 bytes"),
         (
             "[limits]\nconnect_timeout = \"2 weeks\"\n",

@@ -189,6 +189,18 @@ fn the_api_shows_sessions_and_ends_connections() {
         .collect();
     assert_eq!(pages.len(), 2);
     assert_ne!(pages[0], pages[1]);
+    let mut cursor = String::new();
+    let mut clients = Vec::new();
+    loop {
+        let page = json(&node, &format!("/api/v1/sessions?limit=1{cursor}"));
+        let found = page["sessions"].as_array().unwrap();
+        assert!(found.len() <= 1 && page["total"] == 2);
+        clients.extend(found.iter().map(|session| session["client"].to_string()));
+        let Some(next) = page["next"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    clients.sort_unstable();
+    assert_eq!(clients, ["\"a/b c\"", "\"other\""]);
 
     let (status, _) = request(&node, "DELETE", "/api/v1/sessions/a%2Fb%20c/connection");
     assert_eq!(status, 200);
@@ -209,6 +221,8 @@ fn the_api_answers_what_it_cannot_do_in_json() {
         ("POST", "/api/v1/status", 405, "method_not_allowed"),
         ("GET", "/api/v1/sessions?limit=0", 400, "bad_request"),
         ("GET", "/api/v1/routes?offset=x", 400, "bad_request"),
+        ("GET", "/api/v1/sessions?cursor=x", 400, "bad_request"),
+        ("GET", "/api/v1/sessions?cursor=0-0&offset=1", 400, "bad_request"),
     ] {
         let (got, body) = request(&node, method, path);
         assert_eq!(got, status, "{path}: {body}");

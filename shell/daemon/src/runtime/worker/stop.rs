@@ -1,9 +1,11 @@
 //! The last turns: clients first, then the node.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sedge_base::{Duration, Instant, ShardId};
 use sedge_cluster::{NodeInput, ShardInput};
+use sedge_mqtt::Utf8;
 
 use super::Worker;
 use crate::runtime::Letter;
@@ -35,7 +37,7 @@ impl Worker {
     }
 
     /// Lets nobody in any more and says good-bye to the clients.
-    pub(super) fn start_stopping(&mut self) {
+    pub(super) fn start_stopping(&mut self, elsewhere: Arc<[Utf8]>) {
         if self.stopping.is_some() {
             return;
         }
@@ -52,7 +54,7 @@ impl Worker {
                 self.drop_client(id);
             }
         }
-        self.shard.handle(self.now, ShardInput::Shutdown);
+        self.shard.handle(self.now, ShardInput::Shutdown { elsewhere });
         self.settle();
     }
 

@@ -1,0 +1,76 @@
+//! Mail between nodes about themselves and about what their operators ask for.
+
+use bytes::Bytes;
+use sedge_base::ClientId;
+use sedge_mqtt::{ReasonCode, Utf8};
+
+use super::{Reader, Result, WireError, Writer};
+
+/// Mail of the topic `$sedge/node`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NodeMail {
+    /// Where clients reach the sender.
+    Clients {
+        /// As a server reference of MQTT 5.0 (section 4.11), without spaces.
+        address: Utf8,
+    },
+    /// An operator ends a client's connection. Answer: [`NodeMail::Kicked`].
+    Kick {
+        /// Number of the request at the sender.
+        request: u64,
+        /// The client.
+        client: ClientId,
+        /// What the client is told (5.0).
+        reason: ReasonCode,
+        /// Whether its session ends, too.
+        end_session: bool,
+    },
+    /// Answer to [`NodeMail::Kick`].
+    Kicked {
+        /// Number from the request.
+        request: u64,
+        /// Whether the sender owns the client, so that its connection was ended.
+        owned: bool,
+    },
+}
+
+impl NodeMail {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Writer::default();
+        match self {
+            Self::Clients { address } => {
+                out.u8(1);
+                out.text(address.as_str());
+            }
+            Self::Kick { request, client, reason, end_session } => {
+                out.u8(2);
+                out.u64(*request);
+                out.client(client);
+                out.u8(reason.as_u8());
+                out.bool(*end_session);
+            }
+            Self::Kicked { request, owned } => {
+                out.u8(3);
+                out.u64(*request);
+                out.bool(*owned);
+            }
+        }
+        out.finish()
+    }
+
+    pub(crate) fn decode(bytes: Bytes) -> Result<Self> {
+        let mut from = Reader::new(bytes);
+        let mail = match from.u8()? {
+            1 => Self::Clients { address: from.utf8()? },
+            2 => {
+                let (request, client) = (from.u64()?, from.client()?);
+                let reason = ReasonCode::from_u8(from.u8()?).ok_or(WireError("no reason code"))?;
+                Self::Kick { request, client, reason, end_session: from.bool()? }
+            }
+            3 => Self::Kicked { request: from.u64()?, owned: from.bool()? },
+            _ => return Err(WireError("unknown mail of a node")),
+        };
+        from.end()?;
+        Ok(mail)
+    }
+}
