@@ -115,7 +115,9 @@ pub(crate) fn check(faults: &[Fault], network: Option<&Path>) -> Result<(), Benc
     });
     let mut nodes = None;
     for (fault, request) in requests {
-        let named = format!("--fault {}:{request}", fault.at_s);
+        // As it is written on the command line.
+        let written = request.to_string().replacen(' ', ":", 1).replacen(' ', "-", 1);
+        let named = format!("--fault {}:{written}", fault.at_s);
         let network = network.ok_or_else(|| {
             BenchError::Usage(format!("{named}: which network? Give --network SOCKET, which sedge bench net prints"))
         })?;
@@ -176,7 +178,7 @@ mod tests {
     fn a_fault_of_a_network_needs_one() {
         let faults = ["1:kill:1".parse().expect("a fault"), "2:cut:1-2".parse().expect("a fault")];
         let error = check(&faults, None).expect_err("no network").to_string();
-        assert!(error.contains("--network") && error.contains("2:cut 1 2"), "{error}");
+        assert!(error.contains("--network") && error.contains("--fault 2:cut:1-2"), "{error}");
         let error = check(&faults, Some(Path::new("/nobody/here.sock"))).expect_err("no network").to_string();
         assert!(error.contains("/nobody/here.sock"), "{error}");
         assert!(check(&faults[..1], None).is_ok());
