@@ -90,10 +90,10 @@ impl Publisher {
         streams: std::ops::Range<usize>,
         pace: Option<(u64, u64)>,
         manner: Manner,
-        plan: &Plan,
+        (plan, filler): (&Plan, &[u8]),
     ) -> Self {
         let line = |stream: &Stream| Line {
-            template: Template::new(&stream.topic, manner.qos, manner.version, manner.size),
+            template: Template::new(&stream.topic, (manner.qos, manner.version), manner.size, filler),
             fan_out: stream.fan_out,
             next: 0,
             range: None,

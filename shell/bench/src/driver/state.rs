@@ -119,6 +119,8 @@ pub(super) struct Core {
     /// Connection of each client of the plan, if it is here.
     pub(super) conn_of: Vec<Option<usize>>,
     pub(super) closed_loop: bool,
+    /// There are no other drivers.
+    pub(super) alone: bool,
     /// Pause between two looks at the connections.
     rest: Option<Duration>,
     pub(super) stage: Stage,
@@ -143,8 +145,6 @@ pub(super) struct Driver {
     next_progress: u64,
     /// CPU time of this thread and the time itself, at the beginning of the window and at its end.
     cpu: [Option<(u64, u64)>; 2],
-    /// There are other drivers.
-    shared: bool,
 }
 
 /// Starts driver number `index` (of all drivers of a run); its events go to `events`.
@@ -178,6 +178,7 @@ impl Core {
         let mut rng = Rng::new(scenario.seed.wrapping_add(num::count(index)));
         let filler = (0..FILLER_BYTES).map(|_| b'a' + u8::try_from(rng.below(26)).unwrap_or(0)).collect();
         let closed_loop = scenario.publishers.iter().any(|group| scenario.interval_of(group).is_none());
+        let alone = setup.plan.clients.iter().all(|client| client.driver == index);
         let tick = num::nanos(scenario.tick_ms / 1e3).max(1);
         let rest = Some(num::nanos(scenario.rest_ms / 1e3)).filter(|nanos| *nanos > 0);
         let rest = rest.map(Duration::from_nanos);
@@ -196,6 +197,7 @@ impl Core {
             again: Vec::new(),
             rest,
             closed_loop,
+            alone,
             stage: Stage::Waiting,
             beat: Beat { origin: 0, tick },
             up: 0,
@@ -244,7 +246,6 @@ impl Driver {
         events: Sender<(usize, Event)>,
     ) -> io::Result<Self> {
         let ticker = Ticker::new(poll.registry(), TICK)?;
-        let shared = setup.plan.clients.iter().any(|client| client.driver != index);
         let core = Core::new(setup, index, poll.registry().try_clone()?, events);
         let mut driver = Self {
             poll,
@@ -256,7 +257,6 @@ impl Driver {
             next_chores: 0,
             next_progress: 0,
             cpu: [None; 2],
-            shared,
         };
         driver.populate();
         Ok(driver)
@@ -285,7 +285,8 @@ impl Driver {
             match &client.role {
                 Role::Publisher { streams, interval, phase } => {
                     let pace = interval.map(|interval| (interval, *phase));
-                    conn.publisher = Some(Box::new(Publisher::new(number, streams.clone(), pace, manner, &setup.plan)));
+                    let known = (&setup.plan, self.core.filler.as_slice());
+                    conn.publisher = Some(Box::new(Publisher::new(number, streams.clone(), pace, manner, known)));
                     if let Some((interval, phase)) = pace {
                         match turns.iter_mut().find(|(known, _)| *known == interval) {
                             Some((_, members)) => members.push((phase, at)),
@@ -383,7 +384,7 @@ impl Driver {
             }
         }
         // Deliveries that other drivers see come back here without waking anybody.
-        let shared = publishing && self.core.closed_loop && self.shared;
+        let shared = publishing && self.core.closed_loop && !self.core.alone;
         Duration::from_nanos(if shared { 1_000_000 } else { CHORES })
     }
 

@@ -80,14 +80,15 @@ fn fan_in(size: Size) -> Scenario {
         publisher(publishers, format!("bench/in/{{i%{topics}}}")),
         subscriber(size.subscribers.unwrap_or(1), "bench/in/#"),
     );
-    Scenario { window: 10, ..scenario }
+    // With less at once the load generator would pay for more writes than the broker for messages.
+    Scenario { window: 20, burst: Some(10), ..scenario }
 }
 
 fn fan_out(size: Size) -> Scenario {
     let topics = size.topics.unwrap_or(1).max(1);
     let mut publishers = publisher(size.publishers.unwrap_or(1), "bench/out/{t}");
     publishers.topics = topics;
-    Scenario { window: 20, ..of(publishers, subscriber(size.subscribers.unwrap_or(1_000), "bench/out/#")) }
+    of(publishers, subscriber(size.subscribers.unwrap_or(1_000), "bench/out/#"))
 }
 
 fn shared(size: Size) -> Scenario {

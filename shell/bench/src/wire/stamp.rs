@@ -19,12 +19,11 @@ pub(crate) struct Stamp {
 impl Stamp {
     /// The stamp as bytes.
     pub(crate) fn to_bytes(self) -> [u8; STAMP_BYTES] {
+        // Whole words: this is done for every message that is sent.
+        let name = u64::from(self.run) << 32 | u64::from(self.stream);
+        let words = [name.to_be_bytes(), self.sequence.to_be_bytes(), self.sent.to_be_bytes()];
         let mut bytes = [0; STAMP_BYTES];
-        let parts = self.run.to_be_bytes().into_iter().chain(self.stream.to_be_bytes());
-        let parts = parts.chain(self.sequence.to_be_bytes()).chain(self.sent.to_be_bytes());
-        for (place, byte) in bytes.iter_mut().zip(parts) {
-            *place = byte;
-        }
+        bytes.copy_from_slice(words.as_flattened());
         bytes
     }
 

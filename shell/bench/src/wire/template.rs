@@ -17,13 +17,18 @@ pub(crate) struct Outgoing {
     pub(crate) size: usize,
 }
 
+/// Largest payload that is prepared whole: one copy is cheaper than three, but each stream has its own.
+const PREPARED: usize = 256;
+
 /// The PUBLISH packets of one topic.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
-    /// Everything before the payload, for payloads of `size` bytes.
+    /// Everything before the payload, for payloads of `size` bytes; with such a payload if it is small.
     head: Vec<u8>,
     /// Length of `head` before topic.
     topic_at: usize,
+    /// Length of `head` before the payload.
+    payload_at: usize,
     size: usize,
     qos: u8,
     version: Version,
@@ -32,8 +37,8 @@ pub(crate) struct Template {
 const DUP: u8 = 0x08;
 
 impl Template {
-    /// Publications to `topic`, prepared for payloads of `size` bytes.
-    pub(crate) fn new(topic: &TopicName, qos: u8, version: Version, size: usize) -> Self {
+    /// Publications to `topic`, prepared for payloads of `size` bytes that are filled up from `filler`.
+    pub(crate) fn new(topic: &TopicName, (qos, version): (u8, Version), size: usize, filler: &[u8]) -> Self {
         let name = topic.as_bytes();
         let rest = rest_len(name.len(), qos, version) + size;
         let mut head = vec![0x30 | qos << 1];
@@ -48,7 +53,12 @@ impl Template {
         if version == Version::V5 {
             head.push(0);
         }
-        Self { head, topic_at, size, qos, version }
+        let payload_at = head.len();
+        if (STAMP_BYTES..=PREPARED).contains(&size) {
+            head.extend_from_slice(&[0; STAMP_BYTES]);
+            fill(size, filler, &mut head);
+        }
+        Self { head, topic_at, payload_at, size, qos, version }
     }
 
     /// Appends one message; its payload is filled up from `filler`, in turn if that is too short.
@@ -58,26 +68,38 @@ impl Template {
             out.extend_from_slice(&self.head);
         } else {
             out.push(0x30 | self.qos << 1);
-            let behind = self.head.get(self.topic_at..).unwrap_or_default();
+            let behind = self.head.get(self.topic_at..self.payload_at).unwrap_or_default();
             write_varint(behind.len() + message.size, out);
             out.extend_from_slice(behind);
         }
+        let whole = message.size == self.size && self.head.len() > self.payload_at;
+        let payload = if whole { start + self.payload_at } else { out.len() };
         if let Some(flags) = out.get_mut(start).filter(|_| message.dup) {
             *flags |= DUP;
         }
         if self.qos > 0 {
-            let end = out.len() - usize::from(self.version == Version::V5);
+            let end = payload - usize::from(self.version == Version::V5);
             if let Some(place) = out.get_mut(end - 2..end) {
                 place.copy_from_slice(&message.id.to_be_bytes());
             }
         }
-        out.extend_from_slice(&message.stamp.to_bytes());
-        let mut missing = message.size.saturating_sub(STAMP_BYTES);
-        while missing > 0 && !filler.is_empty() {
-            let piece = filler.get(..missing).unwrap_or(filler);
-            out.extend_from_slice(piece);
-            missing -= piece.len();
+        let stamp = message.stamp.to_bytes();
+        if let Some(place) = out.get_mut(payload..payload + STAMP_BYTES).filter(|_| whole) {
+            place.copy_from_slice(&stamp);
+        } else {
+            out.extend_from_slice(&stamp);
+            fill(message.size, filler, out);
         }
+    }
+}
+
+/// Appends what a payload of `size` bytes has behind its stamp.
+fn fill(size: usize, filler: &[u8], out: &mut Vec<u8>) {
+    let mut missing = size.saturating_sub(STAMP_BYTES);
+    while missing > 0 && !filler.is_empty() {
+        let piece = filler.get(..missing).unwrap_or(filler);
+        out.extend_from_slice(piece);
+        missing -= piece.len();
     }
 }
 
@@ -111,7 +133,7 @@ mod tests {
         for version in [Version::V311, Version::V5] {
             for qos in 0..=2 {
                 for size in [24, 32, 200, 20_000] {
-                    let template = Template::new(&topic, qos, version, 32);
+                    let template = Template::new(&topic, (qos, version), 32, &[b'x'; 64]);
                     let mut out = vec![0xc0, 0];
                     template.write(Outgoing { stamp, id: 77, dup: qos > 0, size }, &[b'x'; 64], &mut out);
                     let mut decoder = Decoder::server(1 << 20);
@@ -124,6 +146,7 @@ mod tests {
                     assert_eq!(publish.dup, qos > 0);
                     assert_eq!(publish.packet_id.map(std::num::NonZero::get), (qos > 0).then_some(77));
                     assert_eq!(publish.payload.len(), size);
+                    assert!(publish.payload.iter().skip(STAMP_BYTES).all(|byte| *byte == b'x'));
                     assert_eq!(Stamp::read(&publish.payload), Some(stamp));
                     assert_eq!(decoder.buffered(), 0);
                 }
