@@ -9,8 +9,10 @@ use crate::emulate::NetArgs;
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
 use crate::fault::Fault;
+use crate::metrics::MetricsUrl;
 use crate::run::Options;
 use crate::scenario::{NAMES, Payload, Protocol, Scenario, Size, Until, sized};
+use crate::transport::TlsFiles;
 
 /// Load generator and experiments for any MQTT broker.
 #[derive(Args, Clone, Debug)]
@@ -46,6 +48,9 @@ pub(crate) struct TargetArgs {
     /// Processes of the brokers, for CPU time and memory; their descendants are included
     #[arg(long, value_delimiter = ',')]
     pub(crate) pid: Vec<u32>,
+    /// Pages of metrics of brokers on other machines (Prometheus text format), for CPU time and memory: http://HOST:PORT/PATH
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) metrics: Vec<MetricsUrl>,
     /// User name
     #[arg(long, short = 'u')]
     pub(crate) username: Option<String>,
@@ -61,12 +66,8 @@ pub(crate) struct TargetArgs {
     /// Driver processes (`sedge bench drive`) that do the work instead of this one: HOST:PORT, several separated by commas
     #[arg(long, value_delimiter = ',')]
     pub(crate) drivers: Vec<String>,
-    /// Certificates of authorities that brokers are trusted by (PEM)
-    #[arg(long)]
-    pub(crate) ca: Option<PathBuf>,
-    /// Take any certificate: the load is encrypted all the same
-    #[arg(long)]
-    pub(crate) insecure: bool,
+    #[command(flatten)]
+    pub(crate) tls: TlsFiles,
     /// Processors that driver threads are bound to, in turn
     #[arg(long, value_delimiter = ',')]
     pub(crate) pin: Vec<usize>,
@@ -77,14 +78,15 @@ impl TargetArgs {
         Options {
             brokers: self.broker.clone(),
             pids: self.pid.clone(),
+            metrics: self.metrics.clone(),
             threads: self.threads.clamp(1, 1_024),
             sources: self.source.clone(),
             username: self.username.clone(),
             password: self.password.clone(),
             pin: self.pin.clone(),
-            ca: self.ca.clone(),
-            insecure: self.insecure,
+            tls: self.tls.clone(),
             drivers: self.drivers.clone(),
+            raw: None,
             faults,
             network: None,
         }
@@ -151,6 +153,9 @@ pub(crate) struct LoadArgs {
     /// Seconds of silence once everybody is connected
     #[arg(long)]
     pub(crate) idle: Option<f64>,
+    /// Leave sessions that outlive connections in the brokers at the end
+    #[arg(long)]
+    pub(crate) keep_sessions: bool,
     /// Version of MQTT
     #[arg(long, short = 'V')]
     pub(crate) protocol: Option<Protocol>,
@@ -242,6 +247,7 @@ impl LoadArgs {
         scenario.warmup_s = self.warmup.unwrap_or(scenario.warmup_s);
         scenario.drain_s = self.drain.unwrap_or(scenario.drain_s);
         scenario.idle_s = self.idle.unwrap_or(scenario.idle_s);
+        scenario.keep_sessions |= self.keep_sessions;
         scenario.protocol = self.protocol.unwrap_or(scenario.protocol);
         scenario.seed = self.seed.unwrap_or(scenario.seed);
         Ok(())
@@ -275,6 +281,9 @@ pub(crate) struct RunArgs {
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
+    /// Write every delivery to a file: receiver, stream, number, times of sending and receiving, how it came
+    #[arg(long)]
+    pub(crate) raw: Option<PathBuf>,
     /// What is done to brokers meanwhile: SECONDS:kill|term|stop|cont:PID, SECONDS:run:COMMAND, or with --network
     /// SECONDS:cut:A-B, SECONDS:cut:A>B, SECONDS:isolate:A, SECONDS:heal:
     #[arg(long)]
@@ -320,6 +329,9 @@ pub(crate) struct FailArgs {
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
+    /// Write every delivery to a file: receiver, stream, number, times of sending and receiving, how it came
+    #[arg(long)]
+    pub(crate) raw: Option<PathBuf>,
     /// What is done, and when in the measurement: SECONDS:kill|term|stop|cont:PID, SECONDS:run:COMMAND, or with --network
     /// SECONDS:cut:A-B, SECONDS:cut:A>B, SECONDS:isolate:A, SECONDS:heal:
     #[arg(long, required = true)]
@@ -331,7 +343,7 @@ pub(crate) struct FailArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompareArgs {
-    /// Brokers: names of start recipes, or NAME=HOST:PORT or NAME=HOST:PORT@PID of brokers that run; none lists the recipes
+    /// Brokers: names of start recipes, or `NAME=HOST:PORT` of brokers that run, with `@PID` or `@URL` of metrics behind; none lists the recipes
     pub(crate) contenders: Vec<String>,
     /// Scenario
     #[arg(long, default_value = "pairs")]
@@ -367,12 +379,8 @@ pub(crate) struct DriveArgs {
     /// Addresses of this machine to connect from, in turn
     #[arg(long, value_delimiter = ',')]
     pub(crate) source: Vec<IpAddr>,
-    /// Certificates of authorities that brokers are trusted by (PEM)
-    #[arg(long)]
-    pub(crate) ca: Option<PathBuf>,
-    /// Take any certificate: the load is encrypted all the same
-    #[arg(long)]
-    pub(crate) insecure: bool,
+    #[command(flatten)]
+    pub(crate) tls: TlsFiles,
     /// Processors that driver threads are bound to, in turn
     #[arg(long, value_delimiter = ',')]
     pub(crate) pin: Vec<usize>,

@@ -50,7 +50,8 @@ pub(crate) fn listener<'a>(report: &ReportArgs, notes: &'a mut dyn Write) -> imp
 
 fn run_once(args: &RunArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
     let scenario = args.load.scenario(&args.scenario)?;
-    let options = Options { network: args.network.clone(), ..args.target.options(args.fault.clone()) };
+    let options =
+        Options { network: args.network.clone(), raw: args.raw.clone(), ..args.target.options(args.fault.clone()) };
     let mut note = listener(&args.report, notes);
     let outcome = measure(&scenario, &options, &mut note)?;
     let figures = Figures::from(&outcome);
@@ -64,7 +65,7 @@ fn write_files(report: &ReportArgs, figures: &Figures) -> Result<(), BenchError>
         Some(path) => std::fs::write(path, text()).map_err(|source| BenchError::File { path: path.clone(), source }),
         None => Ok(()),
     };
-    write(&report.csv, &|| csv(&figures.series))?;
+    write(&report.csv, &|| csv(figures))?;
     write(&report.html, &|| html(figures))
 }
 
@@ -114,7 +115,8 @@ fn fail(args: &FailArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<E
         figures: Figures,
     }
     let scenario = args.load.scenario(&args.scenario)?;
-    let options = Options { network: args.network.clone(), ..args.target.options(args.fault.clone()) };
+    let options =
+        Options { network: args.network.clone(), raw: args.raw.clone(), ..args.target.options(args.fault.clone()) };
     let mut note = listener(&args.report, notes);
     let outcome = measure(&scenario, &options, &mut note)?;
     let figures = Figures::from(&outcome);
@@ -162,8 +164,7 @@ fn serve_as_driver(args: &DriveArgs, notes: &mut dyn Write) -> Result<ExitCode, 
         threads: args.threads.clamp(1, 1_024),
         sources: args.source.clone(),
         pin: args.pin.clone(),
-        ca: args.ca.clone(),
-        insecure: args.insecure,
+        tls: args.tls.clone(),
         ..Options::default()
     };
     let mut note = listener(&ReportArgs::default(), notes);

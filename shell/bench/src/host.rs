@@ -14,6 +14,13 @@ pub(crate) struct Usage {
     pub(crate) rss_kib: u64,
 }
 
+impl Usage {
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { cpu_s: self.cpu_s + other.cpu_s, rss_kib: self.rss_kib + other.rss_kib }
+    }
+}
+
 /// What the processes `pids` and their descendants use together; none if none of them lives.
 pub(crate) fn usage(pids: &[u32]) -> Option<Usage> {
     let mut all = BTreeSet::new();
@@ -23,9 +30,7 @@ pub(crate) fn usage(pids: &[u32]) -> Option<Usage> {
     let mut sum: Option<Usage> = None;
     for pid in all {
         if let Some(one) = usage_of(pid) {
-            let sum = sum.get_or_insert_default();
-            sum.cpu_s += one.cpu_s;
-            sum.rss_kib += one.rss_kib;
+            sum = Some(sum.unwrap_or_default().and(one));
         }
     }
     sum

@@ -14,6 +14,7 @@ mod fault;
 mod host;
 mod limit;
 mod measure;
+mod metrics;
 mod num;
 mod plan;
 mod remote;

@@ -37,6 +37,8 @@ enum Order {
 enum Answer {
     /// How many threads it has, said first.
     Threads(usize),
+    /// What speaks against its share.
+    Warning(String),
     /// What time it is.
     Time(u64),
     /// It could not do what it should.
@@ -53,6 +55,8 @@ pub(crate) struct Share {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) run: u32,
+    /// Every delivery is reported.
+    pub(crate) raw: bool,
     /// Driver threads of all processes.
     pub(crate) drivers: usize,
     /// Number of this process's first thread among them.
@@ -128,6 +132,7 @@ impl Remote {
             loop {
                 let (index, event) = match read_line(&mut reader) {
                     Ok(Answer::Event(index, event)) => (first + index.min(threads), event),
+                    Ok(Answer::Warning(text)) => (first, Event::Warning(format!("driver {name}: {text}"))),
                     Ok(Answer::Failed(text)) => (first, Event::Failed(format!("driver {name}: {text}"))),
                     Ok(Answer::Threads(_) | Answer::Time(_)) => continue,
                     Err(error) => {
@@ -206,8 +211,11 @@ fn serve(stream: TcpStream, options: &Options) -> Result<(), BenchError> {
         match read_line(&mut reader) {
             Ok(Order::Time) if relay.is_none() => write_line(&mut writer, &Answer::Time(clock.now()))?,
             Ok(Order::Take(share)) if relay.is_none() => match start(*share, options, clock, &sender) {
-                Ok((first, started)) => {
+                Ok((first, started, warnings)) => {
                     handles = started;
+                    for warning in warnings {
+                        write_line(&mut writer, &Answer::Warning(warning))?;
+                    }
                     let Some(events) = events.take() else { break Ok(()) };
                     let mut writer = BufWriter::new(writer.get_ref().try_clone()?);
                     relay = Some(std::thread::spawn(move || {
@@ -253,23 +261,23 @@ fn tell(handles: &[Handle], command: &Command) {
     }
 }
 
-/// Starts the threads for `share`; returns the number of the first of them too.
+/// Starts the threads for `share`; returns the number of the first of them too, and what speaks against the share.
 fn start(
     share: Share,
     options: &Options,
     clock: Clock,
     events: &Sender<(usize, Event)>,
-) -> Result<(usize, Vec<Handle>), BenchError> {
+) -> Result<(usize, Vec<Handle>, Vec<String>), BenchError> {
     let first = share.first;
     let threads = options.threads.max(1);
     let sockets = share.scenario.clients() * num::count(threads) / num::count(share.drivers.max(1));
     let (destinations, sources) = (num::count(share.brokers.len()), num::count(options.sources.len()));
-    crate::host::prepare_for(sockets, destinations, sources).map_err(BenchError::Usage)?;
+    let warnings = crate::host::prepare_for(sockets, destinations, sources).map_err(BenchError::Usage)?;
     let ahead = share.ahead.checked_neg().unwrap_or(0);
     let setup = Arc::new(Setup::new(share, options, clock.shifted(ahead))?);
     let handles: Result<Vec<Handle>, BenchError> =
         (0..threads).map(|index| spawn(&setup, first + index, events.clone())).collect();
-    Ok((first, handles?))
+    Ok((first, handles?, warnings))
 }
 
 #[cfg(test)]

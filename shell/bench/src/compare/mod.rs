@@ -13,6 +13,7 @@ use stats::Spread;
 
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
+use crate::metrics::MetricsUrl;
 use crate::report::{Figures, Table, number};
 use crate::run::{Options, run};
 use crate::scenario::Scenario;
@@ -23,11 +24,11 @@ pub(crate) enum Contender {
     /// Started for each run.
     Recipe(Recipe),
     /// Runs already.
-    Running { name: String, endpoint: Endpoint, pid: Option<u32> },
+    Running { name: String, endpoint: Endpoint, pid: Option<u32>, metrics: Option<MetricsUrl> },
 }
 
 impl Contender {
-    /// From `NAME` of a recipe, or `NAME=ADDRESS` or `NAME=ADDRESS@PID` of a broker that runs.
+    /// From `NAME` of a recipe, or `NAME=ADDRESS` of a broker that runs, with `@PID` or `@METRICS_URL` behind.
     pub(crate) fn parse(text: &str, recipes: &[Recipe]) -> Result<Self, BenchError> {
         let Some((name, rest)) = text.split_once('=') else {
             let own = recipes.iter().find(|recipe| recipe.name == text).cloned();
@@ -36,14 +37,14 @@ impl Contender {
                 BenchError::Usage(format!("no recipe {text}: there are {}; or give NAME=HOST:PORT", known.join(", ")))
             });
         };
-        let (address, pid) = match rest.rsplit_once('@') {
-            Some((address, pid)) => (address, Some(pid)),
-            None => (rest, None),
-        };
-        let wrong = |_| BenchError::Usage(format!("{text}: no process number behind @"));
-        let pid = pid.map(str::parse).transpose().map_err(wrong)?;
+        let (address, watched) =
+            rest.rsplit_once('@').map_or((rest, None), |(address, watched)| (address, Some(watched)));
+        let is_url = |watched: &&str| watched.contains("://");
+        let metrics = watched.filter(is_url).map(str::parse).transpose().map_err(BenchError::Usage)?;
+        let wrong = |_| BenchError::Usage(format!("{text}: neither a process number nor an http:// address behind @"));
+        let pid = watched.filter(|watched| !is_url(watched)).map(str::parse).transpose().map_err(wrong)?;
         let endpoint = address.parse().map_err(BenchError::Usage)?;
-        Ok(Self::Running { name: name.to_owned(), endpoint, pid })
+        Ok(Self::Running { name: name.to_owned(), endpoint, pid, metrics })
     }
 
     fn name(&self) -> &str {
@@ -165,11 +166,13 @@ fn measure(
             let running = recipe.start(port, &folder, plan.cpus.as_deref())?;
             options.brokers = vec![format!("127.0.0.1:{port}").parse().map_err(BenchError::Usage)?];
             options.pids = vec![running.pid()];
+            options.metrics = Vec::new();
             Some(running)
         }
-        Contender::Running { endpoint, pid, .. } => {
+        Contender::Running { endpoint, pid, metrics, .. } => {
             options.brokers = vec![endpoint.clone()];
             options.pids = pid.iter().copied().collect();
+            options.metrics = metrics.iter().cloned().collect();
             None
         }
     };
@@ -233,11 +236,16 @@ mod tests {
         let parse = |text: &str| Contender::parse(text, std::slice::from_ref(&own));
         assert_eq!(parse("own").expect("a recipe"), Contender::Recipe(own.clone()));
         assert_eq!(parse("mosquitto").expect("a recipe").name(), "mosquitto");
-        let Contender::Running { name, endpoint, pid } = parse("a=h:99@7").expect("an address") else {
-            panic!("not an address")
-        };
-        assert_eq!((name.as_str(), endpoint.to_string().as_str(), pid), ("a", "h:99", Some(7)));
-        for text in ["other", "a=", "a=h:1@x"] {
+        let url: MetricsUrl = "http://h:8080".parse().expect("an address");
+        for (text, process, page) in
+            [("a=h:99", None, None), ("a=h:99@7", Some(7), None), ("a=h:99@http://h:8080", None, Some(url))]
+        {
+            let Contender::Running { name, endpoint, pid, metrics } = parse(text).expect("an address") else {
+                panic!("not an address")
+            };
+            assert_eq!((name.as_str(), endpoint.to_string().as_str(), pid, metrics), ("a", "h:99", process, page));
+        }
+        for text in ["other", "a=", "a=h:1@x", "a=h:1@https://h"] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

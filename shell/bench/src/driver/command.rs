@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{SentRange, Tally, Window};
+use crate::measure::{Delivery, SentRange, Tally, Window};
 
 /// What the coordinator tells a driver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub(crate) enum Command {
     },
     /// Count what was lost, given what all drivers sent, and say all that was counted.
     Settle(Arc<Vec<SentRange>>),
-    /// Disconnect all clients and end.
+    /// Disconnect all clients, remove their sessions unless they are to be kept, and end.
     Finish,
 }
 
@@ -44,8 +44,14 @@ pub(crate) enum Event {
     Progress(Progress),
     /// What was sent within the window.
     Sent(Vec<SentRange>),
+    /// Deliveries as they came, if they are asked for; all of them before the tally.
+    Raw(Vec<Delivery>),
     /// What was counted.
     Tally(Box<Tally>),
+    /// The driver ends; so many sessions are still in brokers that could not be reached.
+    Finished(u64),
+    /// What makes figures doubtful.
+    Warning(String),
     /// Nothing can go on.
     Failed(String),
 }

@@ -36,6 +36,10 @@ pub(super) struct Conn {
     /// The connection takes no more at the moment.
     pub(super) blocked: bool,
     pub(super) broker: usize,
+    /// Brokers that have a session of this client which outlives its connections.
+    pub(super) visited: Vec<usize>,
+    /// Sessions that could not be removed.
+    pub(super) given_up: usize,
     pub(super) retry_at: u64,
     pub(super) attempts: u32,
     pub(super) pinged_at: u64,
@@ -62,6 +66,8 @@ impl Conn {
             written: 0,
             blocked: false,
             broker,
+            visited: Vec::new(),
+            given_up: 0,
             retry_at: 0,
             attempts: 0,
             pinged_at: 0,

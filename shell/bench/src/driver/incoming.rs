@@ -44,13 +44,13 @@ impl Driver {
         let mut buffer = std::mem::take(&mut self.core.buffer);
         let result = self.read(at, ending, &mut buffer);
         self.core.buffer = buffer;
-        if let Err(reason) = result {
-            self.lost(at, &reason);
+        if let Err(error) = result {
+            self.refused(at, &error);
         }
         self.report_stage();
     }
 
-    fn read(&mut self, at: usize, ending: bool, buffer: &mut Vec<u8>) -> Result<(), String> {
+    fn read(&mut self, at: usize, ending: bool, buffer: &mut Vec<u8>) -> io::Result<()> {
         let Some(conn) = self.conns.get_mut(at) else { return Ok(()) };
         for _ in 0..READS {
             let Some(transport) = &mut conn.transport else { return Ok(()) };
@@ -61,15 +61,15 @@ impl Driver {
             let (before, room) = buffer.split_at_mut(kept);
             before.copy_from_slice(&conn.partial);
             let length = match transport.read(room) {
-                Ok(0) => return Err("the broker closed the connection".to_owned()),
+                Ok(0) => return Err(io::Error::other("the broker closed the connection")),
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error),
             };
             let last = length < room.len() && !ending && transport.short_read_is_last();
             let bytes = buffer.get(..kept + length).unwrap_or_default();
-            let used = self.core.consume(conn, at, bytes)?;
+            let used = self.core.consume(conn, at, bytes).map_err(io::Error::other)?;
             conn.partial.clear();
             conn.partial.extend_from_slice(bytes.get(used..).unwrap_or_default());
             if last {
@@ -183,6 +183,10 @@ impl Core {
         }
         if conn.link != Link::Greeting {
             return Err("a second CONNACK".to_owned());
+        }
+        if self.stage == Stage::Leaving {
+            self.removed(conn);
+            return Ok(());
         }
         conn.link = Link::Up;
         conn.attempts = 0;

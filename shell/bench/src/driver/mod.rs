@@ -3,6 +3,7 @@
 mod command;
 mod conn;
 mod incoming;
+mod leaving;
 mod outgoing;
 mod packets;
 mod publisher;

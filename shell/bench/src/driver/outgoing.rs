@@ -18,7 +18,7 @@ pub(super) const MOST_CONNECTING: usize = 64;
 /// Attempts of a client that was never connected.
 pub(super) const MOST_ATTEMPTS: u32 = 100;
 /// Time between two attempts in ns.
-const RETRY: u64 = 100_000_000;
+pub(super) const RETRY: u64 = 100_000_000;
 /// Time an attempt may take in ns.
 const PATIENCE: u64 = 10_000_000_000;
 /// Bytes that wait for one connection before its publisher pauses.
@@ -116,20 +116,37 @@ impl Driver {
             Ok(true) => {
                 conn.link = Link::Greeting;
                 let client_id = format!("sb{:08x}-{}", self.core.setup.run, conn.client);
-                packets::connect(&self.core.introduction, &client_id, &mut conn.out);
+                let persistent = self.core.setup.scenario.persistent && self.core.stage != Stage::Leaving;
+                if persistent && !conn.visited.contains(&conn.broker) {
+                    conn.visited.push(conn.broker);
+                }
+                packets::connect(&self.core.introduction, persistent, &client_id, &mut conn.out);
                 conn.pinged_at = self.core.setup.clock.now();
                 self.core.mark(at);
                 // What came along with the last step of a handshake raises no event of its own.
                 self.readable(at, false);
             }
             Ok(false) => {}
-            Err(error) => self.lost(at, &error.to_string()),
+            Err(error) => self.refused(at, &error),
         }
+    }
+
+    /// Gives the run up if a client that was never connected is refused for good, and its connection otherwise.
+    pub(super) fn refused(&mut self, at: usize, error: &std::io::Error) {
+        let known = self.conns.get(at).is_some_and(|conn| conn.known);
+        if error.kind() == std::io::ErrorKind::InvalidData && !known {
+            self.core.fail(format!("a client could not connect: {error}"));
+        }
+        self.lost(at, &error.to_string());
     }
 
     /// Drops a connection, and sees to the next if there is to be one.
     pub(super) fn lost(&mut self, at: usize, reason: &str) {
         let now = self.core.setup.clock.now();
+        if self.core.stage == Stage::Leaving {
+            self.lost_while_leaving(at, now);
+            return;
+        }
         let reconnect = self.core.setup.scenario.reconnect;
         let brokers = self.core.setup.brokers.len();
         let Some(conn) = self.conns.get_mut(at) else { return };

@@ -15,7 +15,6 @@ const MAX_PACKET: u32 = 64 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Introduction {
     pub(super) version: Version,
-    pub(super) persistent: bool,
     pub(super) keep_alive: u16,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
@@ -27,12 +26,13 @@ fn write(packet: &Packet, version: Version, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes);
 }
 
-pub(super) fn connect(introduction: &Introduction, client_id: &str, out: &mut Vec<u8>) {
-    let session_expiry = introduction.persistent.then_some(3_600);
+/// Introduces `client_id`, whose session outlives the connection if `persistent`; otherwise there is none afterwards.
+pub(super) fn connect(introduction: &Introduction, persistent: bool, client_id: &str, out: &mut Vec<u8>) {
+    let session_expiry = persistent.then_some(3_600);
     let text = |text: &String| Utf8::new(text).ok();
     let connect = Connect {
         version: introduction.version,
-        clean_start: !introduction.persistent,
+        clean_start: !persistent,
         keep_alive: introduction.keep_alive,
         client_id: Utf8::new(client_id).unwrap_or_default(),
         will: None,
@@ -54,10 +54,9 @@ pub(super) fn subscribe(filter: &TopicFilter, qos: u8, version: Version, out: &m
     write(&packet, version, out);
 }
 
-/// Says good-bye, and gives the session up where the protocol lets it.
+/// Says good-bye.
 pub(super) fn disconnect(version: Version, out: &mut Vec<u8>) {
-    let mut packet = Disconnect::new(ReasonCode::Success);
-    packet.session_expiry = (version == Version::V5).then_some(0);
+    let packet = Disconnect::new(ReasonCode::Success);
     write(&Packet::Disconnect(packet), version, out);
 }
 

@@ -13,7 +13,7 @@ use sedge_base::Rng;
 use sedge_mqtt::Version;
 
 use super::command::{Command, Event, Progress};
-use super::conn::{Conn, Link};
+use super::conn::Conn;
 use super::packets::Introduction;
 use super::publisher::{Manner, Publisher};
 use super::schedule::{Beat, Schedule};
@@ -37,6 +37,8 @@ const FILLER_BYTES: usize = 65_536;
 const CHORES: u64 = 20_000_000;
 /// Time between two reports of progress.
 const PROGRESS: u64 = 100_000_000;
+/// Deliveries that are reported together, where each is.
+const RAW: usize = 10_000;
 
 /// What all drivers of a process have in common.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub(crate) struct Setup {
     pub(crate) credits: Vec<AtomicU64>,
     /// Processors that driver threads are bound to, in turn.
     pub(crate) pin: Vec<usize>,
+    /// Every delivery is reported.
+    pub(crate) raw: bool,
     /// How encrypted connections are made.
     pub(crate) tls: Trust,
 }
@@ -77,9 +81,10 @@ impl Setup {
             username: share.username,
             password: share.password,
             run: share.run,
+            raw: share.raw,
             clock,
             pin: options.pin.clone(),
-            tls: Trust::new(options.ca.as_deref(), options.insecure)?,
+            tls: Trust::new(&options.tls)?,
         })
     }
 }
@@ -99,6 +104,8 @@ pub(super) enum Stage {
     Subscribing,
     Publishing,
     Published,
+    /// Sessions are removed from the brokers.
+    Leaving,
 }
 
 /// Everything but the connections.
@@ -141,8 +148,10 @@ pub(super) struct Driver {
     schedules: Vec<Schedule>,
     ticker: Ticker,
     commands: Receiver<Command>,
-    next_chores: u64,
+    pub(super) next_chores: u64,
     next_progress: u64,
+    /// When sessions that are still in brokers are given up.
+    pub(super) leave_by: u64,
     /// CPU time of this thread and the time itself, at the beginning of the window and at its end.
     cpu: [Option<(u64, u64)>; 2],
 }
@@ -170,11 +179,14 @@ impl Core {
         };
         let introduction = Introduction {
             version,
-            persistent: scenario.persistent,
             keep_alive: scenario.keep_alive_s,
             username: setup.username.clone(),
             password: setup.password.clone(),
         };
+        let mut recorder = Recorder::new(setup.run, &setup.plan);
+        if setup.raw {
+            recorder.keep_raw();
+        }
         let mut rng = Rng::new(scenario.seed.wrapping_add(num::count(index)));
         let filler = (0..FILLER_BYTES).map(|_| b'a' + u8::try_from(rng.below(26)).unwrap_or(0)).collect();
         let closed_loop = scenario.publishers.iter().any(|group| scenario.interval_of(group).is_none());
@@ -183,7 +195,7 @@ impl Core {
         let rest = Some(num::nanos(scenario.rest_ms / 1e3)).filter(|nanos| *nanos > 0);
         let rest = rest.map(Duration::from_nanos);
         Self {
-            recorder: Recorder::new(setup.run, &setup.plan),
+            recorder,
             conn_of: vec![None; setup.plan.clients.len()],
             setup,
             version,
@@ -256,6 +268,7 @@ impl Driver {
             commands,
             next_chores: 0,
             next_progress: 0,
+            leave_by: u64::MAX,
             cpu: [None; 2],
         };
         driver.populate();
@@ -333,20 +346,24 @@ impl Driver {
                 self.readable(at, false);
             }
             while let Ok(command) = self.commands.try_recv() {
-                if matches!(command, Command::Finish) {
-                    self.disconnect_all();
-                    return;
-                }
                 self.command(command);
             }
             let now = self.core.setup.clock.now();
+            if let Some(left) = self.left(now) {
+                self.core.tell(Event::Finished(left));
+                return;
+            }
             self.advance(now);
-            let more_to_connect = self.core.stage == Stage::Connecting && self.core.has_room();
+            let connects = matches!(self.core.stage, Stage::Connecting | Stage::Leaving);
+            let more_to_connect = connects && self.core.has_room();
             if now >= self.next_chores || more_to_connect {
                 self.next_chores = now + CHORES;
                 self.chores(now);
             }
             self.work_off();
+            if let Some(raw) = self.core.recorder.take_raw(RAW) {
+                self.core.tell(Event::Raw(raw));
+            }
             if now >= self.next_progress {
                 self.next_progress = now + PROGRESS;
                 self.core.tell(Event::Progress(self.progress()));
@@ -419,12 +436,15 @@ impl Driver {
                 self.core.tell(Event::Sent(sent));
             }
             Command::Settle(sent) => self.settle(&sent),
-            Command::Finish => {}
+            Command::Finish => self.leave(),
         }
     }
 
     fn settle(&mut self, sent: &[SentRange]) {
         self.core.recorder.settle(sent);
+        if let Some(raw) = self.core.recorder.take_raw(0) {
+            self.core.tell(Event::Raw(raw));
+        }
         let inflight = self.progress().inflight;
         let tally = &mut self.core.recorder.tally;
         tally.unacknowledged = inflight;
@@ -495,21 +515,11 @@ impl Driver {
                 let wanted = self.conns.iter().filter(|conn| conn.place.is_some()).count();
                 (self.core.subscribed == wanted).then_some(Event::Subscribed)
             }
-            Stage::Waiting | Stage::Publishing | Stage::Published => None,
+            Stage::Waiting | Stage::Publishing | Stage::Published | Stage::Leaving => None,
         };
         if let Some(event) = done {
             self.core.stage = Stage::Waiting;
             self.core.tell(event);
-        }
-    }
-
-    fn disconnect_all(&mut self) {
-        for conn in &mut self.conns {
-            if conn.link == Link::Up {
-                super::packets::disconnect(self.core.version, &mut conn.out);
-                // Best effort: the run is over.
-                let _ = conn.flush();
-            }
         }
     }
 }

@@ -1,11 +1,13 @@
 //! What happened: from single messages to the figures of a run. Reads no clock and does no I/O.
 
 mod distribution;
+mod raw;
 mod recorder;
 mod tally;
 mod tracker;
 
 pub(crate) use distribution::Distribution;
+pub(crate) use raw::{Delivery, HEAD};
 pub(crate) use recorder::{Place, Recorder};
 pub(crate) use tally::Tally;
 

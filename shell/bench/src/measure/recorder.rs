@@ -1,5 +1,6 @@
 //! Counts what one driver sends and gets.
 
+use super::raw::Delivery;
 use super::tally::Tally;
 use super::tracker::{Arrival, Bits, Tracker};
 use super::{BIN, SentRange, Window};
@@ -50,6 +51,8 @@ pub(crate) struct Recorder {
     probes: bool,
     facts: Vec<StreamFacts>,
     inboxes: Vec<Inbox>,
+    /// Deliveries since they were asked for last, if they are kept.
+    raw: Option<Vec<Delivery>>,
     pub(crate) tally: Tally,
 }
 
@@ -64,8 +67,19 @@ impl Recorder {
             probes: plan.probes,
             facts: facts.collect(),
             inboxes: Vec::new(),
+            raw: None,
             tally: Tally { jitter_low: i64::MAX, jitter_high: i64::MIN, ..Tally::default() },
         }
+    }
+
+    /// Keeps every delivery from here on.
+    pub(crate) fn keep_raw(&mut self) {
+        self.raw = Some(Vec::new());
+    }
+
+    /// The deliveries since the last call, once they are at least so many.
+    pub(crate) fn take_raw(&mut self, least: usize) -> Option<Vec<Delivery>> {
+        self.raw.as_mut().filter(|raw| !raw.is_empty() && raw.len() >= least).map(std::mem::take)
     }
 
     /// Where a client that belongs to `receiver` gets its messages.
@@ -149,7 +163,13 @@ impl Recorder {
                 tally.last_delivery = tally.last_delivery.max(now);
             }
         }
-        if facts.probe == self.probes && counted && arrival != Arrival::Again {
+        let in_latency = facts.probe == self.probes && counted && arrival != Arrival::Again;
+        if let Some(raw) = &mut self.raw {
+            let receiver = u32::try_from(inbox.receiver).unwrap_or(u32::MAX);
+            let Stamp { stream, sequence, sent, .. } = stamp;
+            raw.push(Delivery { receiver, stream, sequence, sent, received: now, arrival, in_latency });
+        }
+        if in_latency {
             let latency = now.saturating_sub(stamp.sent);
             tally.latency.record(latency);
             keep_worst(&mut tally.worst_latency, self.origin, now, latency);

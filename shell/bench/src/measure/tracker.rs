@@ -1,7 +1,9 @@
 //! Which messages of a stream have come.
 
+use serde::{Deserialize, Serialize};
+
 /// How a message came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Arrival {
     /// After all that came before it was sent.
     InOrder,

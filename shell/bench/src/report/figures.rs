@@ -55,6 +55,8 @@ fn rounded(number: f64) -> f64 {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PhaseFigures {
     pub(crate) name: &'static str,
+    /// Seconds since publishing began, negative before.
+    pub(crate) at_s: f64,
     pub(crate) seconds: f64,
     pub(crate) broker_cpu_s: Option<f64>,
     pub(crate) broker_rss_kib: Option<u64>,
@@ -144,6 +146,7 @@ impl From<&Outcome> for Figures {
         let moved = num::real(tally.sent + tally.received);
         let phases = outcome.phases.iter().map(|phase| PhaseFigures {
             name: phase.name,
+            at_s: rounded(phase.at_s - outcome.origin_s),
             seconds: rounded(phase.seconds),
             broker_cpu_s: phase.cpu_s.map(rounded),
             broker_rss_kib: phase.rss_kib,

@@ -71,18 +71,9 @@ fn plots(figures: &Figures) -> Vec<Plot> {
 
 /// Begins of the phases on the time axis, which starts with publishing.
 fn phases(figures: &Figures) -> Vec<(f64, String)> {
-    let before =
-        figures.phases.iter().take_while(|phase| phase.name != "warm-up").map(|phase| phase.seconds).sum::<f64>();
-    let mut at = -before;
-    let mut marks = Vec::new();
-    for phase in &figures.phases {
-        // Shorter ones would only hide each other's names.
-        if phase.seconds > 0.2 {
-            marks.push((at, phase.name.to_owned()));
-        }
-        at += phase.seconds;
-    }
-    marks
+    // Shorter ones would only hide each other's names.
+    let long = figures.phases.iter().filter(|phase| phase.seconds > 0.2);
+    long.map(|phase| (phase.at_s, phase.name.to_owned())).collect()
 }
 
 fn distribution(figures: &Figures) -> Vec<Plot> {
@@ -118,10 +109,12 @@ fn distribution(figures: &Figures) -> Vec<Plot> {
     let bars: Vec<(f64, f64)> = (0..bins).map(density).collect();
     let bell: Vec<(f64, f64)> = bars.iter().map(|(value, _)| (*value, normal(*value))).collect();
     let diagonal: Vec<(f64, f64)> = against.iter().map(|(normal, _)| (*normal, *normal)).collect();
+    let quantiles: Vec<(f64, f64)> = cumulated.iter().map(|(value, share)| (*share, *value)).collect();
     vec![
         cdf.line("latency", cumulated.iter().copied()),
+        Plot::new("Latency, quantiles", "share", "µs").line("latency", quantiles),
         Plot::new("Latency, histogram up to 99.5 %", "µs", "share").line("latency", bars).line("normal", bell),
-        Plot::new("Latency, quantiles against normal", "µs if it were normal", "µs")
+        Plot::new("Latency, probability plot against normal", "µs if it were normal", "µs")
             .line("latency", against)
             .line("normal", diagonal),
     ]
@@ -184,7 +177,9 @@ mod tests {
             tally.latency.record(nanos * 1_000);
         }
         let page = html(&Figures::from(&Outcome { tally, ..Outcome::empty(scenario) }));
-        assert!(page.matches("<svg").count() >= 5, "{page}");
+        for plot in ["Throughput", "histogram", "cumulated", "quantiles", "probability plot against normal"] {
+            assert!(page.lines().any(|line| line.contains("class=\"title\"") && line.contains(plot)), "{plot}");
+        }
         assert!(!page.contains("<b>mine") && !page.contains("http") && !page.contains("NaN"));
         assert_eq!(page.matches("</script>").count(), 1);
         let data = page.split_once("id=\"figures\">").and_then(|(_, rest)| rest.split_once("</script>"));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Options;
 use super::outcome::{FaultDone, Outcome};
+use super::raw::RawFile;
 use super::watch::Watch;
 use crate::clock::Clock;
 use crate::driver::{Command, Event, Handle, Progress, Setup, spawn};
@@ -14,6 +15,7 @@ use crate::error::BenchError;
 use crate::fault::{self, Fault};
 use crate::host;
 use crate::measure::{SentRange, Tally, Window};
+use crate::metrics::Metrics;
 use crate::num;
 use crate::remote::{Remote, Share};
 use crate::scenario::Scenario;
@@ -24,14 +26,21 @@ const SETUP: u64 = 120_000_000_000;
 const QUIET: u64 = 1_000_000_000;
 /// Time between the command to publish and the first message, so that all drivers are ready, in ns.
 const AHEAD: u64 = 50_000_000;
+/// Most time for drivers to end, removing sessions included, in ns.
+const FAREWELL: u64 = 15_000_000_000;
 /// Time for a driver to answer a question in ns.
 const ANSWER: u64 = 30_000_000_000;
 
 /// Runs `scenario`. `note` is told what is going on, a few times a second at most.
 pub(crate) fn run(scenario: &Scenario, options: &Options, note: &mut dyn FnMut(&str)) -> Result<Outcome, BenchError> {
     let mut coordinator = Coordinator::new(scenario, options, note)?;
-    let result = coordinator.lead(scenario, options);
-    coordinator.finish();
+    let mut result = coordinator.lead(scenario, options);
+    let left = coordinator.finish();
+    if let Ok(outcome) = result.as_mut()
+        && left > 0
+    {
+        outcome.warnings.push(format!("{left} sessions are still in brokers that could not be reached to remove them"));
+    }
     result
 }
 
@@ -72,6 +81,7 @@ struct Coordinator<'a> {
     origin: u64,
     warnings: Vec<String>,
     clocks: Vec<String>,
+    raw: RawFile,
 }
 
 /// What happened while the coordinator waited.
@@ -86,6 +96,7 @@ impl<'a> Coordinator<'a> {
             return Err(BenchError::Usage("no broker: give --broker HOST:PORT".to_owned()));
         }
         fault::check(&options.faults, options.network.as_deref())?;
+        let metrics = Metrics::new(&options.metrics)?;
         let clock = Clock::new();
         let mut remotes = Vec::new();
         for address in &options.drivers {
@@ -100,6 +111,7 @@ impl<'a> Coordinator<'a> {
             password: options.password.clone(),
             // Different from run to run, so that nothing an earlier run left behind is taken for this one's.
             run: u32::try_from(clock.now() / 1_000_000 % u64::from(u32::MAX)).unwrap_or(0),
+            raw: options.raw.is_some(),
             drivers,
             first: 0,
             ahead: 0,
@@ -133,7 +145,7 @@ impl<'a> Coordinator<'a> {
             peers,
             events,
             clock,
-            watch: Watch::new(clock, options.pids.clone()),
+            watch: Watch::new(clock, options.pids.clone(), metrics),
             note,
             noted: 0,
             faults,
@@ -142,6 +154,7 @@ impl<'a> Coordinator<'a> {
             origin: u64::MAX,
             warnings,
             clocks,
+            raw: RawFile::create(options.raw.as_ref())?,
         })
     }
 
@@ -185,6 +198,7 @@ impl<'a> Coordinator<'a> {
         self.watch.enter(Some("end"));
         let (sent, tally) = self.collect(end)?;
         self.watch.enter(None);
+        self.warnings.extend(self.watch.warnings());
         let measured = tally.last_delivery.saturating_sub(start);
         let streams = self.setup.plan.streams.iter().zip(&sent).filter(|(stream, _)| !stream.probe);
         let expected = streams.map(|(stream, range)| stream.fan_out * range.count()).sum();
@@ -318,6 +332,11 @@ impl<'a> Coordinator<'a> {
         let wait = until.min(self.watch.next()).min(due).saturating_sub(now);
         match self.events.recv_timeout(Duration::from_nanos(wait)) {
             Ok((_, Event::Failed(text))) => Err(BenchError::Driver(text)),
+            Ok((_, Event::Warning(text))) => {
+                self.warnings.push(text);
+                Ok(Step::Time)
+            }
+            Ok((_, Event::Raw(deliveries))) => self.raw.write(&deliveries).map(|()| Step::Time),
             Ok((index, Event::Progress(progress))) => {
                 if let Some(place) = self.progress.get_mut(index) {
                     *place = progress;
@@ -372,13 +391,27 @@ impl<'a> Coordinator<'a> {
         ));
     }
 
-    fn finish(mut self) {
+    /// Ends all drivers; returns how many sessions they had to leave in brokers.
+    fn finish(mut self) -> u64 {
         // A driver that has ended by itself needs no command.
         let _ = self.tell(&Command::Finish);
+        let deadline = self.clock.now() + FAREWELL;
+        let (mut left, mut ended) = (0, 0);
+        while ended < self.progress.len() && self.clock.now() < deadline {
+            let wait = Duration::from_nanos(deadline.saturating_sub(self.clock.now()));
+            match self.events.recv_timeout(wait) {
+                Ok((_, Event::Finished(sessions))) => (left, ended) = (left + sessions, ended + 1),
+                // Whoever cannot go on says nothing more.
+                Ok((_, Event::Failed(_))) => ended += 1,
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
         for peer in self.peers {
             if let Peer::Local(driver) = peer {
                 let _ = driver.thread.join();
             }
         }
+        left
     }
 }

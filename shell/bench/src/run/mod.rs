@@ -2,6 +2,7 @@
 
 mod coordinator;
 mod outcome;
+mod raw;
 mod watch;
 
 use std::net::IpAddr;
@@ -14,6 +15,8 @@ pub(crate) use outcome::Outcome;
 
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
+use crate::metrics::MetricsUrl;
+use crate::transport::TlsFiles;
 
 /// What a run needs beyond its scenario.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +24,8 @@ pub(crate) struct Options {
     pub(crate) brokers: Vec<Endpoint>,
     /// Processes of the brokers, whose descendants belong to them.
     pub(crate) pids: Vec<u32>,
+    /// Metrics of brokers whose processes are elsewhere.
+    pub(crate) metrics: Vec<MetricsUrl>,
     /// Driver threads in this process.
     pub(crate) threads: usize,
     pub(crate) sources: Vec<IpAddr>,
@@ -30,10 +35,10 @@ pub(crate) struct Options {
     pub(crate) faults: Vec<Fault>,
     /// Where the emulated network that faults act on takes requests.
     pub(crate) network: Option<PathBuf>,
-    /// Certificates that brokers are trusted by.
-    pub(crate) ca: Option<PathBuf>,
-    /// Any certificate will do.
-    pub(crate) insecure: bool,
+    /// File that every delivery is written to.
+    pub(crate) raw: Option<PathBuf>,
+    /// Certificates of encrypted connections.
+    pub(crate) tls: TlsFiles,
     /// Driver processes that do the work instead of this one.
     pub(crate) drivers: Vec<String>,
 }

@@ -8,8 +8,10 @@ use crate::scenario::Scenario;
 #[derive(Clone, Debug)]
 pub(crate) struct Phase {
     pub(crate) name: &'static str,
+    /// When it began, in seconds since the run did.
+    pub(crate) at_s: f64,
     pub(crate) seconds: f64,
-    /// Processor time of the brokers, if their processes are known.
+    /// Processor time of the brokers, if their processes or metrics are known.
     pub(crate) cpu_s: Option<f64>,
     /// Largest resident memory of the brokers seen.
     pub(crate) rss_kib: Option<u64>,

@@ -1,19 +1,23 @@
-//! Watches the processes of the brokers, phase by phase.
+//! Watches the brokers, phase by phase: their processes here, their metrics elsewhere.
 
 use crate::clock::Clock;
 use crate::host::{self, Usage};
+use crate::metrics::Metrics;
 use crate::num;
 
 use super::outcome::{Phase, Sample};
 
-/// Time between two looks in ns.
+/// Time between two looks at processes in ns.
 const EVERY: u64 = 250_000_000;
+/// Time between two looks at pages of metrics in ns: they cost brokers something.
+const EVERY_PAGE: u64 = 1_000_000_000;
 
-/// Watches the processes of the brokers, phase by phase.
+/// Watches the brokers, phase by phase.
 #[derive(Debug)]
 pub(super) struct Watch {
     clock: Clock,
     pids: Vec<u32>,
+    metrics: Metrics,
     began: u64,
     next: u64,
     phase: Option<(&'static str, u64, Option<Usage>, u64)>,
@@ -22,19 +26,21 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(clock: Clock, pids: Vec<u32>) -> Self {
+    pub(super) fn new(clock: Clock, pids: Vec<u32>, metrics: Metrics) -> Self {
         let began = clock.now();
-        Self { clock, pids, began, next: began, phase: None, phases: Vec::new(), samples: Vec::new() }
+        Self { clock, pids, metrics, began, next: began, phase: None, phases: Vec::new(), samples: Vec::new() }
     }
 
     /// Ends the phase that is on, and begins the next if it has a name.
     pub(super) fn enter(&mut self, name: Option<&'static str>) {
+        let usage = self.look(self.clock.now());
+        // Pages of metrics take a while to come; what they say is of the end of it.
         let now = self.clock.now();
-        let usage = self.look(now);
         if let Some((name, began, before, most)) = self.phase.take() {
             let cpu_s = usage.zip(before).map(|(now, before)| (now.cpu_s - before.cpu_s).max(0.0));
             let rss_kib = usage.map(|usage| usage.rss_kib.max(most));
-            self.phases.push(Phase { name, seconds: num::seconds(now - began), cpu_s, rss_kib });
+            let at_s = self.since_began(began);
+            self.phases.push(Phase { name, at_s, seconds: num::seconds(now - began), cpu_s, rss_kib });
         }
         self.phase = name.map(|name| (name, now, usage, 0));
     }
@@ -57,10 +63,18 @@ impl Watch {
         num::seconds(time.saturating_sub(self.began))
     }
 
+    /// What was wrong with what was watched.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.metrics.warnings()
+    }
+
     fn look(&mut self, now: u64) -> Option<Usage> {
-        self.next = now + EVERY;
-        let usage = host::usage(&self.pids)?;
-        self.samples.push(Sample { at_s: self.since_began(now), usage });
+        self.next = now + if self.metrics.is_empty() { EVERY } else { EVERY_PAGE };
+        let usage = match (host::usage(&self.pids), self.metrics.usage()) {
+            (Some(here), Some(there)) => here.and(there),
+            (here, there) => here.or(there)?,
+        };
+        self.samples.push(Sample { at_s: self.since_began(self.clock.now()), usage });
         if let Some((.., most)) = &mut self.phase {
             *most = (*most).max(usage.rss_kib);
         }

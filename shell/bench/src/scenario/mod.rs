@@ -131,6 +131,8 @@ pub(crate) struct Scenario {
     pub(crate) idle_s: f64,
     /// Clients keep their session over a lost connection.
     pub(crate) persistent: bool,
+    /// Sessions stay in the brokers at the end.
+    pub(crate) keep_sessions: bool,
     /// Keep-alive in seconds.
     pub(crate) keep_alive_s: u16,
     /// Each client pings so often, and gives a connection up that has not answered by the next ping, in ms.
@@ -167,6 +169,7 @@ impl Default for Scenario {
             drain_s: 5.0,
             idle_s: 0.0,
             persistent: false,
+            keep_sessions: false,
             keep_alive_s: 60,
             ping_ms: None,
             reconnect: false,

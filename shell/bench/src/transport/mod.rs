@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
-pub(crate) use tls::Trust;
+pub(crate) use tls::{TlsFiles, Trust};
 
 use crate::endpoint::Endpoint;
 

@@ -1,46 +1,103 @@
 //! MQTT over TLS.
 
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mio::net::TcpStream;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::Transport;
 use super::tcp::Tcp;
 use crate::error::BenchError;
 
-/// Which brokers are trusted.
+/// Whom encrypted connections trust, and who they say they are.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct TlsFiles {
+    /// Certificates of authorities that brokers are trusted by (PEM)
+    #[arg(long)]
+    pub(crate) ca: Option<PathBuf>,
+    /// Take any certificate: the load is encrypted all the same
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Certificate of the clients, with what leads to its authority (PEM)
+    #[arg(long)]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of --cert (PEM)
+    #[arg(long)]
+    pub(crate) key: Option<PathBuf>,
+}
+
+/// Which brokers are trusted, and what they are shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust(Arc<ClientConfig>);
 
+/// An error that names the flag and its file.
+fn unusable(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Usage(format!("--{flag} {}: {error}", path.display()))
+}
+
+/// The certificates of the file `path`, of which there has to be one.
+fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, BenchError> {
+    let wrong = |error: &dyn std::fmt::Display| unusable(flag, path, error);
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
+    if all.is_empty() { Err(wrong(&"no certificate in this file")) } else { Ok(all) }
+}
+
 impl Trust {
-    /// Trusts what the authorities in the file `ca` have signed, or everybody.
-    pub(crate) fn new(ca: Option<&Path>, insecure: bool) -> Result<Self, BenchError> {
-        let unusable = |error: &dyn std::fmt::Display| BenchError::Usage(format!("TLS: {error}"));
+    /// Trusts and shows what the files say.
+    pub(crate) fn new(files: &TlsFiles) -> Result<Self, BenchError> {
+        let unsupported = |error: &dyn std::fmt::Display| BenchError::Usage(format!("TLS: {error}"));
         let mut roots = RootCertStore::empty();
-        if let Some(path) = ca {
-            let wrong = |error: &dyn std::fmt::Display| BenchError::Usage(format!("{}: {error}", path.display()));
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
-                roots.add(certificate.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
+        if let Some(path) = &files.ca {
+            for certificate in certificates("ca", path)? {
+                roots.add(certificate).map_err(|error| unusable("ca", path, &error))?;
             }
         }
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&error))?;
-        let config = if insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Everybody(provider))).with_no_client_auth()
+            .map_err(|error| unsupported(&error))?;
+        let builder = if files.insecure {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(Everybody(provider)))
         } else {
-            builder.with_root_certificates(roots).with_no_client_auth()
+            builder.with_root_certificates(roots)
+        };
+        let config = match (&files.cert, &files.key) {
+            (Some(cert), Some(key)) => {
+                let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("key", key, &error))?;
+                let shown = certificates("cert", cert)?;
+                builder.with_client_auth_cert(shown, secret).map_err(|error| unusable("cert", cert, &error))?
+            }
+            (None, None) => builder.with_no_client_auth(),
+            (None, Some(_)) => return Err(BenchError::Usage("--key belongs to a --cert, which is missing".to_owned())),
+            (Some(_), None) => return Err(BenchError::Usage("--cert belongs to a --key, which is missing".to_owned())),
         };
         Ok(Self(Arc::new(config)))
     }
+}
+
+/// What went wrong in the session, and what to do about it. Trying again would end the same way.
+fn refused(error: &rustls::Error) -> io::Error {
+    let wanted = [
+        AlertDescription::CertificateRequired,
+        AlertDescription::BadCertificate,
+        AlertDescription::UnknownCA,
+        AlertDescription::DecryptError,
+    ];
+    let advice = if matches!(error, rustls::Error::InvalidCertificate(_)) {
+        "; --ca names whom to trust, --insecure takes any certificate"
+    } else if wanted.iter().any(|alert| *error == rustls::Error::AlertReceived(*alert)) {
+        "; the broker wants a certificate it knows: --cert and --key"
+    } else {
+        ""
+    };
+    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {error}{advice}"))
 }
 
 /// Takes any certificate, but the broker still has to own it.
@@ -118,7 +175,11 @@ impl Tls {
     fn fill(&mut self) -> io::Result<Option<usize>> {
         match self.session.read_tls(&mut Raw(&mut self.below)) {
             Ok(length) => {
-                self.session.process_new_packets().map_err(io::Error::other)?;
+                if let Err(error) = self.session.process_new_packets() {
+                    // The alert that tells the broker why; whether it still hears it does not matter.
+                    let _ = self.flush();
+                    return Err(refused(&error));
+                }
                 Ok(Some(length))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),

@@ -12,7 +12,7 @@ fn free_port() -> u16 {
 }
 
 /// Starts a driver as another process would, for so many runs.
-fn driver(threads: usize, runs: usize) -> String {
+pub(crate) fn driver(threads: usize, runs: usize) -> String {
     let address = format!("127.0.0.1:{}", free_port());
     let words = format!("drive --listen {address} --threads {threads} --runs {runs}");
     std::thread::spawn(move || try_bench(&words).map(|_| ()).expect("a driver"));

@@ -87,7 +87,7 @@ fn subscribers_acknowledge_what_they_get() {
 #[test]
 fn what_was_not_acknowledged_is_sent_again() {
     let broker = Broker::start(Faults { hang_up_at: Some(20), ..Faults::default() });
-    let words = "run failover --publishers 2 --messages 50 --interval 2 --drain 3";
+    let words = "run failover --publishers 2 --messages 50 --interval 2 --drain 3 --keep-sessions";
     let all = figures(&format!("{words} --broker {}", broker.address));
     let [sent, expected, lost, ..] = counts(&all, COUNTS);
     assert_eq!((sent, expected, lost), (100, 100, 0));

@@ -1,6 +1,6 @@
 //! A tiny broker inside the test, with faults that are known to the message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
@@ -43,6 +43,9 @@ struct Shared {
     /// Acknowledgements by subscribers: PUBACK, PUBREC and PUBCOMP.
     acks: [u64; 3],
     connects: u64,
+    ended: bool,
+    /// Clients whose sessions outlive their connections.
+    sessions: BTreeSet<String>,
 }
 
 /// A broker on a port of its own.
@@ -64,6 +67,9 @@ impl Broker {
         let of_thread = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                if locked(&of_thread).ended {
+                    return;
+                }
                 let shared = Arc::clone(&of_thread);
                 std::thread::spawn(move || serve(stream, &shared));
             }
@@ -74,6 +80,28 @@ impl Broker {
     /// PUBACK, PUBREC and PUBCOMP that subscribers sent.
     pub(crate) fn acks(&self) -> [u64; 3] {
         locked(&self.shared).acks
+    }
+
+    /// Closes all connections and takes no more.
+    pub(crate) fn end(&self) {
+        let mut state = locked(&self.shared);
+        state.ended = true;
+        for (writer, _) in state.writers.values() {
+            let _ = writer.shutdown(std::net::Shutdown::Both);
+        }
+        drop(state);
+        // Whoever waits for the next connection has to see it.
+        let _ = TcpStream::connect(self.address);
+    }
+
+    /// Messages that were published.
+    pub(crate) fn messages(&self) -> u64 {
+        locked(&self.shared).counts.values().sum()
+    }
+
+    /// Sessions that outlive their connections.
+    pub(crate) fn sessions(&self) -> usize {
+        locked(&self.shared).sessions.len()
     }
 
     /// CONNECTs that came.
@@ -94,6 +122,15 @@ fn serve(mut stream: TcpStream, shared: &Mutex<Shared>) {
             if let Packet::Connect(connect) = &packet {
                 connect.client_id.as_str().clone_into(&mut client);
                 state.connects += 1;
+                let persistent = match connect.version {
+                    sedge_mqtt::Version::V5 => connect.properties.session_expiry.is_some_and(|seconds| seconds > 0),
+                    sedge_mqtt::Version::V311 => !connect.clean_start,
+                };
+                if persistent {
+                    state.sessions.insert(client.clone());
+                } else {
+                    state.sessions.remove(&client);
+                }
                 let writer = stream.try_clone().expect("a second handle");
                 state.writers.insert(client.clone(), (writer, connect.version));
             }

@@ -61,13 +61,13 @@ fn process_metrics(out: &mut Exposition, api: &Api) {
     out.family("build_info", Kind::Gauge, "Who this is; always 1.").labelled(&labels, 1);
     out.single("uptime_seconds", Kind::Gauge, "Seconds since the start.", api.shared.clock.uptime().as_secs());
     if let Some(bytes) = process::resident_bytes() {
-        out.single("resident_memory_bytes", Kind::Gauge, "Resident memory of the process.", bytes);
+        out.single("process_resident_memory_bytes", Kind::Gauge, "Resident memory of the process.", bytes);
     }
     if let Some(count) = process::open_descriptors() {
-        out.single("open_descriptors", Kind::Gauge, "Open file descriptors of the process.", count);
+        out.single("process_open_fds", Kind::Gauge, "Open file descriptors of the process.", count);
     }
     if let Some(seconds) = process::cpu_seconds() {
-        out.float("cpu_seconds_total", "User and system time of the process.", seconds);
+        out.float("process_cpu_seconds_total", "User and system time of the process.", seconds);
     }
 }
 

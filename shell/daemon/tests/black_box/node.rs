@@ -255,6 +255,9 @@ fn health_metrics_and_description_are_there() {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     }
     for name in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
-        assert!(name.starts_with("sedge_"), "{name}");
+        assert!(name.starts_with("sedge_") || name.starts_with("process_"), "{name}");
+    }
+    for name in ["process_cpu_seconds_total ", "process_resident_memory_bytes "] {
+        assert!(metrics.lines().any(|line| line.starts_with(name)), "{name} is not in\n{metrics}");
     }
 }

@@ -2,8 +2,14 @@
 
 use std::fmt::Write as _;
 
-/// Every name begins so.
+/// Names of Sedge's own begin so.
 const PREFIX: &str = "sedge_";
+/// Names that every process gives alike begin so.
+const PROCESS: &str = "process_";
+
+fn prefix(name: &str) -> &'static str {
+    if name.starts_with(PROCESS) { "" } else { PREFIX }
+}
 
 /// What becomes of a number over time.
 #[derive(Clone, Copy, Debug)]
@@ -32,20 +38,21 @@ impl Exposition {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
         };
-        self.add(format_args!("# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n"));
+        let prefix = prefix(name);
+        self.add(format_args!("# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"));
         Family { out: &mut self.0, name }
     }
 
     /// A metric without labels.
     pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: u64) {
         self.family(name, kind, help);
-        self.add(format_args!("{PREFIX}{name} {value}\n"));
+        self.add(format_args!("{}{name} {value}\n", prefix(name)));
     }
 
     /// A counter without labels that is no whole number.
     pub(super) fn float(&mut self, name: &str, help: &str, value: f64) {
         self.family(name, Kind::Counter, help);
-        self.add(format_args!("{PREFIX}{name} {value}\n"));
+        self.add(format_args!("{}{name} {value}\n", prefix(name)));
     }
 
     pub(super) fn finish(self) -> String {
@@ -63,7 +70,7 @@ impl Family<'_> {
     pub(super) fn labelled(&mut self, labels: &[(&str, &str)], value: u64) {
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
         // Writing to a string cannot fail.
-        let _ = writeln!(self.out, "{PREFIX}{}{{{}}} {value}", self.name, labels.join(","));
+        let _ = writeln!(self.out, "{}{}{{{}}} {value}", prefix(self.name), self.name, labels.join(","));
     }
 }
 
@@ -79,8 +86,11 @@ mod tests {
     fn the_format_is_that_of_prometheus() {
         let mut out = Exposition::default();
         out.single("sessions", Kind::Gauge, "Sessions.", 3);
+        out.float("process_cpu_seconds_total", "Time.", 1.5);
         out.family("links_total", Kind::Counter, "Links.").labelled(&[("peer", "a\"\\\n"), ("x", "y")], 7);
         let want = "# HELP sedge_sessions Sessions.\n# TYPE sedge_sessions gauge\nsedge_sessions 3\n\
+                    # HELP process_cpu_seconds_total Time.\n# TYPE process_cpu_seconds_total counter\n\
+                    process_cpu_seconds_total 1.5\n\
                     # HELP sedge_links_total Links.\n# TYPE sedge_links_total counter\n\
                     sedge_links_total{peer=\"a\\\"\\\\\\n\",x=\"y\"} 7\n";
         assert_eq!(out.finish(), want);
