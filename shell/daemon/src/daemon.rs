@@ -93,6 +93,7 @@ impl Daemon {
                 poll,
                 max_packet_bytes: broker.max_packet_bytes,
                 connect_timeout: broker.connect_timeout,
+                log_lines_per_second: config.log.lines_per_second,
                 shard: Shard::new(ShardConfig { broker }, place, rng.split(u64::from(number) + 1)),
                 hub: hub.take(),
                 door: door.take(),

@@ -29,7 +29,7 @@ const OPTIONS: &[(&str, Carry)] = &[
     ("log_facility", |_| Fate::lost("the log goes to standard error; let systemd or a log shipper pass it on")),
     ("log_timestamp", |v| switch(v, true, "each line of the log has its time")),
     ("log_timestamp_format", |_| Fate::lost("times in the log are RFC 3339")),
-    ("connection_messages", |v| switch(v, false, "connections are in the log from log.level debug on")),
+    ("connection_messages", |v| connection_messages(v)),
     ("websockets_log_level", |_| Fate::lost("there is no such library in Sedge; see log.level")),
     ("allow_anonymous", |v| switch(v, true, "Sedge asks nobody for a password yet: keep it on a network you trust")),
     ("allow_zero_length_clientid", |v| switch(v, true, "clients may let the broker choose their id")),
@@ -157,6 +157,14 @@ pub(super) fn switch(value: &str, fixed: bool, what: &str) -> Fate {
     match value {
         "true" | "false" if (value == "true") == fixed => Fate::as_it_is(what),
         "true" | "false" => Fate::lost(what),
+        _ => Fate::lost(format!("{value:?} is neither true nor false")),
+    }
+}
+
+fn connection_messages(value: &str) -> Fate {
+    match value {
+        "true" => Fate::as_it_is("connections are in the log, as far as log.lines_per_second allows"),
+        "false" => Fate::roughly("log.lines_per_second", "0", "Clients that are refused are not in the log, either."),
         _ => Fate::lost(format!("{value:?} is neither true nor false")),
     }
 }

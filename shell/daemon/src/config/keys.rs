@@ -155,6 +155,9 @@ const KEYS: &[Key] = &[
     key("http.bind", "address of the HTTP listener", |c, v| put(&mut c.http.bind, v.ip())),
     key("http.port", "port of the HTTP listener; 0: any free one", |c, v| put(&mut c.http.port, v.port())),
     key("log.level", "least level written: error, warn, info, debug or trace", |c, v| put(&mut c.log.level, v.text())),
+    key("log.lines_per_second", "lines a second of each kind that clients and nodes can cause, per shard", |c, v| {
+        put(&mut c.log.lines_per_second, v.narrow(0, 1_000_000))
+    }),
     key("log.format", "how a line looks", |c, v| {
         put(&mut c.log.format, v.choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]))
     }),

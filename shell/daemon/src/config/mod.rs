@@ -131,6 +131,8 @@ pub struct LogConfig {
     pub level: String,
     /// How a line looks.
     pub format: LogFormat,
+    /// Lines a second of each kind that others can cause, per shard.
+    pub lines_per_second: u32,
 }
 
 /// How a line of the log looks.
@@ -216,7 +218,7 @@ impl Default for HttpConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { level: "info".to_owned(), format: LogFormat::Text }
+        Self { level: "info".to_owned(), format: LogFormat::Text, lines_per_second: 20 }
     }
 }
 

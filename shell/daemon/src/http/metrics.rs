@@ -15,7 +15,7 @@ use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
 use super::process;
 use super::server::Api;
-use crate::runtime::WorkerStats;
+use crate::runtime::{LineKind, WorkerStats};
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const QOS: [&str; 3] = ["0", "1", "2"];
@@ -176,6 +176,11 @@ fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
         sum(|s| s.connect_timeouts),
     );
     out.single("handovers_total", Counter, "Connections handed to another shard.", sum(|s| s.handovers));
+    let mut family = out.family("log_lines_suppressed_total", Counter, "Lines beyond log.lines_per_second.");
+    for kind in LineKind::ALL {
+        let count = parts.iter().map(|part| part.stats.log_suppressed[kind as usize]).sum();
+        family.labelled(&[("kind", kind.name())], count);
+    }
     out.single("datagrams_received_total", Counter, "Datagrams from nodes.", sum(|s| s.datagrams_in));
     out.single("datagrams_sent_total", Counter, "Datagrams to nodes.", sum(|s| s.datagrams_out));
     out.single("datagrams_refused_total", Counter, "Datagrams without the right seal.", sum(|s| s.datagrams_refused));

@@ -35,6 +35,8 @@ pub(crate) struct WorkerStats {
     pub(crate) datagrams_refused: u64,
     /// Datagrams that could not be sent.
     pub(crate) datagrams_lost: u64,
+    /// Lines of the log that were suppressed, by [`super::LineKind`].
+    pub(crate) log_suppressed: [u64; super::LineKind::ALL.len()],
     /// Present number of connections of this thread.
     pub(crate) connections: usize,
 }

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 use sedge_base::{Now, ShardId};
+use sedge_broker::Event;
 use sedge_cluster::{NodeEvent, NodeInput, NodeOutput, Shard, ShardInput, ShardOutput};
 
 use self::stop::Stopping;
 use super::clients::{Clients, TOKEN_BASE};
 use super::office::Office;
 use super::wire::Chunk;
-use super::{Door, Hub, Letter, Shared, View, WorkerStats, door, links};
+use super::{Door, Hub, Letter, LineKind, LogLimiter, Shared, View, WorkerStats, door, links};
 
 /// The event of the mailbox.
 pub(crate) const MAIL: Token = Token(0);
@@ -42,6 +43,7 @@ pub(crate) struct Worker {
     /// Shard of the next client without an identifier of its own.
     next_default: u16,
     stats: WorkerStats,
+    log: LogLimiter,
     stopping: Option<Stopping>,
 }
 
@@ -55,6 +57,7 @@ pub(crate) struct Parts {
     pub(crate) door: Option<Door>,
     pub(crate) max_packet_bytes: u32,
     pub(crate) connect_timeout: Duration,
+    pub(crate) log_lines_per_second: u32,
 }
 
 impl Worker {
@@ -75,6 +78,7 @@ impl Worker {
             connect_timeout: parts.connect_timeout,
             next_default: 0,
             stats: WorkerStats::default(),
+            log: LogLimiter::new(parts.log_lines_per_second),
             stopping: None,
         };
         let registry = worker.poll.registry();
@@ -206,6 +210,13 @@ impl Worker {
 
     fn timers(&mut self) {
         self.client_timers();
+        while let Some((kind, lines)) = self.log.summary(self.now.instant) {
+            tracing::warn!(
+                kind = kind.name(),
+                lines,
+                "suppressed lines; log.lines_per_second allows more, log.level debug all"
+            );
+        }
         if self.shard.poll_timeout().is_some_and(|at| at <= self.now.instant) {
             self.shard.handle_timeout(self.now);
             self.settle();
@@ -248,6 +259,7 @@ impl Worker {
             hub.and_then(|hub| hub.node.poll_timeout()),
             hub.and_then(|hub| hub.links.next_deadline()),
             self.door.as_ref().filter(|_| reading).and_then(|door| door.next_deadline(now)),
+            self.log.next_deadline(),
             self.stopping.as_ref().map(Stopping::next_deadline),
         ];
         deadlines.into_iter().flatten().min().map(|at| at.since(now))
@@ -285,7 +297,7 @@ impl Worker {
             },
             ShardOutput::ToShard(to, mail) if to == self.id => self.shard.handle(self.now, ShardInput::Mail(mail)),
             ShardOutput::ToShard(to, mail) => self.office.put(to, Letter::Shard(mail)),
-            ShardOutput::Event(event) => log_client(event),
+            ShardOutput::Event(event) => self.log_client(event),
         }
     }
 
@@ -299,21 +311,49 @@ impl Worker {
             NodeOutput::LinkTransmit(link) => hub.links.mark_dirty(link),
             NodeOutput::LinkClose(link) => hub.close(self.now.instant, link),
             NodeOutput::Kicked { request, by } => hub.kicked(request, by),
-            NodeOutput::Event(NodeEvent { warning: true, message }) => tracing::warn!("{message}"),
-            NodeOutput::Event(NodeEvent { warning: false, message }) => tracing::info!("{message}"),
+            NodeOutput::Event(event) => self.log_node(&event),
         }
     }
-}
 
-fn log_client(event: sedge_broker::Event) {
-    use sedge_broker::Event;
-    match event {
-        Event::Connected { client, peer, session_present } => {
-            tracing::debug!(%client, peer, session_present, "client connected");
+    /// At level info as far as the limit allows, at level debug beyond it.
+    fn log_client(&mut self, event: Event) {
+        match event {
+            Event::Connected { client, peer, session_present } => {
+                if self.may_log(LineKind::Connected) {
+                    tracing::info!(%client, peer, session_present, "client connected");
+                } else {
+                    tracing::debug!(%client, peer, session_present, "client connected");
+                }
+            }
+            Event::Disconnected { client, reason, detail } => {
+                if self.may_log(LineKind::Disconnected) {
+                    tracing::info!(%client, ?reason, detail, "client disconnected");
+                } else {
+                    tracing::debug!(%client, ?reason, detail, "client disconnected");
+                }
+            }
+            Event::Refused { peer, reason, detail } => {
+                if self.may_log(LineKind::Refused) {
+                    tracing::info!(peer, ?reason, detail, "client refused");
+                } else {
+                    tracing::debug!(peer, ?reason, detail, "client refused");
+                }
+            }
         }
-        Event::Disconnected { client, reason, detail } => {
-            tracing::debug!(%client, ?reason, detail, "client disconnected");
+    }
+
+    fn log_node(&mut self, event: &NodeEvent) {
+        let NodeEvent { warning, message } = event;
+        match (self.may_log(LineKind::Cluster), *warning) {
+            (true, true) => tracing::warn!("{message}"),
+            (true, false) => tracing::info!("{message}"),
+            (false, _) => tracing::debug!("{message}"),
         }
-        Event::Refused { peer, reason, detail } => tracing::debug!(peer, ?reason, detail, "client refused"),
+    }
+
+    fn may_log(&mut self, kind: LineKind) -> bool {
+        let allowed = self.log.allows(kind, self.now.instant);
+        self.stats.log_suppressed = self.log.suppressed();
+        allowed
     }
 }
