@@ -9,6 +9,7 @@ use toml::Table;
 /// Height of every crate. A crate may use crates that lie strictly lower, nothing else.
 const LAYERS: &[(&str, &str, u8)] = &[
     ("core/base", "sedge-base", 0),
+    ("core/access", "sedge-access", 1),
     ("core/mqtt", "sedge-mqtt", 1),
     ("core/broker", "sedge-broker", 2),
     ("core/membership", "sedge-membership", 2),

@@ -7,7 +7,7 @@ use sedge_base::{ClientId, ConnId, Duration};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter, TopicName, Utf8};
 use smallvec::SmallVec;
 
-use crate::SessionState;
+use crate::{Identity, Policy, SessionState};
 
 /// Names one acknowledgement that a client waits for. Handed out by the broker, handed back with the answer; means nothing to
 /// anyone else.
@@ -41,6 +41,15 @@ pub enum Input {
         /// User name that the transport has proven, such as that of a client's certificate.
         user: Option<String>,
     },
+    /// Answer to [`Output::Authenticate`].
+    Authenticated {
+        /// The connection it is about.
+        conn: ConnId,
+        /// Who the client is, or with which reason it is refused.
+        answer: Result<Identity, ReasonCode>,
+    },
+    /// Another policy from here on.
+    Policy(Policy),
     /// Bytes came from the client, in any pieces.
     Received {
         /// Where from.
@@ -163,6 +172,33 @@ pub enum InterestOp {
     Remove,
 }
 
+/// What a client says of itself in CONNECT, and what its connection shows.
+#[derive(PartialEq, Eq)]
+pub struct Credentials {
+    /// The connection.
+    pub conn: ConnId,
+    /// The client id, chosen by the client or the broker.
+    pub client: ClientId,
+    /// Address of the other side.
+    pub peer: String,
+    /// User name that the transport has proven.
+    pub certificate: Option<String>,
+    /// User name of the CONNECT.
+    pub user: Option<String>,
+    /// Password of the CONNECT.
+    pub password: Option<Bytes>,
+}
+
+impl core::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // No password in any log.
+        let has_password = self.password.is_some();
+        let mut out = f.debug_struct("Credentials");
+        out.field("conn", &self.conn).field("client", &self.client).field("user", &self.user);
+        out.field("has_password", &has_password).finish_non_exhaustive()
+    }
+}
+
 /// What the owner of the broker has to do.
 #[derive(Debug)]
 pub enum Output {
@@ -189,6 +225,8 @@ pub enum Output {
         /// Which one.
         conn: ConnId,
     },
+    /// Find out who a client is; answer: [`Input::Authenticated`]. Only asked if [`Policy::authenticate`] says so.
+    Authenticate(Box<Credentials>),
     /// A CONNECT was accepted; the client id has to be made ours in the whole cluster. Answer: [`Input::Claimed`].
     Claim {
         /// The client.

@@ -15,7 +15,7 @@ use crate::fanout::Scratch;
 use crate::group::Groups;
 use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
-use crate::{BrokerConfig, Counters, Input, Output, SessionInfo};
+use crate::{BrokerConfig, Counters, Input, Output, Policy, SessionInfo};
 
 /// Most addresses in one server reference.
 const REFERENCES_MAX: usize = 4;
@@ -57,6 +57,7 @@ pub(crate) enum Timer {
 #[derive(Debug)]
 pub struct Broker {
     pub(crate) config: BrokerConfig,
+    pub(crate) policy: Policy,
     pub(crate) place: Place,
     pub(crate) rng: Rng,
     pub(crate) seed: Seed,
@@ -92,6 +93,7 @@ impl Broker {
         let seed = Seed::from_rng(&mut rng);
         Self {
             config,
+            policy: Policy::default(),
             place,
             rng,
             seed,
@@ -119,6 +121,8 @@ impl Broker {
         self.now = now;
         match input {
             Input::Opened { conn, peer, user } => self.on_opened(conn, peer, user),
+            Input::Authenticated { conn, answer } => self.on_authenticated(conn, answer),
+            Input::Policy(policy) => self.on_policy(policy),
             Input::Received { conn, bytes } => self.on_received(conn, bytes),
             Input::Written { conn, bytes } => self.on_written(conn, bytes),
             Input::Closed { conn } => self.on_closed(conn),
@@ -270,6 +274,12 @@ impl Broker {
         let Some(connection) = self.connections.get(key) else { return };
         match connection.phase {
             Phase::Opening => self.end_connection(key, Ending::silent(ReasonCode::UnspecifiedError, "no CONNECT came")),
+            Phase::Authenticating => {
+                self.end_connection(
+                    key,
+                    Ending::server(ReasonCode::ServerUnavailable, "nobody knows the accounts in time"),
+                );
+            }
             Phase::Claiming => {
                 self.end_connection(key, Ending::server(ReasonCode::ServerUnavailable, "the cluster does not answer"));
             }

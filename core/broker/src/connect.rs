@@ -11,7 +11,7 @@ use crate::connection::{ConnKey, PendingConnect, Phase, is_owned_topic};
 use crate::disconnect::Ending;
 use crate::process::Fault;
 use crate::session::{PendingWill, SessionKey};
-use crate::{Broker, Event, Output, SessionState};
+use crate::{Broker, Event, Identity, Output, SessionState};
 
 /// Why a CONNECT cannot be taken, whatever session there is.
 fn refusal(connect: &Connect) -> Option<(ReasonCode, &'static str)> {
@@ -42,14 +42,33 @@ impl Broker {
         }
         let assigned = connect.client_id.is_empty();
         let client = if assigned { self.new_client_id() } else { ClientId::new(&connect.client_id) };
+        let expiry_secs = self.granted_expiry(&connect);
+        let pending = PendingConnect { connect, client, assigned, ticket: 0, expiry_secs };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.pending = Some(Box::new(pending));
+        if self.policy.authenticate {
+            self.ask_who(key);
+        } else {
+            self.admit(key);
+        }
+    }
+
+    /// The client of a CONNECT is known: its id has to become ours before it is answered.
+    pub(crate) fn admit(&mut self, key: ConnKey) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let Some(pending) = &connection.pending else { return };
+        let (client, clean_start) = (pending.client.clone(), pending.connect.clean_start);
+        let user = connection.peer.user.as_deref();
+        if let Some(will) = &pending.connect.will
+            && !self.may_leave_will(user, &client, &will.topic)
+        {
+            self.counters.refused_publications += 1;
+            return self.end_connection(key, Ending::server(ReasonCode::NotAuthorized, "the will is not authorized"));
+        }
         if let Some(older) = self.connection_of(&client) {
             self.take_over(older);
         }
-        let expiry_secs = self.granted_expiry(&connect);
-        let clean_start = connect.clean_start;
-        let pending = PendingConnect { connect, client: client.clone(), assigned, ticket: 0, expiry_secs };
         let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.pending = Some(Box::new(pending));
         connection.phase = Phase::Claiming;
         connection.hold(&mut self.outputs);
         let conn = connection.id;
@@ -190,6 +209,8 @@ impl Broker {
         }
         self.counters.sessions_resumed += u64::from(present);
         let peer = connection.peer.address.to_string();
+        let identity = Identity { user: connection.peer.user.clone() };
+        self.identify(session_key, &identity);
         self.send_connack(key, &pending, present);
         self.outputs.push_back(Output::Event(Event::Connected {
             client: pending.client,

@@ -26,6 +26,8 @@ const ANSWERS_ROOM: usize = 256 * 1024;
 pub(crate) enum Phase {
     /// CONNECT is awaited.
     Opening,
+    /// It is being found out who the client is.
+    Authenticating,
     /// The client id is being made ours.
     Claiming,
     /// The interest of a session from elsewhere settles.
@@ -105,7 +107,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Peer {
     /// Where it is, for listings.
     pub(crate) address: Box<str>,
-    /// User name that the transport has proven.
+    /// User name that was proven, by the transport or by CONNECT.
     pub(crate) user: Option<Box<str>>,
 }
 

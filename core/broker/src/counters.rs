@@ -37,6 +37,12 @@ pub struct Counters {
     pub redeliveries: u64,
     /// Wills that were published.
     pub wills: u64,
+    /// CONNECTs refused because the client did not prove who it is.
+    pub authentications_refused: u64,
+    /// Publications and wills refused because the client may not publish there.
+    pub refused_publications: u64,
+    /// Subscriptions refused because the client may receive nothing of them.
+    pub refused_subscriptions: u64,
     /// Publications refused because their topic belongs to the broker.
     pub refused_topics: u64,
     /// Shared-subscription messages given back because no member was left.
@@ -76,6 +82,8 @@ pub struct Dropped {
     pub expired: u64,
     /// The packet would be larger than the client takes.
     pub too_large: u64,
+    /// The client may not receive it.
+    pub not_authorized: u64,
     /// The session ended with the message in its queue.
     pub session_ended: u64,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sedge_mqtt::{Message, QoS, TopicFilter};
 
+use crate::access::may_receive;
 use crate::outgoing::{Ids, Outgoing};
 use crate::send::{Encoded, Env, Link};
 use crate::session::SessionKey;
@@ -65,13 +66,18 @@ impl Broker {
         scratch.pass += 1;
         let pass = scratch.pass;
         let (sessions, receivers) = (&mut self.sessions, &mut scratch.receivers);
+        let (rules, refused) = (self.policy.rules.as_deref(), &mut self.counters.dropped.not_authorized);
         self.subscriptions.matches(&message.topic, |&key, granted: &Granted| {
             let Some(session) = sessions.get_mut(key) else { return };
             if granted.no_local && message.publisher.as_ref() == Some(&session.client) {
                 return;
             }
+            if granted.checked && !may_receive(rules, session, &message.topic) {
+                *refused += 1;
+                return;
+            }
             if session.mark == pass {
-                if let Some(receiver) = receivers.get_mut(session.place) {
+                if let Some(receiver) = receivers.get_mut(session.place as usize) {
                     receiver.qos = receiver.qos.max(granted.qos);
                     receiver.retain_as_published |= granted.retain_as_published;
                     receiver.ids.add(granted.id);
@@ -79,8 +85,8 @@ impl Broker {
                 return;
             }
             session.mark = pass;
-            session.place = receivers.len();
-            let Granted { id, qos, no_local: _, retain_as_published } = *granted;
+            session.place = u32::try_from(receivers.len()).unwrap_or(u32::MAX);
+            let Granted { id, qos, no_local: _, retain_as_published, checked: _ } = *granted;
             receivers.push(Receiver { session: key, qos, retain_as_published, ids: Ids::One(id) });
         });
     }
@@ -142,6 +148,9 @@ impl Broker {
             let index = (group.next + turn) % count;
             let (key, granted) = group.members[index];
             let Some(session) = self.sessions.get(key) else { continue };
+            if granted.checked && !may_receive(self.policy.rules.as_deref(), session, &message.topic) {
+                continue;
+            }
             let connection = session.connection.and_then(|key| self.connections.get(key));
             let room = session.queue.has_room(size, &self.config);
             let qos = message.qos.min(granted.qos);

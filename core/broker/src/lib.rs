@@ -3,6 +3,7 @@
 //! [`Broker`] is a deterministic machine: the same inputs at the same times with the same seed give the same outputs. Its owner
 //! carries client bytes in and out and does what [`Output`] asks for.
 
+mod access;
 mod alias;
 mod api;
 mod broker;
@@ -33,7 +34,8 @@ mod testing;
 mod transfer;
 mod will;
 
-pub use api::{Deliver, Event, Input, InterestChange, InterestOp, Output, Report, Ticket};
+pub use access::{Identity, Policy};
+pub use api::{Credentials, Deliver, Event, Input, InterestChange, InterestOp, Output, Report, Ticket};
 pub use broker::{Broker, Place};
 pub use config::{BrokerConfig, RetainedConfig};
 pub use counters::{Counters, Dropped};

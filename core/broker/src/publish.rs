@@ -48,23 +48,28 @@ impl Broker {
         if sent_ids {
             return Err(Fault(ReasonCode::ProtocolError, "a subscription identifier from a client"));
         }
+        let owned = is_owned_topic(&topic);
+        let refused = !owned && self.is_refused(session, &topic);
+        if refused && self.policy.disconnect_refused {
+            return Err(Fault(ReasonCode::NotAuthorized, "a publication that is not authorized"));
+        }
         let Some(id) = publish.packet_id else {
-            if is_owned_topic(&topic) {
+            if owned {
                 self.counters.refused_topics += 1;
-            } else {
+            } else if !refused {
                 self.route(session, topic, publish, None);
             }
             return Ok(());
         };
-        self.on_acknowledged_publish(key, session, id, (topic, publish))
+        self.on_acknowledged_publish((key, session), id, (topic, publish), owned || refused)
     }
 
     fn on_acknowledged_publish(
         &mut self,
-        key: ConnKey,
-        session_key: SessionKey,
+        (key, session_key): (ConnKey, SessionKey),
         id: PacketId,
         (topic, publish): (TopicName, Publish),
+        forbidden: bool,
     ) -> Result<(), Fault> {
         let Some(session) = self.sessions.get_mut(session_key) else { return Ok(()) };
         let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
@@ -75,14 +80,14 @@ impl Broker {
         if v5 && connection.inbound >= self.config.receive_maximum && !(in_use && exactly_once) {
             return Err(Fault(ReasonCode::ReceiveMaximumExceeded, "more publications than the receive maximum"));
         }
-        let refusal = match (in_use, is_owned_topic(&topic)) {
+        let refusal = match (in_use, forbidden) {
             (true, _) if !exactly_once && v5 => Some(ReasonCode::PacketIdentifierInUse),
             (true, _) if !exactly_once => {
                 return Err(Fault(ReasonCode::ProtocolError, "packet identifier in use"));
             }
             (true, _) | (false, false) => None,
             (false, true) => {
-                self.counters.refused_topics += 1;
+                self.counters.refused_topics += u64::from(is_owned_topic(&topic));
                 Some(if v5 { ReasonCode::NotAuthorized } else { ReasonCode::Success })
             }
         };

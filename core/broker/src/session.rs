@@ -3,13 +3,13 @@
 use sedge_base::{ClientId, Instant, Timestamp};
 use sedge_mqtt::{Version, Will};
 
-use crate::Ticket;
 use crate::api::TicketKind;
 use crate::connection::ConnKey;
 use crate::inbound::Inbound;
 use crate::inflight::Inflight;
 use crate::queue::Queue;
 use crate::subscription::Subscriptions;
+use crate::{Identity, Ticket};
 
 /// Index of a session in its slab.
 pub(crate) type SessionKey = usize;
@@ -27,6 +27,8 @@ pub(crate) struct PendingWill {
 pub(crate) struct Session {
     pub(crate) client: ClientId,
     pub(crate) epoch: u64,
+    /// Who its client is; `None` without access rules, or if it has not been here since the session came from elsewhere.
+    pub(crate) identity: Option<Box<Identity>>,
     /// Its connection, from CONNACK on.
     pub(crate) connection: Option<ConnKey>,
     pub(crate) disconnected_at: Timestamp,
@@ -39,7 +41,7 @@ pub(crate) struct Session {
     pub(crate) expires: Option<Instant>,
     /// Last fan-out that found this session, and where it is in the list of receivers.
     pub(crate) mark: u64,
-    pub(crate) place: usize,
+    pub(crate) place: u32,
     /// Tells this session from others that had the same key.
     pub(crate) generation: u32,
     /// Seconds the session outlives its connection; `u32::MAX`: for ever.
@@ -54,6 +56,7 @@ impl Session {
         Self {
             client,
             epoch: 0,
+            identity: None,
             connection: None,
             disconnected_at: Timestamp::default(),
             subscriptions: Subscriptions::default(),

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sedge_access::Reach;
 use sedge_mqtt::{
-    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionRequest, UnsubAck,
-    Unsubscribe,
+    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionRequest, TopicName,
+    UnsubAck, Unsubscribe,
 };
 
+use crate::access::may_receive;
 use crate::api::TicketKind;
 use crate::connection::{ConnKey, Request, RequestPacket, Wanted};
 use crate::outgoing::{Ids, Outgoing};
 use crate::process::Fault;
-use crate::session::{SessionKey, session_of};
+use crate::session::{Session, SessionKey, session_of};
 use crate::subscription::Subscription;
 use crate::{Broker, InterestChange, InterestOp, Output, Ticket};
 
@@ -63,7 +65,8 @@ impl Broker {
             let filter = filter.detached();
             let id = subscription_id.unwrap_or(0);
             let is_shared = filter.share_group().is_some();
-            let is_new = self.subscribe(session_key, Subscription { filter: filter.clone(), options, id });
+            let subscription = Subscription { filter: filter.clone(), options, id, checked: false };
+            let is_new = self.subscribe(session_key, subscription);
             let retained = !is_shared
                 && match options.retain_handling {
                     RetainHandling::Send => true,
@@ -158,9 +161,15 @@ impl Broker {
 
     /// Delivers a retained message for one new subscription (MQTT 5.0 section 3.3.1.3).
     fn deliver_retained(&mut self, session_key: SessionKey, wanted: &Wanted, message: Arc<Message>) {
+        let rules = self.policy.rules.clone();
+        let allowed = |session: &Session, topic: &TopicName| may_receive(rules.as_deref(), session, topic);
         let Some(mut link) = self.link(session_key) else { return };
         let Some(subscription) = link.session.subscriptions.get(&wanted.filter) else { return };
         let options = subscription.options;
+        if subscription.checked && !allowed(link.session, &message.topic) {
+            link.env.counters.dropped.not_authorized += 1;
+            return;
+        }
         if options.no_local && message.publisher.as_ref() == Some(&link.session.client) {
             return;
         }
@@ -181,9 +190,13 @@ impl Broker {
         requests.iter().any(|request| request.packet.id() == id)
     }
 
-    fn refuse_subscription(&self, session: SessionKey, filter: &sedge_mqtt::TopicFilter) -> Option<ReasonCode> {
+    fn refuse_subscription(&mut self, session: SessionKey, filter: &sedge_mqtt::TopicFilter) -> Option<ReasonCode> {
         if filter.level_count() > self.config.max_filter_levels {
             return Some(ReasonCode::TopicFilterInvalid);
+        }
+        if self.policy.rules.is_some() && self.reach(session, filter) == Reach::Nothing {
+            self.counters.refused_subscriptions += 1;
+            return Some(ReasonCode::NotAuthorized);
         }
         let session = self.sessions.get(session)?;
         let full = session.subscriptions.len() >= self.config.max_subscriptions;
@@ -191,7 +204,8 @@ impl Broker {
     }
 
     /// Enters a subscription here; says whether it is new.
-    pub(crate) fn subscribe(&mut self, key: SessionKey, subscription: Subscription) -> bool {
+    pub(crate) fn subscribe(&mut self, key: SessionKey, mut subscription: Subscription) -> bool {
+        subscription.checked = self.policy.rules.is_some() && self.reach(key, &subscription.filter) != Reach::All;
         let Some(session) = self.sessions.get_mut(key) else { return false };
         let granted = subscription.granted();
         let is_shared = subscription.is_shared();

@@ -12,6 +12,8 @@ pub(crate) struct Granted {
     pub(crate) qos: QoS,
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
+    /// Whether access rules may forbid some of what it matches.
+    pub(crate) checked: bool,
 }
 
 /// A subscription with all its options.
@@ -21,12 +23,14 @@ pub(crate) struct Subscription {
     pub(crate) options: SubscriptionOptions,
     /// Subscription identifier; 0: none.
     pub(crate) id: u32,
+    /// Whether access rules may forbid some of what it matches.
+    pub(crate) checked: bool,
 }
 
 impl Subscription {
     pub(crate) const fn granted(&self) -> Granted {
         let SubscriptionOptions { qos, no_local, retain_as_published, retain_handling: _ } = self.options;
-        Granted { id: self.id, qos, no_local, retain_as_published }
+        Granted { id: self.id, qos, no_local, retain_as_published, checked: self.checked }
     }
 
     pub(crate) fn is_shared(&self) -> bool {

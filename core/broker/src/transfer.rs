@@ -36,7 +36,7 @@ impl Broker {
         let Some((mut session, groups)) = self.remove_session(key) else { return };
         self.bounce_all(&mut session, &groups);
         if let Some(will) = session.will.take() {
-            self.publish_will(session.client.clone(), *will.will);
+            self.publish_will(session.client.clone(), session.identity.as_deref(), *will.will);
         }
         if forgotten {
             self.outputs.push_back(Output::Ended { client: session.client, epoch: session.epoch });
@@ -172,7 +172,7 @@ impl Broker {
         }
         let key = self.create_session(state.client.clone());
         for SubscriptionState { filter, options, id } in state.subscriptions {
-            self.subscribe(key, Subscription { filter, options, id: id.unwrap_or(0) });
+            self.subscribe(key, Subscription { filter, options, id: id.unwrap_or(0), checked: false });
         }
         let now = self.now;
         let Some(session) = self.sessions.get_mut(key) else { return key };

@@ -7,7 +7,7 @@ use sedge_mqtt::{Message, PublishProperties, Will, WillProperties};
 
 use crate::broker::Timer;
 use crate::session::SessionKey;
-use crate::{Broker, Output};
+use crate::{Broker, Identity, Output};
 
 /// How long a will waits after the connection is lost.
 fn delay_of(will: &Will) -> Duration {
@@ -44,14 +44,19 @@ impl Broker {
         let now = self.now.instant;
         let Some(session) = self.sessions.get_mut(key) else { return };
         let will = session.will.take_if(|will| will.due.is_some_and(|due| due <= now));
-        let client = session.client.clone();
         if let Some(will) = will {
-            self.publish_will(client, *will.will);
+            let (client, identity) = (session.client.clone(), session.identity.clone());
+            self.publish_will(client, identity.as_deref(), *will.will);
         }
     }
 
-    /// Publishes a will like any publication of its client.
-    pub(crate) fn publish_will(&mut self, client: ClientId, will: Will) {
+    /// Publishes a will like any publication of its client: rules that have changed since CONNECT count.
+    pub(crate) fn publish_will(&mut self, client: ClientId, identity: Option<&Identity>, will: Will) {
+        let allowed = |known: &Identity| self.may_leave_will(known.user.as_deref(), &client, &will.topic);
+        if !identity.is_none_or(allowed) {
+            self.counters.refused_publications += 1;
+            return;
+        }
         let properties = properties_of(&will.properties);
         let expiry = will.properties.message_expiry;
         let message = Arc::new(Message {

@@ -11,6 +11,8 @@ use sedge_base::{ClientId, ConnId, NodeId, ShardId};
 use sedge_broker::Report;
 use sedge_mqtt::{ReasonCode, Utf8};
 
+use sedge_broker::{Credentials, Identity, Policy};
+
 use crate::mail::{ToNode, ToShard};
 
 /// A connection between two nodes, numbered by the driver's node; never used twice by one process. Dialled links get their
@@ -35,6 +37,15 @@ pub enum ShardInput {
         /// User name that the transport has proven, such as that of a client's certificate.
         user: Option<String>,
     },
+    /// Answer to [`ShardOutput::Authenticate`].
+    Authenticated {
+        /// The connection it is about.
+        conn: ConnId,
+        /// Who the client is, or with which reason it is refused.
+        answer: Result<Identity, ReasonCode>,
+    },
+    /// What clients are asked and allowed from here on.
+    Policy(Policy),
     /// Bytes came from the client.
     Received {
         /// Where from.
@@ -76,6 +87,8 @@ pub enum ShardOutput {
     Hold(ConnId),
     /// Read again.
     Release(ConnId),
+    /// Find out who a client is; answer: [`ShardInput::Authenticated`].
+    Authenticate(Box<Credentials>),
     /// Mail for the node.
     ToNode(ToNode),
     /// Mail for another shard of this node.

@@ -159,6 +159,8 @@ impl World {
                         self.close_by_host(host, wire);
                     }
                 }
+                // Simulated nodes have no accounts.
+                ShardOutput::Authenticate(_) => {}
                 ShardOutput::Hold(conn) => self.hold(host, conn, true),
                 ShardOutput::Release(conn) => self.hold(host, conn, false),
                 ShardOutput::ToNode(mail) => self.post_to_node(host, shard, mail),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use sedge_base::{ClientId, ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
 use sedge_broker::{
-    Broker, BrokerConfig, Deliver, Event, Input, InterestChange, InterestOp, Output, Place, RetainedConfig,
-    RetainedStore, SessionState, Ticket,
+    Broker, BrokerConfig, Credentials, Deliver, Event, Identity, Input, InterestChange, InterestOp, Output, Place,
+    RetainedConfig, RetainedStore, SessionState, Ticket,
 };
 use sedge_mqtt::{
     Ack, ConnAck, Connect, ConnectProperties, Decoder, Disconnect, Message, Packet, PacketId, Publish,
@@ -63,6 +63,12 @@ pub(crate) struct Bench {
     /// Sessions that the next claim finds elsewhere.
     pub(crate) elsewhere: BTreeMap<ClientId, Box<SessionState>>,
     pub(crate) accept_with: ReasonCode,
+    /// Whether the transport of each client proves a user name.
+    pub(crate) certificates: bool,
+    /// Whom the broker asked for.
+    pub(crate) asked: Vec<Credentials>,
+    /// With which reason everybody is refused that the broker asks for; `None`: they are who they say.
+    pub(crate) refuse_with: Option<ReasonCode>,
     groups: BTreeMap<TopicFilter, usize>,
     peers: BTreeMap<ConnId, Peer>,
     next_conn: u64,
@@ -94,6 +100,9 @@ impl Bench {
             ended: Vec::new(),
             elsewhere: BTreeMap::new(),
             accept_with: ReasonCode::Success,
+            certificates: true,
+            asked: Vec::new(),
+            refuse_with: None,
             groups: BTreeMap::new(),
             peers: BTreeMap::new(),
             next_conn: 0,
@@ -110,7 +119,8 @@ impl Bench {
         let inbox = VecDeque::new();
         let peer = Peer { decoder, version, inbox, closed: false, held: false, reading: Reading::Packets };
         self.peers.insert(conn, peer);
-        self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0), user: Some(format!("user-{}", conn.0)) });
+        let user = self.certificates.then(|| format!("user-{}", conn.0));
+        self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0), user });
         conn
     }
 
@@ -331,6 +341,14 @@ impl Bench {
             }
             Output::Hold { conn } => self.peers.get_mut(&conn).unwrap().held = true,
             Output::Release { conn } => self.peers.get_mut(&conn).unwrap().held = false,
+            Output::Authenticate(credentials) => {
+                if !self.slow {
+                    let user = credentials.user.as_deref().map(Box::from);
+                    let answer = self.refuse_with.map_or(Ok(Identity { user }), Err);
+                    self.waiting.push_back(Input::Authenticated { conn: credentials.conn, answer });
+                }
+                self.asked.push(*credentials);
+            }
             Output::Claim { client, conn, clean_start } => {
                 self.epoch += 1;
                 let session = self.elsewhere.remove(&client).filter(|_| !clean_start);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that panics has failed")]
 
+mod access;
 mod connecting;
 mod delivery;
 mod harness;

@@ -74,6 +74,10 @@ impl Shard {
     pub fn handle(&mut self, now: Now, input: ShardInput) {
         match input {
             ShardInput::Opened { conn, peer, user } => self.broker.handle(now, Input::Opened { conn, peer, user }),
+            ShardInput::Authenticated { conn, answer } => {
+                self.broker.handle(now, Input::Authenticated { conn, answer });
+            }
+            ShardInput::Policy(policy) => self.broker.handle(now, Input::Policy(policy)),
             ShardInput::Received { conn, bytes } => self.broker.handle(now, Input::Received { conn, bytes }),
             ShardInput::Written { conn, bytes } => self.broker.handle(now, Input::Written { conn, bytes }),
             ShardInput::Closed { conn } => self.broker.handle(now, Input::Closed { conn }),
@@ -211,6 +215,7 @@ impl Shard {
                 Output::Close { conn } => self.outputs.push_back(ShardOutput::Close(conn)),
                 Output::Hold { conn } => self.outputs.push_back(ShardOutput::Hold(conn)),
                 Output::Release { conn } => self.outputs.push_back(ShardOutput::Release(conn)),
+                Output::Authenticate(credentials) => self.outputs.push_back(ShardOutput::Authenticate(credentials)),
                 Output::Claim { client, conn, clean_start } => {
                     self.tell_node(ToNode::Claim { client, conn, clean_start });
                 }

@@ -427,7 +427,7 @@ impl World {
                     self.send(me, End::Client(client), self.delays.client, Event::Gone { client });
                 }
             }
-            ShardOutput::Hold(_) | ShardOutput::Release(_) => {}
+            ShardOutput::Authenticate(_) | ShardOutput::Hold(_) | ShardOutput::Release(_) => {}
             ShardOutput::ToNode(mail) => {
                 self.send(me, End::Node(node), self.delays.mailbox, Event::ToNode { node, from: shard, mail });
             }

@@ -291,6 +291,8 @@ impl Worker {
             ShardOutput::Close(conn) => self.clients.start_closing(conn, self.now.instant),
             ShardOutput::Hold(conn) => self.clients.hold(conn, true),
             ShardOutput::Release(conn) => self.clients.hold(conn, false),
+            // The daemon sets no policy that asks.
+            ShardOutput::Authenticate(_) => {}
             ShardOutput::ToNode(mail) => match &mut self.hub {
                 Some(hub) => hub.node.handle(self.now, NodeInput::Mail { from: self.id, mail }),
                 None => self.office.put(ShardId(0), Letter::Node(self.id, mail)),

@@ -1,0 +1,13 @@
+//! Who may publish and receive what.
+//!
+//! [`Rules`] are read from a text (the format of Mosquitto's `acl_file`, and sections for client ids) and answer two questions:
+//! [`Rules::decide`] whether somebody may publish to or receive from a topic, and [`Rules::judge`] how much of a filter somebody
+//! may receive. Neither allocates.
+
+mod index;
+mod parse;
+mod pattern;
+mod rules;
+
+pub use parse::{ParseRulesError, RuleError};
+pub use rules::{Action, Reach, Rules, Verdict, Who};

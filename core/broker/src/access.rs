@@ -1,0 +1,168 @@
+//! Who a client is and what it may do (MQTT 5.0 sections 3.1.4, 4.12 and 5.4).
+
+use std::sync::Arc;
+
+use sedge_access::{Action, Reach, Rules, Who};
+use sedge_base::{ClientId, ConnId};
+use sedge_mqtt::{ReasonCode, TopicFilter, TopicName};
+
+use crate::broker::Timer;
+use crate::connection::{ConnKey, Phase};
+use crate::disconnect::Ending;
+use crate::session::{Session, SessionKey};
+use crate::{Broker, Credentials, Output};
+
+/// What a broker asks of its clients and allows them. The default asks nothing and allows everything, at no cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Whether each CONNECT is put to the owner with [`Output::Authenticate`].
+    pub authenticate: bool,
+    /// Who may publish and receive what; `None`: everybody everything.
+    pub rules: Option<Arc<Rules>>,
+    /// Whether a client that publishes what it may not is disconnected (0x87). Otherwise the message is dropped: 5.0 is told with
+    /// PUBACK or PUBREC at QoS 1 and 2, and 3.1.1, which has no word for it, sees an acknowledgement.
+    pub disconnect_refused: bool,
+}
+
+/// A client whose identity is established.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The user name that was proven; `None`: an anonymous client.
+    pub user: Option<Box<str>>,
+}
+
+/// Whether the session may get a message of `topic`. A session whose client has not been here since it came from elsewhere is
+/// nobody's yet: what waits for it is looked at when the client comes.
+pub(crate) fn may_receive(rules: Option<&Rules>, session: &Session, topic: &TopicName) -> bool {
+    let (Some(rules), Some(identity)) = (rules, &session.identity) else { return true };
+    let who = Who { user: identity.user.as_deref(), client: session.client.as_str() };
+    rules.decide(who, Action::Receive, topic.as_str()).allowed
+}
+
+impl Broker {
+    /// Another policy: counts for the next packet of every client. Subscriptions stay, and bring what they may bring from now on.
+    pub(crate) fn on_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        let keys: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(identity) = self.present_identity(key) {
+                self.identify(key, &identity);
+            }
+            self.judge_subscriptions(key);
+        }
+    }
+
+    /// Asks the owner who the client of a CONNECT is.
+    pub(crate) fn ask_who(&mut self, key: ConnKey) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(pending) = &mut connection.pending else { return };
+        let credentials = Credentials {
+            conn: connection.id,
+            client: pending.client.clone(),
+            peer: connection.peer.address.to_string(),
+            certificate: connection.peer.user.as_deref().map(str::to_owned),
+            user: pending.connect.username.as_ref().map(|user| user.as_str().to_owned()),
+            password: pending.connect.password.take(),
+        };
+        connection.phase = Phase::Authenticating;
+        connection.hold(&mut self.outputs);
+        self.timers.set(Timer::Connection(key), self.now.instant + self.config.connect_timeout);
+        self.outputs.push_back(Output::Authenticate(Box::new(credentials)));
+    }
+
+    /// The owner's answer.
+    pub(crate) fn on_authenticated(&mut self, conn: ConnId, answer: Result<Identity, ReasonCode>) {
+        let Some(key) = self.connections.key(conn) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.phase != Phase::Authenticating {
+            return;
+        }
+        match answer {
+            Ok(identity) => {
+                connection.peer.user = identity.user;
+                self.admit(key);
+            }
+            Err(reason) => {
+                self.counters.authentications_refused += 1;
+                self.end_connection(key, Ending::server(reason, describe(reason)));
+            }
+        }
+    }
+
+    /// Whether a client that is not connected yet may publish to `topic`.
+    pub(crate) fn may_leave_will(&self, user: Option<&str>, client: &ClientId, topic: &TopicName) -> bool {
+        let Some(rules) = &self.policy.rules else { return true };
+        rules.decide(Who { user, client: client.as_str() }, Action::Publish, topic.as_str()).allowed
+    }
+
+    /// Whether the client of a session may publish to `topic`.
+    pub(crate) fn may_publish(&self, session: &Session, topic: &TopicName) -> bool {
+        let user = session.identity.as_ref().and_then(|identity| identity.user.as_deref());
+        self.may_leave_will(user, &session.client, topic)
+    }
+
+    /// Whether a client publishes what it may not; counts it.
+    pub(crate) fn is_refused(&mut self, session: SessionKey, topic: &TopicName) -> bool {
+        if self.policy.rules.is_none() {
+            return false;
+        }
+        let refused = self.sessions.get(session).is_some_and(|session| !self.may_publish(session, topic));
+        self.counters.refused_publications += u64::from(refused);
+        refused
+    }
+
+    /// How much a subscription of this session may bring.
+    pub(crate) fn reach(&self, session: SessionKey, filter: &TopicFilter) -> Reach {
+        let (Some(rules), Some(session)) = (&self.policy.rules, self.sessions.get(session)) else { return Reach::All };
+        let Some(identity) = &session.identity else { return Reach::Some };
+        let who = Who { user: identity.user.as_deref(), client: session.client.as_str() };
+        rules.judge(who, filter.filter())
+    }
+
+    /// The client of a session is known: what waits for it and its subscriptions are looked at with its eyes.
+    pub(crate) fn identify(&mut self, key: SessionKey, identity: &Identity) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if self.policy.rules.is_none() {
+            session.identity = None;
+            return;
+        }
+        if session.identity.as_deref() == Some(identity) {
+            return;
+        }
+        session.identity = Some(Box::new(identity.clone()));
+        self.judge_subscriptions(key);
+        let rules = self.policy.rules.as_deref();
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let mut queue = core::mem::take(&mut session.queue);
+        let allowed = |item: &crate::outgoing::Outgoing| may_receive(rules, session, &item.message.topic);
+        self.counters.dropped.not_authorized += queue.retain(&mut self.counters, allowed);
+        session.queue = queue;
+    }
+
+    /// Who is connected to a session.
+    fn present_identity(&self, key: SessionKey) -> Option<Identity> {
+        let connection = self.connections.get(self.sessions.get(key)?.connection?)?;
+        Some(Identity { user: connection.peer.user.clone() })
+    }
+
+    /// Marks the subscriptions of a session whose messages have to be looked at one by one.
+    fn judge_subscriptions(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let subscriptions: Vec<_> = session.subscriptions.iter().cloned().collect();
+        for subscription in subscriptions {
+            let checked = self.reach(key, &subscription.filter) != Reach::All;
+            if checked != subscription.checked {
+                self.subscribe(key, subscription);
+            }
+        }
+    }
+}
+
+fn describe(reason: ReasonCode) -> &'static str {
+    const TOLD: [(ReasonCode, &str); 3] = [
+        (ReasonCode::BadUserNameOrPassword, "wrong user name or password"),
+        (ReasonCode::ServerBusy, "too many clients are being authenticated"),
+        (ReasonCode::ServerUnavailable, "whoever knows the accounts does not answer"),
+    ];
+    TOLD.iter().find(|(told, _)| *told == reason).map_or("not authorized", |(_, words)| words)
+}

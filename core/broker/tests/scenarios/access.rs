@@ -1,0 +1,221 @@
+//! Authentication and authorization (MQTT 5.0 sections 3.1.4, 4.13 and 5.4.2).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_access::Rules;
+use sedge_broker::{Identity, Input, Policy};
+use sedge_mqtt::{Connect, Packet, QoS, ReasonCode, Version};
+
+use crate::harness::*;
+
+const TEXT: &str = "\
+topic read public/#
+topic write inbox/%c
+user anna
+topic readwrite home/#
+topic deny home/cellar/#
+pattern readwrite devices/%c/#
+";
+
+fn policy(text: &str) -> Policy {
+    Policy { rules: Some(Arc::new(Rules::parse(text).expect("valid"))), ..Policy::default() }
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    bench.certificates = false;
+    bench.input(Input::Policy(Policy { authenticate: true, ..policy(TEXT) }));
+    bench
+}
+
+fn named(version: Version, client: &str, user: &str) -> Connect {
+    let password = Some(Bytes::from_static(b"secret"));
+    Connect { username: Some(utf8(user)), password, ..persistent(version, client) }
+}
+
+/// Sends a PUBLISH and returns the reason of its answer.
+fn publish_reason(bench: &mut Bench, conn: sedge_base::ConnId, topic: &str, qos: QoS) -> ReasonCode {
+    bench.send(conn, &publish(topic, "x", qos, 9));
+    match bench.recv(conn) {
+        Some(Packet::PubAck(ack) | Packet::PubRec(ack)) => ack.reason,
+        other => panic!("no answer but {other:?}"),
+    }
+}
+
+/// MQ-19
+#[test]
+fn the_owner_says_who_a_client_is() {
+    for version in [V4, V5] {
+        let mut bench = bench();
+        bench.slow = true;
+        let conn = bench.dial(named(version, "c", "anna"));
+        assert!(bench.is_held(conn), "nothing is read before the answer");
+        assert_eq!(bench.drain(conn), []);
+        let asked = bench.asked.pop().expect("a question");
+        assert_eq!((asked.user.as_deref(), asked.password.as_deref()), (Some("anna"), Some(&b"secret"[..])));
+        assert!(!format!("{asked:?}").contains("secret"));
+        bench.input(Input::Authenticated { conn, answer: Ok(Identity { user: Some("anna".into()) }) });
+        bench.answer_all();
+        let Some(Packet::ConnAck(connack)) = bench.recv(conn) else { panic!() };
+        assert_eq!(connack.reason, ReasonCode::Success);
+        assert_eq!(bench.broker.sessions().next().and_then(|session| session.user).as_deref(), Some("anna"));
+    }
+}
+
+/// MQ-19: code 4 for 3.1.1, and the older connection of the client stays.
+#[test]
+fn who_is_refused_takes_over_nothing() {
+    for (version, reason, told) in [
+        (V5, ReasonCode::BadUserNameOrPassword, ReasonCode::BadUserNameOrPassword),
+        (V4, ReasonCode::BadUserNameOrPassword, ReasonCode::BadUserNameOrPassword),
+        (V5, ReasonCode::NotAuthorized, ReasonCode::NotAuthorized),
+        (V5, ReasonCode::ServerBusy, ReasonCode::ServerBusy),
+        (V4, ReasonCode::ServerUnavailable, ReasonCode::ServerUnavailable),
+    ] {
+        let mut bench = bench();
+        let older = bench.connect(named(version, "c", "anna"));
+        bench.refuse_with = Some(reason);
+        let (conn, connack) = bench.connack(named(version, "c", "anna"));
+        assert_eq!(connack.reason, told);
+        assert!(bench.is_closed(conn) && !bench.is_closed(older));
+        assert_eq!(bench.broker.counters().authentications_refused, 1);
+    }
+}
+
+/// MQ-19
+#[test]
+fn an_owner_that_does_not_answer_is_waited_for_only_so_long() {
+    let mut bench = bench();
+    bench.slow = true;
+    let conn = bench.dial(named(V5, "c", "anna"));
+    bench.pass(secs(11));
+    let Some(Packet::ConnAck(connack)) = bench.recv(conn) else { panic!() };
+    assert_eq!(connack.reason, ReasonCode::ServerUnavailable);
+    bench.input(Input::Authenticated { conn, answer: Ok(Identity::default()) });
+    assert_eq!(bench.broker.sessions().count(), 0, "the answer comes too late");
+}
+
+/// MQ-19
+#[test]
+fn publications_are_refused_where_the_rules_say_so() {
+    let mut bench = bench();
+    let listener = bench.connect(named(V5, "l", "anna"));
+    bench.subscribe(listener, "home/#", Q2);
+    let anna = bench.connect(named(V5, "c", "anna"));
+    for qos in [Q1, Q2] {
+        assert_eq!(publish_reason(&mut bench, anna, "home/cellar/x", qos), ReasonCode::NotAuthorized);
+        assert_eq!(publish_reason(&mut bench, anna, "devices/other/x", qos), ReasonCode::NotAuthorized);
+    }
+    bench.publish(anna, "home/cellar/x", "x", Q0);
+    assert_eq!(bench.payloads(listener), Vec::<String>::new());
+    assert_eq!(bench.broker.counters().refused_publications, 5);
+    // The identifier of the refused QoS 2 message stands for a new one (MQTT-4.3.3-9).
+    bench.send(anna, &publish("home/a", "new", Q2, 9));
+    assert!(matches!(bench.recv(anna), Some(Packet::PubRec(ack)) if !ack.reason.is_error()));
+    assert_eq!(bench.payloads(listener), ["new"]);
+    assert!(!bench.is_closed(anna));
+}
+
+/// MQ-19: there is no way to say no in 3.1.1 but to close the connection.
+#[test]
+fn version_3_sees_an_acknowledgement_and_nobody_the_message() {
+    let mut bench = bench();
+    let old = bench.connect(named(V4, "c", "anna"));
+    bench.publish(old, "else/where", "x", Q1);
+    bench.publish(old, "else/where", "x", Q2);
+    assert!(bench.routed.is_empty());
+    bench.input(Input::Policy(Policy { disconnect_refused: true, ..policy(TEXT) }));
+    bench.send(old, &publish("else/where", "x", Q0, 1));
+    assert!(bench.is_closed(old));
+    let new = bench.connect(connect(V5, "d"));
+    bench.send(new, &publish("else/where", "x", Q0, 1));
+    let Some(Packet::Disconnect(disconnect)) = bench.recv(new) else { panic!() };
+    assert_eq!(disconnect.reason, ReasonCode::NotAuthorized);
+}
+
+/// MQ-19: a wide subscription brings what may be received of it; `$share/g/f` is judged as `f`.
+#[test]
+fn subscriptions_bring_what_the_rules_allow() {
+    for version in [V4, V5] {
+        let mut bench = bench();
+        let writer = bench.connect(named(version, "w", "anna"));
+        bench.input(Input::Policy(policy("pattern write #\ntopic read public/#\n")));
+        bench.retain(writer, "public/kept", "kept", Q1);
+        bench.retain(writer, "home/kept", "hidden", Q1);
+        let reader = bench.connect(connect(version, "r"));
+        assert!(bench.subscribe(reader, "home/x", Q1).is_error());
+        assert!(bench.subscribe(reader, "$share/g/home/#", Q1).is_error());
+        assert!(!bench.subscribe(reader, "#", Q1).is_error());
+        assert_eq!(bench.payloads(reader), ["kept"]);
+        bench.publish(writer, "home/1", "1", Q0);
+        bench.publish(writer, "public/2", "2", Q0);
+        assert_eq!(bench.payloads(reader), ["2"]);
+        assert_eq!(bench.broker.counters().refused_subscriptions, 2);
+        assert_eq!(bench.broker.counters().dropped.not_authorized, 2);
+    }
+}
+
+/// MQ-19
+#[test]
+fn a_share_goes_to_a_member_that_may_receive_it() {
+    let mut bench = Bench::new();
+    bench.certificates = false;
+    let text = "pattern write #\ntopic read public/#\nclient b\ntopic read #\n";
+    bench.input(Input::Policy(policy(text)));
+    let a = bench.client(V5, "a");
+    let b = bench.client(V5, "b");
+    for conn in [a, b] {
+        assert!(!bench.subscribe(conn, "$share/g/#", Q0).is_error());
+    }
+    let writer = bench.client(V5, "w");
+    for _ in 0..4 {
+        bench.publish(writer, "private/x", "x", Q0);
+    }
+    assert_eq!(bench.payloads(a), Vec::<String>::new());
+    assert_eq!(bench.payloads(b).len(), 4);
+}
+
+/// MQ-08, MQ-19
+#[test]
+fn a_will_is_judged_at_connect_and_when_it_is_due() {
+    for version in [V4, V5] {
+        let mut bench = bench();
+        let bad = Connect { will: Some(will("home/cellar/x", "w", Q0)), ..named(version, "c", "anna") };
+        let (conn, connack) = bench.connack(bad);
+        assert_eq!(connack.reason, ReasonCode::NotAuthorized);
+        assert!(bench.is_closed(conn));
+        let good = Connect { will: Some(will("home/x", "w", Q0)), ..named(version, "c", "anna") };
+        let conn = bench.connect(good.clone());
+        bench.cut(conn);
+        assert_eq!(bench.routed.len(), 1);
+        let conn = bench.connect(good);
+        bench.input(Input::Policy(policy("topic nothing\n")));
+        bench.cut(conn);
+        assert_eq!(bench.routed.len(), 1, "the rules have changed since");
+    }
+}
+
+/// MQ-19: what waits for a client and its subscriptions are seen with the eyes of whoever comes.
+#[test]
+fn other_rules_and_other_users_count_at_once() {
+    let mut bench = bench();
+    let reader = bench.connect(named(V5, "r", "anna"));
+    bench.subscribe(reader, "home/#", Q1);
+    let writer = bench.connect(named(V5, "w", "anna"));
+    bench.publish(writer, "home/1", "1", Q1);
+    assert_eq!(bench.payloads(reader), ["1"]);
+    bench.input(Input::Policy(policy("pattern write #\n")));
+    bench.publish(writer, "home/2", "2", Q1);
+    assert_eq!(bench.payloads(reader), Vec::<String>::new());
+    bench.input(Input::Policy(Policy { authenticate: true, ..policy(TEXT) }));
+    bench.publish(writer, "home/3", "3", Q1);
+    assert_eq!(bench.payloads(reader), ["3"], "the subscription has stayed");
+    bench.cut(reader);
+    bench.publish(writer, "home/4", "4", Q1);
+    let reader = bench.connect(persistent(V5, "r"));
+    let got = bench.payloads(reader);
+    assert!(!got.contains(&"4".to_owned()), "an anonymous client found the session: {got:?}");
+    bench.publish(writer, "home/5", "5", Q1);
+    assert_eq!(bench.payloads(reader), Vec::<String>::new());
+}
