@@ -35,12 +35,13 @@ def free_base(count: int) -> tuple[int, int, int]:
     for _ in range(300):
         base = random.SystemRandom().randrange(11_000, 31_000, 30)
         bases = (base, base + 10, base + 20)
-        if all(_free(start + offset) for start in bases for offset in range(count)):
+        if all(is_free(start + offset) for start in bases for offset in range(count)):
             return bases
     raise RuntimeError("no free ports")
 
 
-def _free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody has this port, TCP or UDP."""
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with socket.socket(type=kind) as probe:
             try:

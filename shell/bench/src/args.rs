@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use crate::emulate::NetArgs;
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
+use crate::experiment::{ConvergeArgs, GridArgs, PatternArgs, SweepArgs};
 use crate::fault::Fault;
 use crate::metrics::MetricsUrl;
 use crate::run::Options;
@@ -31,6 +32,14 @@ pub(crate) enum BenchCommand {
     Fail(Box<FailArgs>),
     /// Run several brokers in turn under the same load: medians and ratios with their spread
     Compare(Box<CompareArgs>),
+    /// Search the limit of a cluster under placements of clients without, with low and with high locality
+    Pattern(Box<PatternArgs>),
+    /// Put more and more pairs of clients on a cluster: throughput of each, latency, jitter, loss
+    Sweep(Box<SweepArgs>),
+    /// Run all combinations of topics, payload and locality over a cluster: delay, loss, bytes between nodes
+    Grid(Box<GridArgs>),
+    /// Measure how long a cluster takes to form, and to go on without one of its nodes
+    Converge(Box<ConvergeArgs>),
     /// Serve as a driver process for `--drivers` of another command
     Drive(DriveArgs),
     /// Emulate a network of several nodes on this machine: links with rate, delay and loss, that can be cut
@@ -173,6 +182,10 @@ impl LoadArgs {
             topics: self.topics,
             locality: self.locality,
         };
+        let sized_anew = self.publishers.or(self.subscribers).or(self.topics).is_some() || self.locality.is_some();
+        if name.starts_with("pattern-") && sized_anew {
+            return Err(BenchError::Usage(format!("the size and placement of {name} are fixed")));
+        }
         let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
         let mut scenario = match sized(name, size) {
             Some(scenario) => scenario,
@@ -212,7 +225,8 @@ impl LoadArgs {
         Ok(())
     }
 
-    fn change(&self, scenario: &mut Scenario) -> Result<(), BenchError> {
+    /// What the command line changes.
+    pub(crate) fn change(&self, scenario: &mut Scenario) -> Result<(), BenchError> {
         scenario.qos = self.qos.unwrap_or(scenario.qos);
         if self.qos.is_some() {
             scenario.subscribe_qos = None;

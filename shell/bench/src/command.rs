@@ -11,6 +11,7 @@ use crate::args::{
 use crate::compare::{self, Contender, Recipe, compare};
 use crate::emulate::emulate;
 use crate::error::BenchError;
+use crate::experiment::{converge, grid, pattern, sweep};
 use crate::fail::FailFigures;
 use crate::limit::limit;
 use crate::remote::drive;
@@ -31,6 +32,22 @@ pub fn run(args: BenchArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Resul
         BenchCommand::Limit(args) => search_limit(&args, out, notes),
         BenchCommand::Fail(args) => fail(&args, out, notes),
         BenchCommand::Compare(args) => compare_brokers(&args, out, notes),
+        BenchCommand::Pattern(args) => {
+            let report = pattern(&args, &mut listener(&args.report, notes))?;
+            give(&args.report, &report, || report.text(), out)
+        }
+        BenchCommand::Sweep(args) => {
+            let report = sweep(&args, &mut listener(&args.report, notes))?;
+            give(&args.report, &report, || report.text(), out)
+        }
+        BenchCommand::Grid(args) => {
+            let report = grid(&args, &mut listener(&args.report, notes))?;
+            give(&args.report, &report, || report.text(), out)
+        }
+        BenchCommand::Converge(args) => {
+            let report = converge(&args, &mut listener(&args.report, notes))?;
+            give(&args.report, &report, || report.text(), out)
+        }
         BenchCommand::Drive(args) => serve_as_driver(&args, notes),
         BenchCommand::Net(args) => emulate(&args, out, notes),
         BenchCommand::Scenarios(args) => scenarios(&args, out),
@@ -84,6 +101,21 @@ pub(crate) fn write_json(value: &impl serde::Serialize, out: &mut dyn Write) -> 
     serde_json::to_writer_pretty(&mut *out, value).map_err(std::io::Error::from)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// Gives a report as JSON or as text.
+fn give(
+    args: &ReportArgs,
+    report: &impl serde::Serialize,
+    text: impl FnOnce() -> String,
+    out: &mut dyn Write,
+) -> Result<ExitCode, BenchError> {
+    if args.json {
+        write_json(report, out)?;
+    } else {
+        out.write_all(text().as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn search_limit(args: &LimitArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {

@@ -9,6 +9,7 @@ mod driver;
 pub mod emulate;
 mod endpoint;
 mod error;
+mod experiment;
 mod fail;
 mod fault;
 mod host;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-pub(crate) use recipe::Recipe;
+pub(crate) use recipe::{Recipe, Running, bound, load_clusters, search_path};
 use stats::Spread;
 
 use crate::endpoint::Endpoint;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,16 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
 use crate::error::BenchError;
+use crate::experiment::ClusterRecipe;
 
 /// Most time for a broker to open its port.
 const START: Duration = Duration::from_secs(90);
 /// Most time for a broker to end by itself.
 const STOP: Duration = Duration::from_secs(10);
+
+/// A process beside the broker, none of its descendants, that ends it when the standard input ends.
+const WATCH: &str =
+    "exec 3<&0; ( { cat <&3 >/dev/null; kill -s CONT -- -$$; kill -s TERM -- -$$; } >/dev/null 2>&1 & ); ";
 
 /// How a broker is started. `{port}` and `{dir}` stand for its port and a fresh directory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -31,11 +36,26 @@ pub(crate) struct Recipe {
     pub(crate) files: BTreeMap<String, String>,
 }
 
-/// Brokers of a file.
+/// Brokers and clusters of a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    #[serde(default)]
     broker: Vec<Recipe>,
+    #[serde(default)]
+    cluster: Vec<ClusterRecipe>,
+}
+
+impl File {
+    fn load(path: &Path) -> Result<Self, BenchError> {
+        let text = fs::read_to_string(path).map_err(|source| BenchError::File { path: path.to_owned(), source })?;
+        toml::from_str(&text).map_err(|source| BenchError::Toml { path: path.to_owned(), source: Box::new(source) })
+    }
+}
+
+/// Recipes of clusters in a file.
+pub(crate) fn load_clusters(path: &Path) -> Result<Vec<ClusterRecipe>, BenchError> {
+    Ok(File::load(path)?.cluster)
 }
 
 /// Recipes that are there by name: name, program, command, files.
@@ -120,43 +140,21 @@ impl Recipe {
         BUILT_IN.iter().map(|(name, program, ..)| (*name, is_installed(program)))
     }
 
-    /// Recipes of a file.
+    /// Recipes of single brokers in a file.
     pub(crate) fn load(path: &Path) -> Result<Vec<Self>, BenchError> {
-        let text = fs::read_to_string(path).map_err(|source| BenchError::File { path: path.to_owned(), source })?;
-        let file: File = toml::from_str(&text)
-            .map_err(|source| BenchError::Toml { path: path.to_owned(), source: Box::new(source) })?;
-        Ok(file.broker)
+        Ok(File::load(path)?.broker)
     }
 
     /// Starts the broker on `port` with its files in `dir`, bound to `cpus` if given, and waits until the port is open.
     pub(crate) fn start(&self, port: u16, dir: &Path, cpus: Option<&str>) -> Result<Running, BenchError> {
         let fill = |text: &str| text.replace("{port}", &port.to_string()).replace("{dir}", &dir.display().to_string());
-        let failed = |error: std::io::Error| BenchError::Broker(format!("{}: {error}", self.name));
-        fs::create_dir_all(dir).map_err(failed)?;
-        for (name, text) in &self.files {
-            fs::write(dir.join(name), fill(text)).map_err(failed)?;
-        }
-        let log = fs::File::create(dir.join("output.log")).map_err(failed)?;
-        let bound = cpus.map_or_else(String::new, |cpus| format!("taskset -c {cpus} "));
-        let child = Command::new("sh")
-            .arg("-c")
-            .arg(format!("exec {bound}{}", fill(&self.command)))
-            .env("PATH", search_path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().map_err(failed)?)
-            .stderr(log)
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        let mut running = Running { child };
+        let files = self.files.iter().map(|(name, text)| (name.as_str(), fill(text)));
+        let mut running = Running::spawn(&self.name, &bound(&fill(&self.command), cpus), dir, files)?;
         let deadline = Instant::now() + START;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
-            if running.child.try_wait().map_err(failed)?.is_some() || Instant::now() > deadline {
-                let text = fs::read_to_string(dir.join("output.log")).unwrap_or_default();
-                let last: Vec<&str> = text.lines().rev().take(3).collect();
-                let name = &self.name;
-                return Err(BenchError::Broker(format!("{name} did not start: {}", last.join(" | "))));
+            if running.has_ended() || Instant::now() > deadline {
+                return Err(running.did_not_start());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -164,9 +162,18 @@ impl Recipe {
     }
 }
 
-/// Where programs are looked for: servers are often outside of a user's path.
-fn search_path() -> String {
-    format!("{}:/usr/sbin:/usr/local/sbin:/usr/local/bin", std::env::var("PATH").unwrap_or_default())
+/// `command`, bound to `cpus` if given.
+pub(crate) fn bound(command: &str, cpus: Option<&str>) -> String {
+    cpus.map_or_else(|| command.to_owned(), |cpus| format!("taskset -c {cpus} {command}"))
+}
+
+/// Where programs are looked for: beside this one, so that it is its own version that is measured, in the path of the user,
+/// and in folders of servers that are often not in it.
+pub(crate) fn search_path() -> String {
+    let own = std::env::current_exe().ok().and_then(|path| path.parent().map(|folder| folder.display().to_string()));
+    let users = std::env::var("PATH").unwrap_or_default();
+    let all = own.into_iter().chain([users, "/usr/sbin:/usr/local/sbin:/usr/local/bin".to_owned()]);
+    all.collect::<Vec<_>>().join(":")
 }
 
 fn is_installed(program: &str) -> bool {
@@ -175,16 +182,60 @@ fn is_installed(program: &str) -> bool {
 
 /// A broker that was started here, and ends with this value.
 pub(crate) struct Running {
+    name: String,
     child: Child,
+    log: PathBuf,
 }
 
 impl Running {
+    /// Starts `command` by the shell, which it replaces, with `files` in `dir`. What it prints goes to a file there. It ends with
+    /// this process, whatever this process dies of.
+    pub(crate) fn spawn<'a>(
+        name: &str,
+        command: &str,
+        dir: &Path,
+        files: impl Iterator<Item = (&'a str, String)>,
+    ) -> Result<Self, BenchError> {
+        let failed = |error: std::io::Error| BenchError::Broker(format!("{name}: {error}"));
+        fs::create_dir_all(dir).map_err(failed)?;
+        for (file, text) in files {
+            fs::write(dir.join(file), text).map_err(failed)?;
+        }
+        let path = dir.join("output.log");
+        let log = fs::File::create(&path).map_err(failed)?;
+        let child = Command::new("sh")
+            .arg("-c")
+            .arg(format!("{WATCH}exec {command} 3<&- </dev/null"))
+            .env("PATH", search_path())
+            // Held by this process as long as there is a need for the broker.
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        Ok(Self { name: name.to_owned(), child, log: path })
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Why it is not there, with the last it said.
+    pub(crate) fn did_not_start(&self) -> BenchError {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let last: Vec<&str> = text.lines().rev().take(3).collect();
+        BenchError::Broker(format!("{} did not start: {}", self.name, last.join(" | ")))
+    }
+
+    /// Sends a signal to it and all it started.
+    pub(crate) fn signal(&self, signal: Signal) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // That it has ended by itself is as good.
             let _ = kill_process_group(group, signal);

@@ -30,13 +30,13 @@ const SHARE: f64 = 0.99;
 
 /// One measurement of the search.
 #[derive(Clone, Debug, Serialize)]
-struct Trial {
-    interval_ms: f64,
-    verdict: &'static str,
+pub(crate) struct Trial {
+    pub(crate) interval_ms: f64,
+    pub(crate) verdict: &'static str,
     /// `egress / (ingress * sp-ratio)`.
-    share: f64,
-    ingress_per_s: f64,
-    egress_per_s: f64,
+    pub(crate) share: f64,
+    pub(crate) ingress_per_s: f64,
+    pub(crate) egress_per_s: f64,
     tester: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ struct Trial {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LimitReport {
     /// Smallest interval of a publisher that is under the limit; none if no load is.
-    interval_ms: Option<f64>,
+    pub(crate) interval_ms: Option<f64>,
     /// The true limit exceeds the one found by at most this factor.
     bound: Option<f64>,
     /// A majority of repeated runs confirmed it.
@@ -53,7 +53,7 @@ pub(crate) struct LimitReport {
     tester_bound: bool,
     /// Of the best run at that interval.
     pub(crate) figures: Option<Figures>,
-    trials: Vec<Trial>,
+    pub(crate) trials: Vec<Trial>,
 }
 
 /// What a run says about its load.

@@ -16,23 +16,27 @@ svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--ink)}svg .title{fo
 .end{text-anchor:end}.middle{text-anchor:middle}.grid{stroke:var(--faint)}.mark{stroke:var(--b);stroke-dasharray:4 3}\
 polyline{fill:none;stroke-width:1.5}.line0{stroke:var(--a)}.line1{stroke:var(--b)}svg .key0{fill:var(--a)}svg .key1{fill:var(--b)}";
 
-/// The page.
+/// The page of a run.
 pub(crate) fn html(figures: &Figures) -> String {
-    let title = escape(&figures.scenario);
+    let lead = format!("{}; version {}, seed {}", figures.machine, figures.version, figures.seed);
+    html_page(&figures.scenario, &lead, &table(figures), &plots(figures), figures)
+}
+
+/// A page with a text, plots, and the figures in `data` themselves for whoever has only the page.
+pub(crate) fn html_page(title: &str, lead: &str, text: &str, plots: &[Plot], data: &impl serde::Serialize) -> String {
+    let title = escape(title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-         <h1>{title}</h1>\n<p>{}; version {}, seed {}</p>\n<pre>{}</pre>\n<div class=\"plots\">\n",
-        escape(&figures.machine),
-        figures.version,
-        figures.seed,
-        escape(&table(figures))
+         <h1>{title}</h1>\n<p>{}</p>\n<pre>{}</pre>\n<div class=\"plots\">\n",
+        escape(lead),
+        escape(text)
     );
-    for plot in plots(figures) {
+    for plot in plots {
         page.push_str(&plot.svg());
     }
-    // The figures themselves, for whoever has only the page. No sign in them may end the element early.
-    let data = serde_json::to_string(figures).unwrap_or_default().replace('<', "\\u003c");
+    // No sign in the data may end the element early.
+    let data = serde_json::to_string(data).unwrap_or_default().replace('<', "\\u003c");
     let _ = writeln!(page, "</div>\n<script type=\"application/json\" id=\"figures\">{data}</script>\n</html>");
     page
 }

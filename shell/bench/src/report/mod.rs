@@ -8,5 +8,6 @@ mod table;
 
 pub(crate) use csv::csv;
 pub(crate) use figures::Figures;
-pub(crate) use html::html;
+pub(crate) use html::{html, html_page};
+pub(crate) use svg::Plot;
 pub(crate) use table::{Table, number, table};

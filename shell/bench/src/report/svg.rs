@@ -16,30 +16,30 @@ const MARKS: f64 = 5.0;
 
 /// One line of a plot.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) name: &'static str,
-    pub(super) points: Vec<(f64, f64)>,
+pub(crate) struct Line {
+    pub(crate) name: &'static str,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// Lines over a common pair of axes.
 #[derive(Clone, Debug)]
-pub(super) struct Plot {
-    pub(super) title: &'static str,
-    pub(super) x: &'static str,
-    pub(super) y: &'static str,
-    pub(super) lines: Vec<Line>,
+pub(crate) struct Plot {
+    pub(crate) title: &'static str,
+    pub(crate) x: &'static str,
+    pub(crate) y: &'static str,
+    pub(crate) lines: Vec<Line>,
     /// Logarithmic horizontal axis.
-    pub(super) log: bool,
+    pub(crate) log: bool,
     /// Vertical lines with their names.
-    pub(super) marks: Vec<(f64, String)>,
+    pub(crate) marks: Vec<(f64, String)>,
 }
 
 impl Plot {
-    pub(super) const fn new(title: &'static str, x: &'static str, y: &'static str) -> Self {
+    pub(crate) const fn new(title: &'static str, x: &'static str, y: &'static str) -> Self {
         Self { title, x, y, lines: Vec::new(), log: false, marks: Vec::new() }
     }
 
-    pub(super) fn line(mut self, name: &'static str, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+    pub(crate) fn line(mut self, name: &'static str, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let log = self.log;
         let usable = points.into_iter().filter(|(x, y)| x.is_finite() && y.is_finite() && (!log || *x > 0.0));
         self.lines.push(Line { name, points: usable.collect() });

@@ -70,6 +70,8 @@ struct Coordinator<'a> {
     setup: Arc<Setup>,
     peers: Vec<Peer>,
     events: Receiver<(usize, Event)>,
+    /// What came while a time was waited for: a short run may be over by then.
+    early: Vec<(usize, Event)>,
     progress: Vec<Progress>,
     clock: Clock,
     watch: Watch,
@@ -144,6 +146,7 @@ impl<'a> Coordinator<'a> {
             progress: vec![Progress::default(); drivers],
             peers,
             events,
+            early: Vec::new(),
             clock,
             watch: Watch::new(clock, options.pids.clone(), metrics),
             note,
@@ -293,6 +296,11 @@ impl<'a> Coordinator<'a> {
     fn all(&mut self, most: u64, what: &str, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>, BenchError> {
         let deadline = self.clock.now().saturating_add(most);
         let mut answers: Vec<Option<Event>> = vec![None; self.progress.len()];
+        for (index, event) in std::mem::take(&mut self.early) {
+            if let Some(place) = answers.get_mut(index).filter(|_| wanted(&event)) {
+                *place = Some(event);
+            }
+        }
         while answers.iter().any(Option::is_none) {
             if self.clock.now() >= deadline {
                 let done = answers.iter().flatten().count();
@@ -317,7 +325,9 @@ impl<'a> Coordinator<'a> {
     /// Waits until `until`.
     fn wait(&mut self, until: u64) -> Result<(), BenchError> {
         while self.clock.now() < until {
-            self.step(until)?;
+            if let Step::Event(index, event) = self.step(until)? {
+                self.early.push((index, event));
+            }
         }
         Ok(())
     }

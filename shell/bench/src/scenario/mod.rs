@@ -1,5 +1,6 @@
 //! What a run does: who publishes what how often, who subscribes to what, for how long.
 
+mod experiments;
 mod named;
 mod pattern;
 mod payload;
@@ -9,6 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use experiments::{Interworking, interworking};
 pub(crate) use named::{NAMES, named};
 pub(crate) use named::{Size, sized};
 pub(crate) use pattern::{Numbers, expand};

@@ -1,6 +1,9 @@
 //! Scenarios that are there by name.
 
-use super::{IdleGroup, Payload, Placement, PublisherGroup, Scenario, SubscriberGroup, Until};
+use super::experiments::NODES;
+use super::{
+    IdleGroup, Interworking, Payload, Placement, PublisherGroup, Scenario, SubscriberGroup, Until, interworking,
+};
 
 /// Names of the ready-made scenarios, with what each is for.
 pub(crate) const NAMES: &[(&str, &str)] = &[
@@ -12,6 +15,10 @@ pub(crate) const NAMES: &[(&str, &str)] = &[
     ("smart-plugs-subscribe", "one publisher per house commands its plugs (QoS 2)"),
     ("locality", "publishers and subscribers on one, any or different brokers, random topics"),
     ("limit", "topics with as many publishers as subscribers each, and a probe for the latency"),
+    ("pattern-a", "5 topics with 10 publishers and 10 subscribers each, all on one broker, and probes: for the limit"),
+    ("pattern-b", "the same over five brokers without locality: 2 + 2 of each topic on each"),
+    ("pattern-c", "the same with low locality: 8 + 8 of one topic, 1 + 1 of two others on each"),
+    ("pattern-d", "the same with high locality: 10 + 10 of one topic on each"),
     ("idle", "connections without traffic: what they cost"),
     ("failover", "fast pings, sessions that outlive connections, messages at QoS 1: for killing brokers"),
 ];
@@ -42,6 +49,10 @@ pub(crate) fn sized(name: &str, size: Size) -> Option<Scenario> {
         "smart-plugs-subscribe" => smart_plugs_subscribe(size),
         "locality" => locality(size),
         "limit" => limit(size),
+        "pattern-a" => interworking(Interworking::A, 1),
+        "pattern-b" => interworking(Interworking::B, NODES),
+        "pattern-c" => interworking(Interworking::C, NODES),
+        "pattern-d" => interworking(Interworking::D, NODES),
         "idle" => idle(size),
         "failover" => failover(size),
         _ => return None,
@@ -50,12 +61,12 @@ pub(crate) fn sized(name: &str, size: Size) -> Option<Scenario> {
     Some(scenario)
 }
 
-fn publisher(count: u32, topic: impl Into<String>) -> PublisherGroup {
+pub(super) fn publisher(count: u32, topic: impl Into<String>) -> PublisherGroup {
     let (topics, brokers) = (1, Placement::Spread);
     PublisherGroup { count, topic: topic.into(), topics, interval_ms: None, brokers, probe: false }
 }
 
-fn subscriber(count: u32, filter: impl Into<String>) -> SubscriberGroup {
+pub(super) fn subscriber(count: u32, filter: impl Into<String>) -> SubscriberGroup {
     SubscriberGroup { count, filter: filter.into(), brokers: Placement::Spread }
 }
 

@@ -105,3 +105,131 @@ fn mosquitto_is_started_measured_and_stopped() {
     assert!(broker.pointer("/runs/1/broker_rss_kib").and_then(Value::as_u64).is_some_and(|memory| memory > 0));
     assert_eq!(broker.pointer("/runs/1/lost").and_then(Value::as_u64), Some(0));
 }
+
+/// An address that stands for several brokers of a cluster: what enters at one comes out at all.
+fn cluster_of_one(nodes: usize) -> (Broker, String) {
+    let broker = Broker::start(Faults::default());
+    let addresses = vec![broker.address.to_string(); nodes].join(",");
+    (broker, addresses)
+}
+
+fn array<'a>(value: &'a Value, pointer: &str) -> &'a Vec<Value> {
+    value.pointer(pointer).and_then(Value::as_array).unwrap_or_else(|| panic!("{pointer} in {value}"))
+}
+
+/// BM-11
+#[test]
+fn a_sweep_says_what_each_client_gets_and_how_that_degrades() {
+    let (_broker, brokers) = cluster_of_one(4);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (csv, page) = (folder.path().join("rounds.csv"), folder.path().join("page.html"));
+    let words = format!(
+        "sweep --pairs 2,3 --repeat 2 --duration 0.2 --warmup 0.1 --drain 3 --broker {brokers} --csv {} --html {}",
+        csv.display(),
+        page.display()
+    );
+    let all = figures(&words);
+    let sizes = array(&all, "/sizes");
+    assert_eq!(sizes.len(), 2);
+    for (size, pairs) in sizes.iter().zip([2, 3]) {
+        assert_eq!(size.get("pairs").and_then(Value::as_u64), Some(pairs));
+        for round in array(size, "/rounds") {
+            let open = round.get("open").expect("an open loop");
+            // 20 messages of each publisher within 0.2 s at 10 ms.
+            assert_eq!(counts(open, COUNTS), [20 * pairs, 20 * pairs, 0, 0, 0]);
+            assert_eq!(open.get("qos").and_then(Value::as_u64), Some(2));
+            assert!(round.get("per_client_per_s").and_then(Value::as_f64).is_some_and(|rate| rate > 0.0));
+            assert_eq!(round.pointer("/closed/lost").and_then(Value::as_u64), Some(0));
+        }
+        for name in ["per_client_per_s", "latency_ms", "latency_max_ms", "jitter_p90_ms", "jitter_max_ms"] {
+            assert!(size.pointer(&format!("/{name}/mean")).and_then(Value::as_f64).is_some_and(|m| m > 0.0), "{name}");
+            assert_eq!(size.pointer(&format!("/{name}/count")).and_then(Value::as_u64), Some(2));
+            assert!(size.pointer(&format!("/{name}/ci95")).and_then(Value::as_f64).is_some(), "{name}");
+        }
+    }
+    assert!(all.pointer("/degradation/per_client_percent").and_then(Value::as_f64).is_some());
+    assert!(all.pointer("/head/seed").is_some() && all.pointer("/head/machine").is_some());
+    assert_eq!(std::fs::read_to_string(csv).expect("a file").lines().count(), 5, "a line for each round of each size");
+    assert!(std::fs::read_to_string(page).expect("a page").contains("Throughput per client"));
+}
+
+/// BM-16, BM-17
+#[test]
+fn a_grid_has_a_cell_for_each_combination_and_a_placement_for_each_repetition() {
+    let (_broker, brokers) = cluster_of_one(5);
+    let folder = tempfile::tempdir().expect("a folder");
+    let csv = folder.path().join("runs.csv");
+    let words = format!(
+        "grid --topics 1,2 --payload 100 --locality 100,50,0 --repeat 3 --publishers 4 --subscribers 2 --messages 5 \
+         --interval 5 --drain 3 --broker {brokers} --csv {}",
+        csv.display()
+    );
+    let all = figures(&words);
+    let cells = array(&all, "/cells");
+    assert_eq!(cells.len(), 6);
+    for cell in cells {
+        let runs = array(cell, "/runs");
+        let half = cell.get("locality").and_then(Value::as_u64) == Some(50);
+        assert_eq!(runs.len(), if half { 3 } else { 1 });
+        for run in runs {
+            assert_eq!(counts(run.get("figures").expect("figures"), ["sent", "lost", "duplicates"]), [20, 0, 0]);
+        }
+        let mut seeds: Vec<u64> = runs.iter().filter_map(|run| run.get("seed").and_then(Value::as_u64)).collect();
+        seeds.dedup();
+        assert_eq!(seeds.len(), runs.len(), "every repetition has a placement of its own");
+        if cell.get("topics").and_then(Value::as_u64) == Some(1) {
+            assert!(cell.pointer("/latency_ms/mean").and_then(Value::as_f64).is_some_and(|mean| mean > 0.0));
+            assert_eq!(cell.pointer("/loss_rate/mean").and_then(Value::as_f64), Some(0.0));
+        }
+    }
+    assert_eq!(std::fs::read_to_string(csv).expect("a file").lines().count(), 11);
+}
+
+/// BM-08
+#[test]
+fn patterns_are_searched_on_brokers_that_run() {
+    // Every tenth message is lost, so that no load is under the limit and the search is short.
+    let broker = Broker::start(Faults { lose: Some(10), ..Faults::default() });
+    let brokers = vec![broker.address.to_string(); 5].join(",");
+    let words = "pattern a d --duration 0.05 --warmup 0 --drain 0.2 --start-ms 2000000 --repeat 1";
+    let all = figures(&format!("{words} --broker {brokers}"));
+    let names: Vec<&str> =
+        array(&all, "/patterns").iter().filter_map(|pattern| pattern.get("pattern")?.as_str()).collect();
+    assert_eq!(names, ["pattern-a", "pattern-d"]);
+    assert!(!array(&all, "/patterns/0/limit/trials").is_empty());
+}
+
+#[test]
+fn experiments_that_cannot_be_done_say_why() {
+    for (words, text) in [
+        ("pattern b --broker 127.0.0.1:1 --nodes 3", "--nodes"),
+        ("sweep --recipe nothing", "no recipe"),
+        ("sweep --pairs 0", "--pairs"),
+        ("grid --locality 7", "--locality"),
+        ("converge --recipe mosquitto-line", "no status API"),
+        ("converge --nodes 1", "--nodes"),
+        ("run pattern-c --topics 3 --broker 127.0.0.1:1", "fixed"),
+    ] {
+        let error = try_bench(words).expect_err(words);
+        assert!(error.to_string().contains(text), "{words}: {error}");
+    }
+}
+
+/// BM-08
+#[test]
+fn bridged_mosquittos_are_one_cluster() {
+    if !["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].iter().any(|path| Path::new(path).exists()) {
+        println!("SKIP: Mosquitto is not installed");
+        return;
+    }
+    let words =
+        "grid --recipe mosquitto-line --nodes 3 --topics 1 --payload 100 --locality 0 --messages 5 --interval 20";
+    // Below what the system hands out, and apart from other test processes.
+    let port = 12_000 + u16::try_from(std::process::id() % 9_000).expect("small");
+    let all = figures(&format!("{words} --drain 5 --port {port}"));
+    assert_eq!(all.pointer("/cells/0/loss_rate/mean").and_then(Value::as_f64), Some(0.0));
+    assert_eq!(array(&all, "/head/brokers").len(), 3);
+    assert!(
+        all.pointer("/head/brokers/0/version").and_then(Value::as_str).is_some_and(|text| text.contains("mosquitto"))
+    );
+}

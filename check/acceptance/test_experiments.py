@@ -1,0 +1,119 @@
+"""The experiments of `sedge bench` start clusters of the real binary (small: this proves that the tools work, nothing else)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import HOST, Cluster, is_free
+from test_network import can_make_namespaces
+
+
+def free_port(nodes: int) -> int:
+    """A first port with which the ports of all nodes are free: they also have those 100 and 200 above."""
+    for _ in range(300):
+        base = random.SystemRandom().randrange(11_000, 31_000, 10)
+        if all(is_free(base + above + node) for above in (0, 100, 200) for node in range(nodes)):
+            return base
+    raise RuntimeError("no free ports")
+
+
+def experiment(binary: Path, words: str, nodes: int, *more: str) -> Any:
+    """What an experiment finds, as JSON; nothing it started is left."""
+    command = [str(binary), "bench", *words.split(), "--nodes", str(nodes), "--port", str(free_port(nodes)), *more]
+    done = subprocess.run([*command, "--json", "--quiet"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    for broker in (report.get("head") or report["patterns"][0]["head"])["brokers"]:
+        host, _, port = broker["address"].rpartition(":")
+        # Elsewhere somebody else may answer once an emulated network is gone.
+        with socket.socket() as probe:
+            assert host != "127.0.0.1" or probe.connect_ex((host, int(port))) != 0, f"{broker} is still there"
+        assert (broker["version"], broker["overlay"]) == (version(binary), "mesh")
+    return report
+
+
+def version(binary: Path) -> str:
+    """What the binary says about its version."""
+    return subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+
+
+def test_a_pattern_starts_its_brokers_and_searches_their_limit(binary: Path) -> None:
+    """BM-08: one command per pattern."""
+    # Nobody has a turn within so short a run at so long an interval: the search is over after its first step.
+    report = experiment(binary, "pattern b --duration 0.2 --warmup 0.1 --drain 0.5 --start-ms 3000000 --repeat 1", 5)
+    [pattern] = report["patterns"]
+    assert len(pattern["head"]["brokers"]) == 5
+    assert len(pattern["limit"]["trials"]) == 1, pattern
+
+
+def test_the_load_of_a_pattern_crosses_the_cluster_whole(binary: Path, cluster: Cluster) -> None:
+    """BM-08: ten publishers and ten subscribers of each topic, and nothing is lost well below the limit."""
+    brokers = ",".join(f"{HOST}:{port}" for port in cluster.ports())
+    done = subprocess.run(
+        [str(binary), "bench", "run", "pattern-c", "--broker", brokers, "--interval", "100", "--warmup", "0.2",
+         "--duration", "1", "--json"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert (figures["sp_ratio"], figures["sent"], figures["expected"]) == (10, 500, 5000)
+    assert (figures["lost"], figures["duplicates"], figures["reordered"]) == (0, 0, 0), figures
+
+
+def test_a_sweep_goes_over_a_cluster_of_its_own(binary: Path) -> None:
+    """BM-11: table and degradation."""
+    words = "sweep --pairs 2,4 --repeat 1 --duration 0.5 --warmup 0.2 --placement apart"
+    report = experiment(binary, words, 2)
+    assert [size["pairs"] for size in report["sizes"]] == [2, 4]
+    for size in report["sizes"]:
+        [both] = size["rounds"]
+        for loop in ("open", "closed"):
+            assert (both[loop]["lost"], both[loop]["duplicates"], both[loop]["reordered"]) == (0, 0, 0), both[loop]
+        assert both["open"]["sent"] == 50 * size["pairs"]
+        assert size["per_client_per_s"]["mean"] > 0 and size["broker_rss_mib"]["mean"] > 0
+    assert set(report["degradation"]) == {"per_client_percent", "latency_percent"}
+
+
+def test_a_grid_counts_what_goes_over_the_links(binary: Path) -> None:
+    """BM-16, BM-17: interest at the publishers' node costs the links nothing, interest elsewhere one copy per message."""
+    words = ("grid --topics 1 --payload 1000 --locality 100,0 --publishers 2 --subscribers 2 --messages 5 --interval 20 "
+             "--quiet-s 0.2")
+    local, remote = experiment(binary, words, 2)["cells"]
+    for cell in (local, remote):
+        [run] = cell["runs"]
+        assert (run["figures"]["sent"], run["figures"]["expected"], run["figures"]["lost"]) == (10, 20, 0)
+    assert local["runs"][0]["traffic"]["publications"] == 0
+    assert remote["runs"][0]["traffic"]["publications"] == 10
+    assert remote["runs"][0]["traffic"]["bytes"] > 10 * 1000
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_convergence_and_repair_are_timed(binary: Path, how: str) -> None:
+    """BM-18: from the nodes' own status."""
+    report = experiment(binary, f"converge --runs 1 --how {how}", 3)
+    [run] = report["runs"]
+    assert (len(run["convergence"]), len(run["repair"]), run["routed"]) == (3, 2, True)
+    assert run["lost"] not in {node["node"] for node in run["repair"]}
+    assert report["convergence"]["seconds"]["mean"] == run["convergence_s"] > 0
+    assert report["repair"]["seconds"]["mean"] == run["repair_s"] > 0
+
+
+@pytest.mark.skipif(not (can_make_namespaces() and os.path.exists("/dev/net/tun")),
+                    reason="SKIP: needs root, the right to make network namespaces, and /dev/net/tun")
+def test_an_experiment_runs_over_an_emulated_network(binary: Path) -> None:
+    """BM-16: every message to the other node takes the delay of the link, and the link has counted it."""
+    words = ("grid --topics 1 --payload 1000 --locality 0 --publishers 2 --subscribers 1 --messages 5 --interval 20 "
+             "--quiet-s 0.2 --emulate --link-rate 10mbit --link-delay 10")
+    report = experiment(binary, words, 2)
+    [run] = report["cells"][0]["runs"]
+    assert (run["figures"]["expected"], run["figures"]["lost"]) == (10, 0)
+    assert run["figures"]["latency_us"]["min"] >= 10_000
+    [there] = [link for link in run["links"] if (link["from"], link["to"]) == (1, 2)]
+    assert there["bytes"] > 10 * 1000
+    assert "emulated 10mbit" in report["head"]["network"]

@@ -1,0 +1,346 @@
+//! Brokers as one cluster on this machine: started from a recipe, waited for, stopped.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde::Serialize;
+
+use super::recipe::{ClusterRecipe, Seat, StatusApi};
+use super::status::Api;
+use crate::compare::{Running, bound, search_path};
+use crate::emulate::{self as net, Network, NetworkPlan, NetworkStatus};
+use crate::endpoint::Endpoint;
+use crate::error::BenchError;
+use crate::run::{Options, run};
+use crate::scenario::{Placement, PublisherGroup, Scenario, SubscriberGroup};
+
+/// Most time for all nodes to start and find each other.
+const FORM: Duration = Duration::from_secs(90);
+/// Time between two looks while waiting.
+const TURN: Duration = Duration::from_millis(20);
+/// Distance of the ports for other nodes, and of those for HTTP, from those for clients.
+const APART: u16 = 100;
+/// Most nodes: their ports have to fit between.
+pub(crate) const NODES_MAX: u16 = 64;
+
+/// How a cluster is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) recipe: ClusterRecipe,
+    pub(crate) nodes: usize,
+    /// First port for clients; those for other nodes begin 100, those for HTTP 200 above.
+    pub(crate) port: u16,
+    /// Processors of the nodes in turn, as `taskset` takes them; none to leave it to the system.
+    pub(crate) cpus: Vec<String>,
+    /// Cooperation algorithm.
+    pub(crate) overlay: String,
+    /// The emulated network between the nodes; without, they are all on the loopback interface.
+    pub(crate) network: Option<NetworkPlan>,
+    /// Where nodes keep their files.
+    pub(crate) folder: PathBuf,
+}
+
+/// What a node says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct NodeInfo {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) version: Option<String>,
+    pub(crate) overlay: Option<String>,
+}
+
+/// A node that was started.
+struct Node {
+    endpoint: Endpoint,
+    api: Option<Api>,
+    running: Running,
+}
+
+/// Nodes that were started. They end with this value.
+pub(crate) struct Cluster {
+    plan: Plan,
+    seats: Vec<Seat>,
+    nodes: Vec<Node>,
+    /// When the first process was started.
+    pub(crate) began: Instant,
+    /// Ends after the nodes.
+    network: Option<Network>,
+}
+
+impl Plan {
+    fn seats(&self, places: &[net::Node]) -> Result<Vec<Seat>, BenchError> {
+        let port = |index: usize, above: u16| {
+            let index = u16::try_from(index).ok().filter(|index| *index < NODES_MAX)?;
+            self.port.checked_add(above)?.checked_add(index)
+        };
+        let seat = |index: usize| {
+            let name = format!("node-{}", index + 1);
+            let local = "127.0.0.1".to_owned();
+            let place = places.get(index);
+            Some(Seat {
+                port: port(index, 0)?,
+                cluster_port: port(index, APART)?,
+                http_port: port(index, 2 * APART)?,
+                address: place.map_or_else(|| local.clone(), |place| place.site.to_string()),
+                outside: place.map_or_else(|| local.clone(), |place| place.host.to_string()),
+                bind: if place.is_some() { "0.0.0.0" } else { "127.0.0.1" },
+                dir: self.folder.join(&name).display().to_string(),
+                name,
+            })
+        };
+        let wrong = || {
+            BenchError::Usage(format!(
+                "{} nodes from port {} on: there are 1 to {NODES_MAX} nodes, and ports end at 65535",
+                self.nodes, self.port
+            ))
+        };
+        if self.nodes == 0 {
+            return Err(wrong());
+        }
+        (0..self.nodes).map(seat).collect::<Option<_>>().ok_or_else(wrong)
+    }
+
+    /// What the recipe's program says about its version.
+    pub(crate) fn version(&self) -> Option<String> {
+        let command = Some(&self.recipe.version).filter(|command| !command.is_empty())?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).env("PATH", search_path()).stdin(Stdio::null());
+        let said = shell.output().ok()?.stdout;
+        String::from_utf8_lossy(&said).lines().next().map(|line| line.trim().to_owned())
+    }
+}
+
+/// Fails if another program has a port of `seat`: its answers would be taken for the node's.
+fn check_free(seat: &Seat) -> Result<(), BenchError> {
+    for port in [seat.port, seat.cluster_port, seat.http_port] {
+        let address = (Ipv4Addr::LOCALHOST, port);
+        if TcpListener::bind(address).and_then(|_| UdpSocket::bind(address)).is_err() {
+            return Err(BenchError::Usage(format!(
+                "port {port} of {} is in use: choose another first port with --port",
+                seat.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Cluster {
+    /// Starts all nodes, without waiting for them.
+    pub(crate) fn start(plan: &Plan) -> Result<Self, BenchError> {
+        let network = plan.network.as_ref().map(Network::start).transpose()?;
+        let seats = plan.seats(network.as_ref().map_or(&[], Network::nodes))?;
+        if network.is_none() {
+            seats.iter().try_for_each(check_free)?;
+        }
+        let mut cluster = Self { plan: plan.clone(), seats, nodes: Vec::new(), began: Instant::now(), network };
+        for index in 0..plan.nodes {
+            let node = cluster.spawn(index)?;
+            cluster.nodes.push(node);
+        }
+        Ok(cluster)
+    }
+
+    /// Starts all nodes, and waits until they are one cluster.
+    pub(crate) fn start_formed(plan: &Plan) -> Result<Self, BenchError> {
+        let mut cluster = Self::start(plan)?;
+        cluster.wait_formed()?;
+        Ok(cluster)
+    }
+
+    fn spawn(&self, index: usize) -> Result<Node, BenchError> {
+        let Plan { recipe, cpus, overlay, .. } = &self.plan;
+        let gone = || BenchError::Usage(format!("there is no node {index}"));
+        let seat = self.seats.get(index).ok_or_else(gone)?;
+        let fill = |text: &str| recipe.fill(text, &self.seats, index, overlay);
+        let files = recipe.files.iter().map(|(name, text)| (name.as_str(), fill(text)));
+        let cpus = cpus.get(index % cpus.len().max(1)).map(String::as_str);
+        let place = self.network.as_ref().and_then(|network| network.nodes().get(index));
+        let place = place.map_or_else(String::new, |place| format!("ip netns exec {} ", place.namespace));
+        let command = place + &bound(&fill(&recipe.command), cpus);
+        let name = format!("{} {}", recipe.name, seat.name);
+        let running = Running::spawn(&name, &command, seat.dir.as_ref(), files)?;
+        let endpoint = format!("{}:{}", seat.outside, seat.port).parse().map_err(BenchError::Usage)?;
+        let api = match recipe.status {
+            StatusApi::None => None,
+            StatusApi::Sedge => Some(Api::new(format!("http://{}:{}", seat.outside, seat.http_port))),
+        };
+        Ok(Node { endpoint, api, running })
+    }
+
+    /// Waits until all nodes are ready and have found each other.
+    fn wait_formed(&mut self) -> Result<(), BenchError> {
+        let deadline = Instant::now() + FORM;
+        let count = self.nodes.len();
+        for index in 0..count {
+            loop {
+                self.check_alive()?;
+                let Some(node) = self.nodes.get(index) else { break };
+                let ready = match &node.api {
+                    Some(api) => {
+                        api.status().is_some_and(|status| status.ready)
+                            && api.view().is_some_and(|view| view.is_of(count))
+                    }
+                    None => node.endpoint.resolve().is_ok_and(|address| {
+                        std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+                    }),
+                };
+                if ready {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    return Err(node.running.did_not_start());
+                }
+                std::thread::sleep(TURN);
+            }
+        }
+        // Only messages show it where nobody can be asked, and show it best everywhere.
+        while !routes_everywhere(&self.endpoints())? {
+            self.check_alive()?;
+            if Instant::now() > deadline {
+                let name = &self.plan.recipe.name;
+                return Err(BenchError::Broker(format!("{name}: messages do not reach all nodes from all others")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails with the last words of a node that has ended by itself.
+    pub(crate) fn check_alive(&mut self) -> Result<(), BenchError> {
+        match self.nodes.iter_mut().find_map(|node| node.running.has_ended().then(|| node.running.did_not_start())) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Where clients connect to, by node.
+    pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
+        self.nodes.iter().map(|node| node.endpoint.clone()).collect()
+    }
+
+    /// Processes, by node.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.nodes.iter().map(|node| node.running.pid()).collect()
+    }
+
+    /// HTTP APIs, by node; none if the recipe has no such thing.
+    pub(crate) fn apis(&self) -> Vec<Api> {
+        self.nodes.iter().filter_map(|node| node.api.clone()).collect()
+    }
+
+    /// What the links of the emulated network did so far.
+    pub(crate) fn network(&self) -> Option<NetworkStatus> {
+        self.network.as_ref().and_then(|network| network.status().ok())
+    }
+
+    /// What the nodes say about themselves.
+    pub(crate) fn describe(&self) -> Vec<NodeInfo> {
+        let version = self.plan.version();
+        let describe = |(node, seat): (&Node, &Seat)| {
+            let status = node.api.as_ref().and_then(Api::status);
+            NodeInfo {
+                name: seat.name.clone(),
+                address: node.endpoint.to_string(),
+                version: status.as_ref().map(|status| status.version.clone()).or_else(|| version.clone()),
+                overlay: status.map(|status| status.overlay),
+            }
+        };
+        self.nodes.iter().zip(&self.seats).map(describe).collect()
+    }
+
+    /// Sends a signal to a node.
+    pub(crate) fn signal(&self, index: usize, signal: Signal) {
+        if let Some(node) = self.nodes.get(index) {
+            node.running.signal(signal);
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // All at once: each would wait for its own end alone.
+        for node in &self.nodes {
+            node.running.signal(Signal::CONT);
+            node.running.signal(Signal::TERM);
+        }
+        self.nodes.clear();
+        // What cannot be removed is left to the system.
+        let _ = std::fs::remove_dir_all(&self.plan.folder);
+    }
+}
+
+/// Whether a message that enters at any of `brokers` comes out at all of them.
+pub(crate) fn routes_everywhere(brokers: &[Endpoint]) -> Result<bool, BenchError> {
+    let count = u32::try_from(brokers.len()).unwrap_or(u32::MAX);
+    let scenario = Scenario {
+        name: "crossing".to_owned(),
+        publishers: vec![PublisherGroup {
+            count,
+            topic: "bench/crossing/{i}".to_owned(),
+            topics: 1,
+            interval_ms: Some(1.0),
+            brokers: Placement::Spread,
+            probe: false,
+        }],
+        subscribers: vec![SubscriberGroup { count, filter: "bench/crossing/#".to_owned(), brokers: Placement::Spread }],
+        messages: Some(1),
+        warmup_s: 0.0,
+        drain_s: 2.0,
+        ..Scenario::default()
+    };
+    let options = Options { brokers: brokers.to_vec(), threads: 1, ..Options::default() };
+    let outcome = run(&scenario, &options, &mut |_| ())?;
+    Ok(outcome.tally.lost == 0 && outcome.tally.received > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(nodes: usize, port: u16) -> Plan {
+        Plan {
+            recipe: ClusterRecipe::default(),
+            nodes,
+            port,
+            cpus: Vec::new(),
+            overlay: String::new(),
+            network: None,
+            folder: "/nowhere".into(),
+        }
+    }
+
+    #[test]
+    fn nodes_have_ports_of_their_own_or_the_plan_is_refused() {
+        let seats = plan(3, 20_000).seats(&[]).expect("ports");
+        let ports: Vec<[u16; 3]> = seats.iter().map(|seat| [seat.port, seat.cluster_port, seat.http_port]).collect();
+        assert_eq!(ports, [[20_000, 20_100, 20_200], [20_001, 20_101, 20_201], [20_002, 20_102, 20_202]]);
+        for (nodes, port) in [(0, 20_000), (65, 20_000), (5, 65_400)] {
+            assert!(plan(nodes, port).seats(&[]).is_err(), "{nodes} from {port}");
+        }
+    }
+
+    #[test]
+    fn a_port_in_use_is_named() {
+        let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = holder.local_addr().expect("an address").port();
+        let seat = plan(1, 20_000).seats(&[]).expect("a seat").remove(0);
+        let error = check_free(&Seat { port, ..seat }).expect_err("in use").to_string();
+        assert!(error.contains(&port.to_string()) && error.contains("--port"), "{error}");
+    }
+
+    #[test]
+    fn a_node_that_ends_at_once_says_why() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let recipe = ClusterRecipe {
+            name: "bad".to_owned(),
+            command: "sh -c 'echo no such option >&2; exit 1'".to_owned(),
+            ..ClusterRecipe::default()
+        };
+        let port = 21_000 + u16::try_from(std::process::id() % 9_000).expect("small");
+        let plan = Plan { recipe, folder: folder.path().join("x"), ..plan(2, port) };
+        let error = Cluster::start_formed(&plan).err().expect("an error").to_string();
+        assert!(error.contains("did not start: no such option"), "{error}");
+    }
+}

@@ -1,0 +1,21 @@
+//! The experiments of the literature as single commands: each starts the brokers it wants, measures, and puts its figures beside
+//! those of the source.
+
+mod args;
+mod cluster;
+mod converge;
+mod grid;
+mod pattern;
+mod recipe;
+mod result;
+mod stats;
+mod status;
+mod sweep;
+mod target;
+
+pub(crate) use args::{ConvergeArgs, GridArgs, PatternArgs, SweepArgs};
+pub(crate) use converge::converge;
+pub(crate) use grid::grid;
+pub(crate) use pattern::pattern;
+pub(crate) use recipe::ClusterRecipe;
+pub(crate) use sweep::sweep;

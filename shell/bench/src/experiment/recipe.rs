@@ -1,0 +1,213 @@
+//! How the nodes of a cluster are started, and how they are told of each other.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// Who is told of whom at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Shape {
+    /// Each node of all others.
+    #[default]
+    Mesh,
+    /// Each node of the next.
+    Line,
+    /// Each node of the first.
+    Star,
+}
+
+impl Shape {
+    /// The nodes that node `node` of `nodes` is told of.
+    pub(crate) fn peers(self, node: usize, nodes: usize) -> Vec<usize> {
+        match self {
+            Self::Mesh => (0..nodes).filter(|other| *other != node).collect(),
+            Self::Line => (node + 1..nodes).take(1).collect(),
+            Self::Star => (0..1).filter(|hub| *hub != node).collect(),
+        }
+    }
+}
+
+/// What answers questions about the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum StatusApi {
+    /// Nothing: messages have to show that the nodes have found each other.
+    #[default]
+    None,
+    /// The HTTP API of Sedge at `{http_port}`.
+    Sedge,
+}
+
+/// How a cluster of brokers is started.
+///
+/// Places in the command and in files: `{node}` (name) and `{number}` (from 0) of the node, `{nodes}` (how many), `{address}` (where
+/// the others reach it), `{bind}` (where it is to listen for clients), `{port}`, `{cluster_port}`, `{http_port}` and `{dir}` of the node, `{seeds}` (`ADDRESS:CLUSTER_PORT` of its peers, separated by
+/// commas), `{links}` (the text `link` for each of its peers, with `{peer}`, `{peer_address}` and `{peer_port}`), `{overlay}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClusterRecipe {
+    /// Name in reports.
+    pub(crate) name: String,
+    /// Command of a node for the shell, which it replaces.
+    pub(crate) command: String,
+    /// Files in the directory of each node.
+    #[serde(default)]
+    pub(crate) files: BTreeMap<String, String>,
+    /// Who is told of whom.
+    #[serde(default)]
+    pub(crate) shape: Shape,
+    /// What stands for a peer in `{links}`.
+    #[serde(default)]
+    pub(crate) link: String,
+    /// What can be asked.
+    #[serde(default)]
+    pub(crate) status: StatusApi,
+    /// Command whose first line of output says the version.
+    #[serde(default)]
+    pub(crate) version: String,
+}
+
+/// One node as its recipe sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) name: String,
+    /// Address of the node for the others.
+    pub(crate) address: String,
+    /// Address of the node for clients.
+    pub(crate) outside: String,
+    /// Address that it listens at for clients.
+    pub(crate) bind: &'static str,
+    /// Ports for clients, other nodes and HTTP.
+    pub(crate) port: u16,
+    pub(crate) cluster_port: u16,
+    pub(crate) http_port: u16,
+    pub(crate) dir: String,
+}
+
+const SEDGE: &str = "env -u SEDGE_CLUSTER__KEY_FILE -u SEDGE_CLUSTER__ADVERTISE -u SEDGE_NODE__ID SEDGE_CLUSTER__KEY=benchmark-cluster \
+    SEDGE_CLUSTER__BIND={address} SEDGE_CLUSTER__SEEDS={seeds} SEDGE_CLUSTER__OVERLAY={overlay} SEDGE_HTTP__ENABLED=true SEDGE_HTTP__BIND={bind} \
+    sedge serve --name {node} --bind {bind} --port {port} --cluster-port {cluster_port} --http-port {http_port}";
+
+const MOSQUITTO: &str =
+    "listener {port} {bind}\nallow_anonymous true\npersistence false\nmax_queued_messages 100000\n{links}";
+
+const MOSQUITTO_LINK: &str = "connection {node}-to-{peer}\naddress {peer_address}:{peer_port}\ntopic # both 2\n\
+    bridge_protocol_version mqttv311\nnotifications false\nrestart_timeout 1\n";
+
+impl ClusterRecipe {
+    /// Names of the recipes that are there.
+    pub(crate) const NAMES: [&'static str; 3] = ["sedge", "mosquitto-line", "mosquitto-star"];
+
+    /// The recipe that is there under this name.
+    pub(crate) fn built_in(name: &str) -> Option<Self> {
+        let shape = match name {
+            "sedge" => {
+                return Some(Self {
+                    name: name.to_owned(),
+                    command: SEDGE.to_owned(),
+                    status: StatusApi::Sedge,
+                    version: "sedge --version".to_owned(),
+                    ..Self::default()
+                });
+            }
+            "mosquitto-line" => Shape::Line,
+            "mosquitto-star" => Shape::Star,
+            _ => return None,
+        };
+        Some(Self {
+            name: name.to_owned(),
+            command: "mosquitto -c {dir}/mosquitto.conf".to_owned(),
+            files: [("mosquitto.conf".to_owned(), MOSQUITTO.to_owned())].into(),
+            shape,
+            link: MOSQUITTO_LINK.to_owned(),
+            status: StatusApi::None,
+            version: "mosquitto -h".to_owned(),
+        })
+    }
+
+    /// Whether nodes can be given a cooperation algorithm by name.
+    pub(crate) fn takes_overlay(&self) -> bool {
+        self.command.contains("{overlay}") || self.files.values().any(|text| text.contains("{overlay}"))
+    }
+
+    /// `text` with its places filled for node `node` of `seats`.
+    pub(crate) fn fill(&self, text: &str, seats: &[Seat], node: usize, overlay: &str) -> String {
+        let peers = || self.shape.peers(node, seats.len()).into_iter().filter_map(|peer| seats.get(peer));
+        let links: String = peers()
+            .map(|peer| {
+                let port = peer.port.to_string();
+                let places = [("{peer}", &peer.name), ("{peer_address}", &peer.address), ("{peer_port}", &port)];
+                places.into_iter().fold(self.link.clone(), |text, (place, value)| text.replace(place, value))
+            })
+            .collect();
+        let seeds: Vec<String> = peers().map(|peer| format!("{}:{}", peer.address, peer.cluster_port)).collect();
+        let Some(seat) = seats.get(node) else { return text.to_owned() };
+        let places = [
+            // First, for what is filled in here has places of its own.
+            ("{links}", links),
+            ("{seeds}", seeds.join(",")),
+            ("{node}", seat.name.clone()),
+            ("{number}", node.to_string()),
+            ("{nodes}", seats.len().to_string()),
+            ("{address}", seat.address.clone()),
+            ("{bind}", seat.bind.to_owned()),
+            ("{port}", seat.port.to_string()),
+            ("{cluster_port}", seat.cluster_port.to_string()),
+            ("{http_port}", seat.http_port.to_string()),
+            ("{dir}", seat.dir.clone()),
+            ("{overlay}", overlay.to_owned()),
+        ];
+        places.into_iter().fold(text.to_owned(), |text, (place, value)| text.replace(place, &value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seats(count: u16) -> Vec<Seat> {
+        let seat = |number: u16| Seat {
+            name: format!("node-{}", number + 1),
+            address: format!("10.0.0.{}", number + 1),
+            outside: "127.0.0.1".to_owned(),
+            bind: "127.0.0.1",
+            port: 100 + number,
+            cluster_port: 200 + number,
+            http_port: 300 + number,
+            dir: format!("/d/{number}"),
+        };
+        (0..count).map(seat).collect()
+    }
+
+    #[test]
+    fn everybody_is_told_of_those_that_the_shape_says() {
+        let peers = |shape: Shape| (0..4).map(|node| shape.peers(node, 4)).collect::<Vec<_>>();
+        assert_eq!(peers(Shape::Mesh), [vec![1, 2, 3], vec![0, 2, 3], vec![0, 1, 3], vec![0, 1, 2]]);
+        assert_eq!(peers(Shape::Line), [vec![1], vec![2], vec![3], vec![]]);
+        assert_eq!(peers(Shape::Star), [vec![], vec![0], vec![0], vec![0]]);
+    }
+
+    #[test]
+    fn places_are_filled_and_none_is_left() {
+        let seats = seats(3);
+        for name in ClusterRecipe::NAMES {
+            let recipe = ClusterRecipe::built_in(name).expect(name);
+            assert_eq!(recipe.takes_overlay(), name == "sedge");
+            for node in 0..3 {
+                for text in std::iter::once(&recipe.command).chain(recipe.files.values()) {
+                    let filled = recipe.fill(text, &seats, node, "mesh");
+                    assert!(!filled.contains(['{', '}']), "{filled}");
+                }
+            }
+        }
+        let sedge = ClusterRecipe::built_in("sedge").expect("a recipe");
+        let command = sedge.fill(&sedge.command, &seats, 1, "mesh");
+        assert!(command.contains("SEDGE_CLUSTER__SEEDS=10.0.0.1:200,10.0.0.3:202 "), "{command}");
+        let line = ClusterRecipe::built_in("mosquitto-line").expect("a recipe");
+        let text = line.files.get("mosquitto.conf").expect("a file");
+        assert!(line.fill(text, &seats, 0, "").contains("address 10.0.0.2:101\n"));
+        assert!(!line.fill(text, &seats, 2, "").contains("connection"), "the last of a line has nobody to call");
+        assert_eq!(ClusterRecipe::built_in("x"), None);
+    }
+}

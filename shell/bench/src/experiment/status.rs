@@ -1,0 +1,182 @@
+//! What nodes of Sedge say about themselves over HTTP.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use ureq::Agent;
+
+use crate::num;
+
+/// Most time for an answer: a frozen node gives none.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Far more than any answer is long.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// The HTTP API of one node.
+#[derive(Clone, Debug)]
+pub(crate) struct Api {
+    base: String,
+    agent: Agent,
+}
+
+/// `/api/v1/status`, as far as it is needed here.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) node: String,
+    pub(crate) version: String,
+    pub(crate) overlay: String,
+    pub(crate) ready: bool,
+}
+
+/// `/api/v1/cluster`, as far as it is needed here.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct View {
+    members: Vec<Member>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Member {
+    node: String,
+    this: bool,
+    link: Option<Link>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Link {
+    synced: bool,
+}
+
+impl View {
+    /// Whether the node knows exactly `wanted`, itself included, and exchanges publications with each over a link whose both ends
+    /// know each other's tables.
+    pub(crate) fn is_exactly(&self, wanted: &BTreeSet<String>) -> bool {
+        let known: BTreeSet<&String> = self.members.iter().map(|member| &member.node).collect();
+        let linked = |member: &Member| member.this || member.link.as_ref().is_some_and(|link| link.synced);
+        known.into_iter().eq(wanted) && self.members.iter().all(linked)
+    }
+
+    /// Whether the node knows `count` members, itself included, and has a link to each.
+    pub(crate) fn is_of(&self, count: usize) -> bool {
+        let all = self.members.iter().map(|member| member.node.clone()).collect();
+        self.members.len() == count && self.is_exactly(&all)
+    }
+}
+
+/// What went over the links of a node, as its counters have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct LinkCounters {
+    pub(crate) bytes: f64,
+    /// None where only bytes are counted.
+    pub(crate) publications: Option<f64>,
+}
+
+impl Api {
+    /// The API at `base`, such as `http://127.0.0.1:8080`.
+    pub(crate) fn new(base: impl Into<String>) -> Self {
+        // A proxy would be asked for addresses of this machine that mean nothing to it.
+        let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).proxy(None);
+        Self { base: base.into(), agent: config.build().into() }
+    }
+
+    /// The node as a whole; none while it does not answer.
+    pub(crate) fn status(&self) -> Option<Status> {
+        self.get("/api/v1/status")
+    }
+
+    /// The cluster as the node sees it; none while it does not answer.
+    pub(crate) fn view(&self) -> Option<View> {
+        self.get("/api/v1/cluster")
+    }
+
+    /// What the node has sent over its links.
+    pub(crate) fn links(&self) -> Option<LinkCounters> {
+        let text = self.text("/metrics")?;
+        let sum = |name: &str| sum(&text, name);
+        Some(LinkCounters {
+            bytes: sum("sedge_link_sent_bytes_total"),
+            publications: Some(sum("sedge_link_publications_sent_total")),
+        })
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
+        serde_json::from_str(&self.text(path)?).ok()
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        let mut answer = self.agent.get(format!("{}{path}", self.base)).call().ok()?;
+        answer.body_mut().with_config().limit(MOST_BYTES).read_to_string().ok()
+    }
+}
+
+/// Sum of all samples of a metric in the Prometheus text format.
+fn sum(text: &str, name: &str) -> f64 {
+    let samples = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        if !rest.starts_with([' ', '{']) {
+            return None;
+        }
+        // A label's value may hold spaces; what is behind the last one is the number.
+        rest.rsplit(' ').next()?.parse::<f64>().ok()
+    });
+    samples.sum()
+}
+
+/// What all nodes have sent over links; none if a node does not say.
+pub(crate) fn sum_links(apis: &[Api]) -> Option<LinkCounters> {
+    if apis.is_empty() {
+        return None;
+    }
+    let all: Vec<LinkCounters> = apis.iter().map(Api::links).collect::<Option<_>>()?;
+    Some(LinkCounters {
+        bytes: all.iter().map(|one| one.bytes).sum(),
+        publications: all.iter().map(|one| one.publications).sum(),
+    })
+}
+
+impl LinkCounters {
+    /// What was counted since `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        let publications = self.publications.zip(before.publications).map(|(now, before)| now - before);
+        Self { bytes: self.bytes - before.bytes, publications }
+    }
+
+    /// The bytes of a time in which `quiet` went over the links in `quiet_s` seconds without any publication, for `seconds`.
+    pub(crate) fn signalling(quiet: Self, quiet_s: f64, seconds: f64) -> f64 {
+        num::ratio(quiet.bytes, quiet_s) * seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(text: &str) -> View {
+        serde_json::from_str(text).expect("a view")
+    }
+
+    #[test]
+    fn a_view_is_complete_once_every_link_is_in_step() {
+        let wanted: BTreeSet<String> = ["a", "b"].map(str::to_owned).into();
+        let with = |link: &str| {
+            view(&format!(
+                r#"{{"members":[{{"node":"a","this":true,"link":null}},{{"node":"b","this":false,"link":{link}}}]}}"#
+            ))
+        };
+        assert!(with(r#"{"synced":true}"#).is_exactly(&wanted) && with(r#"{"synced":true}"#).is_of(2));
+        assert!(!with(r#"{"synced":false}"#).is_exactly(&wanted));
+        assert!(!with("null").is_exactly(&wanted));
+        let alone: BTreeSet<String> = ["a".to_owned()].into();
+        assert!(!with(r#"{"synced":true}"#).is_exactly(&alone), "one too many");
+        assert!(view(r#"{"members":[{"node":"a","this":true,"link":null}]}"#).is_exactly(&alone));
+    }
+
+    #[test]
+    fn samples_of_a_metric_are_added() {
+        let text = "# HELP a_total x\na_total{peer=\"b c\"} 3\na_total{peer=\"d\"} 4.5\na_total_more 9\nb 1\n";
+        assert!((sum(text, "a_total") - 7.5).abs() < 1e-12);
+        assert!(sum(text, "c").abs() < 1e-12);
+        assert!((sum(text, "b") - 1.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,192 @@
+//! The brokers of an experiment: started for it, or there already.
+
+use super::args::ClusterArgs;
+use super::cluster::{Cluster, NodeInfo, Plan};
+use super::recipe::ClusterRecipe;
+use super::status::{Api, LinkCounters, sum_links};
+use crate::compare::load_clusters;
+use crate::emulate::{NetworkPlan, NetworkStatus};
+use crate::error::BenchError;
+use crate::num;
+use crate::run::Options;
+
+/// Overlay of recipes that take one, if none is asked for.
+const OVERLAY: &str = "mesh";
+
+/// The brokers of an experiment.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    /// They run already.
+    Running,
+    /// They are started, several times if the experiment wants them fresh.
+    Started(Box<Plan>),
+}
+
+/// Brokers that are there for a part of an experiment.
+pub(crate) struct Up {
+    /// Ends the brokers that were started with this value.
+    cluster: Option<Cluster>,
+    /// How load is put on them.
+    pub(crate) options: Options,
+    /// Their HTTP APIs, if they have any.
+    pub(crate) apis: Vec<Api>,
+    pub(crate) nodes: Vec<NodeInfo>,
+}
+
+impl Up {
+    /// What the brokers have sent to each other so far, if that can be found out: bytes as the emulated network counts them, IP
+    /// headers included, or without one as the brokers do.
+    pub(crate) fn traffic(&self) -> Option<LinkCounters> {
+        let counted = sum_links(&self.apis);
+        let Some(network) = self.network() else { return counted };
+        let bytes = network.links.iter().map(|link| num::real(link.bytes)).sum();
+        Some(LinkCounters { bytes, publications: counted.and_then(|counted| counted.publications) })
+    }
+
+    /// What the links of the emulated network did so far.
+    pub(crate) fn network(&self) -> Option<NetworkStatus> {
+        self.cluster.as_ref().and_then(Cluster::network)
+    }
+}
+
+impl Target {
+    /// What the flags ask for; `nodes` unless they say how many.
+    pub(crate) fn new(args: &ClusterArgs, options: &Options, (nodes, seed): (usize, u64)) -> Result<Self, BenchError> {
+        if options.brokers.is_empty() {
+            return Ok(Self::Started(Box::new(plan(args, (nodes, seed))?)));
+        }
+        for (flag, given) in [
+            ("--recipe", args.recipe.is_some()),
+            ("--nodes", args.nodes.is_some()),
+            ("--cpus", !args.cpus.is_empty()),
+            ("--overlay", args.overlay.is_some()),
+            ("--emulate", args.emulate),
+        ] {
+            if given {
+                return Err(BenchError::Usage(format!(
+                    "{flag} is for brokers that are started, and --broker for such that run: give one of both"
+                )));
+            }
+        }
+        Ok(Self::Running)
+    }
+
+    /// Name of the recipe.
+    pub(crate) fn recipe(&self) -> Option<&str> {
+        match self {
+            Self::Running => None,
+            Self::Started(plan) => Some(&plan.recipe.name),
+        }
+    }
+
+    /// How many brokers there are.
+    pub(crate) fn nodes(&self, options: &Options) -> usize {
+        match self {
+            Self::Running => options.brokers.len(),
+            Self::Started(plan) => plan.nodes,
+        }
+    }
+
+    /// What is between the brokers, for people.
+    pub(crate) fn network(&self) -> String {
+        match self {
+            Self::Running => "as it is".to_owned(),
+            Self::Started(plan) => plan.network.as_ref().map_or_else(
+                || "loopback".to_owned(),
+                |network| format!("emulated {}, {} ms", network.rate, network.delay),
+            ),
+        }
+    }
+
+    /// Starts the brokers if they are to be, and waits until they are one cluster.
+    pub(crate) fn up(&self, options: &Options) -> Result<Up, BenchError> {
+        let mut options = options.clone();
+        match self {
+            Self::Running => {
+                let info = |address: String| NodeInfo { name: address.clone(), address, version: None, overlay: None };
+                let nodes = options.brokers.iter().map(|broker| info(broker.to_string())).collect();
+                Ok(Up { cluster: None, options, apis: Vec::new(), nodes })
+            }
+            Self::Started(plan) => {
+                let cluster = Cluster::start_formed(plan)?;
+                options.brokers = cluster.endpoints();
+                options.pids = cluster.pids();
+                let (apis, nodes) = (cluster.apis(), cluster.describe());
+                Ok(Up { cluster: Some(cluster), options, apis, nodes })
+            }
+        }
+    }
+}
+
+/// How the cluster is started that the flags ask for, with `nodes` unless they say how many. Delays of links are drawn from `seed`.
+pub(crate) fn plan(args: &ClusterArgs, (nodes, seed): (usize, u64)) -> Result<Plan, BenchError> {
+    let name = args.recipe.as_deref().unwrap_or("sedge");
+    let own = args.recipes.as_ref().map_or_else(|| Ok(Vec::new()), |path| load_clusters(path))?;
+    let known = own.into_iter().find(|recipe| recipe.name == name).or_else(|| ClusterRecipe::built_in(name));
+    let recipe = known.ok_or_else(|| {
+        let names = ClusterRecipe::NAMES.join(", ");
+        BenchError::Usage(format!("no recipe {name} of a cluster: there are {names}, and those of --recipes FILE"))
+    })?;
+    if let Some(overlay) = args.overlay.as_ref().filter(|_| !recipe.takes_overlay()) {
+        return Err(BenchError::Usage(format!("--overlay {overlay}: recipe {name} takes none")));
+    }
+    let nodes = args.nodes.unwrap_or(nodes);
+    let (rate, delay) = (args.link_rate, args.link_delay);
+    let network = || NetworkPlan { nodes, rate, delay, seed, ..NetworkPlan::default() };
+    Ok(Plan {
+        recipe,
+        nodes,
+        network: args.emulate.then(network),
+        port: args.port,
+        cpus: args.cpus.clone(),
+        overlay: args.overlay.clone().unwrap_or_else(|| OVERLAY.to_owned()),
+        folder: std::env::temp_dir().join(format!("sedge-bench-{}", std::process::id())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulate::{Delay, Rate};
+
+    fn args() -> ClusterArgs {
+        ClusterArgs {
+            recipe: None,
+            recipes: None,
+            nodes: None,
+            port: 20_901,
+            cpus: Vec::new(),
+            overlay: None,
+            emulate: false,
+            link_rate: Rate::UNLIMITED,
+            link_delay: Delay::Fixed(1.0),
+        }
+    }
+
+    #[test]
+    fn brokers_are_started_unless_they_run() {
+        let started = Target::new(&args(), &Options::default(), (4, 1)).expect("a target");
+        assert_eq!((started.recipe(), started.nodes(&Options::default())), (Some("sedge"), 4));
+        let running = Options { brokers: vec!["h:1".parse().expect("an address"); 2], ..Options::default() };
+        let there = Target::new(&args(), &running, (4, 1)).expect("a target");
+        assert_eq!((there.recipe(), there.nodes(&running)), (None, 2));
+        let both = ClusterArgs { nodes: Some(3), ..args() };
+        let error = Target::new(&both, &running, (4, 1)).expect_err("both").to_string();
+        assert!(error.contains("--nodes"), "{error}");
+    }
+
+    #[test]
+    fn recipes_come_from_a_file_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("recipes.toml");
+        let text = "[[cluster]]\nname = \"own\"\ncommand = \"own {port} {seeds}\"\nshape = \"line\"\n\
+                    [[broker]]\nname = \"single\"\ncommand = \"x\"\n";
+        std::fs::write(&path, text).expect("a file");
+        let own = ClusterArgs { recipe: Some("own".to_owned()), recipes: Some(path), ..args() };
+        assert_eq!(plan(&own, (2, 1)).expect("a plan").recipe.command, "own {port} {seeds}");
+        let overlay = ClusterArgs { overlay: Some("flood".to_owned()), ..own };
+        assert!(plan(&overlay, (2, 1)).expect_err("no overlay").to_string().contains("takes none"));
+        let unknown = ClusterArgs { recipe: Some("x".to_owned()), ..args() };
+        assert!(plan(&unknown, (2, 1)).expect_err("unknown").to_string().contains("mosquitto-line"));
+    }
+}
