@@ -1,5 +1,6 @@
 //! Processor time and memory of brokers on other machines, from their metrics in the Prometheus text format.
 
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -23,6 +24,12 @@ const MEMORY: &str = "process_resident_memory_bytes";
 /// A page of metrics: `http://HOST:PORT/PATH`; without a path it is `/metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsUrl(String);
+
+impl fmt::Display for MetricsUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 impl FromStr for MetricsUrl {
     type Err = String;

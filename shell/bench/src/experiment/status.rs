@@ -90,9 +90,10 @@ impl Api {
         self.get("/api/v1/cluster")
     }
 
-    /// What the node has sent over its links.
+    /// What the node has sent over its links; none if it does not say.
     pub(crate) fn links(&self) -> Option<LinkCounters> {
-        let text = self.text("/metrics")?;
+        // The metrics of another broker say nothing about links, which is not the same as no bytes.
+        let text = self.text("/metrics").filter(|text| text.contains("sedge_link_sent_bytes_total"))?;
         let sum = |name: &str| sum(&text, name);
         Some(LinkCounters {
             bytes: sum("sedge_link_sent_bytes_total"),

@@ -6,6 +6,7 @@ use super::recipe::ClusterRecipe;
 use super::status::{Api, LinkCounters, sum_links};
 use crate::compare::load_clusters;
 use crate::emulate::{NetworkPlan, NetworkStatus};
+use crate::endpoint::Endpoint;
 use crate::error::BenchError;
 use crate::num;
 use crate::run::Options;
@@ -103,9 +104,17 @@ impl Target {
         let mut options = options.clone();
         match self {
             Self::Running => {
-                let info = |address: String| NodeInfo { name: address.clone(), address, version: None, overlay: None };
-                let nodes = options.brokers.iter().map(|broker| info(broker.to_string())).collect();
-                Ok(Up { cluster: None, options, apis: Vec::new(), nodes })
+                // A page of metrics of Sedge has its API beside it.
+                let pages = options.metrics.iter().map(ToString::to_string);
+                let apis: Vec<Api> = pages.filter_map(|url| url.strip_suffix("/metrics").map(Api::new)).collect();
+                let said = |index: usize| apis.get(index).and_then(Api::status);
+                let info = |(index, broker): (usize, &Endpoint)| {
+                    let (address, status) = (broker.to_string(), said(index));
+                    let (version, overlay) = status.map(|status| (status.version, status.overlay)).unzip();
+                    NodeInfo { name: address.clone(), address, version, overlay }
+                };
+                let nodes = options.brokers.iter().enumerate().map(info).collect();
+                Ok(Up { cluster: None, options, apis, nodes })
             }
             Self::Started(plan) => {
                 let cluster = Cluster::start_formed(plan)?;
