@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use serde::Deserialize;
 
+use crate::compare::ContenderArgs;
 use crate::emulate::NetArgs;
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
@@ -13,6 +15,7 @@ use crate::fault::Fault;
 use crate::metrics::MetricsUrl;
 use crate::run::Options;
 use crate::scenario::{NAMES, Payload, Protocol, Scenario, Size, Until, sized};
+use crate::suite::SuiteArgs;
 use crate::transport::TlsFiles;
 
 /// Load generator and experiments for any MQTT broker.
@@ -40,6 +43,8 @@ pub(crate) enum BenchCommand {
     Grid(Box<GridArgs>),
     /// Measure how long a cluster takes to form, and to go on without one of its nodes
     Converge(Box<ConvergeArgs>),
+    /// Run a whole table of loads over several brokers: work per processor time, latency, memory, with medians
+    Suite(Box<SuiteArgs>),
     /// Serve as a driver process for `--drivers` of another command
     Drive(DriveArgs),
     /// Emulate a network of several nodes on this machine: links with rate, delay and loss, that can be cut
@@ -103,7 +108,8 @@ impl TargetArgs {
 }
 
 /// What to change in a scenario.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct LoadArgs {
     /// Publishers
     #[arg(long)]
@@ -357,29 +363,21 @@ pub(crate) struct FailArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompareArgs {
-    /// Brokers: names of start recipes, or `NAME=HOST:PORT` of brokers that run, with `@PID` or `@URL` of metrics behind; none lists the recipes
-    pub(crate) contenders: Vec<String>,
+    #[command(flatten)]
+    pub(crate) field: ContenderArgs,
     /// Scenario
     #[arg(long, default_value = "pairs")]
     pub(crate) scenario: String,
-    /// Runs of each broker
-    #[arg(long, default_value_t = 5)]
-    pub(crate) rounds: usize,
-    /// File with more start recipes
-    #[arg(long)]
-    pub(crate) recipes: Option<PathBuf>,
-    /// First port of brokers that are started here
-    #[arg(long, default_value_t = 20_901)]
-    pub(crate) port: u16,
-    /// Processors of brokers that are started here, such as 0 or 0-3
-    #[arg(long)]
-    pub(crate) cpus: Option<String>,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
-    #[command(flatten)]
-    pub(crate) report: ReportArgs,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Say nothing while running
+    #[arg(long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use crate::args::{
     BenchArgs, BenchCommand, CompareArgs, DriveArgs, FailArgs, LimitArgs, ReportArgs, RunArgs, ScenariosArgs,
 };
-use crate::compare::{self, Contender, Recipe, compare};
+use crate::compare::compare;
 use crate::emulate::emulate;
 use crate::error::BenchError;
 use crate::experiment::{converge, grid, pattern, sweep};
@@ -18,6 +18,7 @@ use crate::remote::drive;
 use crate::report::{Figures, Table, csv, html, table};
 use crate::run::{Options, run as measure};
 use crate::scenario::{NAMES, named};
+use crate::suite::suite;
 
 /// The command as part of a larger one.
 pub fn command() -> clap::Command {
@@ -33,21 +34,22 @@ pub fn run(args: BenchArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Resul
         BenchCommand::Fail(args) => fail(&args, out, notes),
         BenchCommand::Compare(args) => compare_brokers(&args, out, notes),
         BenchCommand::Pattern(args) => {
-            let report = pattern(&args, &mut listener(&args.report, notes))?;
+            let report = pattern(&args, &mut listener(args.report.quiet, notes))?;
             give(&args.report, &report, || report.text(), out)
         }
         BenchCommand::Sweep(args) => {
-            let report = sweep(&args, &mut listener(&args.report, notes))?;
+            let report = sweep(&args, &mut listener(args.report.quiet, notes))?;
             give(&args.report, &report, || report.text(), out)
         }
         BenchCommand::Grid(args) => {
-            let report = grid(&args, &mut listener(&args.report, notes))?;
+            let report = grid(&args, &mut listener(args.report.quiet, notes))?;
             give(&args.report, &report, || report.text(), out)
         }
         BenchCommand::Converge(args) => {
-            let report = converge(&args, &mut listener(&args.report, notes))?;
+            let report = converge(&args, &mut listener(args.report.quiet, notes))?;
             give(&args.report, &report, || report.text(), out)
         }
+        BenchCommand::Suite(args) => suite(&args, out, &mut listener(args.quiet, notes)),
         BenchCommand::Drive(args) => serve_as_driver(&args, notes),
         BenchCommand::Net(args) => emulate(&args, out, notes),
         BenchCommand::Scenarios(args) => scenarios(&args, out),
@@ -55,8 +57,7 @@ pub fn run(args: BenchArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Resul
 }
 
 /// A listener that writes lines, or none.
-pub(crate) fn listener<'a>(report: &ReportArgs, notes: &'a mut dyn Write) -> impl FnMut(&str) + use<'a> {
-    let quiet = report.quiet;
+pub(crate) fn listener(quiet: bool, notes: &mut dyn Write) -> impl FnMut(&str) + use<'_> {
     move |text: &str| {
         if !quiet {
             // Whoever reads this may have gone; the measurement goes on.
@@ -69,7 +70,7 @@ fn run_once(args: &RunArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Resul
     let scenario = args.load.scenario(&args.scenario)?;
     let options =
         Options { network: args.network.clone(), raw: args.raw.clone(), ..args.target.options(args.fault.clone()) };
-    let mut note = listener(&args.report, notes);
+    let mut note = listener(args.report.quiet, notes);
     let outcome = measure(&scenario, &options, &mut note)?;
     let figures = Figures::from(&outcome);
     print(&args.report, &figures, out)?;
@@ -126,7 +127,7 @@ fn search_limit(args: &LimitArgs, out: &mut dyn Write, notes: &mut dyn Write) ->
     // A given number of messages would let slow intervals last for ever.
     scenario.messages = None;
     let options = args.target.options(Vec::new());
-    let mut note = listener(&args.report, notes);
+    let mut note = listener(args.report.quiet, notes);
     let report = limit(&scenario, &options, (args.start_ms, args.repeat), &mut note)?;
     if let Some(figures) = &report.figures {
         write_files(&args.report, figures)?;
@@ -149,7 +150,7 @@ fn fail(args: &FailArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<E
     let scenario = args.load.scenario(&args.scenario)?;
     let options =
         Options { network: args.network.clone(), raw: args.raw.clone(), ..args.target.options(args.fault.clone()) };
-    let mut note = listener(&args.report, notes);
+    let mut note = listener(args.report.quiet, notes);
     let outcome = measure(&scenario, &options, &mut note)?;
     let figures = Figures::from(&outcome);
     let fail = FailFigures::new(&figures, scenario.warmup_s);
@@ -165,23 +166,17 @@ fn fail(args: &FailArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<E
 }
 
 fn compare_brokers(args: &CompareArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
-    let own = args.recipes.as_ref().map_or_else(|| Ok(Vec::new()), |path| Recipe::load(path))?;
-    if args.contenders.is_empty() {
-        let mut table = Table::default();
-        for (name, installed) in Recipe::names() {
-            table.row([name, if installed { "installed" } else { "not installed" }]);
-        }
-        out.write_all(table.text().as_bytes())?;
+    let Some(contenders) = args.field.contenders()? else {
+        out.write_all(args.field.list()?.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
-    }
-    let contenders: Vec<Contender> =
-        args.contenders.iter().map(|text| Contender::parse(text, &own)).collect::<Result<_, _>>()?;
+    };
     let scenario = args.load.scenario(&args.scenario)?;
-    let folder = std::env::temp_dir().join(format!("sedge-bench-{}", std::process::id()));
-    let plan = compare::Plan { rounds: args.rounds.max(1), port: args.port, cpus: args.cpus.clone(), folder };
-    let mut note = listener(&args.report, notes);
+    let plan = args.field.plan();
+    let mut note = listener(args.quiet, notes);
     let comparison = compare(&scenario, &contenders, &args.target.options(Vec::new()), &plan, &mut note);
-    if args.report.json {
+    // Only there if brokers were started.
+    let _ = std::fs::remove_dir(&plan.folder);
+    if args.json {
         write_json(&comparison, out)?;
     } else {
         out.write_all(comparison.text().as_bytes())?;
@@ -199,7 +194,7 @@ fn serve_as_driver(args: &DriveArgs, notes: &mut dyn Write) -> Result<ExitCode, 
         tls: args.tls.clone(),
         ..Options::default()
     };
-    let mut note = listener(&ReportArgs::default(), notes);
+    let mut note = listener(false, notes);
     note(&format!("driver at {address}"));
     drive(&socket, &options, args.runs, &mut note)?;
     Ok(ExitCode::SUCCESS)

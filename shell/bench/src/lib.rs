@@ -22,6 +22,7 @@ mod remote;
 mod report;
 mod run;
 mod scenario;
+mod suite;
 mod transport;
 mod wire;
 

@@ -1,6 +1,9 @@
 //! Several brokers under the same load, in turn, so that what the machine does meanwhile meets all of them.
 
+mod args;
+mod process;
 mod recipe;
+mod running;
 mod stats;
 
 use std::fmt::Write as _;
@@ -8,8 +11,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-pub(crate) use recipe::{Recipe, Running, bound, load_clusters, search_path};
-use stats::Spread;
+pub(crate) use args::ContenderArgs;
+pub(crate) use process::{Running, bound, search_path};
+pub(crate) use recipe::{Recipe, load_clusters};
+use running::Started;
+pub(crate) use stats::Spread;
 
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
@@ -32,8 +38,8 @@ impl Contender {
     pub(crate) fn parse(text: &str, recipes: &[Recipe]) -> Result<Self, BenchError> {
         let Some((name, rest)) = text.split_once('=') else {
             let own = recipes.iter().find(|recipe| recipe.name == text).cloned();
-            return own.or_else(|| Recipe::built_in(text)).map(Self::Recipe).ok_or_else(|| {
-                let known: Vec<&str> = Recipe::names().map(|(name, _)| name).collect();
+            return own.map(Self::Recipe).ok_or_else(|| {
+                let known: Vec<&str> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
                 BenchError::Usage(format!("no recipe {text}: there are {}; or give NAME=HOST:PORT", known.join(", ")))
             });
         };
@@ -47,10 +53,28 @@ impl Contender {
         Ok(Self::Running { name: name.to_owned(), endpoint, pid, metrics })
     }
 
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Recipe(recipe) => &recipe.name,
             Self::Running { name, .. } => name,
+        }
+    }
+
+    /// `scenario` with as long a warm-up as the broker needs at least.
+    pub(crate) fn warmed(&self, scenario: &Scenario) -> Scenario {
+        let mut scenario = scenario.clone();
+        // A run of a given number of messages measures all of them.
+        if let (Self::Recipe(recipe), None) = (self, scenario.messages) {
+            scenario.warmup_s = scenario.warmup_s.max(recipe.warmup_s);
+        }
+        scenario
+    }
+
+    /// What the broker says its version is, if it is one that is started here.
+    pub(crate) fn version(&self) -> Option<String> {
+        match self {
+            Self::Recipe(recipe) => recipe.version(),
+            Self::Running { .. } => None,
         }
     }
 }
@@ -80,6 +104,8 @@ pub(crate) struct Compared {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BrokerResult {
     pub(crate) name: String,
+    /// What it says its version is.
+    pub(crate) version: Option<String>,
     pub(crate) figures: Vec<Compared>,
     pub(crate) errors: Vec<String>,
     pub(crate) runs: Vec<Figures>,
@@ -117,33 +143,32 @@ pub(crate) fn compare(
 ) -> Comparison {
     let mut runs: Vec<Vec<Option<Figures>>> = vec![Vec::new(); contenders.len()];
     let mut errors: Vec<Vec<String>> = vec![Vec::new(); contenders.len()];
-    for round in 0..plan.rounds {
-        for turn in 0..contenders.len() {
-            // Another one begins each round: whoever comes first may find the machine in another state.
-            let at = (round + turn) % contenders.len();
-            let Some(contender) = contenders.get(at) else { continue };
-            let name = contender.name();
-            let figures = match measure(scenario, contender, at, options, plan) {
-                Ok(figures) => {
-                    note(&format!("round {}: {name}: {} per s", round + 1, number(figures.egress_per_s)));
-                    Some(figures)
-                }
-                Err(error) => {
-                    note(&format!("round {}: {name}: {error}", round + 1));
-                    if let Some(errors) = errors.get_mut(at) {
-                        errors.push(error.to_string());
-                    }
-                    None
-                }
-            };
-            if let Some(runs) = runs.get_mut(at) {
-                runs.push(figures);
+    for (round, at) in turns(plan.rounds, contenders.len()) {
+        let Some(contender) = contenders.get(at) else { continue };
+        let name = contender.name();
+        let scenario = contender.warmed(scenario);
+        let measured = with_broker(contender, at, options, plan, |options| run(&scenario, options, &mut |_| ()));
+        let figures = match measured.as_ref().map(Figures::from) {
+            Ok(figures) => {
+                note(&format!("round {}: {name}: {} per s", round + 1, number(figures.egress_per_s)));
+                Some(figures)
             }
+            Err(error) => {
+                note(&format!("round {}: {name}: {error}", round + 1));
+                if let Some(errors) = errors.get_mut(at) {
+                    errors.push(error.to_string());
+                }
+                None
+            }
+        };
+        if let Some(runs) = runs.get_mut(at) {
+            runs.push(figures);
         }
     }
     let first = runs.first().cloned().unwrap_or_default();
     let brokers = contenders.iter().zip(runs).zip(errors).map(|((contender, runs), errors)| BrokerResult {
         name: contender.name().to_owned(),
+        version: contender.version(),
         figures: FIGURES.iter().map(|(name, get)| compared(name, *get, &runs, &first)).collect(),
         errors,
         runs: runs.into_iter().flatten().collect(),
@@ -151,19 +176,25 @@ pub(crate) fn compare(
     Comparison { scenario: scenario.name.clone(), machine: crate::host::machine(), brokers: brokers.collect() }
 }
 
-fn measure(
-    scenario: &Scenario,
+/// Who is measured when: brokers take turns, another one first in each round.
+pub(crate) fn turns(rounds: usize, brokers: usize) -> impl Iterator<Item = (usize, usize)> {
+    // Whoever comes first may find the machine in another state.
+    (0..rounds).flat_map(move |round| (0..brokers).map(move |turn| (round, (round + turn) % brokers)))
+}
+
+/// Does `work` with the contender number `at`, which is started for it if it does not run already.
+pub(crate) fn with_broker<T>(
     contender: &Contender,
     at: usize,
     options: &Options,
     plan: &Plan,
-) -> Result<Figures, BenchError> {
+    work: impl FnOnce(&Options) -> Result<T, BenchError>,
+) -> Result<T, BenchError> {
     let mut options = options.clone();
-    let _running = match contender {
+    let mut running = match contender {
         Contender::Recipe(recipe) => {
             let port = plan.port.saturating_add(u16::try_from(at).unwrap_or(0));
-            let folder = plan.folder.join(&recipe.name);
-            let running = recipe.start(port, &folder, plan.cpus.as_deref())?;
+            let running = Started::start(recipe, port, &plan.folder.join(&recipe.name), plan.cpus.as_deref())?;
             options.brokers = vec![format!("127.0.0.1:{port}").parse().map_err(BenchError::Usage)?];
             options.pids = vec![running.pid()];
             options.metrics = Vec::new();
@@ -176,7 +207,10 @@ fn measure(
             None
         }
     };
-    Ok(Figures::from(&run(scenario, &options, &mut |_| ())?))
+    work(&options).map_err(|error| match &mut running {
+        Some(running) => running.explain(contender.name(), error),
+        None => error,
+    })
 }
 
 fn compared(name: &'static str, get: Getter, runs: &[Option<Figures>], first: &[Option<Figures>]) -> Compared {
@@ -206,8 +240,12 @@ impl Comparison {
             table.row(std::iter::once("  ratio to the first".to_owned()).chain(ratios));
         }
         let mut text = table.text();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\n{}", self.machine);
+        for (name, version) in self.brokers.iter().filter_map(|broker| Some((&broker.name, broker.version.as_ref()?))) {
+            let _ = writeln!(text, "{name}: {version}");
+        }
         if let Some(spread) = self.brokers.iter().flat_map(|broker| &broker.figures).find_map(|figure| figure.value) {
-            // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
                 "\nmedians of {} runs; the true median is within the brackets with {} % certainty",
@@ -232,9 +270,8 @@ mod tests {
 
     #[test]
     fn contenders_are_recipes_or_addresses() {
-        let own = Recipe { name: "own".to_owned(), command: "x".to_owned(), files: [].into() };
-        let parse = |text: &str| Contender::parse(text, std::slice::from_ref(&own));
-        assert_eq!(parse("own").expect("a recipe"), Contender::Recipe(own.clone()));
+        let recipes = Recipe::all(None).expect("recipes");
+        let parse = |text: &str| Contender::parse(text, &recipes);
         assert_eq!(parse("mosquitto").expect("a recipe").name(), "mosquitto");
         let url: MetricsUrl = "http://h:8080".parse().expect("an address");
         for (text, process, page) in
@@ -248,6 +285,26 @@ mod tests {
         for text in ["other", "a=", "a=h:1@x", "a=h:1@https://h"] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn brokers_that_need_it_get_a_longer_warm_up() {
+        let recipes = Recipe::all(None).expect("recipes");
+        let mut scenario = crate::scenario::named("pairs").expect("a scenario");
+        let warmup = |name: &str, scenario: &Scenario| {
+            Contender::parse(name, &recipes).expect("a recipe").warmed(scenario).warmup_s
+        };
+        assert!(warmup("hivemq", &scenario) > scenario.warmup_s + 1.0);
+        assert!((warmup("mosquitto", &scenario) - scenario.warmup_s).abs() < 1e-12);
+        scenario.messages = Some(5);
+        assert!((warmup("hivemq", &scenario) - scenario.warmup_s).abs() < 1e-12);
+    }
+
+    #[test]
+    fn everybody_is_first_in_turn() {
+        let all: Vec<(usize, usize)> = turns(3, 2).collect();
+        assert_eq!(all, [(0, 0), (0, 1), (1, 1), (1, 0), (2, 0), (2, 1)]);
+        assert_eq!(turns(3, 0).count(), 0);
     }
 
     #[test]

@@ -1,37 +1,43 @@
-//! How brokers are started, one at a time, on a port of their own.
+//! How brokers are started: recipes that are there by name, and those of a file.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
+use super::process::search_path;
 use crate::error::BenchError;
 use crate::experiment::ClusterRecipe;
 
-/// Most time for a broker to open its port.
-const START: Duration = Duration::from_secs(90);
-/// Most time for a broker to end by itself.
-const STOP: Duration = Duration::from_secs(10);
-
-/// A process beside the broker, none of its descendants, that ends it when the standard input ends.
-const WATCH: &str =
-    "exec 3<&0; ( { cat <&3 >/dev/null; kill -s CONT -- -$$; kill -s TERM -- -$$; } >/dev/null 2>&1 & ); ";
+/// Recipes that are there by name.
+const BUILT_IN: &str = include_str!("recipes.toml");
+/// Most time for a broker to say its version.
+const VERSION: Duration = Duration::from_mins(1);
 
 /// How a broker is started. `{port}` and `{dir}` stand for its port and a fresh directory.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recipe {
     /// Name in reports.
     pub(crate) name: String,
-    /// Command for the shell, which it replaces.
+    /// Shell command that serves until it is told to end.
     pub(crate) command: String,
-    /// Files in the directory.
+    /// What has to be installed: a name that is looked for, or a path, which may hold variables.
+    #[serde(default)]
+    pub(crate) program: Option<String>,
+    /// Where to get it.
+    #[serde(default)]
+    pub(crate) get: Option<String>,
+    /// Shell command that prints the version.
+    #[serde(default)]
+    version: Option<String>,
+    /// Seconds under load before the measurement that it needs at least: compilers at run time.
+    #[serde(default)]
+    pub(crate) warmup_s: f64,
+    /// Files in the directory, by path.
     #[serde(default)]
     pub(crate) files: BTreeMap<String, String>,
 }
@@ -47,213 +53,99 @@ struct File {
 }
 
 impl File {
-    fn load(path: &Path) -> Result<Self, BenchError> {
-        let text = fs::read_to_string(path).map_err(|source| BenchError::File { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|source| BenchError::Toml { path: path.to_owned(), source: Box::new(source) })
+    fn parse(text: &str, path: &Path) -> Result<Self, BenchError> {
+        toml::from_str(text).map_err(|source| BenchError::Toml { path: path.to_owned(), source: Box::new(source) })
     }
 }
 
 /// Recipes of clusters in a file.
 pub(crate) fn load_clusters(path: &Path) -> Result<Vec<ClusterRecipe>, BenchError> {
-    Ok(File::load(path)?.cluster)
+    let text = fs::read_to_string(path).map_err(|source| BenchError::File { path: path.to_owned(), source })?;
+    Ok(File::parse(&text, path)?.cluster)
 }
-
-/// Recipes that are there by name: name, program, command, files.
-type BuiltIn = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
-
-const BUILT_IN: &[BuiltIn] = &[
-    ("sedge", "sedge", "sedge serve --port {port} --cluster-port 0 --http-port 0", &[]),
-    (
-        "mosquitto",
-        "mosquitto",
-        "mosquitto -c {dir}/mosquitto.conf",
-        &[(
-            "mosquitto.conf",
-            "listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 100000\n",
-        )],
-    ),
-    (
-        "flashmq",
-        "flashmq",
-        "flashmq --config-file {dir}/flashmq.conf",
-        &[(
-            "flashmq.conf",
-            "allow_anonymous true\nthread_count 1\nstorage_dir {dir}\nlog_file {dir}/flashmq.log\n\
-             listen {\n  protocol mqtt\n  port {port}\n  inet4_bind_address 127.0.0.1\n  tcp_nodelay true\n}\n",
-        )],
-    ),
-    (
-        "nats",
-        "nats-server",
-        "nats-server -c {dir}/nats.conf",
-        &[(
-            "nats.conf",
-            "server_name: bench\nhost: 127.0.0.1\nport: -1\njetstream {store_dir: \"{dir}/js\"}\n\
-             mqtt {host: 127.0.0.1, port: {port}}\n",
-        )],
-    ),
-    (
-        "nanomq",
-        "nanomq",
-        "nanomq start --conf {dir}/nanomq.conf",
-        &[("nanomq.conf", "listeners.tcp {\n  bind = \"127.0.0.1:{port}\"\n}\nauth {\n  allow_anonymous = true\n}\n")],
-    ),
-    (
-        "emqx",
-        "emqx",
-        "env EMQX_NODE__DATA_DIR={dir} EMQX_LISTENERS__TCP__DEFAULT__BIND=127.0.0.1:{port} emqx foreground",
-        &[],
-    ),
-    (
-        "rabbitmq",
-        "rabbitmq-server",
-        "env RABBITMQ_NODENAME=bench@localhost RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_NODE_PORT=25671 \
-         RABBITMQ_MNESIA_BASE={dir}/mnesia RABBITMQ_LOG_BASE={dir}/log RABBITMQ_ENABLED_PLUGINS_FILE={dir}/plugins \
-         RABBITMQ_CONFIG_FILE={dir}/rabbitmq.conf HOME={dir} rabbitmq-server",
-        &[
-            ("plugins", "[rabbitmq_mqtt].\n"),
-            ("rabbitmq.conf", "mqtt.listeners.tcp.1 = 127.0.0.1:{port}\nmqtt.allow_anonymous = true\n"),
-        ],
-    ),
-    (
-        "hivemq",
-        "hivemq-ce",
-        "env HIVEMQ_CONFIG_FOLDER={dir} HIVEMQ_DATA_FOLDER={dir}/data HIVEMQ_LOG_FOLDER={dir}/log hivemq-ce",
-        &[(
-            "config.xml",
-            "<hivemq><listeners><tcp-listener><port>{port}</port><bind-address>127.0.0.1</bind-address></tcp-listener>\
-             </listeners></hivemq>\n",
-        )],
-    ),
-];
 
 impl Recipe {
-    /// The recipe that is there under this name.
-    pub(crate) fn built_in(name: &str) -> Option<Self> {
-        let (name, _, command, files) = BUILT_IN.iter().find(|(known, ..)| *known == name)?;
-        let files = files.iter().map(|(file, text)| ((*file).to_owned(), (*text).to_owned())).collect();
-        Some(Self { name: (*name).to_owned(), command: (*command).to_owned(), files })
+    /// The recipes that are there by name.
+    pub(crate) fn built_in() -> Result<Vec<Self>, BenchError> {
+        Self::parse(BUILT_IN, Path::new("built-in recipes"))
     }
 
-    /// Names of the recipes, and whether the program of each is installed.
-    pub(crate) fn names() -> impl Iterator<Item = (&'static str, bool)> {
-        BUILT_IN.iter().map(|(name, program, ..)| (*name, is_installed(program)))
-    }
-
-    /// Recipes of single brokers in a file.
+    /// Recipes of a file.
     pub(crate) fn load(path: &Path) -> Result<Vec<Self>, BenchError> {
-        Ok(File::load(path)?.broker)
+        let text = fs::read_to_string(path).map_err(|source| BenchError::File { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
     }
 
-    /// Starts the broker on `port` with its files in `dir`, bound to `cpus` if given, and waits until the port is open.
-    pub(crate) fn start(&self, port: u16, dir: &Path, cpus: Option<&str>) -> Result<Running, BenchError> {
-        let fill = |text: &str| text.replace("{port}", &port.to_string()).replace("{dir}", &dir.display().to_string());
-        let files = self.files.iter().map(|(name, text)| (name.as_str(), fill(text)));
-        let mut running = Running::spawn(&self.name, &bound(&fill(&self.command), cpus), dir, files)?;
-        let deadline = Instant::now() + START;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
-            if running.has_ended() || Instant::now() > deadline {
-                return Err(running.did_not_start());
+    fn parse(text: &str, path: &Path) -> Result<Vec<Self>, BenchError> {
+        let file = File::parse(text, path)?;
+        if let Some(recipe) = file.broker.iter().find(|recipe| !(0.0..=3_600.0).contains(&recipe.warmup_s)) {
+            let (path, name) = (path.display(), &recipe.name);
+            return Err(BenchError::Usage(format!("{path}: broker {name}: warmup_s is between 0 and 3600 seconds")));
+        }
+        Ok(file.broker)
+    }
+
+    /// Those of the file at `path`, if there is one, before those that are there by name and not in it.
+    pub(crate) fn all(path: Option<&Path>) -> Result<Vec<Self>, BenchError> {
+        let mut all = path.map_or_else(|| Ok(Vec::new()), Self::load)?;
+        for recipe in Self::built_in()? {
+            if !all.iter().any(|own| own.name == recipe.name) {
+                all.push(recipe);
             }
-            std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(running)
+        Ok(all)
+    }
+
+    /// Whether what the recipe needs is there; true if it does not say what that is.
+    pub(crate) fn is_installed(&self) -> bool {
+        let Some(program) = &self.program else { return true };
+        let quoted = program.replace('"', "");
+        let found = shell(&format!("command -v \"{quoted}\" || test -d \"{quoted}\""))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        found.is_ok_and(|status| status.success())
+    }
+
+    /// What the broker says its version is: the first line with a digit. None if it does not say.
+    pub(crate) fn version(&self) -> Option<String> {
+        let command = self.version.as_deref()?;
+        let folder = std::env::temp_dir().join(format!("sedge-bench-version-{}-{}", std::process::id(), self.name));
+        fs::create_dir_all(&folder).ok()?;
+        let line = first_line(&fill(command, 0, &folder));
+        // A folder that stays behind costs nothing but its name.
+        let _ = fs::remove_dir_all(&folder);
+        line
     }
 }
 
-/// `command`, bound to `cpus` if given.
-pub(crate) fn bound(command: &str, cpus: Option<&str>) -> String {
-    cpus.map_or_else(|| command.to_owned(), |cpus| format!("taskset -c {cpus} {command}"))
-}
-
-/// Where programs are looked for: beside this one, so that it is its own version that is measured, in the path of the user,
-/// and in folders of servers that are often not in it.
-pub(crate) fn search_path() -> String {
-    let own = std::env::current_exe().ok().and_then(|path| path.parent().map(|folder| folder.display().to_string()));
-    let users = std::env::var("PATH").unwrap_or_default();
-    let all = own.into_iter().chain([users, "/usr/sbin:/usr/local/sbin:/usr/local/bin".to_owned()]);
-    all.collect::<Vec<_>>().join(":")
-}
-
-fn is_installed(program: &str) -> bool {
-    search_path().split(':').any(|folder| Path::new(folder).join(program).is_file())
-}
-
-/// A broker that was started here, and ends with this value.
-pub(crate) struct Running {
-    name: String,
-    child: Child,
-    log: PathBuf,
-}
-
-impl Running {
-    /// Starts `command` by the shell, which it replaces, with `files` in `dir`. What it prints goes to a file there. It ends with
-    /// this process, whatever this process dies of.
-    pub(crate) fn spawn<'a>(
-        name: &str,
-        command: &str,
-        dir: &Path,
-        files: impl Iterator<Item = (&'a str, String)>,
-    ) -> Result<Self, BenchError> {
-        let failed = |error: std::io::Error| BenchError::Broker(format!("{name}: {error}"));
-        fs::create_dir_all(dir).map_err(failed)?;
-        for (file, text) in files {
-            fs::write(dir.join(file), text).map_err(failed)?;
+/// The first line with a digit that `command` prints in time.
+fn first_line(command: &str) -> Option<String> {
+    let mut child = shell(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let deadline = Instant::now() + VERSION;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() > deadline {
+            // It may have ended by itself meanwhile.
+            let _ = child.kill();
         }
-        let path = dir.join("output.log");
-        let log = fs::File::create(&path).map_err(failed)?;
-        let child = Command::new("sh")
-            .arg("-c")
-            .arg(format!("{WATCH}exec {command} 3<&- </dev/null"))
-            .env("PATH", search_path())
-            // Held by this process as long as there is a need for the broker.
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone().map_err(failed)?)
-            .stderr(log)
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        Ok(Self { name: name.to_owned(), child, log: path })
+        std::thread::sleep(Duration::from_millis(5));
     }
-
-    /// Its process.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Whether it has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
-    }
-
-    /// Why it is not there, with the last it said.
-    pub(crate) fn did_not_start(&self) -> BenchError {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let last: Vec<&str> = text.lines().rev().take(3).collect();
-        BenchError::Broker(format!("{} did not start: {}", self.name, last.join(" | ")))
-    }
-
-    /// Sends a signal to it and all it started.
-    pub(crate) fn signal(&self, signal: Signal) {
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // That it has ended by itself is as good.
-            let _ = kill_process_group(group, signal);
-        }
-    }
+    let output = child.wait_with_output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?;
+    Some(line.trim().to_owned())
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.signal(Signal::TERM);
-        let deadline = Instant::now() + STOP;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.signal(Signal::KILL);
-        // Collects the process; there is nobody left to tell if it cannot be.
-        let _ = self.child.wait();
-    }
+/// `text` with port and directory filled in.
+pub(super) fn fill(text: &str, port: u16, dir: &Path) -> String {
+    text.replace("{port}", &port.to_string()).replace("{dir}", &dir.display().to_string())
+}
+
+/// A shell for `command`, which finds programs where [`search_path`] says.
+pub(super) fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).env("PATH", search_path());
+    shell
 }
 
 #[cfg(test)]
@@ -261,23 +153,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recipe_of_a_file_is_read() {
+    fn recipes_of_a_file_come_before_those_that_are_there() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("brokers.toml");
-        let text = "[[broker]]\nname = \"x\"\ncommand = \"x {port}\"\nfiles = { \"a.conf\" = \"{dir}\" }\n";
+        let text = "[[broker]]\nname = \"nats\"\ncommand = \"x {port}\"\nfiles = { \"a.conf\" = \"{dir}\" }\n";
         fs::write(&path, text).expect("a file");
-        let recipes = Recipe::load(&path).expect("recipes");
-        assert_eq!(recipes.first().map(|recipe| recipe.name.as_str()), Some("x"));
-        assert!(Recipe::names().all(|(name, _)| Recipe::built_in(name).is_some()));
-        assert_eq!(Recipe::built_in("x"), None);
+        let recipes = Recipe::all(Some(&path)).expect("recipes");
+        assert_eq!(recipes.first().map(|recipe| recipe.command.as_str()), Some("x {port}"));
+        assert_eq!(recipes.iter().filter(|recipe| recipe.name == "nats").count(), 1);
+        assert_eq!(recipes.len(), Recipe::built_in().expect("recipes").len());
+        fs::write(&path, "[[broker]]\nname = \"x\"\n").expect("a file");
+        let error = Recipe::load(&path).expect_err("no command").to_string();
+        assert!(error.contains("brokers.toml") && error.contains("command"), "{error}");
+        fs::write(&path, "[[broker]]\nname = \"x\"\ncommand = \"x\"\nwarmup_s = -1.0\n").expect("a file");
+        let error = Recipe::load(&path).expect_err("no time").to_string();
+        assert!(error.contains("brokers.toml") && error.contains("warmup_s"), "{error}");
+    }
+
+    /// BM-07.
+    #[test]
+    fn every_recipe_says_what_it_needs_and_binds_the_loopback_address() {
+        for recipe in Recipe::built_in().expect("recipes") {
+            let all: Vec<&str> = recipe.files.values().map(String::as_str).chain([recipe.command.as_str()]).collect();
+            assert!(all.iter().any(|text| text.contains("{port}")), "{}", recipe.name);
+            assert!(all.iter().any(|text| text.contains("127.0.0.1")), "{}", recipe.name);
+            assert!(recipe.program.is_some() && recipe.version.is_some(), "{}", recipe.name);
+        }
     }
 
     #[test]
-    fn a_broker_that_ends_at_once_says_why() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let command = "sh -c 'echo no such option >&2; exit 1'".to_owned();
-        let recipe = Recipe { name: "bad".to_owned(), command, files: BTreeMap::new() };
-        let error = recipe.start(1, folder.path(), None).err().expect("an error").to_string();
-        assert!(error.contains("bad did not start: no such option"), "{error}");
+    fn programs_are_looked_for_and_asked_for_their_version() {
+        let recipe = |program: &str, version: &str| Recipe {
+            name: "x".to_owned(),
+            command: String::new(),
+            program: Some(program.to_owned()),
+            get: None,
+            version: Some(version.to_owned()),
+            warmup_s: 0.0,
+            files: BTreeMap::new(),
+        };
+        for (program, installed) in
+            [("sh", true), ("/bin/sh", true), ("/usr", true), ("no-such-program", false), ("$NO_SUCH/bin/x.sh", false)]
+        {
+            assert_eq!(recipe(program, "true").is_installed(), installed, "{program}");
+        }
+        assert_eq!(recipe("sh", "echo; echo ' x 1.2 '; echo 3").version(), Some("x 1.2".to_owned()));
+        assert_eq!(recipe("sh", "no-such-program --version").version(), None);
     }
 }

@@ -50,7 +50,7 @@ pub(crate) struct LimitReport {
     /// A majority of repeated runs confirmed it.
     confirmed: bool,
     /// The load generator kept the search from going further: the broker may do more.
-    tester_bound: bool,
+    pub(crate) tester_bound: bool,
     /// Of the best run at that interval.
     pub(crate) figures: Option<Figures>,
     pub(crate) trials: Vec<Trial>,
@@ -119,7 +119,7 @@ pub(crate) fn limit(
 }
 
 /// Waits until the brokers have worked off what an overload left behind: they would go on with it in the next run.
-fn settle(pids: &[u32]) {
+pub(crate) fn settle(pids: &[u32]) {
     let mut before = host::usage(pids);
     for _ in 0..SETTLE_LOOKS {
         std::thread::sleep(SETTLE);

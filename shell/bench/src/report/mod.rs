@@ -9,5 +9,5 @@ mod table;
 pub(crate) use csv::csv;
 pub(crate) use figures::Figures;
 pub(crate) use html::{html, html_page};
-pub(crate) use svg::Plot;
+pub(crate) use svg::{Plot, escape};
 pub(crate) use table::{Table, number, table};

@@ -133,7 +133,7 @@ fn ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// Text as HTML shows it.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

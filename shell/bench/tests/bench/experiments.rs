@@ -98,12 +98,92 @@ fn mosquitto_is_started_measured_and_stopped() {
         println!("SKIP: Mosquitto is not installed");
         return;
     }
+    let (list, _) = try_bench("compare").expect("a list");
+    let line = list.lines().find(|line| line.starts_with("mosquitto ")).expect("a line");
+    assert!(line.contains(" installed") && line.contains("mosquitto version"), "{list}");
     let words = "compare mosquitto --rounds 2 --publishers 10 --duration 1";
     let all = figures(&format!("{words} --port {}", free_port()));
     let broker = all.pointer("/brokers/0").expect("a broker");
     assert_eq!(broker.pointer("/errors").and_then(Value::as_array).map(Vec::len), Some(0), "{broker}");
     assert!(broker.pointer("/runs/1/broker_rss_kib").and_then(Value::as_u64).is_some_and(|memory| memory > 0));
     assert_eq!(broker.pointer("/runs/1/lost").and_then(Value::as_u64), Some(0));
+    assert!(broker.get("version").and_then(Value::as_str).is_some_and(|version| version.contains("version")));
+}
+
+const SUITE: &str = r#"
+[[row]]
+name = "work"
+scenario = "pairs"
+load = { publishers = 2, messages = 20 }
+
+[[row]]
+name = "latency"
+scenario = "pairs"
+measure = "latency"
+load = { publishers = 2, rate = 200 }
+
+[[row]]
+name = "limit"
+scenario = "limit"
+measure = "limit"
+load = { publishers = 2, subscribers = 2, topics = 1, drain = 0.2 }
+search = { start-ms = 2000000, repeat = 1 }
+
+[[row]]
+name = "memory"
+scenario = "idle"
+measure = "memory"
+load = { publishers = 10 }
+"#;
+
+/// BM-07.
+#[test]
+fn a_suite_measures_all_loads_goes_on_where_it_was_and_a_broker_that_fails_spoils_nothing() {
+    let broker = Broker::start(Faults { lose: Some(10), ..Faults::default() });
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("suite.toml"), SUITE).expect("a file");
+    let recipes = "[[broker]]\nname = \"bad\"\ncommand = \"echo no such option; exit 3\"\n";
+    std::fs::write(path("recipes.toml"), recipes).expect("a file");
+    // Stands for the broker's process: one that is at rest, unlike this one.
+    let mut process = std::process::Command::new("sleep").arg("600").spawn().expect("a process");
+    let pid = process.id();
+    let (port, suite, recipes, journal) = (free_port(), path("suite.toml"), path("recipes.toml"), path("journal"));
+    let words = format!(
+        "suite good={}@{pid} bad --suite {suite} --recipes {recipes} --journal {journal} --port {port} \
+         --duration 0.2 --warmup 0 --drain 3 --csv {} --html {} --markdown {}",
+        broker.address,
+        path("table.csv"),
+        path("table.html"),
+        path("table.md")
+    );
+    let (table, notes) = try_bench(&format!("{words} --rounds 1 --row work --row memory")).expect("a suite");
+    assert!(notes.contains("work, round 1: good: ") && !notes.contains("latency"), "{notes}");
+    assert!(table.contains("bad did not start") && table.contains("exit status: 3"), "{table}");
+    assert!(table.contains("no such option") && table.contains("good"), "{table}");
+    let before = broker.connects();
+    let (table, notes) = try_bench(&format!("{words} --rounds 1")).expect("a suite");
+    // What was measured is not measured again; what failed is.
+    assert!(!notes.contains("work, round 1: good") && notes.contains("work, round 1: bad"), "{notes}");
+    assert!(notes.contains("latency, round 1: good: ") && notes.contains("limit, round 1: good: "), "{notes}");
+    assert!(broker.connects() > before);
+    for (name, begin) in [("table.csv", "load,figure,"), ("table.html", "<!doctype html>"), ("table.md", "| load |")] {
+        let text = std::fs::read_to_string(folder.path().join(name)).expect("a file");
+        assert!(text.starts_with(begin) && text.contains("KiB/conn."), "{text}");
+    }
+    for line in ["work", "latency", "limit", "memory"] {
+        assert!(table.lines().any(|text| text.starts_with(line)), "{line} in {table}");
+    }
+    let before = broker.connects();
+    let all = figures(&format!("{words} --rounds 1"));
+    assert_eq!(broker.connects(), before);
+    assert_eq!(all.pointer("/lines/0/cells/0/flags").and_then(Value::as_str), Some("L"));
+    assert_eq!(all.pointer("/runs/0/rounds/0/lost").and_then(Value::as_u64), Some(4));
+    assert_eq!(all.pointer("/lines/0/cells/1/flags").and_then(Value::as_str), Some("E"));
+    process.kill().and_then(|()| process.wait()).expect("an end");
+    let (text, _) = try_bench("suite --print").expect("a file");
+    assert!(text.contains("[[row]]"));
+    assert!(try_bench("suite good=127.0.0.1:1 --row nothing").expect_err("no row").to_string().contains("--print"));
 }
 
 /// An address that stands for several brokers of a cluster: what enters at one comes out at all.

@@ -1,0 +1,113 @@
+//! Processes of brokers that were started here, and end with this one.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::error::BenchError;
+
+/// Most time for a broker to end by itself.
+const STOP: Duration = Duration::from_secs(10);
+
+/// A process beside the broker, none of its descendants, that ends it when the standard input ends.
+const WATCH: &str =
+    "exec 3<&0; ( { cat <&3 >/dev/null; kill -s CONT -- -$$; kill -s TERM -- -$$; } >/dev/null 2>&1 & ); ";
+
+/// `command`, bound to `cpus` if given.
+pub(crate) fn bound(command: &str, cpus: Option<&str>) -> String {
+    cpus.map_or_else(|| command.to_owned(), |cpus| format!("taskset -c {cpus} {command}"))
+}
+
+/// Where programs are looked for: beside this one, so that it is its own version that is measured, in the path of the user,
+/// and in folders of servers that are often not in it.
+pub(crate) fn search_path() -> String {
+    let own = std::env::current_exe().ok().and_then(|path| path.parent().map(|folder| folder.display().to_string()));
+    let users = std::env::var("PATH").unwrap_or_default();
+    let all = own.into_iter().chain([users, "/usr/sbin:/usr/local/sbin:/usr/local/bin".to_owned()]);
+    all.collect::<Vec<_>>().join(":")
+}
+
+/// A broker that was started here, and ends with this value.
+pub(crate) struct Running {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts `command` by the shell, which it replaces, with `files` in `dir`. What it prints goes to a file there. It ends with
+    /// this process, whatever this process dies of.
+    pub(crate) fn spawn<'a>(
+        name: &str,
+        command: &str,
+        dir: &Path,
+        files: impl Iterator<Item = (&'a str, String)>,
+    ) -> Result<Self, BenchError> {
+        let failed = |error: std::io::Error| BenchError::Broker(format!("{name}: {error}"));
+        fs::create_dir_all(dir).map_err(failed)?;
+        for (file, text) in files {
+            fs::write(dir.join(file), text).map_err(failed)?;
+        }
+        let path = dir.join("output.log");
+        let log = fs::File::create(&path).map_err(failed)?;
+        let child = Command::new("sh")
+            .arg("-c")
+            .arg(format!("{WATCH}exec {command} 3<&- </dev/null"))
+            .env("PATH", search_path())
+            // Held by this process as long as there is a need for the broker.
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        Ok(Self { name: name.to_owned(), child, log: path })
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Why it is not there, with the last it said.
+    pub(crate) fn did_not_start(&self) -> BenchError {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let last: Vec<&str> = text.lines().rev().take(3).collect();
+        BenchError::Broker(format!("{} did not start: {}", self.name, last.join(" | ")))
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Sends a signal to it and all it started.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // That it has ended by itself is as good.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + STOP;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.signal(Signal::KILL);
+        // Collects the process; there is nobody left to tell if it cannot be.
+        let _ = self.child.wait();
+    }
+}
