@@ -107,6 +107,30 @@ impl RetainedStore {
         });
     }
 
+    /// At most `limit` values from the place `from` on, 0 being the first, whose topic `filter` matches; and the place to go on from,
+    /// if there may be more. Looks at no more than `examine` entries, so that a page costs the same however much is retained. Whatever
+    /// is set meanwhile, no value that stays as it is is left out.
+    pub fn page(
+        &self,
+        filter: &TopicFilter,
+        now: Timestamp,
+        (from, limit, examine): (usize, usize, usize),
+    ) -> (Vec<Arc<Message>>, Option<usize>) {
+        let mut found = Vec::new();
+        let end = self.entries.capacity().min(from.saturating_add(examine));
+        for key in from..end {
+            if found.len() == limit {
+                return (found, Some(key));
+            }
+            let Some(Entry { message, .. }) = self.entries.get(key) else { continue };
+            let alive = !message.payload.is_empty() && message.expires_at.is_none_or(|at| at > now);
+            if alive && filter.matches(&message.topic) {
+                found.push(Arc::clone(message));
+            }
+        }
+        (found, (end < self.entries.capacity()).then_some(end))
+    }
+
     /// Number of values, tombstones not counted, expired ones counted until [`RetainedStore::purge`].
     pub const fn len(&self) -> usize {
         self.messages

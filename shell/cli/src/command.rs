@@ -41,6 +41,8 @@ enum Command {
     Sessions(api::SessionsArgs),
     /// Show where a node sends publications
     Routes(api::PageArgs),
+    /// Show retained messages, or clear one
+    Retained(api::RetainedArgs),
     /// End the connection of a client at any node, and its session if wanted
     Kick(api::KickArgs),
     /// Measure any MQTT broker: load, limits, failures, comparisons
@@ -75,6 +77,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Topology(args) => api::topology(&args),
         Command::Sessions(args) => api::sessions(&args),
         Command::Routes(args) => api::routes(&args),
+        Command::Retained(args) => api::retained(&args),
         Command::Kick(args) => api::kick(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Config(ConfigCommand::Check(args)) => serve::check(&args),

@@ -1,13 +1,38 @@
 //! Retained messages are on every node: the last writer wins, and replicas are compared when nodes meet and now and then.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use sedge_base::NodeId;
+use sedge_base::{NodeId, Timestamp};
+use sedge_mqtt::{Message, TopicFilter};
 
 use super::Node;
 use crate::link::ControlTopic;
+use crate::sys;
 use crate::wire::{RetainedMail, WireError};
 
+/// Entries of the store that one page of a listing looks at: about a millisecond of the node's thread.
+const PAGE_EXAMINES: usize = 10_000;
+
 impl Node {
+    /// At most `limit` retained messages that `filter` matches, from a place on, 0 being the first; and the place to go on from, if
+    /// there may be more. A page may be short while others follow. A filter without wildcards is looked up.
+    pub fn retained_page(
+        &self,
+        filter: &TopicFilter,
+        wall: Timestamp,
+        from: usize,
+        limit: usize,
+    ) -> (Vec<Arc<Message>>, Option<usize>) {
+        let store = if sys::asks_for_a_node(filter) { &self.sys } else { &self.retained };
+        if filter.as_str().contains(['+', '#']) {
+            return store.page(filter, wall, (from, limit, PAGE_EXAMINES));
+        }
+        let mut found = Vec::new();
+        store.matching(filter, wall, |message| found.push(Arc::clone(message)));
+        (found, None)
+    }
+
     /// Tells a neighbour what is here; it answers with what is different there.
     pub(super) fn offer_digests(&mut self, to: NodeId, answer: bool) {
         let mail = RetainedMail::Digests { answer, digests: Box::new(*self.retained.digests()) };

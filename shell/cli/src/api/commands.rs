@@ -1,7 +1,7 @@
-//! `sedge status`, `topology`, `sessions`, `routes` and `kick`.
+//! `sedge status`, `topology`, `sessions`, `routes`, `retained` and `kick`.
 
 use clap::Args;
-use sedge_daemon::http::model::{Cluster, Kicked, Routes, Sessions, Status, Topology};
+use sedge_daemon::http::model::{Cleared, Cluster, Kicked, RetainedMessages, Routes, Sessions, Status, Topology};
 
 use super::client::{Api, segment};
 use super::text;
@@ -40,6 +40,22 @@ pub(crate) struct SessionsArgs {
     /// Show only this client, with its subscriptions
     #[arg(long, value_name = "ID")]
     client: Option<String>,
+}
+
+/// Flags of `sedge retained`.
+#[derive(Args, Debug)]
+pub(crate) struct RetainedArgs {
+    /// Topic filter; topics that begin with $ want a filter that does
+    #[arg(default_value = "#")]
+    filter: String,
+    /// Clear the retained message of this topic, without wildcards, on all nodes
+    #[arg(long)]
+    clear: bool,
+    /// Show at most N, up to 1000
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    #[command(flatten)]
+    api: ApiArgs,
 }
 
 /// Flags of `sedge kick`.
@@ -96,6 +112,30 @@ pub(crate) fn routes(args: &PageArgs) -> Result<(), Failure> {
     let path = format!("/api/v1/routes?offset={offset}&limit={limit}");
     let answer = Api::new(&api.api)?.get::<Routes>(&path)?;
     if api.json { out::line(&answer.body) } else { out::line(&text::routes(&answer.value)) }
+}
+
+/// Runs `sedge retained`.
+pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
+    let RetainedArgs { filter, clear, limit, api } = args;
+    let client = Api::new(&api.api)?;
+    if *clear {
+        let answer = client.delete::<Cleared>(&format!("/api/v1/retained/{}", segment(filter)))?;
+        let text = format!("the retained message of {} was cleared", answer.value.topic);
+        return out::line(if api.json { &answer.body } else { &text });
+    }
+    // Pages may be short: as many as it takes.
+    let (mut cursor, mut messages, mut total) = (Some(0), Vec::new(), 0);
+    while let Some(from) = cursor
+        && messages.len() < usize::from(*limit)
+    {
+        let rest = usize::from(*limit) - messages.len();
+        let path = format!("/api/v1/retained?filter={}&limit={rest}&cursor={from}", segment(filter));
+        let page = client.get::<RetainedMessages>(&path)?.value;
+        messages.extend(page.messages);
+        (cursor, total) = (page.next, page.total);
+    }
+    let page = RetainedMessages { total, messages, next: cursor };
+    if api.json { out::json(&page) } else { out::line(&text::retained(&page)) }
 }
 
 /// Runs `sedge kick`.

@@ -5,4 +5,6 @@ mod commands;
 mod text;
 
 pub(crate) use client::Api;
-pub(crate) use commands::{ApiArgs, KickArgs, PageArgs, SessionsArgs, kick, routes, sessions, status, topology};
+pub(crate) use commands::{
+    ApiArgs, KickArgs, PageArgs, RetainedArgs, SessionsArgs, kick, retained, routes, sessions, status, topology,
+};

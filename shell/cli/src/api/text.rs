@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use sedge_daemon::http::model::{Cluster, Kicked, Link, Member, Routes, Session, Sessions, Status, Topology};
+use sedge_daemon::http::model::{
+    Cluster, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions, Status, Topology,
+};
 
 use crate::table::{pairs, table};
 
@@ -118,6 +120,27 @@ pub(super) fn session(session: &Session) -> String {
     };
     let rows: Vec<_> = session.subscriptions.iter().map(row).collect();
     format!("{}\n\n{}", pairs(&lines), table(&["QOS", "ID", "SUBSCRIPTION"], &rows))
+}
+
+pub(super) fn retained(page: &RetainedMessages) -> String {
+    let row = |message: &RetainedMessage| {
+        let payload = message.payload.as_ref().map_or_else(|| "-".to_owned(), |text| shortened(text));
+        let publisher = message.publisher.clone().unwrap_or_else(|| "-".to_owned());
+        vec![message.topic.clone(), message.qos.to_string(), message.bytes.to_string(), publisher, payload]
+    };
+    let rows: Vec<_> = page.messages.iter().map(row).collect();
+    let more = if page.next.is_some() { "; there may be more, see --limit" } else { "" };
+    let head = ["TOPIC", "QOS", "BYTES", "PUBLISHER", "PAYLOAD"];
+    format!("{}\n\n{} of {} retained messages{more}", table(&head, &rows), rows.len(), page.total)
+}
+
+/// The beginning of a text, on one line.
+fn shortened(text: &str) -> String {
+    let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(60).collect();
+    if text.chars().nth(60).is_some() {
+        line.push_str(" ...");
+    }
+    line
 }
 
 pub(super) fn kicked(kicked: &Kicked) -> String {

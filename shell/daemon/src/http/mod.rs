@@ -7,6 +7,7 @@ mod metrics;
 pub mod model;
 mod openapi;
 mod process;
+mod retained;
 mod server;
 mod sessions;
 

@@ -268,6 +268,43 @@ pub struct Kicked {
     pub session_ended: bool,
 }
 
+/// Some of the retained messages (`GET /api/v1/retained`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RetainedMessages {
+    /// How many retained messages there are in all, whether they match or not.
+    pub total: usize,
+    /// Those that match.
+    pub messages: Vec<RetainedMessage>,
+    /// What to give as `cursor` for those that follow; absent at the end.
+    pub next: Option<usize>,
+}
+
+/// A retained message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RetainedMessage {
+    /// Its topic.
+    pub topic: String,
+    /// QoS it was published with.
+    pub qos: u8,
+    /// Size of its payload.
+    pub bytes: usize,
+    /// Its payload, if it is UTF-8 text of at most 4096 bytes.
+    pub payload: Option<String>,
+    /// Who published it.
+    pub publisher: Option<String>,
+    /// When, in milliseconds since 1970.
+    pub set_at_ms: u64,
+    /// When it expires, in milliseconds since 1970.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A retained message was cleared (`DELETE /api/v1/retained/{topic}`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cleared {
+    /// Its topic.
+    pub topic: String,
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{handlers, metrics, sessions};
+use super::{handlers, metrics, retained, sessions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -19,6 +19,8 @@ use super::{handlers, metrics, sessions};
         sessions::sessions,
         sessions::kick,
         sessions::end_session,
+        retained::retained,
+        retained::clear,
     )
 )]
 struct Description;

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::error::ApiError;
 use super::model::Listening;
-use super::{handlers, metrics, openapi, sessions};
+use super::{handlers, metrics, openapi, retained, sessions};
 use crate::daemon::{Addresses, DeathGuard};
 use crate::identity::Identity;
 use crate::runtime::Shared;
@@ -118,6 +118,8 @@ fn router(api: Api) -> Router {
         .route("/api/v1/sessions", get(sessions::sessions))
         .route("/api/v1/sessions/{client}", delete(sessions::end_session))
         .route("/api/v1/sessions/{client}/connection", delete(sessions::kick))
+        .route("/api/v1/retained", get(retained::retained))
+        .route("/api/v1/retained/{topic}", delete(retained::clear))
         .route("/api/v1/openapi.json", get(openapi::openapi))
         .fallback(async |uri: axum::http::Uri| ApiError::NotFound(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(async || ApiError::WrongMethod)

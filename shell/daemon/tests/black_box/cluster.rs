@@ -146,3 +146,45 @@ fn clients_of_a_node_that_stops_are_told_where_else_to_go() {
     assert_eq!((disconnect.reason, disconnect.server_reference), (ReasonCode::ServerShuttingDown, None));
     stopping.join().unwrap();
 }
+
+/// MQ-07
+#[test]
+fn retained_messages_are_listed_in_pages_and_cleared_everywhere() {
+    let nodes = cluster(2);
+    let (mut client, _) = Client::connect(&nodes[0], "pub");
+    for number in 0..25 {
+        client.publish(&format!("r/{number}"), format!("value {number}").as_bytes(), true);
+    }
+    client.publish("other", &[0xff], true);
+    let list = |node: &Daemon, query: &str| -> serde_json::Value {
+        let (status, body) = get(node, &format!("/api/v1/retained?{query}"));
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let mut topics = Vec::new();
+    let mut cursor = 0;
+    loop {
+        let page = list(&nodes[1], &format!("filter=r/%2B&limit=10&cursor={cursor}"));
+        let messages = page["messages"].as_array().unwrap();
+        assert!(messages.len() <= 10 && page["total"] == 26, "{page}");
+        topics.extend(messages.iter().map(|message| message["topic"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_u64() else { break };
+        cursor = next;
+    }
+    topics.sort_unstable();
+    topics.dedup();
+    assert_eq!(topics.len(), 25);
+    let one = &list(&nodes[1], "filter=r/7")["messages"][0];
+    assert_eq!((&one["payload"], &one["publisher"], &one["bytes"]), (&"value 7".into(), &"pub".into(), &7.into()));
+    assert!(list(&nodes[1], "filter=other")["messages"][0]["payload"].is_null(), "no text");
+
+    assert_eq!(request(&nodes[1], "DELETE", "/api/v1/retained/r%2F7").0, 200);
+    for node in &nodes {
+        eventually("it is cleared", || list(node, "filter=r/7")["messages"].as_array().unwrap().is_empty());
+    }
+    assert_eq!(request(&nodes[1], "DELETE", "/api/v1/retained/r%2F7").0, 404);
+    for wrong in ["r%2F%23", "%24SYS%2Fbroker%2Fversion"] {
+        assert_eq!(request(&nodes[1], "DELETE", &format!("/api/v1/retained/{wrong}")).0, 400, "{wrong}");
+    }
+    assert_eq!(get(&nodes[0], "/api/v1/retained?filter=a%23").0, 400);
+}
