@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Signal, getpid, kill_process, setsid};
-use sedge_daemon::{Addresses, Config, ConfigError, Overrides, init_logging};
+use sedge_daemon::{Addresses, Config, ConfigError, ListenerAddress, Overrides, init_logging};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
@@ -35,9 +35,24 @@ pub(crate) struct ServeArgs {
     /// Port for clients [key mqtt.port]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Address for clients [key mqtt.bind]
+    /// Address for clients, also for those of the flags below [key mqtt.bind]
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<String>,
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(help = "Certificate chain (PEM): listen with TLS, too [key listener.tls.cert_file]")]
+    tls_cert: Option<String>,
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(help = "Private key of the certificate (PEM) [key listener.tls.key_file]")]
+    tls_key: Option<String>,
+    /// Port for TLS, 8883 if nothing is said [key listener.tls.port]
+    #[arg(long, value_name = "PORT", requires = "tls_cert")]
+    tls_port: Option<u16>,
+    /// Listen for WebSocket on this port, path /mqtt [key listener.ws.port]
+    #[arg(long, value_name = "PORT")]
+    ws_port: Option<u16>,
+    /// Listen for WebSocket over TLS on this port, path /mqtt [key listener.wss.port]
+    #[arg(long, value_name = "PORT", requires = "tls_cert")]
+    wss_port: Option<u16>,
     /// Port for other nodes, TCP and UDP [key cluster.port]
     #[arg(long, value_name = "PORT")]
     cluster_port: Option<u16>,
@@ -68,7 +83,21 @@ impl ServeArgs {
         let text = |port: Option<u16>| port.map(|port| port.to_string());
         let seeds = (!self.seeds.is_empty()).then(|| self.seeds.join(","));
         let mut overrides = Overrides::new();
-        for (key, flag, value) in [
+        let for_wss = |file: &Option<String>| self.wss_port.and_then(|_| file.clone());
+        let bind = |wanted: bool| self.bind.clone().filter(|_| wanted);
+        let listeners = [
+            ("listener.tls.cert_file", "--tls-cert", self.tls_cert.clone()),
+            ("listener.tls.key_file", "--tls-key", self.tls_key.clone()),
+            ("listener.tls.port", "--tls-port", text(self.tls_port)),
+            ("listener.tls.bind", "--bind", bind(self.tls_cert.is_some())),
+            ("listener.ws.port", "--ws-port", text(self.ws_port)),
+            ("listener.ws.bind", "--bind", bind(self.ws_port.is_some())),
+            ("listener.wss.port", "--wss-port", text(self.wss_port)),
+            ("listener.wss.bind", "--bind", bind(self.wss_port.is_some())),
+            ("listener.wss.cert_file", "--tls-cert", for_wss(&self.tls_cert)),
+            ("listener.wss.key_file", "--tls-key", for_wss(&self.tls_key)),
+        ];
+        let others = [
             ("mqtt.port", "--port", text(self.port)),
             ("mqtt.bind", "--bind", self.bind.clone()),
             ("cluster.port", "--cluster-port", text(self.cluster_port)),
@@ -76,7 +105,8 @@ impl ServeArgs {
             ("node.data_dir", "--data-dir", self.data_dir.clone()),
             ("cluster.seeds", "--seed", seeds),
             ("node.name", "--name", self.name.clone()),
-        ] {
+        ];
+        for (key, flag, value) in others.into_iter().chain(listeners) {
             if let Some(value) = value {
                 overrides.set(key, value, flag);
             }
@@ -119,13 +149,20 @@ fn describe(addresses: &Addresses) -> Value {
         "event": "ready",
         "pid": std::process::id(),
         "mqtt": texts,
+        "listeners": addresses.listeners.iter().map(|listener| {
+            json!({ "name": listener.name, "protocol": listener.protocol, "address": listener.address })
+        }).collect::<Vec<_>>(),
         "cluster": addresses.cluster.to_string(),
         "http": addresses.http.map(|address| address.to_string()),
     })
 }
 
 fn announce(addresses: &Addresses) -> String {
-    let texts: Vec<String> = addresses.mqtt.iter().map(ToString::to_string).collect();
+    let text = |listener: &ListenerAddress| match listener.protocol {
+        "tcp" => listener.address.clone(),
+        protocol => format!("{} ({protocol})", listener.address),
+    };
+    let texts: Vec<String> = addresses.listeners.iter().map(text).collect();
     let http = addresses.http.map_or_else(|| "off".to_owned(), |address| format!("http://{address}"));
     format!("ready: MQTT on {}, other nodes on {}, API {http}", texts.join(" and "), addresses.cluster)
 }

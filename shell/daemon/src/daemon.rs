@@ -13,22 +13,29 @@ use sedge_base::{Rng, ShardId};
 use sedge_broker::Place;
 use sedge_cluster::{Node, Shard, ShardConfig};
 use sedge_mqtt::Utf8;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::http::{Facts, HttpServer};
 use crate::identity::{self, Identity};
+use crate::reload::{Reloaded, reload};
 use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Shared, View, Worker, wall};
 use crate::seeds::{self, SeedWatch};
 use crate::sys::SysReporter;
+use crate::transport::{Acceptor, Listener};
 use crate::{Config, StartError, logging, node_config};
+
+/// What reading the address of a listener is called when it fails.
+const ADDRESS: &str = "read the address of a listener";
 
 /// Where a node listens, with the real ports where the configuration said 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// For clients.
+    /// For clients, without TLS, WebSocket or PROXY protocol: `[mqtt]`.
     pub mqtt: Vec<SocketAddr>,
+    /// All listeners for clients.
+    pub listeners: Vec<ListenerAddress>,
     /// For other nodes, TCP and UDP.
     pub cluster: SocketAddr,
     /// For the API; `None` when it is switched off.
@@ -37,6 +44,17 @@ pub struct Addresses {
 
 /// How long to wait for the node to say where clients can go.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A listener for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerAddress {
+    /// Its name; `mqtt` is that of `[mqtt]`.
+    pub name: String,
+    /// What its clients speak: `tcp`, `tls`, `ws` or `wss`.
+    pub protocol: &'static str,
+    /// `address:port`, or the path of a Unix socket behind `unix:`.
+    pub address: String,
+}
 
 /// A running node. Dropping it stops the node as [`Daemon::stop`] does.
 pub struct Daemon {
@@ -65,7 +83,7 @@ impl Daemon {
         let mut rng = Rng::new(identity::random_u64()?);
         let node = Node::new(node_config, rng.split(0))
             .map_err(|error| StartError::Setting { key: "cluster", what: error.to_string() })?;
-        let (shared, polls) = share(config, clock, descriptors)?;
+        let (shared, polls) = share(config, clock, descriptors, sockets.listeners)?;
         log_start(config, &identity, &addresses, advertised, shared.connections_max);
         let name = node_name(config);
         let facts = Facts::new(config, &name, &identity, &addresses);
@@ -76,7 +94,7 @@ impl Daemon {
         let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
         let mut hub =
             Some(Hub { node, links: Links::new(sockets.cluster, sockets.datagrams, key), kicks: Kicks::default() });
-        let mut door = Some(Door::new(sockets.mqtt));
+        let mut door = Some(Door::new(sockets.acceptors));
         let mut shards = Vec::new();
         for (number, poll) in (0_u16..).zip(polls) {
             let id = ShardId(number);
@@ -94,6 +112,7 @@ impl Daemon {
                 max_packet_bytes: broker.max_packet_bytes,
                 connect_timeout: broker.connect_timeout,
                 log_lines_per_second: config.log.lines_per_second,
+                max_handshakes: config.limits.max_handshakes,
                 shard: Shard::new(ShardConfig { broker }, place, rng.split(u64::from(number) + 1)),
                 hub: hub.take(),
                 door: door.take(),
@@ -112,6 +131,11 @@ impl Daemon {
     /// Where it listens.
     pub const fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// Reads again what is kept in files of its own, such as certificates; see [`Reloaded`].
+    pub fn reload(&self) -> Vec<Reloaded> {
+        reload(&self.shared)
     }
 
     /// Says good-bye to clients and nodes, waits a moment until they have read it, and ends all threads.
@@ -166,14 +190,20 @@ impl std::fmt::Debug for Daemon {
 }
 
 /// Serves one node until SIGTERM or SIGINT. Calls `ready` as soon as it listens. A second signal ends the process at once.
+/// SIGHUP makes it [reload](Daemon::reload).
 pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartError> {
     logging::log_panics();
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(StartError::system("listen to signals"))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(StartError::system("listen to signals"))?;
     let daemon = Daemon::start(&config)?;
     // It may hold a secret, and nobody needs it any more.
     drop(config);
     ready(daemon.addresses());
-    let signal = signals.forever().next();
+    let signal = signals.forever().find(|signal| {
+        if *signal == SIGHUP {
+            daemon.reload();
+        }
+        *signal != SIGHUP
+    });
     tracing::info!(signal = signal.and_then(signal_hook::low_level::signal_name), "told to stop");
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::new(AtomicBool::new(true)))
@@ -188,9 +218,11 @@ fn log_start(config: &Config, identity: &Identity, addresses: &Addresses, advert
         node = %identity.node, version = env!("CARGO_PKG_VERSION"), cluster = config.cluster.name,
         shards = config.node.shard_count(), clients_max, "starting",
     );
-    let mqtt = addresses.mqtt.first().map(tracing::field::display);
+    for ListenerAddress { name, protocol, address } in &addresses.listeners {
+        tracing::info!(listener = name, protocol, address, "listening for clients");
+    }
     let http = addresses.http.map(tracing::field::display);
-    tracing::info!(mqtt, http, cluster = %addresses.cluster, %advertised, "listening");
+    tracing::info!(http, cluster = %addresses.cluster, %advertised, "listening");
 }
 
 /// How listings and `$SYS` call the node.
@@ -202,7 +234,12 @@ fn node_name(config: &Config) -> String {
 }
 
 struct Sockets {
-    mqtt: TcpListener,
+    /// Where clients come in.
+    acceptors: Vec<Acceptor>,
+    /// The same, as their connections see them, in the same order.
+    listeners: Vec<Listener>,
+    /// Of `[mqtt]`.
+    plain: Option<SocketAddr>,
     cluster: TcpListener,
     datagrams: UdpSocket,
     http: Option<std::net::TcpListener>,
@@ -210,29 +247,58 @@ struct Sockets {
 
 impl Sockets {
     fn open(config: &Config) -> Result<Self, StartError> {
-        let mqtt = sockets::listen(FOR_CLIENTS, SocketAddr::new(config.mqtt.bind, config.mqtt.port))?;
+        let (mut acceptors, mut listeners, mut plain) = (Vec::new(), Vec::new(), None);
+        if config.mqtt.enabled {
+            let listener = sockets::listen(FOR_CLIENTS, SocketAddr::new(config.mqtt.bind, config.mqtt.port))?;
+            let address = listener.local_addr().map_err(StartError::system(ADDRESS))?;
+            acceptors.push(Acceptor::Tcp(TcpListener::from_std(listener)));
+            listeners.push(Listener::plain("mqtt", address.to_string()));
+            plain = Some(address);
+        }
+        for (name, settings) in &config.listeners {
+            let acceptor = sockets::listen_as(name, settings)?;
+            let address = acceptor.address().map_err(StartError::system(ADDRESS))?;
+            let listener = Listener::new(name, address, settings).map_err(|(key, what)| StartError::Certificates {
+                name: name.clone(),
+                key,
+                what,
+            })?;
+            acceptors.push(acceptor);
+            listeners.push(listener);
+        }
         let (cluster, datagrams) = sockets::open_cluster_port(&config.cluster)?;
         let http = if config.http.enabled {
             Some(sockets::listen(FOR_HTTP, SocketAddr::new(config.http.bind, config.http.port))?)
         } else {
             None
         };
-        Ok(Self { mqtt: TcpListener::from_std(mqtt), cluster, datagrams, http })
+        Ok(Self { acceptors, listeners, plain, cluster, datagrams, http })
     }
 
     fn addresses(&self) -> Result<Addresses, StartError> {
+        let listener = |listener: &Listener| ListenerAddress {
+            name: listener.name.clone(),
+            protocol: listener.protocol.name(),
+            address: listener.address.clone(),
+        };
         let read = || -> io::Result<Addresses> {
             Ok(Addresses {
-                mqtt: vec![self.mqtt.local_addr()?],
+                mqtt: self.plain.into_iter().collect(),
+                listeners: self.listeners.iter().map(listener).collect(),
                 cluster: self.cluster.local_addr()?,
                 http: self.http.as_ref().map(std::net::TcpListener::local_addr).transpose()?,
             })
         };
-        read().map_err(StartError::system("read the address of a listener"))
+        read().map_err(StartError::system(ADDRESS))
     }
 }
 
-fn share(config: &Config, clock: Clock, descriptors: Option<u64>) -> Result<(Arc<Shared>, Vec<Poll>), StartError> {
+fn share(
+    config: &Config,
+    clock: Clock,
+    descriptors: Option<u64>,
+    listeners: Vec<Listener>,
+) -> Result<(Arc<Shared>, Vec<Poll>), StartError> {
     let make = || -> io::Result<(Vec<Mailbox<Letter>>, Vec<Poll>)> {
         let mut boxes = Vec::new();
         let mut polls = Vec::new();
@@ -249,6 +315,7 @@ fn share(config: &Config, clock: Clock, descriptors: Option<u64>) -> Result<(Arc
         busy_shards: AtomicUsize::new(boxes.len()),
         boxes,
         connections: AtomicUsize::new(0),
+        listeners,
         connections_max: config.limits.max_connections.min(sockets::room_for_clients(descriptors)),
         stopping: AtomicBool::new(false),
     };

@@ -27,6 +27,26 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
+    /// A listener of its own section cannot listen.
+    #[error("listener.{name}: cannot listen on {address}: {source}{}", hint(source))]
+    Listener {
+        /// Its name.
+        name: String,
+        /// What was tried.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A listener's certificates cannot be used.
+    #[error("listener.{name}.{key}: {what}")]
+    Certificates {
+        /// Its name.
+        name: String,
+        /// Key of the file.
+        key: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The data directory cannot be used.
     #[error("node.data_dir: cannot use {}: {source}", path.display())]
     DataDir {
@@ -79,7 +99,9 @@ impl StartError {
 }
 
 fn hint(error: &io::Error) -> &'static str {
-    if error.kind() == io::ErrorKind::AddrNotAvailable {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        "; stop the program that listens there, or choose another place"
+    } else if error.kind() == io::ErrorKind::AddrNotAvailable {
         "; this machine has no such address"
     } else if error.kind() == io::ErrorKind::PermissionDenied {
         "; ports below 1024 need a privilege, choose a higher one"

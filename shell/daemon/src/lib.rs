@@ -9,11 +9,14 @@ pub mod http;
 mod identity;
 mod logging;
 mod node_config;
+mod reload;
 mod runtime;
 mod seeds;
 mod sys;
+mod transport;
 
 pub use config::{Config, ConfigError, Overrides};
-pub use daemon::{Addresses, Daemon, run};
+pub use daemon::{Addresses, Daemon, ListenerAddress, run};
 pub use error::StartError;
 pub use logging::init_logging;
+pub use reload::Reloaded;

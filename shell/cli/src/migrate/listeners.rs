@@ -85,13 +85,17 @@ impl Listener {
     /// Why Sedge cannot listen like that.
     fn obstacle(&self) -> Option<&'static str> {
         if self.port_and_host().0 == "0" {
-            return Some("Sedge does not listen on Unix sockets");
+            return Some(
+                "a Unix socket is not carried over: write [listener.NAME] with protocol = \"tcp\" and socket by hand",
+            );
         }
         if self.option("protocol").is_some_and(|protocol| protocol != "mqtt") {
-            return Some("Sedge does not listen for WebSocket yet; put a proxy in front of it");
+            return Some(
+                "WebSocket is not carried over: write [listener.ws] by hand, or [listener.wss] with cert_file and key_file",
+            );
         }
         if self.options.iter().any(|line| TLS.contains(&line.name.as_str())) {
-            return Some("Sedge does not listen with TLS yet; put a proxy in front of it");
+            return Some("TLS is not carried over: write [listener.tls] with cert_file and key_file by hand");
         }
         self.options
             .iter()
@@ -111,7 +115,10 @@ pub(super) fn carry(draft: &mut Draft, default: Listener, others: Vec<Listener>)
             _ if !here => spare.push((listener, "there is no listener that it could belong to")),
             Some(why) => spare.push((listener, why)),
             None if chosen.is_none() => chosen = Some(listener),
-            None => spare.push((listener, "Sedge has one listener for clients; let a proxy listen there, too")),
+            None => spare.push((
+                listener,
+                "only one listener is carried over: write [listener.NAME] with protocol = \"tcp\" by hand",
+            )),
         }
     }
     for (listener, why) in &spare {
@@ -176,7 +183,9 @@ fn fate(listener: &Listener, name: &str, value: &str) -> Fate {
             switch(value, false, "client ids and user names are not derived from each other")
         }
         "mount_point" => Fate::lost("topics have no prefix of their listener; let clients use the whole topic"),
-        "http_dir" | "websockets_headers_size" => Fate::lost("there is no WebSocket listener"),
+        "http_dir" | "websockets_headers_size" => {
+            Fate::lost("Sedge serves no files, and knows the limits of WebSocket requests itself")
+        }
         _ => Fate::lost("Sedge has nothing like it"),
     }
 }

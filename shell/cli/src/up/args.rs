@@ -22,6 +22,9 @@ pub(crate) struct UpArgs {
     /// MQTT port of the first node; the others have the next ones
     #[arg(long, value_name = "PORT", default_value = "1883", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) port: u16,
+    /// Port of the first node for MQTT over WebSocket, path /mqtt; the others have the next ones [default: none]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) ws_port: Option<u16>,
     /// HTTP port of the first node
     #[arg(long, value_name = "PORT", default_value = "8080", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) http_port: u16,

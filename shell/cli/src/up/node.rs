@@ -102,7 +102,8 @@ fn flags(plan: &NodePlan) -> Vec<String> {
         ("--http-port", plan.http.to_string()),
         ("--cluster-port", plan.cluster.to_string()),
     ];
-    pairs.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
+    let ws = plan.ws.map(|port| ("--ws-port", port.to_string()));
+    pairs.into_iter().chain(ws).flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
 }
 
 /// The last lines of a file, indented.

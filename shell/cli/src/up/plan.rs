@@ -13,6 +13,8 @@ use crate::failure::Failure;
 pub(super) struct NodePlan {
     pub(super) name: String,
     pub(super) mqtt: u16,
+    /// For WebSocket, if wanted.
+    pub(super) ws: Option<u16>,
     pub(super) http: u16,
     pub(super) cluster: u16,
     pub(super) dir: PathBuf,
@@ -28,8 +30,11 @@ impl NodePlan {
         format!("http://127.0.0.1:{}", self.http)
     }
 
-    fn ports(&self) -> [(&'static str, &'static str, u16); 3] {
+    fn ports(&self) -> impl Iterator<Item = (&'static str, &'static str, u16)> {
+        let ws = self.ws.map(|port| ("WebSocket", "--ws-port", port));
         [("MQTT", "--port", self.mqtt), ("HTTP", "--http-port", self.http), ("cluster", "--cluster-port", self.cluster)]
+            .into_iter()
+            .chain(ws)
     }
 }
 
@@ -45,6 +50,7 @@ pub(super) fn plan(args: &UpArgs, dir: &Path) -> Result<Vec<NodePlan>, Failure> 
         let name = format!("node-{}", index + 1);
         nodes.push(NodePlan {
             mqtt: port("--port", args.port, index)?,
+            ws: args.ws_port.map(|first| port("--ws-port", first, index)).transpose()?,
             http: port("--http-port", args.http_port, index)?,
             cluster: port("--cluster-port", args.cluster_port, index)?,
             dir: dir.join(&name),
@@ -118,7 +124,7 @@ mod tests {
     use super::*;
 
     fn args(nodes: u16, port: u16, http_port: u16, cluster_port: u16) -> UpArgs {
-        UpArgs { nodes, port, http_port, cluster_port, data_dir: None, detach: false, json: false }
+        UpArgs { nodes, port, ws_port: None, http_port, cluster_port, data_dir: None, detach: false, json: false }
     }
 
     #[test]
@@ -141,7 +147,8 @@ mod tests {
     fn a_port_in_use_is_named_with_its_flag() {
         let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken = holder.local_addr().unwrap().port();
-        let node = NodePlan { name: "node-1".to_owned(), mqtt: taken, http: 0, cluster: 0, dir: PathBuf::new() };
+        let node =
+            NodePlan { name: "node-1".to_owned(), mqtt: taken, ws: None, http: 0, cluster: 0, dir: PathBuf::new() };
         let failure = check_free(&[node]).unwrap_err();
         assert_eq!(failure.code, 3);
         let message = failure.message.unwrap();

@@ -80,6 +80,7 @@ fn describe(cluster: &Cluster, dir: &Path, took: Option<Duration>) -> Value {
             "name": node.plan.name,
             "pid": node.pid(),
             "mqtt": format!("127.0.0.1:{}", node.plan.mqtt),
+            "ws": node.plan.ws.map(|port| format!("127.0.0.1:{port}")),
             "http": node.plan.api(),
             "cluster": format!("127.0.0.1:{}", node.plan.cluster),
             "log": node.plan.log(),

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::listener::{self, LISTENER_KEYS, ListenerKey};
 use super::value::Value;
 use super::{Config, LogFormat, SHARDS_MAX, Secret, SubackMode};
 
@@ -16,9 +17,24 @@ pub struct KeyInfo {
     pub about: &'static str,
 }
 
-/// All keys, by section.
+/// All keys, by section. `NAME` stands for the name of a listener.
 pub fn known_keys() -> impl Iterator<Item = KeyInfo> {
-    KEYS.iter().map(|key| KeyInfo { name: key.name, about: key.about })
+    let listeners = LISTENER_KEYS.iter().map(|key| KeyInfo { name: key.name, about: key.about });
+    KEYS.iter().map(|key| KeyInfo { name: key.name, about: key.about }).chain(listeners)
+}
+
+/// Sets the key `name` of `config`, an `Err(None)` if there is none of this name.
+pub(super) fn set(config: &mut Config, name: &str, value: &Value) -> Result<(), Option<String>> {
+    let unknown = None::<String>;
+    let Some((listener, key)) = listener::split(name) else {
+        let key = KEYS.iter().find(|key| key.name == name).ok_or(unknown)?;
+        return (key.set)(config, value).map_err(Some);
+    };
+    let known = |known: &&ListenerKey| known.name.rsplit_once('.').is_some_and(|(_, name)| name == key);
+    let key = LISTENER_KEYS.iter().find(known).ok_or(unknown)?;
+    listener::check_name(listener).map_err(Some)?;
+    let slot = config.listeners.entry(listener.to_owned()).or_default();
+    (key.set)(slot, value).map_err(Some)
 }
 
 pub(super) struct Key {
@@ -27,8 +43,11 @@ pub(super) struct Key {
     pub(super) set: fn(&mut Config, &Value) -> Result<(), String>,
 }
 
-pub(super) fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.name == name)
+/// Whether there is a key of this name.
+pub(super) fn is_known(name: &str) -> bool {
+    let listener =
+        |key: &str| LISTENER_KEYS.iter().any(|known| known.name.rsplit_once('.').is_some_and(|k| k.1 == key));
+    listener::split(name).map_or_else(|| KEYS.iter().any(|key| key.name == name), |(_, key)| listener(key))
 }
 
 pub(super) fn is_section(name: &str) -> bool {
@@ -65,6 +84,9 @@ const KEYS: &[Key] = &[
     key("node.shards", "number of threads for clients; 0: one a core, at most 4", |c, v| {
         put(&mut c.node.shards, v.narrow(0, u64::from(SHARDS_MAX)))
     }),
+    key("mqtt.enabled", "whether there is the plain listener of this section", |c, v| {
+        put(&mut c.mqtt.enabled, v.flag())
+    }),
     key("mqtt.bind", "address for clients", |c, v| put::<IpAddr>(&mut c.mqtt.bind, v.ip())),
     key("mqtt.port", "port for clients; 0: any free one", |c, v| put(&mut c.mqtt.port, v.port())),
     key("mqtt.advertise", "host or host:port where clients of stopping nodes may go", |c, v| {
@@ -73,7 +95,10 @@ const KEYS: &[Key] = &[
     key("limits.max_connections", "connections of clients at the same time", |c, v| {
         put(&mut c.limits.max_connections, v.narrow(1, COUNT_MAX))
     }),
-    key("limits.connect_timeout", "time for a complete CONNECT", |c, v| {
+    key("limits.max_handshakes", "connections in the middle of TLS, WebSocket or PROXY handshakes", |c, v| {
+        put(&mut c.limits.max_handshakes, v.narrow(1, COUNT_MAX))
+    }),
+    key("limits.connect_timeout", "time for all handshakes and a complete CONNECT", |c, v| {
         put(&mut c.limits.broker.connect_timeout, v.duration(SHORT, HOUR))
     }),
     key("limits.maximum_packet_size", "largest packet from a client", |c, v| {

@@ -1,5 +1,6 @@
 //! File, environment and flags, laid over each other, and what must hold for the result.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use super::error::{ConfigError, Origin, Problem};
 use super::keys;
 use super::nearest::nearest;
 use super::value::Value;
-use super::{Config, MqttConfig, Secret};
+use super::{Config, MqttConfig, Secret, listener};
 
 /// Every key can be given as `SEDGE_<SECTION>__<KEY>`.
 const ENV_PREFIX: &str = "SEDGE_";
@@ -75,11 +76,40 @@ impl Config {
         if let Err(what) = advertised_to_clients(&self.mqtt) {
             problems.push(together("mqtt.advertise", format!("{:?}: {what}", self.mqtt.advertise)));
         }
+        self.check_listeners(&mut problems);
         self.check_cluster(&mut problems);
         if let Err(error) = crate::logging::parse_level(&self.log.level) {
             problems.push(together("log.level", error));
         }
         if problems.is_empty() { Ok(self) } else { Err(ConfigError { problems }) }
+    }
+
+    fn check_listeners(&self, problems: &mut Vec<Problem>) {
+        if !self.mqtt.enabled && self.listeners.is_empty() {
+            problems.push(together(
+                "mqtt.enabled",
+                "is false, and there is no [listener.NAME]: nobody could connect".to_owned(),
+            ));
+        }
+        if let Some((name, _)) = self.listeners.iter().nth(listener::LISTENERS_MAX) {
+            let what = format!("there are more than {} listeners", listener::LISTENERS_MAX);
+            problems.push(together(&format!("listener.{name}"), what));
+        }
+        let mqtt = self.mqtt.enabled.then_some(SocketAddr::new(self.mqtt.bind, self.mqtt.port));
+        let mut taken: Vec<(SocketAddr, &str)> = mqtt.into_iter().map(|address| (address, "mqtt")).collect();
+        for (name, listener) in &self.listeners {
+            for (key, what) in listener.problems(name) {
+                problems.push(together(&format!("listener.{name}.{key}"), what));
+            }
+            let Some(address) = listener.address(name).filter(|address| address.port() != 0) else { continue };
+            match taken.iter().find(|(other, _)| *other == address) {
+                Some((_, other)) => {
+                    let what = format!("{address} is the address of listener {other:?}; each needs one of its own");
+                    problems.push(together(&format!("listener.{name}.port"), what));
+                }
+                None => taken.push((address, name)),
+            }
+        }
     }
 
     fn check_cluster(&mut self, problems: &mut Vec<Problem>) {
@@ -138,6 +168,10 @@ impl Layers {
         };
         for (name, value) in document.get_ref() {
             let section = name.get_ref().as_ref();
+            if let Some(listeners) = value.get_ref().as_table().filter(|_| listener::is_section(section)) {
+                self.listeners(&source, listeners);
+                continue;
+            }
             match value.get_ref().as_table().filter(|_| keys::is_section(section)) {
                 Some(entries) => self.section(&source, section, entries),
                 None => self.unknown_section(&source, name.span(), section, value),
@@ -145,10 +179,29 @@ impl Layers {
         }
     }
 
+    fn listeners(&mut self, source: &Source<'_>, listeners: &DeTable<'_>) {
+        for (name, value) in listeners {
+            let section = format!("listener.{}", name.get_ref());
+            match value.get_ref().as_table() {
+                // An empty section is a listener, too: that of its name, with defaults.
+                Some(entries) if entries.is_empty() => self.missing(source.origin(name.span()), &section),
+                Some(entries) => self.section(source, &section, entries),
+                None => self.problem(source.origin(name.span()), &section, format!("is a section: write [{section}]")),
+            }
+        }
+    }
+
+    fn missing(&mut self, origin: Origin, section: &str) {
+        match keys::set(&mut self.config, &format!("{section}.max_connections"), &Value::Plain("0".to_owned())) {
+            Ok(()) => self.origins.push((section.to_owned(), origin)),
+            Err(what) => self.problem(origin, section, what.unwrap_or_default()),
+        }
+    }
+
     fn section(&mut self, source: &Source<'_>, section: &str, entries: &DeTable<'_>) {
         for (name, value) in entries {
             let key = format!("{section}.{}", name.get_ref());
-            let known = keys::find(&key).is_some();
+            let known = keys::is_known(&key);
             let span = if known { value.span() } else { name.span() };
             self.set(&source.origin(span), &key, &Value::from_toml(value.get_ref()));
         }
@@ -178,7 +231,8 @@ impl Layers {
             }
             let bare = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
             let key = bare.to_ascii_lowercase().replacen(ENV_DOT, ".", 1);
-            if keys::find(&key).is_some() {
+            let key = if key.starts_with("listener.") { key.replacen(ENV_DOT, ".", 1) } else { key };
+            if keys::is_known(&key) {
                 self.set(&Origin::Env(name), &key, &Value::Plain(value));
             } else {
                 let meant = nearest(&key, keys::known_keys().map(|key| key.name)).map(env_name);
@@ -189,15 +243,14 @@ impl Layers {
     }
 
     fn set(&mut self, origin: &Origin, name: &str, value: &Value) {
-        let Some(key) = keys::find(name) else {
-            let meant = nearest(name, keys::known_keys().map(|key| key.name)).map(str::to_owned);
-            let what = "unknown key".to_owned();
-            self.problems.push(Problem { origin: origin.clone(), key: name.to_owned(), what, nearest: meant });
-            return;
-        };
-        match (key.set)(&mut self.config, value) {
+        match keys::set(&mut self.config, name, value) {
             Ok(()) => self.origins.push((name.to_owned(), origin.clone())),
-            Err(what) => self.problem(origin.clone(), name, what),
+            Err(Some(what)) => self.problem(origin.clone(), name, what),
+            Err(None) => {
+                let meant = nearest(name, keys::known_keys().map(|key| key.name)).map(str::to_owned);
+                let what = "unknown key".to_owned();
+                self.problems.push(Problem { origin: origin.clone(), key: name.to_owned(), what, nearest: meant });
+            }
         }
     }
 
@@ -213,6 +266,12 @@ impl Layers {
         self.config.check().map_err(|mut error| {
             for problem in &mut error.problems {
                 let set = self.origins.iter().rev().find(|(key, _)| *key == problem.key);
+                // A key that is missing belongs to the section where others are.
+                let section = || {
+                    let (section, _) = problem.key.rsplit_once('.').filter(|(section, _)| section.contains('.'))?;
+                    self.origins.iter().find(|(key, _)| key.starts_with(section))
+                };
+                let set = set.or_else(section);
                 problem.origin = set.map_or(Origin::Together, |(_, origin)| origin.clone());
             }
             error

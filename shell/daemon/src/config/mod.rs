@@ -3,9 +3,11 @@
 mod error;
 mod keys;
 mod layers;
+mod listener;
 mod nearest;
 mod value;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -18,6 +20,7 @@ pub use error::{ConfigError, Origin, Problem};
 pub use keys::{KeyInfo, known_keys};
 pub use layers::Overrides;
 pub(crate) use layers::advertised_to_clients;
+pub use listener::{ClientCert, ListenerConfig, Protocol, ProxyProtocol, UsernameFrom};
 
 /// Everything a node is told before it starts. Every key of the file has its field here; see `docs/configuration.md`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub struct Config {
     pub node: NodeConfig,
     /// `[mqtt]`: where clients connect.
     pub mqtt: MqttConfig,
+    /// `[listener.NAME]`: more listeners for clients, by name.
+    pub listeners: BTreeMap<String, ListenerConfig>,
     /// `[limits]`: what one client and all of them together may take.
     pub limits: LimitsConfig,
     /// `[cluster]`: the other nodes.
@@ -54,6 +59,8 @@ pub struct NodeConfig {
 /// `[mqtt]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MqttConfig {
+    /// Whether there is this listener.
+    pub enabled: bool,
     /// Address of the listener.
     pub bind: IpAddr,
     /// Port of the listener; 0: any free one.
@@ -67,6 +74,8 @@ pub struct MqttConfig {
 pub struct LimitsConfig {
     /// Connections of clients at the same time; one more is closed at once.
     pub max_connections: usize,
+    /// Connections that have not finished what comes before MQTT: PROXY header, TLS, WebSocket.
+    pub max_handshakes: usize,
     /// Limits of each client.
     pub broker: BrokerConfig,
     /// Limits of the retained messages.
@@ -176,14 +185,14 @@ pub const HTTP_PORT: u16 = 8080;
 
 impl Default for MqttConfig {
     fn default() -> Self {
-        Self { bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED), port: MQTT_PORT, advertise: String::new() }
+        Self { enabled: true, bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED), port: MQTT_PORT, advertise: String::new() }
     }
 }
 
 impl Default for LimitsConfig {
     fn default() -> Self {
         let broker = BrokerConfig { connect_timeout: Duration::from_secs(10), ..BrokerConfig::default() };
-        Self { max_connections: 1_000_000, broker, retained: RetainedConfig::default() }
+        Self { max_connections: 1_000_000, max_handshakes: 1000, broker, retained: RetainedConfig::default() }
     }
 }
 

@@ -13,10 +13,12 @@ use serde::Deserialize;
 use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
 use super::model::{
-    Cluster, ErrorBody, Link, Liveness, Member, Readiness, Route, Routes, Status, Topology, TopologyLink, TopologyNode,
+    Cluster, ErrorBody, Link, Liveness, Member, Readiness, Reload, ReloadedPart, Route, Routes, Status, Topology,
+    TopologyLink, TopologyNode,
 };
 use super::process;
 use super::server::Api;
+use crate::Reloaded;
 
 /// Entries of a list when nothing is said.
 pub(super) const PAGE: usize = 100;
@@ -209,4 +211,15 @@ fn route_model(route: &RouteStatus) -> Route {
         client: route.client.as_ref().map(ToString::to_string),
         filter: route.filter.clone(),
     }
+}
+
+/// Reads again what is kept in files of its own, such as certificates. Each part stands for itself.
+#[utoipa::path(post, path = "/api/v1/reload", tag = "node", responses(
+    (status = 200, body = Reload), (status = 422, body = Reload)))]
+pub(super) async fn reload(State(api): State<Api>) -> (StatusCode, Json<Reload>) {
+    let part = |part: Reloaded| ReloadedPart { what: part.what, problem: part.problem };
+    let reloaded: Vec<_> = crate::reload::reload(&api.shared).into_iter().map(part).collect();
+    let good = reloaded.iter().all(|part| part.problem.is_none());
+    let status = if good { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+    (status, Json(Reload { reloaded }))
 }

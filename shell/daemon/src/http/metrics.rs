@@ -16,6 +16,7 @@ use super::error::ApiError;
 use super::process;
 use super::server::Api;
 use crate::runtime::{LineKind, WorkerStats};
+use crate::transport::{Listener, Reason};
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const QOS: [&str; 3] = ["0", "1", "2"];
@@ -35,6 +36,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     client_metrics(&mut out, &parts, api.shared.connections.load(Ordering::Relaxed));
     message_metrics(&mut out, &parts);
     runtime_metrics(&mut out, &api, &parts);
+    listener_metrics(&mut out, &api, &parts);
     node_metrics(&mut out, &node);
     link_metrics(&mut out, &node.members);
     Ok(([(CONTENT_TYPE, TEXT_FORMAT)], out.finish()).into_response())
@@ -185,6 +187,36 @@ fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     out.single("datagrams_sent_total", Counter, "Datagrams to nodes.", sum(|s| s.datagrams_out));
     out.single("datagrams_refused_total", Counter, "Datagrams without the right seal.", sum(|s| s.datagrams_refused));
     out.single("datagrams_lost_total", Counter, "Datagrams that could not be sent.", sum(|s| s.datagrams_lost));
+}
+
+fn listener_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
+    use Kind::{Counter, Gauge};
+    let fields: [Row<'_, Listener>; 3] = [
+        ("listener_connections", Gauge, "Connections of each listener.", |listener| {
+            listener.connections.load(Ordering::Relaxed) as u64
+        }),
+        ("listener_accepted_total", Counter, "Connections accepted by each listener.", |listener| {
+            listener.accepted.load(Ordering::Relaxed)
+        }),
+        ("listener_over_limit_total", Counter, "Connections closed: listener.NAME.max_connections.", |listener| {
+            listener.over_limit.load(Ordering::Relaxed)
+        }),
+    ];
+    for (name, kind, help, field) in fields {
+        let mut family = out.family(name, kind, help);
+        for listener in &api.shared.listeners {
+            family.labelled(&[("listener", &listener.name), ("protocol", listener.protocol.name())], field(listener));
+        }
+    }
+    let open = sum(parts, |part| part.stats.handshaking as u64);
+    out.single("handshakes", Gauge, "Connections before the end of TLS, WebSocket or PROXY handshakes.", open);
+    let done = sum(parts, |part| part.stats.handshakes);
+    out.single("handshakes_total", Counter, "TLS, WebSocket and PROXY handshakes that came about.", done);
+    let mut family = out.family("handshake_failures_total", Counter, "Connections that broke below MQTT.");
+    for (index, (_, reason)) in Reason::ALL.iter().enumerate() {
+        let count = sum(parts, |part| part.stats.faults.get(index).copied().unwrap_or(0));
+        family.labelled(&[("reason", reason)], count);
+    }
 }
 
 fn node_metrics(out: &mut Exposition, node: &NodeStatus) {

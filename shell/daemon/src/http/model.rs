@@ -59,12 +59,41 @@ pub struct Status {
 /// Where a node listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Listening {
-    /// For clients.
+    /// For clients: `[mqtt]`.
     pub mqtt: Vec<String>,
+    /// All listeners for clients.
+    pub listeners: Vec<Listener>,
     /// For other nodes.
     pub cluster: String,
     /// For the API.
     pub http: Option<String>,
+}
+
+/// A listener for clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Listener {
+    /// Its name; `mqtt` is that of `[mqtt]`.
+    pub name: String,
+    /// What its clients speak: `tcp`, `tls`, `ws` or `wss`.
+    pub protocol: String,
+    /// `address:port`, or the path of a Unix socket behind `unix:`.
+    pub address: String,
+}
+
+/// What was read again (`POST /api/v1/reload`; status 422 if something cannot be used).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reload {
+    /// Everything that is kept in files of its own.
+    pub reloaded: Vec<ReloadedPart>,
+}
+
+/// One thing that was read again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReloadedPart {
+    /// What it is, such as `listener.tls`.
+    pub what: String,
+    /// Why it cannot be used; what was read before goes on being used.
+    pub problem: Option<String>,
 }
 
 /// The cluster as this node sees it (`GET /api/v1/cluster`).

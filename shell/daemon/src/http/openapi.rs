@@ -16,6 +16,7 @@ use super::{handlers, metrics, retained, sessions};
         handlers::cluster,
         handlers::topology,
         handlers::routes,
+        handlers::reload,
         sessions::sessions,
         sessions::kick,
         sessions::end_session,

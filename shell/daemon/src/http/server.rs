@@ -6,13 +6,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
-use super::model::Listening;
+use super::model::{Listener, Listening};
 use super::{handlers, metrics, openapi, retained, sessions};
-use crate::daemon::{Addresses, DeathGuard};
+use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
 use crate::identity::Identity;
 use crate::runtime::Shared;
 use crate::{Config, StartError};
@@ -30,6 +30,11 @@ pub(crate) struct Facts {
     pub(super) listening: Listening,
 }
 
+fn listener(listener: &ListenerAddress) -> Listener {
+    let ListenerAddress { name, protocol, address } = listener;
+    Listener { name: name.clone(), protocol: (*protocol).to_owned(), address: address.clone() }
+}
+
 impl Facts {
     pub(crate) fn new(config: &Config, name: &str, identity: &Identity, addresses: &Addresses) -> Self {
         Self {
@@ -39,6 +44,7 @@ impl Facts {
             cluster: config.cluster.name.clone(),
             listening: Listening {
                 mqtt: addresses.mqtt.iter().map(ToString::to_string).collect(),
+                listeners: addresses.listeners.iter().map(listener).collect(),
                 cluster: addresses.cluster.to_string(),
                 http: addresses.http.map(|address| address.to_string()),
             },
@@ -120,6 +126,7 @@ fn router(api: Api) -> Router {
         .route("/api/v1/sessions/{client}/connection", delete(sessions::kick))
         .route("/api/v1/retained", get(retained::retained))
         .route("/api/v1/retained/{topic}", delete(retained::clear))
+        .route("/api/v1/reload", post(handlers::reload))
         .route("/api/v1/openapi.json", get(openapi::openapi))
         .fallback(async |uri: axum::http::Uri| ApiError::NotFound(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(async || ApiError::WrongMethod)

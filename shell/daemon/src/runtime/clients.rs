@@ -1,14 +1,14 @@
 //! Connections of clients on one thread.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 use bytes::Bytes;
-use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use sedge_base::{ConnId, Duration, Instant, ShardId};
 use sedge_cluster::Reception;
 use slab::Slab;
+
+use crate::transport::{Layers, Peer, Socket};
 
 /// Even tokens from here on are connections of clients.
 pub(crate) const TOKEN_BASE: usize = 16;
@@ -35,6 +35,9 @@ pub(crate) enum Phase {
 
 /// What is known of a connection before its CONNECT.
 pub(crate) struct Greeting {
+    pub(crate) peer: Peer,
+    /// It is among those that have not finished what comes before MQTT.
+    pub(crate) handshaking: bool,
     pub(crate) reception: Reception,
     pub(crate) bytes: Vec<Bytes>,
 }
@@ -42,9 +45,12 @@ pub(crate) struct Greeting {
 /// A connection.
 pub(crate) struct Client {
     pub(crate) id: ConnId,
-    pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) socket: Socket,
+    /// What is between the socket and MQTT.
+    pub(crate) layers: Option<Box<Layers>>,
     pub(crate) phase: Phase,
+    /// Number of its listener.
+    pub(crate) listener: u16,
     reading: Reading,
     /// The other side's end is in sight: a short read does not mean that all was read.
     pub(crate) ended: bool,
@@ -71,6 +77,10 @@ pub(crate) struct Clients {
     generation: u32,
     ready: VecDeque<usize>,
     dirty: Vec<ConnId>,
+    /// When handshakes began, oldest first.
+    handshakes: VecDeque<(Instant, ConnId)>,
+    /// How many of them are not finished.
+    handshaking: usize,
     /// Deadlines of greetings, oldest first.
     greetings: VecDeque<(Instant, ConnId)>,
     /// Deadlines of closings, oldest first.
@@ -85,6 +95,8 @@ impl Clients {
             generation: 0,
             ready: VecDeque::new(),
             dirty: Vec::new(),
+            handshakes: VecDeque::new(),
+            handshaking: 0,
             greetings: VecDeque::new(),
             closings: VecDeque::new(),
         }
@@ -99,8 +111,9 @@ impl Clients {
     pub(crate) fn insert(
         &mut self,
         registry: &Registry,
-        mut stream: TcpStream,
-        peer: SocketAddr,
+        mut socket: Socket,
+        layers: Option<Box<Layers>>,
+        listener: u16,
         phase: Phase,
     ) -> std::io::Result<ConnId> {
         if self.slots.len() >= CLIENTS_MAX {
@@ -108,20 +121,31 @@ impl Clients {
         }
         let entry = self.slots.vacant_entry();
         let index = entry.key();
-        registry.register(&mut stream, token(index), Interest::READABLE | Interest::WRITABLE)?;
+        registry.register(&mut socket, token(index), Interest::READABLE | Interest::WRITABLE)?;
         self.generation = self.generation.wrapping_add(1);
         let id = conn_id(self.shard, self.generation, index);
         let reading = Reading::default();
-        entry.insert(Client { id, stream, peer, phase, reading, ended: false, blocked: false, dirty: false });
+        entry.insert(Client {
+            id,
+            socket,
+            layers,
+            phase,
+            listener,
+            reading,
+            ended: false,
+            blocked: false,
+            dirty: false,
+        });
         Ok(id)
     }
 
     /// Takes a connection out.
     pub(crate) fn remove(&mut self, registry: &Registry, id: ConnId) -> Option<Client> {
         self.get_mut(id)?;
+        self.end_handshake(id);
         let mut client = self.slots.try_remove(index_of(id))?;
         // Closing the socket would do it, too, but not while it lives on in another thread.
-        if let Err(error) = registry.deregister(&mut client.stream) {
+        if let Err(error) = registry.deregister(&mut client.socket) {
             tracing::debug!(%error, "cannot deregister a connection");
         }
         if self.slots.is_empty() {
@@ -214,6 +238,44 @@ impl Clients {
         if !held && std::mem::take(&mut client.reading.waiting) {
             self.mark_ready(id);
         }
+    }
+
+    fn greeting(&mut self, id: ConnId) -> Option<&mut Greeting> {
+        match &mut self.get_mut(id)?.phase {
+            Phase::Greeting(greeting) => Some(greeting),
+            Phase::Serving | Phase::Closing | Phase::Lingering => None,
+        }
+    }
+
+    /// Counts it among those that have not finished what comes before MQTT.
+    pub(crate) fn begin_handshake(&mut self, id: ConnId, now: Instant) {
+        let Some(greeting) = self.greeting(id) else { return };
+        greeting.handshaking = true;
+        self.handshaking += 1;
+        self.handshakes.push_back((now, id));
+    }
+
+    /// It is not among them any more; whether it was.
+    pub(crate) fn end_handshake(&mut self, id: ConnId) -> bool {
+        let was = self.greeting(id).is_some_and(|greeting| std::mem::take(&mut greeting.handshaking));
+        self.handshaking -= usize::from(was);
+        while let Some(&(_, first)) = self.handshakes.front() {
+            if self.greeting(first).is_some_and(|greeting| greeting.handshaking) {
+                break;
+            }
+            self.handshakes.pop_front();
+        }
+        was
+    }
+
+    /// How many have not finished what comes before MQTT.
+    pub(crate) const fn handshaking(&self) -> usize {
+        self.handshaking
+    }
+
+    /// The one that has tried for the longest time, and since when.
+    pub(crate) fn oldest_handshake(&self) -> Option<(Instant, ConnId)> {
+        self.handshakes.front().copied()
     }
 
     /// Waits for the first packet until `deadline`.

@@ -1,38 +1,43 @@
-//! Where clients come in: one listener on the first shard.
+//! Where clients come in: all listeners are on the first shard.
 //!
 //! Not `SO_REUSEPORT` with a listener for each shard: it would let a second sedge of the same user share the port without a
 //! word, and the shard that accepts is seldom the one that the client belongs to anyway.
 
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 
 use mio::Token;
-use mio::net::{TcpListener, TcpStream};
 use sedge_base::{Duration, Instant};
 
-/// The event of the listener.
-pub(crate) const TOKEN: Token = Token(1);
-/// Connections taken in one turn.
+use crate::transport::{Acceptor, Peer, Socket};
+
+/// From here on, events are those of listeners: beyond all that connections can have.
+pub(crate) const TOKEN_BASE: usize = 1 << 24;
+/// Connections taken from one listener in one turn.
 const ACCEPTS_PER_TURN: usize = 64;
 /// How long to wait for file descriptors when there are none.
 const PAUSE: Duration = Duration::from_millis(250);
 /// The log says at most once in this time that connections are refused.
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
-/// The listener for clients.
+/// The listeners for clients.
 pub(crate) struct Door {
-    listener: Option<TcpListener>,
-    /// There may be connections to accept.
-    knocked: bool,
+    entries: Vec<Entry>,
     paused_until: Option<Instant>,
     refused: Throttle,
+    crowded: Throttle,
     starved: Throttle,
+}
+
+struct Entry {
+    acceptor: Acceptor,
+    /// There may be connections to accept.
+    knocked: bool,
 }
 
 /// What came of accepting.
 pub(crate) enum Guest {
     /// A connection.
-    Welcome(TcpStream, SocketAddr),
+    Welcome(Socket, Peer),
     /// Nobody for now.
     Nobody,
     /// The process has no file descriptors left.
@@ -40,41 +45,52 @@ pub(crate) enum Guest {
 }
 
 impl Door {
-    pub(crate) fn new(listener: TcpListener) -> Self {
-        let (refused, starved) = (Throttle::default(), Throttle::default());
-        Self { listener: Some(listener), knocked: true, paused_until: None, refused, starved }
+    pub(crate) fn new(acceptors: Vec<Acceptor>) -> Self {
+        let entries = acceptors.into_iter().map(|acceptor| Entry { acceptor, knocked: true }).collect();
+        let (refused, crowded, starved) = (Throttle::default(), Throttle::default(), Throttle::default());
+        Self { entries, paused_until: None, refused, crowded, starved }
     }
 
     pub(crate) fn register(&mut self, registry: &mio::Registry) -> io::Result<()> {
-        self.listener.as_mut().map_or(Ok(()), |listener| registry.register(listener, TOKEN, mio::Interest::READABLE))
+        for (number, entry) in self.entries.iter_mut().enumerate() {
+            entry.acceptor.register(registry, Token(TOKEN_BASE + number))?;
+        }
+        Ok(())
     }
 
     /// There may be connections to accept.
-    pub(crate) fn knock(&mut self) {
-        self.knocked = true;
+    pub(crate) fn knock(&mut self, token: Token) {
+        let entry = token.0.checked_sub(TOKEN_BASE).and_then(|number| self.entries.get_mut(number));
+        if let Some(entry) = entry {
+            entry.knocked = true;
+        }
     }
 
     /// No more connections.
     pub(crate) fn close(&mut self) {
-        self.listener = None;
-        self.knocked = false;
+        self.entries.clear();
         self.paused_until = None;
     }
 
-    /// Whether to call [`Self::accept`], and how often at most.
-    pub(crate) fn wanted(&mut self, now: Instant) -> usize {
+    /// How many listeners there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How often to call [`Self::accept`] at most.
+    pub(crate) fn wanted(&mut self, number: usize, now: Instant) -> usize {
         if self.paused_until.is_some_and(|until| until > now) {
             return 0;
         }
         self.paused_until = None;
-        if self.knocked { ACCEPTS_PER_TURN } else { 0 }
+        if self.entries.get(number).is_some_and(|entry| entry.knocked) { ACCEPTS_PER_TURN } else { 0 }
     }
 
-    pub(crate) fn accept(&mut self, now: Instant) -> Guest {
-        let Some(listener) = &self.listener else { return Guest::Nobody };
+    pub(crate) fn accept(&mut self, number: usize, now: Instant) -> Guest {
+        let Some(entry) = self.entries.get_mut(number) else { return Guest::Nobody };
         loop {
-            let error = match listener.accept() {
-                Ok((stream, peer)) => return Guest::Welcome(stream, peer),
+            let error = match entry.acceptor.accept() {
+                Ok((socket, peer)) => return Guest::Welcome(socket, peer),
                 Err(error) => error,
             };
             // The client was faster away than we were here.
@@ -83,7 +99,7 @@ impl Door {
                 continue;
             }
             if error.kind() == ErrorKind::WouldBlock {
-                self.knocked = false;
+                entry.knocked = false;
                 return Guest::Nobody;
             }
             self.paused_until = Some(now + PAUSE);
@@ -95,15 +111,22 @@ impl Door {
     }
 
     /// Notes that a client was refused because there are too many.
-    pub(crate) fn note_refused(&mut self, now: Instant, peer: SocketAddr, limit: usize) {
+    pub(crate) fn note_refused(&mut self, now: Instant, peer: Peer, limit: usize) {
         if let Some(more) = self.refused.say(now) {
             tracing::warn!(%peer, more, limit, "client refused: as many are connected as limits.max_connections and the limit of open files (ulimit -n) allow");
         }
     }
 
+    /// Notes that a client was refused because too many are in the middle of their handshakes.
+    pub(crate) fn note_crowded(&mut self, now: Instant, peer: Peer, limit: usize) {
+        if let Some(more) = self.crowded.say(now) {
+            tracing::warn!(%peer, more, limit, "connection dropped: as many are in the middle of TLS, WebSocket or PROXY handshakes as limits.max_handshakes allows");
+        }
+    }
+
     /// When to look again, if that is known.
     pub(crate) fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        if self.knocked { Some(self.paused_until.unwrap_or(now)) } else { None }
+        if self.entries.iter().any(|entry| entry.knocked) { Some(self.paused_until.unwrap_or(now)) } else { None }
     }
 }
 

@@ -323,7 +323,7 @@ impl Hub {
                 // Read again after a short read, too: an end may have come with the bytes, without an edge of its own.
                 Arrival::Bytes(bytes, _) => {
                     stats.reads += 1;
-                    self.node.handle(now, NodeInput::LinkReceived { link: id, bytes });
+                    self.node.handle(now, NodeInput::LinkReceived { link: id, bytes: bytes.freeze() });
                 }
                 Arrival::Nothing => return,
                 Arrival::End | Arrival::Broken => return self.lose(now, id),

@@ -15,10 +15,9 @@ mod worker;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use mio::net::TcpStream;
 use sedge_base::{ClientId, NodeId, ShardId};
 use sedge_broker::Report;
 use sedge_cluster::mail::{ToNode, ToShard};
@@ -32,7 +31,10 @@ pub(crate) use links::{Hub, Kicks, Links};
 pub(crate) use log_limiter::{LineKind, LogLimiter};
 pub(crate) use mailbox::Mailbox;
 pub(crate) use stats::WorkerStats;
+pub(crate) use wire::Departure;
 pub(crate) use worker::{MAIL, Parts, Worker};
+
+use crate::transport::{Layers, Listener, Peer, Socket};
 
 /// What threads send each other.
 pub(crate) enum Letter {
@@ -78,8 +80,13 @@ pub(crate) struct View<'a> {
 
 /// A connection on its way to its shard.
 pub(crate) struct Handover {
-    pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
+    pub(crate) socket: Socket,
+    pub(crate) layers: Option<Box<Layers>>,
+    /// Number of its listener.
+    pub(crate) listener: u16,
+    pub(crate) peer: Peer,
+    /// User that its certificate names.
+    pub(crate) user: Option<String>,
     /// What was read from it so far.
     pub(crate) bytes: Vec<Bytes>,
 }
@@ -92,6 +99,8 @@ pub(crate) struct Shared {
     /// Connections of clients, from accepting to closing.
     pub(crate) connections: AtomicUsize,
     pub(crate) connections_max: usize,
+    /// Where clients come in, by number.
+    pub(crate) listeners: Vec<Listener>,
     /// The node says good-bye.
     pub(crate) stopping: AtomicBool,
     /// Shards that have not said good-bye to all their clients.
@@ -99,6 +108,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// A connection of a client is gone.
+    pub(crate) fn client_gone(&self, listener: u16) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(listener) = self.listeners.get(usize::from(listener)) {
+            listener.gone();
+        }
+    }
+
     /// Puts a letter for `shard` in that comes from no shard.
     pub(crate) fn post(&self, shard: ShardId, letter: Letter) {
         if let Some(mailbox) = self.boxes.get(usize::from(shard.0)) {

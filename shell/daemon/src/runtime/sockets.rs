@@ -1,14 +1,19 @@
 //! Sockets as the daemon wants them.
 
+use std::fs::Permissions;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket as StdUdpSocket};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
 use std::time::Duration;
 
-use mio::net::{TcpListener, TcpStream, UdpSocket};
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use mio::net::{TcpListener, TcpStream, UdpSocket, UnixListener};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::StartError;
-use crate::config::ClusterConfig;
+use crate::config::{ClusterConfig, ListenerConfig};
+use crate::transport::Acceptor;
 
 /// Connections that the kernel completes ahead of us: a whole site reconnects at once after a power cut.
 const LISTEN_BACKLOG: i32 = 4096;
@@ -41,6 +46,50 @@ pub(crate) const FOR_HTTP: Purpose = Purpose { bind: "http.bind", port: "http.po
 /// A listening socket that does not block.
 pub(crate) fn listen(purpose: Purpose, address: SocketAddr) -> Result<std::net::TcpListener, StartError> {
     open_listener(address).map_err(|source| listen_error(purpose, address, source))
+}
+
+/// The listener `name` of a section of its own.
+pub(crate) fn listen_as(name: &str, config: &ListenerConfig) -> Result<Acceptor, StartError> {
+    let failed = |address: String| {
+        let name = name.to_owned();
+        move |source| StartError::Listener { name, address, source }
+    };
+    match (config.address(name), &config.socket) {
+        (Some(address), _) => {
+            let listener = open_any(address).map_err(failed(address.to_string()))?;
+            Ok(Acceptor::Tcp(TcpListener::from_std(listener)))
+        }
+        (None, Some(path)) => open_unix(path, config.socket_mode).map_err(failed(format!("unix:{}", path.display()))),
+        (None, None) => Err(failed(String::new())(ErrorKind::InvalidInput.into())),
+    }
+}
+
+/// Tries again where the system may choose the port: one that is free for IPv6 may be taken for IPv4.
+fn open_any(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let mut tries = 0;
+    loop {
+        match open_listener(address) {
+            Err(error) if address.port() == 0 && error.kind() == ErrorKind::AddrInUse && tries < PORT_TRIES_MAX => {
+                tries += 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn open_unix(path: &Path, mode: u32) -> io::Result<Acceptor> {
+    // What a node that was killed has left behind; where somebody answers, it is in use.
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && StdUnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        std::fs::remove_file(path)?;
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    // Only now can anybody connect.
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(Acceptor::Unix(UnixListener::from_std(socket.into()), path.to_owned()))
 }
 
 fn open_listener(address: SocketAddr) -> io::Result<std::net::TcpListener> {

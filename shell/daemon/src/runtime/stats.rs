@@ -1,5 +1,7 @@
 //! What the event loops count. Plain numbers of one thread; summed up when asked.
 
+use crate::transport::Reason;
+
 /// Counts of one thread since its start, except where a field says that it is a present number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkerStats {
@@ -25,6 +27,12 @@ pub(crate) struct WorkerStats {
     pub(crate) no_descriptors: u64,
     /// Connections that sent no complete CONNECT in time.
     pub(crate) connect_timeouts: u64,
+    /// Connections that have finished what comes before MQTT: PROXY header, TLS, WebSocket.
+    pub(crate) handshakes: u64,
+    /// Connections that came to nothing below MQTT, in the order of [`Reason::ALL`].
+    pub(crate) faults: [u64; Reason::ALL.len()],
+    /// Present number of connections that have not finished it.
+    pub(crate) handshaking: usize,
     /// Connections handed to another shard.
     pub(crate) handovers: u64,
     /// Datagrams received from nodes.
@@ -39,4 +47,14 @@ pub(crate) struct WorkerStats {
     pub(crate) log_suppressed: [u64; super::LineKind::ALL.len()],
     /// Present number of connections of this thread.
     pub(crate) connections: usize,
+}
+
+impl WorkerStats {
+    /// Counts a connection that came to nothing.
+    pub(crate) fn note(&mut self, reason: Reason) {
+        let slots = Reason::ALL.iter().zip(&mut self.faults);
+        for (_, count) in slots.filter(|((known, _), _)| *known == reason) {
+            *count += 1;
+        }
+    }
 }

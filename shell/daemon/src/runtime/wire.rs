@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use sedge_base::Outbox;
 
 /// Size of the shared read buffer.
@@ -20,7 +20,7 @@ pub(crate) struct Chunk(BytesMut);
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// Bytes, and whether there may be more.
-    Bytes(Bytes, bool),
+    Bytes(BytesMut, bool),
     /// Nothing for now.
     Nothing,
     /// The other side has said its last word.
@@ -43,7 +43,7 @@ impl Chunk {
                 // A short read has emptied the socket: the next edge tells of more.
                 Ok(read) => {
                     let more = read == self.0.len();
-                    Arrival::Bytes(self.0.split_to(read).freeze(), more)
+                    Arrival::Bytes(self.0.split_to(read), more)
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => Arrival::Nothing,
@@ -57,9 +57,9 @@ impl Chunk {
         self.make_room();
         match from.read(&mut self.0) {
             Ok(0) => Arrival::End,
-            Ok(read) => Arrival::Bytes(Bytes::new(), read == self.0.len()),
+            Ok(read) => Arrival::Bytes(BytesMut::new(), read == self.0.len()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Arrival::Nothing,
-            Err(error) if error.kind() == ErrorKind::Interrupted => Arrival::Bytes(Bytes::new(), true),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Arrival::Bytes(BytesMut::new(), true),
             Err(_) => Arrival::Broken,
         }
     }

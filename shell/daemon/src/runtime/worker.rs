@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use mio::{Events, Poll, Token};
 use sedge_base::{Now, ShardId};
 use sedge_broker::Event;
@@ -36,10 +37,15 @@ pub(crate) struct Worker {
     office: Office,
     /// The node; on the first thread only.
     hub: Option<Hub>,
-    /// The listener for clients; on the first thread only.
+    /// The listeners for clients; on the first thread only.
     door: Option<Door>,
     max_packet_bytes: u32,
     connect_timeout: Duration,
+    max_handshakes: usize,
+    /// Reads of unfinished handshakes that this turn has left.
+    handshake_reads: usize,
+    /// What the layers of a connection have unwrapped.
+    pieces: Vec<Bytes>,
     /// Shard of the next client without an identifier of its own.
     next_default: u16,
     stats: WorkerStats,
@@ -58,6 +64,7 @@ pub(crate) struct Parts {
     pub(crate) max_packet_bytes: u32,
     pub(crate) connect_timeout: Duration,
     pub(crate) log_lines_per_second: u32,
+    pub(crate) max_handshakes: usize,
 }
 
 impl Worker {
@@ -76,6 +83,9 @@ impl Worker {
             door: parts.door,
             max_packet_bytes: parts.max_packet_bytes,
             connect_timeout: parts.connect_timeout,
+            max_handshakes: parts.max_handshakes,
+            handshake_reads: 0,
+            pieces: Vec::new(),
             next_default: 0,
             stats: WorkerStats::default(),
             log: LogLimiter::new(parts.log_lines_per_second),
@@ -131,15 +141,16 @@ impl Worker {
         self.check_stopping();
         self.post();
         self.stats.connections = self.clients.len();
+        self.stats.handshaking = self.clients.handshaking();
     }
 
     fn event(&mut self, event: &mio::event::Event) {
         let token = event.token();
         match token {
             MAIL => {}
-            door::TOKEN => {
+            Token(number) if number >= door::TOKEN_BASE => {
                 if let Some(door) = &mut self.door {
-                    door.knock();
+                    door.knock(token);
                 }
             }
             Token(number) if number < TOKEN_BASE || number % 2 == 1 => {

@@ -12,6 +12,10 @@ use sedge_mqtt::{
     TopicFilter, TopicName, Utf8, Version, encode,
 };
 
+/// What carries a client's bytes.
+pub(crate) trait Carrier: Read + Write {}
+impl<T: Read + Write> Carrier for T {}
+
 /// Nothing that a node does on this machine takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -55,7 +59,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A client.
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Box<dyn Carrier>,
     decoder: Decoder,
     version: Version,
     /// What came before the SUBACK.
@@ -68,7 +72,21 @@ impl Client {
         let stream = TcpStream::connect(node.addresses().mqtt[0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, decoder: Decoder::client(16 * 1024 * 1024), version: Version::V5, early: VecDeque::new() }
+        Self::on(stream)
+    }
+
+    fn on(stream: impl Carrier + 'static) -> Self {
+        let (decoder, version) = (Decoder::client(16 * 1024 * 1024), Version::V5);
+        Self { stream: Box::new(stream), decoder, version, early: VecDeque::new() }
+    }
+
+    /// A client on a connection that exists.
+    pub(crate) fn over(stream: impl Carrier + 'static, id: &str) -> Self {
+        let mut client = Self::on(stream);
+        client.send(&connect(id));
+        let Some(Packet::ConnAck(ack)) = client.receive() else { panic!("no CONNACK") };
+        assert!(!ack.reason.is_error(), "{:?}", ack.reason);
+        client
     }
 
     /// A client with a session that outlives its connection; returns whether there was one already.

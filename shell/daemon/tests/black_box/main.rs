@@ -5,4 +5,6 @@ mod cluster;
 mod common;
 mod config;
 mod node;
+mod pki;
 mod sys;
+mod transports;

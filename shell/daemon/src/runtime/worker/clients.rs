@@ -1,25 +1,30 @@
 //! The clients' part of a turn.
 
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use mio::Token;
-use mio::net::TcpStream;
-use sedge_base::{ConnId, ShardId};
+use sedge_base::{ConnId, Duration, ShardId};
 use sedge_cluster::{Reception, ReceptionResult, ShardInput};
 
 use super::Worker;
-use crate::runtime::clients::{Greeting, Phase};
-use crate::runtime::door::Guest;
+use crate::runtime::clients::{Client, Greeting, Phase};
+use crate::runtime::door::{Door, Guest};
 use crate::runtime::wire::{self, Arrival, Departure};
-use crate::runtime::{Handover, Letter, sockets};
+use crate::runtime::{Handover, Letter};
+use crate::transport::{Fault, Flow, Layers, Peer, Reason, Refused, Socket};
 
 /// Connections read in one turn, one read each: with more waiting, those already read get their answers first.
 const READS_PER_TURN: usize = 256;
 /// Bytes read in one turn, but for the last read: what they become is written while it is still in the processor's cache, into
 /// memory that the turn before has given back.
 const BYTES_PER_TURN: usize = 256 * 1024;
+/// Reads of unfinished handshakes in one turn: a signature costs as much as hundreds of messages of those who are connected.
+const HANDSHAKE_READS_PER_TURN: usize = 16;
+/// A handshake that has taken longer gives way to a new one where there are too many.
+const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 impl Worker {
     pub(super) fn client_event(&mut self, token: Token, event: &mio::event::Event) {
@@ -40,11 +45,17 @@ impl Worker {
     }
 
     pub(super) fn accept(&mut self) {
+        for number in 0..self.door.as_ref().map_or(0, Door::len) {
+            self.accept_from(number);
+        }
+    }
+
+    fn accept_from(&mut self, number: usize) {
         let Some(door) = &mut self.door else { return };
-        for _ in 0..door.wanted(self.now.instant) {
+        for _ in 0..door.wanted(number, self.now.instant) {
             let Some(door) = &mut self.door else { return };
-            match door.accept(self.now.instant) {
-                Guest::Welcome(stream, peer) => self.welcome(stream, peer),
+            match door.accept(number, self.now.instant) {
+                Guest::Welcome(socket, peer) => self.welcome(socket, peer, number),
                 Guest::Nobody => return,
                 Guest::Starved => {
                     self.stats.no_descriptors += 1;
@@ -54,46 +65,93 @@ impl Worker {
         }
     }
 
-    fn welcome(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let limit = self.shared.connections_max;
-        if self.shared.connections.load(Ordering::Relaxed) >= limit {
+    fn welcome(&mut self, socket: Socket, peer: Peer, number: usize) {
+        let shared = Arc::clone(&self.shared);
+        let limit = shared.connections_max;
+        let Some(listener) = shared.listeners.get(number) else { return };
+        if shared.connections.load(Ordering::Relaxed) >= limit {
             self.stats.over_limit += 1;
             if let Some(door) = &mut self.door {
                 door.note_refused(self.now.instant, peer, limit);
             }
             return;
         }
+        if listener.has_handshakes() && !self.has_room_for_handshake(peer) {
+            return;
+        }
+        let layers = match listener.welcome(peer) {
+            Ok(layers) => layers,
+            Err(Refused::Full) => return,
+            Err(Refused::Fault(reason)) => {
+                tracing::debug!(%peer, listener = listener.name, ?reason, "connection refused");
+                return self.stats.note(reason);
+            }
+        };
         self.stats.accepted += 1;
-        sockets::prepare(&stream);
-        let shards = u16::try_from(self.shared.boxes.len()).unwrap_or(1);
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let shards = u16::try_from(shared.boxes.len()).unwrap_or(1);
         self.next_default = (self.next_default + 1) % shards;
         let reception = Reception::new(shards, ShardId(self.next_default), self.max_packet_bytes);
-        let greeting = Phase::Greeting(Box::new(Greeting { reception, bytes: Vec::new() }));
-        match self.clients.insert(self.poll.registry(), stream, peer, greeting) {
+        let greeting = Phase::Greeting(Box::new(Greeting { peer, handshaking: false, reception, bytes: Vec::new() }));
+        let layered = layers.is_some();
+        let number = u16::try_from(number).unwrap_or(u16::MAX);
+        match self.clients.insert(self.poll.registry(), socket, layers, number, greeting) {
             Ok(id) => {
-                self.shared.connections.fetch_add(1, Ordering::Relaxed);
                 self.clients.expect_greeting(id, self.now.instant + self.connect_timeout);
+                if layered {
+                    self.clients.begin_handshake(id, self.now.instant);
+                }
             }
-            Err(error) => tracing::warn!(%peer, %error, "cannot take a client in"),
+            Err(error) => {
+                shared.client_gone(number);
+                tracing::warn!(%peer, %error, "cannot take a client in");
+            }
+        }
+    }
+
+    /// Whether one more may begin; one that has tried for long gives way.
+    fn has_room_for_handshake(&mut self, peer: Peer) -> bool {
+        if self.clients.handshaking() < self.max_handshakes {
+            return true;
+        }
+        self.stats.note(Reason::Crowded);
+        if let Some(door) = &mut self.door {
+            door.note_crowded(self.now.instant, peer, self.max_handshakes);
+        }
+        match self.clients.oldest_handshake() {
+            Some((since, id)) if since + HANDSHAKE_GRACE <= self.now.instant => {
+                self.drop_client(id);
+                true
+            }
+            _ => false,
         }
     }
 
     /// A connection that another thread has accepted for this one.
     pub(super) fn take_over(&mut self, handover: Handover) {
-        let Handover { stream, peer, bytes } = handover;
-        let registered = self.clients.insert(self.poll.registry(), stream, peer, Phase::Serving);
-        match registered {
-            Ok(id) if self.stopping.is_none() => self.open(id, peer, bytes),
+        let Handover { socket, layers, listener, peer, user, bytes } = handover;
+        let flow = layers.as_deref().map(|layers| (layers.has_output(), layers.has_ended()));
+        match self.clients.insert(self.poll.registry(), socket, layers, listener, Phase::Serving) {
+            Ok(id) if self.stopping.is_none() => {
+                self.open(id, peer, user, bytes);
+                let (output, ended) = flow.unwrap_or_default();
+                if output {
+                    self.clients.mark_dirty(id);
+                }
+                if ended {
+                    self.clients.mark_ready(id);
+                }
+            }
             Ok(id) => self.drop_client(id),
             Err(error) => {
-                self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+                self.shared.client_gone(listener);
                 tracing::warn!(%peer, %error, "cannot take a client over");
             }
         }
     }
 
-    fn open(&mut self, conn: ConnId, peer: SocketAddr, bytes: Vec<Bytes>) {
-        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user: None });
+    fn open(&mut self, conn: ConnId, peer: Peer, user: Option<String>, bytes: Vec<Bytes>) {
+        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user });
         for bytes in bytes {
             self.shard.handle(self.now, ShardInput::Received { conn, bytes });
         }
@@ -103,6 +161,7 @@ impl Worker {
     /// One read from each connection that may have something, so that none is served twice before all were served once.
     pub(super) fn read_clients(&mut self) {
         let mut budget = BYTES_PER_TURN;
+        self.handshake_reads = HANDSHAKE_READS_PER_TURN;
         for _ in 0..self.clients.ready_len().min(READS_PER_TURN) {
             let Some(id) = self.clients.next_ready() else { return };
             budget = budget.saturating_sub(self.read_client(id));
@@ -116,23 +175,38 @@ impl Worker {
     fn read_client(&mut self, id: ConnId) -> usize {
         let Some(client) = self.clients.get_mut(id) else { return 0 };
         let ended = client.ended;
-        let (arrival, greeting) = match client.phase {
-            Phase::Greeting(_) => (self.chunk.read(&mut client.stream), true),
-            Phase::Serving => (self.chunk.read(&mut client.stream), false),
+        let greeting = match client.phase {
+            Phase::Greeting(_) => true,
+            Phase::Serving => false,
             Phase::Closing | Phase::Lingering => {
                 self.read_last(id);
                 return 0;
             }
         };
+        if let Some(layers) = &client.layers {
+            if greeting && !layers.is_open() {
+                if self.handshake_reads == 0 {
+                    self.clients.mark_ready(id);
+                    return 0;
+                }
+                self.handshake_reads -= 1;
+            }
+            if layers.has_ended() {
+                self.end(id);
+                return 0;
+            }
+        }
         let mut read = 0;
-        match arrival {
+        match self.chunk.read(&mut client.socket) {
             Arrival::Bytes(bytes, more) => {
                 self.stats.reads += 1;
                 read = bytes.len();
-                if greeting {
-                    self.greet(id, bytes);
+                if client.layers.is_some() {
+                    self.unwrap(id, bytes);
+                } else if greeting {
+                    self.greet(id, std::iter::once(bytes.freeze()));
                 } else {
-                    self.shard.handle(self.now, ShardInput::Received { conn: id, bytes });
+                    self.shard.handle(self.now, ShardInput::Received { conn: id, bytes: bytes.freeze() });
                     self.settle();
                 }
                 if more || ended {
@@ -140,31 +214,109 @@ impl Worker {
                 }
             }
             Arrival::Nothing => {}
-            Arrival::End | Arrival::Broken if greeting => self.drop_client(id),
-            Arrival::End => {
-                // A client that only stopped sending may still read what it is owed.
-                self.write_client(id);
-                self.lose(id);
-            }
+            Arrival::End => self.end(id),
             Arrival::Broken => self.lose(id),
         }
         read
     }
 
-    fn greet(&mut self, id: ConnId, bytes: Bytes) {
+    /// The other side has said its last word.
+    fn end(&mut self, id: ConnId) {
+        // A client that only stopped sending may still read what it is owed.
+        self.write_client(id);
+        self.lose(id);
+    }
+
+    /// Takes bytes through the layers of a connection.
+    fn unwrap(&mut self, id: ConnId, bytes: BytesMut) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(layers) = &mut client.layers else { return };
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let flow = layers.receive(bytes, &mut pieces);
+        let (output, open) = (layers.has_output(), layers.is_open());
+        if let (Some(source), Phase::Greeting(greeting)) = (layers.take_source(), &mut client.phase) {
+            greeting.peer = Peer::Network(source);
+        }
+        if layers.is_spent() {
+            client.layers = None;
+        }
+        let greeting = matches!(client.phase, Phase::Greeting(_));
+        if output {
+            self.clients.mark_dirty(id);
+        }
+        if open && self.clients.end_handshake(id) {
+            self.stats.handshakes += 1;
+        }
+        if greeting {
+            self.greet(id, pieces.drain(..));
+        } else {
+            for bytes in pieces.drain(..) {
+                self.shard.handle(self.now, ShardInput::Received { conn: id, bytes });
+            }
+            self.settle();
+        }
+        self.pieces = pieces;
+        match flow {
+            Ok(Flow::Open) => {}
+            Ok(Flow::End) => self.end(id),
+            Err(fault) => self.fail(id, &fault),
+        }
+    }
+
+    /// Ends a connection that breaks the rules below MQTT, after what its layers have to say about it.
+    fn fail(&mut self, id: ConnId, fault: &Fault) {
+        // Another shard may have it already; its layers tell it that this is the end.
+        self.stats.note(fault.reason());
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let listener = client.listener;
+        let serving = match &client.phase {
+            Phase::Greeting(greeting) => {
+                tracing::debug!(peer = %greeting.peer, listener, %fault, "connection refused");
+                false
+            }
+            Phase::Serving => {
+                tracing::debug!(listener, %fault, "connection broken");
+                true
+            }
+            Phase::Closing | Phase::Lingering => return,
+        };
+        self.clients.end_handshake(id);
+        self.clients.start_closing(id, self.now.instant);
+        if serving {
+            self.shard.handle(self.now, ShardInput::Closed { conn: id });
+            self.settle();
+        }
+    }
+
+    fn greet(&mut self, id: ConnId, pieces: impl Iterator<Item = Bytes>) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Phase::Greeting(greeting) = &mut client.phase else { return };
-        greeting.bytes.push(bytes.clone());
-        let ReceptionResult::Belongs(shard) = greeting.reception.feed(bytes) else { return };
-        let peer = client.peer;
+        let mut found = None;
+        for bytes in pieces {
+            greeting.bytes.push(bytes.clone());
+            if found.is_none()
+                && let ReceptionResult::Belongs(shard) = greeting.reception.feed(bytes)
+            {
+                found = Some(shard);
+            }
+        }
+        let Some(shard) = found else { return };
+        let listener = self.shared.listeners.get(usize::from(client.listener));
+        let user = listener.map_or(Ok(None), |listener| listener.user(client.layers.as_deref()));
+        let user = match user {
+            Ok(user) => user,
+            Err(fault) => return self.fail(id, &fault),
+        };
+        let peer = greeting.peer;
         let bytes = std::mem::take(&mut greeting.bytes);
         client.phase = Phase::Serving;
         if shard == self.id {
-            return self.open(id, peer, bytes);
+            return self.open(id, peer, user, bytes);
         }
         if let Some(client) = self.clients.remove(self.poll.registry(), id) {
             self.stats.handovers += 1;
-            let handover = Handover { stream: client.stream, peer, bytes };
+            let Client { socket, layers, listener, .. } = client;
+            let handover = Handover { socket, layers, listener, peer, user, bytes };
             self.office.put(shard, Letter::Handover(Box::new(handover)));
         }
     }
@@ -172,7 +324,7 @@ impl Worker {
     /// Reads from a connection that is being closed: only its end matters.
     fn read_last(&mut self, id: ConnId) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        match self.chunk.discard(&mut client.stream) {
+        match self.chunk.discard(&mut client.socket) {
             Arrival::Bytes(_, more) => {
                 if more || client.ended {
                     self.clients.mark_ready(id);
@@ -199,8 +351,12 @@ impl Worker {
     /// One vectored write.
     fn write_client(&mut self, id: ConnId) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        let Some(outbox) = self.shard.outbox(id) else { return self.written_out(id) };
-        match wire::write(&mut client.stream, outbox) {
+        let departure = match (&mut client.layers, self.shard.outbox(id)) {
+            (None, Some(outbox)) => wire::write(&mut client.socket, outbox),
+            (None, None) => return self.written_out(id),
+            (Some(layers), outbox) => layers.write(&mut client.socket, outbox.as_deref()),
+        };
+        match departure {
             Departure::Written(bytes, all) => {
                 self.stats.writes += 1;
                 self.stats.writes_blocked += u64::from(!all);
@@ -211,7 +367,7 @@ impl Worker {
                 }
                 if self.shard.outbox(id).is_some_and(|outbox| !outbox.is_empty()) {
                     self.clients.mark_dirty(id);
-                } else {
+                } else if all {
                     self.written_out(id);
                 }
             }
@@ -225,7 +381,10 @@ impl Worker {
         if !matches!(client.phase, Phase::Closing) {
             return;
         }
-        if client.ended || client.stream.shutdown(Shutdown::Write).is_err() {
+        if client.layers.as_deref_mut().is_some_and(Layers::finish) {
+            return self.clients.mark_dirty(id);
+        }
+        if client.ended || client.socket.shutdown(Shutdown::Write).is_err() {
             return self.drop_client(id);
         }
         client.phase = Phase::Lingering;
@@ -234,6 +393,9 @@ impl Worker {
     pub(super) fn client_timers(&mut self) {
         while let Some(id) = self.clients.overdue_greeting(self.now.instant) {
             self.stats.connect_timeouts += 1;
+            if self.clients.end_handshake(id) {
+                self.stats.note(Reason::Timeout);
+            }
             self.drop_client(id);
         }
         while let Some(id) = self.clients.overdue_closing(self.now.instant) {
@@ -244,6 +406,9 @@ impl Worker {
     /// The connection is gone without the shard having asked for it.
     fn lose(&mut self, id: ConnId) {
         let serving = self.clients.get_mut(id).is_some_and(|client| matches!(client.phase, Phase::Serving));
+        if self.clients.end_handshake(id) {
+            self.stats.note(Reason::Ended);
+        }
         self.drop_client(id);
         if serving {
             self.shard.handle(self.now, ShardInput::Closed { conn: id });
@@ -252,8 +417,8 @@ impl Worker {
     }
 
     pub(super) fn drop_client(&mut self, id: ConnId) {
-        if self.clients.remove(self.poll.registry(), id).is_some() {
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(client) = self.clients.remove(self.poll.registry(), id) {
+            self.shared.client_gone(client.listener);
         }
     }
 }

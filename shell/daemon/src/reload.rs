@@ -1,0 +1,31 @@
+//! Reading again, without a restart, what is kept in files of its own: on SIGHUP and through `POST /api/v1/reload`.
+
+use crate::runtime::Shared;
+
+/// What came of one of the things that were read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reloaded {
+    /// What it is, such as `listener.tls`.
+    pub what: String,
+    /// Why it could not be used; what was read before goes on being used.
+    pub problem: Option<String>,
+}
+
+/// Reads everything again. Each part stands for itself: what cannot be used does not keep the others from being exchanged.
+pub(crate) fn reload(shared: &Shared) -> Vec<Reloaded> {
+    let mut done = Vec::new();
+    for listener in &shared.listeners {
+        if let Some(certificates) = &listener.certificates {
+            let what = format!("listener.{}", listener.name);
+            let problem = certificates.reload().err().map(|(key, why)| format!("{what}.{key}: {why}"));
+            done.push(Reloaded { what, problem });
+        }
+    }
+    for Reloaded { what, problem } in &done {
+        match problem {
+            None => tracing::info!(what, "read again"),
+            Some(problem) => tracing::error!(what, problem, "cannot be read again; what was read before stays in use"),
+        }
+    }
+    done
+}
