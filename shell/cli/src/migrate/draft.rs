@@ -9,9 +9,9 @@ use super::read::{Line, Place};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is this key with this value, in TOML.
-    Set(&'static str, String),
+    Set(String, String),
     /// The same, and something has to be said about it.
-    Roughly(&'static str, String, String),
+    Roughly(String, String, String),
     /// Sedge does that anyway.
     AsItIs(String),
     /// It cannot be carried over; why, and what to do.
@@ -27,12 +27,12 @@ impl Fate {
         Self::AsItIs(why.into())
     }
 
-    pub(super) fn roughly(key: &'static str, value: impl Into<String>, remark: impl Into<String>) -> Self {
-        Self::Roughly(key, value.into(), remark.into())
+    pub(super) fn roughly(key: impl Into<String>, value: impl Into<String>, remark: impl Into<String>) -> Self {
+        Self::Roughly(key.into(), value.into(), remark.into())
     }
 
-    pub(super) fn set(key: &'static str, value: impl Into<String>) -> Self {
-        Self::Set(key, value.into())
+    pub(super) fn set(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self::Set(key.into(), value.into())
     }
 }
 
@@ -54,7 +54,7 @@ struct Setting {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    settings: BTreeMap<&'static str, Setting>,
+    settings: BTreeMap<String, Setting>,
     /// What was not carried over: where, which line, why.
     pub(super) lost: Vec<(Option<Place>, String, String)>,
     /// What needs nothing.
@@ -73,7 +73,7 @@ impl Draft {
         };
         let mut comments = vec![format!("{}: {text}", line.at)];
         comments.extend(remark);
-        let old = self.settings.insert(key, Setting { value, comments, from: line.at.clone() });
+        let old = self.settings.insert(key.clone(), Setting { value, comments, from: line.at.clone() });
         if let Some(old) = old.filter(|old| old.from.number > 0) {
             let text = old.comments.first().and_then(|text| text.split_once(": ")).map_or("", |(_, text)| text);
             let why = format!("{} sets {key}, too, and Sedge has only one", line.at);
@@ -82,9 +82,10 @@ impl Draft {
     }
 
     /// Sets a key that no line stands for.
-    pub(super) fn imply(&mut self, key: &'static str, value: String, why: &str) {
+    pub(super) fn imply(&mut self, key: impl Into<String>, value: String, why: &str) {
         let from = Place { file: "".into(), number: 0 };
-        self.settings.insert(key, Setting { value, comments: vec![why.to_owned()], from });
+        let comments = if why.is_empty() { Vec::new() } else { vec![why.to_owned()] };
+        self.settings.insert(key.into(), Setting { value, comments, from });
     }
 
     /// Something important that no single line says.
@@ -113,7 +114,7 @@ impl Draft {
         );
         let mut section = "";
         for (key, setting) in &self.settings {
-            let (of, name) = key.split_once('.').unwrap_or(("", key));
+            let (of, name) = key.rsplit_once('.').unwrap_or(("", key));
             if of != section {
                 section = of;
                 let _ = write!(out, "\n[{of}]\n");

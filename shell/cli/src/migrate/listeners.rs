@@ -1,5 +1,7 @@
 //! Where clients connect, with the options of each listener.
 
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::net::IpAddr;
 
 use super::draft::{Draft, Fate, quoted};
@@ -14,46 +16,41 @@ pub(super) struct Listener {
     options: Vec<Line>,
 }
 
-/// Options that encrypt.
-const TLS: [&str; 13] = [
+/// Options that belong to a listener.
+pub(super) const OPTIONS: [&str; 28] = [
+    "bind_address",
+    "bind_interface",
     "cafile",
     "capath",
     "certfile",
-    "keyfile",
     "ciphers",
     "ciphers_tls1.3",
     "crlfile",
     "dhparamfile",
-    "require_certificate",
-    "tls_version",
-    "tls_engine",
-    "tls_engine_kpass_sha1",
-    "tls_keyform",
-];
-/// Options of a listener that needs keys of its own.
-const PSK: [&str; 1] = ["psk_hint"];
-
-/// Options that belong to a listener.
-pub(super) const OPTIONS: [&str; 14] = [
-    "bind_address",
-    "bind_interface",
     "http_dir",
+    "keyfile",
     "max_connections",
     "max_qos",
     "max_topic_alias",
     "mount_point",
     "port",
     "protocol",
+    "psk_hint",
+    "require_certificate",
     "socket_domain",
-    "use_username_as_clientid",
+    "tls_engine",
+    "tls_engine_kpass_sha1",
+    "tls_keyform",
+    "tls_version",
     "use_identity_as_username",
     "use_subject_as_username",
+    "use_username_as_clientid",
     "websockets_headers_size",
 ];
 
 /// Whether an option belongs to a listener.
 pub(super) fn is_option(name: &str) -> bool {
-    OPTIONS.contains(&name) || TLS.contains(&name) || PSK.contains(&name)
+    OPTIONS.contains(&name)
 }
 
 impl Listener {
@@ -82,110 +79,204 @@ impl Listener {
         }
     }
 
-    /// Why Sedge cannot listen like that.
-    fn obstacle(&self) -> Option<&'static str> {
-        if self.port_and_host().0 == "0" {
-            return Some(
-                "a Unix socket is not carried over: write [listener.NAME] with protocol = \"tcp\" and socket by hand",
-            );
+    fn asks_for_certificates(&self) -> bool {
+        self.option("require_certificate") == Some("true")
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.option("certfile").is_some() || self.option("keyfile").is_some()
+    }
+
+    fn protocol(&self) -> &'static str {
+        match (self.option("protocol") == Some("websockets"), self.is_encrypted()) {
+            (false, false) => "tcp",
+            (false, true) => "tls",
+            (true, false) => "ws",
+            (true, true) => "wss",
         }
-        if self.option("protocol").is_some_and(|protocol| protocol != "mqtt") {
-            return Some(
-                "WebSocket is not carried over: write [listener.ws] by hand, or [listener.wss] with cert_file and key_file",
-            );
+    }
+
+    /// Why Sedge cannot listen like that. Rather no listener than one that lets more in.
+    fn obstacle(&self) -> Option<String> {
+        let (port, host) = self.port_and_host();
+        let wrong = |what: &str| Some(what.to_owned());
+        if port == "0" && host.is_empty() {
+            return wrong("a Unix socket without a path");
         }
-        if self.options.iter().any(|line| TLS.contains(&line.name.as_str())) {
-            return Some("TLS is not carried over: write [listener.tls] with cert_file and key_file by hand");
+        if port.parse::<u16>().is_err() {
+            return Some(format!("{port:?} is not a port"));
         }
-        self.options
-            .iter()
-            .any(|line| PSK.contains(&line.name.as_str()))
-            .then_some("Sedge has no TLS with pre-shared keys")
+        if self.option("protocol").is_some_and(|protocol| !["mqtt", "websockets"].contains(&protocol)) {
+            return wrong("Mosquitto has no such protocol");
+        }
+        if self.option("psk_hint").is_some() {
+            return wrong("Sedge has no TLS with pre-shared keys");
+        }
+        if self.option("crlfile").is_some() {
+            return wrong("Sedge reads no list of revoked certificates (crlfile), so that it would let them in");
+        }
+        let asks = self.asks_for_certificates();
+        if asks && (self.option("cafile").is_none() || !self.is_encrypted()) {
+            return wrong("require_certificate needs certfile, keyfile and cafile here; Sedge reads no capath");
+        }
+        if !self.is_encrypted() {
+            return None;
+        }
+        let files = ["certfile", "keyfile"].into_iter().chain(asks.then_some("cafile"));
+        files.into_iter().find_map(|name| match self.option(name) {
+            None => Some(format!("TLS needs {name}")),
+            Some(path) => {
+                let why = |error| format!("{name} cannot be read ({error}): run this where it is");
+                File::open(path).err().map(why)
+            }
+        })
     }
 }
 
 /// Decides about all listeners, `default` being the one that is there without a `listener` line.
 pub(super) fn carry(draft: &mut Draft, default: Listener, others: Vec<Listener>) {
     let explicit = default.is_there() || !others.is_empty();
-    let mut chosen = None;
+    let mut chosen = Vec::new();
     let mut spare = Vec::new();
+    let mut taken = BTreeSet::new();
     for listener in std::iter::once(default).chain(others) {
         let here = listener.is_there() || !explicit;
+        let (port, host) = listener.port_and_host();
+        let place = (port.to_owned(), address(listener.option("bind_interface").unwrap_or(host)).0);
         match listener.obstacle() {
-            _ if !here => spare.push((listener, "there is no listener that it could belong to")),
+            _ if !here => spare.push((listener, "there is no listener that it could belong to".to_owned())),
             Some(why) => spare.push((listener, why)),
-            None if chosen.is_none() => chosen = Some(listener),
-            None => spare.push((
-                listener,
-                "only one listener is carried over: write [listener.NAME] with protocol = \"tcp\" by hand",
-            )),
+            None if taken.insert(place) => chosen.push(listener),
+            None => spare.push((listener, "another listener has this address already".to_owned())),
         }
     }
     for (listener, why) in &spare {
         for line in listener.opens.iter().chain(&listener.options) {
-            draft.note(line, Fate::lost(*why));
+            draft.note(line, Fate::lost(why));
         }
     }
-    if let Some(listener) = chosen {
-        carry_one(draft, &listener, explicit);
-    } else {
-        draft.imply("mqtt.bind", quoted("127.0.0.1"), "None of the listeners could be carried over.");
-        draft.warn("listeners", "none could be carried over: clients of other machines reach nothing");
+    match &chosen[..] {
+        [] => {
+            draft.imply("mqtt.bind", quoted("127.0.0.1"), "None of the listeners could be carried over.");
+            draft.warn("listeners", "none could be carried over: clients of other machines reach nothing");
+        }
+        [only] if only.protocol() == "tcp" && only.port_and_host().0 != "0" => carry_only(draft, only, explicit),
+        several => {
+            draft.imply("mqtt.enabled", "false".to_owned(), "The listeners are those below.");
+            carry_several(draft, several);
+        }
     }
 }
 
-fn carry_one(draft: &mut Draft, listener: &Listener, explicit: bool) {
+/// One plain listener is that of `[mqtt]`.
+fn carry_only(draft: &mut Draft, listener: &Listener, explicit: bool) {
     if !explicit {
         let why = "Without a listener Mosquitto serves this machine only.";
         draft.imply("mqtt.bind", quoted("127.0.0.1"), why);
     }
+    carry_one(draft, listener, "mqtt", "limits.max_connections");
+}
+
+fn carry_several(draft: &mut Draft, listeners: &[Listener]) {
+    let mut names = BTreeSet::new();
+    for listener in listeners {
+        let protocol = listener.protocol();
+        let port = listener.port_and_host().0;
+        let base = if port == "0" { "socket".to_owned() } else { format!("{protocol}-{port}") };
+        let mut name = base.clone();
+        while !names.insert(name.clone()) {
+            name = format!("{base}-{}", names.len());
+        }
+        let section = format!("listener.{name}");
+        draft.imply(format!("{section}.protocol"), quoted(protocol), "");
+        carry_one(draft, listener, &section, &format!("{section}.max_connections"));
+    }
+}
+
+fn carry_one(draft: &mut Draft, listener: &Listener, section: &str, max_connections: &str) {
+    let key = |name: &str| format!("{section}.{name}");
     if let Some(line) = &listener.opens {
         let (port, host) = listener.port_and_host();
-        draft.note(line, number("mqtt.port", port, 1, 65_535));
-        if !host.is_empty() {
-            draft.note(line, bind(host));
+        if port == "0" {
+            draft.note(line, Fate::set(key("socket"), quoted(host)));
+        } else {
+            draft.note(line, number(key("port"), port, 1, 65_535));
+            if !host.is_empty() {
+                draft.note(line, bind(key("bind"), host));
+            }
         }
+    } else if section != "mqtt" && listener.option("port").is_none() {
+        draft.imply(key("port"), "1883".to_owned(), "The port of the listener without a listener line.");
     }
     for line in &listener.options {
-        draft.note(line, fate(listener, &line.name, &line.value));
+        let value = line.value.as_str();
+        let fate = match line.name.as_str() {
+            "port" if listener.opens.is_none() => number(key("port"), value, 1, 65_535),
+            "bind_address" if listener.opens.is_none() => bind(key("bind"), value),
+            "port" | "bind_address" => Fate::lost("it counts only for the listener without a listener line"),
+            "bind_interface" | "socket_domain" if listener.port_and_host().0 == "0" => {
+                Fate::lost("a Unix socket has none")
+            }
+            "bind_interface" => bind(key("bind"), value),
+            "socket_domain" if listener.port_and_host().1.is_empty() && value == "ipv6" => {
+                Fate::roughly(key("bind"), quoted("::"), "IPv4 is served there, too.")
+            }
+            "max_connections" if value == "-1" => Fate::as_it_is("there is no limit of its own"),
+            "max_connections" => number(max_connections, value, 1, 1 << 31),
+            "certfile" => Fate::set(key("cert_file"), quoted(value)),
+            "keyfile" => Fate::set(key("key_file"), quoted(value)),
+            "cafile" if listener.asks_for_certificates() => Fate::set(key("ca_file"), quoted(value)),
+            "require_certificate" if value == "true" => Fate::set(key("client_cert"), quoted("required")),
+            "use_identity_as_username" if value == "true" && listener.asks_for_certificates() => {
+                Fate::set(key("username_from"), quoted("cn"))
+            }
+            "protocol" if value == "websockets" => {
+                let remark = "Clients have to connect to the path /mqtt; Mosquitto takes any.";
+                Fate::roughly(key("protocol"), quoted(listener.protocol()), remark)
+            }
+            name => elsewhere(name, value),
+        };
+        draft.note(line, fate);
     }
 }
 
-/// Never wider than it was: an address that is not understood becomes the loopback one.
-fn bind(host: &str) -> Fate {
-    if host.parse::<IpAddr>().is_ok() {
-        return Fate::set("mqtt.bind", quoted(host));
-    }
-    if host == "localhost" {
-        return Fate::set("mqtt.bind", quoted("127.0.0.1"));
-    }
-    let remark = format!("Sedge wants an IP address: write the one of {host} here. Until then this machine only.");
-    Fate::roughly("mqtt.bind", quoted("127.0.0.1"), remark)
-}
-
-fn fate(listener: &Listener, name: &str, value: &str) -> Fate {
+/// Options that are not a listener's in Sedge.
+fn elsewhere(name: &str, value: &str) -> Fate {
     match name {
-        "port" if listener.opens.is_none() => number("mqtt.port", value, 1, 65_535),
-        "bind_address" if listener.opens.is_none() => bind(value),
-        "port" | "bind_address" => Fate::lost("it counts only for the listener without a listener line"),
-        "bind_interface" => bind(value),
-        "socket_domain" if listener.port_and_host().1.is_empty() && value == "ipv6" => {
-            Fate::roughly("mqtt.bind", quoted("::"), "IPv4 is served there, too.")
-        }
-        "socket_domain" => Fate::as_it_is("what is served is decided by mqtt.bind"),
-        "max_connections" if value == "-1" => Fate::as_it_is("the default, 1000000, is more than a process can have"),
-        "max_connections" => number("limits.max_connections", value, 1, 1 << 31),
+        "socket_domain" => Fate::as_it_is("what is served is decided by the address to bind"),
         "max_topic_alias" => number("limits.topic_alias_maximum", value, 0, 65_535),
         "max_qos" if value == "2" => Fate::as_it_is("all levels of QoS are served"),
         "max_qos" => Fate::lost("all levels of QoS are served"),
         "protocol" => Fate::as_it_is("MQTT is what is served"),
+        "cafile" | "require_certificate" => Fate::as_it_is("clients are not asked for certificates"),
+        "capath" => Fate::lost("put the authorities into one file, and name it with cafile"),
         "use_username_as_clientid" | "use_identity_as_username" | "use_subject_as_username" => {
-            switch(value, false, "client ids and user names are not derived from each other")
+            switch(value, false, "this name is not taken from there")
         }
         "mount_point" => Fate::lost("topics have no prefix of their listener; let clients use the whole topic"),
-        "http_dir" | "websockets_headers_size" => {
-            Fate::lost("Sedge serves no files, and knows the limits of WebSocket requests itself")
+        "http_dir" => Fate::lost("Sedge serves no files"),
+        "websockets_headers_size" => Fate::lost("Sedge knows the limits of WebSocket requests itself"),
+        "ciphers" | "ciphers_tls1.3" | "dhparamfile" | "tls_version" => {
+            Fate::lost("TLS is that of versions 1.2 and 1.3, with the ciphers that are safe today")
         }
         _ => Fate::lost("Sedge has nothing like it"),
     }
+}
+
+/// Never wider than it was: an address that is not understood becomes the loopback one.
+fn address(host: &str) -> (String, bool) {
+    match host.parse::<IpAddr>() {
+        Ok(_) => (host.to_owned(), true),
+        Err(_) if host.is_empty() => ("0.0.0.0".to_owned(), true),
+        Err(_) => ("127.0.0.1".to_owned(), host == "localhost"),
+    }
+}
+
+fn bind(key: String, host: &str) -> Fate {
+    let (address, known) = address(host);
+    if known {
+        return Fate::set(key, quoted(&address));
+    }
+    let remark = format!("Sedge wants an IP address: write the one of {host} here. Until then this machine only.");
+    Fate::roughly(key, quoted(&address), remark)
 }

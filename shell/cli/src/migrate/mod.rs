@@ -165,17 +165,17 @@ mod tests {
                     protocol websockets\nmount_point x/\nlistener 0 /tmp/socket\nlistener 1885\nconnection b\n\
                     address h\nmax_connections 5\nnonsense\nremote_password geheim\nmount_point y\n";
         let draft = carried(text);
-        assert_eq!(settings(&draft).join("|"), "[limits]|max_connections = 7|[mqtt]|port = 1883");
+        let wanted = "[listener.socket]|protocol = \"tcp\"|socket = \"/tmp/socket\"|[listener.tcp-1883]|max_connections = 7|\
+                      port = 1883|protocol = \"tcp\"|[listener.tcp-1885]|port = 1885|protocol = \"tcp\"|\
+                      [listener.ws-9001]|port = 9001|protocol = \"ws\"|[mqtt]|enabled = false";
+        assert_eq!(settings(&draft).join("|"), wanted);
         let report = draft.report();
         let all = report.join("\n");
         for (line, words) in [
-            (3, "TLS"),
-            (4, "TLS"),
-            (5, "TLS"),
-            (6, "WebSocket"),
-            (8, "WebSocket"),
-            (9, "Unix"),
-            (10, "one listener"),
+            (3, "cannot be read"),
+            (4, "cannot be read"),
+            (5, "cannot be read"),
+            (8, "prefix"),
             (11, "bridges"),
             (13, "follows a bridge"),
             (14, "no such option"),
@@ -187,6 +187,29 @@ mod tests {
         }
         assert!(!all.contains("geheim"), "{all}");
         assert!(all.contains("allow_anonymous"), "{all}");
+    }
+
+    #[test]
+    fn a_listener_that_would_let_more_in_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pem");
+        std::fs::write(&file, "x").unwrap();
+        let tls = format!("listener 8883\ncertfile {0}\nkeyfile {0}\n", file.display());
+        let whole =
+            format!("{tls}cafile {}\nrequire_certificate true\nuse_identity_as_username true\n", file.display());
+        let draft = carried(&whole);
+        assert_eq!(draft.report().len(), 1, "{:?}", draft.report());
+        let all = settings(&draft).join("|");
+        for setting in ["[listener.tls-8883]", "client_cert = \"required\"", "username_from = \"cn\"", "ca_file = "] {
+            assert!(all.contains(setting), "{setting}: {all}");
+        }
+        for more in
+            ["require_certificate true\ncapath x", "cafile none\nrequire_certificate true", "crlfile x", "psk_hint x"]
+        {
+            let draft = carried(&format!("{tls}{more}\n"));
+            assert_eq!(settings(&draft), ["[mqtt]", "bind = \"127.0.0.1\""], "{more}");
+        }
+        assert!(settings(&carried(&tls)).contains(&"[listener.tls-8883]".to_owned()));
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub(super) fn fate(name: &str, value: &str) -> Fate {
 }
 
 /// A number for `key`, if it is between `least` and `most`; the nearest that Sedge takes otherwise.
-pub(super) fn number(key: &'static str, value: &str, least: u64, most: u64) -> Fate {
+pub(super) fn number(key: impl Into<String>, value: &str, least: u64, most: u64) -> Fate {
     let Ok(wanted) = value.trim().parse::<u64>() else { return Fate::lost(format!("{value:?} is not a number")) };
     let taken = wanted.clamp(least, most);
     if taken == wanted {
@@ -236,7 +236,7 @@ mod tests {
         for (name, carry) in OPTIONS {
             for value in ["0", "1", "100", "true", "false", "1d", "none", "all", "/x"] {
                 if let Fate::Set(key, _) | Fate::Roughly(key, ..) = carry(value) {
-                    assert!(known.contains(&key), "{name} {value}: {key}");
+                    assert!(known.contains(&key.as_str()), "{name} {value}: {key}");
                 }
             }
         }
