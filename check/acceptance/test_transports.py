@@ -1,0 +1,192 @@
+"""Real clients over TLS, mutual TLS, WebSocket and secure WebSocket (MQ-19), and certificates exchanged under them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+
+from cluster import HOST, get, wait_for
+
+JS = Path(__file__).parent / "js/client.mjs"
+
+CONFIG = """\
+[mqtt]
+bind = "127.0.0.1"
+port = 0
+[http]
+port = 0
+[cluster]
+bind = "127.0.0.1"
+port = 0
+[listener.tls]
+bind = "127.0.0.1"
+port = 0
+cert_file = "{dir}/node.crt"
+key_file = "{dir}/node.key"
+[listener.mutual]
+protocol = "tls"
+bind = "127.0.0.1"
+port = 0
+cert_file = "{dir}/node.crt"
+key_file = "{dir}/node.key"
+ca_file = "{dir}/ca.crt"
+client_cert = "required"
+username_from = "cn"
+[listener.ws]
+bind = "127.0.0.1"
+port = 0
+[listener.wss]
+bind = "127.0.0.1"
+port = 0
+cert_file = "{dir}/node.crt"
+key_file = "{dir}/node.key"
+"""
+
+
+def openssl(directory: Path, *arguments: str) -> None:
+    """Runs openssl in a directory."""
+    subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
+
+
+def authority(directory: Path, name: str) -> None:
+    """A certificate that may sign others: NAME.crt and NAME.key."""
+    openssl(directory, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+            "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.crt")
+
+
+def sign(directory: Path, ca: str, name: str, subject: str) -> None:
+    """A certificate of `subject` that `ca` has signed, for localhost: NAME.crt and NAME.key."""
+    (directory / "ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    openssl(directory, "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={subject}",
+            "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    openssl(directory, "x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.crt", "-CAkey", f"{ca}.key", "-CAcreateserial",
+            "-days", "2", "-extfile", "ext", "-out", f"{name}.crt")
+
+
+class Node:
+    """A node with one listener of each kind."""
+
+    def __init__(self, process: subprocess.Popen[str], directory: Path) -> None:
+        assert process.stdout
+        ready: dict[str, Any] = json.loads(process.stdout.readline())
+        self.process, self.dir, self.http = process, directory, ready["http"]
+        self.ports = {listener["name"]: int(listener["address"].rsplit(":", 1)[1]) for listener in ready["listeners"]}
+
+    def session(self, client: str) -> dict[str, Any]:
+        """The session of a client."""
+        return get(f"http://{self.http}/api/v1/sessions?client={client}")["sessions"][0]
+
+
+@pytest.fixture(scope="module")
+def node(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """The node of all tests here."""
+    directory = tmp_path_factory.mktemp("tls")
+    for name in ("ca", "other"):
+        authority(directory, name)
+    sign(directory, "ca", "node", "node")
+    sign(directory, "ca", "sensor", "sensor-7")
+    config = directory / "sedge.toml"
+    config.write_text(CONFIG.format(dir=directory))
+    with (directory / "log").open("w") as log, subprocess.Popen(
+        [str(binary), "serve", "--json", "-c", str(config)], stdout=subprocess.PIPE, stderr=log, text=True
+    ) as process:
+        try:
+            yield Node(process, directory)
+        finally:
+            process.terminate()
+            assert process.wait(10) == 0, (directory / "log").read_text()
+
+
+@contextmanager
+def client(node: Node, listener: str, name: str, ca: str = "ca", own: str | None = None) -> Iterator[tuple[paho.Client, list[str]]]:
+    """A connected Paho client and what it has received."""
+    got: list[str] = []
+    transport = "websockets" if listener in ("ws", "wss") else "tcp"
+    paho_client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=name, transport=transport,
+                              protocol=paho.MQTTProtocolVersion.MQTTv5)
+    if listener not in ("mqtt", "ws"):
+        files = (str(node.dir / f"{own}.crt"), str(node.dir / f"{own}.key")) if own else (None, None)
+        paho_client.tls_set(ca_certs=str(node.dir / f"{ca}.crt"), certfile=files[0], keyfile=files[1])
+    subscribed = threading.Event()
+    paho_client.on_message = lambda _c, _u, message: got.append(message.payload.decode())
+    paho_client.on_subscribe = lambda *_: subscribed.set()
+    paho_client.connect(HOST, node.ports[listener])
+    paho_client.loop_start()
+    try:
+        wait_for("Paho is connected", paho_client.is_connected)
+        paho_client.subscribe("t/#", 1)
+        assert subscribed.wait(10), "no SUBACK"
+        yield paho_client, got
+    finally:
+        paho_client.disconnect()
+        paho_client.loop_stop()
+
+
+def test_messages_cross_all_transports(node: Node) -> None:
+    """A message from each kind of connection reaches all the others."""
+    kinds = {"mqtt": None, "tls": None, "mutual": "sensor", "ws": None, "wss": None}
+    with (client(node, "mqtt", "a") as a, client(node, "tls", "b") as b, client(node, "mutual", "c", own="sensor") as c,
+          client(node, "ws", "d") as d, client(node, "wss", "e") as e):
+        assert node.session("c")["user"] == "sensor-7"
+        for (sender, _), kind in zip((a, b, c, d, e), kinds, strict=True):
+            sender.publish("t/x", kind + "-" + "x" * 70_000, 1).wait_for_publish(10)
+        for _, got in (a, b, c, d, e):
+            wait_for("all messages", lambda got=got: len(got) == len(kinds))
+            assert [text.split("-")[0] for text in got] == list(kinds)
+
+
+def test_strangers_are_refused(node: Node) -> None:
+    """A wrong authority is refused by the client, a missing certificate by the node."""
+    with pytest.raises(ssl.SSLCertVerificationError), client(node, "tls", "stranger", ca="other"):
+        pass
+    tls = ["mosquitto_pub", "-h", "localhost", "-t", "t/x", "-m", "hi", "--cafile", str(node.dir / "ca.crt")]
+    refused = subprocess.run([*tls, "-p", str(node.ports["mutual"])], capture_output=True, timeout=20, check=False)
+    assert refused.returncode != 0
+    own = ["--cert", str(node.dir / "sensor.crt"), "--key", str(node.dir / "sensor.key")]
+    with client(node, "mqtt", "witness") as (_, got):
+        subprocess.run([*tls, "-p", str(node.ports["mutual"]), *own], check=True, timeout=20)
+        subprocess.run([*tls, "-p", str(node.ports["tls"]), "-q", "2"], check=True, timeout=20)
+        wait_for("both messages", lambda: got == ["hi", "hi"])
+
+
+@pytest.mark.parametrize("listener", ["ws", "wss"])
+def test_mqtt_js_over_websocket(node: Node, tools: dict[str, str], listener: str) -> None:
+    """MQTT.js publishes over WebSocket."""
+    url = f"{listener}://localhost:{node.ports[listener]}/mqtt"
+    environment = {**os.environ, "NODE_EXTRA_CA_CERTS": str(node.dir / "ca.crt")}
+    with client(node, "mqtt", "witness") as (_, got):
+        command = [tools["node"], str(JS), "pub", url, "5", "t/js", "1", "300"]
+        subprocess.run(command, check=True, timeout=30, env=environment)
+        wait_for("all messages", lambda: got == [str(number) for number in range(300)])
+
+
+def test_certificates_are_exchanged_while_clients_stay(node: Node) -> None:
+    """SIGHUP: a broken file changes nothing, a new certificate counts for new connections (MQ-19)."""
+    log = node.dir / "log"
+    good = (node.dir / "node.crt").read_bytes()
+    with client(node, "tls", "stayer") as (_, got):
+        (node.dir / "node.crt").write_text("nonsense")
+        node.process.send_signal(signal.SIGHUP)
+        wait_for("the log says why", lambda: "listener.tls.cert_file: cannot read certificates" in log.read_text())
+        with client(node, "tls", "comer"):
+            pass
+        (node.dir / "node.crt").write_bytes(good)
+        sign(node.dir, "other", "node", "node")
+        node.process.send_signal(signal.SIGHUP)
+        wait_for("new certificates are in use", lambda: log.read_text().count("read again") >= 3)
+        with client(node, "tls", "new", ca="other") as (publisher, _):
+            publisher.publish("t/x", "still here", 1).wait_for_publish(10)
+        with pytest.raises(ssl.SSLCertVerificationError), client(node, "tls", "old"):
+            pass
+        wait_for("the one that stayed gets it", lambda: got == ["still here"])
