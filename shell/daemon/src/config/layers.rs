@@ -247,7 +247,9 @@ impl Layers {
             Ok(()) => self.origins.push((name.to_owned(), origin.clone())),
             Err(Some(what)) => self.problem(origin.clone(), name, what),
             Err(None) => {
-                let meant = nearest(name, keys::known_keys().map(|key| key.name)).map(str::to_owned);
+                let listener = listener::split(name).map_or("NAME", |(listener, _)| listener);
+                let known: Vec<String> = keys::known_keys().map(|key| key.name.replace("NAME", listener)).collect();
+                let meant = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
                 let what = "unknown key".to_owned();
                 self.problems.push(Problem { origin: origin.clone(), key: name.to_owned(), what, nearest: meant });
             }

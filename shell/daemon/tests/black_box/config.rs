@@ -164,3 +164,68 @@ fn every_key_is_documented() {
     let rows = documented.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(rows, known_keys().count(), "docs/configuration.md has a key that does not exist");
 }
+
+/// MQ-19: what does not go together is said where it was written.
+#[test]
+fn wrong_listeners_are_refused_with_place_and_key() {
+    for (file, message) in [
+        (
+            "[listener.tls]\nport = 8883\n",
+            "sedge.toml:2:8: listener.tls.cert_file: is missing: a listener for tls needs cert_file and key_file",
+        ),
+        (
+            "[listener.x]\nport = 1\n",
+            "sedge.toml:2:8: listener.x.protocol: is missing: say \"tcp\", \"tls\", \"ws\" or \"wss\"",
+        ),
+        ("[listener.ws]\nprot = 1\n", "sedge.toml:2:1: listener.ws.prot: unknown key; did you mean listener.ws.port?"),
+        (
+            "[listener.ws]\nprotocol = \"udp\"\n",
+            "sedge.toml:2:12: listener.ws.protocol: \"udp\" is not \"tcp\" or \"tls\" or \"ws\" or \"wss\"",
+        ),
+        (
+            "[listener.ws]\nport = 1883\n",
+            "sedge.toml:2:8: listener.ws.port: 0.0.0.0:1883 is the address of listener \"mqtt\"; each needs one of its own",
+        ),
+        (
+            "[listener.tcp]\nport = 1\nclient_cert = \"required\"\n",
+            "sedge.toml:3:15: listener.tcp.client_cert: is for protocols tls and wss, and this listener speaks tcp",
+        ),
+        (
+            "[listener.tcp]\nport = 1\nproxy_protocol = \"required\"\n",
+            "sedge.toml:3:18: listener.tcp.proxy_protocol: needs proxy_trusted: addresses or networks of the balancers",
+        ),
+        (
+            "[listener.tcp]\nport = 1\nproxy_trusted = [\"10.0.0.0/99\"]\n",
+            "sedge.toml:3:17: listener.tcp.proxy_trusted: \"10.0.0.0/99\" is not an address or a network such as \"10.0.0.0/8\"",
+        ),
+        (
+            "[listener.ws]\nsocket = \"/s\"\nport = 1\n",
+            "sedge.toml:2:10: listener.ws.socket: is given with bind or port; a listener has one or the other",
+        ),
+        (
+            "[listener.WS]\nport = 1\n",
+            "sedge.toml:2:8: listener.WS.port: the name of a listener has 1 to 32 letters a to z, digits, hyphens and underscores",
+        ),
+        (
+            "[mqtt]\nenabled = false\n",
+            "sedge.toml:2:11: mqtt.enabled: is false, and there is no [listener.NAME]: nobody could connect",
+        ),
+        ("[listener]\nws = 1\n", "sedge.toml:2:1: listener.ws: is a section: write [listener.ws]"),
+    ] {
+        let found = refused(file);
+        assert!(found.lines().any(|line| line == message), "{found}\ninstead of\n{message}");
+    }
+    let missing = refused("[listener.tls]\ncert_file = \"/nowhere/crt\"\nkey_file = \"/nowhere/key\"\n");
+    assert!(
+        missing.starts_with("sedge.toml:2:13: listener.tls.cert_file: cannot read certificates from /nowhere/crt"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn listeners_come_from_the_environment_too_and_may_be_empty() {
+    let env = [("SEDGE_LISTENER__BROWSERS__PROTOCOL", "ws"), ("SEDGE_LISTENER__BROWSERS__PORT", "9001")];
+    let config = load("[listener.ws]\n", &env, &[]).unwrap();
+    assert_eq!(config.listeners["browsers"].port, Some(9001));
+    assert_eq!(config.listeners.keys().collect::<Vec<_>>(), ["browsers", "ws"]);
+}
