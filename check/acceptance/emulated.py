@@ -45,6 +45,7 @@ class Emulated:
     def _start(self, folder: Path, node: int) -> None:
         environment = {
             **os.environ,
+            "SEDGE_AUTH__ANONYMOUS": "always",
             "SEDGE_CLUSTER__KEY": "a key for this test only",
             "SEDGE_CLUSTER__BIND": self.site(node),
             "SEDGE_CLUSTER__SEEDS": ",".join(f"{self.site(one)}:7883" for one in range(self.count)),

@@ -54,6 +54,7 @@ class Islands:
     def _start(self, binary: Path, folder: Path, node: int) -> None:
         environment = {
             **os.environ,
+            "SEDGE_AUTH__ANONYMOUS": "always",
             "SEDGE_CLUSTER__KEY": "a key for this test only",
             "SEDGE_CLUSTER__BIND": self.address(node),
             "SEDGE_CLUSTER__SEEDS": ",".join(f"{self.address(one)}:7883" for one in range(self.count)),

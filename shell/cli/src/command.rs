@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, USAGE};
 use crate::mqtt::{explain_unknown, fold_properties};
-use crate::{api, bench, migrate, publish, serve, subscribe, up};
+use crate::{api, bench, migrate, passwd, publish, serve, subscribe, up};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,6 +47,10 @@ enum Command {
     Kick(api::KickArgs),
     /// Measure any MQTT broker: load, limits, failures, comparisons
     Bench(Box<sedge_bench::BenchArgs>),
+    Passwd(passwd::PasswdArgs),
+    /// Look at access rules
+    #[command(subcommand)]
+    Acl(passwd::AclCommand),
     /// Check a configuration, or make one from that of Mosquitto
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -80,6 +84,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Retained(args) => api::retained(&args),
         Command::Kick(args) => api::kick(&args),
         Command::Bench(args) => bench::run(*args),
+        Command::Passwd(args) => passwd::passwd(&args),
+        Command::Acl(passwd::AclCommand::Check(args)) => passwd::acl_check(&args),
         Command::Config(ConfigCommand::Check(args)) => serve::check(&args),
         Command::Config(ConfigCommand::FromMosquitto(args)) => migrate::run(&args),
     }

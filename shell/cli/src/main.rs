@@ -8,6 +8,7 @@ mod failure;
 mod migrate;
 mod mqtt;
 mod out;
+mod passwd;
 mod publish;
 mod serve;
 mod stop;

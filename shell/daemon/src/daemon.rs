@@ -16,6 +16,7 @@ use sedge_mqtt::Utf8;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::access::Gate;
 use crate::http::{Facts, HttpServer};
 use crate::identity::{self, Identity};
 use crate::reload::{Reloaded, reload};
@@ -317,6 +318,7 @@ fn share(
         connections: AtomicUsize::new(0),
         listeners,
         connections_max: config.limits.max_connections.min(sockets::room_for_clients(descriptors)),
+        gate: Gate::new(config)?,
         stopping: AtomicBool::new(false),
     };
     Ok((Arc::new(shared), polls))

@@ -2,6 +2,7 @@
 //!
 //! [`run`] serves one node until the process is told to stop; [`Daemon`] starts and stops nodes inside a larger program.
 
+pub mod access;
 pub mod config;
 mod daemon;
 mod error;

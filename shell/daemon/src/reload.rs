@@ -1,6 +1,8 @@
 //! Reading again, without a restart, what is kept in files of its own: on SIGHUP and through `POST /api/v1/reload`.
 
-use crate::runtime::Shared;
+use sedge_base::ShardId;
+
+use crate::runtime::{Letter, Shared};
 
 /// What came of one of the things that were read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,7 @@ pub(crate) fn reload(shared: &Shared) -> Vec<Reloaded> {
             done.push(Reloaded { what, problem });
         }
     }
+    done.push(reload_access(shared));
     for Reloaded { what, problem } in &done {
         match problem {
             None => tracing::info!(what, "read again"),
@@ -28,4 +31,18 @@ pub(crate) fn reload(shared: &Shared) -> Vec<Reloaded> {
         }
     }
     done
+}
+
+/// Accounts and access rules: all of their files, or none of them.
+fn reload_access(shared: &Shared) -> Reloaded {
+    let problem = match shared.gate.read() {
+        Ok(policy) => {
+            for shard in 0..shared.boxes.len() {
+                shared.post(ShardId(u16::try_from(shard).unwrap_or(0)), Letter::Policy(policy.clone()));
+            }
+            None
+        }
+        Err(problems) => Some(problems.join("; ")),
+    };
+    Reloaded { what: "access".to_owned(), problem }
 }

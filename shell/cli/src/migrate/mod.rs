@@ -117,7 +117,7 @@ fn carry(lines: Vec<Line>) -> Draft {
     let open = !others.is_empty() && !anonymous;
     listeners::carry(&mut draft, default, others);
     if open {
-        let why = "Mosquitto refuses clients without a password when nothing is said; Sedge asks nobody for one yet";
+        let why = "Mosquitto refuses clients without a password when nothing is said; Sedge takes them from this machine: see auth.anonymous";
         draft.warn("allow_anonymous", why);
     }
     draft
@@ -144,7 +144,7 @@ mod tests {
     fn a_small_file() {
         let draft = carried("listener 1884 10.0.0.1\nallow_anonymous true\nmax_connections 100\nsys_interval 5\n");
         assert!(draft.lost.is_empty(), "{:?}", draft.lost);
-        let wanted = "[limits]|max_connections = 100|[mqtt]|bind = \"10.0.0.1\"|port = 1884|[sys]|interval = 5";
+        let wanted = "[auth]|anonymous = \"always\"|[limits]|max_connections = 100|[mqtt]|bind = \"10.0.0.1\"|port = 1884|[sys]|interval = 5";
         assert_eq!(settings(&draft).join("|"), wanted);
     }
 

@@ -31,14 +31,16 @@ const OPTIONS: &[(&str, Carry)] = &[
     ("log_timestamp_format", |_| Fate::lost("times in the log are RFC 3339")),
     ("connection_messages", |v| connection_messages(v)),
     ("websockets_log_level", |_| Fate::lost("there is no such library in Sedge; see log.level")),
-    ("allow_anonymous", |v| switch(v, true, "Sedge asks nobody for a password yet: keep it on a network you trust")),
+    ("allow_anonymous", |v| {
+        Fate::Set("auth.anonymous".to_owned(), super::draft::quoted(if v == "true" { "always" } else { "never" }))
+    }),
     ("allow_zero_length_clientid", |v| switch(v, true, "clients may let the broker choose their id")),
     ("allow_duplicate_messages", |v| switch(v, false, "a client gets a message once for overlapping subscriptions")),
     ("auto_id_prefix", |_| Fate::lost("ids that the broker chooses begin with sedge-")),
     ("clientid_prefixes", |_| Fate::lost("client ids are not checked")),
-    ("check_retain_source", |v| switch(v, false, "there are no access rights that could have changed")),
-    ("password_file", |_| Fate::lost("there are no accounts yet: keep Sedge on a network you trust")),
-    ("acl_file", |_| Fate::lost("there are no access rights yet: keep Sedge on a network you trust")),
+    ("check_retain_source", |v| switch(v, false, "a retained message stays, whatever its publisher may do later")),
+    ("password_file", |_| Fate::lost("Sedge reads this file: set auth.password_file to it")),
+    ("acl_file", |_| Fate::lost("Sedge reads this file: set acl.file to it")),
     ("psk_file", |_| Fate::lost("there is no TLS with pre-shared keys")),
     ("per_listener_settings", |v| switch(v, false, "accounts and rights would be the same for all clients")),
     ("auth_plugin", |_| Fate::lost("there are no plugins")),
@@ -265,6 +267,7 @@ mod tests {
             ("log_type", "error", "\"error\""),
             ("log_type", "error notice subscribe", "\"debug\""),
             ("sys_interval", "86400", "3600"),
+            ("allow_anonymous", "false", "\"never\""),
         ] {
             let (Fate::Set(_, got) | Fate::Roughly(_, got, _)) = fate(name, value) else { panic!("{name} {value}") };
             assert_eq!(got, want, "{name} {value}");
@@ -276,7 +279,6 @@ mod tests {
             ("max_queued_messages", "many"),
             ("queue_qos0_messages", "yes"),
             ("log_type", "loud"),
-            ("allow_anonymous", "false"),
             ("topic", "a/# both"),
             ("auth_opt_x", "y"),
             ("no_such_option", "1"),

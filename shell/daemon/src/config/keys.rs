@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
 use super::value::Value;
-use super::{Config, LogFormat, SHARDS_MAX, Secret, SubackMode};
+use super::{Anonymous, Config, LogFormat, SHARDS_MAX, Secret, SubackMode};
 
 /// A key as it is documented.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +91,37 @@ const KEYS: &[Key] = &[
     key("mqtt.port", "port for clients; 0: any free one", |c, v| put(&mut c.mqtt.port, v.port())),
     key("mqtt.advertise", "host or host:port where clients of stopping nodes may go", |c, v| {
         put(&mut c.mqtt.advertise, v.text())
+    }),
+    key("auth.anonymous", "from where clients may come without proving who they are", |c, v| {
+        let words = [("never", Anonymous::Never), ("loopback", Anonymous::Loopback), ("always", Anonymous::Always)];
+        put(&mut c.auth.anonymous, v.choice(&words).map(Some))
+    }),
+    key("auth.password_file", "file with users and hashed passwords", |c, v| put(&mut c.auth.password_file, path(v))),
+    key("auth.jwt_keys_file", "file with keys of tokens", |c, v| put(&mut c.auth.jwt_keys_file, path(v))),
+    key("auth.jwt_issuer", "claim iss that tokens need", |c, v| put(&mut c.auth.jwt_issuer, v.text())),
+    key("auth.jwt_audience", "claim aud that tokens need", |c, v| put(&mut c.auth.jwt_audience, v.text())),
+    key("auth.jwt_user_claim", "claim that is the user name", |c, v| put(&mut c.auth.jwt_user_claim, v.text())),
+    key("auth.jwt_client_claim", "claim that has to be the client id", |c, v| {
+        put(&mut c.auth.jwt_client_claim, v.text())
+    }),
+    key("auth.http_url", "server that knows users", |c, v| put(&mut c.auth.http_url, v.text())),
+    key("auth.http_timeout", "time for its answer", |c, v| put(&mut c.auth.http_timeout, v.duration(SHORT, HOUR))),
+    key("auth.http_workers", "questions to it at the same time", |c, v| {
+        put(&mut c.auth.http_workers, v.narrow(1, 256))
+    }),
+    key("auth.workers", "passwords hashed at the same time", |c, v| put(&mut c.auth.workers, v.narrow(1, 256))),
+    key("auth.max_waiting", "clients that may wait for either", |c, v| {
+        put(&mut c.auth.max_waiting, v.narrow(1, COUNT_MAX))
+    }),
+    key("auth.cache_time", "how long an answer is remembered", |c, v| {
+        put(&mut c.auth.cache_time, v.duration(Duration::ZERO, YEAR))
+    }),
+    key("auth.max_cached", "how many answers are remembered", |c, v| {
+        put(&mut c.auth.max_cached, v.narrow(0, COUNT_MAX))
+    }),
+    key("acl.file", "file with access rules", |c, v| put(&mut c.acl.file, path(v))),
+    key("acl.disconnect", "whether a forbidden publication ends the connection", |c, v| {
+        put(&mut c.acl.disconnect, v.flag())
     }),
     key("limits.max_connections", "connections of clients at the same time", |c, v| {
         put(&mut c.limits.max_connections, v.narrow(1, COUNT_MAX))

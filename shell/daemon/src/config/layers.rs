@@ -78,6 +78,7 @@ impl Config {
         }
         self.check_listeners(&mut problems);
         self.check_cluster(&mut problems);
+        self.check_access(&mut problems);
         if let Err(error) = crate::logging::parse_level(&self.log.level) {
             problems.push(together("log.level", error));
         }
@@ -109,6 +110,18 @@ impl Config {
                 }
                 None => taken.push((address, name)),
             }
+        }
+    }
+
+    fn check_access(&self, problems: &mut Vec<Problem>) {
+        problems
+            .extend(crate::access::problems(&self.auth, &self.acl).into_iter().map(|(key, what)| together(key, what)));
+        let url = &self.auth.http_url;
+        if !url.is_empty() && (!url.starts_with("http://") || url.contains(char::is_whitespace)) {
+            problems.push(together(
+                "auth.http_url",
+                format!("{url:?}: write http://host:port/path; https is not supported"),
+            ));
         }
     }
 

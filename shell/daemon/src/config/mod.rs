@@ -1,5 +1,6 @@
 //! Configuration: one TOML file, overridden by the environment, overridden by flags.
 
+mod access;
 mod error;
 mod keys;
 mod layers;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use sedge_base::NodeId;
 use sedge_broker::{BrokerConfig, RetainedConfig};
 
+pub use access::{AclConfig, Anonymous, AuthConfig};
 pub use error::{ConfigError, Origin, Problem};
 pub use keys::{KeyInfo, known_keys};
 pub use layers::Overrides;
@@ -31,6 +33,10 @@ pub struct Config {
     pub mqtt: MqttConfig,
     /// `[listener.NAME]`: more listeners for clients, by name.
     pub listeners: BTreeMap<String, ListenerConfig>,
+    /// `[auth]`: who a client is.
+    pub auth: AuthConfig,
+    /// `[acl]`: what clients may do.
+    pub acl: AclConfig,
     /// `[limits]`: what one client and all of them together may take.
     pub limits: LimitsConfig,
     /// `[cluster]`: the other nodes.

@@ -34,6 +34,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     let mut out = Exposition::default();
     process_metrics(&mut out, &api);
     client_metrics(&mut out, &parts, api.shared.connections.load(Ordering::Relaxed));
+    access_metrics(&mut out, &api, &parts);
     message_metrics(&mut out, &parts);
     runtime_metrics(&mut out, &api, &parts);
     listener_metrics(&mut out, &api, &parts);
@@ -98,6 +99,28 @@ fn client_metrics(out: &mut Exposition, parts: &[Part], connections: usize) {
     out.single("wills_total", Counter, "Wills published.", sum(|c| c.wills));
 }
 
+fn access_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
+    use Kind::{Counter, Gauge};
+    let sum = |field: fn(&Counters) -> u64| sum(parts, |part| field(&part.broker));
+    let gate = &api.shared.gate;
+    let mut family = out.family("authentications_total", Counter, "Passwords and tokens by how they were judged.");
+    family.labelled(&[("way", "cached")], gate.counts.cached.load(Ordering::Relaxed));
+    family.labelled(&[("way", "asked")], gate.counts.asked.load(Ordering::Relaxed));
+    family.labelled(&[("way", "busy")], gate.counts.busy.load(Ordering::Relaxed));
+    out.single(
+        "authentications_waiting",
+        Gauge,
+        "Clients that wait for a thread: auth.max_waiting.",
+        gate.waiting() as u64,
+    );
+    let refused = sum(|c| c.authentications_refused);
+    out.single("authentications_refused_total", Counter, "Clients that did not prove who they are.", refused);
+    let refused = sum(|c| c.refused_publications);
+    out.single("refused_publications_total", Counter, "Publications and wills against access rules.", refused);
+    let refused = sum(|c| c.refused_subscriptions);
+    out.single("refused_subscriptions_total", Counter, "Subscriptions against access rules.", refused);
+}
+
 fn message_metrics(out: &mut Exposition, parts: &[Part]) {
     use Kind::{Counter, Gauge};
     let sum = |field: fn(&Counters) -> u64| sum(parts, |part| field(&part.broker));
@@ -122,12 +145,13 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
     out.single("redeliveries_total", Counter, "PUBLISH packets sent again.", sum(|c| c.redeliveries));
     out.single("refused_topics_total", Counter, "Publications to topics of the broker.", sum(|c| c.refused_topics));
     let mut family = out.family("dropped_messages_total", Counter, "Messages that a session did not get.");
-    let causes: [(&str, Read<Counters>); 6] = [
+    let causes: [(&str, Read<Counters>); 7] = [
         ("queue_full_qos0", |c| c.dropped.queue_full_qos0),
         ("queue_full", |c| c.dropped.queue_full),
         ("offline_qos0", |c| c.dropped.offline_qos0),
         ("expired", |c| c.dropped.expired),
         ("too_large", |c| c.dropped.too_large),
+        ("not_authorized", |c| c.dropped.not_authorized),
         ("session_ended", |c| c.dropped.session_ended),
     ];
     for (cause, field) in causes {

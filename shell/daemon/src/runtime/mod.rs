@@ -18,12 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use sedge_base::{ClientId, NodeId, ShardId};
-use sedge_broker::Report;
+use sedge_base::{ClientId, ConnId, NodeId, ShardId};
+use sedge_broker::{Policy, Report};
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{Node, Shard};
 use sedge_mqtt::{ReasonCode, Utf8};
 use tokio::sync::oneshot;
+
+use crate::access::{Answer, Gate};
 
 pub(crate) use clock::{Clock, wall};
 pub(crate) use door::Door;
@@ -46,6 +48,10 @@ pub(crate) enum Letter {
     Handover(Box<Handover>),
     /// What the node tells about itself.
     Report(Vec<Report>),
+    /// Who a client is that was asked for.
+    Authenticated(ConnId, Answer),
+    /// What clients are asked and allowed from here on.
+    Policy(Policy),
     /// A question of another thread.
     Query(Query),
     /// For the node: another node may be at this address.
@@ -101,6 +107,8 @@ pub(crate) struct Shared {
     pub(crate) connections_max: usize,
     /// Where clients come in, by number.
     pub(crate) listeners: Vec<Listener>,
+    /// Who clients are, and what they may do.
+    pub(crate) gate: Arc<Gate>,
     /// The node says good-bye.
     pub(crate) stopping: AtomicBool,
     /// Shards that have not said good-bye to all their clients.

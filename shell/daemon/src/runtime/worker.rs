@@ -1,5 +1,6 @@
 //! One turn of an event loop after the other.
 
+mod access;
 mod clients;
 mod stop;
 
@@ -91,6 +92,7 @@ impl Worker {
             log: LogLimiter::new(parts.log_lines_per_second),
             stopping: None,
         };
+        worker.shard.handle(worker.now, ShardInput::Policy(worker.shared.gate.policy()));
         let registry = worker.poll.registry();
         if let Some(hub) = &mut worker.hub {
             hub.links.register(registry)?;
@@ -191,6 +193,8 @@ impl Worker {
                 }
             }
             Letter::Report(reports) => self.shard.handle(self.now, ShardInput::Report(reports)),
+            Letter::Authenticated(conn, answer) => self.authenticated(conn, answer),
+            Letter::Policy(policy) => self.shard.handle(self.now, ShardInput::Policy(policy)),
             Letter::Handover(handover) => self.take_over(*handover),
             Letter::Query(query) => {
                 let node = self.hub.as_ref().map(|hub| &hub.node);
@@ -302,8 +306,7 @@ impl Worker {
             ShardOutput::Close(conn) => self.clients.start_closing(conn, self.now.instant),
             ShardOutput::Hold(conn) => self.clients.hold(conn, true),
             ShardOutput::Release(conn) => self.clients.hold(conn, false),
-            // The daemon sets no policy that asks.
-            ShardOutput::Authenticate(_) => {}
+            ShardOutput::Authenticate(credentials) => self.authenticate(*credentials),
             ShardOutput::ToNode(mail) => match &mut self.hub {
                 Some(hub) => hub.node.handle(self.now, NodeInput::Mail { from: self.id, mail }),
                 None => self.office.put(ShardId(0), Letter::Node(self.id, mail)),

@@ -27,6 +27,8 @@ pub(crate) fn config(seeds: &[SocketAddr]) -> Config {
     (config.cluster.bind, config.cluster.port) = (loopback, 0);
     (config.http.bind, config.http.port) = (loopback, 0);
     config.cluster.seeds = seeds.iter().map(ToString::to_string).collect();
+    // Load balancers bring clients of other machines.
+    config.auth.anonymous = Some(sedge_daemon::config::Anonymous::Always);
     config.node.shards = 2;
     config
 }

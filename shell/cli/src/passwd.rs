@@ -1,0 +1,213 @@
+//! `sedge passwd` and `sedge acl check`.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use sedge_access::{Action, Rules, Who};
+use sedge_daemon::access::{PasswordFile, hash_password};
+
+use crate::failure::Failure;
+use crate::out;
+
+const EXAMPLES: &str = "\
+Examples:
+  sedge passwd -c /etc/sedge/passwd anna        a new file with one user; asks for the password
+  sedge passwd /etc/sedge/passwd bob            one more user, or another password for one
+  echo secret | sedge passwd /etc/sedge/passwd bob
+  sedge passwd -D /etc/sedge/passwd bob         delete a user
+
+A running node reads the file again on SIGHUP or POST /api/v1/reload.";
+
+/// Set or delete the password of a user in a password file
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PasswdArgs {
+    /// Make a new file; what it held is gone
+    #[arg(short, conflicts_with = "delete")]
+    create: bool,
+    /// Delete the user
+    #[arg(short = 'D')]
+    delete: bool,
+    /// Take the password from the command line, where others on this machine can see it
+    #[arg(short, requires = "password", conflicts_with = "delete")]
+    batch: bool,
+    /// Password file, key `auth.password_file`
+    file: PathBuf,
+    /// Name of the user
+    user: String,
+    /// Password, with -b
+    #[arg(requires = "batch")]
+    password: Option<String>,
+}
+
+/// Runs `sedge passwd`.
+pub(crate) fn passwd(args: &PasswdArgs) -> Result<(), Failure> {
+    if args.user.is_empty() || args.user.contains([':', '\n', '\r', '\0']) || args.user.starts_with('#') {
+        return Err(Failure::usage(
+            "a user name is not empty, has no ':' and no line end, and does not start with '#'",
+        ));
+    }
+    let file = args.file.display();
+    let text = if args.create {
+        String::new()
+    } else {
+        fs::read_to_string(&args.file)
+            .map_err(|error| Failure::failed(format!("cannot read {file}: {error}; -c makes a new file")))?
+    };
+    PasswordFile::parse(&text).map_err(|errors| {
+        Failure::failed(errors.iter().map(|error| format!("{file}:{error}")).collect::<Vec<_>>().join("\n"))
+    })?;
+    let prefix = format!("{}:", args.user);
+    let had = text.lines().any(|line| line.starts_with(&prefix));
+    if args.delete && !had {
+        return Err(Failure::failed(format!("{file} has no user {:?}", args.user)));
+    }
+    let mut kept: String =
+        text.lines().filter(|line| !line.starts_with(&prefix)).flat_map(|line| [line, "\n"]).collect();
+    if !args.delete {
+        let password = match &args.password {
+            Some(password) => password.clone(),
+            None => ask(&args.user)?,
+        };
+        if password.is_empty() {
+            return Err(Failure::usage("the password is empty"));
+        }
+        let mut salt = [0; 16];
+        getrandom::fill(&mut salt).map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
+        let hash = hash_password(password.as_bytes(), &salt).map_err(Failure::failed)?;
+        kept = format!("{kept}{prefix}{hash}\n");
+    }
+    replace(&args.file, &kept).map_err(|error| Failure::failed(format!("cannot write {file}: {error}")))
+}
+
+/// The password: one line of standard input; from a terminal twice, unseen.
+fn ask(user: &str) -> Result<String, Failure> {
+    let cannot = |error: io::Error| Failure::failed(format!("cannot read the password: {error}"));
+    if !io::stdin().is_terminal() {
+        return read_line().map_err(cannot);
+    }
+    let hidden = Hidden::start().map_err(cannot)?;
+    let read = |prompt: &str| {
+        let _ = write!(io::stderr(), "{prompt}");
+        let line = read_line();
+        let _ = writeln!(io::stderr());
+        line
+    };
+    let first = read(&format!("Password for {user}: ")).map_err(cannot)?;
+    let second = read("Again: ").map_err(cannot)?;
+    drop(hidden);
+    if first == second { Ok(first) } else { Err(Failure::failed("the passwords differ; nothing was changed")) }
+}
+
+fn read_line() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+/// A terminal that does not show what is typed; shows it again when dropped.
+struct Hidden(rustix::termios::Termios);
+
+impl Hidden {
+    fn start() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+/// Puts a new file in the place of the old one, which readers see whole or not at all. Only its owner may read it.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let fresh = target.with_file_name(name);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, &target)
+    };
+    write().inspect_err(|_| {
+        let _ = fs::remove_file(&fresh);
+    })
+}
+
+/// Look at access rules.
+#[derive(Subcommand, Debug)]
+pub(crate) enum AclCommand {
+    /// Say which rule of a file decides
+    Check(AclCheckArgs),
+}
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Wish {
+    Publish,
+    Subscribe,
+}
+
+/// Flags of `sedge acl check`.
+#[derive(Args, Debug)]
+pub(crate) struct AclCheckArgs {
+    /// File with access rules, key `acl.file`
+    file: PathBuf,
+    /// User name; '-' for an anonymous client
+    user: String,
+    /// Client id
+    client: String,
+    /// What is to be done
+    action: Wish,
+    /// Topic name, or with 'subscribe' also a topic filter
+    topic: String,
+}
+
+/// Runs `sedge acl check`: exit code 0 if it is allowed, 1 if not.
+pub(crate) fn acl_check(args: &AclCheckArgs) -> Result<(), Failure> {
+    let file = args.file.display();
+    let text =
+        fs::read_to_string(&args.file).map_err(|error| Failure::usage(format!("cannot read {file}: {error}")))?;
+    let rules = Rules::parse(&text).map_err(|error| {
+        let lines = error.0.iter().map(|error| format!("{file}:{}: {}", error.line, error.what));
+        Failure::usage(lines.collect::<Vec<_>>().join("\n"))
+    })?;
+    let who = Who { user: (args.user != "-").then_some(args.user.as_str()), client: &args.client };
+    let share = args.topic.strip_prefix("$share/").and_then(|rest| rest.split_once('/'));
+    let topic = share.map_or(args.topic.as_str(), |(_, filter)| filter);
+    if topic.contains(['+', '#']) {
+        let Wish::Subscribe = args.action else {
+            return Err(Failure::usage("nobody publishes to a topic name with wildcards"));
+        };
+        return match rules.judge(who, topic) {
+            sedge_access::Reach::All => out::line("allowed: everything that matches may be received"),
+            sedge_access::Reach::Some => out::line("allowed in part: each message is decided on by its topic"),
+            sedge_access::Reach::Nothing => refused("refused: nothing that matches may be received"),
+        };
+    }
+    let action = match args.action {
+        Wish::Publish => Action::Publish,
+        Wish::Subscribe => Action::Receive,
+    };
+    let verdict = rules.decide(who, action, topic);
+    let Some(number) = verdict.line else { return refused("refused: no line allows it") };
+    let line = usize::try_from(number).ok().and_then(|number| text.lines().nth(number.saturating_sub(1)));
+    let rule = format!("{file}:{number}: {}", line.unwrap_or_default().trim());
+    if verdict.allowed { out::line(&format!("allowed by {rule}")) } else { refused(&format!("refused by {rule}")) }
+}
+
+fn refused(text: &str) -> Result<(), Failure> {
+    out::line(text)?;
+    Err(Failure::silent(crate::failure::FAILED))
+}

@@ -1,0 +1,289 @@
+//! Who a client is: asks whoever knows, and remembers.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use sedge_access::Rules;
+use sedge_broker::{Credentials, Identity, Policy};
+use sedge_mqtt::ReasonCode;
+
+use super::cache::{Cache, Fingerprint, Outcome, fingerprint};
+use super::callout::CallOut;
+use super::jwt::{self, Keys, Wanted};
+use super::passwords::PasswordFile;
+use super::pool::Pool;
+use crate::config::{AclConfig, Anonymous, AuthConfig};
+use crate::{Config, StartError, identity};
+
+/// What one client says of itself.
+#[derive(Clone)]
+pub(crate) struct Question {
+    pub(super) user: String,
+    pub(super) password: Vec<u8>,
+    pub(super) client: String,
+    pub(super) peer: String,
+}
+
+/// What a client is answered.
+pub(crate) type Answer = Result<Identity, ReasonCode>;
+
+/// What is read from files, and read again when told to.
+#[derive(Default)]
+struct Accounts {
+    /// Counts how often they were read: answers of older ones mean nothing.
+    generation: u64,
+    passwords: Option<PasswordFile>,
+    keys: Option<Keys>,
+    policy: Policy,
+}
+
+/// Ascending counts.
+#[derive(Default)]
+pub(crate) struct GateCounts {
+    pub(crate) cached: AtomicU64,
+    pub(crate) asked: AtomicU64,
+    pub(crate) busy: AtomicU64,
+}
+
+/// All that authentication needs, shared by the threads of a node.
+pub(crate) struct Gate {
+    auth: AuthConfig,
+    acl: AclConfig,
+    wanted: Wanted,
+    callout: Option<CallOut>,
+    key: [u8; 32],
+    accounts: RwLock<Arc<Accounts>>,
+    cache: Mutex<Cache>,
+    /// For hashing: each job takes a core and 19 MiB.
+    hashing: Option<Pool>,
+    /// For asking: jobs only wait, and a slow server holds up nobody else.
+    asking: Option<Pool>,
+    pub(crate) counts: GateCounts,
+}
+
+impl Gate {
+    pub(crate) fn new(config: &Config) -> Result<Arc<Self>, StartError> {
+        let (auth, acl) = (config.auth.clone(), config.acl.clone());
+        let wanted = Wanted {
+            issuer: auth.jwt_issuer.clone(),
+            audience: auth.jwt_audience.clone(),
+            user_claim: auth.jwt_user_claim.clone(),
+            client_claim: auth.jwt_client_claim.clone(),
+        };
+        let mut key = [0; 32];
+        for part in key.chunks_mut(8) {
+            part.copy_from_slice(&identity::random_u64()?.to_be_bytes());
+        }
+        let callout = (!auth.http_url.is_empty()).then(|| CallOut::new(&auth.http_url, auth.http_timeout));
+        let local = auth.password_file.is_some() || auth.jwt_keys_file.is_some();
+        let hashing = local.then(|| Pool::start("auth", auth.workers, auth.max_waiting)).transpose()?;
+        let asking = callout.is_some().then(|| Pool::start("ask", auth.http_workers, auth.max_waiting)).transpose()?;
+        let cache = Mutex::new(Cache::new(auth.max_cached, auth.cache_time));
+        let counts = GateCounts::default();
+        let accounts = RwLock::default();
+        let gate = Self { auth, acl, wanted, callout, key, accounts, cache, hashing, asking, counts };
+        match gate.read() {
+            Ok(_) => {
+                if !gate.auth.has_accounts() && gate.auth.anonymous() == Anonymous::Loopback {
+                    tracing::info!("clients are taken from this machine only: give accounts, or set auth.anonymous");
+                }
+                Ok(Arc::new(gate))
+            }
+            Err(problems) => Err(StartError::Setting { key: "auth", what: problems.join("\n") }),
+        }
+    }
+
+    /// What the shards ask and allow.
+    pub(crate) fn policy(&self) -> Policy {
+        self.accounts().policy.clone()
+    }
+
+    /// Reads all files again. If one is wrong everything stays as it was.
+    pub(crate) fn read(&self) -> Result<Policy, Vec<String>> {
+        let mut problems = Vec::new();
+        let passwords = take(&mut problems, self.auth.password_file.as_deref(), "auth.password_file", read_passwords);
+        let keys = take(&mut problems, self.auth.jwt_keys_file.as_deref(), "auth.jwt_keys_file", read_keys);
+        let rules = take(&mut problems, self.acl.file.as_deref(), "acl.file", read_rules);
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let policy = Policy {
+            authenticate: self.auth.has_accounts() || self.auth.anonymous() != Anonymous::Always,
+            rules: rules.map(Arc::new),
+            disconnect_refused: self.acl.disconnect,
+        };
+        let generation = self.accounts().generation + 1;
+        let accounts = Accounts { generation, passwords, keys, policy: policy.clone() };
+        *self.accounts.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(accounts);
+        self.cache().clear();
+        Ok(policy)
+    }
+
+    /// How many questions wait for threads.
+    pub(crate) fn waiting(&self) -> usize {
+        [&self.hashing, &self.asking].into_iter().flatten().map(Pool::waiting).sum()
+    }
+
+    /// Finds out who a client is: at once if that takes no time, else through `tell`, from another thread.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        credentials: Credentials,
+        tell: impl FnOnce(Answer) + Send + 'static,
+    ) -> Option<Answer> {
+        let Credentials { conn: _, client, peer, certificate, user, password } = credentials;
+        if let Some(user) = certificate {
+            return Some(Ok(Identity { user: Some(user.into_boxed_str()) }));
+        }
+        if !self.auth.has_accounts() || (user.is_none() && password.is_none()) {
+            return Some(self.anonymous(&peer));
+        }
+        let user = user.unwrap_or_default();
+        let password = password.map(Vec::from).unwrap_or_default();
+        let question = Question { user, password, client: client.as_str().to_owned(), peer };
+        let accounts = self.accounts();
+        let is_token = accounts.keys.is_some() && jwt::looks_like_token(&question.password);
+        if is_token {
+            let gate = Arc::clone(self);
+            return self.hand_over(self.hashing.as_ref(), move || tell(gate.check_token(&accounts, &question)));
+        }
+        if question.user.is_empty() {
+            return Some(Err(ReasonCode::BadUserNameOrPassword));
+        }
+        let known = accounts.passwords.as_ref().is_some_and(|passwords| passwords.contains(&question.user));
+        if !known && self.callout.is_none() {
+            return Some(Err(ReasonCode::BadUserNameOrPassword));
+        }
+        let print = self.fingerprint(&accounts, &question, known);
+        if let Some(outcome) = self.cache().get(&print, Instant::now()) {
+            self.counts.cached.fetch_add(1, Ordering::Relaxed);
+            return Some(answer(question.user, outcome));
+        }
+        let gate = Arc::clone(self);
+        let pool = if known { self.hashing.as_ref() } else { self.asking.as_ref() };
+        self.hand_over(pool, move || {
+            let outcome = gate.find_out(&accounts, &question, print, known);
+            tell(answer(question.user, outcome));
+        })
+    }
+
+    fn hand_over(&self, pool: Option<&Pool>, job: impl FnOnce() + Send + 'static) -> Option<Answer> {
+        if pool.is_some_and(|pool| pool.run(job)) {
+            self.counts.asked.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        self.counts.busy.fetch_add(1, Ordering::Relaxed);
+        Some(Err(ReasonCode::ServerBusy))
+    }
+
+    fn find_out(&self, accounts: &Accounts, question: &Question, print: Fingerprint, known: bool) -> Outcome {
+        // Many clients may have come with the same password while the first waited.
+        if let Some(outcome) = self.cache().get(&print, Instant::now()) {
+            self.counts.cached.fetch_add(1, Ordering::Relaxed);
+            return outcome;
+        }
+        let outcome = match (&accounts.passwords, &self.callout) {
+            (Some(passwords), _) if known => {
+                let right = passwords.verify(&question.user, &question.password);
+                if right { Ok(()) } else { Err(ReasonCode::BadUserNameOrPassword) }
+            }
+            (_, Some(callout)) => callout.ask(question),
+            _ => Err(ReasonCode::BadUserNameOrPassword),
+        };
+        if outcome != Err(ReasonCode::ServerUnavailable) {
+            self.cache().put(print, outcome, Instant::now());
+        }
+        outcome
+    }
+
+    fn check_token(&self, accounts: &Accounts, question: &Question) -> Answer {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let names = (question.user.as_str(), question.client.as_str());
+        let keys = accounts.keys.as_ref().ok_or(ReasonCode::BadUserNameOrPassword)?;
+        let user = keys.check(&question.password, &self.wanted, names, now);
+        let user = user.ok_or(ReasonCode::BadUserNameOrPassword)?;
+        Ok(Identity { user: Some(user.into_boxed_str()) })
+    }
+
+    /// A server may answer differently for every client id; a password file does not.
+    fn fingerprint(&self, accounts: &Accounts, question: &Question, known: bool) -> Fingerprint {
+        let (generation, client) = (accounts.generation.to_be_bytes(), question.client.as_bytes());
+        let client = if known { &[][..] } else { client };
+        fingerprint(&self.key, &[&generation, &[u8::from(known)], question.user.as_bytes(), client, &question.password])
+    }
+
+    fn anonymous(&self, peer: &str) -> Answer {
+        let is_near = || {
+            let address = peer.parse::<SocketAddr>().map(|peer| peer.ip().to_canonical());
+            // What has no address is a socket of this machine.
+            address.map_or_else(|_| peer.starts_with("unix"), |ip: IpAddr| ip.is_loopback())
+        };
+        let allowed = match self.auth.anonymous() {
+            Anonymous::Always => true,
+            Anonymous::Loopback => is_near(),
+            Anonymous::Never => false,
+        };
+        if allowed { Ok(Identity::default()) } else { Err(ReasonCode::NotAuthorized) }
+    }
+
+    fn accounts(&self) -> Arc<Accounts> {
+        Arc::clone(&self.accounts.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn answer(user: String, outcome: Outcome) -> Answer {
+    outcome.map(|()| Identity { user: Some(user.into_boxed_str()) })
+}
+
+fn take<T>(
+    problems: &mut Vec<String>,
+    path: Option<&Path>,
+    key: &str,
+    read: fn(&str) -> Result<T, Vec<String>>,
+) -> Option<T> {
+    let path = path?;
+    let found = match std::fs::read_to_string(path) {
+        Ok(text) => read(&text),
+        Err(error) => Err(vec![format!(" cannot be read: {error}")]),
+    };
+    match found {
+        Ok(found) => return Some(found),
+        Err(what) => problems.extend(what.iter().map(|what| format!("{key}: {}{what}", path.display()))),
+    }
+    None
+}
+
+fn read_passwords(text: &str) -> Result<PasswordFile, Vec<String>> {
+    PasswordFile::parse(text).map_err(|errors| errors.iter().map(|error| format!(":{error}")).collect())
+}
+
+fn read_keys(text: &str) -> Result<Keys, Vec<String>> {
+    Keys::parse(text).map_err(|error| vec![format!(": {error}")])
+}
+
+fn read_rules(text: &str) -> Result<Rules, Vec<String>> {
+    Rules::parse(text).map_err(|error| error.0.iter().map(|error| format!(":{}: {}", error.line, error.what)).collect())
+}
+
+/// What is wrong with the files that a configuration names.
+pub(crate) fn problems(auth: &AuthConfig, acl: &AclConfig) -> Vec<(&'static str, String)> {
+    let mut all = Vec::new();
+    let mut look = |key: &'static str, found: Vec<String>| {
+        let prefix = format!("{key}: ");
+        all.extend(found.iter().map(|what| (key, what.strip_prefix(&prefix).unwrap_or(what).to_owned())));
+    };
+    let mut found = Vec::new();
+    take(&mut found, auth.password_file.as_deref(), "auth.password_file", read_passwords);
+    look("auth.password_file", std::mem::take(&mut found));
+    take(&mut found, auth.jwt_keys_file.as_deref(), "auth.jwt_keys_file", read_keys);
+    look("auth.jwt_keys_file", std::mem::take(&mut found));
+    take(&mut found, acl.file.as_deref(), "acl.file", read_rules);
+    look("acl.file", found);
+    all
+}

@@ -1,0 +1,16 @@
+//! Accounts: who a client is, by certificate, password, token or a question to an HTTP server; and the access rules.
+//!
+//! Nothing here runs on an event loop but what takes microseconds: passwords are hashed and servers are asked by threads of their
+//! own, with a bounded queue before them.
+
+mod cache;
+mod callout;
+mod gate;
+mod jwt;
+mod passwords;
+mod pool;
+
+pub use jwt::{Keys, KeysError};
+pub use passwords::{PasswordError, PasswordFile, hash_password};
+
+pub(crate) use gate::{Answer, Gate, problems};
