@@ -74,9 +74,19 @@ impl Outbox {
 
     /// Fills `slices` with what waits, in order, for one vectored write; returns how many were filled.
     pub fn io_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.io_slices_up_to(usize::MAX, slices)
+    }
+
+    /// As [`Outbox::io_slices`] for the first `limit` bytes.
+    pub fn io_slices_up_to<'a>(&'a self, mut limit: usize, slices: &mut [IoSlice<'a>]) -> usize {
         let pieces = self.sealed.iter().map(|piece| &piece[..]).chain(Some(&self.tail[..]));
         let mut filled = 0;
         for (slot, piece) in slices.iter_mut().zip(pieces.filter(|piece| !piece.is_empty())) {
+            let piece = piece.get(..limit).unwrap_or(piece);
+            if piece.is_empty() {
+                break;
+            }
+            limit -= piece.len();
             *slot = IoSlice::new(piece);
             filled += 1;
         }
@@ -162,6 +172,10 @@ mod tests {
         assert_eq!(outbox.len(), expected.len());
         assert_eq!(bytes_of(&outbox), expected);
         for step in [1, 5, SHARE_FROM_BYTES - 5, 3] {
+            let mut slices = [IoSlice::new(&[]); 16];
+            let filled = outbox.io_slices_up_to(step, &mut slices);
+            let shown: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
+            assert_eq!(shown, expected[..step]);
             outbox.advance(step);
             expected.drain(..step);
             assert_eq!(bytes_of(&outbox), expected);

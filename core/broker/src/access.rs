@@ -9,6 +9,7 @@ use sedge_mqtt::{ReasonCode, TopicFilter, TopicName};
 use crate::broker::Timer;
 use crate::connection::{ConnKey, Phase};
 use crate::disconnect::Ending;
+use crate::journal::kept;
 use crate::session::{Session, SessionKey};
 use crate::{Broker, Credentials, Output};
 
@@ -134,7 +135,14 @@ impl Broker {
         let rules = self.policy.rules.as_deref();
         let Some(session) = self.sessions.get_mut(key) else { return };
         let mut queue = core::mem::take(&mut session.queue);
-        let allowed = |item: &crate::outgoing::Outgoing| may_receive(rules, session, &item.message.topic);
+        let mut journal = kept(self.journal.as_deref_mut(), session);
+        let allowed = |item: &crate::outgoing::Outgoing| {
+            let allowed = may_receive(rules, session, &item.message.topic);
+            if let (false, Some((journal, number))) = (allowed, &mut journal) {
+                journal.dropped(*number, item);
+            }
+            allowed
+        };
         self.counters.dropped.not_authorized += queue.retain(&mut self.counters, allowed);
         session.queue = queue;
     }

@@ -13,6 +13,7 @@ use crate::connection::{ConnKey, Connection, Connections, Phase};
 use crate::disconnect::Ending;
 use crate::fanout::Scratch;
 use crate::group::Groups;
+use crate::journal::Journal;
 use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
 use crate::{BrokerConfig, Counters, Input, Output, Policy, SessionInfo};
@@ -83,6 +84,10 @@ pub struct Broker {
     pub(crate) tickets: u32,
     /// Generation of the last session.
     pub(crate) generation: u32,
+    /// What has to be written down, if anything is.
+    pub(crate) journal: Option<Box<Journal>>,
+    /// Whether there is no room to write more down.
+    pub(crate) full: bool,
 }
 
 impl Broker {
@@ -113,6 +118,8 @@ impl Broker {
             buffers: BufferPool::new(SPARE_BYTES),
             tickets: 0,
             generation: 0,
+            journal: None,
+            full: false,
         }
     }
 

@@ -158,12 +158,18 @@ impl Broker {
             if let Some(session) = self.sessions.get_mut(key) {
                 session.epoch = epoch;
             }
+            self.note_facts(key);
             self.announce_all(key, false, None);
             self.on_session_timer(key);
             return;
         }
         match self.clients.get(client).and_then(|&key| self.sessions.get_mut(key)) {
-            Some(session) => session.epoch = session.epoch.max(epoch),
+            Some(session) => {
+                session.epoch = session.epoch.max(epoch);
+                if let Some(&key) = self.clients.get(client) {
+                    self.note_facts(key);
+                }
+            }
             None => self.outputs.push_back(Output::Ended { client: client.clone(), epoch }),
         }
     }
@@ -201,6 +207,8 @@ impl Broker {
         connection.phase = Phase::Live;
         self.counters.connected += 1;
         connection.last_seen = now;
+        self.note_facts(session_key);
+        let Some(connection) = self.connections.get_mut(key) else { return };
         match connection.patience() {
             Some(patience) => self.timers.set(Timer::Connection(key), now + patience),
             None => {

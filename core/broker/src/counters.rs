@@ -45,6 +45,8 @@ pub struct Counters {
     pub refused_subscriptions: u64,
     /// Publications refused because their topic belongs to the broker.
     pub refused_topics: u64,
+    /// QoS 1 and 2 publications refused because there was no room to keep them.
+    pub refused_full: u64,
     /// Shared-subscription messages given back because no member was left.
     pub bounced: u64,
     /// Sessions that began here or came from elsewhere.

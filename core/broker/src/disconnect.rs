@@ -184,6 +184,7 @@ impl Broker {
         let expiry = session.expiry_secs;
         session.expires = (expiry != u32::MAX).then(|| now.instant + Duration::from_secs(u64::from(expiry)));
         self.schedule_will(key);
+        self.note_facts(key);
         self.set_session_timer(key);
         self.announce_shared(key, false);
     }

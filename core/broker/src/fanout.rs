@@ -116,7 +116,7 @@ impl Broker {
                 outgoing.kept = true;
             }
         }
-        link.offer(outgoing, encoded);
+        link.offer(outgoing, None, encoded);
     }
 
     /// Delivers to one member of a shared subscription: a connected one with room, else a connected one, else one that is
@@ -136,7 +136,7 @@ impl Broker {
             retain: granted.retain_as_published && message.retain,
             kept: false,
         };
-        link.offer(outgoing, None);
+        link.offer(outgoing, Some(&filter), None);
     }
 
     fn choose_member(&mut self, message: &Message, filter: &TopicFilter) -> Option<(SessionKey, Granted, u32)> {
@@ -184,6 +184,7 @@ impl Broker {
             counters: &mut self.counters,
             outputs: &mut self.outputs,
             buffers: &mut self.buffers,
+            journal: self.journal.as_deref_mut(),
             now: self.now,
         };
         Some(Link { session, connection, env })

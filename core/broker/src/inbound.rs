@@ -106,26 +106,30 @@ impl Inbound {
     }
 
     /// The publication with this ticket number was accepted, or not. It may be one of an earlier connection.
-    pub(crate) fn accepted(&mut self, number: u32, reason: ReasonCode) {
+    /// Returns the identifier of a QoS 2 publication whose answer is known by this.
+    pub(crate) fn accepted(&mut self, number: u32, reason: ReasonCode) -> Option<PacketId> {
         let index = usize::try_from(number.wrapping_sub(self.first)).unwrap_or(usize::MAX);
         if let Some(answer) = self.answers.get_mut(index) {
-            if answer.reason.is_none() {
-                answer.reason = Some(reason);
-                if answer.exactly_once {
-                    let id = answer.packet_id;
-                    self.settle(id, reason);
-                }
+            if answer.reason.is_some() {
+                return None;
             }
-            return;
+            answer.reason = Some(reason);
+            if !answer.exactly_once {
+                return None;
+            }
+            let id = answer.packet_id;
+            self.settle(id, reason);
+            return Some(id);
         }
         let waiting = |exact: &&Exact| exact.number == number && exact.reason.is_none();
-        let Some(id) = self.exact.iter().find(waiting).map(|exact| exact.packet_id) else { return };
+        let id = self.exact.iter().find(waiting).map(|exact| exact.packet_id)?;
         self.settle(id, reason);
         for answer in &mut self.answers {
             if answer.exactly_once && answer.packet_id == id && answer.reason.is_none() {
                 answer.reason = Some(reason);
             }
         }
+        Some(id)
     }
 
     /// The next answer to send, if it is known.
@@ -167,6 +171,16 @@ impl Inbound {
         if let Err(index) = self.find(packet_id) {
             self.exact.insert(index, Exact { packet_id, number: 0, reason, counted: false });
         }
+    }
+
+    /// Enters a QoS 2 publication whose answer is awaited again, although none is owed yet; returns its ticket number.
+    pub(crate) fn resume(&mut self, packet_id: PacketId) -> u32 {
+        let number = self.first;
+        self.first = self.first.wrapping_add(1);
+        if let Err(index) = self.find(packet_id) {
+            self.exact.insert(index, Exact { packet_id, number, reason: None, counted: false });
+        }
+        number
     }
 
     fn settle(&mut self, id: PacketId, reason: ReasonCode) {

@@ -124,7 +124,7 @@ impl Broker {
         let Some(mut link) = self.link(session) else { return Ok(()) };
         match link.session.inflight.get(ack.packet_id) {
             Some(Slot::Sent(outgoing)) if outgoing.qos == QoS::AtLeastOnce => {
-                link.session.inflight.complete(ack.packet_id);
+                link.env.complete(link.session, ack.packet_id);
                 link.pump();
                 Ok(())
             }
@@ -144,13 +144,13 @@ impl Broker {
                 return Err(Fault(ReasonCode::ProtocolError, "PUBREC for a QoS 1 message"));
             }
             Some(_) if ack.reason.is_error() => {
-                link.session.inflight.complete(id);
+                link.env.complete(link.session, id);
                 link.pump();
                 return Ok(());
             }
             None if ack.reason.is_error() => return Ok(()),
             Some(_) => {
-                link.session.inflight.release(id);
+                link.env.release(link.session, id);
                 ReasonCode::Success
             }
             None => ReasonCode::PacketIdentifierNotFound,
@@ -165,7 +165,7 @@ impl Broker {
         let Some(mut link) = self.link(session) else { return Ok(()) };
         match link.session.inflight.get(ack.packet_id) {
             Some(Slot::Released) => {
-                link.session.inflight.complete(ack.packet_id);
+                link.env.complete(link.session, ack.packet_id);
                 link.pump();
                 Ok(())
             }

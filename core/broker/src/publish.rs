@@ -9,9 +9,10 @@ use crate::api::TicketKind;
 use crate::connection::{ConnKey, Connection, is_owned_topic};
 use crate::disconnect::Ending;
 use crate::inbound::{Answer, Arrival};
+use crate::journal::kept;
 use crate::process::Fault;
 use crate::session::{SessionKey, session_of};
-use crate::{Broker, Output, Report, Ticket};
+use crate::{Broker, Output, Record, Report, Ticket};
 
 /// SUBSCRIBEs and UNSUBSCRIBEs of one client that may settle at the same time before its bytes wait.
 const REQUESTS_AT_ONCE: usize = 64;
@@ -80,7 +81,12 @@ impl Broker {
         if v5 && connection.inbound >= self.config.receive_maximum && !(in_use && exactly_once) {
             return Err(Fault(ReasonCode::ReceiveMaximumExceeded, "more publications than the receive maximum"));
         }
+        let full = self.full && !in_use;
         let refusal = match (in_use, forbidden) {
+            (false, false) if full => {
+                self.counters.refused_full += 1;
+                Some(ReasonCode::QuotaExceeded)
+            }
             (true, _) if !exactly_once && v5 => Some(ReasonCode::PacketIdentifierInUse),
             (true, _) if !exactly_once => {
                 return Err(Fault(ReasonCode::ProtocolError, "packet identifier in use"));
@@ -95,6 +101,12 @@ impl Broker {
             Some(reason) => {
                 inbound.answer(id, exactly_once, reason);
                 connection.inbound = connection.inbound.saturating_add(1);
+                if exactly_once
+                    && !reason.is_error()
+                    && let Some((journal, session)) = kept(self.journal.as_deref_mut(), session)
+                {
+                    journal.push(Record::Received { session, packet_id: id, answer: Some(reason), message: None });
+                }
                 None
             }
             None if exactly_once => match inbound.exactly_once(id) {
@@ -111,16 +123,23 @@ impl Broker {
             return Ok(());
         };
         connection.inbound = connection.inbound.saturating_add(1);
-        if inbound.owed() >= usize::from(self.config.receive_maximum) {
+        if session.inbound.as_ref().is_some_and(|inbound| inbound.owed() >= usize::from(self.config.receive_maximum)) {
             connection.hold(&mut self.outputs);
         }
         let ticket = session.ticket(session_key, TicketKind::Publish, number);
-        self.route(session_key, topic, publish, Some(ticket));
+        let exact = exactly_once.then_some(id);
+        self.route(session_key, topic, publish, Some((ticket, exact)));
         Ok(())
     }
 
     /// Delivers here and has the rest done elsewhere.
-    fn route(&mut self, session: SessionKey, topic: TopicName, publish: Publish, ticket: Option<Ticket>) {
+    fn route(
+        &mut self,
+        session: SessionKey,
+        topic: TopicName,
+        publish: Publish,
+        ticket: Option<(Ticket, Option<PacketId>)>,
+    ) {
         let Publish { dup: _, qos, retain, topic: _, packet_id: _, payload, mut properties } = publish;
         let expiry = properties.as_mut().and_then(|properties| properties.message_expiry.take());
         let properties = properties.filter(|properties| **properties != PublishProperties::default());
@@ -135,7 +154,14 @@ impl Broker {
             expires_at: expiry.map(|secs| self.now.wall + Duration::from_secs(u64::from(secs))),
             publisher: self.sessions.get(session).map(|session| session.client.clone()),
         });
+        if let Some((_, Some(packet_id))) = ticket
+            && let Some(session) = self.sessions.get(session)
+            && let Some((journal, session)) = kept(self.journal.as_deref_mut(), session)
+        {
+            journal.received(session, packet_id, &message);
+        }
         let matched = self.fan_out(&message);
+        let ticket = ticket.map(|(ticket, _)| ticket);
         self.outputs.push_back(Output::Route { message, ticket, matched });
     }
 
@@ -163,19 +189,30 @@ impl Broker {
         let session = self.sessions.get_mut(key).filter(|session| session.generation == generation);
         let Some(session) = session else { return };
         let Some(inbound) = &mut session.inbound else { return };
-        inbound.accepted(ticket.number, reason);
+        let exact = inbound.accepted(ticket.number, reason);
+        if let Some(packet_id) = exact
+            && let Some((journal, session)) = kept(self.journal.as_deref_mut(), session)
+        {
+            journal.answered(session, packet_id, reason);
+        }
         self.flush_answers(key);
     }
 
     /// Sends the answers whose turn it is.
     fn flush_answers(&mut self, session_key: SessionKey) {
         let Some(session) = self.sessions.get_mut(session_key) else { return };
-        let (Some(key), Some(inbound)) = (session.connection, &mut session.inbound) else { return };
+        let Some(key) = session.connection else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
         let mut refused = None;
-        while let Some((answer, reason)) = inbound.pop_answer() {
+        while let Some((answer, reason)) = session.inbound.as_mut().and_then(|inbound| inbound.pop_answer()) {
             let Answer { packet_id, exactly_once, reason: _ } = answer;
-            let freed = if exactly_once { reason.is_error() && inbound.refuse(packet_id) } else { true };
+            let mut freed = !exactly_once;
+            if exactly_once && reason.is_error() {
+                freed = session.inbound.as_mut().is_some_and(|inbound| inbound.refuse(packet_id));
+                if let Some((journal, session)) = kept(self.journal.as_deref_mut(), session) {
+                    journal.forgotten(session, packet_id);
+                }
+            }
             connection.inbound = connection.inbound.saturating_sub(u16::from(freed));
             let mut ack = sedge_mqtt::Ack::new(packet_id, reason);
             if connection.version == Version::V311 {
@@ -223,6 +260,11 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(session) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
         let known = session.inbound.as_mut().and_then(|inbound| inbound.complete(id));
+        if known.is_some()
+            && let Some((journal, session)) = kept(self.journal.as_deref_mut(), session)
+        {
+            journal.forgotten(session, id);
+        }
         connection.inbound = connection.inbound.saturating_sub(u16::from(known.unwrap_or(false)));
         let reason = if known.is_some() || connection.version == Version::V311 {
             ReasonCode::Success

@@ -17,9 +17,9 @@ pub(crate) struct Queue {
     items: VecDeque<Option<Outgoing>>,
     messages: usize,
     bytes: usize,
-    qos0: usize,
+    qos0: u32,
     /// No QoS 0 message lies before this index.
-    first_qos0: usize,
+    first_qos0: u32,
     purged_at: Timestamp,
 }
 
@@ -38,7 +38,16 @@ impl Queue {
 
     /// Number of QoS 0 messages.
     pub(crate) const fn qos0(&self) -> usize {
-        self.qos0
+        self.qos0 as usize
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Outgoing> {
+        self.items.iter().flatten()
+    }
+
+    /// The slot at `index`: a message or a hole.
+    pub(crate) fn get(&self, index: usize) -> Option<&Option<Outgoing>> {
+        self.items.get(index)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Outgoing> {
@@ -50,15 +59,23 @@ impl Queue {
         self.messages < config.queue_limit_messages && self.bytes.saturating_add(size) <= config.queue_limit_bytes
     }
 
-    /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none the newest is lost.
-    pub(crate) fn push(&mut self, item: Outgoing, now: Timestamp, config: &BrokerConfig, counters: &mut Counters) {
+    /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none the newest is lost. What has
+    /// expired goes first, and `gone` is told of it. Returns whether the item waits.
+    pub(crate) fn push(
+        &mut self,
+        item: Outgoing,
+        now: Timestamp,
+        config: &BrokerConfig,
+        counters: &mut Counters,
+        gone: impl FnMut(&Outgoing),
+    ) -> bool {
         let size = item.size();
-        if !self.has_room(size, config) && !self.make_room(size, now, config, counters) {
+        if !self.has_room(size, config) && !self.make_room(size, now, config, counters, gone) {
             match item.qos {
                 QoS::AtMostOnce => counters.dropped.queue_full_qos0 += 1,
                 QoS::AtLeastOnce | QoS::ExactlyOnce => counters.dropped.queue_full += 1,
             }
-            return;
+            return false;
         }
         self.messages += 1;
         self.bytes += size;
@@ -68,6 +85,7 @@ impl Queue {
         counters.queued_messages += 1;
         counters.queued_bytes += size as u64;
         self.items.push_back(Some(item));
+        true
     }
 
     /// The message that leaves next.
@@ -97,7 +115,7 @@ impl Queue {
     }
 
     /// Drops what `keep` does not want; returns how many.
-    pub(crate) fn retain(&mut self, counters: &mut Counters, keep: impl Fn(&Outgoing) -> bool) -> u64 {
+    pub(crate) fn retain(&mut self, counters: &mut Counters, mut keep: impl FnMut(&Outgoing) -> bool) -> u64 {
         let items = core::mem::take(&mut self.items);
         let mut dropped = 0;
         for item in items.into_iter().flatten() {
@@ -112,14 +130,27 @@ impl Queue {
         dropped
     }
 
-    fn make_room(&mut self, size: usize, now: Timestamp, config: &BrokerConfig, counters: &mut Counters) -> bool {
+    fn make_room(
+        &mut self,
+        size: usize,
+        now: Timestamp,
+        config: &BrokerConfig,
+        counters: &mut Counters,
+        mut gone: impl FnMut(&Outgoing),
+    ) -> bool {
         if size > config.queue_limit_bytes || config.queue_limit_messages == 0 {
             return false;
         }
         // A sweep looks at every message: no more than one a second.
         if now.since(self.purged_at).as_secs() >= 1 {
             self.purged_at = now;
-            let expired = self.retain(counters, |item| item.message.expires_at.is_none_or(|at| at > now));
+            let expired = self.retain(counters, |item| {
+                let keeps = item.message.expires_at.is_none_or(|at| at > now);
+                if !keeps {
+                    gone(item);
+                }
+                keeps
+            });
             counters.dropped.expired += expired;
         }
         while !self.has_room(size, config) {
@@ -134,7 +165,7 @@ impl Queue {
         if self.qos0 == 0 {
             return false;
         }
-        while let Some(slot) = self.items.get_mut(self.first_qos0) {
+        while let Some(slot) = self.items.get_mut(self.first_qos0 as usize) {
             self.first_qos0 += 1;
             if let Some(item) = slot.take_if(|item| item.qos == QoS::AtMostOnce) {
                 self.forget(&item, counters);
@@ -153,7 +184,7 @@ impl Queue {
         let size = item.size();
         self.messages -= 1;
         self.bytes -= size;
-        self.qos0 -= usize::from(item.qos == QoS::AtMostOnce);
+        self.qos0 -= u32::from(item.qos == QoS::AtMostOnce);
         counters.queued_messages -= 1;
         counters.queued_bytes -= size as u64;
     }
@@ -185,7 +216,7 @@ mod tests {
         let now = Timestamp::default();
         for (number, qos) in [(0, 1), (1, 0), (2, 1), (3, 0), (4, 1), (5, 0), (6, 1), (7, 1)] {
             let qos = if qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
-            queue.push(item(number, qos), now, &config, &mut counters);
+            queue.push(item(number, qos), now, &config, &mut counters, |_| {});
             assert!(queue.len() <= 4);
         }
         assert_eq!((queue.qos0(), counters.dropped.queue_full_qos0, counters.dropped.queue_full), (0, 3, 1));
@@ -198,9 +229,9 @@ mod tests {
     fn holes_are_swept() {
         let config = BrokerConfig { queue_limit_messages: 10, ..BrokerConfig::default() };
         let (mut queue, mut counters) = (Queue::default(), Counters::default());
-        queue.push(item(0, QoS::AtLeastOnce), Timestamp::default(), &config, &mut counters);
+        queue.push(item(0, QoS::AtLeastOnce), Timestamp::default(), &config, &mut counters, |_| {});
         for number in 1..10_000 {
-            queue.push(item(number, QoS::AtMostOnce), Timestamp::default(), &config, &mut counters);
+            queue.push(item(number, QoS::AtMostOnce), Timestamp::default(), &config, &mut counters, |_| {});
         }
         assert!(queue.items.len() <= 2 * 10 + 65, "{}", queue.items.len());
         assert_eq!(queue.pop(&mut counters).map(|item| item.message.payload.len()), Some(1));
@@ -213,10 +244,10 @@ mod tests {
     fn a_message_above_the_byte_limit_drops_nothing_else() {
         let config = BrokerConfig { queue_limit_bytes: 200, ..BrokerConfig::default() };
         let (mut queue, mut counters) = (Queue::default(), Counters::default());
-        queue.push(item(1, QoS::AtMostOnce), Timestamp::default(), &config, &mut counters);
+        queue.push(item(1, QoS::AtMostOnce), Timestamp::default(), &config, &mut counters, |_| {});
         let message = Arc::new(message("t", &"x".repeat(300)));
         let large = Outgoing { message, ..item(2, QoS::AtLeastOnce) };
-        queue.push(large, Timestamp::default(), &config, &mut counters);
+        queue.push(large, Timestamp::default(), &config, &mut counters, |_| {});
         assert_eq!((queue.len(), counters.dropped.queue_full), (1, 1));
     }
 }

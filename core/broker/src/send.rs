@@ -5,11 +5,13 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use sedge_base::{BufferPool, Now};
 use sedge_mqtt::{
-    Delivery, Message, Packet, PacketId, QoS, ReasonCode, Version, encode_publish, encode_publish_head, publish_len,
+    Delivery, Message, Packet, PacketId, QoS, ReasonCode, TopicFilter, Version, encode_publish, encode_publish_head,
+    publish_len,
 };
 
 use crate::connection::Connection;
 use crate::inflight::Slot;
+use crate::journal::{Journal, Origin, kept};
 use crate::outgoing::Outgoing;
 use crate::session::Session;
 use crate::{BrokerConfig, Counters, Output};
@@ -26,6 +28,7 @@ pub(crate) struct Env<'a> {
     pub(crate) counters: &'a mut Counters,
     pub(crate) outputs: &'a mut VecDeque<Output>,
     pub(crate) buffers: &'a mut BufferPool,
+    pub(crate) journal: Option<&'a mut Journal>,
     pub(crate) now: Now,
 }
 
@@ -62,13 +65,13 @@ enum Sent {
 }
 
 impl Link<'_> {
-    /// Delivers a message: sends it, or lets it wait, or drops it by the rules.
-    pub(crate) fn offer(&mut self, outgoing: Outgoing, encoded: Option<&mut Encoded>) {
-        let Some(connection) = self.connection.as_deref_mut() else { return self.offer_offline(outgoing) };
+    /// Delivers a message, one for a shared subscription with its filter: sends it, or lets it wait, or drops it by the rules.
+    pub(crate) fn offer(&mut self, outgoing: Outgoing, group: Option<&TopicFilter>, encoded: Option<&mut Encoded>) {
+        let Some(connection) = self.connection.as_deref_mut() else { return self.offer_offline(outgoing, group) };
         if may_send(self.session, connection, outgoing.qos, self.env.config) {
-            self.env.send(self.session, connection, outgoing, encoded);
+            self.env.send(self.session, connection, outgoing, Origin::Fresh(group), encoded);
         } else {
-            self.enqueue(outgoing);
+            self.enqueue(outgoing, group);
         }
     }
 
@@ -84,20 +87,20 @@ impl Link<'_> {
                 break;
             }
             if let Some(outgoing) = self.session.queue.pop(self.env.counters) {
-                self.env.send(self.session, connection, outgoing, None);
+                self.env.send(self.session, connection, outgoing, Origin::Queue, None);
             }
         }
     }
 
-    fn offer_offline(&mut self, outgoing: Outgoing) {
+    fn offer_offline(&mut self, outgoing: Outgoing, group: Option<&TopicFilter>) {
         if outgoing.qos == QoS::AtMostOnce && !self.env.config.queue_qos0_offline {
             self.env.counters.dropped.offline_qos0 += 1;
         } else {
-            self.enqueue(outgoing);
+            self.enqueue(outgoing, group);
         }
     }
 
-    fn enqueue(&mut self, mut outgoing: Outgoing) {
+    fn enqueue(&mut self, mut outgoing: Outgoing, group: Option<&TopicFilter>) {
         if is_expired(&outgoing.message, self.env.now) {
             self.env.counters.dropped.expired += 1;
             return;
@@ -105,7 +108,18 @@ impl Link<'_> {
         if self.connection.is_none() || self.session.queue.len() >= KEEP_FROM_MESSAGES {
             outgoing.keep();
         }
-        self.session.queue.push(outgoing, self.env.now.wall, self.env.config, self.env.counters);
+        let Env { config, counters, journal, now, .. } = &mut self.env;
+        let (now, journal) = (now.wall, journal.as_deref_mut());
+        let Some((journal, number)) = kept(journal, self.session) else {
+            self.session.queue.push(outgoing, now, config, counters, |_| {});
+            return;
+        };
+        let copy = (outgoing.qos > QoS::AtMostOnce).then(|| outgoing.clone());
+        if self.session.queue.push(outgoing, now, config, counters, |gone| journal.dropped(number, gone))
+            && let Some(outgoing) = copy
+        {
+            journal.queued(number, &outgoing, group);
+        }
     }
 }
 
@@ -134,10 +148,12 @@ impl Env<'_> {
         session: &mut Session,
         connection: &mut Connection,
         outgoing: Outgoing,
+        origin: Origin<'_>,
         encoded: Option<&mut Encoded>,
     ) {
         if is_expired(&outgoing.message, self.now) {
             self.counters.dropped.expired += 1;
+            self.note_dropped(session, &outgoing, origin);
             return;
         }
         if outgoing.qos == QoS::AtMostOnce {
@@ -152,8 +168,40 @@ impl Env<'_> {
         }
         let id = session.inflight.next_id();
         if self.publish(connection, &outgoing, Some(id), false) == Sent::Yes {
+            if let Some((journal, number)) = kept(self.journal.as_deref_mut(), session) {
+                journal.sent(number, id, &outgoing, origin);
+            }
             session.inflight.push(outgoing);
+        } else {
+            self.note_dropped(session, &outgoing, origin);
         }
+    }
+
+    /// A message that waited is not sent.
+    fn note_dropped(&mut self, session: &Session, outgoing: &Outgoing, origin: Origin<'_>) {
+        if let (Origin::Queue, Some((journal, number))) = (origin, kept(self.journal.as_deref_mut(), session)) {
+            journal.dropped(number, outgoing);
+        }
+    }
+
+    /// PUBREC has come.
+    pub(crate) fn release(&mut self, session: &mut Session, id: PacketId) {
+        if let Some((journal, number)) = kept(self.journal.as_deref_mut(), session)
+            && let Some(slot) = session.inflight.get(id)
+        {
+            journal.released(number, id, slot);
+        }
+        session.inflight.release(id);
+    }
+
+    /// A flow is complete.
+    pub(crate) fn complete(&mut self, session: &mut Session, id: PacketId) {
+        if let Some((journal, number)) = kept(self.journal.as_deref_mut(), session)
+            && let Some(slot) = session.inflight.get(id)
+        {
+            journal.completed(number, id, slot);
+        }
+        session.inflight.complete(id);
     }
 
     /// Sends the next thing of an earlier connection again; false if there is nothing, or no room for it.
@@ -175,7 +223,7 @@ impl Env<'_> {
         };
         session.inflight.resent();
         if dropped {
-            session.inflight.complete(id);
+            self.complete(session, id);
         }
         true
     }

@@ -42,6 +42,8 @@ pub(crate) struct Session {
     /// Last fan-out that found this session, and where it is in the list of receivers.
     pub(crate) mark: u64,
     pub(crate) place: u32,
+    /// Its number in the journal; 0: it is not there.
+    pub(crate) number: u64,
     /// Tells this session from others that had the same key.
     pub(crate) generation: u32,
     /// Seconds the session outlives its connection; `u32::MAX`: for ever.
@@ -49,6 +51,8 @@ pub(crate) struct Session {
     pub(crate) version: Version,
     /// Whether a CONNACK was sent for it, here or elsewhere: the next one says that it is present.
     pub(crate) begun: bool,
+    /// Whether the journal has its subscriptions and messages, too, and not only its will.
+    pub(crate) is_kept: bool,
 }
 
 impl Session {
@@ -67,10 +71,12 @@ impl Session {
             expires: None,
             mark: 0,
             place: 0,
+            number: 0,
             generation,
             expiry_secs: 0,
             version: Version::V311,
             begun: false,
+            is_kept: false,
         }
     }
 

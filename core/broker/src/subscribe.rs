@@ -98,6 +98,7 @@ impl Broker {
                 continue;
             };
             self.withdraw(session_key, &gone);
+            self.note_unsubscribed(session_key, &gone.filter);
             reasons.push(ReasonCode::Success);
             changes.push(InterestChange { filter: gone.filter, op: InterestOp::Remove });
         }
@@ -176,7 +177,7 @@ impl Broker {
         let qos = message.qos.min(options.qos);
         // The store has detached it.
         let outgoing = Outgoing { message, ids: wanted.ids.clone(), group: 0, qos, retain: true, kept: true };
-        link.offer(outgoing, None);
+        link.offer(outgoing, None, None);
     }
 
     fn answer_request(&mut self, key: ConnKey, packet: RequestPacket, reasons: Vec<ReasonCode>) {
@@ -214,9 +215,11 @@ impl Broker {
         } else {
             self.subscriptions.insert(&subscription.filter, key, granted);
         }
+        let filter = subscription.filter.clone();
         let is_new = session.subscriptions.insert(subscription);
         self.counters.subscriptions += u64::from(is_new);
         self.counters.shared_subscriptions += u64::from(is_new && is_shared);
+        self.note_subscribed(key, &filter);
         is_new
     }
 

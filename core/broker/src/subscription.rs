@@ -4,6 +4,8 @@ use core::cmp::Ordering;
 
 use sedge_mqtt::{QoS, SubscriptionOptions, TopicFilter};
 
+use crate::SubscriptionState;
+
 /// What a match needs to know of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
@@ -31,6 +33,12 @@ impl Subscription {
     pub(crate) const fn granted(&self) -> Granted {
         let SubscriptionOptions { qos, no_local, retain_as_published, retain_handling: _ } = self.options;
         Granted { id: self.id, qos, no_local, retain_as_published, checked: self.checked }
+    }
+
+    /// As plain data.
+    pub(crate) fn state(&self) -> SubscriptionState {
+        let id = (self.id != 0).then_some(self.id);
+        SubscriptionState { filter: self.filter.clone(), options: self.options, id }
     }
 
     pub(crate) fn is_shared(&self) -> bool {

@@ -33,7 +33,7 @@ impl Broker {
     /// Ends a session without connection: its will is due, its subscriptions go, shared messages go to others. `forgotten`:
     /// whether the directory is to forget the client too.
     pub(crate) fn end_session(&mut self, key: SessionKey, forgotten: bool) {
-        let Some((mut session, groups)) = self.remove_session(key) else { return };
+        let Some((mut session, groups)) = self.remove_session(key, false) else { return };
         self.bounce_all(&mut session, &groups);
         if let Some(will) = session.will.take() {
             self.publish_will(session.client.clone(), session.identity.as_deref(), *will.will);
@@ -44,8 +44,15 @@ impl Broker {
     }
 
     /// Takes a session out of all tables and withdraws its interest. Returns it with its shared subscriptions.
-    fn remove_session(&mut self, key: SessionKey) -> Option<(Box<Session>, Shares)> {
+    fn remove_session(&mut self, key: SessionKey, leaves: bool) -> Option<(Box<Session>, Shares)> {
         let session = self.sessions.try_remove(key)?;
+        if session.number != 0
+            && let Some(journal) = &mut self.journal
+        {
+            // Until the new owner says that it has the session, it is here after a restart.
+            let is_awaited = session.subscriptions.iter().any(|subscription| !subscription.is_shared());
+            journal.ended(&session, leaves && is_awaited);
+        }
         self.clients.remove(&session.client);
         self.timers.cancel(&Timer::Session(key));
         self.counters.sessions -= 1;
@@ -63,7 +70,7 @@ impl Broker {
     }
 
     /// Numbers and filters of the shared subscriptions of a session.
-    fn groups_of(&self, session: &Session) -> Shares {
+    pub(crate) fn groups_of(&self, session: &Session) -> Shares {
         let shared = session.subscriptions.iter().filter(|subscription| subscription.is_shared());
         shared.map(|shared| (self.groups.number(&shared.filter), shared.filter.clone())).collect()
     }
@@ -114,12 +121,14 @@ impl Broker {
             self.end_session(key, false);
             return None;
         }
-        let (mut session, groups) = self.remove_session(key)?;
-        Some(self.export(&mut session, &groups))
+        let (mut session, groups) = self.remove_session(key, true)?;
+        let state = self.export(&session, &groups);
+        session.queue.take(&mut self.counters);
+        Some(state)
     }
 
     /// A session as plain data.
-    fn export(&mut self, session: &mut Session, groups: &[(u32, TopicFilter)]) -> SessionState {
+    pub(crate) fn export(&self, session: &Session, groups: &[(u32, TopicFilter)]) -> SessionState {
         let queued = |outgoing: &Outgoing| QueuedState {
             message: Arc::clone(&outgoing.message),
             qos: outgoing.qos,
@@ -131,11 +140,6 @@ impl Broker {
             Slot::Sent(outgoing) => InflightPhase::Sent(queued(outgoing)),
             Slot::Released | Slot::Done => InflightPhase::Released,
         };
-        let subscription = |subscription: &Subscription| SubscriptionState {
-            filter: subscription.filter.clone(),
-            options: subscription.options,
-            id: (subscription.id != 0).then_some(subscription.id),
-        };
         let inbound = session.inbound.iter().flat_map(|inbound| inbound.exact());
         let now = self.now.instant;
         SessionState {
@@ -144,18 +148,18 @@ impl Broker {
             version: session.version,
             expiry_secs: session.expiry_secs,
             disconnected_at: session.disconnected_at,
-            subscriptions: session.subscriptions.iter().map(subscription).collect(),
+            subscriptions: session.subscriptions.iter().map(Subscription::state).collect(),
             inflight: session
                 .inflight
                 .iter()
                 .map(|(packet_id, slot)| InflightState { packet_id, phase: phase(slot) })
                 .collect(),
             inbound: inbound.map(|exact| InboundState { packet_id: exact.packet_id, answer: exact.reason }).collect(),
-            will: session.will.take().map(|will| {
+            will: session.will.as_ref().map(|will| {
                 let remaining = will.due.map_or(Duration::ZERO, |due| due.since(now));
-                WillState { will: will.will, remaining }
+                WillState { will: will.will.clone(), remaining }
             }),
-            queue: session.queue.take(&mut self.counters).iter().map(queued).collect(),
+            queue: session.queue.iter().map(queued).collect(),
         }
     }
 
@@ -190,7 +194,7 @@ impl Broker {
         }
         for queued in state.queue {
             let outgoing = outgoing(queued, &self.groups);
-            session.queue.push(outgoing, now.wall, &self.config, &mut self.counters);
+            session.queue.push(outgoing, now.wall, &self.config, &mut self.counters, |_| {});
         }
         for InboundState { packet_id, answer } in state.inbound {
             session.inbound.get_or_insert_default().restore(packet_id, answer);

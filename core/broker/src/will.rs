@@ -10,7 +10,7 @@ use crate::session::SessionKey;
 use crate::{Broker, Identity, Output};
 
 /// How long a will waits after the connection is lost.
-fn delay_of(will: &Will) -> Duration {
+pub(crate) fn delay_of(will: &Will) -> Duration {
     Duration::from_secs(u64::from(will.properties.delay.unwrap_or(0)))
 }
 
@@ -46,6 +46,7 @@ impl Broker {
         let will = session.will.take_if(|will| will.due.is_some_and(|due| due <= now));
         if let Some(will) = will {
             let (client, identity) = (session.client.clone(), session.identity.clone());
+            self.note_will(key);
             self.publish_will(client, identity.as_deref(), *will.will);
         }
     }

@@ -3,6 +3,7 @@
 mod api;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod journal;
 pub mod link;
 pub mod mail;
 mod members;
@@ -14,6 +15,7 @@ pub mod sys;
 mod wire;
 
 pub use api::{Kick, LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};
+pub use journal::{JournalError, Recovery, RestoredNode, RestoredShard};
 pub use node::{Node, NodeConfig, NodeConfigError};
 pub use reception::{Reception, ReceptionResult};
 pub use shard::{Shard, ShardConfig, ShardCounters};

@@ -30,6 +30,8 @@ pub enum ToShard {
     Settled(Box<Settled>),
     /// Publications that were accepted, or not.
     Accepted(Vec<(Ticket, ReasonCode)>),
+    /// The node knows the cluster again: what waited for that goes on; see [`crate::Shard::restore`].
+    Recovered,
     /// An operator ends this client's connection.
     Kick {
         /// The client.
@@ -200,6 +202,8 @@ pub enum ToNode {
     Withdraw(Box<(Handed, Vec<InterestChange>)>),
     /// Answer to [`SessionStep::Collect`]: what came for a session since it was handed over.
     Leftovers(Box<(Handed, Vec<Arc<Message>>)>),
+    /// The shard has announced what its journal held.
+    Restored,
     /// The session of this client has ended here by itself.
     Ended {
         /// The client.

@@ -210,6 +210,13 @@ impl Bench {
         self.run();
     }
 
+    /// The process ends and another one begins: nobody is connected, and the new broker has what the old one's journal held.
+    pub(crate) fn restart(&mut self, broker: Broker) {
+        self.broker = broker;
+        self.waiting.clear();
+        self.peers.values_mut().for_each(|peer| peer.closed = true);
+    }
+
     /// The client no longer looks at what it reads.
     pub(crate) fn deafen(&mut self, conn: ConnId) {
         self.peers.get_mut(&conn).unwrap().reading = Reading::Blindly;

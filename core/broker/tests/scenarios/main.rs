@@ -6,6 +6,7 @@ mod access;
 mod connecting;
 mod delivery;
 mod harness;
+mod journal;
 mod malformed;
 mod order;
 mod qos;

@@ -8,7 +8,7 @@ use sedge_mqtt::{Ack, Connect, Disconnect, Packet, PublishProperties, ReasonCode
 use crate::harness::*;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Connect { client: u8, clean: bool, v5: bool, will: bool, window: Option<u16> },
     Cut(u8),
     Leave(u8),
@@ -29,7 +29,7 @@ enum Step {
 const FILTERS: [&str; 6] = ["#", "a/+", "a/b", "$share/g/a/+", "$share/h/#", "b"];
 const TOPICS: [&str; 4] = ["a/b", "a/c", "b", "$SYS/x"];
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     let who = 0_u8..5;
     prop_oneof![
         3 => (who.clone(), any::<bool>(), any::<bool>(), any::<bool>(), prop::option::of(1_u16..4))
@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn config() -> BrokerConfig {
+pub(crate) fn config() -> BrokerConfig {
     BrokerConfig {
         queue_limit_messages: 6,
         queue_limit_bytes: 800,
@@ -67,9 +67,9 @@ fn config() -> BrokerConfig {
     }
 }
 
-struct World {
-    bench: Bench,
-    conns: [Option<ConnId>; 5],
+pub(crate) struct World {
+    pub(crate) bench: Bench,
+    pub(crate) conns: [Option<ConnId>; 5],
 }
 
 impl World {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    pub(crate) fn step(&mut self, step: &Step) {
         match *step {
             Step::Connect { client, clean, v5, will, window } => self.connect(client, clean, v5, will, window),
             Step::Pass(time) => self.bench.pass(secs(u64::from(time))),
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let (mut queued, mut bytes, mut subscriptions, mut sessions) = (0, 0, 0, 0);
         for session in self.bench.broker.sessions() {
             assert!(session.queued <= 6 && session.queued_bytes <= 800, "{session:?}");

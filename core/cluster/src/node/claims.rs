@@ -104,6 +104,11 @@ impl Claims {
         self.deadlines.next()
     }
 
+    /// A client whose session the journal held.
+    pub(super) fn restore(&mut self, client: ClientId, epoch: u64) {
+        self.owned.insert(client, Owned { granted: epoch, told: epoch });
+    }
+
     fn take_early(&mut self, client: &ClientId, epoch: u64) -> Option<Session> {
         let at = self.early.iter().position(|(known, of, _)| known == client && *of == epoch)?;
         self.early.remove(at).map(|(_, _, session)| session)

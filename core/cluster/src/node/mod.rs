@@ -10,6 +10,7 @@ mod events;
 mod handed;
 mod home;
 mod interest;
+mod journal;
 mod operate;
 mod peers;
 mod publish;
@@ -37,6 +38,7 @@ pub use self::config::{NodeConfig, NodeConfigError};
 use self::directory::Directory;
 use self::handed::HandedOver;
 use self::interest::InterestTable;
+use self::journal::{Restoration, RetainedJournal};
 use self::operate::Kicks;
 use self::peers::Peer;
 use self::settle::Settles;
@@ -90,6 +92,8 @@ pub struct Node {
     /// What nodes tell about themselves, in place of retained messages.
     sys: RetainedStore,
     kicks: Kicks,
+    journal: Option<RetainedJournal>,
+    restoration: Restoration,
     next_comparison: Option<Instant>,
     /// When seeds that do not answer are next named.
     next_seed_check: Option<Instant>,
@@ -139,6 +143,8 @@ impl Node {
             retained: RetainedStore::new(config.retained.clone()),
             sys: RetainedStore::new(sys::LIMITS),
             kicks: Kicks::default(),
+            journal: None,
+            restoration: Restoration::default(),
             next_comparison: None,
             next_seed_check: None,
             now: Now::default(),
@@ -192,6 +198,7 @@ impl Node {
                 let (handed, messages) = *leftovers;
                 self.leftovers(handed, &messages);
             }
+            ToNode::Restored => self.restoration.shard_is_done(),
             ToNode::Ended { client, epoch } => self.ended(client, epoch),
         }
     }

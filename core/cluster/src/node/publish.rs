@@ -166,13 +166,14 @@ impl Node {
     /// Puts a message into the retained store; false if there is no room for it.
     pub(super) fn retain(&mut self, message: &Arc<Message>) -> bool {
         let outcome = self.store_for(&message.topic).set(message);
-        self.note_outcome(outcome)
+        self.note_outcome(message, outcome)
     }
 
     /// The same for a publication of a client of this node; returns what is to be passed on.
     fn retain_own(&mut self, message: Arc<Message>) -> (Arc<Message>, bool) {
         let (message, outcome) = self.store_for(&message.topic).publish(message);
-        (message, self.note_outcome(outcome))
+        let stored = self.note_outcome(&message, outcome);
+        (message, stored)
     }
 
     fn store_for(&mut self, topic: &TopicName) -> &mut RetainedStore {
@@ -180,7 +181,13 @@ impl Node {
     }
 
     /// False if there was no room.
-    fn note_outcome(&mut self, outcome: SetOutcome) -> bool {
+    fn note_outcome(&mut self, message: &Arc<Message>, outcome: SetOutcome) -> bool {
+        if let Some(journal) = &mut self.journal
+            && matches!(outcome, SetOutcome::Stored | SetOutcome::Cleared)
+            && !sys::tells_of_a_node(&message.topic)
+        {
+            journal.push(message);
+        }
         let full = outcome == SetOutcome::Full;
         self.counters.retained_refused += u64::from(full);
         !full

@@ -55,6 +55,7 @@ impl Node {
         loop {
             self.turn();
             self.flush_table();
+            self.check_restoration();
             if let Some(barrier) = self.settles.next_barrier(self.config.shards) {
                 self.tell_all_shards(|| ToShard::Barrier(barrier));
             }

@@ -2,6 +2,7 @@
 
 mod groups;
 mod handover;
+mod journal;
 mod table;
 
 use std::collections::VecDeque;
@@ -14,6 +15,7 @@ use smallvec::SmallVec;
 
 use self::groups::Bounces;
 use self::handover::Handovers;
+use self::journal::ShardJournal;
 use self::table::{ForwardTable, Matched};
 use crate::mail::{
     Adopt, Again, Claimed, Handed, Interest, Location, Publish, Relinquish, SessionStep, ToNode, ToShard,
@@ -51,6 +53,13 @@ pub struct Shard {
     outputs: VecDeque<ShardOutput>,
     matched: Matched,
     counters: ShardCounters,
+    journal: Option<Box<ShardJournal>>,
+    /// The broker says what its journal held.
+    is_restoring: bool,
+    /// The node does not know the cluster again yet.
+    is_recovering: bool,
+    /// Publications that wait for that.
+    held_back: Vec<Output>,
 }
 
 impl Shard {
@@ -67,6 +76,10 @@ impl Shard {
             outputs: VecDeque::new(),
             matched: Matched::default(),
             counters: ShardCounters::default(),
+            journal: None,
+            is_restoring: false,
+            is_recovering: false,
+            held_back: Vec::new(),
         }
     }
 
@@ -94,7 +107,9 @@ impl Shard {
 
     /// Does what is due; early or repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Now) {
-        self.broker.handle_timeout(now);
+        if !self.is_recovering {
+            self.broker.handle_timeout(now);
+        }
         self.drain_broker(now);
     }
 
@@ -105,7 +120,7 @@ impl Shard {
 
     /// When [`Shard::handle_timeout`] is next wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.broker.poll_timeout()
+        self.broker.poll_timeout().filter(|_| !self.is_recovering)
     }
 
     /// What a connection has to write; `None` if the connection is forgotten. The driver says how much of it was written with
@@ -148,6 +163,7 @@ impl Shard {
             ToShard::Kick { client, reason, end_session } => {
                 self.broker.handle(now, Input::Kick { client, reason, end_session });
             }
+            ToShard::Recovered => self.recovered(now),
             ToShard::PassOn(shard, mail) => self.outputs.push_back(ShardOutput::ToShard(shard, *mail)),
             ToShard::Session(step) => self.session_step(now, *step),
         }
@@ -174,6 +190,7 @@ impl Shard {
                 self.tell_node(ToNode::Adopted(Box::new(Handed { client, epoch })));
             }
             SessionStep::Release(handed) => {
+                self.broker.session_left(&handed.client);
                 let mail = match self.handovers.release(&handed.client, handed.epoch) {
                     Some(changes) => ToNode::Withdraw(Box::new((handed, changes))),
                     None => ToNode::Leftovers(Box::new((handed, Vec::new()))),
@@ -201,6 +218,9 @@ impl Shard {
     }
 
     fn deliver(&mut self, now: Now, deliver: Deliver) {
+        if deliver.plain && self.has_seen(&deliver.message) {
+            return;
+        }
         if deliver.plain {
             self.handovers.catch(&deliver.message);
         }
@@ -231,6 +251,8 @@ impl Shard {
                         self.tell_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
                     }
                 }
+                // Only what a journal held comes while the node recovers without a client having sent it just now.
+                Output::Route { .. } if self.is_restoring => self.held_back.push(output),
                 Output::Route { message, ticket, matched } => self.route(now, &message, ticket, matched),
                 Output::Bounced { message, group } => {
                     self.choose_again(now, message, group, Location::Shard(self.place.shard));

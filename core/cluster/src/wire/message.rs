@@ -13,11 +13,7 @@ const MAX_PUBLISH_BYTES: u32 = 268_435_460;
 
 /// Appends a message.
 pub(crate) fn write_message(out: &mut Writer, message: &Message) {
-    let id = message.id;
-    out.node(id.node);
-    out.u64(id.incarnation.get());
-    out.u16(id.shard.0);
-    out.u64(id.seq);
+    write_id(out, &message.id);
     let stamp = message.stamp;
     out.u64(stamp.millis);
     out.u32(stamp.counter);
@@ -66,7 +62,14 @@ pub(crate) fn read_message(from: &mut Reader) -> Result<Arc<Message>> {
     Ok(Arc::new(Message { id, topic, payload, qos, retain, properties, stamp, expires_at, publisher }))
 }
 
-fn read_id(from: &mut Reader) -> Result<MessageId> {
+pub(super) fn write_id(out: &mut Writer, id: &MessageId) {
+    out.node(id.node);
+    out.u64(id.incarnation.get());
+    out.u16(id.shard.0);
+    out.u64(id.seq);
+}
+
+pub(super) fn read_id(from: &mut Reader) -> Result<MessageId> {
     let (node, incarnation) = (NodeId::new(from.u64()?), Incarnation::new(from.u64()?));
     Ok(MessageId { node, incarnation, shard: ShardId(from.u16()?), seq: from.u64()? })
 }

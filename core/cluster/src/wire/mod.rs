@@ -5,6 +5,7 @@
 mod directory;
 mod message;
 mod node;
+mod record;
 mod retained;
 mod session;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use sedge_mqtt::{TopicFilter, TopicName, Utf8};
 pub(crate) use directory::DirectoryMail;
 pub(crate) use message::{message_len, read_message, write_message};
 pub(crate) use node::NodeMail;
+pub(crate) use record::{Entry, read_entries, write_entry};
 pub(crate) use retained::RetainedMail;
 pub(crate) use session::{SessionMail, read_session, write_session};
 

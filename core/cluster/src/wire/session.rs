@@ -100,11 +100,7 @@ pub(crate) fn write_session(out: &mut Writer, session: &SessionState) {
 /// Reads what [`write_session`] has written.
 pub(crate) fn read_session(from: &mut Reader) -> Result<SessionState> {
     let (client, epoch) = (from.client()?, from.u64()?);
-    let version = match from.u8()? {
-        4 => Version::V311,
-        5 => Version::V5,
-        _ => return Err(WireError("unknown protocol level")),
-    };
+    let version = read_version(from)?;
     let expiry_secs = from.u32()?;
     let disconnected_at = Timestamp::from_millis(from.u64()?);
     let subscriptions = from.list(read_subscription)?;
@@ -134,7 +130,15 @@ pub(crate) fn read_session(from: &mut Reader) -> Result<SessionState> {
     })
 }
 
-fn write_subscription(out: &mut Writer, subscription: &SubscriptionState) {
+pub(super) fn read_version(from: &mut Reader) -> Result<Version> {
+    match from.u8()? {
+        4 => Ok(Version::V311),
+        5 => Ok(Version::V5),
+        _ => Err(WireError("unknown protocol level")),
+    }
+}
+
+pub(super) fn write_subscription(out: &mut Writer, subscription: &SubscriptionState) {
     out.text(subscription.filter.as_str());
     let options = subscription.options;
     out.u8(options.qos.as_u8());
@@ -144,7 +148,7 @@ fn write_subscription(out: &mut Writer, subscription: &SubscriptionState) {
     out.option(subscription.id, Writer::u32);
 }
 
-fn read_subscription(from: &mut Reader) -> Result<SubscriptionState> {
+pub(super) fn read_subscription(from: &mut Reader) -> Result<SubscriptionState> {
     let filter = from.filter()?;
     let qos = read_qos(from)?;
     let (no_local, retain_as_published) = (from.bool()?, from.bool()?);
@@ -174,7 +178,7 @@ fn read_queued(from: &mut Reader) -> Result<QueuedState> {
     Ok(QueuedState { message, qos, retain, subscription_ids, group })
 }
 
-fn write_will(out: &mut Writer, state: &WillState) {
+pub(super) fn write_will(out: &mut Writer, state: &WillState) {
     let will = &state.will;
     out.text(will.topic.as_str());
     out.bytes(&will.payload);
@@ -194,7 +198,7 @@ fn write_will(out: &mut Writer, state: &WillState) {
     out.u64(u64::try_from(state.remaining.as_millis()).unwrap_or(u64::MAX));
 }
 
-fn read_will(from: &mut Reader) -> Result<WillState> {
+pub(super) fn read_will(from: &mut Reader) -> Result<WillState> {
     let (topic, payload) = (from.topic()?, from.bytes()?);
     let (qos, retain) = (read_qos(from)?, from.bool()?);
     let properties = WillProperties {
@@ -214,10 +218,10 @@ fn write_utf8(out: &mut Writer, text: &Utf8) {
     out.bytes(text.as_bytes());
 }
 
-fn read_qos(from: &mut Reader) -> Result<QoS> {
+pub(super) fn read_qos(from: &mut Reader) -> Result<QoS> {
     QoS::from_u8(from.u8()?).ok_or(WireError("unknown quality of service"))
 }
 
-fn read_packet_id(from: &mut Reader) -> Result<PacketId> {
+pub(super) fn read_packet_id(from: &mut Reader) -> Result<PacketId> {
     PacketId::new(from.u16()?).ok_or(WireError("packet id 0"))
 }

@@ -1,0 +1,228 @@
+//! What the journal says is what the broker holds, at every moment and after every restart.
+
+use proptest::prelude::*;
+use sedge_base::{ClientId, Incarnation, Rng};
+use sedge_broker::{Broker, Image, Input, Place, Record, RestoredSession};
+use sedge_mqtt::{Packet, ReasonCode};
+
+use crate::harness::*;
+use crate::random::{World, config, step};
+
+/// A journal in memory: batches, and where the last checkpoint began.
+#[derive(Default)]
+struct Log {
+    batches: Vec<Vec<Record>>,
+    checkpoint: Option<usize>,
+}
+
+impl Log {
+    fn image(&self) -> Image {
+        let mut image = Image::default();
+        self.batches.iter().flatten().for_each(|record| image.apply(record.clone()));
+        image
+    }
+
+    fn sessions(&self, bench: &Bench) -> Vec<RestoredSession> {
+        let image = self.image();
+        assert_eq!(image.missing(), 0);
+        image.finish(bench.now.wall)
+    }
+
+    /// Ends a turn.
+    fn turn(&mut self, bench: &mut Bench) {
+        if self.checkpoint.is_some() && bench.broker.checkpoint(200) {
+            let begin = self.checkpoint.take().unwrap_or(0);
+            self.batches.push(bench.broker.take_records());
+            self.batches.drain(..begin);
+        } else {
+            self.batches.push(bench.broker.take_records());
+        }
+    }
+
+    fn begin_checkpoint(&mut self, bench: &mut Bench) {
+        if self.checkpoint.is_none() {
+            bench.broker.begin_checkpoint();
+            self.checkpoint = Some(self.batches.len());
+        }
+    }
+
+    /// The process dies and starts again.
+    fn restart(&mut self, bench: &mut Bench, life: u64) {
+        let image = self.image();
+        let last = image.last_session();
+        let place = Place { incarnation: Incarnation::new(1 + life), ..place() };
+        let mut broker = Broker::new(config(), place, Rng::new(life));
+        broker.keep_journal();
+        broker.restore(bench.now, image.finish(bench.now.wall), Some(last));
+        self.checkpoint = None;
+        bench.restart(broker);
+        bench.run();
+    }
+}
+
+fn check(log: &mut Log, world: &mut World) {
+    // The new owner has said that it has them.
+    for client in 0..5 {
+        world.bench.broker.session_left(&ClientId::new(&format!("c{client}")));
+    }
+    log.turn(&mut world.bench);
+    let kept = world.bench.broker.kept_sessions(world.bench.now);
+    assert_eq!(log.sessions(&world.bench), kept);
+    world.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// MQ-05, MQ-06, MQ-09: sessions, subscriptions, queues, flows in both directions and wills, also from journals that a
+    /// checkpoint has shortened, and through several lives.
+    #[test]
+    fn the_journal_says_what_the_broker_holds(
+        lives in prop::collection::vec(prop::collection::vec((step(), prop::bool::weighted(0.1)), 1..60), 1..4)
+    ) {
+        let mut world = World { bench: Bench::with(config()), conns: [None; 5] };
+        world.bench.broker.keep_journal();
+        let mut log = Log::default();
+        for (life, steps) in (1..).zip(&lives) {
+            for (step, checkpoint) in steps {
+                if *checkpoint {
+                    log.begin_checkpoint(&mut world.bench);
+                }
+                world.step(step);
+                check(&mut log, &mut world);
+            }
+            log.restart(&mut world.bench, life);
+            world.conns = [None; 5];
+            check(&mut log, &mut world);
+        }
+    }
+}
+
+fn kept_bench() -> (Bench, Log) {
+    let mut bench = Bench::new();
+    bench.broker.keep_journal();
+    (bench, Log::default())
+}
+
+/// MQ-06: the publication was on its way when the process died: the client's repetition is not routed once more, the publication
+/// itself is, under its old name, so that whoever has it can tell.
+#[test]
+fn a_publication_on_its_way_goes_on_after_a_restart() {
+    let (mut bench, mut log) = kept_bench();
+    let conn = bench.connect(persistent(V5, "p"));
+    bench.slow = true;
+    bench.send(conn, &publish("t", "x", Q2, 5));
+    let id = bench.routed[0].0.id;
+    log.turn(&mut bench);
+    log.restart(&mut bench, 1);
+    assert_eq!(bench.routed.len(), 2);
+    assert_eq!(bench.routed[1].0.id, id);
+    bench.answer_all();
+    let conn = bench.connect(persistent(V5, "p"));
+    bench.send(conn, &publish("t", "x", Q2, 5));
+    assert_eq!(bench.drain(conn), [Packet::PubRec(ack(5))]);
+    assert_eq!(bench.routed.len(), 2);
+    bench.send(conn, &Packet::PubRel(ack(5)));
+    assert_eq!(bench.drain(conn), [Packet::PubComp(ack(5))]);
+    log.turn(&mut bench);
+    log.restart(&mut bench, 2);
+    assert_eq!(bench.routed.len(), 2);
+}
+
+/// MQ-08: the client lost its connection with the process, so its will is due, even if nothing else of its session is kept.
+#[test]
+fn wills_of_all_clients_are_published_after_a_restart() {
+    let (mut bench, mut log) = kept_bench();
+    let delayed = {
+        let mut will = will("w/delayed", "gone", Q1);
+        will.properties.delay = Some(30);
+        will
+    };
+    bench.connect(sedge_mqtt::Connect { will: Some(delayed), ..persistent(V5, "a") });
+    bench.connect(sedge_mqtt::Connect { will: Some(will("w/clean", "gone", Q1)), ..connect(V4, "b") });
+    let polite = bench.connect(sedge_mqtt::Connect { will: Some(will("w/polite", "gone", Q1)), ..persistent(V4, "c") });
+    bench.leave(polite, ReasonCode::Success);
+    log.turn(&mut bench);
+    log.restart(&mut bench, 1);
+    bench.pass(secs(1));
+    let topics = |bench: &Bench| -> Vec<String> {
+        bench.routed.iter().map(|(message, _)| message.topic.as_str().to_owned()).collect()
+    };
+    assert_eq!(topics(&bench), ["w/clean"]);
+    // Once more, before the delay is over.
+    log.turn(&mut bench);
+    log.restart(&mut bench, 2);
+    bench.pass(secs(30));
+    assert_eq!(topics(&bench), ["w/clean", "w/delayed"]);
+}
+
+/// MQ-11: until the new owner has the session, a restart finds it; afterwards nothing of it comes back.
+#[test]
+fn a_session_that_moves_is_kept_until_it_has_arrived() {
+    let (mut bench, mut log) = kept_bench();
+    let conn = bench.connect(persistent(V4, "m"));
+    bench.subscribe(conn, "t", Q1);
+    let client = ClientId::new("m");
+    bench.input(Input::Relinquish { client: client.clone(), epoch: 99, clean_start: false });
+    log.turn(&mut bench);
+    assert_eq!(log.sessions(&bench).len(), 1);
+    bench.broker.session_left(&client);
+    log.turn(&mut bench);
+    assert_eq!(log.sessions(&bench).len(), 0);
+}
+
+/// The content of a message is written once, however many sessions it waits for, and again only by a checkpoint.
+#[test]
+fn a_message_is_written_once_for_all_sessions() {
+    let (mut bench, mut log) = kept_bench();
+    for client in ["a", "b", "c"] {
+        let conn = bench.connect(persistent(V4, client));
+        bench.subscribe(conn, "t", Q1);
+        bench.cut(conn);
+    }
+    let publisher = bench.client(V4, "p");
+    log.turn(&mut bench);
+    bench.publish(publisher, "t", "x", Q1);
+    log.turn(&mut bench);
+    let contents = |records: &[Record]| records.iter().filter(|record| matches!(record, Record::Message(_))).count();
+    let last = &log.batches[1];
+    assert_eq!((contents(last), last.len()), (1, 4));
+    log.begin_checkpoint(&mut bench);
+    while log.checkpoint.is_some() {
+        log.turn(&mut bench);
+    }
+    let rewritten: usize = log.batches.iter().map(|batch| contents(batch)).sum();
+    assert_eq!((rewritten, log.sessions(&bench).len()), (1, 3));
+}
+
+/// BM-08: without room nothing with QoS 1 or 2 is taken that would have to be kept; the reason is told where it can be.
+#[test]
+fn a_full_journal_refuses_publications_until_there_is_room() {
+    let (mut bench, _) = kept_bench();
+    let v5 = bench.client(V5, "v5");
+    let v4 = bench.client(V4, "v4");
+    bench.broker.set_full(true);
+    bench.send(v5, &publish("t", "x", Q1, 1));
+    bench.send(v5, &publish("t", "x", Q2, 2));
+    bench.send(v5, &publish("t", "x", Q0, 0));
+    let answers = bench.drain(v5);
+    let quota = |id: u16| sedge_mqtt::Ack::new(crate::harness::id(id), ReasonCode::QuotaExceeded);
+    assert_eq!(answers, [Packet::PubAck(quota(1)), Packet::PubRec(quota(2))]);
+    assert_eq!((bench.routed.len(), bench.broker.counters().refused_full), (1, 2));
+    bench.send(v4, &publish("t", "x", Q1, 1));
+    assert!(bench.is_closed(v4));
+    bench.broker.set_full(false);
+    bench.publish(v5, "t", "x", Q2);
+}
+
+/// Without a journal there is nothing to take.
+#[test]
+fn without_a_journal_nothing_is_written() {
+    let mut bench = Bench::new();
+    let conn = bench.connect(persistent(V4, "a"));
+    bench.subscribe(conn, "t", Q2);
+    let publisher = bench.client(V4, "p");
+    bench.publish(publisher, "t", "x", Q2);
+    assert_eq!(bench.payloads(conn), ["x"]);
+    assert_eq!((bench.broker.take_records().len(), bench.broker.live_bytes()), (0, 0));
+}

@@ -1,0 +1,135 @@
+//! From the journals of a node's shards to what its shards and the node begin with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
+use sedge_broker::{Image, RestoredSession, SessionNumber};
+use sedge_mqtt::{Message, TopicName};
+
+use crate::reception::shard_of;
+use crate::wire::{Entry, WireError, read_entries};
+
+/// The last number of each life and shard of this node that a shard has seen.
+pub(crate) type Seen = BTreeMap<(Incarnation, ShardId), u64>;
+
+/// A batch that was written by another version, or is not a batch at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct JournalError(&'static str);
+
+impl From<WireError> for JournalError {
+    fn from(WireError(what): WireError) -> Self {
+        Self(what)
+    }
+}
+
+/// Plays back the journal of one shard.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    image: Image,
+    retained: BTreeMap<TopicName, Arc<Message>>,
+    seen: Seen,
+}
+
+/// What a shard begins with.
+#[derive(Debug, Default)]
+pub struct RestoredShard {
+    pub(crate) sessions: Vec<RestoredSession>,
+    pub(crate) seen: Seen,
+    /// Numbers of sessions in the journal that goes on; `None`: a new one begins.
+    pub(crate) numbers: Option<SessionNumber>,
+}
+
+/// What the node begins with.
+#[derive(Debug, Default)]
+pub struct RestoredNode {
+    pub(crate) retained: Vec<Arc<Message>>,
+    pub(crate) clients: Vec<(ClientId, u64)>,
+}
+
+impl RestoredShard {
+    /// Number of sessions.
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Number of messages that wait for them or are on their way.
+    pub fn messages(&self) -> usize {
+        self.sessions.iter().map(|session| session.state.queue.len() + session.state.inflight.len()).sum()
+    }
+}
+
+impl RestoredNode {
+    /// Number of retained messages and tombstones.
+    pub fn retained(&self) -> usize {
+        self.retained.len()
+    }
+}
+
+impl Recovery {
+    /// Takes the next batch in. After an error what came before it in the batch has had its effect, the rest has none.
+    pub fn apply(&mut self, batch: Bytes) -> Result<(), JournalError> {
+        let Self { image, retained, seen } = self;
+        read_entries(batch, |entry| match entry {
+            Entry::Broker(record) => image.apply(record),
+            Entry::Retained(message) => {
+                let known = retained.get(&message.topic);
+                if known.is_none_or(|known| known.stamp < message.stamp) {
+                    let message = sedge_broker::detach(&message);
+                    retained.insert(message.topic.clone(), message);
+                }
+            }
+            Entry::Seen { incarnation, shard, seq } => {
+                let last = seen.entry((incarnation, shard)).or_insert(seq);
+                *last = seq.max(*last);
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Some batches are missing before the next one.
+    pub const fn note_hole(&mut self) {
+        self.image.note_hole();
+    }
+
+    /// Deliveries whose message was not found.
+    pub const fn missing(&self) -> u64 {
+        self.image.missing()
+    }
+
+    /// Deals out what the journals of all shards held to as many shards as there are now. With as many as before each gets its own,
+    /// and its journal goes on.
+    pub fn deal(recoveries: Vec<Self>, now: Timestamp, shards: u16) -> (Vec<RestoredShard>, RestoredNode) {
+        let same = recoveries.len() == usize::from(shards);
+        let common = if same { Seen::new() } else { common(&recoveries) };
+        let mut dealt: Vec<_> =
+            (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
+        let mut node = RestoredNode::default();
+        for (number, recovery) in recoveries.into_iter().enumerate() {
+            let Self { image, retained, seen } = recovery;
+            if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
+                (shard.seen, shard.numbers) = (seen, Some(image.last_session()));
+            }
+            node.retained.extend(retained.into_values());
+            for session in image.finish(now) {
+                node.clients.push((session.state.client.clone(), session.state.epoch));
+                let shard = shard_of(&session.state.client, shards);
+                if let Some(shard) = dealt.get_mut(usize::from(shard.0)) {
+                    shard.sessions.push(session);
+                }
+            }
+        }
+        (dealt, node)
+    }
+}
+
+/// What every shard had seen: nothing that any of them has not.
+fn common(recoveries: &[Recovery]) -> Seen {
+    let Some((first, others)) = recoveries.split_first() else { return Seen::new() };
+    let least = |key: &(Incarnation, ShardId), seq: u64| {
+        others.iter().try_fold(seq, |least, other| other.seen.get(key).map(|seq| least.min(*seq)))
+    };
+    first.seen.iter().filter_map(|(key, seq)| least(key, *seq).map(|seq| (*key, seq))).collect()
+}

@@ -1,0 +1,121 @@
+//! The node's part of the journal: retained messages; and what it does after a restart until it knows what its shards hold.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use sedge_broker::BUCKETS;
+use sedge_mqtt::Message;
+
+use super::Node;
+use crate::mail::ToShard;
+use crate::wire::{Entry, write_entry};
+use crate::{NodeState, RestoredNode};
+
+/// What a record takes beside its message, for estimates.
+const RECORD_BYTES: u64 = 128;
+
+/// Retained messages that have to be written.
+#[derive(Debug, Default)]
+pub(super) struct RetainedJournal {
+    records: Vec<Arc<Message>>,
+    /// The bucket that a checkpoint is to write next.
+    cursor: Option<usize>,
+}
+
+impl RetainedJournal {
+    pub(super) fn push(&mut self, message: &Arc<Message>) {
+        self.records.push(Arc::clone(message));
+    }
+}
+
+/// How far the shards have come with telling what their journals held.
+#[derive(Debug, Default)]
+pub(super) struct Restoration {
+    waits_for: u16,
+    /// The shards wait to be told that the node knows the cluster.
+    is_awaited: bool,
+}
+
+impl Restoration {
+    pub(super) const fn shard_is_done(&mut self) {
+        self.waits_for = self.waits_for.saturating_sub(1);
+    }
+}
+
+impl Node {
+    /// Begins to write down what changes. The retained messages share the journal of shard 0.
+    pub fn keep_journal(&mut self) {
+        self.journal = Some(RetainedJournal::default());
+    }
+
+    /// Takes in what the journal has held, once and before anything else. Every shard is restored, too, and says so. `is_written`:
+    /// the journal goes on; otherwise everything is written to it.
+    pub fn restore(&mut self, restored: RestoredNode, is_written: bool) {
+        let RestoredNode { retained, clients } = restored;
+        for message in &retained {
+            self.retained.set(message);
+        }
+        if let Some(journal) = self.journal.as_mut().filter(|_| !is_written) {
+            journal.records.extend(retained);
+        }
+        let me = self.config.node;
+        for (client, epoch) in clients {
+            // The home is this node until it knows others.
+            self.directory.home.register(&client, me, epoch);
+            self.claims.restore(client, epoch);
+        }
+        self.restoration = Restoration { waits_for: self.config.shards, is_awaited: true };
+    }
+
+    /// Whether every shard knows what the others' journals held, so that no publication misses a session.
+    pub const fn is_restored(&self) -> bool {
+        self.restoration.waits_for == 0
+    }
+
+    /// Appends what has to be written since the last call.
+    pub fn write_records(&mut self, out: &mut BytesMut) {
+        let Some(journal) = &mut self.journal else { return };
+        for message in journal.records.drain(..) {
+            write_entry(out, &Entry::Retained(message));
+        }
+    }
+
+    /// About as many bytes as everything that is alive takes in the journal.
+    pub fn live_bytes(&self) -> u64 {
+        let entries = (self.retained.len() + self.retained.tombstones()) as u64;
+        if self.journal.is_some() { self.retained.bytes() as u64 + entries * RECORD_BYTES } else { 0 }
+    }
+
+    /// Begins to write everything once more; see [`sedge_broker::Broker::begin_checkpoint`].
+    pub const fn begin_checkpoint(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.cursor = Some(0);
+        }
+    }
+
+    /// Writes a part of a checkpoint, about `budget` bytes. True when it is done or there is none.
+    pub fn checkpoint(&mut self, budget: u64) -> bool {
+        let Some(journal) = &mut self.journal else { return true };
+        let Some(mut bucket) = journal.cursor.take() else { return true };
+        let mut written = 0;
+        while bucket < BUCKETS && written < budget {
+            for message in self.retained.bucket(bucket) {
+                written += RECORD_BYTES + message.payload.len() as u64;
+                journal.records.push(message);
+            }
+            bucket += 1;
+        }
+        if bucket < BUCKETS {
+            journal.cursor = Some(bucket);
+        }
+        bucket == BUCKETS
+    }
+
+    /// Tells the shards when the cluster is known again.
+    pub(super) fn check_restoration(&mut self) {
+        if self.restoration.is_awaited && self.is_restored() && self.state != NodeState::Recovery {
+            self.restoration.is_awaited = false;
+            self.tell_all_shards(|| ToShard::Recovered);
+        }
+    }
+}

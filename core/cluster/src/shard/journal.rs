@@ -1,0 +1,118 @@
+//! The shard's part of its journal.
+
+use bytes::BytesMut;
+use sedge_base::Now;
+use sedge_broker::Output;
+use sedge_mqtt::{Message, QoS};
+
+use super::Shard;
+use crate::RestoredShard;
+use crate::journal::Seen;
+use crate::mail::ToNode;
+use crate::wire::{Entry, write_entry};
+
+/// Lives of this node whose publications may still be on their way.
+const LIVES: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct ShardJournal {
+    seen: Seen,
+    seen_changed: bool,
+    /// All of it is to be written, for a checkpoint.
+    seen_again: bool,
+}
+
+impl Shard {
+    /// Begins to write down what changes.
+    pub fn keep_journal(&mut self) {
+        self.broker.keep_journal();
+        self.journal = Some(Box::default());
+    }
+
+    /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
+    /// their way, and what time has made due, wait until the node knows the cluster again.
+    pub fn restore(&mut self, now: Now, restored: RestoredShard) {
+        let RestoredShard { sessions, seen, numbers } = restored;
+        if let Some(journal) = &mut self.journal {
+            (journal.seen, journal.seen_again) = (seen, numbers.is_none());
+        }
+        (self.is_restoring, self.is_recovering) = (true, true);
+        self.broker.restore(now, sessions, numbers);
+        self.drain_broker(now);
+        self.is_restoring = false;
+        self.tell_node(ToNode::Restored);
+    }
+
+    /// The node knows the cluster again.
+    pub(super) fn recovered(&mut self, now: Now) {
+        self.is_recovering = false;
+        for output in core::mem::take(&mut self.held_back) {
+            if let Output::Route { message, ticket, matched } = output {
+                self.route(now, &message, ticket, matched);
+            }
+        }
+        self.broker.handle_timeout(now);
+        self.drain_broker(now);
+    }
+
+    /// Appends what has to be written since the last call; nothing without a journal. It belongs together: all is to be written
+    /// or nothing.
+    pub fn write_records(&mut self, out: &mut BytesMut) {
+        let Some(journal) = &mut self.journal else { return };
+        let (changed, all) = (core::mem::take(&mut journal.seen_changed), core::mem::take(&mut journal.seen_again));
+        if changed || all {
+            let mine = self.place.incarnation;
+            let wanted = journal.seen.iter().filter(|((incarnation, _), _)| all || *incarnation == mine);
+            for (&(incarnation, shard), &seq) in wanted {
+                write_entry(out, &Entry::Seen { incarnation, shard, seq });
+            }
+        }
+        for record in self.broker.take_records() {
+            write_entry(out, &Entry::Broker(record));
+        }
+    }
+
+    /// About as many bytes as everything that is alive takes in the journal.
+    pub fn live_bytes(&self) -> u64 {
+        self.broker.live_bytes()
+    }
+
+    /// Whether QoS 1 and 2 publications of clients are refused because there is no room to keep them.
+    pub const fn set_full(&mut self, full: bool) {
+        self.broker.set_full(full);
+    }
+
+    /// Begins to write everything once more; see [`sedge_broker::Broker::begin_checkpoint`].
+    pub fn begin_checkpoint(&mut self) {
+        self.broker.begin_checkpoint();
+        if let Some(journal) = &mut self.journal {
+            journal.seen_again = true;
+        }
+    }
+
+    /// Writes a part of a checkpoint, about `budget` bytes. True when it is done or there is none.
+    pub fn checkpoint(&mut self, budget: u64) -> bool {
+        self.broker.checkpoint(budget)
+    }
+
+    /// Whether a publication of another shard of this node has come before the last restart: then it has had its effect here. The
+    /// mail of one shard comes in the order of its publications.
+    pub(super) fn has_seen(&mut self, message: &Message) -> bool {
+        let Some(journal) = self.journal.as_mut().filter(|_| message.qos == QoS::ExactlyOnce) else { return false };
+        let id = message.id;
+        if id.node != self.place.node || id.shard == self.place.shard {
+            return false;
+        }
+        let last = journal.seen.entry((id.incarnation, id.shard)).or_default();
+        if id.incarnation != self.place.incarnation && id.seq <= *last {
+            return true;
+        }
+        *last = id.seq.max(*last);
+        journal.seen_changed = true;
+        while journal.seen.len() > LIVES.max(usize::from(self.place.shards)) {
+            journal.seen.pop_first();
+        }
+        false
+    }
+}
