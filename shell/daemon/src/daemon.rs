@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -17,8 +17,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::access::Gate;
+use crate::config::Durability;
 use crate::http::{Facts, HttpServer};
 use crate::identity::{self, Identity};
+use crate::recovery::Journals;
 use crate::reload::{Reloaded, reload};
 use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Shared, View, Worker, wall};
@@ -75,6 +77,8 @@ impl Daemon {
         let clock = Clock::start();
         let descriptors = sockets::raise_socket_limit();
         let identity = Identity::take(&config.node, wall())?;
+        // Before anybody can connect.
+        let mut journals = Journals::open(&config.node, wall())?;
         let sockets = Sockets::open(config)?;
         let addresses = sockets.addresses()?;
         let found = seeds::resolve_all(&config.cluster.seeds);
@@ -82,44 +86,26 @@ impl Daemon {
         let known_seeds = node_config.seeds.clone();
         let advertised = node_config.link_addr;
         let mut rng = Rng::new(identity::random_u64()?);
-        let node = Node::new(node_config, rng.split(0))
+        let mut node = Node::new(node_config, rng.split(0))
             .map_err(|error| StartError::Setting { key: "cluster", what: error.to_string() })?;
         let (shared, polls) = share(config, clock, descriptors, sockets.listeners)?;
         log_start(config, &identity, &addresses, advertised, shared.connections_max);
         let name = node_name(config);
-        let facts = Facts::new(config, &name, &identity, &addresses);
+        let report = journals.as_ref().map(|journals| journals.report.clone());
+        let facts = Facts::new(config, &name, &identity, &addresses, report);
+        if let Some(journals) = &mut journals {
+            journals.restore_node(&mut node);
+        }
         let http = match sockets.http {
             Some(listener) => Some(HttpServer::start(listener, Arc::clone(&shared), facts)?),
             None => None,
         };
         let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
-        let mut hub =
-            Some(Hub { node, links: Links::new(sockets.cluster, sockets.datagrams, key), kicks: Kicks::default() });
-        let mut door = Some(Door::new(sockets.acceptors));
-        let mut shards = Vec::new();
-        for (number, poll) in (0_u16..).zip(polls) {
-            let id = ShardId(number);
-            let broker = config.limits.broker.clone();
-            let place = Place {
-                node: identity.node,
-                incarnation: identity.incarnation,
-                shard: id,
-                shards: config.node.shard_count(),
-            };
-            let parts = Parts {
-                id,
-                shared: Arc::clone(&shared),
-                poll,
-                max_packet_bytes: broker.max_packet_bytes,
-                connect_timeout: broker.connect_timeout,
-                log_lines_per_second: config.log.lines_per_second,
-                max_handshakes: config.limits.max_handshakes,
-                shard: Shard::new(ShardConfig { broker }, place, rng.split(u64::from(number) + 1)),
-                hub: hub.take(),
-                door: door.take(),
-            };
-            shards.push(spawn_shard(parts)?);
-        }
+        let links = Links::new(sockets.cluster, sockets.datagrams, key);
+        let hub = Hub { node, links, kicks: Kicks::default() };
+        let door = Door::new(sockets.acceptors);
+        let parts = shard_parts((config, &identity), &shared, polls, (hub, door), journals, &mut rng)?;
+        let shards = parts.into_iter().map(spawn_shard).collect::<Result<Vec<_>, _>>()?;
         let post = Arc::clone(&shared);
         let announce = move |to| post.post(ShardId(0), Letter::Announce(to));
         let seeds = SeedWatch::start(&config.cluster.seeds, &known_seeds, announce)
@@ -320,8 +306,70 @@ fn share(
         connections_max: config.limits.max_connections.min(sockets::room_for_clients(descriptors)),
         gate: Gate::new(config)?,
         stopping: AtomicBool::new(false),
+        answers: answers(config),
+        full_journals: AtomicUsize::new(0),
     };
     Ok((Arc::new(shared), polls))
+}
+
+/// The shards with what their journals held; the first one has the node and the listener.
+fn shard_parts(
+    (config, identity): (&Config, &Identity),
+    shared: &Arc<Shared>,
+    polls: Vec<Poll>,
+    (hub, door): (Hub, Door),
+    mut journals: Option<Journals>,
+    rng: &mut Rng,
+) -> Result<Vec<Parts>, StartError> {
+    let (mut hub, mut door) = (Some(hub), Some(door));
+    let mut parts = Vec::new();
+    let shards = config.node.shard_count();
+    for (number, poll) in (0_u16..).zip(polls) {
+        let id = ShardId(number);
+        let broker = config.limits.broker.clone();
+        let (max_packet_bytes, connect_timeout) = (broker.max_packet_bytes, broker.connect_timeout);
+        let log_lines_per_second = config.log.lines_per_second;
+        let max_handshakes = config.limits.max_handshakes;
+        let place = Place { node: identity.node, incarnation: identity.incarnation, shard: id, shards };
+        let mut shard = Shard::new(ShardConfig { broker }, place, rng.split(u64::from(number) + 1));
+        let keeper = match &mut journals {
+            Some(journals) => {
+                let to_wake = Arc::clone(shared);
+                let wake = move || to_wake.nudge(id);
+                let node = hub.as_mut().map(|hub| &mut hub.node);
+                Some(journals.restore_shard(shared.clock.now(), number, &mut shard, node, wake)?)
+            }
+            None => None,
+        };
+        let (hub, door) = (hub.take(), door.take());
+        let shared = Arc::clone(shared);
+        parts.push(Parts {
+            id,
+            shared,
+            poll,
+            shard,
+            hub,
+            door,
+            max_packet_bytes,
+            connect_timeout,
+            log_lines_per_second,
+            max_handshakes,
+            keeper,
+        });
+    }
+    if let Some(journals) = journals {
+        journals.seal(shards)?;
+    }
+    Ok(parts)
+}
+
+/// Room for the answers of each thread to each, if there are journals.
+fn answers(config: &Config) -> Vec<Vec<AtomicU64>> {
+    let shards = match config.node.durability() {
+        Durability::Memory => 0,
+        Durability::Journal | Durability::Fsync => config.node.shard_count(),
+    };
+    (0..shards).map(|_| (0..shards).map(|_| AtomicU64::new(0)).collect()).collect()
 }
 
 fn spawn_shard(parts: Parts) -> Result<JoinHandle<()>, StartError> {

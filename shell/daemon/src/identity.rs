@@ -90,7 +90,7 @@ fn next_incarnation(dir: &Path, wall: Timestamp) -> Result<Incarnation, StartErr
     Ok(Incarnation::new(next))
 }
 
-fn read<T: std::str::FromStr>(path: &Path, wanted: &'static str) -> Result<Option<T>, StartError> {
+pub(crate) fn read<T: std::str::FromStr>(path: &Path, wanted: &'static str) -> Result<Option<T>, StartError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -104,7 +104,7 @@ fn read<T: std::str::FromStr>(path: &Path, wanted: &'static str) -> Result<Optio
 }
 
 /// Writes a file so that a crash leaves either the old content or the new one.
-fn replace(path: &Path, content: &str) -> Result<(), StartError> {
+pub(crate) fn replace(path: &Path, content: &str) -> Result<(), StartError> {
     let fresh = path.with_extension("new");
     let write = || -> io::Result<()> {
         let mut file = File::create(&fresh)?;

@@ -10,6 +10,7 @@ pub mod http;
 mod identity;
 mod logging;
 mod node_config;
+mod recovery;
 mod reload;
 mod runtime;
 mod seeds;

@@ -46,9 +46,7 @@ const OPTIONS: &[(&str, Carry)] = &[
     ("auth_plugin", |_| Fate::lost("there are no plugins")),
     ("auth_plugin_deny_special_chars", |_| Fate::lost("there are no plugins")),
     ("plugin", |_| Fate::lost("there are no plugins")),
-    ("persistence", |v| {
-        switch(v, false, "sessions and retained messages are in memory, those on several nodes survive one")
-    }),
+    ("persistence", |v| switch(v, false, "it comes with node.data_dir, and node.durability says how much survives")),
     ("persistence_location", |v| Fate::roughly("node.data_dir", super::draft::quoted(v), DATA_DIR)),
     ("persistence_file", |_| Fate::lost("Sedge does not read Mosquitto's database")),
     ("autosave_interval", |_| Fate::lost("nothing is saved at intervals")),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
 use super::value::Value;
-use super::{Anonymous, Config, LogFormat, SHARDS_MAX, Secret, SubackMode};
+use super::{Anonymous, Config, Durability, LogFormat, SHARDS_MAX, Secret, SubackMode};
 
 /// A key as it is documented.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,13 @@ const KEYS: &[Key] = &[
         put(&mut c.node.id, v.parsed("a node id, 1 to 16 hexadecimal digits").map(Some))
     }),
     key("node.data_dir", "directory for what survives a restart", |c, v| put(&mut c.node.data_dir, path(v))),
+    key("node.durability", "what survives: memory, journal or fsync", |c, v| {
+        let words = [("memory", Durability::Memory), ("journal", Durability::Journal), ("fsync", Durability::Fsync)];
+        put(&mut c.node.durability, v.choice(&words).map(Some))
+    }),
+    key("node.max_journal_bytes", "largest size of the journal; 0: any", |c, v| {
+        put(&mut c.node.max_journal_bytes, v.size(0, SIZE_MAX))
+    }),
     key("node.shards", "number of threads for clients; 0: one a core, at most 4", |c, v| {
         put(&mut c.node.shards, v.narrow(0, u64::from(SHARDS_MAX)))
     }),

@@ -79,6 +79,10 @@ impl Config {
         self.check_listeners(&mut problems);
         self.check_cluster(&mut problems);
         self.check_access(&mut problems);
+        if self.node.data_dir.is_none() && self.node.durability() != super::Durability::Memory {
+            problems
+                .push(together("node.durability", "needs node.data_dir: the journal has to be somewhere".to_owned()));
+        }
         if let Err(error) = crate::logging::parse_level(&self.log.level) {
             problems.push(together("log.level", error));
         }

@@ -58,8 +58,24 @@ pub struct NodeConfig {
     pub id: Option<NodeId>,
     /// Where the node keeps what survives a restart; `None`: nothing does.
     pub data_dir: Option<PathBuf>,
+    /// What survives a restart; `None`: `journal` with a data directory, `memory` without.
+    pub durability: Option<Durability>,
+    /// Largest size of the journals of all shards together; 0: any.
+    pub max_journal_bytes: u64,
     /// Number of shards (threads with an event loop each); 0: one for each core, but not more than four.
     pub shards: u16,
+}
+
+/// How much of sessions and messages survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing.
+    #[default]
+    Memory,
+    /// The end of the process: everything is written before it is acknowledged.
+    Journal,
+    /// The end of the power supply, too: everything is on the medium before it is acknowledged.
+    Fsync,
 }
 
 /// `[mqtt]`.
@@ -243,6 +259,12 @@ pub const SHARDS_MAX: u16 = 256;
 const SHARDS_CHOSEN_MAX: usize = 4;
 
 impl NodeConfig {
+    /// What survives a restart of this node.
+    pub fn durability(&self) -> Durability {
+        let default = if self.data_dir.is_some() { Durability::Journal } else { Durability::Memory };
+        self.durability.unwrap_or(default)
+    }
+
     /// The number of shards this node is to have on this machine.
     pub fn shard_count(&self) -> u16 {
         if self.shards != 0 {

@@ -13,12 +13,13 @@ use serde::Deserialize;
 use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
 use super::model::{
-    Cluster, ErrorBody, Link, Liveness, Member, Readiness, Reload, ReloadedPart, Route, Routes, Status, Topology,
-    TopologyLink, TopologyNode,
+    Cluster, ErrorBody, JournalStatus, Link, Liveness, Member, Readiness, RecoveryReport, Reload, ReloadedPart, Route,
+    Routes, Status, Topology, TopologyLink, TopologyNode,
 };
 use super::process;
 use super::server::Api;
 use crate::Reloaded;
+use crate::runtime::KeeperStats;
 
 /// Entries of a list when nothing is said.
 pub(super) const PAGE: usize = 100;
@@ -91,6 +92,7 @@ fn not_ready(api: &Api, ready: bool, state: NodeState) -> Vec<String> {
 pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiError> {
     let (node, ready) = ask_node(&api.shared, |node| (node.status(), node.is_ready())).await?;
     let counters = ask_all(&api.shared, |view| view.shard.broker().counters().clone()).await?;
+    let journals = ask_all(&api.shared, |view| view.journal.clone()).await?;
     let sum = |field: fn(&Counters) -> u64| counters.iter().map(field).sum();
     let not_ready = not_ready(&api, ready, node.state);
     let facts = &api.facts;
@@ -118,8 +120,20 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         retained: node.retained,
         retained_bytes: node.retained_bytes,
         unacknowledged: node.unacknowledged,
+        durability: facts.durability.to_owned(),
+        journal: facts.recovery.clone().map(|recovery| journal_status(journals.iter().flatten(), recovery)),
         resident_bytes: process::resident_bytes().unwrap_or(0),
     }))
+}
+
+fn journal_status<'a>(journals: impl Iterator<Item = &'a KeeperStats>, recovery: RecoveryReport) -> JournalStatus {
+    let empty = JournalStatus { bytes: 0, segments: 0, full: false, recovery };
+    journals.fold(empty, |status, journal| JournalStatus {
+        bytes: status.bytes + journal.bytes,
+        segments: status.segments + journal.segments,
+        full: status.full || journal.full,
+        ..status
+    })
 }
 
 pub(super) const fn state_name(state: NodeState) -> &'static str {

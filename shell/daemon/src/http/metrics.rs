@@ -13,9 +13,10 @@ use sedge_cluster::{LinkStatus, MemberStatus, NodeStatus, ShardCounters};
 use self::text::{Exposition, Kind};
 use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
+use super::model::RecoveryReport;
 use super::process;
 use super::server::Api;
-use crate::runtime::{LineKind, WorkerStats};
+use crate::runtime::{KeeperStats, LineKind, WorkerStats};
 use crate::transport::{Listener, Reason};
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -29,6 +30,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
         broker: view.shard.broker().counters().clone(),
         shard: view.shard.counters(),
         stats: view.stats.clone(),
+        journal: view.journal.clone(),
     });
     let parts = parts.await?;
     let mut out = Exposition::default();
@@ -39,6 +41,9 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     runtime_metrics(&mut out, &api, &parts);
     listener_metrics(&mut out, &api, &parts);
     node_metrics(&mut out, &node);
+    if let Some(recovery) = &api.facts.recovery {
+        journal_metrics(&mut out, &parts, recovery);
+    }
     link_metrics(&mut out, &node.members);
     Ok(([(CONTENT_TYPE, TEXT_FORMAT)], out.finish()).into_response())
 }
@@ -53,6 +58,7 @@ struct Part {
     broker: Counters,
     shard: ShardCounters,
     stats: WorkerStats,
+    journal: Option<KeeperStats>,
 }
 
 fn sum(parts: &[Part], field: impl Fn(&Part) -> u64) -> u64 {
@@ -263,6 +269,40 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
     for (name, count) in &node.counters {
         out.single(&format!("{name}_total"), Counter, "Counted by the node.", *count);
     }
+}
+
+fn journal_metrics(out: &mut Exposition, parts: &[Part], recovery: &RecoveryReport) {
+    use Kind::{Counter, Gauge};
+    let rows: [Row<'_, KeeperStats>; 11] = [
+        ("journal_bytes", Gauge, "Size of the journal.", |journal| journal.bytes),
+        ("journal_segments", Gauge, "Files of the journal.", |journal| journal.segments),
+        ("journal_full", Gauge, "Whether there is no room in the journal.", |journal| u64::from(journal.full)),
+        ("journal_batches_total", Counter, "Batches written.", |journal| journal.batches),
+        ("journal_written_bytes_total", Counter, "Bytes of these batches.", |journal| journal.written),
+        ("journal_commits_total", Counter, "Calls of fdatasync.", |journal| journal.commits.0),
+        ("journal_commit_microseconds_total", Counter, "Time of these calls.", |journal| journal.commits.1),
+        ("journal_commit_microseconds_max", Gauge, "The slowest of these calls.", |journal| journal.commits.2),
+        ("journal_waiting_bytes", Gauge, "Bytes that wait to be written.", |journal| journal.waiting),
+        ("journal_checkpoints_total", Counter, "Checkpoints that shortened the journal.", |journal| {
+            journal.checkpoints
+        }),
+        ("journal_full_total", Counter, "Times that there was no room.", |journal| journal.times_full),
+    ];
+    for (name, kind, help, field) in rows {
+        let mut family = out.family(name, kind, help);
+        for (shard, part) in parts.iter().enumerate() {
+            family.labelled(&[("shard", &shard.to_string())], part.journal.as_ref().map_or(0, field));
+        }
+    }
+    let refused = sum(parts, |part| part.broker.refused_full);
+    out.single("journal_refused_total", Counter, "Publications refused for want of room.", refused);
+    let bytes = recovery.dropped_bytes;
+    out.single("journal_recovery_dropped_bytes", Gauge, "Bytes the start found damaged.", bytes);
+    let missing = recovery.missing_batches;
+    out.single("journal_recovery_missing_batches", Gauge, "Batches the start did not find.", missing);
+    let undelivered = recovery.undelivered;
+    out.single("journal_recovery_undelivered", Gauge, "Deliveries whose message the start did not find.", undelivered);
+    out.single("journal_recovery_milliseconds", Gauge, "Time the start took to read the journal.", recovery.millis);
 }
 
 fn link_metrics(out: &mut Exposition, members: &[MemberStatus]) {

@@ -11,4 +11,5 @@ mod retained;
 mod server;
 mod sessions;
 
+pub(crate) use model::RecoveryReport;
 pub(crate) use server::{Facts, HttpServer};

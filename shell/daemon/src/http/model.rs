@@ -52,8 +52,48 @@ pub struct Status {
     pub retained_bytes: usize,
     /// Publications that other nodes have not acknowledged yet.
     pub unacknowledged: usize,
+    /// What survives a restart: `memory` (nothing), `journal` or `fsync`.
+    pub durability: String,
+    /// The journal, if there is one.
+    pub journal: Option<JournalStatus>,
     /// Resident memory of the process; 0 where it cannot be found out.
     pub resident_bytes: u64,
+}
+
+/// The journals of all shards together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JournalStatus {
+    /// Bytes on the disk.
+    pub bytes: u64,
+    /// Files.
+    pub segments: u64,
+    /// Whether publications with QoS 1 and 2 are refused because there is no room.
+    pub full: bool,
+    /// What the last start found.
+    pub recovery: RecoveryReport,
+}
+
+/// What a start found in the journal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecoveryReport {
+    /// Batches that were sound.
+    pub batches: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Bytes that were not sound and are dropped; an unfinished last write is among them.
+    pub dropped_bytes: u64,
+    /// Batches that are missing between sound ones, or make no sense.
+    pub missing_batches: u64,
+    /// Deliveries whose message was in what is missing.
+    pub undelivered: u64,
+    /// Sessions that were found.
+    pub sessions: usize,
+    /// Messages that wait for them or are on their way.
+    pub messages: usize,
+    /// Retained messages, cleared topics among them.
+    pub retained: usize,
+    /// Milliseconds it took.
+    pub millis: u64,
 }
 
 /// Where a node listens.

@@ -10,8 +10,9 @@ use axum::routing::{delete, get, post};
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
-use super::model::{Listener, Listening};
+use super::model::{Listener, Listening, RecoveryReport};
 use super::{handlers, metrics, openapi, retained, sessions};
+use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
 use crate::identity::Identity;
 use crate::runtime::Shared;
@@ -28,6 +29,8 @@ pub(crate) struct Facts {
     pub(super) incarnation: u64,
     pub(super) cluster: String,
     pub(super) listening: Listening,
+    pub(super) durability: &'static str,
+    pub(super) recovery: Option<RecoveryReport>,
 }
 
 fn listener(listener: &ListenerAddress) -> Listener {
@@ -36,10 +39,22 @@ fn listener(listener: &ListenerAddress) -> Listener {
 }
 
 impl Facts {
-    pub(crate) fn new(config: &Config, name: &str, identity: &Identity, addresses: &Addresses) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        name: &str,
+        identity: &Identity,
+        addresses: &Addresses,
+        recovery: Option<RecoveryReport>,
+    ) -> Self {
         Self {
             node: identity.node.to_string(),
             name: name.to_owned(),
+            durability: match config.node.durability() {
+                Durability::Memory => "memory",
+                Durability::Journal => "journal",
+                Durability::Fsync => "fsync",
+            },
+            recovery,
             incarnation: identity.incarnation.get(),
             cluster: config.cluster.name.clone(),
             listening: Listening {

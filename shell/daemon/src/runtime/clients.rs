@@ -56,6 +56,10 @@ pub(crate) struct Client {
     pub(crate) ended: bool,
     /// The socket took less than it was given.
     pub(crate) blocked: bool,
+    /// Bytes written so far.
+    pub(crate) written: u64,
+    /// Bytes that may be written, all before included; without a journal any.
+    pub(crate) allowed: u64,
     /// It is on the list of those with something to write.
     dirty: bool,
 }
@@ -81,6 +85,8 @@ pub(crate) struct Clients {
     handshakes: VecDeque<(Instant, ConnId)>,
     /// How many of them are not finished.
     handshaking: usize,
+    /// What a new connection may write.
+    allowed: u64,
     /// Deadlines of greetings, oldest first.
     greetings: VecDeque<(Instant, ConnId)>,
     /// Deadlines of closings, oldest first.
@@ -97,8 +103,22 @@ impl Clients {
             dirty: Vec::new(),
             handshakes: VecDeque::new(),
             handshaking: 0,
+            allowed: u64::MAX,
             greetings: VecDeque::new(),
             closings: VecDeque::new(),
+        }
+    }
+
+    /// From now on nothing is written that was not allowed with [`Self::allow`].
+    pub(crate) const fn gate(&mut self) {
+        self.allowed = 0;
+    }
+
+    /// The bytes up to this position may be written.
+    pub(crate) fn allow(&mut self, id: ConnId, position: u64) {
+        if let Some(client) = self.get_mut(id) {
+            client.allowed = position;
+            self.mark_dirty(id);
         }
     }
 
@@ -134,6 +154,8 @@ impl Clients {
             reading,
             ended: false,
             blocked: false,
+            written: 0,
+            allowed: self.allowed,
             dirty: false,
         });
         Ok(id)

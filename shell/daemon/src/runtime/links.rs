@@ -59,6 +59,9 @@ struct Link {
     phase: Phase,
     queued: bool,
     blocked: bool,
+    /// Bytes written so far, and how many may be.
+    written: u64,
+    allowed: u64,
 }
 
 /// Sockets of the node.
@@ -74,6 +77,8 @@ pub(crate) struct Links {
     accepted: u64,
     ready: VecDeque<usize>,
     dirty: Vec<LinkId>,
+    /// What a new link may write.
+    allowed: u64,
     closings: VecDeque<(Instant, LinkId)>,
 }
 
@@ -91,6 +96,7 @@ impl Links {
             accepted: 0,
             ready: VecDeque::new(),
             dirty: Vec::new(),
+            allowed: u64::MAX,
             closings: VecDeque::new(),
         }
     }
@@ -109,6 +115,19 @@ impl Links {
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.closings.front().map(|&(at, _)| at)
+    }
+
+    /// From now on nothing is written that was not allowed with [`Self::allow`].
+    pub(crate) const fn gate(&mut self) {
+        self.allowed = 0;
+    }
+
+    /// The bytes up to this position may be written.
+    pub(crate) fn allow(&mut self, id: LinkId, position: u64) {
+        if let Some(link) = self.get_mut(id) {
+            link.allowed = position;
+            self.mark_dirty(id);
+        }
     }
 
     /// No more links from others.
@@ -166,7 +185,8 @@ impl Links {
         let index = entry.key();
         let token = Token(TOKEN_BASE + 2 * index + 1);
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-        entry.insert(Link { id, stream, phase, queued: false, blocked: false });
+        let (written, allowed) = (0, self.allowed);
+        entry.insert(Link { id, stream, phase, queued: false, blocked: false, written, allowed });
         self.by_id.insert(id, index);
         Ok(())
     }
@@ -244,6 +264,12 @@ impl Hub {
                 Err(error) => tracing::warn!(%peer, %error, "cannot take a link in"),
             }
         }
+    }
+
+    /// The position behind the last byte that the link has to write.
+    pub(crate) fn end_of(&mut self, id: LinkId) -> Option<u64> {
+        let written = self.links.get_mut(id)?.written;
+        Some(written + self.node.link_outbox(id)?.len() as u64)
     }
 
     /// Reads datagrams.
@@ -354,17 +380,22 @@ impl Hub {
     fn write(&mut self, now: Now, id: LinkId, stats: &mut WorkerStats) {
         let Some(&index) = self.links.by_id.get(&id) else { return };
         let Some(link) = self.links.slots.get_mut(index) else { return };
-        let departure = self.node.link_outbox(id).map(|outbox| wire::write(&mut link.stream, outbox));
+        let limit = usize::try_from(link.allowed.saturating_sub(link.written)).unwrap_or(usize::MAX);
+        let departure = self.node.link_outbox(id).map(|outbox| wire::write(&mut link.stream, outbox, limit));
         match departure {
             Some(Departure::Written(bytes, all)) => {
                 stats.writes += 1;
                 link.blocked = !all;
+                link.written += bytes as u64;
+                let may_write = link.written < link.allowed;
                 if bytes > 0 {
                     self.node.handle(now, NodeInput::LinkWritten { link: id, bytes });
                 }
                 let left = self.node.link_outbox(id).is_some_and(|outbox| !outbox.is_empty());
                 if left {
-                    self.links.mark_dirty(id);
+                    if may_write {
+                        self.links.mark_dirty(id);
+                    }
                     return;
                 }
             }

@@ -3,6 +3,8 @@
 mod clients;
 mod clock;
 mod door;
+mod gate;
+mod keeper;
 mod links;
 mod log_limiter;
 mod mailbox;
@@ -15,7 +17,7 @@ mod worker;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, NodeId, ShardId};
@@ -29,6 +31,7 @@ use crate::access::{Answer, Gate};
 
 pub(crate) use clock::{Clock, wall};
 pub(crate) use door::Door;
+pub(crate) use keeper::{Keeper, KeeperParts, KeeperStats};
 pub(crate) use links::{Hub, Kicks, Links};
 pub(crate) use log_limiter::{LineKind, LogLimiter};
 pub(crate) use mailbox::Mailbox;
@@ -60,6 +63,8 @@ pub(crate) enum Letter {
     Kick(Box<RemoteKick>),
     /// Say good-bye and end; clients can go to these server references.
     Stop(Arc<[Utf8]>),
+    /// Behind the publications of that thread: to be answered in [`Shared::answers`] when they are in this thread's journal.
+    Mark(ShardId, u64),
     /// This shard has said good-bye to its clients.
     Gone,
 }
@@ -82,6 +87,8 @@ pub(crate) struct View<'a> {
     /// Only on the first shard.
     pub(crate) node: Option<&'a Node>,
     pub(crate) stats: &'a WorkerStats,
+    /// With a journal only.
+    pub(crate) journal: Option<KeeperStats>,
 }
 
 /// A connection on its way to its shard.
@@ -111,11 +118,22 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     /// The node says good-bye.
     pub(crate) stopping: AtomicBool,
+    /// For each sender and receiver the last [`Letter::Mark`] that was answered; empty without a journal.
+    pub(crate) answers: Vec<Vec<AtomicU64>>,
+    /// Journals without room.
+    pub(crate) full_journals: AtomicUsize,
     /// Shards that have not said good-bye to all their clients.
     pub(crate) busy_shards: AtomicUsize,
 }
 
 impl Shared {
+    /// Makes a shard take a turn.
+    pub(crate) fn nudge(&self, shard: ShardId) {
+        if let Some(mailbox) = self.boxes.get(usize::from(shard.0)) {
+            mailbox.nudge();
+        }
+    }
+
     /// A connection of a client is gone.
     pub(crate) fn client_gone(&self, listener: u16) {
         self.connections.fetch_sub(1, Ordering::Relaxed);

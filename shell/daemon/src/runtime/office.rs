@@ -1,6 +1,7 @@
 //! Outgoing mail of one thread: collected during a turn, posted at its end, one batch for each receiver.
 
 use sedge_base::ShardId;
+use sedge_cluster::mail::ToShard;
 
 use super::mailbox::Room;
 use super::{Letter, Shared, WorkerStats};
@@ -26,6 +27,30 @@ impl Office {
         } else {
             tracing::error!(shard = to.0, "mail for a shard that does not exist");
         }
+    }
+
+    /// Whether there is anything to post.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.iter().all(Vec::is_empty)
+    }
+
+    /// Takes everything out, one batch for each receiver; `mark` gives what to put behind a batch with publications.
+    pub(crate) fn take(&mut self, mut mark: impl FnMut(usize) -> Letter) -> Vec<Vec<Letter>> {
+        let mut taken: Vec<_> = self.batches.iter_mut().map(std::mem::take).collect();
+        for (to, batch) in taken.iter_mut().enumerate() {
+            let publishes = |letter: &Letter| matches!(letter, Letter::Shard(ToShard::Plain(_) | ToShard::Share(_)));
+            if batch.iter().any(publishes) {
+                batch.push(mark(to));
+            }
+        }
+        taken
+    }
+
+    /// Posts what [`Office::take`] took, behind which nothing was put yet.
+    pub(crate) fn post_taken(&mut self, taken: Vec<Vec<Letter>>, shared: &Shared, stats: &mut WorkerStats) {
+        let later = std::mem::replace(&mut self.batches, taken);
+        self.post(shared, stats);
+        self.batches = later;
     }
 
     /// Posts everything.

@@ -87,10 +87,10 @@ pub(crate) enum Departure {
     Broken,
 }
 
-/// One vectored write of the front of `outbox`, which is not advanced.
-pub(crate) fn write(to: &mut impl Write, outbox: &Outbox) -> Departure {
+/// One vectored write of at most the first `limit` bytes of `outbox`, which is not advanced.
+pub(crate) fn write(to: &mut impl Write, outbox: &Outbox, limit: usize) -> Departure {
     let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
-    let filled = outbox.io_slices(&mut slices);
+    let filled = outbox.io_slices_up_to(limit, &mut slices);
     let slices = &slices[..filled];
     let offered: usize = slices.iter().map(|slice| slice.len()).sum();
     if offered == 0 {
@@ -127,9 +127,10 @@ mod tests {
         let mut outbox = Outbox::new();
         outbox.extend_from_slice(b"abcdef");
         let mut room = [0; 4];
-        assert!(matches!(write(&mut &mut room[..], &outbox), Departure::Written(4, false)));
+        assert!(matches!(write(&mut &mut room[..], &outbox, usize::MAX), Departure::Written(4, false)));
+        assert!(matches!(write(&mut &mut room[..], &outbox, 3), Departure::Written(3, true)));
         outbox.advance(4);
-        assert!(matches!(write(&mut &mut room[..], &outbox), Departure::Written(2, true)));
-        assert!(matches!(write(&mut &mut room[..], &Outbox::new()), Departure::Written(0, true)));
+        assert!(matches!(write(&mut &mut room[..], &outbox, usize::MAX), Departure::Written(2, true)));
+        assert!(matches!(write(&mut &mut room[..], &Outbox::new(), usize::MAX), Departure::Written(0, true)));
     }
 }

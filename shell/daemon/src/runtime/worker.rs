@@ -2,6 +2,7 @@
 
 mod access;
 mod clients;
+mod journal;
 mod stop;
 
 use std::io;
@@ -14,11 +15,12 @@ use sedge_base::{Now, ShardId};
 use sedge_broker::Event;
 use sedge_cluster::{NodeEvent, NodeInput, NodeOutput, Shard, ShardInput, ShardOutput};
 
+use self::journal::Kept;
 use self::stop::Stopping;
 use super::clients::{Clients, TOKEN_BASE};
 use super::office::Office;
 use super::wire::Chunk;
-use super::{Door, Hub, Letter, LineKind, LogLimiter, Shared, View, WorkerStats, door, links};
+use super::{Door, Hub, Keeper, Letter, LineKind, LogLimiter, Shared, View, WorkerStats, door, links};
 
 /// The event of the mailbox.
 pub(crate) const MAIL: Token = Token(0);
@@ -52,6 +54,8 @@ pub(crate) struct Worker {
     stats: WorkerStats,
     log: LogLimiter,
     stopping: Option<Stopping>,
+    /// The journal, if there is one.
+    kept: Option<Box<Kept>>,
 }
 
 /// What a [`Worker`] is made of.
@@ -66,11 +70,13 @@ pub(crate) struct Parts {
     pub(crate) connect_timeout: Duration,
     pub(crate) log_lines_per_second: u32,
     pub(crate) max_handshakes: usize,
+    pub(crate) keeper: Option<Keeper>,
 }
 
 impl Worker {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
         let mut worker = Self {
+            kept: parts.keeper.map(|keeper| Box::new(Kept::new(keeper, parts.shared.boxes.len()))),
             id: parts.id,
             now: parts.shared.clock.now(),
             clients: Clients::new(parts.id),
@@ -93,6 +99,7 @@ impl Worker {
             stopping: None,
         };
         worker.shard.handle(worker.now, ShardInput::Policy(worker.shared.gate.policy()));
+        worker.gate();
         let registry = worker.poll.registry();
         if let Some(hub) = &mut worker.hub {
             hub.links.register(registry)?;
@@ -110,6 +117,7 @@ impl Worker {
             hub.node.handle_timeout(self.now);
         }
         self.settle_all();
+        self.commit()?;
         self.post();
         while !self.is_finished() {
             let timeout = self.timeout();
@@ -119,19 +127,19 @@ impl Worker {
                 Err(_) => events.clear(),
                 Ok(()) => {}
             }
-            self.turn(&events);
+            self.turn(&events)?;
         }
-        Ok(())
+        self.close_journal()
     }
 
-    fn turn(&mut self, events: &Events) {
+    fn turn(&mut self, events: &Events) -> io::Result<()> {
         self.now = self.shared.clock.now();
         self.stats.turns += 1;
         for event in events {
             self.event(event);
         }
         self.read_mail();
-        if !self.office.is_jammed(&self.shared) {
+        if self.reads() {
             self.accept();
             self.read_clients();
             self.read_links();
@@ -139,11 +147,18 @@ impl Worker {
         self.receive_datagrams();
         self.timers();
         self.settle_all();
+        self.commit()?;
         self.flush();
         self.check_stopping();
         self.post();
         self.stats.connections = self.clients.len();
         self.stats.handshaking = self.clients.handshaking();
+        Ok(())
+    }
+
+    /// Whether anything more is taken in from clients and links.
+    fn reads(&mut self) -> bool {
+        !self.is_choked() && !self.office.is_jammed(&self.shared)
     }
 
     fn event(&mut self, event: &mio::event::Event) {
@@ -198,7 +213,8 @@ impl Worker {
             Letter::Handover(handover) => self.take_over(*handover),
             Letter::Query(query) => {
                 let node = self.hub.as_ref().map(|hub| &hub.node);
-                query(&View { id: self.id, shard: &self.shard, node, stats: &self.stats });
+                let journal = self.kept.as_ref().map(|kept| kept.stats());
+                query(&View { id: self.id, shard: &self.shard, node, stats: &self.stats, journal });
             }
             Letter::Kick(kick) => {
                 if let Some(hub) = &mut self.hub {
@@ -206,6 +222,7 @@ impl Worker {
                 }
             }
             Letter::Stop(elsewhere) => self.start_stopping(elsewhere),
+            Letter::Mark(from, mark) => self.note_mark(from, mark),
             // The turn it causes is all.
             Letter::Gone => {}
         }
@@ -253,18 +270,23 @@ impl Worker {
         self.settle_all();
     }
 
+    /// Posts what the turn has made; with a journal that is done by [`Worker::commit`].
     fn post(&mut self) {
+        if self.kept.is_some() {
+            return;
+        }
         self.office.post(&self.shared, &mut self.stats);
     }
 
     /// How long to sleep; `None`: until something happens.
     fn timeout(&mut self) -> Option<Duration> {
-        let reading = !self.office.is_jammed(&self.shared);
+        let reading = self.reads();
         let now = self.shared.clock.now().instant;
         let clients = self.clients.has_dirty() || (reading && self.clients.ready_len() > 0);
         let links = self.hub.as_ref().is_some_and(|hub| hub.links.is_busy(reading));
         let mailbox = self.shared.boxes.get(usize::from(self.id.0));
-        if clients || links || mailbox.is_some_and(|mailbox| !mailbox.may_sleep()) {
+        let journal = self.has_more_to_commit();
+        if clients || links || journal || mailbox.is_some_and(|mailbox| !mailbox.may_sleep()) {
             return Some(Duration::ZERO);
         }
         let hub = self.hub.as_ref();
@@ -276,6 +298,7 @@ impl Worker {
             self.door.as_ref().filter(|_| reading).and_then(|door| door.next_deadline(now)),
             self.log.next_deadline(),
             self.stopping.as_ref().map(Stopping::next_deadline),
+            self.kept.as_ref().and_then(|kept| kept.next_deadline()),
         ];
         deadlines.into_iter().flatten().min().map(|at| at.since(now))
     }
@@ -302,7 +325,7 @@ impl Worker {
 
     fn shard_output(&mut self, output: ShardOutput) {
         match output {
-            ShardOutput::Transmit(conn) => self.clients.mark_dirty(conn),
+            ShardOutput::Transmit(conn) => self.transmit(conn),
             ShardOutput::Close(conn) => self.clients.start_closing(conn, self.now.instant),
             ShardOutput::Hold(conn) => self.clients.hold(conn, true),
             ShardOutput::Release(conn) => self.clients.hold(conn, false),
@@ -324,7 +347,10 @@ impl Worker {
             NodeOutput::ToShard(to, mail) => self.office.put(to, Letter::Shard(mail)),
             NodeOutput::Datagram { to, bytes } => hub.links.send_datagram(to, &bytes, &mut self.stats),
             NodeOutput::Dial { link, to } => hub.dial(self.poll.registry(), self.now, link, to),
-            NodeOutput::LinkTransmit(link) => hub.links.mark_dirty(link),
+            NodeOutput::LinkTransmit(link) => match &mut self.kept {
+                Some(kept) => kept.touch_link(link),
+                None => hub.links.mark_dirty(link),
+            },
             NodeOutput::LinkClose(link) => hub.close(self.now.instant, link),
             NodeOutput::Kicked { request, by } => hub.kicked(request, by),
             NodeOutput::Event(event) => self.log_node(&event),

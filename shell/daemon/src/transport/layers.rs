@@ -133,13 +133,13 @@ impl Layers {
         self.has_output()
     }
 
-    /// One write of what is wrapped; wraps the front of `outbox` before if nothing is. Says how much of the outbox was taken.
-    pub(crate) fn write(&mut self, to: &mut impl Write, outbox: Option<&Outbox>) -> Departure {
+    /// One write of what is wrapped; wraps the front of `outbox`, at most `limit` bytes, before if nothing is. Says how much of the outbox was taken.
+    pub(crate) fn write(&mut self, to: &mut impl Write, outbox: Option<&Outbox>, limit: usize) -> Departure {
         let mut taken = 0;
         if self.out.is_empty()
             && let Some(outbox) = outbox
         {
-            match self.wrap_outbox(outbox) {
+            match self.wrap_outbox(outbox, limit) {
                 Ok(bytes) => taken = bytes,
                 Err(_) => return Departure::Broken,
             }
@@ -164,14 +164,14 @@ impl Layers {
         Departure::Written(taken, true)
     }
 
-    /// Wraps the front of `outbox`; how many bytes of it.
-    fn wrap_outbox(&mut self, outbox: &Outbox) -> Result<usize, Fault> {
+    /// Wraps the front of `outbox`, at most `limit` bytes; how many bytes of it.
+    fn wrap_outbox(&mut self, outbox: &Outbox, limit: usize) -> Result<usize, Fault> {
         let closed = self.websocket.as_ref().is_some_and(WebSocket::is_closed);
         if closed || !self.is_open() {
             return Ok(0);
         }
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-        let filled = outbox.io_slices(&mut slices);
+        let filled = outbox.io_slices_up_to(limit, &mut slices);
         let slices = slices.get(..filled).unwrap_or_default();
         let total = slices.iter().map(|slice| slice.len()).sum::<usize>().min(WRAPPED_BYTES_MAX);
         if total == 0 {

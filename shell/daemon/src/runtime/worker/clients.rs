@@ -45,6 +45,9 @@ impl Worker {
     }
 
     pub(super) fn accept(&mut self) {
+        if self.hub.as_ref().is_some_and(|hub| !hub.node.is_restored()) {
+            return;
+        }
         for number in 0..self.door.as_ref().map_or(0, Door::len) {
             self.accept_from(number);
         }
@@ -351,28 +354,39 @@ impl Worker {
     /// One vectored write.
     fn write_client(&mut self, id: ConnId) {
         let Some(client) = self.clients.get_mut(id) else { return };
+        let limit = usize::try_from(client.allowed.saturating_sub(client.written)).unwrap_or(usize::MAX);
         let departure = match (&mut client.layers, self.shard.outbox(id)) {
-            (None, Some(outbox)) => wire::write(&mut client.socket, outbox),
+            (None, Some(outbox)) if limit == 0 && !outbox.is_empty() => return,
+            (None, Some(outbox)) => wire::write(&mut client.socket, outbox, limit),
             (None, None) => return self.written_out(id),
-            (Some(layers), outbox) => layers.write(&mut client.socket, outbox.as_deref()),
+            (Some(layers), outbox) => layers.write(&mut client.socket, outbox.as_deref(), limit),
         };
         match departure {
             Departure::Written(bytes, all) => {
                 self.stats.writes += 1;
                 self.stats.writes_blocked += u64::from(!all);
                 client.blocked = !all;
+                client.written += bytes as u64;
+                let may_write = client.written < client.allowed;
                 if bytes > 0 {
                     self.shard.handle(self.now, ShardInput::Written { conn: id, bytes });
                     self.settle();
                 }
-                if self.shard.outbox(id).is_some_and(|outbox| !outbox.is_empty()) {
-                    self.clients.mark_dirty(id);
+                if self.has_bytes_for(id) {
+                    if may_write {
+                        self.clients.mark_dirty(id);
+                    }
                 } else if all {
                     self.written_out(id);
                 }
             }
             Departure::Broken => self.lose(id),
         }
+    }
+
+    /// Whether there is anything to write. Looking at the outbox makes the shard say anew when there is more.
+    fn has_bytes_for(&mut self, id: ConnId) -> bool {
+        self.shard.outbox(id).is_some_and(|outbox| !outbox.is_empty())
     }
 
     /// Everything is written: if that was the last, says so to the other side.

@@ -1,0 +1,340 @@
+"""What survives: kill -9 again and again under load, full journals, damaged files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import mqttwire as w
+from client import Client, ClientError
+from cluster import HOST, free_base, get, metric, wait_for
+from mqttwire import V5, V311, T
+
+DAY = {"session_expiry_interval": 86_400}
+
+
+class Node:
+    """One `sedge serve` that keeps its ports and its data directory over all its lives."""
+
+    def __init__(self, binary: Path, data: Path, durability: str, **settings: object) -> None:
+        self.binary, self.data = binary, data
+        self.port, self.http, self.cluster = free_base(1)
+        self.settings: dict[str, object] = {"durability": durability, "shards": 2, **settings}
+        self.log = data.parent / f"{data.name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and waits until it serves."""
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.settings.items())
+        config = self.data.parent / f"{self.data.name}.toml"
+        config.write_text(
+            f"[node]\ndata_dir = \"{self.data}\"\n{lines}[mqtt]\nbind = \"{HOST}\"\nport = {self.port}\n"
+            f"[http]\nport = {self.http}\n[cluster]\nbind = \"{HOST}\"\nport = {self.cluster}\n")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([str(self.binary), "serve", "-c", str(config)], stderr=log, stdout=log)
+        wait_for("the node is ready", self._ready, 20)
+
+    def _ready(self) -> bool:
+        assert self.process and self.process.poll() is None, self.log.read_text()
+        try:
+            return get(f"http://{HOST}:{self.http}/health/ready", 2) is not None
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self) -> None:
+        """Ctrl-C, if it runs."""
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(20)
+
+    def client(self, client_id: str, version: int = V5, **options: object) -> Client:
+        """A connected client with a session that stays; a clean one if it is asked for."""
+        client = Client(HOST, self.port, version, timeout=10)
+        if version == V5:
+            options.setdefault("props", DAY)
+        client.connect(client_id, **{"clean": False, **options})
+        return client
+
+    def status(self) -> dict[str, object]:
+        """GET /api/v1/status."""
+        found: dict[str, object] = get(f"http://{HOST}:{self.http}/api/v1/status")
+        return found
+
+
+@pytest.fixture
+def make_node(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Nodes of a test's own."""
+    made: list[Node] = []
+
+    def make(durability: str, **settings: object) -> Node:
+        made.append(Node(binary, tmp_path / f"node{len(made)}", durability, **settings))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.stop()
+
+
+class Publisher:
+    """Publishes numbers and repeats after a reconnection what was not acknowledged, as the standard asks."""
+
+    def __init__(self, name: str, topic: str, qos: int) -> None:
+        self.name, self.topic, self.qos = name, topic, qos
+        self.next = 0
+        self.open: dict[int, tuple[int, str]] = {}  # packet id: number, phase
+        self.acknowledged: list[int] = []
+
+    def connect(self, node: Node) -> None:
+        """Connects, and repeats."""
+        self.client = node.client(self.name)
+        for pid, (number, phase) in sorted(self.open.items(), key=lambda item: item[1][0]):
+            if phase == "sent":
+                self.client.start_publish(self.topic, str(number), qos=self.qos, dup=True, pid=pid)
+            else:
+                self.client.ack(T.PUBREL, pid)
+
+    def publish(self) -> None:
+        """Sends the next number with a packet id that is free."""
+        pid = next(pid for pid in range(1, 1000) if pid not in self.open)
+        self.open[pid] = (self.next, "sent")
+        self.client.start_publish(self.topic, str(self.next), qos=self.qos, pid=pid)
+        self.next += 1
+
+    def take(self, got: w.Packet) -> None:
+        """An acknowledgement."""
+        number, _ = self.open.get(got.pid, (-1, ""))
+        assert got.reason < 0x80 or got.reason == 0x92, f"refused with 0x{got.reason:02x}"
+        if got.type == T.PUBREC and number >= 0:
+            self.open[got.pid] = (number, "released")
+            self.client.ack(T.PUBREL, got.pid)
+        elif got.type in (T.PUBACK, T.PUBCOMP) and number >= 0:
+            del self.open[got.pid]
+            self.acknowledged.append(number)
+
+
+class Subscriber:
+    """Receives, acknowledges, and counts a QoS 2 message when the standard says that it is delivered: with its PUBREC."""
+
+    def __init__(self, name: str, topic: str, qos: int) -> None:
+        self.name, self.topic, self.qos = name, topic, qos
+        self.got: list[int] = []
+        self.held: set[int] = set()
+
+    def connect(self, node: Node) -> None:
+        """Connects; the session has the subscription after the first time."""
+        self.client = node.client(self.name)
+        assert self.client.connack is not None
+        if not self.client.connack.session_present:
+            assert not self.got, "the session is lost"
+            self.client.subscribe(self.topic, qos=self.qos)
+
+    def take(self, got: w.Packet) -> None:
+        """A message or a PUBREL."""
+        if got.type == T.PUBLISH and got.qos == 1:
+            self.got.append(int(got.payload))
+            self.client.ack(T.PUBACK, got.pid)
+        elif got.type == T.PUBLISH:
+            if got.pid not in self.held:
+                self.held.add(got.pid)
+                self.got.append(int(got.payload))
+            self.client.ack(T.PUBREC, got.pid)
+        elif got.type == T.PUBREL:
+            self.held.discard(got.pid)
+            self.client.ack(T.PUBCOMP, got.pid)
+
+
+def pump(side: Publisher | Subscriber) -> bool:
+    """Takes what has come; says whether the connection stands."""
+    client = side.client
+    try:
+        while True:
+            got = client.inbox.popleft() if client.inbox else client._read(time.monotonic() + 0.001)
+            if got is None:
+                return False
+            side.take(got)
+    except ClientError:
+        return True
+
+
+def first_times(numbers: list[int]) -> list[int]:
+    """Each number where it came first."""
+    return list(dict.fromkeys(numbers))
+
+
+@pytest.mark.parametrize("durability", ["journal", "fsync"])
+def test_kill_9_under_load_loses_nothing(make_node: Callable[..., Node], durability: str) -> None:
+    """FT-21, FT-29, MQ-05, MQ-06, MQ-09, MQ-13: numbered messages with QoS 1 and 2 while the process is killed again and again:
+    nothing acknowledged is lost, nothing with QoS 2 comes twice, and the order stays."""
+    rounds = int(os.environ.get("SEDGE_KILLS", "10"))
+    node = make_node(durability)
+    # Several of each, so that there are pairs on one shard and pairs on two.
+    publishers = [Publisher(f"pub-{qos}-{i}", f"load/{qos}/{i}", qos) for qos in (1, 2) for i in range(3)]
+    subscribers = [Subscriber(f"sub-{p.qos}-{p.topic[-1]}", p.topic, p.qos) for p in publishers]
+    for side in [*subscribers, *publishers]:
+        side.connect(node)
+    for round_number in range(rounds):
+        until = time.monotonic() + 0.25 + 0.05 * (round_number % 7)
+        while time.monotonic() < until:
+            for publisher in publishers:
+                if len(publisher.open) < 20:
+                    publisher.publish()
+            for side in [*publishers, *subscribers]:
+                assert pump(side)
+        node.kill()
+        # What was still on its way to the clients has arrived; the tests' sockets are read to their ends.
+        for side in [*publishers, *subscribers]:
+            while pump(side):
+                pass
+        node.start()
+        for side in [*subscribers, *publishers]:
+            side.connect(node)
+    deadline = time.monotonic() + 30
+    while any(p.open for p in publishers) or any(
+        len(set(s.got)) < p.next for s, p in zip(subscribers, publishers, strict=True)
+    ):
+        assert time.monotonic() < deadline, [
+            (p.name, p.next, len(p.open), sorted(set(range(p.next)) - set(s.got))[:10])
+            for s, p in zip(subscribers, publishers, strict=True)
+        ]
+        for side in [*publishers, *subscribers]:
+            assert pump(side)
+    for publisher, subscriber in zip(publishers, subscribers, strict=True):
+        assert set(publisher.acknowledged) <= set(subscriber.got)
+        assert first_times(subscriber.got) == sorted(set(subscriber.got)), f"{subscriber.name}: out of order"
+        if publisher.qos == 2:
+            assert len(subscriber.got) == len(set(subscriber.got)), f"{subscriber.name}: a message came twice"
+    print(f"\n{durability}: {rounds} kills, {sum(len(s.got) for s in subscribers)} messages, "
+          f"{sum(len(s.got) - len(set(s.got)) for s in subscribers)} repetitions with QoS 1")
+
+
+def test_everything_that_lasts_is_there_after_a_kill(make_node: Callable[..., Node]) -> None:
+    """MQ-07, MQ-08, MQ-09, FT-29: subscriptions, offline queues, retained messages, cleared topics and delayed wills, also with
+    another number of shards."""
+    node = make_node("journal")
+    sleepers = [node.client(f"sleeper-{i}", V311) for i in range(4)]
+    for sleeper in sleepers:
+        sleeper.subscribe(("queue/#", 2), ("wills/#", 1))
+        sleeper.drop()
+    speaker = node.client("speaker", clean=True, props={})
+    for number in range(50):
+        speaker.publish("queue/x", str(number), qos=1 + number % 2)
+    speaker.publish("state/a", "kept", qos=1, retain=True)
+    speaker.publish("state/b", "cleared", qos=1, retain=True)
+    speaker.publish("state/b", b"", qos=1, retain=True)
+    node.client("mortal", props={"session_expiry_interval": 600}, will=w.Will("wills/mortal", b"late", 1, props={"will_delay_interval": 1}))
+    for shards in (2, 3, 1):
+        node.kill()
+        node.settings["shards"] = shards
+        node.start()
+        reader = node.client("reader", clean=True, props={})
+        reader.subscribe("state/#", qos=1)
+        assert reader.message("kept").retain
+        speaker = node.client("speaker", clean=True, props={})
+        speaker.publish("state/c", "end", qos=1)
+        reader.message("end")
+    wait_for("the will is published", lambda: metric(node.http, "sedge_wills_total") >= 1)
+    for sleeper in sleepers:
+        again = node.client(sleeper.client_id, V311)
+        assert again.connack and again.connack.session_present
+        payloads = [again.message().payload for _ in range(51)]
+        assert sorted(payloads, key=lambda text: text == b"late") == [*(str(n).encode() for n in range(50)), b"late"]
+    journal = node.status()["journal"]
+    assert isinstance(journal, dict) and journal["recovery"]["sessions"] >= 4 and not journal["recovery"]["missing_batches"]
+
+
+def test_a_full_journal_refuses_and_recovers(make_node: Callable[..., Node]) -> None:
+    """FT-34, BM-08: at the limit publications get 0x97; acknowledgements make room, and then they are taken again. The size stays
+    bounded."""
+    limit = 4 * 1024 * 1024
+    node = make_node("journal", shards=1, max_journal_bytes=limit)
+    sleeper = node.client("sleeper")
+    sleeper.subscribe("fill/#", qos=1)
+    sleeper.drop()
+    speaker = node.client("speaker", clean=True, props={})
+    taken = 0
+
+    def is_refused() -> bool:
+        nonlocal taken
+        pid = speaker.start_publish("fill/x", b"x" * 50_000, qos=1)
+        reason = speaker.expect(T.PUBACK, pid=pid).reason
+        taken += reason < 0x80
+        return reason == 0x97
+
+    wait_for("a refusal", is_refused, 30)
+    old = Client(HOST, node.port, V311, timeout=10)
+    old.connect("old", clean=True)
+    old.start_publish("fill/x", b"x", qos=1)
+    old.read_until_closed()
+    assert metric(node.http, "sedge_journal_full") == 1 and metric(node.http, "sedge_journal_refused_total") >= 2
+    assert node.status()["journal"]["full"]  # type: ignore[index]
+    node.kill()
+    node.start()
+    again = node.client("sleeper")
+    for _ in range(taken):
+        again.message()
+    speaker = node.client("speaker", clean=True, props={})
+    wait_for("room", lambda: not is_refused(), 30)
+    size = sum(file.stat().st_size for file in node.data.glob("journal/*/*/*.log"))
+    assert size < 2 * limit, size
+
+
+def test_damage_is_found_said_and_costs_no_more_than_itself(make_node: Callable[..., Node]) -> None:
+    """FT-29: a flipped bit in the middle of the journal: the node starts, says what it has dropped, and has the rest."""
+    node = make_node("fsync", shards=1)
+    speaker = node.client("speaker", clean=True, props={})
+    for number in range(20):
+        speaker.publish(f"state/{number}", f"value-{number:02}", qos=1, retain=True)
+    node.kill()
+    segment, = node.data.glob("journal/*/*/*.log")
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"value-07") + 3] ^= 0x10
+    segment.write_bytes(content)
+    node.start()
+    reader = node.client("reader", clean=True, props={})
+    reader.subscribe("state/#", qos=1)
+    found = {reader.message().payload for _ in range(19)}
+    assert found == {f"value-{number:02}".encode() for number in range(20) if number != 7}
+    assert metric(node.http, "sedge_journal_recovery_dropped_bytes") > 0
+    assert metric(node.http, "sedge_journal_recovery_missing_batches") == 1
+    assert "damaged" in node.log.read_text()
+    # A checkpoint leaves the damage behind.
+    wait_for("a checkpoint", lambda: metric(node.http, "sedge_journal_checkpoints_total") >= 1)
+    node.kill()
+    node.start()
+    assert metric(node.http, "sedge_journal_recovery_dropped_bytes") == 0
+
+
+def test_the_journal_stays_small(make_node: Callable[..., Node]) -> None:
+    """FT-34: hundreds of megabytes go through a queue that is emptied; the disk does not fill."""
+    node = make_node("journal", shards=1, max_journal_bytes=8 * 1024 * 1024)
+    reader = node.client("reader")
+    reader.subscribe("flow/#", qos=1)
+    speaker = node.client("speaker", clean=True, props={})
+    for _ in range(60):
+        pids = [speaker.start_publish("flow/x", b"x" * 100_000, qos=1) for _ in range(10)]
+        for _ in pids:
+            reader.message()
+        assert [speaker.expect(T.PUBACK).reason for _ in pids] == [0] * 10
+    assert metric(node.http, "sedge_journal_checkpoints_total") > 2
+    assert sum(file.stat().st_size for file in node.data.glob("journal/*/*/*.log")) < 16 * 1024 * 1024
+
+
+def test_a_journal_needs_a_directory(binary: Path, tmp_path: Path) -> None:
+    """Asked for without one, the node does not start and says what is missing."""
+    config = tmp_path / "bad.toml"
+    config.write_text('[node]\ndurability = "fsync"\n')
+    done = subprocess.run([str(binary), "serve", "-c", str(config)], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 2 and "node.durability" in done.stderr and "node.data_dir" in done.stderr
