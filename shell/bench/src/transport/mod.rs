@@ -10,7 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
-pub(crate) use tls::{TlsFiles, Trust};
+pub(crate) use tls::Trust;
+pub use tls::{TlsFiles, tls_client};
 
 use crate::endpoint::Endpoint;
 

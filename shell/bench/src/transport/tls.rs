@@ -17,19 +17,19 @@ use crate::error::BenchError;
 
 /// Whom encrypted connections trust, and who they say they are.
 #[derive(clap::Args, Clone, Debug, Default)]
-pub(crate) struct TlsFiles {
+pub struct TlsFiles {
     /// Certificates of authorities that brokers are trusted by (PEM)
     #[arg(long)]
-    pub(crate) ca: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
     /// Take any certificate: the load is encrypted all the same
     #[arg(long)]
-    pub(crate) insecure: bool,
+    pub insecure: bool,
     /// Certificate of the clients, with what leads to its authority (PEM)
     #[arg(long)]
-    pub(crate) cert: Option<PathBuf>,
+    pub cert: Option<PathBuf>,
     /// Private key of --cert (PEM)
     #[arg(long)]
-    pub(crate) key: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
 /// Which brokers are trusted, and what they are shown.
@@ -47,6 +47,11 @@ fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
     let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
     let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
     if all.is_empty() { Err(wrong(&"no certificate in this file")) } else { Ok(all) }
+}
+
+/// What a TLS client needs to know, from its files.
+pub fn tls_client(files: &TlsFiles) -> Result<Arc<ClientConfig>, BenchError> {
+    Trust::new(files).map(|trust| trust.0)
 }
 
 impl Trust {

@@ -2,9 +2,12 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use sedge_mqtt::{
     ConnAck, ConnAckProperties, Connect, Decoder, Disconnect, Packet, PacketId, QoS, Version, encode, encoded_len,
 };
@@ -21,15 +24,58 @@ const MAX_PACKET_BYTES: u32 = 268_435_460;
 const READ_BYTES: usize = 64 * 1024;
 
 /// Where a broker listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// Whom to trust, if the connection is encrypted.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+/// What carries the bytes.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    const fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(into),
+            Self::Tls(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(from),
+            Self::Tls(stream) => stream.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 impl Server {
     pub(crate) fn new(host: &str, port: u16) -> Self {
-        Self { host: host.to_owned(), port }
+        Self { host: host.to_owned(), port, tls: None }
     }
 
     fn name(&self) -> String {
@@ -51,12 +97,26 @@ impl Server {
         }
         Err(unreachable(last))
     }
+
+    /// Makes the connection what it has to be before MQTT.
+    fn dress(&self, mut socket: TcpStream) -> Result<Stream, ClientError> {
+        let Some(config) = &self.tls else { return Ok(Stream::Plain(socket)) };
+        let failed =
+            |error: &dyn std::fmt::Display| ClientError::Unsuitable(format!("TLS with {}: {error}", self.name()));
+        let name = ServerName::try_from(self.host.clone()).map_err(|error| failed(&error))?;
+        let mut session = ClientConnection::new(Arc::clone(config), name).map_err(|error| failed(&error))?;
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(ClientError::Io)?;
+        while session.is_handshaking() {
+            session.complete_io(&mut socket).map_err(|error| failed(&error))?;
+        }
+        Ok(Stream::Tls(Box::new(StreamOwned::new(session, socket))))
+    }
 }
 
 /// A conversation that CONNECT and CONNACK have opened.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     decoder: Decoder,
     version: Version,
     /// `None` if neither side wants pings.
@@ -72,9 +132,10 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects and waits for the answer. `debug` reports every packet on standard error.
     pub(crate) fn open(server: &Server, connect: &Connect, debug: bool) -> Result<(Self, ConnAck), ClientError> {
-        let stream = server.open()?;
-        stream.set_nodelay(true).map_err(ClientError::Io)?;
-        stream.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(ClientError::Io)?;
+        let socket = server.open()?;
+        socket.set_nodelay(true).map_err(ClientError::Io)?;
+        socket.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(ClientError::Io)?;
+        let stream = server.dress(socket)?;
         let mut decoder = Decoder::client(connect.properties.maximum_packet_size.unwrap_or(MAX_PACKET_BYTES));
         decoder.set_version(connect.version);
         let mut connection = Self {
@@ -128,7 +189,8 @@ impl Connection {
         if self.debug {
             out::note(&format!("sending {:?}, {} bytes", packet.kind(), bytes.len()));
         }
-        self.stream.write_all(&bytes).map_err(|error| self.lost(error))?;
+        let sent = self.stream.write_all(&bytes).and_then(|()| self.stream.flush());
+        sent.map_err(|error| self.lost(error))?;
         self.last_sent = Instant::now();
         Ok(())
     }
@@ -193,7 +255,7 @@ impl Connection {
     fn read(&mut self, wait: Duration) -> Result<bool, ClientError> {
         // The system takes a timeout of zero for none at all.
         let wait = wait.max(Duration::from_millis(1));
-        self.stream.set_read_timeout(Some(wait)).map_err(ClientError::Io)?;
+        self.stream.socket().set_read_timeout(Some(wait)).map_err(ClientError::Io)?;
         match self.stream.read(&mut self.buffer) {
             Ok(0) => Err(ClientError::Closed),
             Ok(count) => {

@@ -1,5 +1,7 @@
 //! Flags that both clients have.
 
+use std::path::PathBuf;
+
 use clap::{ArgAction, Args};
 use sedge_mqtt::{QoS, Version};
 
@@ -12,12 +14,24 @@ pub(crate) struct MqttArgs {
     /// Host of the broker [default: localhost]
     #[arg(short = 'h', long, value_name = "HOST")]
     pub(crate) host: Option<String>,
-    /// Port of the broker [default: 1883]
+    /// Port of the broker [default: 1883, with TLS 8883]
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// Broker, account and topic in one: mqtt://user:password@host:port/topic; account and port may be left out
+    /// Broker, account and topic in one: mqtt://user:password@host:port/topic, or mqtts://; account and port may be left out
     #[arg(short = 'L', long, value_name = "URL", value_parser = BrokerUrl::parse, conflicts_with_all = ["host", "port"])]
     pub(crate) url: Option<BrokerUrl>,
+    /// Authorities that may have signed the broker's certificate (PEM); asks for TLS
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cafile: Option<PathBuf>,
+    /// Certificate to show (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+    /// Take any certificate of the broker: for tests; asks for TLS
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Quality of service: 0, 1 or 2
     #[arg(short, long, value_name = "QOS", default_value = "0", value_parser = parse_qos)]
     pub(crate) qos: QoS,

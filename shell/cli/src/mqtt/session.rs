@@ -1,6 +1,9 @@
 //! From flags to a CONNECT and the broker to send it to.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use rustls::ClientConfig;
 use sedge_mqtt::{Connect, ConnectProperties, Disconnect, ReasonCode, TopicName, Utf8, Version, Will};
 
 use super::{MqttArgs, Properties};
@@ -22,15 +25,37 @@ impl Target {
     pub(crate) fn new(args: &MqttArgs, properties: &Properties, role: &str) -> Result<Self, Failure> {
         let url = args.url.as_ref();
         let host = url.map(|url| url.host.as_str()).or(args.host.as_deref()).unwrap_or("localhost");
-        let port = url.and_then(|url| url.port).or(args.port).unwrap_or(1883);
+        let tls = tls(args)?;
+        let usual = if tls.is_some() { 8883 } else { 1883 };
+        let port = url.and_then(|url| url.port).or(args.port).unwrap_or(usual);
         let version = version(args)?;
         Ok(Self {
-            server: Server::new(host, port),
+            server: Server { tls, ..Server::new(host, port) },
             connect: connect(args, properties, version, role)?,
             disconnect: disconnect(properties),
             url_topic: url.and_then(|url| url.topic.clone()),
         })
     }
+}
+
+/// Whom to trust, if the flags ask for TLS.
+fn tls(args: &MqttArgs) -> Result<Option<Arc<ClientConfig>>, Failure> {
+    let url = args.url.as_ref().is_some_and(|url| url.tls);
+    if !url && args.cafile.is_none() && args.cert.is_none() && !args.insecure {
+        return Ok(None);
+    }
+    if args.cafile.is_none() && !args.insecure {
+        return Err(Failure::usage("TLS needs --cafile: who has signed the broker's certificate?"));
+    }
+    let files = sedge_bench::TlsFiles {
+        ca: args.cafile.clone(),
+        cert: args.cert.clone(),
+        key: args.key.clone(),
+        insecure: args.insecure,
+    };
+    let config = sedge_bench::tls_client(&files);
+    // The flag has a longer name here.
+    config.map(Some).map_err(|error| Failure::usage(error.to_string().replace("--ca ", "--cafile ")))
 }
 
 /// Asking for a property of MQTT 5 asks for MQTT 5.

@@ -3,6 +3,8 @@
 /// A URL as `mosquitto_pub -L` takes it. Nothing in it is percent-decoded, as there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerUrl {
+    /// Whether it asks for TLS.
+    pub(crate) tls: bool,
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
     pub(crate) username: Option<String>,
@@ -11,12 +13,11 @@ pub(crate) struct BrokerUrl {
 }
 
 impl BrokerUrl {
-    /// Reads `mqtt://[user[:password]@]host[:port][/topic]`.
+    /// Reads `mqtt[s]://[user[:password]@]host[:port][/topic]`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        if text.starts_with("mqtts://") {
-            return Err("TLS is not supported yet; use mqtt://".to_owned());
-        }
-        let rest = text.strip_prefix("mqtt://").ok_or("a broker URL starts with mqtt://")?;
+        let tls = text.starts_with("mqtts://");
+        let rest = text.strip_prefix(if tls { "mqtts://" } else { "mqtt://" });
+        let rest = rest.ok_or("a broker URL starts with mqtt:// or mqtts://")?;
         let (authority, topic) = rest.split_once('/').unwrap_or((rest, ""));
         let (account, address) =
             authority.rsplit_once('@').map_or((None, authority), |(account, address)| (Some(account), address));
@@ -26,7 +27,7 @@ impl BrokerUrl {
             return Err("the URL names no host".to_owned());
         }
         let topic = (!topic.is_empty()).then(|| topic.to_owned());
-        Ok(Self { host: host.to_owned(), port, username, password, topic })
+        Ok(Self { tls, host: host.to_owned(), port, username, password, topic })
     }
 }
 
@@ -65,19 +66,16 @@ mod tests {
     fn parts_may_be_missing() {
         let url = BrokerUrl::parse("mqtt://broker").unwrap();
         assert_eq!((url.host.as_str(), url.port, url.topic), ("broker", None, None));
+        assert!(!url.tls && BrokerUrl::parse("mqtts://broker/t").unwrap().tls);
         let six = BrokerUrl::parse("mqtt://[::1]:1900/t").unwrap();
         assert_eq!((six.host.as_str(), six.port), ("::1", Some(1900)));
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for (text, word) in [
-            ("mqtts://h/t", "TLS"),
-            ("http://h/t", "mqtt://"),
-            ("mqtt:///t", "host"),
-            ("mqtt://h:0/t", "port"),
-            ("mqtt://h:x/t", "port"),
-        ] {
+        for (text, word) in
+            [("http://h/t", "mqtt://"), ("mqtt:///t", "host"), ("mqtt://h:0/t", "port"), ("mqtt://h:x/t", "port")]
+        {
             assert!(BrokerUrl::parse(text).unwrap_err().contains(word), "{text}");
         }
     }
