@@ -256,7 +256,7 @@ def test_everything_that_lasts_is_there_after_a_kill(make_node: Callable[..., No
 
 
 def test_a_full_journal_refuses_and_recovers(make_node: Callable[..., Node]) -> None:
-    """FT-34, BM-08: at the limit publications get 0x97; acknowledgements make room, and then they are taken again. The size stays
+    """FT-34: at the limit publications get 0x97; acknowledgements make room, and then they are taken again. The size stays
     bounded."""
     limit = 4 * 1024 * 1024
     node = make_node("journal", shards=1, max_journal_bytes=limit)

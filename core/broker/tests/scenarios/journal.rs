@@ -195,7 +195,7 @@ fn a_message_is_written_once_for_all_sessions() {
     assert_eq!((rewritten, log.sessions(&bench).len()), (1, 3));
 }
 
-/// BM-08: without room nothing with QoS 1 or 2 is taken that would have to be kept; the reason is told where it can be.
+/// FT-34: without room nothing with QoS 1 or 2 is taken that would have to be kept; the reason is told where it can be.
 #[test]
 fn a_full_journal_refuses_publications_until_there_is_room() {
     let (mut bench, _) = kept_bench();
