@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sedge_access::Rules;
 use sedge_broker::{Credentials, Identity, Policy};
@@ -55,6 +55,8 @@ pub(crate) struct Gate {
     wanted: Wanted,
     callout: Option<CallOut>,
     key: [u8; 32],
+    /// How long a client is waited with for an answer: after that nobody needs it.
+    patience: Duration,
     accounts: RwLock<Arc<Accounts>>,
     cache: Mutex<Cache>,
     /// For hashing: each job takes a core and 19 MiB.
@@ -81,10 +83,11 @@ impl Gate {
         let local = auth.password_file.is_some() || auth.jwt_keys_file.is_some();
         let hashing = local.then(|| Pool::start("auth", auth.workers, auth.max_waiting)).transpose()?;
         let asking = callout.is_some().then(|| Pool::start("ask", auth.http_workers, auth.max_waiting)).transpose()?;
+        let patience = config.limits.broker.connect_timeout;
         let cache = Mutex::new(Cache::new(auth.max_cached, auth.cache_time));
         let counts = GateCounts::default();
         let accounts = RwLock::default();
-        let gate = Self { auth, acl, wanted, callout, key, accounts, cache, hashing, asking, counts };
+        let gate = Self { auth, acl, wanted, callout, key, patience, accounts, cache, hashing, asking, counts };
         match gate.read() {
             Ok(_) => {
                 if !gate.auth.has_accounts() && gate.auth.anonymous() == Anonymous::Loopback {
@@ -170,7 +173,13 @@ impl Gate {
     }
 
     fn hand_over(&self, pool: Option<&Pool>, job: impl FnOnce() + Send + 'static) -> Option<Answer> {
-        if pool.is_some_and(|pool| pool.run(job)) {
+        let until = Instant::now() + self.patience;
+        let in_time = move || {
+            if Instant::now() < until {
+                job();
+            }
+        };
+        if pool.is_some_and(|pool| pool.run(in_time)) {
             self.counts.asked.fetch_add(1, Ordering::Relaxed);
             return None;
         }
