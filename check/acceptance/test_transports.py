@@ -186,8 +186,13 @@ def test_certificates_are_exchanged_while_clients_stay(node: Node) -> None:
         (node.dir / "node.crt").write_bytes(good)
         sign(node.dir, "other", "node", "node")
         node.process.send_signal(signal.SIGHUP)
-        # Three listeners have them; after the broken file the log said of each that it "cannot be read again".
-        wait_for("new certificates are in use", lambda: log.read_text().replace("be read again", "").count("read again") == 3)
+
+        def exchanged() -> int:
+            """How many listeners have read theirs; the broken file could not "be read again"."""
+            lines = log.read_text().splitlines()
+            return sum(1 for line in lines if "listener." in line and "read again" in line and "be read" not in line)
+
+        wait_for("new certificates are in use", lambda: exchanged() == 3)
         with client(node, "tls", "new", ca="other") as (publisher, _):
             publisher.publish("t/x", "still here", 1).wait_for_publish(10)
         with pytest.raises(ssl.SSLCertVerificationError), client(node, "tls", "old"):

@@ -361,6 +361,7 @@ impl Driver {
                 self.chores(now);
             }
             self.work_off();
+            self.end_publishing(now);
             if let Some(raw) = self.core.recorder.take_raw(RAW) {
                 self.core.tell(Event::Raw(raw));
             }
@@ -474,6 +475,15 @@ impl Driver {
                 self.core.mark(at);
             });
         }
+    }
+
+    /// Ends the publishing at the end of the window, or when all messages are sent. What was due before the end has had its turn by
+    /// now, however late this thread woke up.
+    fn end_publishing(&mut self, now: u64) {
+        if self.core.stage != Stage::Publishing {
+            return;
+        }
+        let end = self.core.recorder.window().end;
         let mut publishers = self.conns.iter().filter_map(|conn| conn.publisher.as_ref());
         let limited = self.core.setup.scenario.messages.is_some();
         if now >= end || limited && publishers.all(|publisher| publisher.is_done()) {

@@ -87,6 +87,7 @@ pub(crate) struct Seat {
 
 const SEDGE: &str = "env -u SEDGE_CLUSTER__KEY_FILE -u SEDGE_CLUSTER__ADVERTISE -u SEDGE_NODE__ID SEDGE_CLUSTER__KEY=benchmark-cluster \
     SEDGE_CLUSTER__BIND={address} SEDGE_CLUSTER__SEEDS={seeds} SEDGE_CLUSTER__OVERLAY={overlay} SEDGE_HTTP__ENABLED=true SEDGE_HTTP__BIND={bind} \
+    SEDGE_AUTH__ANONYMOUS=always \
     sedge serve --name {node} --bind {bind} --port {port} --cluster-port {cluster_port} --http-port {http_port}";
 
 const MOSQUITTO: &str =
