@@ -8,12 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from cluster import get, wait_for
+from apart import Apart
+from cluster import wait_for
 
-MQTT, HTTP = 1883, 8080
 
-
-class Emulated:
+class Emulated(Apart):
     """One node in each namespace of an emulated network; this process reaches all of them outside of it."""
 
     def __init__(self, binary: Path, folder: Path, count: int, *options: str) -> None:
@@ -84,23 +83,6 @@ class Emulated:
     def links(self) -> dict[tuple[int, int], dict[str, Any]]:
         """What the emulator says about every direction of every link, by nodes counted from 1."""
         return {(link["from"], link["to"]): link for link in json.loads(self.ask("status"))["links"]}
-
-    def ready(self, node: int) -> bool:
-        """Whether the node says that it is ready."""
-        try:
-            get(f"http://{self.address(node)}:{HTTP}/health/ready", 2)
-        except OSError:
-            return False
-        return True
-
-    def members(self, node: int) -> list[dict[str, Any]]:
-        """The members that the node knows."""
-        members: list[dict[str, Any]] = get(f"http://{self.address(node)}:{HTTP}/api/v1/cluster")["members"]
-        return members
-
-    def up(self, node: int) -> int:
-        """How many links of the node are up."""
-        return sum(1 for member in self.members(node) if member["link"])
 
     def stop(self) -> tuple[int, str]:
         """Ends the emulator, which takes the nodes with it; its exit status and what it said."""

@@ -6,11 +6,10 @@ import itertools
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
-from cluster import get, wait_for
+from apart import Apart
+from cluster import wait_for
 
-MQTT, HTTP = 1883, 8080
 # A namespace's devices go some time after it: names are not used again.
 NUMBERS = itertools.count()
 
@@ -20,7 +19,7 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
-class Islands:
+class Islands(Apart):
     """One node in each of `count` namespaces; this process reaches all of them over the bridge."""
 
     def __init__(self, binary: Path, folder: Path, count: int) -> None:
@@ -69,26 +68,6 @@ class Islands:
     def address(self, node: int) -> str:
         """The node's address."""
         return f"{self.net}.{node + 1}"
-
-    def api(self, node: int, path: str) -> Any:
-        """An answer of the node's status API."""
-        return get(f"http://{self.address(node)}:{HTTP}/api/v1/{path}")
-
-    def ready(self, node: int) -> bool:
-        """Whether the node says that it is ready."""
-        try:
-            get(f"http://{self.address(node)}:{HTTP}/health/ready", 2)
-        except OSError:
-            return False
-        return True
-
-    def members(self, node: int) -> int:
-        """How many members the node knows."""
-        return len(self.api(node, "cluster")["members"])
-
-    def links(self, node: int) -> int:
-        """How many links of the node are up."""
-        return sum(1 for member in self.api(node, "cluster")["members"] if member["link"])
 
     def cut(self, a: int, b: int) -> None:
         """No packet passes between these two."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from apart import can_make_namespaces
 from cluster import HOST, Cluster, is_free
-from test_network import can_make_namespaces
 
 
 def free_port(nodes: int) -> int:

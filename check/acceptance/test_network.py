@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from apart import MQTT, can_make_namespaces
 from client import Client
 from cluster import wait_for
 from mqttwire import V5
-from netns import MQTT, Islands
-
-
-def can_make_namespaces() -> bool:
-    """Whether this user may."""
-    if os.geteuid() != 0:
-        return False
-    made = subprocess.run(["ip", "netns", "add", "sedgeprobe"], capture_output=True, check=False).returncode == 0
-    subprocess.run(["ip", "netns", "del", "sedgeprobe"], capture_output=True, check=False)
-    return made
-
+from netns import Islands
 
 pytestmark = pytest.mark.skipif(not can_make_namespaces(), reason="needs root and the right to make network namespaces")
 
@@ -47,13 +36,13 @@ def test_a_cut_between_two_nodes_only_declares_nobody_dead(islands: Islands) -> 
     """FT-07: indirect probes vouch for both."""
     wait_for("three members", lambda: all(islands.members(node) == 3 for node in range(3)))
     islands.cut(0, 1)
-    wait_for("the link is found dead", lambda: islands.links(0) == 1 and islands.links(1) == 1, 20)
+    wait_for("the link is found dead", lambda: islands.up(0) == 1 and islands.up(1) == 1, 20)
     until = time.monotonic() + 5
     while time.monotonic() < until:
         assert [islands.members(node) for node in range(3)] == [3, 3, 3]
         time.sleep(0.1)  # looks again and again: the statement is about the whole five seconds
     islands.join(0, 1)
-    wait_for("the link is back", lambda: islands.links(0) == 2 and islands.links(1) == 2, 20)
+    wait_for("the link is back", lambda: islands.up(0) == 2 and islands.up(1) == 2, 20)
 
 
 def test_both_sides_of_a_partition_serve_and_agree_afterwards(islands: Islands) -> None:
@@ -72,7 +61,7 @@ def test_both_sides_of_a_partition_serve_and_agree_afterwards(islands: Islands) 
     for other in (0, 1):
         islands.join(2, other)
     wait_for("three members and all links again",
-             lambda: all(islands.members(node) == 3 and islands.links(node) == 2 for node in range(3)), 30)
+             lambda: all(islands.members(node) == 3 and islands.up(node) == 2 for node in range(3)), 30)
 
     def filters(node: int) -> list[str]:
         return sorted(line["client"] for line in islands.api(node, "routes?limit=1000")["routes"] if line["filter"] == "part/#")
