@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::error::BenchError;
 
 /// Most time for a broker to end by itself.
 const STOP: Duration = Duration::from_secs(10);
+/// Most time for what it started to follow it.
+const FOLLOW: Duration = Duration::from_secs(1);
+/// Time between two looks at them.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A process beside the broker, none of its descendants, that ends it when the standard input ends.
 const WATCH: &str =
@@ -92,9 +96,21 @@ impl Running {
 
     /// Sends a signal to it and all it started.
     pub(crate) fn signal(&self, signal: Signal) {
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        if let Some(group) = self.group() {
             // That it has ended by itself is as good.
             let _ = kill_process_group(group, signal);
+        }
+    }
+
+    fn group(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// Waits until nothing is left of what it started: a shell that was not replaced ends before the broker does.
+    fn wait_for_the_rest(&self) {
+        let deadline = Instant::now() + FOLLOW;
+        while self.group().is_some_and(|group| test_kill_process_group(group).is_ok()) && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
         }
     }
 }
@@ -103,11 +119,35 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.signal(Signal::TERM);
         let deadline = Instant::now() + STOP;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
+        while !self.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
+        if self.has_ended() {
+            self.wait_for_the_rest();
         }
         self.signal(Signal::KILL);
         // Collects the process; there is nobody left to tell if it cannot be.
         let _ = self.child.wait();
+        self.wait_for_the_rest();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_broker_started_may_end_in_its_own_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let late = "sh -c '(trap \"sleep 0.2; echo late >said; exit\" TERM; echo >ready; sleep 60 & wait) & wait'";
+        let command = format!("env -C {} {late}", folder.path().display());
+        let running = Running::spawn("late", &command, folder.path(), std::iter::empty()).expect("a process");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !folder.path().join("ready").exists() {
+            assert!(Instant::now() < deadline, "it does not start");
+            std::thread::sleep(LOOK);
+        }
+        drop(running);
+        assert_eq!(fs::read_to_string(folder.path().join("said")).expect("its last words"), "late\n");
     }
 }
