@@ -102,6 +102,7 @@ class Someone:
     def __init__(self, node: Node, client_id: str, user: str | None, password: str | None, version: MQTTProtocolVersion,
                  will: str | None) -> None:
         self.told: list[int] = []
+        self.left: list[int] = []
         self.answers: dict[int, list[Any]] = {}
         self.got: list[tuple[str, str]] = []
         self.paho = Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=version, reconnect_on_failure=False)
@@ -112,6 +113,7 @@ class Someone:
         self.paho.on_connect = lambda _c, _u, _f, reason, _p: self.told.append(reason.value)
         self.paho.on_subscribe = lambda _c, _u, mid, reasons, _p: self.answers.__setitem__(mid, [r.value for r in reasons])
         self.paho.on_publish = lambda _c, _u, mid, reason, _p: self.answers.__setitem__(mid, [reason.value])
+        self.paho.on_disconnect = lambda _c, _u, _f, reason, _p: self.left.append(reason.value)
         self.paho.on_message = self._message
         self.paho.connect(HOST, node.port)
         self.paho.loop_start()
@@ -306,6 +308,65 @@ def test_rules_are_exchanged_under_load(node: Node) -> None:
     assert len(reader.told) == 1 and len(writer.told) == 1, "nobody had to connect again"
     reader.close()
     writer.close()
+
+
+def test_a_token_that_expires_ends_the_connection(node: Node) -> None:
+    """MQ-19: at `exp` and the 10 s by which clocks may differ."""
+    expired = metric(node.http, "sedge_authentications_expired_total")
+    ends = [node.connect("t", "anna", token("HS256", exp=int(time.time()) - 8))]
+    stays = node.connect("u", "anna", token("HS256", cid="u"))
+    assert all(someone.reason == 0 for someone in ends)
+    wait_for("the end", lambda: all(someone.left for someone in ends))
+    assert ends[0].left == [160], "maximum connect time"
+    assert stays.publish("home/1") < 128 and not stays.left
+    assert metric(node.http, "sedge_authentications_expired_total") == expired + 1
+    stays.close()
+
+
+@pytest.mark.parametrize("version", [V4, V5])
+def test_who_loses_an_account_is_disconnected(binary: Path, node: Node, version: MQTTProtocolVersion) -> None:
+    """MQ-19: removed or with another password: 0x87; everybody else stays connected."""
+    before = node.passwords.read_text()
+    removed = node.connect("removed", "bob", "bobs", version)
+    changed = node.connect("changed", "carol", "carols", version)
+    others = [node.connect("kept", "anna", "annas", version), node.connect("asked", "dave", "daves", version),
+              node.connect("t", "bob", token("HS256", sub="bob"), version)]
+    assert all(someone.reason == 0 for someone in (removed, changed, *others))
+    try:
+        subprocess.run([str(binary), "passwd", "-D", str(node.passwords), "bob"], check=True, timeout=20)
+        subprocess.run([str(binary), "passwd", "-b", str(node.passwords), "carol", "new"], check=True, timeout=20)
+        assert reload(node)[0] == 200
+        for someone in (removed, changed):
+            wait_for("the end", lambda someone=someone: someone.left)
+            assert version == V4 or someone.left == [135]
+        assert node.connect("removed", "bob", "bobs", version).reason == 134
+        assert node.connect("changed", "carol", "carols", version).reason == 134
+        again = node.connect("changed", "carol", "new", version)
+        assert again.reason == 0
+        again.close()
+        assert all(someone.publish("home/1") is not None and not someone.left for someone in others)
+    finally:
+        node.passwords.write_text(before)
+        assert reload(node)[0] == 200
+        for someone in others:
+            someone.close()
+
+
+def test_an_account_for_scram_takes_passwords_too(binary: Path, node: Node) -> None:
+    """MQ-19: the authentication with AUTH is in check/conformance."""
+    before = node.passwords.read_text()
+    try:
+        for user, flag in (("erin", "--scram"), ("frank", "--scram=sha-512")):
+            subprocess.run([str(binary), "passwd", "-b", flag, str(node.passwords), user, f"{user}s"], check=True, timeout=20)
+        assert reload(node)[0] == 200
+        for user in ("erin", "frank"):
+            someone = node.connect("s", user, f"{user}s")
+            assert someone.reason == 0
+            someone.close()
+            assert node.connect("s", user, "wrong").reason == 134
+    finally:
+        node.passwords.write_text(before)
+        assert reload(node)[0] == 200
 
 
 def reload(node: Node) -> tuple[int, str]:

@@ -26,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--port", help="MQTT port of the broker")
     group.addoption("--ports", help="ports of the nodes of a cluster, e.g. 1883,1884,1885")
     group.addoption("--ws-port", help="port for MQTT over WebSocket, path /mqtt")
+    group.addoption("--guarded-port", help="MQTT port of a broker with the accounts and rules of guarded.py")
     group.addoption("--known", help="TOML file of known deviations")
     group.addoption("--wait", type=float, default=5.0, help="seconds to wait for what must come (default 5)")
 
@@ -43,8 +44,8 @@ _PORTS = itertools.count()
 class Net:
     """The broker (or cluster) as one test sees it: unique names, clients on the ports in turn, and tidying up."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        ports = config.getoption("--ports") or config.getoption("--port")
+    def __init__(self, config: pytest.Config, ports: str | None = None) -> None:
+        ports = ports or config.getoption("--ports") or config.getoption("--port")
         if not ports:
             pytest.skip("no broker: give --port or --ports, or use ./run")
         self.host = config.getoption("--host")
@@ -163,6 +164,17 @@ def net(request: pytest.FixtureRequest) -> Any:
         yield None  # the test already runs in its own thread with its own Net
         return
     own = Net(request.config)
+    yield own
+    own.tidy()
+
+
+@pytest.fixture
+def guarded(request: pytest.FixtureRequest) -> Any:
+    """A broker with accounts and rules, beside the one under test."""
+    port = request.config.getoption("--guarded-port")
+    if not port:
+        pytest.skip("needs a broker with the accounts and rules of guarded.py: --guarded-port")
+    own = Net(request.config, port)
     yield own
     own.tidy()
 

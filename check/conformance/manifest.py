@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 FILE = HERE / "manifest.toml"
 LEVELS = {"must", "should", "may"}
 APPLIES = {"server", "client", "both"}
-STATUSES = {"tested", "not-testable", "client-only", "untested"}
+STATUSES = {"tested", "not-testable", "not-applicable", "client-only", "untested"}
 HEADER = """\
 # Every normative statement of MQTT 3.1.1 and MQTT 5.0, in our own words, and the tests that check it.
 # The lists of tests and the status "tested" come from the marks in the tests: python manifest.py --write

@@ -233,6 +233,35 @@ def _too_large(net: Any) -> Client:
     return client
 
 
+def _small(net: Any, room: int) -> Client:
+    """A client that takes packets of this size at most, or of that of its CONNACK, without which there is no connection."""
+    floor = len(net.client(V5, props={"maximum_packet_size": 1000}).connack.raw)
+    return net.client(V5, props={"maximum_packet_size": max(room, floor)})
+
+
+@v5("3.14.2-3", "3.14.2-4")
+def test_disconnect_fits(net: Any) -> None:
+    """DISCONNECT leaves its words out for a client that has no room for them."""
+    forbidden = w.disconnect(V5, 0, {"session_expiry_interval": 60})
+    first = net.client(V5)
+    first.send(forbidden)
+    said = [len(got.raw) for got in first.expect_closed() if got.type == T.DISCONNECT]
+    client = _small(net, said[0] - 1 if said else 0)
+    room = max(said[0] - 1 if said else 0, len(client.connack.raw))
+    client.send(forbidden)
+    for got in client.expect_closed():
+        assert len(got.raw) <= room, got
+
+
+@v5("3.6.2-2", "3.6.2-3")
+def test_pubrel_fits(net: Any) -> None:
+    """PUBREL with an error, for a message that the broker never sent, is not larger than the client takes."""
+    client = _small(net, 0)
+    client.ack(T.PUBREC, 4711)
+    got = client.expect(T.PUBREL, pid=4711)
+    assert got.reason in (0x00, 0x92) and len(got.raw) <= len(client.connack.raw)
+
+
 @v5("3.2.2-15")
 def test_packet_too_large_for_the_broker(net: Any) -> None:
     """A packet above the broker's Maximum Packet Size ends the connection."""

@@ -1,17 +1,20 @@
 //! Who a client is and what it may do (MQTT 5.0 sections 3.1.4, 4.12 and 5.4).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sedge_access::{Action, Reach, Rules, Who};
-use sedge_base::{ClientId, ConnId};
+use sedge_base::{ClientId, ConnId, Duration};
 use sedge_mqtt::{ReasonCode, TopicFilter, TopicName};
 
 use crate::broker::Timer;
 use crate::connection::{ConnKey, Phase};
 use crate::disconnect::Ending;
+use crate::enhanced::{Enhanced, Stage};
 use crate::journal::kept;
 use crate::session::{Session, SessionKey};
-use crate::{Broker, Credentials, Output};
+use crate::{Broker, Credentials, Method, Output};
 
 /// What a broker asks of its clients and allows them. The default asks nothing and allows everything, at no cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +33,25 @@ pub struct Policy {
 pub struct Identity {
     /// The user name that was proven; `None`: an anonymous client.
     pub user: Option<Box<str>>,
+}
+
+/// A client that is let in, and on which terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// Who it is.
+    pub identity: Identity,
+    /// Whether that rests on an account that can be taken away: [`crate::Input::Revoke`] ends the connection.
+    pub account: bool,
+    /// For how long; then the connection ends (0xA0). `None`: for ever.
+    pub expires_in: Option<Duration>,
+    /// Last data of an enhanced authentication, for CONNACK or AUTH.
+    pub data: Option<Bytes>,
+}
+
+impl From<Identity> for Admission {
+    fn from(identity: Identity) -> Self {
+        Self { identity, ..Self::default() }
+    }
 }
 
 /// Whether the session may get a message of `topic`. A session whose client has not been here since it came from elsewhere is
@@ -57,6 +79,7 @@ impl Broker {
     pub(crate) fn ask_who(&mut self, key: ConnKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(pending) = &mut connection.pending else { return };
+        let method = pending.connect.properties.authentication_method.clone();
         let credentials = Credentials {
             conn: connection.id,
             client: pending.client.clone(),
@@ -64,23 +87,43 @@ impl Broker {
             certificate: connection.peer.user.as_deref().map(str::to_owned),
             user: pending.connect.username.as_ref().map(|user| user.as_str().to_owned()),
             password: pending.connect.password.take(),
+            method: method.as_ref().map(|name| Method {
+                name: name.as_str().to_owned(),
+                data: pending.connect.properties.authentication_data.take().unwrap_or_default(),
+            }),
         };
         connection.phase = Phase::Authenticating;
         connection.hold(&mut self.outputs);
-        self.timers.set(Timer::Connection(key), self.now.instant + self.config.connect_timeout);
+        match method {
+            // The time for CONNECT is that for all of the exchange.
+            Some(method) => connection.enhanced = Some(Box::new(Enhanced::new(method))),
+            None => self.timers.set(Timer::Connection(key), self.now.instant + self.config.auth_timeout),
+        }
         self.outputs.push_back(Output::Authenticate(Box::new(credentials)));
     }
 
     /// The owner's answer.
-    pub(crate) fn on_authenticated(&mut self, conn: ConnId, answer: Result<Identity, ReasonCode>) {
+    pub(crate) fn on_authenticated(&mut self, conn: ConnId, answer: Result<Admission, ReasonCode>) {
         let Some(key) = self.connections.key(conn) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.phase == Phase::Live {
+            return self.on_authenticated_again(key, answer);
+        }
         if connection.phase != Phase::Authenticating {
             return;
         }
         match answer {
-            Ok(identity) => {
-                connection.peer.user = identity.user;
+            Ok(admission) => {
+                connection.peer.user = admission.identity.user;
+                connection.peer.account = admission.account;
+                if let Some(enhanced) = &mut connection.enhanced {
+                    enhanced.stage = Stage::Done;
+                    enhanced.data = admission.data;
+                }
+                if let Some(time) = admission.expires_in {
+                    connection.peer.expires = true;
+                    self.timers.set(Timer::Expiry(key), self.now.instant + time);
+                }
                 self.admit(key);
             }
             Err(reason) => {
@@ -88,6 +131,27 @@ impl Broker {
                 self.end_connection(key, Ending::server(reason, describe(reason)));
             }
         }
+    }
+
+    /// These accounts are gone, or have another password: who connected with them has to leave.
+    pub(crate) fn on_revoke(&mut self, users: &BTreeSet<Box<str>>) {
+        let is_revoked = |user: &Option<Box<str>>| user.as_ref().is_some_and(|user| users.contains(user));
+        let keys: Vec<ConnKey> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.peer.account && is_revoked(&connection.peer.user))
+            .map(|(key, _)| key)
+            .collect();
+        for key in keys {
+            let detail = "the account was removed or has another password";
+            self.end_connection(key, Ending::server(ReasonCode::NotAuthorized, detail));
+        }
+    }
+
+    /// The time for which a client was let in is over (MQTT 5.0 section 3.14.2.1).
+    pub(crate) fn on_expiry_timer(&mut self, key: ConnKey) {
+        self.counters.expired_admissions += 1;
+        self.end_connection(key, Ending::server(ReasonCode::MaximumConnectTime, "the token has expired"));
     }
 
     /// Whether a client that is not connected yet may publish to `topic`.
@@ -166,8 +230,9 @@ impl Broker {
     }
 }
 
-fn describe(reason: ReasonCode) -> &'static str {
-    const TOLD: [(ReasonCode, &str); 3] = [
+pub(crate) fn describe(reason: ReasonCode) -> &'static str {
+    const TOLD: [(ReasonCode, &str); 4] = [
+        (ReasonCode::BadAuthenticationMethod, "the authentication method is not offered"),
         (ReasonCode::BadUserNameOrPassword, "wrong user name or password"),
         (ReasonCode::ServerBusy, "too many clients are being authenticated"),
         (ReasonCode::ServerUnavailable, "whoever knows the accounts does not answer"),

@@ -1,13 +1,15 @@
 //! What goes into a [`crate::Broker`] and what comes out of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sedge_access::scram::Exchange;
 use sedge_base::{ClientId, ConnId, Duration};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter, TopicName, Utf8};
 use smallvec::SmallVec;
 
-use crate::{Identity, Policy, SessionState};
+use crate::{Admission, Policy, SessionState};
 
 /// Names one acknowledgement that a client waits for. Handed out by the broker, handed back with the answer; means nothing to
 /// anyone else.
@@ -41,12 +43,26 @@ pub enum Input {
         /// User name that the transport has proven, such as that of a client's certificate.
         user: Option<String>,
     },
-    /// Answer to [`Output::Authenticate`].
+    /// Answer to [`Output::Authenticate`] and [`Output::Proceed`].
     Authenticated {
         /// The connection it is about.
         conn: ConnId,
         /// Who the client is, or with which reason it is refused.
-        answer: Result<Identity, ReasonCode>,
+        answer: Result<Admission, ReasonCode>,
+    },
+    /// Another answer to an [`Output::Authenticate`] with a method: the client has to say more (AUTH with 0x18).
+    Challenge {
+        /// The connection it is about.
+        conn: ConnId,
+        /// What it is asked.
+        data: Bytes,
+        /// Comes back with what it says; forgotten if it says nothing.
+        exchange: Box<Exchange>,
+    },
+    /// Accounts that are gone or have another password: connections that rest on them end (0x87).
+    Revoke {
+        /// Their user names.
+        users: Arc<BTreeSet<Box<str>>>,
     },
     /// Another policy from here on.
     Policy(Policy),
@@ -187,6 +203,17 @@ pub struct Credentials {
     pub user: Option<String>,
     /// Password of the CONNECT.
     pub password: Option<Bytes>,
+    /// Method of an enhanced authentication; with one, user name and password count for nothing.
+    pub method: Option<Method>,
+}
+
+/// What an enhanced authentication begins with (MQTT 5.0 section 4.12).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Method {
+    /// Its name.
+    pub name: String,
+    /// The client's first data; empty: none.
+    pub data: Bytes,
 }
 
 impl core::fmt::Debug for Credentials {
@@ -195,7 +222,8 @@ impl core::fmt::Debug for Credentials {
         let has_password = self.password.is_some();
         let mut out = f.debug_struct("Credentials");
         out.field("conn", &self.conn).field("client", &self.client).field("user", &self.user);
-        out.field("has_password", &has_password).finish_non_exhaustive()
+        let method = self.method.as_ref().map(|method| &method.name);
+        out.field("has_password", &has_password).field("method", &method).finish_non_exhaustive()
     }
 }
 
@@ -226,7 +254,17 @@ pub enum Output {
         conn: ConnId,
     },
     /// Find out who a client is; answer: [`Input::Authenticated`]. Only asked if [`Policy::authenticate`] says so.
+    /// With a method also for a client that is connected and proves again who it is (section 4.12.1).
     Authenticate(Box<Credentials>),
+    /// A client's answer to a [`Input::Challenge`]; answer: [`Input::Authenticated`].
+    Proceed {
+        /// The connection.
+        conn: ConnId,
+        /// What it says.
+        data: Bytes,
+        /// What came with the challenge.
+        exchange: Box<Exchange>,
+    },
     /// A CONNECT was accepted; the client id has to be made ours in the whole cluster. Answer: [`Input::Claimed`].
     Claim {
         /// The client.

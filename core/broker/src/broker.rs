@@ -52,6 +52,10 @@ pub(crate) enum Timer {
     Connection(ConnKey),
     /// A session without connection: will and expiry.
     Session(SessionKey),
+    /// A connection whose client proves again who it is.
+    Proof(ConnKey),
+    /// A connection that may last only so long.
+    Expiry(ConnKey),
 }
 
 /// MQTT semantics of one shard: feed it [`Input`]s, then take [`Output`]s until there are none.
@@ -129,7 +133,9 @@ impl Broker {
         match input {
             Input::Opened { conn, peer, user } => self.on_opened(conn, peer, user),
             Input::Authenticated { conn, answer } => self.on_authenticated(conn, answer),
+            Input::Challenge { conn, data, exchange } => self.on_challenge(conn, data, exchange),
             Input::Policy(policy) => self.on_policy(policy),
+            Input::Revoke { users } => self.on_revoke(&users),
             Input::Received { conn, bytes } => self.on_received(conn, bytes),
             Input::Written { conn, bytes } => self.on_written(conn, bytes),
             Input::Closed { conn } => self.on_closed(conn),
@@ -151,6 +157,8 @@ impl Broker {
             match timer {
                 Timer::Connection(key) => self.on_connection_timer(key),
                 Timer::Session(key) => self.on_session_timer(key),
+                Timer::Proof(key) => self.on_proof_timer(key),
+                Timer::Expiry(key) => self.on_expiry_timer(key),
             }
         }
     }
@@ -281,6 +289,7 @@ impl Broker {
         let Some(connection) = self.connections.get(key) else { return };
         match connection.phase {
             Phase::Opening => self.end_connection(key, Ending::silent(ReasonCode::UnspecifiedError, "no CONNECT came")),
+            Phase::Authenticating if connection.enhanced.is_some() => self.on_proof_timer(key),
             Phase::Authenticating => {
                 self.end_connection(
                     key,

@@ -9,6 +9,9 @@ pub struct BrokerConfig {
     pub max_packet_bytes: u32,
     /// How long a connection may take until its CONNECT is complete.
     pub connect_timeout: Duration,
+    /// How long the owner may take to say who a client is: nobody is to wait for ever, however many are asked about before. For an
+    /// enhanced authentication there is `connect_timeout`, for all of CONNECT and AUTH.
+    pub auth_timeout: Duration,
     /// How long a resumed session's interest may take to settle before CONNACK is sent all the same.
     pub resume_timeout: Duration,
     /// How long the last bytes of a closed connection are kept for its driver.
@@ -50,6 +53,7 @@ impl Default for BrokerConfig {
         Self {
             max_packet_bytes: 1024 * 1024,
             connect_timeout: Duration::from_secs(10),
+            auth_timeout: Duration::from_mins(1),
             resume_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(5),
             max_keep_alive: 0,

@@ -5,6 +5,7 @@ use sedge_mqtt::{
     ConnAck, ConnAckProperties, Connect, Disconnect, Packet, ReasonCode, Utf8, Version, encoded_len, trim_to,
 };
 
+use crate::access::describe;
 use crate::api::TicketKind;
 use crate::broker::Timer;
 use crate::connection::{ConnKey, PendingConnect, Phase, is_owned_topic};
@@ -15,9 +16,6 @@ use crate::{Broker, Event, Identity, Output, SessionState};
 
 /// Why a CONNECT cannot be taken, whatever session there is.
 fn refusal(connect: &Connect) -> Option<(ReasonCode, &'static str)> {
-    if connect.properties.authentication_method.is_some() {
-        return Some((ReasonCode::BadAuthenticationMethod, "no authentication method is supported"));
-    }
     if connect.will.as_ref().is_some_and(|will| is_owned_topic(&will.topic)) {
         let reason = match connect.version {
             Version::V5 => ReasonCode::TopicNameInvalid,
@@ -37,6 +35,10 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.adopt(&connect, &self.config, self.seed);
         self.counters.connects += 1;
+        if connect.properties.authentication_method.is_some() && !self.policy.authenticate {
+            let reason = ReasonCode::BadAuthenticationMethod;
+            return self.end_connection(key, Ending::server(reason, describe(reason)));
+        }
         if let Some((reason, detail)) = refusal(&connect) {
             return self.end_connection(key, Ending::server(reason, detail));
         }
@@ -239,6 +241,8 @@ impl Broker {
         let config = &self.config;
         let wanted = pending.connect.properties.session_expiry.unwrap_or(0);
         let keep_alive = connection.keep_alive;
+        let enhanced = connection.enhanced.as_deref_mut();
+        let (method, data) = enhanced.map(|enhanced| (enhanced.method.clone(), enhanced.data.take())).unzip();
         let properties = if connection.version == Version::V5 {
             ConnAckProperties {
                 session_expiry: (wanted != pending.expiry_secs).then_some(pending.expiry_secs),
@@ -249,6 +253,8 @@ impl Broker {
                 wildcard_subscription_available: Some(true),
                 subscription_ids_available: Some(true),
                 shared_subscription_available: Some(true),
+                authentication_method: method,
+                authentication_data: data.flatten(),
                 server_keep_alive: (keep_alive != pending.connect.keep_alive).then_some(keep_alive),
                 ..ConnAckProperties::default()
             }

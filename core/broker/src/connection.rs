@@ -8,6 +8,7 @@ use sedge_mqtt::{
 };
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
+use crate::enhanced::Enhanced;
 use crate::outgoing::Ids;
 use crate::session::SessionKey;
 use crate::{BrokerConfig, Counters, Output};
@@ -109,6 +110,10 @@ pub(crate) struct Peer {
     pub(crate) address: Box<str>,
     /// User name that was proven, by the transport or by CONNECT.
     pub(crate) user: Option<Box<str>>,
+    /// Whether that rests on an account that can be taken away.
+    pub(crate) account: bool,
+    /// Whether there is a `Timer::Expiry`.
+    pub(crate) expires: bool,
 }
 
 /// One network connection. What few connections have is boxed.
@@ -121,6 +126,8 @@ pub(crate) struct Connection {
     pub(crate) outbox: Outbox,
     pub(crate) peer: Box<Peer>,
     pub(crate) pending: Option<Box<PendingConnect>>,
+    /// If its CONNECT names a method.
+    pub(crate) enhanced: Option<Box<Enhanced>>,
     pub(crate) incoming_aliases: Option<Box<IncomingAliases>>,
     pub(crate) outgoing_aliases: Option<Box<OutgoingAliases>>,
     pub(crate) requests: Vec<Request>,
@@ -150,8 +157,14 @@ impl Connection {
             last_seen: now,
             decoder: Decoder::server(config.max_packet_bytes),
             outbox: Outbox::new(),
-            peer: Box::new(Peer { address: peer.into_boxed_str(), user: user.map(String::into_boxed_str) }),
+            peer: Box::new(Peer {
+                address: peer.into_boxed_str(),
+                user: user.map(String::into_boxed_str),
+                account: false,
+                expires: false,
+            }),
             pending: None,
+            enhanced: None,
             incoming_aliases: None,
             outgoing_aliases: None,
             requests: Vec::new(),
@@ -196,6 +209,7 @@ impl Connection {
     pub(crate) fn retire(&mut self, max_packet_bytes: u32) {
         self.decoder = Decoder::server(max_packet_bytes);
         self.pending = None;
+        self.enhanced = None;
         self.incoming_aliases = None;
         self.outgoing_aliases = None;
         self.requests = Vec::new();
@@ -206,9 +220,9 @@ impl Connection {
         self.outbox.len() > config.outbox_high_water.saturating_add(ANSWERS_ROOM)
     }
 
-    /// Whether packets of the client are taken now.
+    /// Whether packets of the client are taken now. While it authenticates it is held but for its turns.
     pub(crate) const fn takes_packets(&self) -> bool {
-        !self.held && matches!(self.phase, Phase::Opening | Phase::Live)
+        !self.held && matches!(self.phase, Phase::Opening | Phase::Authenticating | Phase::Live)
     }
 
     /// Says once that there is something to write.

@@ -39,6 +39,8 @@ pub struct Counters {
     pub wills: u64,
     /// CONNECTs refused because the client did not prove who it is.
     pub authentications_refused: u64,
+    /// Connections ended because the time for which the client was let in was over.
+    pub expired_admissions: u64,
     /// Publications and wills refused because the client may not publish there.
     pub refused_publications: u64,
     /// Subscriptions refused because the client may receive nothing of them.

@@ -73,6 +73,12 @@ impl Broker {
             return;
         }
         let session = connection.session.take();
+        if connection.enhanced.is_some() {
+            self.timers.cancel(&Timer::Proof(key));
+        }
+        if connection.peer.expires {
+            self.timers.cancel(&Timer::Expiry(key));
+        }
         self.open -= 1;
         self.counters.connections_closed += 1;
         self.counters.connected -= u64::from(phase == Phase::Live);

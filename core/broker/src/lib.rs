@@ -14,6 +14,7 @@ mod connection;
 mod counters;
 mod detach;
 mod disconnect;
+mod enhanced;
 mod fanout;
 mod group;
 mod inbound;
@@ -35,8 +36,8 @@ mod testing;
 mod transfer;
 mod will;
 
-pub use access::{Identity, Policy};
-pub use api::{Credentials, Deliver, Event, Input, InterestChange, InterestOp, Output, Report, Ticket};
+pub use access::{Admission, Identity, Policy};
+pub use api::{Credentials, Deliver, Event, Input, InterestChange, InterestOp, Method, Output, Report, Ticket};
 pub use broker::{Broker, Place};
 pub use config::{BrokerConfig, RetainedConfig};
 pub use counters::{Counters, Dropped};

@@ -54,11 +54,16 @@ impl Broker {
                 Err(error) => return self.on_malformed(key, error),
             };
             self.counters.packets_in += 1;
-            let Some(session) = connection.session else {
-                self.on_first_packet(key, packet);
-                continue;
+            let is_authenticating = connection.phase == Phase::Authenticating;
+            let done = match connection.session {
+                Some(session) => self.on_packet(key, session, packet),
+                None if is_authenticating => self.on_packet_before_connack(key, packet),
+                None => {
+                    self.on_first_packet(key, packet);
+                    continue;
+                }
             };
-            if let Err(Fault(reason, detail)) = self.on_packet(key, session, packet) {
+            if let Err(Fault(reason, detail)) = done {
                 self.counters.malformed += 1;
                 self.end_connection(key, Ending::server(reason, detail));
                 return;
@@ -112,7 +117,7 @@ impl Broker {
             }
             Packet::Disconnect(disconnect) => self.on_disconnect(key, session, &disconnect),
             Packet::Connect(_) => Err(Fault(ReasonCode::ProtocolError, "a second CONNECT")),
-            Packet::Auth(_) => Err(Fault(ReasonCode::ProtocolError, "AUTH without an authentication method")),
+            Packet::Auth(auth) => self.on_auth(key, &auth),
             Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
                 Err(Fault(ReasonCode::ProtocolError, "a packet that only servers send"))
             }

@@ -4,6 +4,7 @@
 //! bytes to and from the shards, link bytes and datagrams to and from the node. It looks into none of the mail.
 
 use core::net::SocketAddr;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +12,8 @@ use sedge_base::{ClientId, ConnId, NodeId, ShardId};
 use sedge_broker::Report;
 use sedge_mqtt::{ReasonCode, Utf8};
 
-use sedge_broker::{Credentials, Identity, Policy};
+use sedge_access::scram::Exchange;
+use sedge_broker::{Admission, Credentials, Policy};
 
 use crate::mail::{ToNode, ToShard};
 
@@ -37,12 +39,26 @@ pub enum ShardInput {
         /// User name that the transport has proven, such as that of a client's certificate.
         user: Option<String>,
     },
-    /// Answer to [`ShardOutput::Authenticate`].
+    /// Answer to [`ShardOutput::Authenticate`] and [`ShardOutput::Proceed`].
     Authenticated {
         /// The connection it is about.
         conn: ConnId,
         /// Who the client is, or with which reason it is refused.
-        answer: Result<Identity, ReasonCode>,
+        answer: Result<Admission, ReasonCode>,
+    },
+    /// Another answer to [`ShardOutput::Authenticate`]: the client has to say more.
+    Challenge {
+        /// The connection it is about.
+        conn: ConnId,
+        /// What it is asked.
+        data: Bytes,
+        /// Comes back with what it says.
+        exchange: Box<Exchange>,
+    },
+    /// Accounts that are gone or have another password: connections that rest on them end.
+    Revoke {
+        /// Their user names.
+        users: Arc<BTreeSet<Box<str>>>,
     },
     /// What clients are asked and allowed from here on.
     Policy(Policy),
@@ -89,6 +105,15 @@ pub enum ShardOutput {
     Release(ConnId),
     /// Find out who a client is; answer: [`ShardInput::Authenticated`].
     Authenticate(Box<Credentials>),
+    /// A client's answer to a [`ShardInput::Challenge`]; answer: [`ShardInput::Authenticated`].
+    Proceed {
+        /// The connection.
+        conn: ConnId,
+        /// What it says.
+        data: Bytes,
+        /// What came with the challenge.
+        exchange: Box<Exchange>,
+    },
     /// Mail for the node.
     ToNode(ToNode),
     /// Mail for another shard of this node.

@@ -5,10 +5,11 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use sedge_access::scram::{ITERATIONS_MAX, ITERATIONS_MIN, Mechanism};
 use sedge_access::{Action, Rules, Who};
-use sedge_daemon::access::{PasswordFile, hash_password};
+use sedge_daemon::access::{PasswordFile, SCRAM_ITERATIONS, hash_password, scram_verifier};
 
 use crate::failure::Failure;
 use crate::out;
@@ -18,6 +19,7 @@ Examples:
   sedge passwd -c /etc/sedge/passwd anna        a new file with one user; asks for the password
   sedge passwd /etc/sedge/passwd bob            one more user, or another password for one
   echo secret | sedge passwd /etc/sedge/passwd bob
+  sedge passwd --scram /etc/sedge/passwd carol  for authentication with SCRAM-SHA-256, too
   sedge passwd -D /etc/sedge/passwd bob         delete a user
 
 A running node reads the file again on SIGHUP or POST /api/v1/reload.";
@@ -35,6 +37,15 @@ pub(crate) struct PasswdArgs {
     /// Take the password from the command line, where others on this machine can see it
     #[arg(short, requires = "password", conflicts_with = "delete")]
     batch: bool,
+    /// Write a SCRAM verifier: clients may prove the password without sending it (authentication method SCRAM-SHA-256 or
+    /// SCRAM-SHA-512 of MQTT 5.0), or give it as password as usual. Without, argon2id: harder to guess from a stolen file
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "sha-256", value_name = "HASH",
+          conflicts_with = "delete")]
+    scram: Option<Scram>,
+    /// Iterations of a SCRAM verifier; a client has to do as many for each connection
+    #[arg(long, value_name = "N", default_value_t = SCRAM_ITERATIONS, requires = "scram",
+          value_parser = value_parser!(u32).range(i64::from(ITERATIONS_MIN)..=i64::from(ITERATIONS_MAX)))]
+    iterations: u32,
     /// Password file, key `auth.password_file`
     file: PathBuf,
     /// Name of the user
@@ -42,6 +53,24 @@ pub(crate) struct PasswdArgs {
     /// Password, with -b
     #[arg(requires = "batch")]
     password: Option<String>,
+}
+
+/// Hash of a SCRAM mechanism.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Scram {
+    #[value(name = "sha-256")]
+    Sha256,
+    #[value(name = "sha-512")]
+    Sha512,
+}
+
+impl Scram {
+    const fn mechanism(self) -> Mechanism {
+        match self {
+            Self::Sha256 => Mechanism::Sha256,
+            Self::Sha512 => Mechanism::Sha512,
+        }
+    }
 }
 
 /// Runs `sedge passwd`.
@@ -78,7 +107,11 @@ pub(crate) fn passwd(args: &PasswdArgs) -> Result<(), Failure> {
         }
         let mut salt = [0; 16];
         getrandom::fill(&mut salt).map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
-        let hash = hash_password(password.as_bytes(), &salt).map_err(Failure::failed)?;
+        let hash = match args.scram {
+            Some(scram) => scram_verifier(scram.mechanism(), args.iterations, &password, &salt),
+            None => hash_password(password.as_bytes(), &salt),
+        };
+        let hash = hash.map_err(Failure::failed)?;
         kept = format!("{kept}{prefix}{hash}\n");
     }
     replace(&args.file, &kept).map_err(|error| Failure::failed(format!("cannot write {file}: {error}")))

@@ -1,7 +1,10 @@
 //! Reading again, without a restart, what is kept in files of its own: on SIGHUP and through `POST /api/v1/reload`.
 
+use std::sync::Arc;
+
 use sedge_base::ShardId;
 
+use crate::access::Change;
 use crate::runtime::{Letter, Shared};
 
 /// What came of one of the things that were read again.
@@ -36,9 +39,13 @@ pub(crate) fn reload(shared: &Shared) -> Vec<Reloaded> {
 /// Accounts and access rules: all of their files, or none of them.
 fn reload_access(shared: &Shared) -> Reloaded {
     let problem = match shared.gate.read() {
-        Ok(policy) => {
+        Ok(Change { policy, revoked }) => {
+            let revoked = Arc::new(revoked);
             for shard in 0..shared.boxes.len() {
-                shared.post(ShardId(u16::try_from(shard).unwrap_or(0)), Letter::Policy(policy.clone()));
+                shared.post(
+                    ShardId(u16::try_from(shard).unwrap_or(0)),
+                    Letter::Policy(policy.clone(), Arc::clone(&revoked)),
+                );
             }
             None
         }

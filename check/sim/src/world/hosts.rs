@@ -160,7 +160,7 @@ impl World {
                     }
                 }
                 // Simulated nodes have no accounts.
-                ShardOutput::Authenticate(_) => {}
+                ShardOutput::Authenticate(_) | ShardOutput::Proceed { .. } => {}
                 ShardOutput::Hold(conn) => self.hold(host, conn, true),
                 ShardOutput::Release(conn) => self.hold(host, conn, false),
                 ShardOutput::ToNode(mail) => self.post_to_node(host, shard, mail),

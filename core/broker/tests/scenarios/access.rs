@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_access::Rules;
-use sedge_broker::{Identity, Input, Policy};
+use sedge_broker::{Admission, Identity, Input, Policy};
 use sedge_mqtt::{Connect, Packet, QoS, ReasonCode, Version};
 
 use crate::harness::*;
@@ -55,7 +55,7 @@ fn the_owner_says_who_a_client_is() {
         let asked = bench.asked.pop().expect("a question");
         assert_eq!((asked.user.as_deref(), asked.password.as_deref()), (Some("anna"), Some(&b"secret"[..])));
         assert!(!format!("{asked:?}").contains("secret"));
-        bench.input(Input::Authenticated { conn, answer: Ok(Identity { user: Some("anna".into()) }) });
+        bench.input(Input::Authenticated { conn, answer: Ok(Identity { user: Some("anna".into()) }.into()) });
         bench.answer_all();
         let Some(Packet::ConnAck(connack)) = bench.recv(conn) else { panic!() };
         assert_eq!(connack.reason, ReasonCode::Success);
@@ -89,10 +89,10 @@ fn an_owner_that_does_not_answer_is_waited_for_only_so_long() {
     let mut bench = bench();
     bench.slow = true;
     let conn = bench.dial(named(V5, "c", "anna"));
-    bench.pass(secs(11));
+    bench.pass(secs(61));
     let Some(Packet::ConnAck(connack)) = bench.recv(conn) else { panic!() };
     assert_eq!(connack.reason, ReasonCode::ServerUnavailable);
-    bench.input(Input::Authenticated { conn, answer: Ok(Identity::default()) });
+    bench.input(Input::Authenticated { conn, answer: Ok(Admission::default()) });
     assert_eq!(bench.broker.sessions().count(), 0, "the answer comes too late");
 }
 

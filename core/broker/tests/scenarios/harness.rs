@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use sedge_access::scram::{Exchange, Mechanism, Verifier};
 use sedge_base::{ClientId, ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
 use sedge_broker::{
-    Broker, BrokerConfig, Credentials, Deliver, Event, Identity, Input, InterestChange, InterestOp, Output, Place,
-    RetainedConfig, RetainedStore, SessionState, Ticket,
+    Admission, Broker, BrokerConfig, Credentials, Deliver, Event, Identity, Input, InterestChange, InterestOp, Output,
+    Place, RetainedConfig, RetainedStore, SessionState, Ticket,
 };
 use sedge_mqtt::{
     Ack, ConnAck, Connect, ConnectProperties, Decoder, Disconnect, Message, Packet, PacketId, Publish,
@@ -21,6 +22,9 @@ pub(crate) const Q1: QoS = QoS::AtLeastOnce;
 pub(crate) const Q2: QoS = QoS::ExactlyOnce;
 pub(crate) const V4: Version = Version::V311;
 pub(crate) const V5: Version = Version::V5;
+
+/// What everybody's password becomes by PBKDF2.
+pub(crate) const PASSWORD: &[u8] = b"salted";
 
 /// One side of a connection.
 #[derive(Debug)]
@@ -69,6 +73,8 @@ pub(crate) struct Bench {
     pub(crate) asked: Vec<Credentials>,
     /// With which reason everybody is refused that the broker asks for; `None`: they are who they say.
     pub(crate) refuse_with: Option<ReasonCode>,
+    /// For how long everybody else is let in.
+    pub(crate) expires_in: Option<Duration>,
     groups: BTreeMap<TopicFilter, usize>,
     peers: BTreeMap<ConnId, Peer>,
     next_conn: u64,
@@ -103,6 +109,7 @@ impl Bench {
             certificates: true,
             asked: Vec::new(),
             refuse_with: None,
+            expires_in: None,
             groups: BTreeMap::new(),
             peers: BTreeMap::new(),
             next_conn: 0,
@@ -348,10 +355,27 @@ impl Bench {
             }
             Output::Hold { conn } => self.peers.get_mut(&conn).unwrap().held = true,
             Output::Release { conn } => self.peers.get_mut(&conn).unwrap().held = false,
+            Output::Proceed { conn, data, exchange } => {
+                let user = Some(exchange.user().into());
+                let answer = exchange.finish(&data).ok().ok_or(ReasonCode::NotAuthorized);
+                let admit = |data: String| Admission {
+                    identity: Identity { user },
+                    data: Some(Bytes::from(data)),
+                    ..Admission::default()
+                };
+                self.waiting.push_back(Input::Authenticated { conn, answer: answer.map(admit) });
+            }
+            Output::Authenticate(credentials) if credentials.method.is_some() => {
+                let answer = Self::challenge(&credentials);
+                self.waiting.push_back(answer);
+                self.asked.push(*credentials);
+            }
             Output::Authenticate(credentials) => {
                 if !self.slow {
                     let user = credentials.user.as_deref().map(Box::from);
-                    let answer = self.refuse_with.map_or(Ok(Identity { user }), Err);
+                    let admission =
+                        Admission { expires_in: self.expires_in, account: true, ..Identity { user }.into() };
+                    let answer = self.refuse_with.map_or(Ok(admission), Err);
                     self.waiting.push_back(Input::Authenticated { conn: credentials.conn, answer });
                 }
                 self.asked.push(*credentials);
@@ -367,6 +391,22 @@ impl Bench {
             Output::Route { message, ticket, matched } => self.on_route(message, ticket, matched),
             Output::Bounced { message, group } => self.bounced.push((message, group)),
             Output::Event(event) => self.events.push(event),
+        }
+    }
+
+    /// What an owner says to the beginning of an enhanced authentication: everybody's password is [`PASSWORD`].
+    fn challenge(credentials: &Credentials) -> Input {
+        let conn = credentials.conn;
+        let Some(method) = credentials.method.as_ref().filter(|method| method.name == "SCRAM-SHA-256") else {
+            return Input::Authenticated { conn, answer: Err(ReasonCode::BadAuthenticationMethod) };
+        };
+        let verifier = |_: &str| Verifier::new(Mechanism::Sha256, 4096, b"salt", PASSWORD);
+        match Exchange::begin(&method.data, "server", verifier) {
+            Ok(exchange) => {
+                let data = Bytes::copy_from_slice(exchange.server_first().as_bytes());
+                Input::Challenge { conn, data, exchange: Box::new(exchange) }
+            }
+            Err(_) => Input::Authenticated { conn, answer: Err(ReasonCode::NotAuthorized) },
         }
     }
 

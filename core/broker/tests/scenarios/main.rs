@@ -5,6 +5,7 @@
 mod access;
 mod connecting;
 mod delivery;
+mod enhanced;
 mod harness;
 mod journal;
 mod malformed;

@@ -90,6 +90,10 @@ impl Shard {
             ShardInput::Authenticated { conn, answer } => {
                 self.broker.handle(now, Input::Authenticated { conn, answer });
             }
+            ShardInput::Challenge { conn, data, exchange } => {
+                self.broker.handle(now, Input::Challenge { conn, data, exchange });
+            }
+            ShardInput::Revoke { users } => self.broker.handle(now, Input::Revoke { users }),
             ShardInput::Policy(policy) => self.broker.handle(now, Input::Policy(policy)),
             ShardInput::Received { conn, bytes } => self.broker.handle(now, Input::Received { conn, bytes }),
             ShardInput::Written { conn, bytes } => self.broker.handle(now, Input::Written { conn, bytes }),
@@ -236,6 +240,9 @@ impl Shard {
                 Output::Hold { conn } => self.outputs.push_back(ShardOutput::Hold(conn)),
                 Output::Release { conn } => self.outputs.push_back(ShardOutput::Release(conn)),
                 Output::Authenticate(credentials) => self.outputs.push_back(ShardOutput::Authenticate(credentials)),
+                Output::Proceed { conn, data, exchange } => {
+                    self.outputs.push_back(ShardOutput::Proceed { conn, data, exchange });
+                }
                 Output::Claim { client, conn, clean_start } => {
                     self.tell_node(ToNode::Claim { client, conn, clean_start });
                 }

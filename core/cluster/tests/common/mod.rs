@@ -427,7 +427,10 @@ impl World {
                     self.send(me, End::Client(client), self.delays.client, Event::Gone { client });
                 }
             }
-            ShardOutput::Authenticate(_) | ShardOutput::Hold(_) | ShardOutput::Release(_) => {}
+            ShardOutput::Authenticate(_)
+            | ShardOutput::Proceed { .. }
+            | ShardOutput::Hold(_)
+            | ShardOutput::Release(_) => {}
             ShardOutput::ToNode(mail) => {
                 self.send(me, End::Node(node), self.delays.mailbox, Event::ToNode { node, from: shard, mail });
             }

@@ -1,17 +1,22 @@
 //! Who a client is: asks whoever knows, and remembers.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use sedge_access::Rules;
-use sedge_broker::{Credentials, Identity, Policy};
+use sedge_access::scram::{Exchange, Mechanism};
+use sedge_base::Duration as Span;
+use sedge_broker::{Admission, Credentials, Identity, Method, Policy};
 use sedge_mqtt::ReasonCode;
 
 use super::cache::{Cache, Fingerprint, Outcome, fingerprint};
 use super::callout::CallOut;
+use super::hash::Workspace;
 use super::jwt::{self, Keys, Wanted};
 use super::passwords::PasswordFile;
 use super::pool::Pool;
@@ -28,7 +33,40 @@ pub(crate) struct Question {
 }
 
 /// What a client is answered.
-pub(crate) type Answer = Result<Identity, ReasonCode>;
+pub(crate) struct Answer {
+    told: Result<Admission, ReasonCode>,
+    /// What it rests on.
+    accounts: Option<Arc<Accounts>>,
+}
+
+impl From<Result<Admission, ReasonCode>> for Answer {
+    fn from(told: Result<Admission, ReasonCode>) -> Self {
+        Self { told, accounts: None }
+    }
+}
+
+/// What can be said at once.
+pub(crate) enum Said {
+    Answer(Answer),
+    /// The client has to say more.
+    Challenge(Box<Exchange>),
+}
+
+impl From<Result<Admission, ReasonCode>> for Said {
+    fn from(told: Result<Admission, ReasonCode>) -> Self {
+        Self::Answer(told.into())
+    }
+}
+
+/// What is different after the files were read again.
+pub(crate) struct Change {
+    pub(crate) policy: Policy,
+    /// Users whose accounts are gone or have another password.
+    pub(crate) revoked: BTreeSet<Box<str>>,
+}
+
+/// Longest time for which a token lets a client in, in seconds: longer than anything runs.
+const LONGEST_ADMISSION: u64 = 100 * 365 * 86_400;
 
 /// What is read from files, and read again when told to.
 #[derive(Default)]
@@ -83,7 +121,7 @@ impl Gate {
         let local = auth.password_file.is_some() || auth.jwt_keys_file.is_some();
         let hashing = local.then(|| Pool::start("auth", auth.workers, auth.max_waiting)).transpose()?;
         let asking = callout.is_some().then(|| Pool::start("ask", auth.http_workers, auth.max_waiting)).transpose()?;
-        let patience = config.limits.broker.connect_timeout;
+        let patience = config.limits.broker.auth_timeout;
         let cache = Mutex::new(Cache::new(auth.max_cached, auth.cache_time));
         let counts = GateCounts::default();
         let accounts = RwLock::default();
@@ -105,7 +143,7 @@ impl Gate {
     }
 
     /// Reads all files again. If one is wrong everything stays as it was.
-    pub(crate) fn read(&self) -> Result<Policy, Vec<String>> {
+    pub(crate) fn read(&self) -> Result<Change, Vec<String>> {
         let mut problems = Vec::new();
         let passwords = take(&mut problems, self.auth.password_file.as_deref(), "auth.password_file", read_passwords);
         let keys = take(&mut problems, self.auth.jwt_keys_file.as_deref(), "auth.jwt_keys_file", read_keys);
@@ -118,11 +156,16 @@ impl Gate {
             rules: rules.map(Arc::new),
             disconnect_refused: self.acl.disconnect,
         };
-        let generation = self.accounts().generation + 1;
+        let old = self.accounts();
+        let revoked = match (&old.passwords, &passwords) {
+            (Some(old), Some(new)) => old.revoked(new),
+            _ => BTreeSet::new(),
+        };
+        let generation = old.generation + 1;
         let accounts = Accounts { generation, passwords, keys, policy: policy.clone() };
         *self.accounts.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(accounts);
         self.cache().clear();
-        Ok(policy)
+        Ok(Change { policy, revoked })
     }
 
     /// How many questions wait for threads.
@@ -135,13 +178,16 @@ impl Gate {
         self: &Arc<Self>,
         credentials: Credentials,
         tell: impl FnOnce(Answer) + Send + 'static,
-    ) -> Option<Answer> {
-        let Credentials { conn: _, client, peer, certificate, user, password } = credentials;
+    ) -> Option<Said> {
+        let Credentials { conn: _, client, peer, certificate, user, password, method } = credentials;
+        if let Some(method) = method {
+            return Some(self.begin(&method, certificate.as_deref()));
+        }
         if let Some(user) = certificate {
-            return Some(Ok(Identity { user: Some(user.into_boxed_str()) }));
+            return Some(Ok(admit(user)).into());
         }
         if !self.auth.has_accounts() || (user.is_none() && password.is_none()) {
-            return Some(self.anonymous(&peer));
+            return Some(self.anonymous(&peer).into());
         }
         let user = user.unwrap_or_default();
         let password = password.map(Vec::from).unwrap_or_default();
@@ -150,33 +196,82 @@ impl Gate {
         let is_token = accounts.keys.is_some() && jwt::looks_like_token(&question.password);
         if is_token {
             let gate = Arc::clone(self);
-            return self.hand_over(self.hashing.as_ref(), move || tell(gate.check_token(&accounts, &question)));
+            let job = move |_: &mut Workspace| tell(gate.check_token(&accounts, &question).into());
+            return self.hand_over(self.hashing.as_ref(), job);
         }
-        if question.user.is_empty() {
-            return Some(Err(ReasonCode::BadUserNameOrPassword));
+        let has_file = accounts.passwords.is_some();
+        if question.user.is_empty() || !(has_file || self.callout.is_some()) {
+            return Some(Err(ReasonCode::BadUserNameOrPassword).into());
         }
+        // Who is in no file is refused like others with a wrong password, if nobody else can be asked: not any faster.
         let known = accounts.passwords.as_ref().is_some_and(|passwords| passwords.contains(&question.user));
-        if !known && self.callout.is_none() {
-            return Some(Err(ReasonCode::BadUserNameOrPassword));
-        }
-        let print = self.fingerprint(&accounts, &question, known);
+        let local = known || self.callout.is_none();
+        let print = self.fingerprint(&accounts, &question, local);
         if let Some(outcome) = self.cache().get(&print, Instant::now()) {
             self.counts.cached.fetch_add(1, Ordering::Relaxed);
-            return Some(answer(question.user, outcome));
+            return Some(Said::Answer(answer(question.user, outcome, local, accounts)));
         }
         let gate = Arc::clone(self);
-        let pool = if known { self.hashing.as_ref() } else { self.asking.as_ref() };
-        self.hand_over(pool, move || {
-            let outcome = gate.find_out(&accounts, &question, print, known);
-            tell(answer(question.user, outcome));
+        let pool = if local { self.hashing.as_ref() } else { self.asking.as_ref() };
+        self.hand_over(pool, move |workspace| {
+            let outcome = gate.find_out(workspace, &accounts, &question, print, local);
+            tell(answer(question.user, outcome, local, accounts));
         })
     }
 
-    fn hand_over(&self, pool: Option<&Pool>, job: impl FnOnce() + Send + 'static) -> Option<Answer> {
+    /// The first step of an enhanced authentication (MQTT 5.0 section 4.12). A certificate and a proof have to agree on the user.
+    fn begin(&self, method: &Method, certificate: Option<&str>) -> Said {
+        let accounts = self.accounts();
+        let mechanism = Mechanism::from_name(&method.name);
+        let offered = accounts.passwords.as_ref().zip(mechanism).filter(|(file, mechanism)| file.offers(*mechanism));
+        let Some((file, mechanism)) = offered else { return Err(ReasonCode::BadAuthenticationMethod).into() };
+        let (Ok(a), Ok(b)) = (identity::random_u64(), identity::random_u64()) else {
+            return Err(ReasonCode::ServerUnavailable).into();
+        };
+        let nonce = format!("{a:016x}{b:016x}");
+        match Exchange::begin(&method.data, &nonce, |user| file.verifier(mechanism, user)) {
+            Ok(exchange) if certificate.is_none_or(|name| name == exchange.user()) => {
+                Said::Challenge(Box::new(exchange))
+            }
+            Ok(_) | Err(_) => Err(ReasonCode::NotAuthorized).into(),
+        }
+    }
+
+    /// The last step of an enhanced authentication.
+    pub(crate) fn finish(&self, exchange: &Exchange, data: &[u8]) -> Answer {
+        let accounts = self.accounts();
+        // The account may have changed since the first step.
+        let current = accounts.passwords.as_ref().is_some_and(|file| {
+            file.contains(exchange.user())
+                && file.verifier(exchange.mechanism(), exchange.user()) == *exchange.verifier()
+        });
+        match exchange.finish(data) {
+            Ok(last) if current => {
+                let data = Some(Bytes::from(last));
+                let told = Ok(Admission { account: true, data, ..admit(exchange.user().to_owned()) });
+                Answer { told, accounts: Some(accounts) }
+            }
+            Ok(_) | Err(_) => Err(ReasonCode::NotAuthorized).into(),
+        }
+    }
+
+    /// What an answer is worth where it arrives: an account may have been taken away while its password was looked at.
+    pub(crate) fn confirm(&self, answer: Answer) -> Result<Admission, ReasonCode> {
+        let admission = answer.told?;
+        let (Some(then), Some(user)) = (answer.accounts.filter(|_| admission.account), &admission.identity.user) else {
+            return Ok(admission);
+        };
+        let now = self.accounts();
+        let same = Arc::ptr_eq(&then, &now)
+            || then.passwords.as_ref().zip(now.passwords.as_ref()).is_some_and(|(then, now)| then.agrees(now, user));
+        if same { Ok(admission) } else { Err(ReasonCode::NotAuthorized) }
+    }
+
+    fn hand_over(&self, pool: Option<&Pool>, job: impl FnOnce(&mut Workspace) + Send + 'static) -> Option<Said> {
         let until = Instant::now() + self.patience;
-        let in_time = move || {
+        let in_time = move |workspace: &mut Workspace| {
             if Instant::now() < until {
-                job();
+                job(workspace);
             }
         };
         if pool.is_some_and(|pool| pool.run(in_time)) {
@@ -184,18 +279,25 @@ impl Gate {
             return None;
         }
         self.counts.busy.fetch_add(1, Ordering::Relaxed);
-        Some(Err(ReasonCode::ServerBusy))
+        Some(Err(ReasonCode::ServerBusy).into())
     }
 
-    fn find_out(&self, accounts: &Accounts, question: &Question, print: Fingerprint, known: bool) -> Outcome {
+    fn find_out(
+        &self,
+        workspace: &mut Workspace,
+        accounts: &Accounts,
+        question: &Question,
+        print: Fingerprint,
+        local: bool,
+    ) -> Outcome {
         // Many clients may have come with the same password while the first waited.
         if let Some(outcome) = self.cache().get(&print, Instant::now()) {
             self.counts.cached.fetch_add(1, Ordering::Relaxed);
             return outcome;
         }
         let outcome = match (&accounts.passwords, &self.callout) {
-            (Some(passwords), _) if known => {
-                let right = passwords.verify(&question.user, &question.password);
+            (Some(passwords), _) if local => {
+                let right = passwords.verify(workspace, &question.user, &question.password);
                 if right { Ok(()) } else { Err(ReasonCode::BadUserNameOrPassword) }
             }
             (_, Some(callout)) => callout.ask(question),
@@ -207,23 +309,23 @@ impl Gate {
         outcome
     }
 
-    fn check_token(&self, accounts: &Accounts, question: &Question) -> Answer {
+    fn check_token(&self, accounts: &Accounts, question: &Question) -> Result<Admission, ReasonCode> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let names = (question.user.as_str(), question.client.as_str());
         let keys = accounts.keys.as_ref().ok_or(ReasonCode::BadUserNameOrPassword)?;
-        let user = keys.check(&question.password, &self.wanted, names, now);
-        let user = user.ok_or(ReasonCode::BadUserNameOrPassword)?;
-        Ok(Identity { user: Some(user.into_boxed_str()) })
+        let found = keys.check(&question.password, &self.wanted, names, now);
+        let (user, secs) = found.ok_or(ReasonCode::BadUserNameOrPassword)?;
+        Ok(Admission { expires_in: Some(Span::from_secs(secs.min(LONGEST_ADMISSION))), ..admit(user) })
     }
 
     /// A server may answer differently for every client id; a password file does not.
-    fn fingerprint(&self, accounts: &Accounts, question: &Question, known: bool) -> Fingerprint {
+    fn fingerprint(&self, accounts: &Accounts, question: &Question, local: bool) -> Fingerprint {
         let (generation, client) = (accounts.generation.to_be_bytes(), question.client.as_bytes());
-        let client = if known { &[][..] } else { client };
-        fingerprint(&self.key, &[&generation, &[u8::from(known)], question.user.as_bytes(), client, &question.password])
+        let client = if local { &[][..] } else { client };
+        fingerprint(&self.key, &[&generation, &[u8::from(local)], question.user.as_bytes(), client, &question.password])
     }
 
-    fn anonymous(&self, peer: &str) -> Answer {
+    fn anonymous(&self, peer: &str) -> Result<Admission, ReasonCode> {
         let is_near = || {
             let address = peer.parse::<SocketAddr>().map(|peer| peer.ip().to_canonical());
             // What has no address is a socket of this machine.
@@ -234,7 +336,7 @@ impl Gate {
             Anonymous::Loopback => is_near(),
             Anonymous::Never => false,
         };
-        if allowed { Ok(Identity::default()) } else { Err(ReasonCode::NotAuthorized) }
+        if allowed { Ok(Admission::default()) } else { Err(ReasonCode::NotAuthorized) }
     }
 
     fn accounts(&self) -> Arc<Accounts> {
@@ -246,8 +348,14 @@ impl Gate {
     }
 }
 
-fn answer(user: String, outcome: Outcome) -> Answer {
-    outcome.map(|()| Identity { user: Some(user.into_boxed_str()) })
+fn admit(user: String) -> Admission {
+    Identity { user: Some(user.into_boxed_str()) }.into()
+}
+
+/// `account`: whether the password file has said it.
+fn answer(user: String, outcome: Outcome, account: bool, accounts: Arc<Accounts>) -> Answer {
+    let told = outcome.map(|()| Admission { account, ..admit(user) });
+    Answer { told, accounts: Some(accounts) }
 }
 
 fn take<T>(

@@ -145,14 +145,14 @@ impl Keys {
         if keys.is_empty() { Err(KeysError("there is no key in it".to_owned())) } else { Ok(Self(keys)) }
     }
 
-    /// The user name that a valid token stands for; `user` and `client` are those of the CONNECT, `now` in seconds since 1970.
+    /// The user name that a valid token stands for, and for how many seconds from `now` it does; `user` and `client` are those of the CONNECT, `now` in seconds since 1970.
     pub(super) fn check(
         &self,
         token: &[u8],
         wanted: &Wanted,
         (user, client): (&str, &str),
         now: u64,
-    ) -> Option<String> {
+    ) -> Option<(String, u64)> {
         let token = std::str::from_utf8(token).ok().filter(|token| token.len() <= TOKEN_MAX)?;
         let (message, sig) = token.rsplit_once('.')?;
         let (head, body) = message.split_once('.')?;
@@ -181,11 +181,14 @@ fn time(claim: &serde_json::Value) -> Option<u64> {
     claim.as_u64().or_else(fraction)
 }
 
-fn accepts(wanted: &Wanted, claims: &serde_json::Value, (user, client): (&str, &str), now: u64) -> Option<String> {
+fn accepts(
+    wanted: &Wanted,
+    claims: &serde_json::Value,
+    (user, client): (&str, &str),
+    now: u64,
+) -> Option<(String, u64)> {
     let text = |name: &str| claims.get(name).and_then(|claim| claim.as_str());
-    if time(claims.get("exp")?)?.saturating_add(LEEWAY) <= now {
-        return None;
-    }
+    let left = time(claims.get("exp")?)?.saturating_add(LEEWAY).checked_sub(now).filter(|&left| left > 0)?;
     if let Some(begin) = claims.get("nbf")
         && time(begin)? > now.saturating_add(LEEWAY)
     {
@@ -205,7 +208,7 @@ fn accepts(wanted: &Wanted, claims: &serde_json::Value, (user, client): (&str, &
         return None;
     }
     let name = text(&wanted.user_claim).filter(|name| !name.is_empty())?;
-    (user.is_empty() || user == name).then(|| name.to_owned())
+    (user.is_empty() || user == name).then(|| (name.to_owned(), left))
 }
 
 #[cfg(test)]
@@ -237,8 +240,9 @@ mod tests {
             keys.check(&token, &wanted, (user, "c1"), 1_000)
         };
         let good = r#"{"sub":"anna","exp":1100,"nbf":900,"iss":"us","aud":["x","mqtt"],"cid":"c1"}"#;
-        assert_eq!(check(good, "").as_deref(), Some("anna"));
-        assert_eq!(check(good, "anna").as_deref(), Some("anna"));
+        let anna = Some(("anna".to_owned(), 110));
+        assert_eq!(check(good, ""), anna);
+        assert_eq!(check(good, "anna"), anna);
         assert_eq!(check(good, "bob"), None);
         for (from, to) in [
             ("1100", "900"),

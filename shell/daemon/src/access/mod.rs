@@ -6,11 +6,13 @@
 mod cache;
 mod callout;
 mod gate;
+mod hash;
 mod jwt;
 mod passwords;
 mod pool;
 
+pub use hash::{hash_password, scram_verifier};
 pub use jwt::{Keys, KeysError};
-pub use passwords::{PasswordError, PasswordFile, hash_password};
+pub use passwords::{PasswordError, PasswordFile, SCRAM_ITERATIONS};
 
-pub(crate) use gate::{Answer, Gate, problems};
+pub(crate) use gate::{Answer, Change, Gate, Said, problems};

@@ -1,20 +1,14 @@
 //! Password files: lines of `user:hash`, as `sedge passwd` and `mosquitto_passwd` write them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::num::NonZeroU32;
 
-use argon2::Argon2;
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use ring::{digest, pbkdf2};
+use sedge_access::scram::{Mechanism, Verifier};
 
-/// More iterations than anyone sets; a file with more would hold a thread for minutes.
-const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
-/// Most memory one argon2 hash may ask for, in KiB.
-const ARGON2_MEMORY_MAX: u32 = 1 << 20;
+use super::hash::{Hash, Workspace};
+
+/// Iterations of a SCRAM verifier where nothing else is asked for.
+pub const SCRAM_ITERATIONS: u32 = 50_000;
 
 /// What is wrong with one line of a password file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,72 +22,6 @@ pub struct PasswordError {
 impl fmt::Display for PasswordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.line, self.what)
-    }
-}
-
-/// One hashed password.
-#[derive(Clone, PartialEq, Eq)]
-enum Hash {
-    /// In the PHC string format.
-    Argon2(Box<str>),
-    /// Mosquitto's `$7$`.
-    Pbkdf2 { iterations: NonZeroU32, salt: Box<[u8]>, hash: Box<[u8]> },
-    /// Mosquitto's `$6$`.
-    Sha512 { salt: Box<[u8]>, hash: Box<[u8]> },
-}
-
-impl Hash {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            "is no hash that is understood: $argon2id$ (sedge passwd), $7$ or $6$ (mosquitto_passwd); set the password again"
-                .to_owned()
-        };
-        if text.starts_with("$argon2") {
-            let hash = PasswordHash::new(text).ok().ok_or_else(wrong)?;
-            let memory = hash.params.get_decimal("m").unwrap_or(0);
-            if memory > ARGON2_MEMORY_MAX {
-                return Err(format!("asks for more than {ARGON2_MEMORY_MAX} KiB of memory for one password"));
-            }
-            return Ok(Self::Argon2(text.into()));
-        }
-        let mut fields = text.split('$').skip(1);
-        let decode = |field: Option<&str>| {
-            let bytes = field.and_then(|field| STANDARD.decode(field).ok()).map(Vec::into_boxed_slice);
-            bytes.filter(|bytes| !bytes.is_empty())
-        };
-        let found = match fields.next() {
-            Some("7") => {
-                let iterations = fields.next().and_then(|field| field.parse().ok()).and_then(NonZeroU32::new);
-                let iterations = iterations.filter(|count| count.get() <= PBKDF2_ITERATIONS_MAX);
-                iterations
-                    .zip(decode(fields.next()).zip(decode(fields.next())))
-                    .map(|(iterations, (salt, hash))| Self::Pbkdf2 { iterations, salt, hash })
-            }
-            Some("6") => {
-                decode(fields.next()).zip(decode(fields.next())).map(|(salt, hash)| Self::Sha512 { salt, hash })
-            }
-            _ => None,
-        };
-        found.filter(|_| fields.next().is_none()).ok_or_else(wrong)
-    }
-
-    fn verify(&self, password: &[u8]) -> bool {
-        match self {
-            Self::Argon2(text) => {
-                PasswordHash::new(text).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
-            }
-            Self::Pbkdf2 { iterations, salt, hash } => {
-                pbkdf2::verify(pbkdf2::PBKDF2_HMAC_SHA512, *iterations, salt, password, hash).is_ok()
-            }
-            Self::Sha512 { salt, hash } => {
-                let mut context = digest::Context::new(&digest::SHA512);
-                context.update(password);
-                context.update(salt);
-                let found = context.finish();
-                let differ = found.as_ref().iter().zip(hash).fold(0, |differ, (a, b)| differ | (a ^ b));
-                found.as_ref().len() == hash.len() && differ == 0
-            }
-        }
     }
 }
 
@@ -132,25 +60,64 @@ impl PasswordFile {
         if errors.is_empty() { Ok(Self(accounts)) } else { Err(errors) }
     }
 
+    /// Whether the password of `user` is right. Takes milliseconds, and the memory that the hash asks for: 19 MiB with the usual
+    /// parameters. A user that is not there takes as long as the first one of the file, so that nobody learns who is.
+    pub(super) fn verify(&self, workspace: &mut Workspace, user: &str, password: &[u8]) -> bool {
+        if let Some(hash) = self.0.get(user) {
+            return hash.verify(workspace, password);
+        }
+        if let Some(hash) = self.0.values().next() {
+            hash.verify(workspace, password);
+        }
+        false
+    }
+
     /// Whether there is an account of this name.
     pub fn contains(&self, user: &str) -> bool {
         self.0.contains_key(user)
     }
 
-    /// Whether the password of `user` is right. Takes milliseconds, and up to 19 MiB of memory with the usual parameters.
-    pub fn verify(&self, user: &str, password: &[u8]) -> bool {
-        self.0.get(user).is_some_and(|hash| hash.verify(password))
+    /// The verifier of a user, or one of nobody for users who have none: it looks like the others, and the same each time.
+    pub(super) fn verifier(&self, mechanism: Mechanism, user: &str) -> Verifier {
+        let of = |hash: &Hash| {
+            let Hash::Scram(verifier) = hash else { return None };
+            (verifier.mechanism() == mechanism).then(|| verifier.clone())
+        };
+        if let Some(verifier) = self.0.get(user).and_then(of) {
+            return verifier;
+        }
+        // What nobody outside knows, and what stays as long as the first account does.
+        let first = self.0.values().find_map(of);
+        let secret = first.as_ref().map(Verifier::to_text).unwrap_or_default();
+        let iterations = first.map_or(SCRAM_ITERATIONS, |verifier| verifier.iterations());
+        Verifier::of_nobody(mechanism, iterations, secret.as_bytes(), user)
     }
-}
 
-/// The hash of a password for a line of a password file: argon2id with 19 MiB and two passes, and a random salt.
-pub fn hash_password(password: &[u8], salt: &[u8; 16]) -> Result<String, String> {
-    let hash = Argon2::default().hash_password_with_salt(password, salt).map_err(|error| error.to_string())?;
-    Ok(hash.to_string())
+    /// Whether anybody has a verifier for this mechanism.
+    pub(super) fn offers(&self, mechanism: Mechanism) -> bool {
+        self.0.values().any(|hash| matches!(hash, Hash::Scram(verifier) if verifier.mechanism() == mechanism))
+    }
+
+    /// Whether `user` has the same line in both.
+    pub(super) fn agrees(&self, other: &Self, user: &str) -> bool {
+        self.0.get(user) == other.0.get(user)
+    }
+
+    /// Users of this file who are not in `newer`, or have another hash there.
+    pub(super) fn revoked(&self, newer: &Self) -> BTreeSet<Box<str>> {
+        self.0.keys().filter(|user| !self.agrees(newer, user)).map(|user| user.as_str().into()).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use ring::{digest, pbkdf2};
+
+    use super::super::hash::{hash_password, scram_verifier};
     use super::*;
 
     /// MQ-19
@@ -164,20 +131,57 @@ mod tests {
         salted.extend_from_slice(&salt);
         let digest = digest::digest(&digest::SHA512, &salted);
         let sha512 = format!("$6${}${}", STANDARD.encode(salt), STANDARD.encode(digest));
-        let text = format!("# accounts\na:{argon2}\n\nb:{pbkdf2}\nc:{sha512}\n");
+        let scram = Mechanism::ALL.map(|mechanism| scram_verifier(mechanism, 4096, "geheim", &[7; 16]).unwrap());
+        let text = format!("# accounts\na:{argon2}\n\nb:{pbkdf2}\nc:{sha512}\nd:{}\ne:{}\n", scram[0], scram[1]);
         let file = PasswordFile::parse(&text).unwrap();
-        for user in ["a", "b", "c"] {
-            assert!(file.verify(user, b"geheim"), "{user}");
-            assert!(!file.verify(user, b"Geheim") && !file.verify(user, b""), "{user}");
+        let mut workspace = Workspace::default();
+        for user in ["a", "b", "c", "d", "e"] {
+            assert!(file.verify(&mut workspace, user, b"geheim"), "{user}");
+            assert!(!file.verify(&mut workspace, user, b"Geheim"), "{user}");
+            assert!(!file.verify(&mut workspace, user, b""), "{user}");
         }
-        assert!(!file.verify("d", b"geheim") && !file.contains("d"));
+        assert!(!file.verify(&mut workspace, "x", b"geheim") && !file.contains("x"));
         assert!(!format!("{file:?}").contains('$'));
+    }
+
+    /// MQ-19: nobody sees in the server's first message whether a user exists.
+    #[test]
+    fn users_without_a_verifier_look_like_others() {
+        let scram = scram_verifier(Mechanism::Sha256, 5000, "geheim", &[7; 16]).unwrap();
+        let file =
+            PasswordFile::parse(&format!("a:{scram}\nb:{}\n", hash_password(b"geheim", &[7; 16]).unwrap())).unwrap();
+        let of = |user| file.verifier(Mechanism::Sha256, user);
+        assert_eq!(of("a").to_text(), scram);
+        for nobody in ["b", "x"] {
+            assert_eq!((of(nobody).iterations(), of(nobody).salt().len()), (5000, 16));
+            assert_eq!(of(nobody), of(nobody));
+        }
+        assert_ne!(of("x").salt(), of("y").salt());
+        assert!(file.offers(Mechanism::Sha256) && !file.offers(Mechanism::Sha512));
+    }
+
+    #[test]
+    fn changed_accounts_are_found() {
+        let line =
+            |user: &str, salt| format!("{user}:{}\n", scram_verifier(Mechanism::Sha256, 4096, "x", &salt).unwrap());
+        let parse = |lines: &[String]| PasswordFile::parse(&lines.concat()).unwrap();
+        let old = parse(&[line("a", [1; 16]), line("b", [1; 16]), line("c", [1; 16])]);
+        let new = parse(&[line("a", [1; 16]), line("b", [2; 16]), line("d", [1; 16])]);
+        assert_eq!(old.revoked(&new), BTreeSet::from(["b".into(), "c".into()]));
+        assert_eq!(old.revoked(&old), BTreeSet::new());
+    }
+
+    #[test]
+    fn passwords_that_clients_hash_differently_get_no_verifier() {
+        for (password, iterations) in [("gr\u{fc}n", 4096), ("a\tb", 4096), ("x", 4095), ("x", 10_000_001)] {
+            assert!(scram_verifier(Mechanism::Sha256, iterations, password, &[7; 16]).is_err(), "{password}");
+        }
     }
 
     #[test]
     fn errors_name_their_lines() {
-        let text = "a:$7$101$AAAA$AAAA\nno hash\na:$6$AAAA$AAAA\nb:plain\n:x\nc:$7$0$AAAA$AAAA\nd:$argon2id$v=19$m=9999999,t=1,p=1$AAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA\n";
+        let text = "a:$7$101$AAAA$AAAA\nno hash\na:$6$AAAA$AAAA\nb:plain\n:x\nc:$7$0$AAAA$AAAA\nd:$argon2id$v=19$m=9999999,t=1,p=1$AAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA\ne:SCRAM-SHA-256$1:AA==$AA==:AA==\n";
         let errors = PasswordFile::parse(text).unwrap_err();
-        assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7]);
+        assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [2, 3, 4, 5, 6, 7, 8]);
     }
 }

@@ -4,9 +4,10 @@ use std::thread;
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 
+use super::hash::Workspace;
 use crate::StartError;
 
-type Job = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce(&mut Workspace) + Send>;
 
 /// A few threads; they end when this is dropped.
 pub(super) struct Pool {
@@ -19,8 +20,9 @@ impl Pool {
         for number in 0..threads {
             let queue = queue.clone();
             let run = move || {
+                let mut workspace = Workspace::default();
                 while let Ok(job) = queue.recv() {
-                    job();
+                    job(&mut workspace);
                 }
             };
             let thread = thread::Builder::new().name(format!("sedge-{name}-{number}")).spawn(run);
@@ -30,7 +32,7 @@ impl Pool {
     }
 
     /// Has a thread do it in its turn; `false` if the queue is full.
-    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) -> bool {
+    pub(super) fn run(&self, job: impl FnOnce(&mut Workspace) + Send + 'static) -> bool {
         match self.jobs.try_send(Box::new(job)) {
             Ok(()) => true,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,

@@ -117,6 +117,9 @@ const KEYS: &[Key] = &[
         put(&mut c.auth.http_workers, v.narrow(1, 256))
     }),
     key("auth.workers", "passwords hashed at the same time", |c, v| put(&mut c.auth.workers, v.narrow(1, 256))),
+    key("auth.timeout", "time for an answer, the wait for others included", |c, v| {
+        put(&mut c.limits.broker.auth_timeout, v.duration(SHORT, HOUR))
+    }),
     key("auth.max_waiting", "clients that may wait for either", |c, v| {
         put(&mut c.auth.max_waiting, v.narrow(1, COUNT_MAX))
     }),

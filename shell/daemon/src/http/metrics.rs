@@ -121,6 +121,8 @@ fn access_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     );
     let refused = sum(|c| c.authentications_refused);
     out.single("authentications_refused_total", Counter, "Clients that did not prove who they are.", refused);
+    let expired = sum(|c| c.expired_admissions);
+    out.single("authentications_expired_total", Counter, "Clients disconnected when their token had expired.", expired);
     let refused = sum(|c| c.refused_publications);
     out.single("refused_publications_total", Counter, "Publications and wills against access rules.", refused);
     let refused = sum(|c| c.refused_subscriptions);

@@ -15,6 +15,7 @@ mod stats;
 mod wire;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -53,8 +54,8 @@ pub(crate) enum Letter {
     Report(Vec<Report>),
     /// Who a client is that was asked for.
     Authenticated(ConnId, Answer),
-    /// What clients are asked and allowed from here on.
-    Policy(Policy),
+    /// What clients are asked and allowed from here on, and whose accounts are gone.
+    Policy(Policy, Arc<BTreeSet<Box<str>>>),
     /// A question of another thread.
     Query(Query),
     /// For the node: another node may be at this address.

@@ -209,7 +209,10 @@ impl Worker {
             }
             Letter::Report(reports) => self.shard.handle(self.now, ShardInput::Report(reports)),
             Letter::Authenticated(conn, answer) => self.authenticated(conn, answer),
-            Letter::Policy(policy) => self.shard.handle(self.now, ShardInput::Policy(policy)),
+            Letter::Policy(policy, users) => {
+                self.shard.handle(self.now, ShardInput::Policy(policy));
+                self.shard.handle(self.now, ShardInput::Revoke { users });
+            }
             Letter::Handover(handover) => self.take_over(*handover),
             Letter::Query(query) => {
                 let node = self.hub.as_ref().map(|hub| &hub.node);
@@ -330,6 +333,7 @@ impl Worker {
             ShardOutput::Hold(conn) => self.clients.hold(conn, true),
             ShardOutput::Release(conn) => self.clients.hold(conn, false),
             ShardOutput::Authenticate(credentials) => self.authenticate(*credentials),
+            ShardOutput::Proceed { conn, data, exchange } => self.proceed(conn, &exchange, &data),
             ShardOutput::ToNode(mail) => match &mut self.hub {
                 Some(hub) => hub.node.handle(self.now, NodeInput::Mail { from: self.id, mail }),
                 None => self.office.put(ShardId(0), Letter::Node(self.id, mail)),

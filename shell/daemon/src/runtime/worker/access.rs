@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use sedge_access::scram::Exchange;
 use sedge_base::ConnId;
 use sedge_broker::Credentials;
 use sedge_cluster::ShardInput;
 
 use super::Worker;
-use crate::access::Answer;
+use crate::access::{Answer, Said};
 use crate::runtime::Letter;
 
 impl Worker {
@@ -15,12 +17,24 @@ impl Worker {
     pub(super) fn authenticate(&mut self, credentials: Credentials) {
         let (conn, shard, shared) = (credentials.conn, self.id, Arc::clone(&self.shared));
         let tell = move |answer| shared.post(shard, Letter::Authenticated(conn, answer));
-        if let Some(answer) = self.shared.gate.ask(credentials, tell) {
-            self.authenticated(conn, answer);
+        match self.shared.gate.ask(credentials, tell) {
+            None => {}
+            Some(Said::Answer(answer)) => self.authenticated(conn, answer),
+            Some(Said::Challenge(exchange)) => {
+                let data = Bytes::copy_from_slice(exchange.server_first().as_bytes());
+                self.shard.handle(self.now, ShardInput::Challenge { conn, data, exchange });
+            }
         }
     }
 
+    /// The next step of an enhanced authentication takes microseconds: a client has to hash, not the node.
+    pub(super) fn proceed(&mut self, conn: ConnId, exchange: &Exchange, data: &[u8]) {
+        let answer = self.shared.gate.finish(exchange, data);
+        self.authenticated(conn, answer);
+    }
+
     pub(super) fn authenticated(&mut self, conn: ConnId, answer: Answer) {
+        let answer = self.shared.gate.confirm(answer);
         self.shard.handle(self.now, ShardInput::Authenticated { conn, answer });
     }
 }
