@@ -387,3 +387,39 @@ def test_broken_files_are_named_with_their_lines(binary: Path, tmp_path: Path) -
     assert done.returncode == 2, done.stderr
     for words in ("passwd:1: the password of", "acl:2: \"topik\" is no rule", "auth.http_url", "sedge.toml:2"):
         assert words in done.stderr, done.stderr
+
+
+def test_commands_show_the_token_of_the_api(binary: Path, tmp_path: Path) -> None:
+    """With a token the API answers nobody else; the commands of sedge take it from a flag, a file or the environment."""
+    token = "acceptance-0123456789"
+    (tmp_path / "token").write_text(token + "\n")
+    port, http, cluster = free_base(1)
+    command = [str(binary), "serve", "-c", str(tmp_path / "sedge.toml")]
+    (tmp_path / "sedge.toml").write_text(
+        f'[mqtt]\nbind = "{HOST}"\nport = {port}\n[cluster]\nbind = "{HOST}"\nport = {cluster}\n'
+        f'[http]\nport = {http}\ntoken_file = "{tmp_path}/token"\n')
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def ask(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        words = [str(binary), "status", "--api", f"http://{HOST}:{http}", *flags]
+        return subprocess.run(words, capture_output=True, text=True, timeout=20, env=environment)
+
+    def ready() -> bool:
+        try:
+            return bool(get(f"http://{HOST}:{http}/health/ready"))
+        except OSError:
+            return False
+
+    try:
+        wait_for("the node is ready", ready)
+        assert ask("--token-file", str(tmp_path / "token")).returncode == 0
+        assert ask("--token", token).returncode == 0
+        assert ask(SEDGE_API_TOKEN=token).returncode == 0
+        assert ask(SEDGE_API_TOKEN_FILE=str(tmp_path / "token")).returncode == 0
+        for refused, words in ((ask(), "--token-file"), (ask("--token", "wrong"), "http.token_file"),
+                               (ask("--token-file", str(tmp_path / "sedge.toml")), "not one token")):
+            assert refused.returncode != 0 and words in refused.stderr, refused.stderr
+            assert token not in refused.stderr
+    finally:
+        process.terminate()
+        process.wait(10)

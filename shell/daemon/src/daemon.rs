@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 
 use crate::access::Gate;
 use crate::config::Durability;
-use crate::http::{Facts, HttpServer};
+use crate::http::{Facts, Guard, HttpServer};
 use crate::identity::{self, Identity};
 use crate::recovery::Journals;
 use crate::reload::{Reloaded, reload};
@@ -305,6 +305,7 @@ fn share(
         listeners,
         connections_max: config.limits.max_connections.min(sockets::room_for_clients(descriptors)),
         gate: Gate::new(config)?,
+        api_guard: Guard::new(&config.http).map_err(|what| StartError::Setting { key: "http.token_file", what })?,
         stopping: AtomicBool::new(false),
         answers: answers(config),
         full_journals: AtomicUsize::new(0),

@@ -27,6 +27,10 @@ pub(crate) fn reload(shared: &Shared) -> Vec<Reloaded> {
         }
     }
     done.push(reload_access(shared));
+    if shared.api_guard.has_file() {
+        let problem = shared.api_guard.read().err().map(|what| format!("http.token_file: {what}"));
+        done.push(Reloaded { what: "http".to_owned(), problem });
+    }
     for Reloaded { what, problem } in &done {
         match problem {
             None => tracing::info!(what, "read again"),

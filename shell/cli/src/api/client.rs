@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sedge_daemon::http::model::ErrorBody;
 use serde::de::DeserializeOwned;
-use ureq::Agent;
+use ureq::typestate::WithoutBody;
+use ureq::{Agent, RequestBuilder};
 
 use crate::failure::Failure;
 
@@ -18,6 +19,8 @@ const MAX_ANSWER_BYTES: u64 = 256 << 20;
 pub(crate) struct Api {
     base: String,
     agent: Agent,
+    /// Header that shows the token.
+    authorization: Option<String>,
 }
 
 /// An answer, as it came and as a value.
@@ -28,8 +31,8 @@ pub(crate) struct Answer<T> {
 }
 
 impl Api {
-    /// The API at `base`, `http://host:port`.
-    pub(crate) fn new(base: &str) -> Result<Self, Failure> {
+    /// The API at `base`, `http://host:port`, for requests that show `token`.
+    pub(crate) fn new(base: &str, token: Option<&str>) -> Result<Self, Failure> {
         if base.starts_with("https://") {
             return Err(Failure::usage(format!("--api {base}: TLS is not supported yet; use http://")));
         }
@@ -38,22 +41,32 @@ impl Api {
         }
         // A proxy would be asked for addresses of this machine that mean nothing to it.
         let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).proxy(None);
-        Ok(Self { base: base.trim_end_matches('/').to_owned(), agent: config.build().into() })
+        let authorization = token.map(|token| format!("Bearer {token}"));
+        Ok(Self { base: base.trim_end_matches('/').to_owned(), agent: config.build().into(), authorization })
     }
 
     /// Gets `path`.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
-        self.understand(self.agent.get(self.url(path)).call())
+        self.understand(self.with_token(self.agent.get(self.url(path))).call())
     }
 
     /// Deletes `path`.
     pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
-        self.understand(self.agent.delete(self.url(path)).call())
+        self.understand(self.with_token(self.agent.delete(self.url(path))).call())
     }
 
     /// Whether the node says that it is ready.
     pub(crate) fn is_ready(&self) -> bool {
-        self.agent.get(self.url("/health/ready")).call().is_ok_and(|answer| answer.status().is_success())
+        self.with_token(self.agent.get(self.url("/health/ready")))
+            .call()
+            .is_ok_and(|answer| answer.status().is_success())
+    }
+
+    fn with_token(&self, request: RequestBuilder<WithoutBody>) -> RequestBuilder<WithoutBody> {
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
     }
 
     fn url(&self, path: &str) -> String {
@@ -110,8 +123,8 @@ mod tests {
 
     #[test]
     fn only_http_addresses_are_taken() {
-        assert!(Api::new("https://x").unwrap_err().message.unwrap().contains("TLS"));
-        assert_eq!(Api::new("localhost:8080").unwrap_err().code, 2);
-        assert_eq!(Api::new("http://localhost:8080/").unwrap().base, "http://localhost:8080");
+        assert!(Api::new("https://x", None).unwrap_err().message.unwrap().contains("TLS"));
+        assert_eq!(Api::new("localhost:8080", None).unwrap_err().code, 2);
+        assert_eq!(Api::new("http://localhost:8080/", None).unwrap().base, "http://localhost:8080");
     }
 }

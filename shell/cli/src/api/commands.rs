@@ -1,5 +1,8 @@
 //! `sedge status`, `topology`, `sessions`, `routes`, `retained` and `kick`.
 
+use std::fs;
+use std::path::PathBuf;
+
 use clap::Args;
 use sedge_daemon::http::model::{Cleared, Cluster, Kicked, RetainedMessages, Routes, Sessions, Status, Topology};
 
@@ -14,9 +17,39 @@ pub(crate) struct ApiArgs {
     /// HTTP API of the node to ask
     #[arg(long, value_name = "URL", env = "SEDGE_API", default_value = "http://127.0.0.1:8080")]
     api: String,
+    /// File with the token that the API wants (key `http.token_file` of the node)
+    #[arg(long, value_name = "FILE", env = "SEDGE_API_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// The token itself; on the command line others on this machine can see it
+    #[arg(long, value_name = "TOKEN", env = "SEDGE_API_TOKEN", hide_env_values = true)]
+    token: Option<String>,
     /// Print what the API says, as JSON
     #[arg(long)]
     json: bool,
+}
+
+impl ApiArgs {
+    fn client(&self) -> Result<Api, Failure> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => Some(one_token("--token", token)?),
+            (None, Some(path)) => {
+                let flag = format!("--token-file {}", path.display());
+                let text = fs::read_to_string(path).map_err(|error| Failure::usage(format!("{flag}: {error}")))?;
+                Some(one_token(&flag, &text)?)
+            }
+            (None, None) => None,
+        };
+        Api::new(&self.api, token.as_deref())
+    }
+}
+
+/// What a header can carry; white space around it does not count.
+fn one_token(flag: &str, text: &str) -> Result<String, Failure> {
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Failure::usage(format!("{flag}: is not one token and nothing else")));
+    }
+    Ok(token.to_owned())
 }
 
 /// Which part of a long list to show.
@@ -75,7 +108,7 @@ pub(crate) struct KickArgs {
 
 /// Runs `sedge status`.
 pub(crate) fn status(args: &ApiArgs) -> Result<(), Failure> {
-    let api = Api::new(&args.api)?;
+    let api = args.client()?;
     let status = api.get::<Status>("/api/v1/status")?;
     if args.json {
         return out::line(&status.body);
@@ -86,7 +119,7 @@ pub(crate) fn status(args: &ApiArgs) -> Result<(), Failure> {
 
 /// Runs `sedge topology`.
 pub(crate) fn topology(args: &ApiArgs) -> Result<(), Failure> {
-    let answer = Api::new(&args.api)?.get::<Topology>("/api/v1/topology")?;
+    let answer = args.client()?.get::<Topology>("/api/v1/topology")?;
     if args.json { out::line(&answer.body) } else { out::line(&text::topology(&answer.value)) }
 }
 
@@ -95,7 +128,7 @@ pub(crate) fn sessions(args: &SessionsArgs) -> Result<(), Failure> {
     let PageArgs { api, offset, limit } = &args.page;
     let wanted = args.client.as_ref().map(|client| format!("&client={}", segment(client))).unwrap_or_default();
     let path = format!("/api/v1/sessions?offset={offset}&limit={limit}{wanted}");
-    let answer = Api::new(&api.api)?.get::<Sessions>(&path)?;
+    let answer = api.client()?.get::<Sessions>(&path)?;
     if api.json {
         return out::line(&answer.body);
     }
@@ -110,14 +143,14 @@ pub(crate) fn sessions(args: &SessionsArgs) -> Result<(), Failure> {
 pub(crate) fn routes(args: &PageArgs) -> Result<(), Failure> {
     let PageArgs { api, offset, limit } = args;
     let path = format!("/api/v1/routes?offset={offset}&limit={limit}");
-    let answer = Api::new(&api.api)?.get::<Routes>(&path)?;
+    let answer = api.client()?.get::<Routes>(&path)?;
     if api.json { out::line(&answer.body) } else { out::line(&text::routes(&answer.value)) }
 }
 
 /// Runs `sedge retained`.
 pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
     let RetainedArgs { filter, clear, limit, api } = args;
-    let client = Api::new(&api.api)?;
+    let client = api.client()?;
     if *clear {
         let answer = client.delete::<Cleared>(&format!("/api/v1/retained/{}", segment(filter)))?;
         let text = format!("the retained message of {} was cleared", answer.value.topic);
@@ -142,7 +175,7 @@ pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
 pub(crate) fn kick(args: &KickArgs) -> Result<(), Failure> {
     let connection = if args.session { "" } else { "/connection" };
     let path = format!("/api/v1/sessions/{}{connection}?reason={}", segment(&args.client), segment(&args.reason));
-    let answer = Api::new(&args.api.api)?.delete::<Kicked>(&path)?;
+    let answer = args.api.client()?.delete::<Kicked>(&path)?;
     if args.api.json {
         return out::line(&answer.body);
     }

@@ -45,7 +45,9 @@ impl Cluster {
     pub(super) fn wait_ready(&mut self, stop: &Stop) -> Result<(), Failure> {
         let deadline = Instant::now() + READY;
         for index in 0..self.nodes.len() {
-            let Some(api) = self.nodes.get(index).map(|node| Api::new(&node.plan.api())).transpose()? else { break };
+            let Some(api) = self.nodes.get(index).map(|node| Api::new(&node.plan.api(), None)).transpose()? else {
+                break;
+            };
             while !api.is_ready() {
                 if let Some(obituary) = self.first_ended() {
                     return Err(Failure::cannot_start(obituary));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
 use super::value::Value;
-use super::{Anonymous, Config, Durability, LogFormat, SHARDS_MAX, Secret, SubackMode};
+use super::{Anonymous, Config, Durability, HttpOpen, LogFormat, SHARDS_MAX, Secret, SubackMode};
 
 /// A key as it is documented.
 #[derive(Clone, Copy, Debug)]
@@ -220,6 +220,13 @@ const KEYS: &[Key] = &[
     key("http.enabled", "whether there is an HTTP listener", |c, v| put(&mut c.http.enabled, v.flag())),
     key("http.bind", "address of the HTTP listener", |c, v| put(&mut c.http.bind, v.ip())),
     key("http.port", "port of the HTTP listener; 0: any free one", |c, v| put(&mut c.http.port, v.port())),
+    key("http.token", "what requests to the API have to show", |c, v| {
+        put(&mut c.http.token, v.text().map(|text| Some(text).filter(|text| !text.is_empty()).map(Secret::new)))
+    }),
+    key("http.token_file", "file with the token", |c, v| put(&mut c.http.token_file, path(v))),
+    key("http.open", "what answers without the token: health, metrics", |c, v| {
+        put(&mut c.http.open, v.list().and_then(|words| HttpOpen::of(&words)))
+    }),
     key("log.level", "least level written: error, warn, info, debug or trace", |c, v| put(&mut c.log.level, v.text())),
     key("log.lines_per_second", "lines a second of each kind that clients and nodes can cause, per shard", |c, v| {
         put(&mut c.log.lines_per_second, v.narrow(0, 1_000_000))

@@ -79,6 +79,7 @@ impl Config {
         self.check_listeners(&mut problems);
         self.check_cluster(&mut problems);
         self.check_access(&mut problems);
+        self.check_http(&mut problems);
         if self.node.data_dir.is_none() && self.node.durability() != super::Durability::Memory {
             problems
                 .push(together("node.durability", "needs node.data_dir: the journal has to be somewhere".to_owned()));
@@ -126,6 +127,19 @@ impl Config {
                 "auth.http_url",
                 format!("{url:?}: write http://host:port/path; https is not supported"),
             ));
+        }
+    }
+
+    fn check_http(&self, problems: &mut Vec<Problem>) {
+        let http = &self.http;
+        if http.token.is_some() && http.token_file.is_some() {
+            problems.push(together("http.token_file", "give either this or http.token".to_owned()));
+        }
+        if let Some(what) = http.token.as_ref().and_then(|token| crate::http::wrong_token(token.expose())) {
+            problems.push(together("http.token", what));
+        }
+        if let Some(what) = http.token_file.as_deref().and_then(|path| crate::http::read_token(path).err()) {
+            problems.push(together("http.token_file", what));
         }
     }
 

@@ -153,6 +153,38 @@ pub struct HttpConfig {
     pub bind: IpAddr,
     /// Its port; 0: any free one.
     pub port: u16,
+    /// What requests have to show; `None` here and in `token_file`: nothing.
+    pub token: Option<Secret>,
+    /// File with it, read again on a reload.
+    pub token_file: Option<PathBuf>,
+    /// What answers without the token.
+    pub open: HttpOpen,
+}
+
+/// Parts of HTTP that answer without the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpOpen {
+    /// `/health/...`
+    pub health: bool,
+    /// `/metrics`
+    pub metrics: bool,
+}
+
+impl HttpOpen {
+    /// Of the words `health` and `metrics`.
+    pub(crate) fn of(words: &[String]) -> Result<Self, String> {
+        if let Some(word) = words.iter().find(|word| !["health", "metrics"].contains(&word.as_str())) {
+            return Err(format!("{word:?} is not \"health\" or \"metrics\""));
+        }
+        let has = |wanted: &str| words.iter().any(|word| word == wanted);
+        Ok(Self { health: has("health"), metrics: has("metrics") })
+    }
+}
+
+impl Default for HttpOpen {
+    fn default() -> Self {
+        Self { health: true, metrics: true }
+    }
 }
 
 /// `[log]`.
@@ -242,8 +274,9 @@ impl Default for SysConfig {
 
 impl Default for HttpConfig {
     fn default() -> Self {
-        // The API can end connections and asks for no password: it is offered to this machine only until told otherwise.
-        Self { enabled: true, bind: IpAddr::V4(Ipv4Addr::LOCALHOST), port: HTTP_PORT }
+        // The API can end connections: it is offered to this machine only until told otherwise.
+        let bind = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Self { enabled: true, bind, port: HTTP_PORT, token: None, token_file: None, open: HttpOpen::default() }
     }
 }
 

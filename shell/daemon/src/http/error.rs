@@ -1,7 +1,8 @@
 //! Answers that are none.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use sedge_base::ShardId;
 
@@ -20,6 +21,10 @@ pub(super) enum ApiError {
     NotFound(String),
     /// The question makes no sense.
     BadRequest(String),
+    /// The request shows no token.
+    NoToken,
+    /// It shows another one.
+    WrongToken,
     /// The path exists, but not for this method.
     WrongMethod,
 }
@@ -36,6 +41,15 @@ impl ApiError {
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping", "the node stops".to_owned()),
             Self::NotFound(detail) => (StatusCode::NOT_FOUND, "not_found", detail),
             Self::BadRequest(detail) => (StatusCode::BAD_REQUEST, "bad_request", detail),
+            Self::NoToken => {
+                let detail = "this node wants a token: send 'Authorization: Bearer TOKEN'; the commands of sedge take --token-file FILE, \
+                              SEDGE_API_TOKEN_FILE or SEDGE_API_TOKEN";
+                (StatusCode::UNAUTHORIZED, "no_token", detail.to_owned())
+            }
+            Self::WrongToken => {
+                let detail = "the token is not the one of this node (http.token, http.token_file)".to_owned();
+                (StatusCode::UNAUTHORIZED, "wrong_token", detail)
+            }
             Self::WrongMethod => {
                 let detail = "this path does not know that method; see /api/v1/openapi.json".to_owned();
                 (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
@@ -47,6 +61,14 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, error, detail) = self.parts();
-        (status, Json(ErrorBody { error: error.to_owned(), detail })).into_response()
+        let mut response = (status, Json(ErrorBody { error: error.to_owned(), detail })).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            let challenge = match error {
+                "wrong_token" => "Bearer realm=\"sedge\", error=\"invalid_token\"",
+                _ => "Bearer realm=\"sedge\"",
+            };
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        response
     }
 }

@@ -2,6 +2,7 @@
 
 mod ask;
 mod error;
+mod guard;
 mod handlers;
 mod metrics;
 pub mod model;
@@ -11,5 +12,6 @@ mod retained;
 mod server;
 mod sessions;
 
+pub(crate) use guard::{Guard, read_token, wrong_token};
 pub(crate) use model::RecoveryReport;
 pub(crate) use server::{Facts, HttpServer};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use axum::Router;
 use axum::routing::{delete, get, post};
+use axum::{Router, middleware};
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
 use super::model::{Listener, Listening, RecoveryReport};
-use super::{handlers, metrics, openapi, retained, sessions};
+use super::{guard, handlers, metrics, openapi, retained, sessions};
 use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
 use crate::identity::Identity;
@@ -145,5 +145,6 @@ fn router(api: Api) -> Router {
         .route("/api/v1/openapi.json", get(openapi::openapi))
         .fallback(async |uri: axum::http::Uri| ApiError::NotFound(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
+        .layer(middleware::from_fn_with_state(Arc::clone(&api.shared), guard::guard))
         .with_state(api)
 }

@@ -117,6 +117,8 @@ pub(crate) struct Shared {
     pub(crate) listeners: Vec<Listener>,
     /// Who clients are, and what they may do.
     pub(crate) gate: Arc<Gate>,
+    /// Who may use the HTTP API.
+    pub(crate) api_guard: crate::http::Guard,
     /// The node says good-bye.
     pub(crate) stopping: AtomicBool,
     /// For each sender and receiver the last [`Letter::Mark`] that was answered; empty without a journal.

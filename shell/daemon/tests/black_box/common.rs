@@ -187,9 +187,14 @@ pub(crate) fn publish(topic: &str, payload: &[u8], id: Option<u16>, retain: bool
 
 /// Status and body of a request.
 pub(crate) fn request(node: &Daemon, method: &str, path: &str) -> (u16, String) {
+    request_with(node, method, path, "")
+}
+
+/// Status and body of a request with more headers, each with its line end.
+pub(crate) fn request_with(node: &Daemon, method: &str, path: &str, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(node.addresses().http.unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

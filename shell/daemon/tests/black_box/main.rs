@@ -4,6 +4,7 @@
 mod cluster;
 mod common;
 mod config;
+mod http_token;
 mod node;
 mod pki;
 mod sys;
