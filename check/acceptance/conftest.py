@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster import Cluster
+from durable import Node
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +47,21 @@ def make_cluster(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Cluster
     yield make
     for running in made:
         running.stop()
+
+
+@pytest.fixture
+def make_node(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Nodes of a test's own."""
+    made: list[Node] = []
+
+    def make(durability: str, data: Path | None = None, **settings: object) -> Node:
+        made.append(Node(binary, data or tmp_path / f"node{len(made)}", durability, **settings))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.stop()
 
 
 @pytest.fixture(scope="session")

@@ -2,176 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import mqttwire as w
-from client import Client, ClientError
-from cluster import HOST, free_base, get, metric, wait_for
-from mqttwire import V5, V311, T
-
-DAY = {"session_expiry_interval": 86_400}
-
-
-class Node:
-    """One `sedge serve` that keeps its ports and its data directory over all its lives."""
-
-    def __init__(self, binary: Path, data: Path, durability: str, **settings: object) -> None:
-        self.binary, self.data = binary, data
-        self.port, self.http, self.cluster = free_base(1)
-        self.settings: dict[str, object] = {"durability": durability, "shards": 2, **settings}
-        self.log = data.parent / f"{data.name}.log"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Starts it and waits until it serves."""
-        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.settings.items())
-        config = self.data.parent / f"{self.data.name}.toml"
-        config.write_text(
-            f"[node]\ndata_dir = \"{self.data}\"\n{lines}[mqtt]\nbind = \"{HOST}\"\nport = {self.port}\n"
-            f"[http]\nport = {self.http}\n[cluster]\nbind = \"{HOST}\"\nport = {self.cluster}\n")
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([str(self.binary), "serve", "-c", str(config)], stderr=log, stdout=log)
-        wait_for("the node is ready", self._ready, 20)
-
-    def _ready(self) -> bool:
-        assert self.process and self.process.poll() is None, self.log.read_text()
-        try:
-            return get(f"http://{HOST}:{self.http}/health/ready", 2) is not None
-        except OSError:
-            return False
-
-    def kill(self) -> None:
-        """kill -9."""
-        assert self.process
-        self.process.kill()
-        self.process.wait(10)
-
-    def stop(self) -> None:
-        """Ctrl-C, if it runs."""
-        if self.process and self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(20)
-
-    def client(self, client_id: str, version: int = V5, **options: object) -> Client:
-        """A connected client with a session that stays; a clean one if it is asked for."""
-        client = Client(HOST, self.port, version, timeout=10)
-        if version == V5:
-            options.setdefault("props", DAY)
-        client.connect(client_id, **{"clean": False, **options})
-        return client
-
-    def status(self) -> dict[str, object]:
-        """GET /api/v1/status."""
-        found: dict[str, object] = get(f"http://{HOST}:{self.http}/api/v1/status")
-        return found
-
-
-@pytest.fixture
-def make_node(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Node]]:
-    """Nodes of a test's own."""
-    made: list[Node] = []
-
-    def make(durability: str, **settings: object) -> Node:
-        made.append(Node(binary, tmp_path / f"node{len(made)}", durability, **settings))
-        made[-1].start()
-        return made[-1]
-
-    yield make
-    for node in made:
-        node.stop()
-
-
-class Publisher:
-    """Publishes numbers and repeats after a reconnection what was not acknowledged, as the standard asks."""
-
-    def __init__(self, name: str, topic: str, qos: int) -> None:
-        self.name, self.topic, self.qos = name, topic, qos
-        self.next = 0
-        self.open: dict[int, tuple[int, str]] = {}  # packet id: number, phase
-        self.acknowledged: list[int] = []
-
-    def connect(self, node: Node) -> None:
-        """Connects, and repeats."""
-        self.client = node.client(self.name)
-        for pid, (number, phase) in sorted(self.open.items(), key=lambda item: item[1][0]):
-            if phase == "sent":
-                self.client.start_publish(self.topic, str(number), qos=self.qos, dup=True, pid=pid)
-            else:
-                self.client.ack(T.PUBREL, pid)
-
-    def publish(self) -> None:
-        """Sends the next number with a packet id that is free."""
-        pid = next(pid for pid in range(1, 1000) if pid not in self.open)
-        self.open[pid] = (self.next, "sent")
-        self.client.start_publish(self.topic, str(self.next), qos=self.qos, pid=pid)
-        self.next += 1
-
-    def take(self, got: w.Packet) -> None:
-        """An acknowledgement."""
-        number, _ = self.open.get(got.pid, (-1, ""))
-        assert got.reason < 0x80 or got.reason == 0x92, f"refused with 0x{got.reason:02x}"
-        if got.type == T.PUBREC and number >= 0:
-            self.open[got.pid] = (number, "released")
-            self.client.ack(T.PUBREL, got.pid)
-        elif got.type in (T.PUBACK, T.PUBCOMP) and number >= 0:
-            del self.open[got.pid]
-            self.acknowledged.append(number)
-
-
-class Subscriber:
-    """Receives, acknowledges, and counts a QoS 2 message when the standard says that it is delivered: with its PUBREC."""
-
-    def __init__(self, name: str, topic: str, qos: int) -> None:
-        self.name, self.topic, self.qos = name, topic, qos
-        self.got: list[int] = []
-        self.held: set[int] = set()
-
-    def connect(self, node: Node) -> None:
-        """Connects; the session has the subscription after the first time."""
-        self.client = node.client(self.name)
-        assert self.client.connack is not None
-        if not self.client.connack.session_present:
-            assert not self.got, "the session is lost"
-            self.client.subscribe(self.topic, qos=self.qos)
-
-    def take(self, got: w.Packet) -> None:
-        """A message or a PUBREL."""
-        if got.type == T.PUBLISH and got.qos == 1:
-            self.got.append(int(got.payload))
-            self.client.ack(T.PUBACK, got.pid)
-        elif got.type == T.PUBLISH:
-            if got.pid not in self.held:
-                self.held.add(got.pid)
-                self.got.append(int(got.payload))
-            self.client.ack(T.PUBREC, got.pid)
-        elif got.type == T.PUBREL:
-            self.held.discard(got.pid)
-            self.client.ack(T.PUBCOMP, got.pid)
-
-
-def pump(side: Publisher | Subscriber) -> bool:
-    """Takes what has come; says whether the connection stands."""
-    client = side.client
-    try:
-        while True:
-            got = client.inbox.popleft() if client.inbox else client._read(time.monotonic() + 0.001)
-            if got is None:
-                return False
-            side.take(got)
-    except ClientError:
-        return True
-
-
-def first_times(numbers: list[int]) -> list[int]:
-    """Each number where it came first."""
-    return list(dict.fromkeys(numbers))
+from client import Client
+from cluster import HOST, metric, wait_for
+from durable import Node, Publisher, Subscriber, first_times, pump
+from mqttwire import V311, T
 
 
 @pytest.mark.parametrize("durability", ["journal", "fsync"])

@@ -9,7 +9,7 @@ use sedge_mqtt::{ReasonCode, SubscriptionTrie, Utf8};
 use slab::Slab;
 
 use crate::clock::Clock;
-use crate::connection::{ConnKey, Connection, Connections, Phase};
+use crate::connection::{ConnKey, Connection, Connections, Fresh, Phase};
 use crate::disconnect::Ending;
 use crate::fanout::Scratch;
 use crate::group::Groups;
@@ -180,6 +180,15 @@ impl Broker {
         let connection = self.connections.get_mut(key)?;
         connection.transmitting = false;
         Some(&mut connection.outbox)
+    }
+
+    /// Whether anything was put into the outbox of a connection since the last call that may leave only when the journal has what
+    /// the broker has written down: acknowledgements, and messages that were published with QoS 1 or 2, whatever QoS they are
+    /// delivered with. Publications with QoS 0, refusals of others, and answers to pings need not wait.
+    pub fn take_dependence(&mut self, conn: ConnId) -> bool {
+        let connection = self.connections.key(conn).and_then(|key| self.connections.get_mut(key));
+        let taken = connection.map(|connection| core::mem::replace(&mut connection.fresh, Fresh::Free));
+        taken != Some(Fresh::Free)
     }
 
     /// What was counted.

@@ -39,6 +39,15 @@ pub(crate) enum Phase {
     Closing,
 }
 
+/// Whether bytes for a client rest on the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// They may leave at any time.
+    Free,
+    /// They say something that the journal has to have first.
+    Depends,
+}
+
 /// What is kept of a CONNECT until CONNACK.
 #[derive(Debug)]
 pub(crate) struct PendingConnect {
@@ -145,6 +154,8 @@ pub(crate) struct Connection {
     pub(crate) transmitting: bool,
     /// Whether [`Output::Hold`] was said.
     pub(crate) held: bool,
+    /// What was put into the outbox since [`crate::Broker::take_dependence`] was called last.
+    pub(crate) fresh: Fresh,
     /// Whether the client wants to be told reasons in words.
     pub(crate) problem_information: bool,
 }
@@ -176,6 +187,7 @@ impl Connection {
             version: Version::V311,
             transmitting: false,
             held: false,
+            fresh: Fresh::Free,
             problem_information: true,
         }
     }
@@ -253,6 +265,9 @@ impl Connection {
     pub(crate) fn send(&mut self, packet: &Packet, counters: &mut Counters, outputs: &mut VecDeque<Output>) {
         let version = self.version;
         self.outbox.append(|out| encode(packet, version, out));
+        if !matches!(packet, Packet::PingResp) {
+            self.fresh = Fresh::Depends;
+        }
         counters.packets_out += 1;
         self.transmit(outputs);
     }

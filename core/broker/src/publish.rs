@@ -224,7 +224,12 @@ impl Broker {
                 ack.reason = ReasonCode::Success;
             }
             let packet = if exactly_once { Packet::PubRec(ack) } else { Packet::PubAck(ack) };
+            let fresh = connection.fresh;
             connection.send(&packet, &mut self.counters, &mut self.outputs);
+            if reason.is_error() {
+                // A journal without room could not keep it back for long: whoever is refused has to hear of it.
+                connection.fresh = fresh;
+            }
         }
         match refused {
             Some(reason) => self.end_connection(key, Ending::server(reason, "a publication could not be taken")),

@@ -9,7 +9,7 @@ use sedge_mqtt::{
     publish_len,
 };
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Fresh};
 use crate::inflight::Slot;
 use crate::journal::{Journal, Origin, kept};
 use crate::outgoing::Outgoing;
@@ -266,7 +266,7 @@ impl Env<'_> {
         if let (Some(aliases), Some(alias)) = (&mut connection.outgoing_aliases, delivery.topic_alias) {
             aliases.sent(&message.topic, alias);
         }
-        self.count_publish(connection, outgoing.qos, message.payload.len());
+        self.count_publish(connection, outgoing.qos, message);
         Sent::Yes
     }
 
@@ -293,13 +293,16 @@ impl Env<'_> {
         if shares {
             connection.outbox.push(message.payload.clone());
         }
-        self.count_publish(connection, QoS::AtMostOnce, message.payload.len());
+        self.count_publish(connection, QoS::AtMostOnce, message);
     }
 
-    fn count_publish(&mut self, connection: &mut Connection, qos: QoS, payload: usize) {
+    fn count_publish(&mut self, connection: &mut Connection, qos: QoS, message: &Message) {
+        if message.qos > QoS::AtMostOnce {
+            connection.fresh = Fresh::Depends;
+        }
         self.counters.packets_out += 1;
         self.counters.publishes_out[qos as usize] += 1;
-        self.counters.payload_bytes_out += payload as u64;
+        self.counters.payload_bytes_out += message.payload.len() as u64;
         connection.transmit(self.outputs);
     }
 

@@ -178,6 +178,8 @@ pub enum NodeInput {
     },
     /// End the connection of a client that may be at any other node. Answer: [`NodeOutput::Kicked`].
     Kick(Kick),
+    /// Whether there is no room to keep publications with QoS 1 and 2; see [`crate::Shard::set_full`].
+    Full(bool),
     /// The node stops: tell the members. Done when the outputs are drained and written.
     Shutdown,
 }

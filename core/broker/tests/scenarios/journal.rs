@@ -226,3 +226,30 @@ fn without_a_journal_nothing_is_written() {
     assert_eq!(bench.payloads(conn), ["x"]);
     assert_eq!((bench.broker.take_records().len(), bench.broker.live_bytes()), (0, 0));
 }
+
+/// MQ-05: what a client reads waits for the journal if it rests on it; what was published with QoS 0 does not, nor do pings.
+#[test]
+fn only_what_rests_on_the_journal_waits_for_it() {
+    let (mut bench, _) = kept_bench();
+    let publisher = bench.client(V5, "p");
+    let conn = bench.connect(persistent(V5, "s"));
+    bench.subscribe(conn, "t", Q1);
+    let depends = |bench: &mut Bench, conn| bench.broker.take_dependence(conn);
+    assert!(depends(&mut bench, conn), "CONNACK, SUBACK");
+    bench.publish(publisher, "t", "a", Q0);
+    bench.send(conn, &Packet::PingReq);
+    assert!(!depends(&mut bench, conn));
+    bench.publish(publisher, "t", "b", Q1);
+    assert!(depends(&mut bench, conn) && depends(&mut bench, publisher));
+    let careless = bench.client(V5, "q");
+    bench.subscribe(careless, "t", Q0);
+    assert!(depends(&mut bench, careless));
+    bench.publish(publisher, "t", "c", Q0);
+    assert!(!depends(&mut bench, careless));
+    bench.publish(publisher, "t", "d", Q2);
+    assert!(depends(&mut bench, careless), "a repetition after a crash would be a second delivery");
+    depends(&mut bench, publisher);
+    bench.broker.set_full(true);
+    bench.send(publisher, &publish("t", "e", Q1, 9));
+    assert!(!depends(&mut bench, publisher), "a refusal");
+}

@@ -92,6 +92,8 @@ pub struct Node {
     /// What nodes tell about themselves, in place of retained messages.
     sys: RetainedStore,
     kicks: Kicks,
+    /// There is no room to keep publications.
+    is_full: bool,
     journal: Option<RetainedJournal>,
     restoration: Restoration,
     next_comparison: Option<Instant>,
@@ -143,6 +145,7 @@ impl Node {
             retained: RetainedStore::new(config.retained.clone()),
             sys: RetainedStore::new(sys::LIMITS),
             kicks: Kicks::default(),
+            is_full: false,
             journal: None,
             restoration: Restoration::default(),
             next_comparison: None,
@@ -174,6 +177,7 @@ impl Node {
             NodeInput::LinkWritten { link, bytes } => self.links.written(instant, link, bytes),
             NodeInput::LinkClosed { link } => self.links.closed(instant, link),
             NodeInput::Kick(kick) => self.kick_elsewhere(kick),
+            NodeInput::Full(full) => self.set_full(full),
             NodeInput::Shutdown => {
                 self.state = NodeState::Leaving;
                 self.membership.handle(now, sedge_membership::Input::Leave);

@@ -1,4 +1,4 @@
-//! What nodes tell each other for those who operate them: where clients can go, and whose connection is to end.
+//! What nodes tell each other for those who operate them: where clients can go, whose connection is to end, and who has no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +33,23 @@ impl Node {
         if let Some(address) = self.config.client_address.clone() {
             self.send_control(to, ControlTopic::Node, NodeMail::Clients { address }.encode());
         }
+        if self.is_full {
+            self.send_control(to, ControlTopic::Node, NodeMail::Full { full: true }.encode());
+        }
+    }
+
+    /// Tells the neighbours, so that their clients' publications are refused before they come here: what has come is taken, since
+    /// others may have been told already that they are accepted.
+    pub(super) fn set_full(&mut self, full: bool) {
+        if self.is_full == full {
+            return;
+        }
+        self.is_full = full;
+        let linked: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        for node in linked {
+            self.send_control(node, ControlTopic::Node, NodeMail::Full { full }.encode());
+        }
     }
 
     /// Ends the connection of a client that this node does not own, at whichever node does.
@@ -66,6 +83,11 @@ impl Node {
             NodeMail::Clients { address } => {
                 if let Some(peer) = self.peers.get_mut(&from) {
                     peer.client_address = Some(address);
+                }
+            }
+            NodeMail::Full { full } => {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.is_full = full;
                 }
             }
             NodeMail::Kick { request, client, reason, end_session } => {

@@ -47,6 +47,8 @@ pub(super) struct Peer {
     pub client_address: Option<Utf8>,
     /// Whether it has sent its retained messages.
     pub retained_done: bool,
+    /// Whether it has no room to keep publications, as it says.
+    pub is_full: bool,
     /// Large mail that waits.
     bulk: VecDeque<(ControlTopic, Bytes)>,
     /// Large mail that is not acknowledged.

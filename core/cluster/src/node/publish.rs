@@ -35,10 +35,16 @@ impl Node {
     /// that the new subscription waits for.
     pub(super) fn publish(&mut self, shard: ShardId, publish: Publish) {
         let Publish { message, ticket, remote, matched, groups } = publish;
-        let (message, stored) = if message.retain { self.retain_own(message) } else { (message, true) };
         let remote = remote && !sys::stays_here(&message.topic);
         let mut legs = Vec::new();
         self.plan(&message, None, remote, &mut legs);
+        if let Some(ticket) = ticket
+            && self.is_full_elsewhere(&legs, groups.as_deref().unwrap_or_default())
+        {
+            self.counters.publications_refused += 1;
+            return self.accepted(shard, ticket, ReasonCode::QuotaExceeded);
+        }
+        let (message, stored) = if message.retain { self.retain_own(message) } else { (message, true) };
         for (node, group) in groups.into_iter().flatten() {
             match self.overlay.hop_towards(node) {
                 Some(hop) => leg(&mut legs, hop).groups.push(group),
@@ -58,6 +64,13 @@ impl Node {
         } else {
             self.acks.wait(shard, ticket, reason, &sent.frames);
         }
+    }
+
+    /// Whether a neighbour has no room to keep what it would get.
+    fn is_full_elsewhere(&self, legs: &[Leg], groups: &[(NodeId, TopicFilter)]) -> bool {
+        let hops = groups.iter().filter_map(|(node, _)| self.overlay.hop_towards(*node));
+        let mut hops = legs.iter().map(|leg| leg.to).chain(hops);
+        hops.any(|hop| self.peers.get(&hop).is_some_and(|peer| peer.is_full))
     }
 
     /// A publication from a neighbour. It is put into the store first, so that no snapshot misses what was delivered before it.

@@ -1,7 +1,7 @@
 //! The shard's part of its journal.
 
 use bytes::BytesMut;
-use sedge_base::Now;
+use sedge_base::{ConnId, Now};
 use sedge_broker::Output;
 use sedge_mqtt::{Message, QoS};
 
@@ -81,6 +81,12 @@ impl Shard {
     /// Whether QoS 1 and 2 publications of clients are refused because there is no room to keep them.
     pub const fn set_full(&mut self, full: bool) {
         self.broker.set_full(full);
+    }
+
+    /// Whether a connection was given something to write since the last call that has to wait for the journal; see
+    /// [`sedge_broker::Broker::take_dependence`].
+    pub fn take_dependence(&mut self, conn: ConnId) -> bool {
+        self.broker.take_dependence(conn)
     }
 
     /// Begins to write everything once more; see [`sedge_broker::Broker::begin_checkpoint`].

@@ -32,6 +32,11 @@ pub(crate) enum NodeMail {
         /// Whether the sender owns the client, so that its connection was ended.
         owned: bool,
     },
+    /// Whether the sender has no room to keep publications with QoS 1 and 2.
+    Full {
+        /// Whether that is so.
+        full: bool,
+    },
 }
 
 impl NodeMail {
@@ -54,6 +59,10 @@ impl NodeMail {
                 out.u64(*request);
                 out.bool(*owned);
             }
+            Self::Full { full } => {
+                out.u8(4);
+                out.bool(*full);
+            }
         }
         out.finish()
     }
@@ -68,6 +77,7 @@ impl NodeMail {
                 Self::Kick { request, client, reason, end_session: from.bool()? }
             }
             3 => Self::Kicked { request: from.u64()?, owned: from.bool()? },
+            4 => Self::Full { full: from.bool()? },
             _ => return Err(WireError("unknown mail of a node")),
         };
         from.end()?;

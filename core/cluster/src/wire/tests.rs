@@ -91,12 +91,13 @@ fn directory_mail() -> Vec<DirectoryMail> {
     ]
 }
 
-fn node_mail() -> [NodeMail; 3] {
+fn node_mail() -> [NodeMail; 4] {
     let (client, reason) = (ClientId::new("c"), ReasonCode::AdministrativeAction);
     [
         NodeMail::Clients { address: Utf8::from_static("host:1883") },
         NodeMail::Kick { request: 1, client, reason, end_session: true },
         NodeMail::Kicked { request: 2, owned: false },
+        NodeMail::Full { full: true },
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Publications find their subscribers.
 
+use sedge_cluster::NodeInput;
 use sedge_mqtt::{QoS, ReasonCode};
 
 use crate::common::{Options, World};
@@ -98,4 +99,39 @@ fn a_will_reaches_other_nodes() {
     world.hang_up(dying);
     world.run(100);
     assert_eq!(world.got(subscriber), ["gone"]);
+}
+
+/// FT-34: a node without room gets no more than it can keep: publications with QoS 1 and 2 that concern it are refused where they are
+/// published, what concerns others goes on, and so does QoS 0; also at a node that links up later. With room all of it goes on.
+#[test]
+fn what_another_node_cannot_keep_is_refused_at_the_publisher() {
+    let mut world = World::cluster(6, 2, 2);
+    let subscriber = world.connect(2, "sub");
+    world.subscribe(subscriber, "far/#", QoS::ExactlyOnce);
+    let near = world.connect(1, "near");
+    world.subscribe(near, "near", QoS::ExactlyOnce);
+    world.node_input(2, NodeInput::Full(true));
+    world.run(100);
+    world.start(3);
+    world.settle_members(3);
+    let publishers = [world.connect(1, "pub1"), world.connect(3, "pub3")];
+    for (at, publisher) in publishers.into_iter().enumerate() {
+        for qos in ALL_QOS {
+            world.publish(publisher, "far/a", &format!("{at} {qos:?}"), qos);
+        }
+        world.publish(publisher, "near", &at.to_string(), QoS::AtLeastOnce);
+        assert_eq!(
+            world.clients[publisher].acked,
+            [ReasonCode::QuotaExceeded, ReasonCode::QuotaExceeded, ReasonCode::Success]
+        );
+    }
+    world.run(100);
+    assert_eq!(world.got(subscriber), ["0 AtMostOnce", "1 AtMostOnce"]);
+    assert_eq!(world.got(near), ["0", "1"]);
+    world.node_input(2, NodeInput::Full(false));
+    world.run(100);
+    for publisher in publishers {
+        world.publish(publisher, "far/b", "kept", QoS::AtLeastOnce);
+        assert_eq!(world.clients[publisher].acked.last(), Some(&ReasonCode::Success));
+    }
 }

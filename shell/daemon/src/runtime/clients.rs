@@ -60,6 +60,10 @@ pub(crate) struct Client {
     pub(crate) written: u64,
     /// Bytes that may be written, all before included; without a journal any.
     pub(crate) allowed: u64,
+    /// Up to here bytes wait for the journal, if they are not allowed yet.
+    awaited: u64,
+    /// Up to here bytes may be written as soon as those that wait for the journal are.
+    end: u64,
     /// It is on the list of those with something to write.
     dirty: bool,
 }
@@ -114,10 +118,27 @@ impl Clients {
         self.allowed = 0;
     }
 
-    /// The bytes up to this position may be written.
+    /// The bytes up to this position wait for the journal: [`Self::allow`] is called when it has what they rest on.
+    pub(crate) fn wait(&mut self, id: ConnId, position: u64) {
+        if let Some(client) = self.get_mut(id) {
+            (client.awaited, client.end) = (position, position);
+        }
+    }
+
+    /// The bytes up to this position wait for nothing but those before them.
+    pub(crate) fn pass(&mut self, id: ConnId, position: u64) {
+        let Some(client) = self.get_mut(id) else { return };
+        client.end = position;
+        let awaited = client.awaited;
+        if client.allowed >= awaited {
+            self.allow(id, awaited);
+        }
+    }
+
+    /// The bytes up to this position may be written, and those behind it that wait for nothing else.
     pub(crate) fn allow(&mut self, id: ConnId, position: u64) {
         if let Some(client) = self.get_mut(id) {
-            client.allowed = position;
+            client.allowed = if position >= client.awaited { client.end } else { position };
             self.mark_dirty(id);
         }
     }
@@ -156,6 +177,8 @@ impl Clients {
             blocked: false,
             written: 0,
             allowed: self.allowed,
+            awaited: 0,
+            end: 0,
             dirty: false,
         });
         Ok(id)

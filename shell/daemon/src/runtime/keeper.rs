@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use sedge_base::{Duration, Instant};
 use sedge_cluster::{Node, Shard};
-use sedge_journal::{AppendError, Files, Log, Syncer};
+use sedge_journal::{AppendError, Files, Log, Segment, Syncer};
 
 use crate::config::Durability;
 
@@ -13,6 +13,8 @@ use crate::config::Durability;
 const CHECKPOINT_BYTES: u64 = 256 * 1024;
 /// How often the room is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What nobody waits for is carried to the medium after this time.
+const CARRY_AFTER: Duration = Duration::from_millis(100);
 /// Room of the file system that is left for acknowledgements and other things that free room; less if it is small.
 const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
 /// A batch that cannot be written grows up to this; then nothing more is read.
@@ -54,6 +56,10 @@ pub(crate) struct Keeper {
     files: Arc<dyn Files>,
     /// With `fsync` only.
     syncer: Option<Syncer>,
+    /// The last batch that the syncer was asked for.
+    requested: u64,
+    /// When what was written after it is to be carried to the medium at the latest.
+    carry_at: Option<Instant>,
     batch: BytesMut,
     checkpoint: Option<Checkpoint>,
     /// A checkpoint is due whatever the size: something was damaged.
@@ -90,6 +96,8 @@ impl Keeper {
             log,
             files,
             syncer,
+            requested: first_sequence,
+            carry_at: None,
             batch: BytesMut::new(),
             checkpoint: None,
             is_checkpoint_due,
@@ -121,14 +129,17 @@ impl Keeper {
         if self.batch.is_empty() || self.is_stuck {
             return Ok(());
         }
+        let segment = self.log.current().cloned();
         match self.log.append(&self.batch) {
             Ok(sequence) => {
+                if let (Some(before), Some(segment)) = (segment, self.log.current())
+                    && !Arc::ptr_eq(&before, segment)
+                {
+                    self.request(&before, sequence - 1);
+                }
                 self.stats.batches += 1;
                 self.stats.written += self.batch.len() as u64;
                 self.batch.clear();
-                if let (Some(syncer), Some(segment)) = (&self.syncer, self.log.current()) {
-                    syncer.request(segment, sequence);
-                }
             }
             Err(AppendError::Full(error)) => {
                 self.is_stuck = true;
@@ -137,6 +148,32 @@ impl Keeper {
             Err(error @ AppendError::Failed { .. }) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Has what was written carried to the medium: at once if anything `is_awaited` or a checkpoint waits, otherwise a little later,
+    /// so that what nobody waits for does not keep the disk from what somebody does.
+    pub(crate) fn carry(&mut self, now: Instant, is_awaited: bool) {
+        if self.syncer.is_none() || self.requested == self.log.sequence() {
+            return;
+        }
+        let carry_at = *self.carry_at.get_or_insert(now + CARRY_AFTER);
+        if is_awaited || now >= carry_at || matches!(self.checkpoint, Some(Checkpoint::Written { .. })) {
+            self.request_all();
+        }
+    }
+
+    /// Asks for everything that was written.
+    fn request_all(&mut self) {
+        if let Some(segment) = self.log.current().cloned() {
+            self.request(&segment, self.log.sequence());
+        }
+    }
+
+    fn request(&mut self, segment: &Arc<dyn Segment>, sequence: u64) {
+        if let Some(syncer) = self.syncer.as_ref().filter(|_| sequence > self.requested) {
+            syncer.request(segment, sequence);
+            (self.requested, self.carry_at) = (sequence, None);
+        }
     }
 
     /// The batch that everything so far is in.
@@ -178,7 +215,8 @@ impl Keeper {
 
     /// When a turn is wanted although nothing happens.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        (self.stats.full || !self.batch.is_empty()).then_some(self.next_look)
+        let look = (self.stats.full || !self.batch.is_empty()).then_some(self.next_look);
+        look.into_iter().chain(self.carry_at).min()
     }
 
     pub(crate) fn stats(&self) -> KeeperStats {
@@ -190,6 +228,7 @@ impl Keeper {
 
     /// Carries everything to the medium.
     pub(crate) fn close(&mut self) {
+        self.request_all();
         drop(self.syncer.take());
     }
 
@@ -227,6 +266,8 @@ impl Keeper {
 
     fn begin_checkpoint(&mut self, shard: &mut Shard, node: Option<&mut Node>) {
         self.is_checkpoint_due = false;
+        // The segment is not the current one any more afterwards.
+        self.request_all();
         self.log.roll();
         let first = self.log.next_segment();
         shard.begin_checkpoint();

@@ -4,11 +4,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use sedge_base::{ConnId, Instant, ShardId};
-use sedge_cluster::LinkId;
+use sedge_cluster::{LinkId, NodeInput};
 
 use super::Worker;
 use crate::runtime::gate::{Gate, Held};
-use crate::runtime::mailbox::MAILBOX_LETTERS_MAX;
+use crate::runtime::mailbox::{MAILBOX_LETTERS_MAX, Mailbox};
 use crate::runtime::{Keeper, KeeperStats, Letter};
 
 /// The journal, and what waits for it.
@@ -21,12 +21,13 @@ pub(super) struct Kept {
     /// Marks that came in this turn.
     marks: Vec<(ShardId, u64)>,
     was_full: bool,
+    was_any_full: bool,
 }
 
 impl Kept {
     pub(super) fn new(keeper: Keeper, shards: usize) -> Self {
         let (clients, links, marks) = (Vec::new(), Vec::new(), Vec::new());
-        Self { keeper, gate: Gate::new(shards), clients, links, marks, was_full: false }
+        Self { keeper, gate: Gate::new(shards), clients, links, marks, was_full: false, was_any_full: false }
     }
 
     pub(super) fn stats(&self) -> KeeperStats {
@@ -91,26 +92,35 @@ impl Worker {
         let written = kept.keeper.commit(self.now.instant, &mut self.shard, node);
         written.map_err(|error| io::Error::other(format!("the journal cannot be written: {error}")))?;
         let sequence = kept.keeper.sequence();
+        let mut is_awaited = !kept.marks.is_empty() || self.office.has_to_wait();
         for (from, mark) in kept.marks.drain(..) {
             kept.gate.note_mark(sequence, from, mark);
         }
-        if !self.office.is_empty() {
+        self.office.post_ahead(&self.shared, &mut self.stats);
+        if self.office.has_to_wait() {
             let me = self.id;
-            let letters = self.office.take(|to| Letter::Mark(me, kept.gate.next_mark(to)));
+            let letters = self.office.take(sequence, |to| Letter::Mark(me, kept.gate.next_mark(to)));
             kept.gate.hold_letters(sequence, letters);
         }
         let (clients, shard, hub) = (&mut self.clients, &mut self.shard, &mut self.hub);
         let mut held = Vec::with_capacity(kept.clients.len() + kept.links.len());
         for conn in kept.clients.drain(..) {
-            if let (Some(client), Some(outbox)) = (clients.get_mut(conn), shard.outbox(conn)) {
-                held.push(Held::Client(conn, client.written + outbox.len() as u64));
+            let (Some(client), Some(outbox)) = (clients.get_mut(conn), shard.outbox(conn)) else { continue };
+            let end = client.written + outbox.len() as u64;
+            if shard.take_dependence(conn) {
+                clients.wait(conn, end);
+                held.push(Held::Client(conn, end));
+            } else {
+                clients.pass(conn, end);
             }
         }
         for link in kept.links.drain(..) {
             let end = hub.as_mut().and_then(|hub| hub.end_of(link));
             held.extend(end.map(|end| Held::Link(link, end)));
         }
+        is_awaited |= !held.is_empty();
         kept.gate.end_turn(sequence, held.into_iter());
+        kept.keeper.carry(self.now.instant, is_awaited);
         self.tell_whether_full();
         self.release();
         Ok(())
@@ -120,6 +130,7 @@ impl Worker {
     fn release(&mut self) {
         let Some(kept) = &mut self.kept else { return };
         let (until, shared, me) = (kept.keeper.kept(), &self.shared, usize::from(self.id.0));
+        self.office.note_kept(until);
         while let Some(letters) = kept.gate.next_letters(until) {
             self.office.post_taken(letters, shared, &mut self.stats);
         }
@@ -157,8 +168,19 @@ impl Worker {
         } else if !full && kept.was_full {
             self.shared.full_journals.fetch_sub(1, Ordering::AcqRel);
         }
+        if full != kept.was_full {
+            // Those that sleep would go on as they did.
+            self.shared.boxes.iter().for_each(Mailbox::nudge);
+        }
         kept.was_full = full;
-        self.shard.set_full(self.shared.full_journals.load(Ordering::Acquire) > 0);
+        let any = self.shared.full_journals.load(Ordering::Acquire) > 0;
+        self.shard.set_full(any);
+        if let Some(hub) = &mut self.hub
+            && any != kept.was_any_full
+        {
+            hub.node.handle(self.now, NodeInput::Full(any));
+        }
+        kept.was_any_full = any;
     }
 
     /// The last turn is over: everything is carried to the medium, then posted.
