@@ -15,6 +15,7 @@ use sedge_mqtt::{ReasonCode, Utf8};
 use sedge_access::scram::Exchange;
 use sedge_broker::{Admission, Credentials, Policy};
 
+use crate::link::Binding;
 use crate::mail::{ToNode, ToShard};
 
 /// A connection between two nodes, numbered by the driver's node; never used twice by one process. Dialled links get their
@@ -152,7 +153,22 @@ pub enum NodeInput {
         /// Address of the other side.
         peer: SocketAddr,
     },
-    /// [`NodeOutput::Dial`] has led to a connection.
+    /// The connection of a link is encrypted from here on: comes before [`NodeInput::LinkDialled`], or before the first bytes
+    /// of an accepted one.
+    LinkSecured {
+        /// Which link.
+        link: LinkId,
+        /// What only the two ends of the encrypted connection share.
+        binding: Binding,
+    },
+    /// A connection that has to be encrypted cannot be, and is gone.
+    LinkInsecure {
+        /// Which link.
+        link: LinkId,
+        /// Why, in a few words.
+        why: String,
+    },
+    /// [`NodeOutput::Dial`] has led to a connection, encrypted if [`crate::link::LinkConfig::encrypted`].
     LinkDialled {
         /// Number from the request.
         link: LinkId,

@@ -26,7 +26,7 @@ use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Shared, View, Worker, wall};
 use crate::seeds::{self, SeedWatch};
 use crate::sys::SysReporter;
-use crate::transport::{Acceptor, Listener};
+use crate::transport::{Acceptor, ClusterTls, Listener};
 use crate::{Config, StartError, logging, node_config};
 
 /// What reading the address of a listener is called when it fails.
@@ -101,7 +101,7 @@ impl Daemon {
             None => None,
         };
         let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
-        let links = Links::new(sockets.cluster, sockets.datagrams, key);
+        let links = Links::new(sockets.cluster, sockets.datagrams, key, shared.cluster_tls.clone());
         let hub = Hub { node, links, kicks: Kicks::default() };
         let door = Door::new(sockets.acceptors);
         let parts = shard_parts((config, &identity), &shared, polls, (hub, door), journals, &mut rng)?;
@@ -209,7 +209,8 @@ fn log_start(config: &Config, identity: &Identity, addresses: &Addresses, advert
         tracing::info!(listener = name, protocol, address, "listening for clients");
     }
     let http = addresses.http.map(tracing::field::display);
-    tracing::info!(http, cluster = %addresses.cluster, %advertised, "listening");
+    let links = config.cluster.protection();
+    tracing::info!(http, cluster = %addresses.cluster, %advertised, links, "listening");
 }
 
 /// How listings and `$SYS` call the node.
@@ -304,6 +305,7 @@ fn share(
         connections: AtomicUsize::new(0),
         listeners,
         connections_max: config.limits.max_connections.min(sockets::room_for_clients(descriptors)),
+        cluster_tls: cluster_tls(config)?,
         gate: Gate::new(config)?,
         api_guard: Guard::new(&config.http).map_err(|what| StartError::Setting { key: "http.token_file", what })?,
         stopping: AtomicBool::new(false),
@@ -311,6 +313,15 @@ fn share(
         full_journals: AtomicUsize::new(0),
     };
     Ok((Arc::new(shared), polls))
+}
+
+/// What links are encrypted with.
+fn cluster_tls(config: &Config) -> Result<Option<Arc<ClusterTls>>, StartError> {
+    if !config.cluster.is_encrypted() {
+        return Ok(None);
+    }
+    let tls = ClusterTls::load(config.cluster.node_files());
+    tls.map(|tls| Some(Arc::new(tls))).map_err(|(key, what)| StartError::ClusterCertificates { key, what })
 }
 
 /// The shards with what their journals held; the first one has the node and the listener.

@@ -47,6 +47,14 @@ pub enum StartError {
         /// What is wrong with it.
         what: String,
     },
+    /// What links between nodes are to be encrypted with cannot be used.
+    #[error("cluster.{key}: {what}")]
+    ClusterCertificates {
+        /// Key of the file.
+        key: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The data directory cannot be used.
     #[error("node.data_dir: cannot use {}: {source}", path.display())]
     DataDir {

@@ -39,7 +39,7 @@ pub(crate) fn build(
         seeds: found.addresses,
         overlay: config.cluster.overlay.clone(),
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
-        links: LinkConfig::new(&config.cluster.name, key),
+        links: LinkConfig { encrypted: config.cluster.is_encrypted(), ..LinkConfig::new(&config.cluster.name, key) },
         retained: config.limits.retained.clone(),
         ..NodeConfig::default()
     })

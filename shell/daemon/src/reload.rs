@@ -26,6 +26,10 @@ pub(crate) fn reload(shared: &Shared) -> Vec<Reloaded> {
             done.push(Reloaded { what, problem });
         }
     }
+    if let Some(tls) = shared.cluster_tls.as_ref().filter(|tls| tls.has_files()) {
+        let problem = tls.reload().err().map(|(key, why)| format!("cluster.{key}: {why}"));
+        done.push(Reloaded { what: "cluster".to_owned(), problem });
+    }
     done.push(reload_access(shared));
     if shared.api_guard.has_file() {
         let problem = shared.api_guard.read().err().map(|what| format!("http.token_file: {what}"));

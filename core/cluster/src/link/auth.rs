@@ -9,14 +9,24 @@ use sedge_base::Rng;
 use sedge_mqtt::{Packet, Version, encode};
 use sha2::{Digest, Sha256};
 
-use super::Hello;
+use super::{Binding, Hello};
 
-/// The authentication method in CONNECT, AUTH and CONNACK.
-pub(super) const METHOD: &str = "sedge-hmac-sha256";
+/// The authentication method in CONNECT, AUTH and CONNACK, over a plain connection.
+const PLAIN: &str = "sedge-hmac-sha256";
+/// The same over an encrypted connection, to which the proofs are bound.
+const BOUND: &str = "sedge-hmac-sha256-tls-exporter";
 /// Bytes of a nonce.
 pub(super) const NONCE_BYTES: usize = 32;
 /// Bytes of a proof.
 pub(super) const PROOF_BYTES: usize = 32;
+
+/// The authentication method of a connection.
+pub(super) const fn method(binding: Option<Binding>) -> &'static str {
+    match binding {
+        None => PLAIN,
+        Some(_) => BOUND,
+    }
+}
 
 /// Who proves, and at which point of the handshake.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +54,13 @@ impl Role {
 pub(super) struct Transcript(Sha256);
 
 impl Transcript {
-    /// Nothing has been said.
-    pub(super) fn new() -> Self {
-        Self(Sha256::new())
+    /// Nothing has been said, over this connection.
+    pub(super) fn new(binding: Option<Binding>) -> Self {
+        let mut said = Self(Sha256::new());
+        if let Some(Binding(bytes)) = binding {
+            said.bytes(&bytes);
+        }
+        said
     }
 
     /// Adds a packet, as it is encoded. Both sides encode it from its fields, which are what the proofs are about.
@@ -102,7 +116,7 @@ mod tests {
     /// FT-21
     #[test]
     fn a_proof_stands_for_key_role_and_all_that_was_said() {
-        let mut said = Transcript::new();
+        let mut said = Transcript::new(None);
         said.bytes(b"ab");
         said.bytes(b"c");
         let proof = said.prove(b"key", Role::Dialler);
@@ -111,9 +125,22 @@ mod tests {
         assert!(!said.verify(b"kex", Role::Dialler, &proof));
         assert!(!said.verify(b"key", Role::Acceptor, &proof));
         assert!(!said.verify(b"key", Role::Dialler, &proof[..31]));
-        let mut other = Transcript::new();
+        let mut other = Transcript::new(None);
         other.bytes(b"a");
         other.bytes(b"bc");
         assert!(!other.verify(b"key", Role::Dialler, &proof));
+    }
+
+    /// FT-21
+    #[test]
+    fn a_proof_stands_for_one_connection() {
+        let proofs = [None, Some(Binding([1; 32])), Some(Binding([2; 32]))].map(|binding| {
+            let mut said = Transcript::new(binding);
+            said.bytes(b"CONNECT");
+            said.prove(b"key", Role::Acceptor)
+        });
+        assert_ne!(proofs[0], proofs[1]);
+        assert_ne!(proofs[1], proofs[2]);
+        assert_ne!(method(None), method(Some(Binding([1; 32]))));
     }
 }

@@ -23,11 +23,11 @@ pub struct Hello {
 pub struct LinkConfig {
     /// Name of the cluster; links to other clusters are refused. At most 255 bytes count.
     pub cluster: String,
-    /// Secret shared by all nodes (`cluster.key`). Without it only loopback addresses are linked, unless
-    /// `transport_authenticated` is set.
+    /// Secret shared by all nodes (`cluster.key`). Without it only loopback addresses are linked.
     pub key: Option<Vec<u8>>,
-    /// Whether the driver's connections are authenticated in both directions already (mutual TLS), so that no key is needed.
-    pub transport_authenticated: bool,
+    /// Whether the driver encrypts every connection ([`crate::link::Links::secured`]); others are refused. Needs a key: it is what
+    /// tells the other end of the encrypted connection from somebody between.
+    pub encrypted: bool,
     /// How often a ping measures the round trip; a link that is silent for three times as long is down.
     pub keep_alive: Duration,
     /// Longest time from dialling or accepting to the end of the handshake.
@@ -56,7 +56,7 @@ impl LinkConfig {
         Self {
             cluster: cluster.to_owned(),
             key,
-            transport_authenticated: false,
+            encrypted: false,
             keep_alive: Duration::from_millis(500),
             handshake_timeout: Duration::from_secs(5),
             redial_min: Duration::from_millis(50),
@@ -70,9 +70,9 @@ impl LinkConfig {
         }
     }
 
-    /// Whether a link with this address can be trusted: by a key, by its transport, or because it does not leave the machine.
+    /// Whether a link with this address can be trusted: by a key, or because it does not leave the machine.
     pub(super) fn may_link(&self, addr: SocketAddr) -> bool {
-        self.key.is_some() || self.transport_authenticated || addr.ip().to_canonical().is_loopback()
+        self.key.is_some() || addr.ip().to_canonical().is_loopback()
     }
 
     /// Silence after which a link is down.

@@ -7,6 +7,7 @@ use sedge_base::{Instant, NodeId, Outbox};
 use sedge_mqtt::{Decoder, Packet, Version, encode};
 
 use super::auth::Transcript;
+use super::binding::Binding;
 use super::greeting::Greeting;
 
 /// Largest packet of a stranger.
@@ -41,6 +42,10 @@ pub(super) struct Conn {
     /// Our stream as we told it in CONNECT.
     pub(super) announced: u64,
     pub(super) stage: Stage,
+    /// Of an encrypted connection.
+    pub(super) binding: Option<Binding>,
+    /// Whether anything has come over it.
+    pub(super) has_read: bool,
     pub(super) decoder: Decoder,
     pub(super) outbox: Outbox,
     /// Whether the owner has been told that the outbox holds something.
@@ -69,6 +74,8 @@ impl Conn {
             node,
             announced: 0,
             stage,
+            binding: None,
+            has_read: false,
             decoder,
             outbox: Outbox::new(),
             told: false,

@@ -1,11 +1,14 @@
 //! From a connection to an established link: CONNECT, AUTH, CONNACK (`docs/protocol/link.md`, "Handshake").
 
+use core::net::SocketAddr;
+
 use sedge_base::{Instant, NodeId};
 use sedge_mqtt::{
     Auth, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect, Packet, QoS, ReasonCode, Utf8, Version,
 };
 
-use super::auth::{METHOD, NONCE_BYTES, PROOF_BYTES, Role, Transcript, nonce};
+use super::auth::{NONCE_BYTES, PROOF_BYTES, Role, Transcript, method, nonce};
+use super::binding::Binding;
 use super::closing::Farewell;
 use super::conn::Stage;
 use super::greeting::{Greeting, SINCE, VERSION, node_of};
@@ -33,13 +36,15 @@ impl Refusal {
 impl Links {
     /// Dialler: introduces this node.
     pub(super) fn send_connect(&mut self, now: Instant, link: LinkId) {
-        let Some(node) = self.conns.get(&link).and_then(|conn| conn.node) else { return };
+        let Some((node, binding)) = self.conns.get(&link).and_then(|conn| Some((conn.node?, conn.binding))) else {
+            return;
+        };
         let Some(greeting) = self.greeting_for(node) else { return };
         let authentication_data = self.fresh_nonce();
         let properties = ConnectProperties {
             maximum_packet_size: Some(self.config.max_packet_bytes),
             user: greeting.to_user(),
-            authentication_method: authentication_data.as_ref().map(|_| Utf8::from_static(METHOD)),
+            authentication_method: authentication_data.as_ref().map(|_| Utf8::from_static(method(binding))),
             authentication_data,
             ..ConnectProperties::default()
         };
@@ -53,7 +58,7 @@ impl Links {
             password: None,
             properties,
         }));
-        let mut transcript = Transcript::new();
+        let mut transcript = Transcript::new(binding);
         transcript.packet(&connect);
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.last_heard = now;
@@ -72,7 +77,8 @@ impl Links {
             Ok(found) => found,
             Err(refusal) => return self.refuse(now, link, refusal),
         };
-        let mut transcript = Transcript::new();
+        let binding = self.binding(link);
+        let mut transcript = Transcript::new(binding);
         transcript.packet(&Packet::Connect(Box::new(connect)));
         if !is_keyed {
             return self.accept(now, link, &greeting, None);
@@ -80,7 +86,7 @@ impl Links {
         let (Some(nonce), Some(key)) = (self.fresh_nonce(), self.config.key.as_deref()) else { return };
         transcript.bytes(&nonce);
         let proof = transcript.prove(key, Role::Acceptor);
-        let auth = auth_packet([&nonce[..], &proof[..]].concat());
+        let auth = auth_packet(binding, [&nonce[..], &proof[..]].concat());
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.stage = Stage::AwaitProof(Box::new((greeting, transcript)));
         conn.write(&auth);
@@ -107,12 +113,15 @@ impl Links {
             return Err(stranger(Code::ClientIdentifierNotValid, "it has two ids"));
         }
         self.judge_greeting(&greeting, &addr.to_string())?;
+        if self.config.encrypted && conn.binding.is_none() {
+            return Err(not_encrypted(node, addr));
+        }
         let properties = &connect.properties;
         let key_refusal = |code, words, detail: &str| {
             Refusal::new(code, Kind::Key, words, format!("node {node} at {addr} was refused: {detail}"))
         };
         match (&self.config.key, &properties.authentication_method) {
-            (Some(_), Some(method)) if method == METHOD => match &properties.authentication_data {
+            (Some(_), Some(found)) if found == method(conn.binding) => match &properties.authentication_data {
                 Some(nonce) if nonce.len() == NONCE_BYTES => Ok((greeting, true)),
                 _ => Err(stranger(Code::ProtocolError, "its nonce has the wrong size")),
             },
@@ -171,12 +180,13 @@ impl Links {
         let (greeting, mut transcript) = held;
         let node = greeting.hello.node;
         let Some(key) = self.config.key.as_deref() else { return };
-        match auth_data(auth, PROOF_BYTES) {
+        let binding = self.binding(link);
+        match auth_data(binding, auth, PROOF_BYTES) {
             Some(proof) if transcript.verify(key, Role::Dialler, proof) => {
                 transcript.bytes(proof);
                 self.accept(now, link, &greeting, Some(transcript));
             }
-            Some(_) => self.refuse(now, link, wrong_key(node)),
+            Some(_) => self.refuse(now, link, wrong_key(node, binding)),
             None => {
                 let message = format!("node {node} sent an AUTH that makes no sense");
                 let words = "an AUTH that makes no sense";
@@ -192,7 +202,8 @@ impl Links {
             return self.refuse(now, link, refusal);
         }
         let Some(reply) = self.greeting_for(node) else { return };
-        let method = transcript.as_ref().map(|_| Utf8::from_static(METHOD));
+        let binding = self.binding(link);
+        let method = transcript.as_ref().map(|_| Utf8::from_static(method(binding)));
         let mut connack = Packet::ConnAck(Box::new(ConnAck {
             session_present: false,
             reason: ReasonCode::Success,
@@ -218,9 +229,10 @@ impl Links {
 
     /// Dialler: the acceptor's proof.
     pub(super) fn on_challenge(&mut self, now: Instant, link: LinkId, auth: &Auth, mut transcript: Transcript) {
-        let Some(node) = self.conns.get(&link).and_then(|conn| conn.node) else { return };
-        let data =
-            auth_data(auth, NONCE_BYTES + PROOF_BYTES).filter(|_| auth.reason == ReasonCode::ContinueAuthentication);
+        let Some((node, binding)) = self.conns.get(&link).and_then(|conn| Some((conn.node?, conn.binding))) else {
+            return;
+        };
+        let data = auth_data(binding, auth, NONCE_BYTES + PROOF_BYTES);
         let (Some(data), Some(key)) = (data, self.config.key.as_deref()) else {
             let message = format!("node {node} sent an AUTH that makes no sense");
             let words = "an AUTH that makes no sense";
@@ -229,13 +241,13 @@ impl Links {
         let (nonce, proof) = data.split_at(NONCE_BYTES);
         transcript.bytes(nonce);
         if !transcript.verify(key, Role::Acceptor, proof) {
-            return self.give_up(now, link, wrong_key(node));
+            return self.give_up(now, link, wrong_key(node, binding));
         }
         let proof = transcript.prove(key, Role::Dialler);
         transcript.bytes(&proof);
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.stage = Stage::AwaitVerdict(Box::new(transcript));
-        conn.write(&auth_packet(proof.to_vec()));
+        conn.write(&auth_packet(binding, proof.to_vec()));
     }
 
     /// Dialler: the acceptor's verdict. `proven` holds what was said if the acceptor has proven itself before.
@@ -263,7 +275,7 @@ impl Links {
         if let Some(key) = self.config.key.as_deref()
             && !is_proven(key, connack, proven)
         {
-            return Err(wrong_key(expected));
+            return Err(wrong_key(expected, conn.binding));
         }
         let greeting = greeting.map_err(|name| {
             let message = format!("{addr} is no Sedge node: the property {name} is missing or makes no sense");
@@ -300,7 +312,8 @@ impl Links {
             && let Some(node) = conn.node.filter(|_| !conn.dialled)
         {
             self.counters.auth_failures += 1;
-            self.warn(now, Kind::Key, || wrong_key(node).message);
+            let message = wrong_key(node, conn.binding).message;
+            self.warn(now, Kind::Key, || message);
         }
         self.close(now, link, Farewell::Silence, "the other side gave up".to_owned());
     }
@@ -345,7 +358,7 @@ impl Links {
 
     fn tell(&mut self, now: Instant, kind: Kind, message: String) {
         if !message.is_empty() {
-            self.count_refusal(kind == Kind::Key);
+            self.count_refusal(matches!(kind, Kind::Key | Kind::Encryption));
             self.warn(now, kind, || message);
         }
     }
@@ -371,6 +384,10 @@ impl Links {
         })
     }
 
+    fn binding(&self, link: LinkId) -> Option<Binding> {
+        self.conns.get(&link)?.binding
+    }
+
     fn fresh_nonce(&mut self) -> Option<bytes::Bytes> {
         let key = self.config.key.as_deref()?;
         self.nonces += 1;
@@ -383,15 +400,25 @@ pub(super) const fn busy() -> Refusal {
     Refusal::new(ReasonCode::ServerBusy, Kind::Refused, "there is a link already", String::new())
 }
 
-fn wrong_key(node: NodeId) -> Refusal {
-    let message = format!("node {node} has another cluster.key; set the same on all nodes");
+fn wrong_key(node: NodeId, binding: Option<Binding>) -> Refusal {
+    // Over an encrypted connection the same key gives another proof at each end if somebody sits between them.
+    let between = if binding.is_some() { ", or somebody is between it and this node" } else { "" };
+    let message = format!("node {node} has another cluster.key{between}; set the same on all nodes");
     Refusal::new(ReasonCode::NotAuthorized, Kind::Key, "cluster.key differs", message)
 }
 
-fn auth_packet(data: Vec<u8>) -> Packet {
+fn not_encrypted(node: NodeId, addr: SocketAddr) -> Refusal {
+    let message = format!(
+        "node {node} at {addr} was refused: its link is plain, those of this node are encrypted; set cluster.key and cluster.encryption alike on all nodes"
+    );
+    let words = "links are encrypted here; set cluster.key and cluster.encryption alike on all nodes";
+    Refusal::new(ReasonCode::NotAuthorized, Kind::Encryption, words, message)
+}
+
+fn auth_packet(binding: Option<Binding>, data: Vec<u8>) -> Packet {
     Packet::Auth(Auth {
         reason: ReasonCode::ContinueAuthentication,
-        method: Some(Utf8::from_static(METHOD)),
+        method: Some(Utf8::from_static(method(binding))),
         data: Some(data.into()),
         reason_string: None,
         user: Vec::new(),
@@ -399,9 +426,9 @@ fn auth_packet(data: Vec<u8>) -> Packet {
 }
 
 /// The data of an AUTH that holds nothing else, if they have this size.
-fn auth_data(auth: &Auth, size: usize) -> Option<&[u8]> {
+fn auth_data(binding: Option<Binding>, auth: &Auth, size: usize) -> Option<&[u8]> {
     let is_bare = auth.reason == ReasonCode::ContinueAuthentication
-        && auth.method.as_ref().is_some_and(|method| method == METHOD)
+        && auth.method.as_ref().is_some_and(|found| found == method(binding))
         && auth.reason_string.is_none()
         && auth.user.is_empty();
     auth.data.as_deref().filter(|data| is_bare && data.len() == size)

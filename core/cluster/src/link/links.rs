@@ -131,17 +131,23 @@ impl Links {
         self.timers.set(Timer::Handshake(link), now + self.config.handshake_timeout);
     }
 
-    /// [`Output::Dial`] has led to a connection.
+    /// [`Output::Dial`] has led to a connection; to an encrypted one ([`Links::secured`]) if [`LinkConfig::encrypted`].
     pub fn dialled(&mut self, now: Instant, link: LinkId) {
-        if self.conns.get(&link).is_some_and(|conn| matches!(conn.stage, Stage::Dialling)) {
-            self.send_connect(now, link);
+        let Some(conn) = self.conns.get(&link).filter(|conn| matches!(conn.stage, Stage::Dialling)) else { return };
+        if self.config.encrypted && conn.binding.is_none() {
+            return self.close(now, link, Farewell::Silence, "it is not encrypted".to_owned());
         }
+        self.send_connect(now, link);
     }
 
     /// Bytes came, in any pieces. Never panics and keeps no more of a stranger than a few kilobytes.
     pub fn received(&mut self, now: Instant, link: LinkId, bytes: Bytes) {
-        let Some(conn) = self.conns.get_mut(&link) else { return };
         self.counters.bytes_received += bytes.len() as u64;
+        if self.is_foreign_tls(now, link, &bytes) {
+            return self.outputs.push_back(Output::Close { link });
+        }
+        let Some(conn) = self.conns.get_mut(&link) else { return };
+        conn.has_read = true;
         conn.bytes_received += bytes.len() as u64;
         conn.last_heard = now;
         conn.decoder.feed(bytes);

@@ -5,6 +5,7 @@
 //! [`Links::handle_timeout`] when [`Links::poll_timeout`] says so, and does what [`Links::poll_output`] asks for.
 
 mod auth;
+mod binding;
 mod channel;
 mod closing;
 mod config;
@@ -24,6 +25,7 @@ mod tests;
 mod text;
 mod traffic;
 
+pub use binding::Binding;
 pub use config::{Hello, LinkConfig};
 pub use counters::LinkCounters;
 pub use frame::{ControlTopic, Frame, FrameSeq, Publication};

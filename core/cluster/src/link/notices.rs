@@ -23,6 +23,8 @@ pub(super) enum Kind {
     Stale,
     /// No key, one only, or two different.
     Key,
+    /// One side wants an encrypted link, the other a plain one, or its certificate is not accepted.
+    Encryption,
     /// The other side has refused us.
     Refused,
     /// Nobody answers where a node should be.

@@ -172,6 +172,8 @@ impl Node {
             }
             NodeInput::Announce { to } => self.membership.handle(now, sedge_membership::Input::Announce { to }),
             NodeInput::LinkAccepted { link, peer } => self.links.opened(instant, link, peer),
+            NodeInput::LinkSecured { link, binding } => self.links.secured(link, binding),
+            NodeInput::LinkInsecure { link, why } => self.links.insecure(instant, link, &why),
             NodeInput::LinkDialled { link } => self.links.dialled(instant, link),
             NodeInput::LinkReceived { link, bytes } => self.links.received(instant, link, bytes),
             NodeInput::LinkWritten { link, bytes } => self.links.written(instant, link, bytes),

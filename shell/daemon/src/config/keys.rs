@@ -207,6 +207,12 @@ const KEYS: &[Key] = &[
         put(&mut c.cluster.key, v.text().map(|text| Some(text).filter(|text| !text.is_empty()).map(Secret::new)))
     }),
     key("cluster.key_file", "file with the secret", |c, v| put(&mut c.cluster.key_file, path(v))),
+    key("cluster.encryption", "whether links are encrypted where there is a key", |c, v| {
+        put(&mut c.cluster.encryption, v.choice(&[("on", true), ("off", false)]))
+    }),
+    key("cluster.cert_file", "certificate of the node for links", |c, v| put(&mut c.cluster.cert_file, path(v))),
+    key("cluster.cert_key_file", "its private key", |c, v| put(&mut c.cluster.cert_key_file, path(v))),
+    key("cluster.ca_file", "authority of all nodes' certificates", |c, v| put(&mut c.cluster.ca_file, path(v))),
     key("cluster.overlay", "cooperation algorithm", |c, v| {
         put(&mut c.cluster.overlay, v.choice(&[("mesh", "mesh")]).map(str::to_owned))
     }),

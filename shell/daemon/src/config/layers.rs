@@ -11,15 +11,13 @@ use super::error::{ConfigError, Origin, Problem};
 use super::keys;
 use super::nearest::nearest;
 use super::value::Value;
-use super::{Config, MqttConfig, Secret, listener};
+use super::{Config, MqttConfig, listener};
 
 /// Every key can be given as `SEDGE_<SECTION>__<KEY>`.
 const ENV_PREFIX: &str = "SEDGE_";
 /// Stands for the dot. Variables without it are none of ours: container platforms make up names such as `SEDGE_PORT_1883_TCP`
 /// for a service called sedge.
 const ENV_DOT: &str = "__";
-/// A shorter secret can be guessed.
-const CLUSTER_KEY_BYTES_MIN: usize = 16;
 
 /// Values from flags, which win over everything else.
 #[derive(Clone, Debug, Default)]
@@ -142,40 +140,9 @@ impl Config {
             problems.push(together("http.token_file", what));
         }
     }
-
-    fn check_cluster(&mut self, problems: &mut Vec<Problem>) {
-        let cluster = &mut self.cluster;
-        if cluster.name.is_empty() || cluster.name.len() > 64 {
-            problems.push(together("cluster.name", "must have 1 to 64 bytes".to_owned()));
-        }
-        for seed in &cluster.seeds {
-            if let Err(what) = crate::seeds::HostPort::parse(seed, 0) {
-                problems.push(together("cluster.seeds", format!("{seed:?}: {what}")));
-            }
-        }
-        if !cluster.advertise.is_empty()
-            && let Err(what) = crate::seeds::HostPort::parse(&cluster.advertise, 0)
-        {
-            problems.push(together("cluster.advertise", format!("{:?}: {what}", cluster.advertise)));
-        }
-        if let Some(file) = cluster.key_file.take() {
-            match (&cluster.key, std::fs::read_to_string(&file)) {
-                (Some(_), _) => {
-                    problems.push(together("cluster.key_file", "give either this or cluster.key".to_owned()));
-                }
-                (None, Ok(text)) => cluster.key = Some(Secret::new(text.trim())),
-                (None, Err(error)) => {
-                    problems.push(together("cluster.key_file", format!("cannot read {}: {error}", file.display())));
-                }
-            }
-        }
-        if cluster.key.as_ref().is_some_and(|key| key.expose().len() < CLUSTER_KEY_BYTES_MIN) {
-            problems.push(together("cluster.key", format!("must have at least {CLUSTER_KEY_BYTES_MIN} bytes")));
-        }
-    }
 }
 
-fn together(key: &str, what: String) -> Problem {
+pub(super) fn together(key: &str, what: String) -> Problem {
     Problem { origin: Origin::Together, key: key.to_owned(), what, nearest: None }
 }
 

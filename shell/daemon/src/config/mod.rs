@@ -1,6 +1,7 @@
 //! Configuration: one TOML file, overridden by the environment, overridden by flags.
 
 mod access;
+mod cluster;
 mod error;
 mod keys;
 mod layers;
@@ -121,6 +122,14 @@ pub struct ClusterConfig {
     pub key: Option<Secret>,
     /// File that holds the secret.
     pub key_file: Option<PathBuf>,
+    /// Whether links are encrypted where there is a key.
+    pub encryption: bool,
+    /// The node's certificate for links, and those between it and [`ClusterConfig::ca_file`].
+    pub cert_file: Option<PathBuf>,
+    /// Its private key.
+    pub cert_key_file: Option<PathBuf>,
+    /// The authority of all nodes' certificates.
+    pub ca_file: Option<PathBuf>,
     /// Cooperation algorithm.
     pub overlay: String,
     /// When SUBACK is sent.
@@ -260,6 +269,10 @@ impl Default for ClusterConfig {
             seeds: Vec::new(),
             key: None,
             key_file: None,
+            encryption: true,
+            cert_file: None,
+            cert_key_file: None,
+            ca_file: None,
             overlay: "mesh".to_owned(),
             suback: SubackMode::Cluster,
         }

@@ -1,8 +1,11 @@
 //! The node's machine, with its links to other nodes and its datagrams.
 
+mod encryption;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use mio::net::{TcpListener, TcpStream, UdpSocket};
@@ -17,6 +20,7 @@ use super::seal::Seal;
 use super::sockets;
 use super::wire::{self, Arrival, Chunk, Departure};
 use super::{RemoteKick, WorkerStats};
+use crate::transport::{ClusterTls, Secured};
 
 /// The event of the listener for nodes.
 pub(crate) const LISTENER: Token = Token(2);
@@ -49,6 +53,8 @@ pub(crate) struct Kicks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Dialling,
+    /// Dialled: the connection is there, the TLS handshake is under way.
+    Securing,
     Up,
     Closing,
 }
@@ -57,6 +63,10 @@ struct Link {
     id: LinkId,
     stream: TcpStream,
     phase: Phase,
+    /// Of an encrypted link.
+    secured: Option<Secured>,
+    /// Whether anything was read.
+    has_read: bool,
     queued: bool,
     blocked: bool,
     /// Bytes written so far, and how many may be.
@@ -72,6 +82,8 @@ pub(crate) struct Links {
     datagrams: bool,
     datagram: Box<[u8]>,
     seal: Seal,
+    /// What new links are encrypted with.
+    tls: Option<Arc<ClusterTls>>,
     slots: Slab<Link>,
     by_id: BTreeMap<LinkId, usize>,
     accepted: u64,
@@ -83,7 +95,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    pub(crate) fn new(listener: TcpListener, udp: UdpSocket, key: Option<&[u8]>) -> Self {
+    pub(crate) fn new(listener: TcpListener, udp: UdpSocket, key: Option<&[u8]>, tls: Option<Arc<ClusterTls>>) -> Self {
         Self {
             listener: Some(listener),
             knocked: true,
@@ -91,6 +103,7 @@ impl Links {
             datagrams: true,
             datagram: vec![0; DATAGRAM_BYTES_MAX].into(),
             seal: Seal::new(key),
+            tls,
             slots: Slab::new(),
             by_id: BTreeMap::new(),
             accepted: 0,
@@ -186,7 +199,8 @@ impl Links {
         let token = Token(TOKEN_BASE + 2 * index + 1);
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let (written, allowed) = (0, self.allowed);
-        entry.insert(Link { id, stream, phase, queued: false, blocked: false, written, allowed });
+        let (secured, has_read, queued, blocked) = (None, false, false, false);
+        entry.insert(Link { id, stream, phase, secured, has_read, queued, blocked, written, allowed });
         self.by_id.insert(id, index);
         Ok(())
     }
@@ -232,7 +246,7 @@ impl Hub {
     /// Closes a link once its outbox is written.
     pub(crate) fn close(&mut self, now: Instant, id: LinkId) {
         let Some(link) = self.links.get_mut(id) else { return };
-        if link.phase == Phase::Dialling {
+        if matches!(link.phase, Phase::Dialling | Phase::Securing) {
             self.links.remove(id);
             return;
         }
@@ -260,7 +274,7 @@ impl Hub {
             let link = LinkId(LinkId::ACCEPTED + self.links.accepted);
             self.links.accepted += 1;
             match self.links.insert(registry, link, stream, Phase::Up) {
-                Ok(()) => self.node.handle(now, NodeInput::LinkAccepted { link, peer }),
+                Ok(()) => self.accepted(now, link, peer),
                 Err(error) => tracing::warn!(%peer, %error, "cannot take a link in"),
             }
         }
@@ -319,8 +333,7 @@ impl Hub {
         let Some(link) = self.links.get_mut(id) else { return false };
         let failure = match (link.stream.take_error(), link.stream.peer_addr()) {
             (Ok(None), Ok(_)) => {
-                link.phase = Phase::Up;
-                self.node.handle(now, NodeInput::LinkDialled { link: id });
+                self.dialled(now, id);
                 return true;
             }
             (Ok(None), Err(error)) if error.kind() == ErrorKind::NotConnected => return false,
@@ -349,7 +362,7 @@ impl Hub {
                 // Read again after a short read, too: an end may have come with the bytes, without an edge of its own.
                 Arrival::Bytes(bytes, _) => {
                     stats.reads += 1;
-                    self.node.handle(now, NodeInput::LinkReceived { link: id, bytes: bytes.freeze() });
+                    self.took(now, id, bytes);
                 }
                 Arrival::Nothing => return,
                 Arrival::End | Arrival::Broken => return self.lose(now, id),
@@ -381,7 +394,11 @@ impl Hub {
         let Some(&index) = self.links.by_id.get(&id) else { return };
         let Some(link) = self.links.slots.get_mut(index) else { return };
         let limit = usize::try_from(link.allowed.saturating_sub(link.written)).unwrap_or(usize::MAX);
-        let departure = self.node.link_outbox(id).map(|outbox| wire::write(&mut link.stream, outbox, limit));
+        let outbox = self.node.link_outbox(id);
+        let departure = match &mut link.secured {
+            Some(secured) => Some(secured.write(&mut link.stream, outbox.as_deref(), limit)),
+            None => outbox.map(|outbox| wire::write(&mut link.stream, outbox, limit)),
+        };
         match departure {
             Some(Departure::Written(bytes, all)) => {
                 stats.writes += 1;
@@ -403,16 +420,13 @@ impl Hub {
             None => {}
         }
         let closing = self.links.get_mut(id).filter(|link| link.phase == Phase::Closing && !link.blocked);
-        if let Some(link) = closing
-            && link.stream.shutdown(std::net::Shutdown::Write).is_err()
-        {
-            self.links.remove(id);
+        let Some(link) = closing else { return };
+        if let Some(secured) = &mut link.secured {
+            secured.finish();
+            secured.write(&mut link.stream, None, 0);
         }
-    }
-
-    fn lose(&mut self, now: Now, id: LinkId) {
-        if self.links.remove(id).is_some_and(|link| link.phase != Phase::Closing) {
-            self.node.handle(now, NodeInput::LinkClosed { link: id });
+        if link.stream.shutdown(std::net::Shutdown::Write).is_err() {
+            self.links.remove(id);
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) use stats::WorkerStats;
 pub(crate) use wire::Departure;
 pub(crate) use worker::{MAIL, Parts, Worker};
 
-use crate::transport::{Layers, Listener, Peer, Socket};
+use crate::transport::{ClusterTls, Layers, Listener, Peer, Socket};
 
 /// What threads send each other.
 pub(crate) enum Letter {
@@ -115,6 +115,8 @@ pub(crate) struct Shared {
     pub(crate) connections_max: usize,
     /// Where clients come in, by number.
     pub(crate) listeners: Vec<Listener>,
+    /// What links are encrypted with, if they are.
+    pub(crate) cluster_tls: Option<Arc<ClusterTls>>,
     /// Who clients are, and what they may do.
     pub(crate) gate: Arc<Gate>,
     /// Who may use the HTTP API.

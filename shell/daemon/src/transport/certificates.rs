@@ -56,18 +56,14 @@ impl Certificates {
 fn server_config(files: &Files) -> Result<Arc<ServerConfig>, Unusable> {
     let provider = Arc::new(ring::default_provider());
     let chain = certificates(&files.cert).map_err(|what| ("cert_file", what))?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| ("key_file", format!("cannot read a private key from {}: {error}", files.key.display())))?;
+    let key = private_key(&files.key).map_err(|what| ("key_file", what))?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| ("cert_file", error.to_string()))?;
     let builder = match &files.ca {
         Some(path) if files.client_cert != ClientCert::None => {
             let wrong = |what: &dyn std::fmt::Display| ("ca_file", format!("{}: {what}", path.display()));
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(path).map_err(|what| ("ca_file", what))? {
-                roots.add(certificate).map_err(|error| wrong(&error))?;
-            }
+            let roots = roots(path).map_err(|what| ("ca_file", what))?;
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             let verifier = match files.client_cert {
                 ClientCert::Optional => verifier.allow_unauthenticated(),
@@ -84,7 +80,23 @@ fn server_config(files: &Files) -> Result<Arc<ServerConfig>, Unusable> {
     Ok(Arc::new(config))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The private key in a file.
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|error| format!("cannot read a private key from {}: {error}", path.display()))
+}
+
+/// The authorities in a file.
+pub(super) fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// The certificates in a file, at least one.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("cannot read certificates from {}: {error}", path.display());
     let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?.collect();
     let found = found.map_err(|error| wrong(&error))?;

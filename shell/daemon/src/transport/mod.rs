@@ -4,17 +4,21 @@
 //! this module did not exist.
 
 mod certificates;
+mod cluster;
 mod layers;
 mod listener;
 mod proxy;
+mod secured;
 mod socket;
 mod tls;
 mod upgrade;
 mod websocket;
 
 pub(crate) use certificates::{Certificates, Files, Unusable};
+pub(crate) use cluster::{ClusterTls, NodeFiles};
 pub(crate) use layers::Layers;
 pub(crate) use listener::{Listener, Refused};
+pub(crate) use secured::{Secured, explain};
 pub(crate) use socket::{Acceptor, Peer, Socket};
 pub(crate) use upgrade::Settings as WebSocketSettings;
 

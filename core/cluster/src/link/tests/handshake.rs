@@ -6,7 +6,7 @@ use std::rc::Rc;
 use sedge_base::{Duration, Incarnation};
 
 use super::world::{World, config, hello};
-use crate::link::{FrameSeq, LinkConfig, Output};
+use crate::link::{FrameSeq, Hello, LinkConfig, Output};
 
 fn with_key(key: Option<&[u8]>) -> LinkConfig {
     LinkConfig::new("test", key.map(<[u8]>::to_vec))
@@ -41,24 +41,76 @@ fn without_key_only_loopback_is_linked() {
     let world = meet(with_key(None), with_key(None));
     assert!(world.is_linked(0, 1));
 
-    let far = |trusted| {
-        let mut dialler = with_key(None);
-        dialler.transport_authenticated = trusted;
-        let mut world = World::new(1, vec![dialler, with_key(None)]);
-        world.nodes[0].hello.link_addr = "192.0.2.1:7883".parse().unwrap();
-        world.nodes[1].hello.link_addr = "192.0.2.2:7883".parse().unwrap();
+    let far = |is_far: [bool; 2]| {
+        let mut world = World::new(1, vec![with_key(None), with_key(None)]);
+        for (node, _) in world.nodes.iter_mut().zip(is_far).filter(|(_, is_far)| *is_far) {
+            node.hello.link_addr = format!("192.0.2.{}:7883", node.hello.node.get()).parse().unwrap();
+        }
         world.want(0, 1);
         world.run(2_000);
         assert!(!world.is_linked(0, 1));
         world
     };
-    let world = far(false);
+    let world = far([true, true]);
     assert_eq!(world.nodes[0].links.counters().dials, 0);
     assert!(world.warnings(0)[0].contains("cluster.key"), "{:?}", world.warnings(0));
-    let world = far(true);
+    let world = far([true, false]);
     assert!(world.nodes[0].links.counters().dials > 1);
     assert!(world.warnings(1)[0].contains("cluster.key"), "{:?}", world.warnings(1));
     assert!(world.warnings(0)[0].contains("0x87"), "{:?}", world.warnings(0));
+}
+
+fn encrypted() -> LinkConfig {
+    LinkConfig { encrypted: true, ..config() }
+}
+
+/// FT-21
+#[test]
+fn proofs_are_bound_to_the_encrypted_connection() {
+    let world = meet(encrypted(), encrypted());
+    assert!(world.is_linked(0, 1));
+    assert!(world.warnings(0).is_empty() && world.warnings(1).is_empty());
+
+    let mut world = World::new(1, vec![encrypted(), encrypted()]);
+    world.is_tapped = true;
+    world.want(0, 1);
+    world.want(1, 0);
+    world.run(4_000);
+    for at in 0..2 {
+        assert!(world.ups(at).is_empty());
+        assert!(world.warnings(at).iter().any(|line| line.contains("somebody is between")), "{:?}", world.warnings(at));
+        assert!(world.nodes[at].links.counters().auth_failures > 1);
+    }
+}
+
+/// FT-21
+#[test]
+fn encrypted_and_plain_links_do_not_mix() {
+    let keyless = with_key(None);
+    for (a, b) in
+        [(encrypted(), config()), (config(), encrypted()), (encrypted(), keyless.clone()), (keyless, encrypted())]
+    {
+        let world = meet(a, b);
+        for at in 0..2 {
+            assert!(world.ups(at).is_empty());
+            assert!(world.nodes[at].links.counters().auth_failures > 1);
+        }
+        let told = |at: usize| world.warnings(at).iter().any(|line| line.contains("cluster.encryption"));
+        assert!(told(1), "{:?}", world.warnings(1));
+        assert!(told(0) || world.warnings(0)[0].contains("no encrypted link"), "{:?}", world.warnings(0));
+    }
+}
+
+#[test]
+fn an_encrypted_link_is_not_begun_in_the_clear() {
+    let mut world = World::new(1, vec![encrypted(), config()]);
+    let Hello { node, incarnation, link_addr, .. } = world.nodes[1].hello;
+    let links = &mut world.nodes[0].links;
+    links.want(world.now, node, incarnation, link_addr);
+    let Some(Output::Dial { link, .. }) = links.poll_output() else { panic!("a dial") };
+    links.dialled(world.now, link);
+    assert!(links.outbox(link).is_none());
+    assert_eq!(links.poll_output(), Some(Output::Close { link }));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
 use smallvec::SmallVec;
 
 use crate::LinkId;
-use crate::link::{ControlTopic, Frame, Hello, LinkConfig, Links, Output, Publication};
+use crate::link::{Binding, ControlTopic, Frame, Hello, LinkConfig, Links, Output, Publication};
 
 /// A node and what its machine has said, transport aside.
 pub(super) struct Node {
@@ -18,6 +18,7 @@ pub(super) struct Node {
     pub(super) said: Vec<Output>,
     /// Bytes that were never told to be written are not looked at.
     is_alive: bool,
+    is_encrypted: bool,
 }
 
 /// One direction of a wire.
@@ -51,6 +52,8 @@ pub(super) struct World {
     /// Dials that still succeed.
     pub(super) dials_left: u32,
     pub(super) falsify: Option<Falsify>,
+    /// Somebody sits between the nodes: the two ends of an encrypted connection are not those of one.
+    pub(super) is_tapped: bool,
     /// Pieces are cut at random.
     pub(super) splits: bool,
 }
@@ -74,8 +77,9 @@ impl World {
         let mut rng = Rng::new(seed);
         let nodes = configs.into_iter().enumerate().map(|(index, config)| {
             let hello = hello(index);
+            let is_encrypted = config.encrypted;
             let links = Links::new(config, hello, rng.split(index as u64));
-            Node { links, hello, said: Vec::new(), is_alive: true }
+            Node { links, hello, said: Vec::new(), is_alive: true, is_encrypted }
         });
         let nodes = nodes.collect();
         Self {
@@ -88,6 +92,7 @@ impl World {
             is_dark: false,
             dials_left: u32::MAX,
             falsify: None,
+            is_tapped: false,
             splits: true,
         }
     }
@@ -291,7 +296,25 @@ impl World {
         self.wires.insert(self.next_wire, Wire { ends, is_closed: [false; 2], pipes: <[Pipe; 2]>::default() });
         let from = self.nodes[index].hello.link_addr;
         self.nodes[target].links.opened(self.now, other, from);
+        self.encrypt((index, link), (target, other));
         self.nodes[index].links.dialled(self.now, link);
+    }
+
+    /// What the drivers of both ends tell of a connection that one or both of them encrypt.
+    fn encrypt(&mut self, dialler: (usize, LinkId), acceptor: (usize, LinkId)) {
+        if !self.nodes[dialler.0].is_encrypted {
+            return;
+        }
+        if !self.nodes[acceptor.0].is_encrypted {
+            self.nodes[acceptor.0].links.received(self.now, acceptor.1, Bytes::from_static(&[22, 3, 1, 2, 0, 1]));
+            return self.nodes[dialler.0].links.insecure(self.now, dialler.1, "the other side has hung up");
+        }
+        for (end, (node, link)) in [dialler, acceptor].into_iter().enumerate() {
+            let mut binding = [0; 32];
+            binding[0] = u8::try_from(self.next_wire).unwrap();
+            binding[1] = u8::from(self.is_tapped && end == 1);
+            self.nodes[node].links.secured(link, Binding(binding));
+        }
     }
 
     fn end(&mut self, index: usize, link: LinkId) -> Option<(&mut Wire, usize)> {
