@@ -66,6 +66,7 @@ impl Broker {
     /// Another policy: counts for the next packet of every client. Subscriptions stay, and bring what they may bring from now on.
     pub(crate) fn on_policy(&mut self, policy: Policy) {
         self.policy = policy;
+        self.connections.iter_mut().for_each(|connection| connection.peer.verdicts = None);
         let keys: Vec<SessionKey> = self.sessions.iter().map(|(key, _)| key).collect();
         for key in keys {
             if let Some(identity) = self.present_identity(key) {
@@ -160,18 +161,17 @@ impl Broker {
         rules.decide(Who { user, client: client.as_str() }, Action::Publish, topic.as_str()).allowed
     }
 
-    /// Whether the client of a session may publish to `topic`.
-    pub(crate) fn may_publish(&self, session: &Session, topic: &TopicName) -> bool {
-        let user = session.identity.as_ref().and_then(|identity| identity.user.as_deref());
-        self.may_leave_will(user, &session.client, topic)
-    }
-
     /// Whether a client publishes what it may not; counts it.
-    pub(crate) fn is_refused(&mut self, session: SessionKey, topic: &TopicName) -> bool {
-        if self.policy.rules.is_none() {
-            return false;
-        }
-        let refused = self.sessions.get(session).is_some_and(|session| !self.may_publish(session, topic));
+    pub(crate) fn is_refused(&mut self, key: ConnKey, session: SessionKey, topic: &TopicName) -> bool {
+        let Some(rules) = &self.policy.rules else { return false };
+        let Some(session) = self.sessions.get(session) else { return false };
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        let user = session.identity.as_ref().and_then(|identity| identity.user.as_deref());
+        let decide = || {
+            let who = Who { user, client: session.client.as_str() };
+            rules.decide(who, Action::Publish, topic.as_str()).allowed
+        };
+        let refused = !connection.peer.verdicts.get_or_insert_default().find(topic.as_str(), decide);
         self.counters.refused_publications += u64::from(refused);
         refused
     }

@@ -11,6 +11,7 @@ use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::enhanced::Enhanced;
 use crate::outgoing::Ids;
 use crate::session::SessionKey;
+use crate::verdicts::Verdicts;
 use crate::{BrokerConfig, Counters, Output};
 
 /// Index of a connection in its slab.
@@ -123,6 +124,8 @@ pub(crate) struct Peer {
     pub(crate) account: bool,
     /// Whether there is a `Timer::Expiry`.
     pub(crate) expires: bool,
+    /// What the rules said about its publications; `None`: nothing since the policy changed.
+    pub(crate) verdicts: Option<Box<Verdicts>>,
 }
 
 /// One network connection. What few connections have is boxed.
@@ -173,6 +176,7 @@ impl Connection {
                 user: user.map(String::into_boxed_str),
                 account: false,
                 expires: false,
+                verdicts: None,
             }),
             pending: None,
             enhanced: None,
@@ -323,6 +327,10 @@ impl Connections {
 
     pub(crate) fn get_mut(&mut self, key: ConnKey) -> Option<&mut Connection> {
         self.slab.get_mut(key).map(|connection| &mut **connection)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.slab.iter_mut().map(|(_, connection)| &mut **connection)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnKey, &Connection)> {

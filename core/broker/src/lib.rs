@@ -34,6 +34,7 @@ mod subscription;
 #[cfg(test)]
 mod testing;
 mod transfer;
+mod verdicts;
 mod will;
 
 pub use access::{Admission, Identity, Policy};

@@ -50,7 +50,7 @@ impl Broker {
             return Err(Fault(ReasonCode::ProtocolError, "a subscription identifier from a client"));
         }
         let owned = is_owned_topic(&topic);
-        let refused = !owned && self.is_refused(session, &topic);
+        let refused = !owned && self.is_refused(key, session, &topic);
         if refused && self.policy.disconnect_refused {
             return Err(Fault(ReasonCode::NotAuthorized, "a publication that is not authorized"));
         }

@@ -176,6 +176,26 @@ fn a_share_goes_to_a_member_that_may_receive_it() {
     assert_eq!(bench.payloads(b).len(), 4);
 }
 
+/// MQ-19: what is remembered of a topic counts for one policy and one client.
+#[test]
+fn a_verdict_is_remembered_no_longer_than_it_holds() {
+    let mut bench = bench();
+    let anna = bench.connect(named(V5, "a", "anna"));
+    let bert = bench.connect(named(V5, "b", "bert"));
+    for _ in 0..3 {
+        assert_eq!(publish_reason(&mut bench, anna, "home/1", Q1), ReasonCode::Success);
+        assert_eq!(publish_reason(&mut bench, bert, "home/1", Q1), ReasonCode::NotAuthorized);
+    }
+    assert_eq!(bench.broker.counters().refused_publications, 3);
+    bench.input(Input::Policy(policy("user bert\ntopic home/#\n")));
+    for _ in 0..3 {
+        assert_eq!(publish_reason(&mut bench, anna, "home/1", Q1), ReasonCode::NotAuthorized);
+        assert_eq!(publish_reason(&mut bench, bert, "home/1", Q1), ReasonCode::Success);
+    }
+    bench.input(Input::Policy(Policy::default()));
+    assert_eq!(publish_reason(&mut bench, anna, "home/1", Q1), ReasonCode::Success);
+}
+
 /// MQ-08, MQ-19
 #[test]
 fn a_will_is_judged_at_connect_and_when_it_is_due() {
