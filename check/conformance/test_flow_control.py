@@ -184,6 +184,13 @@ def test_maximum_packet_size_to_the_byte(net: Any) -> None:
     assert len(client.message(b"x" * 50).raw) == whole
 
 
+@v5("3.1.2-24")
+def test_clients_with_room_for_little(net: Any) -> None:
+    """CONNACK is no longer than what differs from the defaults, so that a client that takes 20 bytes is served."""
+    client = net.client(V5, props={"maximum_packet_size": 20})
+    client.ping()
+
+
 @timed
 @v5("3.1.2-25", "4.9.0-2")
 def test_dropped_messages_use_no_quota(net: Any) -> None:

@@ -244,15 +244,13 @@ impl Broker {
         let enhanced = connection.enhanced.as_deref_mut();
         let (method, data) = enhanced.map(|enhanced| (enhanced.method.clone(), enhanced.data.take())).unzip();
         let properties = if connection.version == Version::V5 {
+            // What is absent is available: nothing is said of that, and more of the client's maximum packet size is left.
             ConnAckProperties {
                 session_expiry: (wanted != pending.expiry_secs).then_some(pending.expiry_secs),
                 receive_maximum: Some(config.receive_maximum.max(1)),
                 maximum_packet_size: Some(config.max_packet_bytes.max(1)),
                 assigned_client_id: pending.assigned.then(|| Utf8::new(pending.client.as_str()).unwrap_or_default()),
                 topic_alias_maximum: Some(config.topic_alias_maximum),
-                wildcard_subscription_available: Some(true),
-                subscription_ids_available: Some(true),
-                shared_subscription_available: Some(true),
                 authentication_method: method,
                 authentication_data: data.flatten(),
                 server_keep_alive: (keep_alive != pending.connect.keep_alive).then_some(keep_alive),

@@ -5,6 +5,8 @@
 
 mod certificates;
 mod cluster;
+#[cfg(test)]
+mod hostile;
 mod layers;
 mod listener;
 mod proxy;
