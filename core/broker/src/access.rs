@@ -231,9 +231,10 @@ impl Broker {
 }
 
 pub(crate) fn describe(reason: ReasonCode) -> &'static str {
-    const TOLD: [(ReasonCode, &str); 4] = [
+    const TOLD: [(ReasonCode, &str); 5] = [
         (ReasonCode::BadAuthenticationMethod, "the authentication method is not offered"),
         (ReasonCode::BadUserNameOrPassword, "wrong user name or password"),
+        (ReasonCode::QuotaExceeded, "too many clients of this user are connected"),
         (ReasonCode::ServerBusy, "too many clients are being authenticated"),
         (ReasonCode::ServerUnavailable, "whoever knows the accounts does not answer"),
     ];

@@ -9,7 +9,7 @@ use sedge_base::{ClientId, ConnId, Duration};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter, TopicName, Utf8};
 use smallvec::SmallVec;
 
-use crate::{Admission, Policy, SessionState};
+use crate::{Admission, Policy, PublishRate, SessionState};
 
 /// Names one acknowledgement that a client waits for. Handed out by the broker, handed back with the answer; means nothing to
 /// anyone else.
@@ -42,6 +42,8 @@ pub enum Input {
         peer: String,
         /// User name that the transport has proven, such as that of a client's certificate.
         user: Option<String>,
+        /// How fast its client may publish.
+        rate: PublishRate,
     },
     /// Answer to [`Output::Authenticate`] and [`Output::Proceed`].
     Authenticated {

@@ -14,9 +14,11 @@ use crate::disconnect::Ending;
 use crate::fanout::Scratch;
 use crate::group::Groups;
 use crate::journal::Journal;
+use crate::room::free;
 use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
-use crate::{BrokerConfig, Counters, Input, Output, Policy, SessionInfo};
+use crate::throttle::Throttle;
+use crate::{BrokerConfig, Counters, Input, Output, Policy, PublishRate, SessionInfo};
 
 /// Most addresses in one server reference.
 const REFERENCES_MAX: usize = 4;
@@ -50,6 +52,8 @@ const SPARE_BYTES: usize = 1024 * 1024;
 pub(crate) enum Timer {
     /// A connection: CONNECT, claim, resumption or keep alive, by its phase.
     Connection(ConnKey),
+    /// A connection whose client publishes too fast.
+    Pause(ConnKey),
     /// A session without connection: will and expiry.
     Session(SessionKey),
     /// A connection whose client proves again who it is.
@@ -131,7 +135,7 @@ impl Broker {
     pub fn handle(&mut self, now: Now, input: Input) {
         self.now = now;
         match input {
-            Input::Opened { conn, peer, user } => self.on_opened(conn, peer, user),
+            Input::Opened { conn, peer, user, rate } => self.on_opened(conn, peer, user, rate),
             Input::Authenticated { conn, answer } => self.on_authenticated(conn, answer),
             Input::Challenge { conn, data, exchange } => self.on_challenge(conn, data, exchange),
             Input::Policy(policy) => self.on_policy(policy),
@@ -156,6 +160,7 @@ impl Broker {
         while let Some(timer) = self.timers.pop_due(now.instant) {
             match timer {
                 Timer::Connection(key) => self.on_connection_timer(key),
+                Timer::Pause(key) => self.on_pause_over(key),
                 Timer::Session(key) => self.on_session_timer(key),
                 Timer::Proof(key) => self.on_proof_timer(key),
                 Timer::Expiry(key) => self.on_expiry_timer(key),
@@ -229,11 +234,12 @@ impl Broker {
         self.open
     }
 
-    fn on_opened(&mut self, conn: ConnId, peer: String, user: Option<String>) {
+    fn on_opened(&mut self, conn: ConnId, peer: String, user: Option<String>, rate: PublishRate) {
         if self.connections.key(conn).is_some() {
             return;
         }
-        let connection = Connection::new(conn, peer, user, self.now.instant, &self.config);
+        let mut connection = Connection::new(conn, peer, user, self.now.instant, &self.config);
+        connection.throttle = Throttle::new(rate);
         let key = self.connections.insert(connection);
         self.open += 1;
         self.counters.connections_opened += 1;
@@ -245,7 +251,9 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let before = connection.outbox.len();
         connection.outbox.advance_into(bytes, &mut self.buffers);
-        self.counters.bytes_out += (before - connection.outbox.len()) as u64;
+        let written = (before - connection.outbox.len()) as u64;
+        self.counters.bytes_out += written;
+        self.counters.outbox_bytes -= written;
         if connection.phase == Phase::Closing {
             if connection.outbox.is_empty() {
                 self.forget_connection(key);
@@ -319,7 +327,8 @@ impl Broker {
         let Some(connection) = self.connections.get(key) else { return };
         let Some(patience) = connection.patience() else { return };
         // A client that waits for the cluster is not silent; one that reads nothing is.
-        let waits = connection.held && connection.outbox.len() <= self.config.outbox_high_water;
+        let reads = connection.outbox.len() <= self.config.outbox_high_water.min(free(&self.config, &self.counters));
+        let waits = connection.held && reads;
         let heard = if waits { self.now.instant } else { connection.last_seen };
         if heard + patience > self.now.instant {
             self.timers.set(Timer::Connection(key), heard + patience);

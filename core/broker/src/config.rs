@@ -41,6 +41,9 @@ pub struct BrokerConfig {
     pub queue_limit_messages: usize,
     /// Bytes that may wait for one session: payload, topic and 64 for each message.
     pub queue_limit_bytes: usize,
+    /// Bytes that may be held for all sessions and connections together: queues, messages that are not acknowledged, and
+    /// outboxes; 256 more for each message. One session may hold as much as is still free.
+    pub total_limit_bytes: usize,
     /// Whether QoS 0 messages wait for sessions without a connection. The standard allows both; usual is not.
     pub queue_qos0_offline: bool,
     /// Bytes in a connection's outbox above which messages wait in the session's queue instead. With 256 KiB more of
@@ -67,6 +70,7 @@ impl Default for BrokerConfig {
             max_topic_levels: 128,
             queue_limit_messages: 100_000,
             queue_limit_bytes: 64 * 1024 * 1024,
+            total_limit_bytes: usize::MAX,
             queue_qos0_offline: false,
             outbox_high_water: 1024 * 1024,
         }

@@ -10,7 +10,9 @@ use sedge_mqtt::{
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::enhanced::Enhanced;
 use crate::outgoing::Ids;
+use crate::room::free;
 use crate::session::SessionKey;
+use crate::throttle::Throttle;
 use crate::verdicts::Verdicts;
 use crate::{BrokerConfig, Counters, Output};
 
@@ -143,6 +145,8 @@ pub(crate) struct Connection {
     pub(crate) incoming_aliases: Option<Box<IncomingAliases>>,
     pub(crate) outgoing_aliases: Option<Box<OutgoingAliases>>,
     pub(crate) requests: Vec<Request>,
+    /// `None`: the client may publish as fast as it can.
+    pub(crate) throttle: Option<Box<Throttle>>,
     /// Largest packet the client takes; `u32::MAX`: any.
     pub(crate) max_packet: u32,
     /// QoS 1 and 2 messages that may be on their way to the client.
@@ -183,6 +187,7 @@ impl Connection {
             incoming_aliases: None,
             outgoing_aliases: None,
             requests: Vec::new(),
+            throttle: None,
             max_packet: u32::MAX,
             window: config.max_inflight,
             inbound: 0,
@@ -232,8 +237,14 @@ impl Connection {
     }
 
     /// Whether the client reads so little that it should be answered no more for now.
-    pub(crate) const fn is_clogged(&self, config: &BrokerConfig) -> bool {
-        self.outbox.len() > config.outbox_high_water.saturating_add(ANSWERS_ROOM)
+    pub(crate) fn is_clogged(&self, config: &BrokerConfig, counters: &Counters) -> bool {
+        let unsent = self.outbox.len();
+        unsent > config.outbox_high_water.saturating_add(ANSWERS_ROOM) || unsent > free(config, counters)
+    }
+
+    /// Whether the client waits because it has published too fast.
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.throttle.as_ref().is_some_and(|throttle| throttle.is_pausing)
     }
 
     /// Whether packets of the client are taken now. While it authenticates it is held but for its turns.
@@ -267,11 +278,12 @@ impl Connection {
 
     /// Encodes a packet into the outbox.
     pub(crate) fn send(&mut self, packet: &Packet, counters: &mut Counters, outputs: &mut VecDeque<Output>) {
-        let version = self.version;
+        let (version, before) = (self.version, self.outbox.len());
         self.outbox.append(|out| encode(packet, version, out));
         if !matches!(packet, Packet::PingResp) {
             self.fresh = Fresh::Depends;
         }
+        counters.outbox_bytes += (self.outbox.len() - before) as u64;
         counters.packets_out += 1;
         self.transmit(outputs);
     }
@@ -315,10 +327,11 @@ impl Connections {
         key
     }
 
-    pub(crate) fn remove(&mut self, key: ConnKey) {
-        if let Some(connection) = self.slab.try_remove(key) {
-            self.keys.remove(&connection.id);
-        }
+    /// Returns how many bytes it had not written.
+    pub(crate) fn remove(&mut self, key: ConnKey) -> usize {
+        let Some(connection) = self.slab.try_remove(key) else { return 0 };
+        self.keys.remove(&connection.id);
+        connection.outbox.len()
     }
 
     pub(crate) fn get(&self, key: ConnKey) -> Option<&Connection> {

@@ -1,5 +1,7 @@
 //! What a broker counts.
 
+use crate::room::MESSAGE_BYTES;
+
 /// Ascending counts since the start, except where a field says that it is a present number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -47,6 +49,10 @@ pub struct Counters {
     pub refused_subscriptions: u64,
     /// Publications refused because their topic belongs to the broker.
     pub refused_topics: u64,
+    /// Times that a client published too fast and was not read for a while.
+    pub publish_pauses: u64,
+    /// These times together, in microseconds.
+    pub publish_pause_micros: u64,
     /// QoS 1 and 2 publications refused because there was no room to keep them.
     pub refused_full: u64,
     /// Shared-subscription messages given back because no member was left.
@@ -63,6 +69,10 @@ pub struct Counters {
     pub queued_messages: u64,
     /// Present number of bytes in all queues.
     pub queued_bytes: u64,
+    /// Present number of bytes of messages that were sent and are not acknowledged, 256 for each included.
+    pub inflight_bytes: u64,
+    /// Present number of bytes on their way to clients.
+    pub outbox_bytes: u64,
     /// Present number of clients that are connected: CONNACK was sent, and the connection has not ended.
     pub connected: u64,
     /// Present number of subscriptions, shared ones included.
@@ -73,6 +83,13 @@ pub struct Counters {
     pub sessions: u64,
 }
 
+impl Counters {
+    /// What is held for clients at present, compared with [`crate::BrokerConfig::total_limit_bytes`].
+    pub const fn buffered_bytes(&self) -> u64 {
+        self.queued_bytes + self.queued_messages * MESSAGE_BYTES as u64 + self.inflight_bytes + self.outbox_bytes
+    }
+}
+
 /// Deliveries that did not happen: each counts one message for one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
@@ -80,6 +97,8 @@ pub struct Dropped {
     pub queue_full_qos0: u64,
     /// QoS 1 or 2 with a full queue; the newest goes.
     pub queue_full: u64,
+    /// Any, because too much was held for all clients together.
+    pub buffers_full: u64,
     /// QoS 0 for a session without a connection.
     pub offline_qos0: u64,
     /// The message expired while it waited.

@@ -162,7 +162,9 @@ impl Broker {
     /// Forgets a connection that is closed.
     pub(crate) fn forget_connection(&mut self, key: ConnKey) {
         self.timers.cancel(&Timer::Connection(key));
-        self.connections.remove(key);
+        self.timers.cancel(&Timer::Pause(key));
+        let unsent = self.connections.remove(key);
+        self.counters.outbox_bytes -= unsent as u64;
     }
 
     /// The session has lost its connection: it ends, or waits for its client.
@@ -234,5 +236,6 @@ fn for_packet(reason: ReasonCode, kind: PacketKind) -> ReasonCode {
 
 /// Whether a 3.1.1 client learns something from the CONNACK return code (3.1.1 section 3.2.2.3).
 const fn has_return_code(reason: ReasonCode) -> bool {
-    reason.v311_connect_code() != 3 || matches!(reason, ReasonCode::ServerUnavailable)
+    let is_told = matches!(reason, ReasonCode::ServerUnavailable | ReasonCode::QuotaExceeded);
+    is_told || reason.v311_connect_code() != 3
 }

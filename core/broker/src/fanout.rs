@@ -6,10 +6,11 @@ use sedge_mqtt::{Message, QoS, TopicFilter};
 
 use crate::access::may_receive;
 use crate::outgoing::{Ids, Outgoing};
+use crate::room::Room;
 use crate::send::{Encoded, Env, Link};
 use crate::session::SessionKey;
 use crate::subscription::Granted;
-use crate::{Broker, Deliver, Output, detach};
+use crate::{Broker, Deliver, Output};
 
 /// One receiver of a message.
 #[derive(Debug)]
@@ -101,22 +102,14 @@ impl Broker {
         let qos = message.qos.min(receiver.qos);
         let Some(mut link) = self.link(receiver.session) else { return };
         let retain = receiver.retain_as_published && message.retain;
-        let mut outgoing =
-            Outgoing { message: Arc::clone(message), ids: receiver.ids, group: 0, qos, retain, kept: false };
-        match &mut link.connection {
-            Some(connection) => {
-                if message.retain && !connection.requests.is_empty() {
-                    connection.remember(message);
-                }
-            }
-            None if qos == QoS::AtMostOnce => {}
-            // One detached copy for all who are away.
-            None => {
-                outgoing.message = Arc::clone(kept.get_or_insert_with(|| detach(message)));
-                outgoing.kept = true;
-            }
+        let outgoing = Outgoing { message: Arc::clone(message), ids: receiver.ids, group: 0, qos, retain, kept: false };
+        if let Some(connection) = &mut link.connection
+            && message.retain
+            && !connection.requests.is_empty()
+        {
+            connection.remember(message);
         }
-        link.offer(outgoing, None, encoded);
+        link.offer(outgoing, None, encoded, kept);
     }
 
     /// Delivers to one member of a shared subscription: a connected one with room, else a connected one, else one that is
@@ -136,7 +129,7 @@ impl Broker {
             retain: granted.retain_as_published && message.retain,
             kept: false,
         };
-        link.offer(outgoing, Some(&filter), None);
+        link.offer(outgoing, Some(&filter), None, &mut None);
     }
 
     fn choose_member(&mut self, message: &Message, filter: &TopicFilter) -> Option<(SessionKey, Granted, u32)> {
@@ -152,10 +145,15 @@ impl Broker {
                 continue;
             }
             let connection = session.connection.and_then(|key| self.connections.get(key));
-            let room = session.queue.has_room(size, &self.config);
+            let shared = Room::of(&self.config, session, connection);
+            let room = session.queue.has_room(size, shared, &self.counters);
             let qos = message.qos.min(granted.qos);
             let rank = match connection {
-                Some(connection) if crate::send::may_send(session, connection, qos, &self.config) => 4,
+                Some(connection)
+                    if crate::send::may_send(session, connection, (qos, size), (&self.config, &self.counters)) =>
+                {
+                    4
+                }
                 Some(_) if room => 3,
                 None if room && (qos != QoS::AtMostOnce || self.config.queue_qos0_offline) => 2,
                 Some(_) | None => 1,

@@ -35,12 +35,14 @@ pub(crate) struct Inflight {
     /// Open flows that were sent, or sent again, on the present connection.
     outstanding: u16,
     /// Slots from here on were not sent on the present connection.
-    unsent: usize,
+    unsent: u16,
+    /// What the messages take of what all sessions may hold.
+    bytes: usize,
 }
 
 impl Default for Inflight {
     fn default() -> Self {
-        Self { slots: VecDeque::new(), first: 1, open: 0, outstanding: 0, unsent: 0 }
+        Self { slots: VecDeque::new(), first: 1, open: 0, outstanding: 0, unsent: 0, bytes: 0 }
     }
 }
 
@@ -50,6 +52,11 @@ impl Inflight {
         self.open as usize
     }
 
+    /// What the messages take of what all sessions may hold.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether one more PUBLISH may be sent to a client that takes `window` of them.
     pub(crate) fn has_room(&self, window: u16) -> bool {
         self.outstanding < window && self.slots.len() < IDS as usize
@@ -57,7 +64,7 @@ impl Inflight {
 
     /// Whether something of an earlier connection waits to be sent again.
     pub(crate) fn is_resending(&self) -> bool {
-        self.unsent < self.slots.len()
+        usize::from(self.unsent) < self.slots.len()
     }
 
     /// The packet identifier that [`Inflight::push`] will use.
@@ -67,8 +74,9 @@ impl Inflight {
 
     /// Enters a message whose PUBLISH has just been sent with [`Inflight::next_id`].
     pub(crate) fn push(&mut self, item: Outgoing) {
+        self.bytes += item.footprint();
         self.slots.push_back(Slot::Sent(item));
-        self.unsent = self.slots.len();
+        self.unsent = u16::try_from(self.slots.len()).unwrap_or(u16::MAX);
         self.open += 1;
         self.outstanding += 1;
     }
@@ -82,6 +90,7 @@ impl Inflight {
     pub(crate) fn release(&mut self, id: PacketId) {
         let index = self.index(id);
         if let Some(slot @ Slot::Sent(_)) = self.slots.get_mut(index) {
+            self.bytes -= footprint(slot);
             *slot = Slot::Released;
         }
     }
@@ -90,9 +99,10 @@ impl Inflight {
     pub(crate) fn complete(&mut self, id: PacketId) {
         let index = self.index(id);
         let Some(slot @ (Slot::Sent(_) | Slot::Released)) = self.slots.get_mut(index) else { return };
+        self.bytes -= footprint(slot);
         *slot = Slot::Done;
         self.open -= 1;
-        if index < self.unsent {
+        if index < usize::from(self.unsent) {
             self.outstanding = self.outstanding.saturating_sub(1);
         }
         while let Some(Slot::Done) = self.slots.front() {
@@ -118,11 +128,11 @@ impl Inflight {
 
     /// What has to be sent again next: identifier and slot.
     pub(crate) fn peek_resend(&mut self) -> Option<(PacketId, &Slot)> {
-        while let Some(Slot::Done) = self.slots.get(self.unsent) {
+        while let Some(Slot::Done) = self.slots.get(usize::from(self.unsent)) {
             self.unsent += 1;
         }
-        let id = self.id_at(self.unsent);
-        self.slots.get(self.unsent).map(|slot| (id, slot))
+        let id = self.id_at(usize::from(self.unsent));
+        self.slots.get(usize::from(self.unsent)).map(|slot| (id, slot))
     }
 
     /// What [`Inflight::peek_resend`] showed was sent.
@@ -154,6 +164,7 @@ impl Inflight {
             return false;
         }
         self.slots.resize_with(index, || Slot::Done);
+        self.bytes += footprint(&slot);
         self.slots.push_back(slot);
         self.open += 1;
         true
@@ -167,6 +178,13 @@ impl Inflight {
         let offset = u32::try_from(index % IDS as usize).unwrap_or(0);
         let id = (u32::from(self.first) - 1 + offset) % IDS + 1;
         u16::try_from(id).ok().and_then(PacketId::new).unwrap_or(PacketId::MIN)
+    }
+}
+
+fn footprint(slot: &Slot) -> usize {
+    match slot {
+        Slot::Sent(item) => item.footprint(),
+        Slot::Done | Slot::Released => 0,
     }
 }
 
@@ -226,7 +244,7 @@ mod tests {
         assert_eq!(inflight.next_id(), id(6));
         inflight.complete(id(3));
         inflight.complete(id(5));
-        assert_eq!((inflight.len(), inflight.slots.len()), (0, 0));
+        assert_eq!((inflight.len(), inflight.slots.len(), inflight.bytes()), (0, 0, 0));
         assert_eq!(inflight.next_id(), id(6));
     }
 

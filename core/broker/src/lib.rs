@@ -26,6 +26,7 @@ mod process;
 mod publish;
 mod queue;
 mod retained;
+mod room;
 mod send;
 mod session;
 mod state;
@@ -33,6 +34,7 @@ mod subscribe;
 mod subscription;
 #[cfg(test)]
 mod testing;
+mod throttle;
 mod transfer;
 mod verdicts;
 mod will;
@@ -47,3 +49,4 @@ pub use journal::{Image, QueuedRecord, Record, RestoredSession, SessionFacts, Se
 pub use listing::{SessionInfo, SubscriptionInfo};
 pub use retained::{BUCKETS, RetainedStore, SetOutcome};
 pub use state::{InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState};
+pub use throttle::{PAUSE_MAX, PublishRate};

@@ -6,6 +6,7 @@ use sedge_mqtt::{Message, QoS};
 use smallvec::SmallVec;
 
 use crate::detach;
+use crate::room::MESSAGE_BYTES;
 
 /// Identifiers of the subscriptions that matched, in as little room as possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,10 +78,20 @@ impl Outgoing {
         self.message.payload.len() + self.message.topic.as_bytes().len() + 64
     }
 
+    /// What it takes of what all sessions may hold.
+    pub(crate) fn footprint(&self) -> usize {
+        self.size() + MESSAGE_BYTES
+    }
+
     /// Makes it fit for waiting long.
     pub(crate) fn keep(&mut self) {
+        self.keep_as(&mut None);
+    }
+
+    /// The same for many sessions that get the message: they share one copy.
+    pub(crate) fn keep_as(&mut self, copy: &mut Option<Arc<Message>>) {
         if !self.kept {
-            self.message = detach(&self.message);
+            self.message = Arc::clone(copy.get_or_insert_with(|| detach(&self.message)));
             self.kept = true;
         }
     }

@@ -45,7 +45,7 @@ impl Broker {
             if !connection.takes_packets() {
                 return;
             }
-            if connection.is_clogged(&self.config) {
+            if connection.is_clogged(&self.config, &self.counters) {
                 return connection.hold(&mut self.outputs);
             }
             let packet = match connection.decoder.next() {

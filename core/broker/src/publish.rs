@@ -41,7 +41,11 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
         self.counters.publishes_in[publish.qos as usize] += 1;
         self.counters.payload_bytes_in += publish.payload.len() as u64;
+        let named = publish.topic.as_ref().map_or(0, |topic| topic.as_bytes().len());
         let topic = resolve_topic(connection, &mut publish, self.config.topic_alias_maximum)?;
+        if connection.throttle.is_some() {
+            self.charge(key, named + publish.payload.len());
+        }
         if topic.level_count() > self.config.max_topic_levels {
             return Err(Fault(ReasonCode::TopicNameInvalid, "topic name too deep"));
         }
@@ -240,7 +244,7 @@ impl Broker {
     /// Lets a held connection go on once little is owed to it.
     pub(crate) fn release_if_calm(&mut self, key: ConnKey, session_key: SessionKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if !connection.held || connection.outbox.len() > self.config.outbox_high_water {
+        if !connection.held || connection.is_pausing() || connection.outbox.len() > self.config.outbox_high_water {
             return;
         }
         let inbound = self.sessions.get(session_key).and_then(|session| session.inbound.as_ref());

@@ -6,6 +6,7 @@ use sedge_base::Timestamp;
 use sedge_mqtt::QoS;
 
 use crate::outgoing::Outgoing;
+use crate::room::{MESSAGE_BYTES, Room};
 use crate::{BrokerConfig, Counters};
 
 /// A queue that has come to rest keeps at most this much room.
@@ -55,8 +56,18 @@ impl Queue {
     }
 
     /// Whether a message of `size` bytes is within the limits.
-    pub(crate) const fn has_room(&self, size: usize, config: &BrokerConfig) -> bool {
+    pub(crate) fn has_room(&self, size: usize, room: Room<'_>, counters: &Counters) -> bool {
+        self.is_within(size, room.config) && room.allows(self.footprint(), size + MESSAGE_BYTES, counters)
+    }
+
+    /// The same for its own limits only.
+    const fn is_within(&self, size: usize, config: &BrokerConfig) -> bool {
         self.messages < config.queue_limit_messages && self.bytes.saturating_add(size) <= config.queue_limit_bytes
+    }
+
+    /// What it takes of what all sessions may hold.
+    pub(crate) const fn footprint(&self) -> usize {
+        self.bytes + self.messages * MESSAGE_BYTES
     }
 
     /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none the newest is lost. What has
@@ -65,16 +76,14 @@ impl Queue {
         &mut self,
         item: Outgoing,
         now: Timestamp,
-        config: &BrokerConfig,
+        room: Room<'_>,
         counters: &mut Counters,
         gone: impl FnMut(&Outgoing),
     ) -> bool {
         let size = item.size();
-        if !self.has_room(size, config) && !self.make_room(size, now, config, counters, gone) {
-            match item.qos {
-                QoS::AtMostOnce => counters.dropped.queue_full_qos0 += 1,
-                QoS::AtLeastOnce | QoS::ExactlyOnce => counters.dropped.queue_full += 1,
-            }
+        if !self.has_room(size, room, counters) && !self.make_room(size, now, room, counters, gone) {
+            let is_within = self.is_within(size, room.config);
+            count_dropped(item.qos, is_within, counters);
             return false;
         }
         self.messages += 1;
@@ -134,10 +143,11 @@ impl Queue {
         &mut self,
         size: usize,
         now: Timestamp,
-        config: &BrokerConfig,
+        room: Room<'_>,
         counters: &mut Counters,
         mut gone: impl FnMut(&Outgoing),
     ) -> bool {
+        let config = room.config;
         if size > config.queue_limit_bytes || config.queue_limit_messages == 0 {
             return false;
         }
@@ -153,15 +163,16 @@ impl Queue {
             });
             counters.dropped.expired += expired;
         }
-        while !self.has_room(size, config) {
-            if !self.drop_oldest_qos0(counters) {
+        while !self.has_room(size, room, counters) {
+            let is_within = self.is_within(size, config);
+            if !self.drop_oldest_qos0(is_within, counters) {
                 return false;
             }
         }
         true
     }
 
-    fn drop_oldest_qos0(&mut self, counters: &mut Counters) -> bool {
+    fn drop_oldest_qos0(&mut self, is_within: bool, counters: &mut Counters) -> bool {
         if self.qos0 == 0 {
             return false;
         }
@@ -169,7 +180,7 @@ impl Queue {
             self.first_qos0 += 1;
             if let Some(item) = slot.take_if(|item| item.qos == QoS::AtMostOnce) {
                 self.forget(&item, counters);
-                counters.dropped.queue_full_qos0 += 1;
+                count_dropped(item.qos, is_within, counters);
                 if self.items.len() > self.messages * 2 + 64 {
                     self.items.retain(Option::is_some);
                     self.first_qos0 = 0;
@@ -187,6 +198,15 @@ impl Queue {
         self.qos0 -= u32::from(item.qos == QoS::AtMostOnce);
         counters.queued_messages -= 1;
         counters.queued_bytes -= size as u64;
+    }
+}
+
+/// Counts a message that found no room: because of the queue's own limits, or because all hold too much.
+fn count_dropped(qos: QoS, is_within: bool, counters: &mut Counters) {
+    match qos {
+        _ if is_within => counters.dropped.buffers_full += 1,
+        QoS::AtMostOnce => counters.dropped.queue_full_qos0 += 1,
+        QoS::AtLeastOnce | QoS::ExactlyOnce => counters.dropped.queue_full += 1,
     }
 }
 
@@ -216,7 +236,7 @@ mod tests {
         let now = Timestamp::default();
         for (number, qos) in [(0, 1), (1, 0), (2, 1), (3, 0), (4, 1), (5, 0), (6, 1), (7, 1)] {
             let qos = if qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
-            queue.push(item(number, qos), now, &config, &mut counters, |_| {});
+            queue.push(item(number, qos), now, Room::whole(&config), &mut counters, |_| {});
             assert!(queue.len() <= 4);
         }
         assert_eq!((queue.qos0(), counters.dropped.queue_full_qos0, counters.dropped.queue_full), (0, 3, 1));
@@ -229,9 +249,15 @@ mod tests {
     fn holes_are_swept() {
         let config = BrokerConfig { queue_limit_messages: 10, ..BrokerConfig::default() };
         let (mut queue, mut counters) = (Queue::default(), Counters::default());
-        queue.push(item(0, QoS::AtLeastOnce), Timestamp::default(), &config, &mut counters, |_| {});
+        queue.push(item(0, QoS::AtLeastOnce), Timestamp::default(), Room::whole(&config), &mut counters, |_| {});
         for number in 1..10_000 {
-            queue.push(item(number, QoS::AtMostOnce), Timestamp::default(), &config, &mut counters, |_| {});
+            queue.push(
+                item(number, QoS::AtMostOnce),
+                Timestamp::default(),
+                Room::whole(&config),
+                &mut counters,
+                |_| {},
+            );
         }
         assert!(queue.items.len() <= 2 * 10 + 65, "{}", queue.items.len());
         assert_eq!(queue.pop(&mut counters).map(|item| item.message.payload.len()), Some(1));
@@ -244,10 +270,10 @@ mod tests {
     fn a_message_above_the_byte_limit_drops_nothing_else() {
         let config = BrokerConfig { queue_limit_bytes: 200, ..BrokerConfig::default() };
         let (mut queue, mut counters) = (Queue::default(), Counters::default());
-        queue.push(item(1, QoS::AtMostOnce), Timestamp::default(), &config, &mut counters, |_| {});
+        queue.push(item(1, QoS::AtMostOnce), Timestamp::default(), Room::whole(&config), &mut counters, |_| {});
         let message = Arc::new(message("t", &"x".repeat(300)));
         let large = Outgoing { message, ..item(2, QoS::AtLeastOnce) };
-        queue.push(large, Timestamp::default(), &config, &mut counters, |_| {});
+        queue.push(large, Timestamp::default(), Room::whole(&config), &mut counters, |_| {});
         assert_eq!((queue.len(), counters.dropped.queue_full), (1, 1));
     }
 }

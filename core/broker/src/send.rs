@@ -1,6 +1,7 @@
 //! Messages into sessions and out to clients.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use sedge_base::{BufferPool, Now};
@@ -13,6 +14,7 @@ use crate::connection::{Connection, Fresh};
 use crate::inflight::Slot;
 use crate::journal::{Journal, Origin, kept};
 use crate::outgoing::Outgoing;
+use crate::room::{MESSAGE_BYTES, Room};
 use crate::session::Session;
 use crate::{BrokerConfig, Counters, Output};
 
@@ -66,24 +68,40 @@ enum Sent {
 
 impl Link<'_> {
     /// Delivers a message, one for a shared subscription with its filter: sends it, or lets it wait, or drops it by the rules.
-    pub(crate) fn offer(&mut self, outgoing: Outgoing, group: Option<&TopicFilter>, encoded: Option<&mut Encoded>) {
-        let Some(connection) = self.connection.as_deref_mut() else { return self.offer_offline(outgoing, group) };
-        if may_send(self.session, connection, outgoing.qos, self.env.config) {
+    /// Sessions that have to keep the message share the `copy`.
+    pub(crate) fn offer(
+        &mut self,
+        outgoing: Outgoing,
+        group: Option<&TopicFilter>,
+        encoded: Option<&mut Encoded>,
+        copy: &mut Option<Arc<Message>>,
+    ) {
+        let Some(connection) = self.connection.as_deref_mut() else { return self.offer_offline(outgoing, group, copy) };
+        let limits = (self.env.config, &*self.env.counters);
+        if may_send(self.session, connection, (outgoing.qos, outgoing.size()), limits) {
             self.env.send(self.session, connection, outgoing, Origin::Fresh(group), encoded);
         } else {
-            self.enqueue(outgoing, group);
+            self.enqueue(outgoing, group, copy);
         }
     }
 
     /// Sends what waits, as far as the client and its outbox take it: first what has to be sent again, then the queue.
     pub(crate) fn pump(&mut self) {
         let Some(connection) = self.connection.as_deref_mut() else { return };
-        let high = self.env.config.outbox_high_water;
-        while connection.outbox.len() <= high && self.env.resend_one(self.session, connection) {}
-        while connection.outbox.len() <= high {
-            let Some(next) = self.session.queue.front() else { break };
+        let limits = self.env.config;
+        let takes = |session: &Session, connection: &Connection, qos, counters: &Counters| {
+            owes_nothing(session, connection, qos) || fits(session, connection, (0, 0), (limits, counters))
+        };
+        while takes(self.session, connection, QoS::AtMostOnce, self.env.counters)
+            && self.env.resend_one(self.session, connection)
+        {}
+        while let Some(next) = self.session.queue.front() {
+            let qos = next.qos;
+            if !takes(self.session, connection, qos, self.env.counters) {
+                break;
+            }
             let blocked = self.session.inflight.is_resending() || !self.session.inflight.has_room(connection.window);
-            if next.qos != QoS::AtMostOnce && blocked {
+            if qos != QoS::AtMostOnce && blocked {
                 break;
             }
             if let Some(outgoing) = self.session.queue.pop(self.env.counters) {
@@ -92,30 +110,31 @@ impl Link<'_> {
         }
     }
 
-    fn offer_offline(&mut self, outgoing: Outgoing, group: Option<&TopicFilter>) {
+    fn offer_offline(&mut self, outgoing: Outgoing, group: Option<&TopicFilter>, copy: &mut Option<Arc<Message>>) {
         if outgoing.qos == QoS::AtMostOnce && !self.env.config.queue_qos0_offline {
             self.env.counters.dropped.offline_qos0 += 1;
         } else {
-            self.enqueue(outgoing, group);
+            self.enqueue(outgoing, group, copy);
         }
     }
 
-    fn enqueue(&mut self, mut outgoing: Outgoing, group: Option<&TopicFilter>) {
+    fn enqueue(&mut self, mut outgoing: Outgoing, group: Option<&TopicFilter>, copy: &mut Option<Arc<Message>>) {
         if is_expired(&outgoing.message, self.env.now) {
             self.env.counters.dropped.expired += 1;
             return;
         }
         if self.connection.is_none() || self.session.queue.len() >= KEEP_FROM_MESSAGES {
-            outgoing.keep();
+            outgoing.keep_as(copy);
         }
-        let Env { config, counters, journal, now, .. } = &mut self.env;
+        let room = Room::of(self.env.config, self.session, self.connection.as_deref());
+        let Env { counters, journal, now, .. } = &mut self.env;
         let (now, journal) = (now.wall, journal.as_deref_mut());
         let Some((journal, number)) = kept(journal, self.session) else {
-            self.session.queue.push(outgoing, now, config, counters, |_| {});
+            self.session.queue.push(outgoing, now, room, counters, |_| {});
             return;
         };
         let copy = (outgoing.qos > QoS::AtMostOnce).then(|| outgoing.clone());
-        if self.session.queue.push(outgoing, now, config, counters, |gone| journal.dropped(number, gone))
+        if self.session.queue.push(outgoing, now, room, counters, |gone| journal.dropped(number, gone))
             && let Some(outgoing) = copy
         {
             journal.queued(number, &outgoing, group);
@@ -125,8 +144,16 @@ impl Link<'_> {
 
 /// QoS 0 waits for the outbox only, and behind QoS 0 that waits already; it passes QoS 1 and 2 that wait for acknowledgements
 /// (MQTT 5.0 section 4.9 leaves the choice). QoS 1 and 2 wait behind everything.
-pub(crate) fn may_send(session: &Session, connection: &Connection, qos: QoS, config: &BrokerConfig) -> bool {
-    if connection.outbox.len() > config.outbox_high_water {
+pub(crate) fn may_send(
+    session: &Session,
+    connection: &Connection,
+    (qos, size): (QoS, usize),
+    (config, counters): (&BrokerConfig, &Counters),
+) -> bool {
+    // At QoS 1 and 2 the message itself stays until it is acknowledged.
+    let more = if qos == QoS::AtMostOnce { size } else { 2 * size + MESSAGE_BYTES };
+    let queued = session.queue.footprint();
+    if !owes_nothing(session, connection, qos) && !fits(session, connection, (queued, more), (config, counters)) {
         return false;
     }
     match qos {
@@ -135,6 +162,22 @@ pub(crate) fn may_send(session: &Session, connection: &Connection, qos: QoS, con
             session.queue.is_empty() && !session.inflight.is_resending() && session.inflight.has_room(connection.window)
         }
     }
+}
+
+/// Whether the client has read, and at QoS 1 and 2 acknowledged, everything: it gets its next message however much is held for others.
+fn owes_nothing(session: &Session, connection: &Connection, qos: QoS) -> bool {
+    connection.outbox.is_empty() && (qos == QoS::AtMostOnce || session.inflight.len() == 0)
+}
+
+/// Whether `more` bytes fit into the outbox and what may be held, with so many in the queue.
+fn fits(
+    session: &Session,
+    connection: &Connection,
+    (queued, more): (usize, usize),
+    (config, counters): (&BrokerConfig, &Counters),
+) -> bool {
+    let is_above = connection.outbox.len() > config.outbox_high_water;
+    !is_above && Room::of(config, session, Some(connection)).allows(queued, more, counters)
 }
 
 fn is_expired(message: &Message, now: Now) -> bool {
@@ -171,6 +214,7 @@ impl Env<'_> {
             if let Some((journal, number)) = kept(self.journal.as_deref_mut(), session) {
                 journal.sent(number, id, &outgoing, origin);
             }
+            self.counters.inflight_bytes += outgoing.footprint() as u64;
             session.inflight.push(outgoing);
         } else {
             self.note_dropped(session, &outgoing, origin);
@@ -191,7 +235,9 @@ impl Env<'_> {
         {
             journal.released(number, id, slot);
         }
+        let before = session.inflight.bytes();
         session.inflight.release(id);
+        self.counters.inflight_bytes -= (before - session.inflight.bytes()) as u64;
     }
 
     /// A flow is complete.
@@ -201,7 +247,9 @@ impl Env<'_> {
         {
             journal.completed(number, id, slot);
         }
+        let before = session.inflight.bytes();
         session.inflight.complete(id);
+        self.counters.inflight_bytes -= (before - session.inflight.bytes()) as u64;
     }
 
     /// Sends the next thing of an earlier connection again; false if there is nothing, or no room for it.
@@ -255,7 +303,7 @@ impl Env<'_> {
         if !self.fits(connection, message, &delivery) {
             return Sent::Dropped;
         }
-        let version = connection.version;
+        let (version, before) = (connection.version, connection.outbox.len());
         connection.outbox.lend(self.buffers);
         if message.payload.len() < SHARE_FROM_BYTES {
             connection.outbox.append(|out| encode_publish(message, &delivery, version, out));
@@ -266,6 +314,7 @@ impl Env<'_> {
         if let (Some(aliases), Some(alias)) = (&mut connection.outgoing_aliases, delivery.topic_alias) {
             aliases.sent(&message.topic, alias);
         }
+        self.counters.outbox_bytes += (connection.outbox.len() - before) as u64;
         self.count_publish(connection, outgoing.qos, message);
         Sent::Yes
     }
@@ -293,6 +342,7 @@ impl Env<'_> {
         if shares {
             connection.outbox.push(message.payload.clone());
         }
+        self.counters.outbox_bytes += size as u64;
         self.count_publish(connection, QoS::AtMostOnce, message);
     }
 

@@ -177,7 +177,7 @@ impl Broker {
         let qos = message.qos.min(options.qos);
         // The store has detached it.
         let outgoing = Outgoing { message, ids: wanted.ids.clone(), group: 0, qos, retain: true, kept: true };
-        link.offer(outgoing, None, None);
+        link.offer(outgoing, None, None, &mut None);
     }
 
     fn answer_request(&mut self, key: ConnKey, packet: RequestPacket, reasons: Vec<ReasonCode>) {

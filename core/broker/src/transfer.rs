@@ -9,6 +9,7 @@ use crate::broker::Timer;
 use crate::connection::Phase;
 use crate::inflight::Slot;
 use crate::outgoing::{Ids, Outgoing};
+use crate::room::Room;
 use crate::session::{PendingWill, Session, SessionKey};
 use crate::subscription::Subscription;
 use crate::{
@@ -56,6 +57,7 @@ impl Broker {
         self.clients.remove(&session.client);
         self.timers.cancel(&Timer::Session(key));
         self.counters.sessions -= 1;
+        self.counters.inflight_bytes -= session.inflight.bytes() as u64;
         let groups = self.groups_of(&session);
         let mut changes = Vec::with_capacity(session.subscriptions.len());
         for subscription in session.subscriptions.iter() {
@@ -192,9 +194,10 @@ impl Broker {
             };
             session.inflight.restore(packet_id, slot);
         }
+        self.counters.inflight_bytes += session.inflight.bytes() as u64;
         for queued in state.queue {
             let outgoing = outgoing(queued, &self.groups);
-            session.queue.push(outgoing, now.wall, &self.config, &mut self.counters, |_| {});
+            session.queue.push(outgoing, now.wall, Room::whole(&self.config), &mut self.counters, |_| {});
         }
         for InboundState { packet_id, answer } in state.inbound {
             session.inbound.get_or_insert_default().restore(packet_id, answer);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, NodeId, ShardId};
-use sedge_broker::Report;
+use sedge_broker::{PublishRate, Report};
 use sedge_mqtt::{ReasonCode, Utf8};
 
 use sedge_access::scram::Exchange;
@@ -39,6 +39,8 @@ pub enum ShardInput {
         peer: String,
         /// User name that the transport has proven, such as that of a client's certificate.
         user: Option<String>,
+        /// How fast its client may publish.
+        rate: PublishRate,
     },
     /// Answer to [`ShardOutput::Authenticate`] and [`ShardOutput::Proceed`].
     Authenticated {

@@ -17,17 +17,19 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::access::Gate;
-use crate::config::Durability;
+use crate::config::{Durability, ListenerRates};
 use crate::http::{Facts, Guard, HttpServer};
 use crate::identity::{self, Identity};
 use crate::recovery::Journals;
 use crate::reload::{Reloaded, reload};
 use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
-use crate::runtime::{Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Shared, View, Worker, wall};
+use crate::runtime::{
+    AddressTable, Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Shared, Users, View, Worker, wall,
+};
 use crate::seeds::{self, SeedWatch};
 use crate::sys::SysReporter;
 use crate::transport::{Acceptor, ClusterTls, Listener};
-use crate::{Config, StartError, logging, node_config};
+use crate::{Config, StartError, logging, memory, node_config};
 
 /// What reading the address of a listener is called when it fails.
 const ADDRESS: &str = "read the address of a listener";
@@ -240,17 +242,14 @@ impl Sockets {
             let listener = sockets::listen(FOR_CLIENTS, SocketAddr::new(config.mqtt.bind, config.mqtt.port))?;
             let address = listener.local_addr().map_err(StartError::system(ADDRESS))?;
             acceptors.push(Acceptor::Tcp(TcpListener::from_std(listener)));
-            listeners.push(Listener::plain("mqtt", address.to_string()));
+            listeners.push(Listener::plain("mqtt", address.to_string(), &ListenerRates::default(), &config.limits));
             plain = Some(address);
         }
         for (name, settings) in &config.listeners {
             let acceptor = sockets::listen_as(name, settings)?;
             let address = acceptor.address().map_err(StartError::system(ADDRESS))?;
-            let listener = Listener::new(name, address, settings).map_err(|(key, what)| StartError::Certificates {
-                name: name.clone(),
-                key,
-                what,
-            })?;
+            let listener = Listener::new(name, address, settings, &config.limits)
+                .map_err(|(key, what)| StartError::Certificates { name: name.clone(), key, what })?;
             acceptors.push(acceptor);
             listeners.push(listener);
         }
@@ -308,6 +307,9 @@ fn share(
         cluster_tls: cluster_tls(config)?,
         gate: Gate::new(config)?,
         api_guard: Guard::new(&config.http).map_err(|what| StartError::Setting { key: "http.token_file", what })?,
+        addresses: AddressTable::new(&config.limits),
+        users: Users::new(config.limits.max_connections_per_user),
+        buffered_max: memory::buffered_max(config.limits.max_buffered_bytes),
         stopping: AtomicBool::new(false),
         answers: answers(config),
         full_journals: AtomicUsize::new(0),
@@ -338,7 +340,8 @@ fn shard_parts(
     let shards = config.node.shard_count();
     for (number, poll) in (0_u16..).zip(polls) {
         let id = ShardId(number);
-        let broker = config.limits.broker.clone();
+        let mut broker = config.limits.broker.clone();
+        broker.total_limit_bytes = shared.buffered_max / usize::from(shards);
         let (max_packet_bytes, connect_timeout) = (broker.max_packet_bytes, broker.connect_timeout);
         let log_lines_per_second = config.log.lines_per_second;
         let max_handshakes = config.limits.max_handshakes;

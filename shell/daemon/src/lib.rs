@@ -9,6 +9,7 @@ mod error;
 pub mod http;
 mod identity;
 mod logging;
+mod memory;
 mod node_config;
 mod recovery;
 mod reload;

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 
 use bytes::{Bytes, BytesMut};
 use sedge_base::{Outbox, ShardId};
+use sedge_broker::PublishRate;
 use sedge_cluster::{NodeInput, ReceptionResult, ShardInput};
 
 use super::World;
@@ -185,7 +186,11 @@ impl World {
         found.ends[side] = End::Shard { host, shard, conn };
         self.hosts[host].conns.insert(conn, wire);
         self.trace.note(self.now, &format!("host {host} wire {} belongs to shard {}", wire.0, shard.0));
-        self.shard_input(host, shard, ShardInput::Opened { conn, peer: format!("wire {}", wire.0), user: None });
+        self.shard_input(
+            host,
+            shard,
+            ShardInput::Opened { conn, peer: format!("wire {}", wire.0), user: None, rate: PublishRate::default() },
+        );
         for bytes in read {
             self.shard_input(host, shard, ShardInput::Received { conn, bytes });
         }

@@ -8,7 +8,7 @@ use sedge_access::scram::{Exchange, Mechanism, Verifier};
 use sedge_base::{ClientId, ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
 use sedge_broker::{
     Admission, Broker, BrokerConfig, Credentials, Deliver, Event, Identity, Input, InterestChange, InterestOp, Output,
-    Place, RetainedConfig, RetainedStore, SessionState, Ticket,
+    Place, PublishRate, RetainedConfig, RetainedStore, SessionState, Ticket,
 };
 use sedge_mqtt::{
     Ack, ConnAck, Connect, ConnectProperties, Decoder, Disconnect, Message, Packet, PacketId, Publish,
@@ -69,6 +69,8 @@ pub(crate) struct Bench {
     pub(crate) accept_with: ReasonCode,
     /// Whether the transport of each client proves a user name.
     pub(crate) certificates: bool,
+    /// How fast clients may publish.
+    pub(crate) rate: PublishRate,
     /// Whom the broker asked for.
     pub(crate) asked: Vec<Credentials>,
     /// With which reason everybody is refused that the broker asks for; `None`: they are who they say.
@@ -107,6 +109,7 @@ impl Bench {
             elsewhere: BTreeMap::new(),
             accept_with: ReasonCode::Success,
             certificates: true,
+            rate: PublishRate::default(),
             asked: Vec::new(),
             refuse_with: None,
             expires_in: None,
@@ -127,7 +130,8 @@ impl Bench {
         let peer = Peer { decoder, version, inbox, closed: false, held: false, reading: Reading::Packets };
         self.peers.insert(conn, peer);
         let user = self.certificates.then(|| format!("user-{}", conn.0));
-        self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0), user });
+        let rate = self.rate;
+        self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0), user, rate });
         conn
     }
 

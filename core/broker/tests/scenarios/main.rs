@@ -13,6 +13,7 @@ mod order;
 mod qos;
 mod queueing;
 mod random;
+mod rates;
 mod retained;
 mod sessions;
 mod shared;

@@ -1,7 +1,8 @@
 //! Limits of queues, message expiry, maximum packet size.
 
+use sedge_base::ConnId;
 use sedge_broker::BrokerConfig;
-use sedge_mqtt::{Connect, ConnectProperties, Packet, PublishProperties};
+use sedge_mqtt::{Ack, Connect, ConnectProperties, Packet, PublishProperties, QoS, ReasonCode};
 
 use crate::harness::*;
 
@@ -125,7 +126,7 @@ fn a_client_may_not_send_more_than_the_maximum_packet() {
     let conn = bench.client(V5, "a");
     bench.send(conn, &publish("a", &"x".repeat(300), Q0, 1));
     let Some(Packet::Disconnect(disconnect)) = bench.recv(conn) else { panic!() };
-    assert_eq!(disconnect.reason, sedge_mqtt::ReasonCode::PacketTooLarge);
+    assert_eq!(disconnect.reason, ReasonCode::PacketTooLarge);
 }
 
 /// MQ-12: a client that sends but never reads fills no memory.
@@ -148,4 +149,131 @@ fn a_client_that_reads_nothing_is_read_no_more() {
     assert!(bench.is_held(conn));
     bench.pass(secs(150));
     assert!(bench.is_closed(conn), "it shows no sign of life");
+}
+
+/// Reads and acknowledges until nothing comes any more.
+fn read_all(bench: &mut Bench, client: ConnId) -> Vec<String> {
+    let mut payloads = Vec::new();
+    loop {
+        let come = bench.publishes(client);
+        if come.is_empty() {
+            return payloads;
+        }
+        for publish in come {
+            payloads.push(String::from_utf8_lossy(&publish.payload).into_owned());
+            if let Some(packet_id) = publish.packet_id {
+                bench.send(client, &Packet::PubAck(Ack::new(packet_id, ReasonCode::Success)));
+            }
+        }
+    }
+}
+
+/// Sixteen clients that do not read, each with a subscription to everything.
+fn with_slow_readers(bench: &mut Bench, qos: QoS) -> Vec<ConnId> {
+    let slow: Vec<ConnId> = (0..16).map(|number| bench.connect(persistent(V5, &format!("slow-{number}")))).collect();
+    for &client in &slow {
+        bench.subscribe(client, "#", qos);
+        bench.stick(client, true);
+    }
+    slow
+}
+
+/// MQ-09: whatever is published to how many clients that do not read, what is held for them stays below the limit, and a client
+/// that reads gets everything.
+#[test]
+fn slow_readers_share_what_may_be_held() {
+    let limit = 400_000;
+    for qos in [Q0, Q1] {
+        let mut bench = Bench::with(BrokerConfig { total_limit_bytes: limit, ..BrokerConfig::default() });
+        let publisher = bench.client(V5, "p");
+        let fast = bench.client(V5, "fast");
+        bench.subscribe(fast, "#", qos);
+        let slow = with_slow_readers(&mut bench, qos);
+        for number in 0..500 {
+            bench.publish(publisher, "busy", &format!("{number:0100}"), qos);
+            assert_eq!(read_all(&mut bench, fast), [format!("{number:0100}")]);
+            let held = bench.broker.counters().buffered_bytes();
+            assert!(held <= limit as u64, "{held} bytes at {qos:?} after {number}");
+        }
+        let counters = bench.broker.counters().clone();
+        assert!(counters.buffered_bytes() > limit as u64 / 2, "{counters:?}");
+        assert!(counters.dropped.buffers_full > 1_000 && counters.dropped.queue_full == 0, "{counters:?}");
+        // One that comes later has its share, too.
+        let late = bench.client(V5, "late");
+        bench.subscribe(late, "#", Q1);
+        bench.stick(late, true);
+        bench.publish(publisher, "busy", "for everybody", Q1);
+        bench.stick(late, false);
+        assert_eq!(read_all(&mut bench, late), ["for everybody"]);
+        read_all(&mut bench, fast);
+        for client in slow {
+            bench.stick(client, false);
+            let read = read_all(&mut bench, client).len();
+            assert!(read > 20, "{read} at {qos:?}");
+        }
+        let counters = bench.broker.counters();
+        assert_eq!(counters.buffered_bytes(), 0, "everything is read and acknowledged: {counters:?}");
+    }
+}
+
+/// MQ-09: the memory of those who are away comes from the same store, and is given back with their sessions.
+#[test]
+fn clients_that_are_away_share_it_too() {
+    let limit = 100_000;
+    let mut bench = Bench::with(BrokerConfig { total_limit_bytes: limit, ..BrokerConfig::default() });
+    let publisher = bench.client(V5, "p");
+    for number in 0..8 {
+        let client = bench.connect(persistent(V5, &format!("away-{number}")));
+        bench.subscribe(client, "#", Q1);
+        bench.cut(client);
+    }
+    for number in 0..300 {
+        bench.publish(publisher, "busy", &number.to_string(), Q1);
+        assert!(bench.broker.counters().buffered_bytes() <= limit as u64);
+    }
+    let counters = bench.broker.counters();
+    assert!(counters.dropped.buffers_full > 0 && counters.queued_messages > 8 * 10, "{counters:?}");
+    for number in 0..8 {
+        let client = bench.client(V5, &format!("away-{number}"));
+        bench.cut(client);
+    }
+    assert_eq!(bench.broker.counters().buffered_bytes(), 0);
+}
+
+/// MQ-09: so does a client that reads and acknowledges nothing.
+#[test]
+fn what_is_not_acknowledged_counts_too() {
+    let limit = 100_000;
+    let mut bench = Bench::with(BrokerConfig { total_limit_bytes: limit, ..BrokerConfig::default() });
+    let publisher = bench.client(V5, "p");
+    let deaf: Vec<ConnId> = (0..8).map(|number| bench.connect(persistent(V5, &format!("deaf-{number}")))).collect();
+    for &client in &deaf {
+        bench.subscribe(client, "#", Q1);
+    }
+    for number in 0..300 {
+        bench.publish(publisher, "busy", &number.to_string(), Q1);
+        let held = bench.broker.counters().buffered_bytes();
+        assert!(held <= limit as u64, "{held} bytes after {number}");
+    }
+    assert!(bench.broker.counters().dropped.buffers_full > 0);
+    for client in deaf {
+        assert!(read_all(&mut bench, client).len() > 10);
+    }
+    assert_eq!(bench.broker.counters().buffered_bytes(), 0);
+}
+
+/// MQ-09: a client that sends and does not read its answers is read no further when it takes more than is free.
+#[test]
+fn answers_count_too() {
+    let mut bench = Bench::with(BrokerConfig { total_limit_bytes: 10_000, ..BrokerConfig::default() });
+    let client = bench.client(V5, "c");
+    bench.stick(client, true);
+    for _ in 0..10_000 {
+        bench.send(client, &Packet::PingReq);
+    }
+    assert!(bench.broker.counters().buffered_bytes() <= 5_100, "{:?}", bench.broker.counters());
+    assert!(bench.is_held(client));
+    bench.stick(client, false);
+    assert!(!bench.is_held(client));
+    assert_eq!(bench.broker.counters().buffered_bytes(), 0);
 }

@@ -86,7 +86,9 @@ impl Shard {
     /// Takes an event in.
     pub fn handle(&mut self, now: Now, input: ShardInput) {
         match input {
-            ShardInput::Opened { conn, peer, user } => self.broker.handle(now, Input::Opened { conn, peer, user }),
+            ShardInput::Opened { conn, peer, user, rate } => {
+                self.broker.handle(now, Input::Opened { conn, peer, user, rate });
+            }
             ShardInput::Authenticated { conn, answer } => {
                 self.broker.handle(now, Input::Authenticated { conn, answer });
             }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use sedge_base::{ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
-use sedge_broker::{Place, Report};
+use sedge_broker::{Place, PublishRate, Report};
 use sedge_cluster::link::LinkConfig;
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, ShardConfig, ShardInput, ShardOutput};
@@ -512,7 +512,11 @@ impl World {
             return self.shard_input(node, shard, ShardInput::Received { conn, bytes });
         }
         if let Some(shard) = self.clients[client].receive_at_node(bytes) {
-            self.shard_input(node, shard, ShardInput::Opened { conn, peer: "test".to_owned(), user: None });
+            self.shard_input(
+                node,
+                shard,
+                ShardInput::Opened { conn, peer: "test".to_owned(), user: None, rate: PublishRate::default() },
+            );
             for bytes in core::mem::take(&mut self.clients[client].held) {
                 self.shard_input(node, shard, ShardInput::Received { conn, bytes });
             }

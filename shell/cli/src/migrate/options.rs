@@ -54,7 +54,7 @@ const OPTIONS: &[(&str, Carry)] = &[
     ("retain_available", |v| switch(v, true, "retained messages are served")),
     ("upgrade_outgoing_qos", |v| switch(v, false, "the QoS of a message is never raised")),
     ("set_tcp_nodelay", |v| switch(v, true, "TCP_NODELAY is always set")),
-    ("memory_limit", |_| Fate::lost("each queue and table has a limit of its own: see [limits]; or limit the process")),
+    ("memory_limit", |_| Fate::lost("what is held for clients has a limit: limits.max_buffered_bytes")),
     ("user", |_| Fate::lost("start sedge as the user it is to run as; deploy/sedge.service does")),
     ("pid_file", |_| Fate::lost("no file names the process; systemd knows it")),
     ("include_dir", |_| Fate::lost("Mosquitto reads this in the main file only")),

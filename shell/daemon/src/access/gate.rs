@@ -93,6 +93,8 @@ pub(crate) struct Gate {
     wanted: Wanted,
     callout: Option<CallOut>,
     key: [u8; 32],
+    /// Clients of one user are limited, so that users have to be known.
+    counts_users: bool,
     /// How long a client is waited with for an answer: after that nobody needs it.
     patience: Duration,
     accounts: RwLock<Arc<Accounts>>,
@@ -122,10 +124,12 @@ impl Gate {
         let hashing = local.then(|| Pool::start("auth", auth.workers, auth.max_waiting)).transpose()?;
         let asking = callout.is_some().then(|| Pool::start("ask", auth.http_workers, auth.max_waiting)).transpose()?;
         let patience = config.limits.broker.auth_timeout;
+        let counts_users = config.limits.max_connections_per_user > 0;
         let cache = Mutex::new(Cache::new(auth.max_cached, auth.cache_time));
         let counts = GateCounts::default();
         let accounts = RwLock::default();
-        let gate = Self { auth, acl, wanted, callout, key, patience, accounts, cache, hashing, asking, counts };
+        let gate =
+            Self { auth, acl, wanted, callout, key, counts_users, patience, accounts, cache, hashing, asking, counts };
         match gate.read() {
             Ok(_) => {
                 if !gate.auth.has_accounts() && gate.auth.anonymous() == Anonymous::Loopback {
@@ -152,7 +156,7 @@ impl Gate {
             return Err(problems);
         }
         let policy = Policy {
-            authenticate: self.auth.has_accounts() || self.auth.anonymous() != Anonymous::Always,
+            authenticate: self.counts_users || self.auth.has_accounts() || self.auth.anonymous() != Anonymous::Always,
             rules: rules.map(Arc::new),
             disconnect_refused: self.acl.disconnect,
         };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
+use super::rates::RATE_MAX;
 use super::value::Value;
 use super::{Anonymous, Config, Durability, HttpOpen, LogFormat, SHARDS_MAX, Secret, SubackMode};
 
@@ -138,6 +139,42 @@ const KEYS: &[Key] = &[
     }),
     key("limits.max_handshakes", "connections in the middle of TLS, WebSocket or PROXY handshakes", |c, v| {
         put(&mut c.limits.max_handshakes, v.narrow(1, COUNT_MAX))
+    }),
+    key("limits.max_connections_per_address", "connections of one address; 0: any number", |c, v| {
+        put(&mut c.limits.max_connections_per_address, v.narrow(0, COUNT_MAX))
+    }),
+    key("limits.max_connections_per_user", "clients of one user; 0: any number", |c, v| {
+        put(&mut c.limits.max_connections_per_user, v.narrow(0, COUNT_MAX))
+    }),
+    key("limits.max_connect_rate", "new connections a second at each listener; 0: any number", |c, v| {
+        put(&mut c.limits.connect_rate.per_second, v.number(0, RATE_MAX))
+    }),
+    key("limits.max_connect_burst", "so many of them at once; 0: as many as in a second", |c, v| {
+        put(&mut c.limits.connect_rate.burst, v.number(0, COUNT_MAX))
+    }),
+    key("limits.max_connect_rate_per_address", "new connections a second of one address; 0: any number", |c, v| {
+        put(&mut c.limits.connect_rate_per_address.per_second, v.number(0, RATE_MAX))
+    }),
+    key("limits.max_connect_burst_per_address", "so many of them at once; 0: as many as in a second", |c, v| {
+        put(&mut c.limits.connect_rate_per_address.burst, v.number(0, COUNT_MAX))
+    }),
+    key("limits.max_known_addresses", "addresses without a connection that are remembered", |c, v| {
+        put(&mut c.limits.max_known_addresses, v.narrow(1, COUNT_MAX))
+    }),
+    key("limits.max_publish_rate", "publications a second of one client; 0: any number", |c, v| {
+        put(&mut c.limits.publish_rate.messages.per_second, v.number(0, RATE_MAX))
+    }),
+    key("limits.max_publish_burst", "so many of them at once; 0: as many as in a second", |c, v| {
+        put(&mut c.limits.publish_rate.messages.burst, v.number(0, COUNT_MAX))
+    }),
+    key("limits.max_publish_byte_rate", "bytes a second that one client publishes; 0: any number", |c, v| {
+        put(&mut c.limits.publish_rate.bytes.per_second, v.size(0, RATE_MAX))
+    }),
+    key("limits.max_publish_byte_burst", "so many of them at once; 0: as many as in a second", |c, v| {
+        put(&mut c.limits.publish_rate.bytes.burst, v.size(0, SIZE_MAX))
+    }),
+    key("limits.max_buffered_bytes", "bytes held for all clients together; 0: half of the memory", |c, v| {
+        put(&mut c.limits.max_buffered_bytes, v.size(0, SIZE_MAX))
     }),
     key("limits.connect_timeout", "time for all handshakes and a complete CONNECT", |c, v| {
         put(&mut c.limits.broker.connect_timeout, v.duration(SHORT, HOUR))

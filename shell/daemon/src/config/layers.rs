@@ -11,7 +11,7 @@ use super::error::{ConfigError, Origin, Problem};
 use super::keys;
 use super::nearest::nearest;
 use super::value::Value;
-use super::{Config, MqttConfig, listener};
+use super::{Config, MqttConfig, listener, rates};
 
 /// Every key can be given as `SEDGE_<SECTION>__<KEY>`.
 const ENV_PREFIX: &str = "SEDGE_";
@@ -78,6 +78,7 @@ impl Config {
         self.check_cluster(&mut problems);
         self.check_access(&mut problems);
         self.check_http(&mut problems);
+        problems.extend(rates::problems(&self.limits).into_iter().map(|(key, what)| together(key, what)));
         if self.node.data_dir.is_none() && self.node.durability() != super::Durability::Memory {
             problems
                 .push(together("node.durability", "needs node.data_dir: the journal has to be somewhere".to_owned()));
@@ -102,7 +103,7 @@ impl Config {
         let mqtt = self.mqtt.enabled.then_some(SocketAddr::new(self.mqtt.bind, self.mqtt.port));
         let mut taken: Vec<(SocketAddr, &str)> = mqtt.into_iter().map(|address| (address, "mqtt")).collect();
         for (name, listener) in &self.listeners {
-            for (key, what) in listener.problems(name) {
+            for (key, what) in listener.problems(name).into_iter().chain(listener.rates.problems(&self.limits)) {
                 problems.push(together(&format!("listener.{name}.{key}"), what));
             }
             let Some(address) = listener.address(name).filter(|address| address.port() != 0) else { continue };

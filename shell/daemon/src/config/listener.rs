@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use super::rates::{ListenerRates, RATE_MAX};
 use super::value::Value;
 use crate::transport::{Certificates, Files};
 
@@ -44,6 +45,8 @@ pub struct ListenerConfig {
     pub proxy_trusted: Vec<IpNet>,
     /// Connections at the same time; 0: only `limits.max_connections` counts.
     pub max_connections: usize,
+    /// Rates of its own.
+    pub rates: ListenerRates,
     /// Path of the WebSocket.
     pub path: String,
     /// Origins whose pages may connect; empty: all.
@@ -66,6 +69,7 @@ impl Default for ListenerConfig {
             proxy_protocol: ProxyProtocol::Off,
             proxy_trusted: Vec::new(),
             max_connections: 0,
+            rates: ListenerRates::default(),
             path: "/mqtt".to_owned(),
             allowed_origins: Vec::new(),
         }
@@ -211,6 +215,24 @@ pub(super) const LISTENER_KEYS: &[ListenerKey] = &[
     }),
     key("listener.NAME.max_connections", "connections of this listener; 0: no limit of its own", |l, v| {
         put(&mut l.max_connections, v.narrow(0, 1 << 31))
+    }),
+    key("listener.NAME.max_connect_rate", "as limits.max_connect_rate, for this listener", |l, v| {
+        put(&mut l.rates.connect.per_second, v.number(0, RATE_MAX).map(Some))
+    }),
+    key("listener.NAME.max_connect_burst", "as limits.max_connect_burst, for this listener", |l, v| {
+        put(&mut l.rates.connect.burst, v.number(0, 1 << 31).map(Some))
+    }),
+    key("listener.NAME.max_publish_rate", "as limits.max_publish_rate, for its clients", |l, v| {
+        put(&mut l.rates.publish.per_second, v.number(0, RATE_MAX).map(Some))
+    }),
+    key("listener.NAME.max_publish_burst", "as limits.max_publish_burst, for its clients", |l, v| {
+        put(&mut l.rates.publish.burst, v.number(0, 1 << 31).map(Some))
+    }),
+    key("listener.NAME.max_publish_byte_rate", "as limits.max_publish_byte_rate, for its clients", |l, v| {
+        put(&mut l.rates.publish_bytes.per_second, v.size(0, RATE_MAX).map(Some))
+    }),
+    key("listener.NAME.max_publish_byte_burst", "as limits.max_publish_byte_burst, for its clients", |l, v| {
+        put(&mut l.rates.publish_bytes.burst, v.size(0, RATE_MAX).map(Some))
     }),
     key("listener.NAME.path", "path of the WebSocket", |l, v| put(&mut l.path, v.text())),
     key("listener.NAME.allowed_origins", "origins whose pages may connect; empty: all", |l, v| {

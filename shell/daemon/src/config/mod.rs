@@ -7,6 +7,7 @@ mod keys;
 mod layers;
 mod listener;
 mod nearest;
+mod rates;
 mod value;
 
 use std::collections::BTreeMap;
@@ -15,8 +16,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sedge_base::NodeId;
-use sedge_broker::{BrokerConfig, RetainedConfig};
+use sedge_base::{NodeId, Rate};
+use sedge_broker::{BrokerConfig, PublishRate, RetainedConfig};
 
 pub use access::{AclConfig, Anonymous, AuthConfig};
 pub use error::{ConfigError, Origin, Problem};
@@ -24,6 +25,7 @@ pub use keys::{KeyInfo, known_keys};
 pub use layers::Overrides;
 pub(crate) use layers::advertised_to_clients;
 pub use listener::{ClientCert, ListenerConfig, Protocol, ProxyProtocol, UsernameFrom};
+pub use rates::{ListenerRates, OwnRate};
 
 /// Everything a node is told before it starts. Every key of the file has its field here; see `docs/configuration.md`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,6 +101,20 @@ pub struct LimitsConfig {
     pub max_connections: usize,
     /// Connections that have not finished what comes before MQTT: PROXY header, TLS, WebSocket.
     pub max_handshakes: usize,
+    /// Connections of one address at the same time; 0: any number.
+    pub max_connections_per_address: usize,
+    /// Clients of one user at the same time; 0: any number.
+    pub max_connections_per_user: usize,
+    /// How fast connections may come in at each listener.
+    pub connect_rate: Rate,
+    /// How fast they may come from one address.
+    pub connect_rate_per_address: Rate,
+    /// Addresses without a connection that are remembered.
+    pub max_known_addresses: usize,
+    /// How fast each client may publish.
+    pub publish_rate: PublishRate,
+    /// Bytes held for all clients together; 0: half of the memory of the machine or the control group.
+    pub max_buffered_bytes: usize,
     /// Limits of each client.
     pub broker: BrokerConfig,
     /// Limits of the retained messages.
@@ -255,7 +271,19 @@ impl Default for MqttConfig {
 impl Default for LimitsConfig {
     fn default() -> Self {
         let broker = BrokerConfig { connect_timeout: Duration::from_secs(10), ..BrokerConfig::default() };
-        Self { max_connections: 1_000_000, max_handshakes: 1000, broker, retained: RetainedConfig::default() }
+        Self {
+            max_connections: 1_000_000,
+            max_handshakes: 1000,
+            max_connections_per_address: 0,
+            max_connections_per_user: 0,
+            connect_rate: Rate::default(),
+            connect_rate_per_address: Rate::default(),
+            max_known_addresses: 100_000,
+            publish_rate: PublishRate::default(),
+            max_buffered_bytes: 0,
+            broker,
+            retained: RetainedConfig::default(),
+        }
     }
 }
 

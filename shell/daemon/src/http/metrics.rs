@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::model::RecoveryReport;
 use super::process;
 use super::server::Api;
-use crate::runtime::{KeeperStats, LineKind, WorkerStats};
+use crate::runtime::{AddressTable, KeeperStats, LineKind, WorkerStats};
 use crate::transport::{Listener, Reason};
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -36,6 +36,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     let mut out = Exposition::default();
     process_metrics(&mut out, &api);
     client_metrics(&mut out, &parts, api.shared.connections.load(Ordering::Relaxed));
+    limit_metrics(&mut out, &api, &parts);
     access_metrics(&mut out, &api, &parts);
     message_metrics(&mut out, &parts);
     runtime_metrics(&mut out, &api, &parts);
@@ -129,6 +130,30 @@ fn access_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     out.single("refused_subscriptions_total", Counter, "Subscriptions against access rules.", refused);
 }
 
+fn limit_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
+    use Kind::{Counter, Gauge};
+    let sum = |field: fn(&Counters) -> u64| sum(parts, |part| field(&part.broker));
+    out.single("buffered_bytes", Gauge, "Bytes held for all clients.", sum(Counters::buffered_bytes));
+    let limit = api.shared.buffered_max as u64;
+    out.single("buffered_bytes_limit", Gauge, "The most there may be: limits.max_buffered_bytes.", limit);
+    out.single("inflight_bytes", Gauge, "Those of unacknowledged messages.", sum(|c| c.inflight_bytes));
+    out.single("outbox_bytes", Gauge, "Those on their way to clients.", sum(|c| c.outbox_bytes));
+    let pauses = sum(|c| c.publish_pauses);
+    out.single("publish_pauses_total", Counter, "Times a client was not read: limits.max_publish_rate.", pauses);
+    let micros = sum(|c| c.publish_pause_micros);
+    out.single("publish_pause_microseconds_total", Counter, "Time of these pauses.", micros);
+    let addresses = api.shared.addresses.as_deref();
+    let (number, rate) = addresses
+        .map_or((0, 0), |table| (table.over_limit.load(Ordering::Relaxed), table.over_rate.load(Ordering::Relaxed)));
+    let help = "Connections closed: limits.max_connections_per_address.";
+    out.single("address_over_limit_total", Counter, help, number);
+    out.single("address_over_rate_total", Counter, "Connections closed: limits.max_connect_rate_per_address.", rate);
+    let known = addresses.map_or(0, AddressTable::known) as u64;
+    out.single("known_addresses", Gauge, "Addresses whose connections are counted.", known);
+    let users = api.shared.users.as_deref().map_or(0, |users| users.over_limit.load(Ordering::Relaxed));
+    out.single("user_over_limit_total", Counter, "Clients refused: limits.max_connections_per_user.", users);
+}
+
 fn message_metrics(out: &mut Exposition, parts: &[Part]) {
     use Kind::{Counter, Gauge};
     let sum = |field: fn(&Counters) -> u64| sum(parts, |part| field(&part.broker));
@@ -153,9 +178,10 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
     out.single("redeliveries_total", Counter, "PUBLISH packets sent again.", sum(|c| c.redeliveries));
     out.single("refused_topics_total", Counter, "Publications to topics of the broker.", sum(|c| c.refused_topics));
     let mut family = out.family("dropped_messages_total", Counter, "Messages that a session did not get.");
-    let causes: [(&str, Read<Counters>); 7] = [
+    let causes: [(&str, Read<Counters>); 8] = [
         ("queue_full_qos0", |c| c.dropped.queue_full_qos0),
         ("queue_full", |c| c.dropped.queue_full),
+        ("buffers_full", |c| c.dropped.buffers_full),
         ("offline_qos0", |c| c.dropped.offline_qos0),
         ("expired", |c| c.dropped.expired),
         ("too_large", |c| c.dropped.too_large),
@@ -223,7 +249,7 @@ fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
 
 fn listener_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     use Kind::{Counter, Gauge};
-    let fields: [Row<'_, Listener>; 3] = [
+    let fields: [Row<'_, Listener>; 4] = [
         ("listener_connections", Gauge, "Connections of each listener.", |listener| {
             listener.connections.load(Ordering::Relaxed) as u64
         }),
@@ -232,6 +258,9 @@ fn listener_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
         }),
         ("listener_over_limit_total", Counter, "Connections closed: listener.NAME.max_connections.", |listener| {
             listener.over_limit.load(Ordering::Relaxed)
+        }),
+        ("listener_over_rate_total", Counter, "Connections closed: max_connect_rate.", |listener| {
+            listener.over_rate.load(Ordering::Relaxed)
         }),
     ];
     for (name, kind, help, field) in fields {

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use mio::{Interest, Registry, Token};
-use sedge_base::{ConnId, Duration, Instant, ShardId};
+use sedge_base::{ClientId, ConnId, Duration, Instant, ShardId};
 use sedge_cluster::Reception;
 use slab::Slab;
 
+use super::{AddressSeat, UserSeat};
 use crate::transport::{Layers, Peer, Socket};
 
 /// Even tokens from here on are connections of clients.
@@ -51,6 +52,10 @@ pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// Number of its listener.
     pub(crate) listener: u16,
+    /// Its place among those of its address, if that is limited.
+    pub(crate) seat: Option<Box<AddressSeat>>,
+    /// Its place among those of its user, if that is limited.
+    pub(crate) account: Option<Box<Account>>,
     reading: Reading,
     /// The other side's end is in sight: a short read does not mean that all was read.
     pub(crate) ended: bool,
@@ -66,6 +71,14 @@ pub(crate) struct Client {
     end: u64,
     /// It is on the list of those with something to write.
     dirty: bool,
+}
+
+/// A client whose user has a limit.
+pub(crate) enum Account {
+    /// It is being found out who this is.
+    Unknown(ClientId),
+    /// It counts.
+    Known(#[expect(dead_code, reason = "it counts until it is dropped")] UserSeat),
 }
 
 #[derive(Default)]
@@ -172,6 +185,8 @@ impl Clients {
             layers,
             phase,
             listener,
+            seat: None,
+            account: None,
             reading,
             ended: false,
             blocked: false,

@@ -26,6 +26,8 @@ pub(crate) struct Door {
     refused: Throttle,
     crowded: Throttle,
     starved: Throttle,
+    flooded: Throttle,
+    fast: Throttle,
 }
 
 struct Entry {
@@ -47,8 +49,8 @@ pub(crate) enum Guest {
 impl Door {
     pub(crate) fn new(acceptors: Vec<Acceptor>) -> Self {
         let entries = acceptors.into_iter().map(|acceptor| Entry { acceptor, knocked: true }).collect();
-        let (refused, crowded, starved) = (Throttle::default(), Throttle::default(), Throttle::default());
-        Self { entries, paused_until: None, refused, crowded, starved }
+        let (refused, crowded, starved, flooded, fast) = Default::default();
+        Self { entries, paused_until: None, refused, crowded, starved, flooded, fast }
     }
 
     pub(crate) fn register(&mut self, registry: &mio::Registry) -> io::Result<()> {
@@ -121,6 +123,20 @@ impl Door {
     pub(crate) fn note_crowded(&mut self, now: Instant, peer: Peer, limit: usize) {
         if let Some(more) = self.crowded.say(now) {
             tracing::warn!(%peer, more, limit, "connection dropped: as many are in the middle of TLS, WebSocket or PROXY handshakes as limits.max_handshakes allows");
+        }
+    }
+
+    /// Notes that a client was refused because there is too much from its address.
+    pub(crate) fn note_flood(&mut self, now: Instant, peer: Peer, key: &str) {
+        if let Some(more) = self.flooded.say(now) {
+            tracing::warn!(%peer, more, "connection closed: its address has or makes more than {key} allows");
+        }
+    }
+
+    /// Notes that a client was refused because connections come too fast.
+    pub(crate) fn note_fast(&mut self, now: Instant, peer: Peer, listener: &str) {
+        if let Some(more) = self.fast.say(now) {
+            tracing::warn!(%peer, more, listener, "connection closed: more come than max_connect_rate allows");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Threads that drive the machines: one event loop for each shard; the first one also drives the node.
 
+mod addresses;
 mod clients;
 mod clock;
 mod door;
@@ -12,6 +13,7 @@ mod office;
 mod seal;
 pub(crate) mod sockets;
 mod stats;
+mod users;
 mod wire;
 mod worker;
 
@@ -30,6 +32,7 @@ use tokio::sync::oneshot;
 
 use crate::access::{Answer, Gate};
 
+pub(crate) use addresses::{AddressSeat, AddressTable};
 pub(crate) use clock::{Clock, wall};
 pub(crate) use door::Door;
 pub(crate) use keeper::{Keeper, KeeperParts, KeeperStats};
@@ -37,6 +40,7 @@ pub(crate) use links::{Hub, Kicks, Links};
 pub(crate) use log_limiter::{LineKind, LogLimiter};
 pub(crate) use mailbox::Mailbox;
 pub(crate) use stats::WorkerStats;
+pub(crate) use users::{UserSeat, Users};
 pub(crate) use wire::Departure;
 pub(crate) use worker::{MAIL, Parts, Worker};
 
@@ -99,6 +103,7 @@ pub(crate) struct Handover {
     /// Number of its listener.
     pub(crate) listener: u16,
     pub(crate) peer: Peer,
+    pub(crate) seat: Option<Box<AddressSeat>>,
     /// User that its certificate names.
     pub(crate) user: Option<String>,
     /// What was read from it so far.
@@ -121,6 +126,12 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     /// Who may use the HTTP API.
     pub(crate) api_guard: crate::http::Guard,
+    /// Connections by address, if that is limited.
+    pub(crate) addresses: Option<Arc<AddressTable>>,
+    /// Clients by user, if that is limited.
+    pub(crate) users: Option<Arc<Users>>,
+    /// Bytes that may be held for all clients together.
+    pub(crate) buffered_max: usize,
     /// The node says good-bye.
     pub(crate) stopping: AtomicBool,
     /// For each sender and receiver the last [`Letter::Mark`] that was answered; empty without a journal.

@@ -1,17 +1,19 @@
 //! A listener for clients as its connections see it: what they have to speak, and how many they may be.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ipnet::IpNet;
+use sedge_base::{Instant, Rate, TokenBucket};
+use sedge_broker::PublishRate;
 
 use super::certificates;
 use super::proxy::Preface;
 use super::tls::Tls;
 use super::websocket::WebSocket;
 use super::{Certificates, Fault, Layers, Peer, Reason, Unusable, WebSocketSettings};
-use crate::config::{ClientCert, ListenerConfig, Protocol, ProxyProtocol, UsernameFrom};
+use crate::config::{ClientCert, LimitsConfig, ListenerConfig, ListenerRates, Protocol, ProxyProtocol, UsernameFrom};
 
 /// See the module.
 #[derive(Debug)]
@@ -27,12 +29,18 @@ pub(crate) struct Listener {
     username_from: UsernameFrom,
     client_cert: ClientCert,
     connections_max: usize,
+    connect_rate: Rate,
+    bucket: Mutex<TokenBucket>,
+    /// How fast each of its clients may publish.
+    pub(crate) publish_rate: PublishRate,
     /// Present connections.
     pub(crate) connections: AtomicUsize,
     /// Connections accepted so far.
     pub(crate) accepted: AtomicU64,
     /// Connections closed at once because there were too many.
     pub(crate) over_limit: AtomicU64,
+    /// Connections closed at once because they came too fast.
+    pub(crate) over_rate: AtomicU64,
 }
 
 /// Why a connection is not taken.
@@ -46,7 +54,7 @@ pub(crate) enum Refused {
 
 impl Listener {
     /// A listener of the plain kind.
-    pub(crate) fn plain(name: &str, address: String) -> Self {
+    pub(crate) fn plain(name: &str, address: String, rates: &ListenerRates, limits: &LimitsConfig) -> Self {
         Self {
             name: name.to_owned(),
             protocol: Protocol::Tcp,
@@ -58,14 +66,23 @@ impl Listener {
             username_from: UsernameFrom::None,
             client_cert: ClientCert::None,
             connections_max: usize::MAX,
+            connect_rate: rates.connect(limits),
+            bucket: Mutex::default(),
+            publish_rate: rates.publish(limits),
             connections: AtomicUsize::new(0),
             accepted: AtomicU64::new(0),
             over_limit: AtomicU64::new(0),
+            over_rate: AtomicU64::new(0),
         }
     }
 
     /// The listener `name` that `config` describes.
-    pub(crate) fn new(name: &str, address: String, config: &ListenerConfig) -> Result<Self, Unusable> {
+    pub(crate) fn new(
+        name: &str,
+        address: String,
+        config: &ListenerConfig,
+        limits: &LimitsConfig,
+    ) -> Result<Self, Unusable> {
         let protocol = config.protocol(name);
         let settings = || WebSocketSettings { path: config.path.clone(), origins: config.allowed_origins.clone() };
         Ok(Self {
@@ -77,13 +94,32 @@ impl Listener {
             username_from: config.username_from,
             client_cert: config.client_cert,
             connections_max: if config.max_connections == 0 { usize::MAX } else { config.max_connections },
-            ..Self::plain(name, address)
+            ..Self::plain(name, address, &config.rates, limits)
         })
     }
 
     /// Whether its connections begin with something that is not MQTT.
     pub(crate) fn has_handshakes(&self) -> bool {
         self.certificates.is_some() || self.websocket.is_some() || self.proxy != ProxyProtocol::Off
+    }
+
+    /// Whether one more connection does not come too fast; counts it.
+    pub(crate) fn has_token(&self, now: Instant) -> bool {
+        if !self.connect_rate.is_limited() {
+            return true;
+        }
+        let has_one = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).try_take(self.connect_rate, now);
+        self.over_rate.fetch_add(u64::from(!has_one), Ordering::Relaxed);
+        has_one
+    }
+
+    /// Whether a balancer is to name the client of a connection from there.
+    pub(crate) fn awaits_source(&self, peer: Peer) -> bool {
+        match (self.proxy, peer) {
+            (ProxyProtocol::Off, _) => false,
+            (_, Peer::Local) => true,
+            (_, Peer::Network(address)) => self.trusts(address.ip()),
+        }
     }
 
     /// The layers of a new connection; it counts from here until [`Self::gone`].

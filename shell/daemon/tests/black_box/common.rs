@@ -77,6 +77,14 @@ impl Client {
         Self::on(stream)
     }
 
+    /// The same for a version of its own.
+    pub(crate) fn raw_as(node: &Daemon, version: Version) -> Self {
+        let mut client = Self::raw(node);
+        client.version = version;
+        client.decoder.set_version(version);
+        client
+    }
+
     fn on(stream: impl Carrier + 'static) -> Self {
         let (decoder, version) = (Decoder::client(16 * 1024 * 1024), Version::V5);
         Self { stream: Box::new(stream), decoder, version, early: VecDeque::new() }

@@ -210,6 +210,23 @@ fn wrong_listeners_are_refused_with_place_and_key() {
             "[mqtt]\nenabled = false\n",
             "sedge.toml:2:11: mqtt.enabled: is false, and there is no [listener.NAME]: nobody could connect",
         ),
+        (
+            "[limits]\nmax_publish_byte_rate = 1000\n",
+            "sedge.toml:2:25: limits.max_publish_byte_rate: at 1000 bytes a second the largest packet (limits.maximum_packet_size, \
+             1048576 bytes) would take more than 10 seconds; say at least 104858 here, or lower limits.maximum_packet_size",
+        ),
+        (
+            "[limits]\nmax_connect_burst = 5\n",
+            "sedge.toml:2:21: limits.max_connect_burst: is without effect while limits.max_connect_rate is 0",
+        ),
+        (
+            "[listener.ws]\nmax_publish_burst = 5\n",
+            "sedge.toml:2:21: listener.ws.max_publish_burst: is without effect while max_publish_rate is 0",
+        ),
+        (
+            "[limits]\nmax_publish_rates = 5\n",
+            "sedge.toml:2:1: limits.max_publish_rates: unknown key; did you mean limits.max_publish_rate?",
+        ),
         ("[listener]\nws = 1\n", "sedge.toml:2:1: listener.ws: is a section: write [listener.ws]"),
     ] {
         let found = refused(file);

@@ -5,6 +5,7 @@ mod cluster;
 mod common;
 mod config;
 mod http_token;
+mod limits;
 mod links;
 mod node;
 mod pki;

@@ -1,6 +1,6 @@
 //! The clients' part of a turn.
 
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,11 +10,12 @@ use sedge_base::{ConnId, Duration, ShardId};
 use sedge_cluster::{Reception, ReceptionResult, ShardInput};
 
 use super::Worker;
+use crate::runtime::addresses::Excess;
 use crate::runtime::clients::{Client, Greeting, Phase};
 use crate::runtime::door::{Door, Guest};
 use crate::runtime::wire::{self, Arrival, Departure};
-use crate::runtime::{Handover, Letter};
-use crate::transport::{Fault, Flow, Layers, Peer, Reason, Refused, Socket};
+use crate::runtime::{AddressSeat, Handover, Letter};
+use crate::transport::{Fault, Flow, Layers, Listener, Peer, Reason, Refused, Socket};
 
 /// Connections read in one turn, one read each: with more waiting, those already read get their answers first.
 const READS_PER_TURN: usize = 256;
@@ -79,6 +80,7 @@ impl Worker {
             }
             return;
         }
+        let Ok(seat) = self.seat(peer, listener) else { return };
         if listener.has_handshakes() && !self.has_room_for_handshake(peer) {
             return;
         }
@@ -100,6 +102,7 @@ impl Worker {
         let number = u16::try_from(number).unwrap_or(u16::MAX);
         match self.clients.insert(self.poll.registry(), socket, layers, number, greeting) {
             Ok(id) => {
+                self.take_seat(id, seat);
                 self.clients.expect_greeting(id, self.now.instant + self.connect_timeout);
                 if layered {
                     self.clients.begin_handshake(id, self.now.instant);
@@ -110,6 +113,41 @@ impl Worker {
                 tracing::warn!(%peer, %error, "cannot take a client in");
             }
         }
+    }
+
+    /// The place of a new connection among those of its address and its listener, if there is one left. That of a client behind a
+    /// balancer is looked for when it is known who it is. An address that has used up its share takes nothing from its listener's.
+    fn seat(&mut self, peer: Peer, listener: &Listener) -> Result<Option<Box<AddressSeat>>, Excess> {
+        let seat = match peer {
+            Peer::Network(address) if !listener.awaits_source(peer) => self.seat_at(address)?,
+            Peer::Network(_) | Peer::Local => None,
+        };
+        if listener.has_token(self.now.instant) {
+            return Ok(seat);
+        }
+        if let Some(door) = &mut self.door {
+            door.note_fast(self.now.instant, peer, &listener.name);
+        }
+        Err(Excess::Rate)
+    }
+
+    fn take_seat(&mut self, id: ConnId, seat: Option<Box<AddressSeat>>) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.seat = seat;
+        }
+    }
+
+    fn seat_at(&mut self, address: SocketAddr) -> Result<Option<Box<AddressSeat>>, Excess> {
+        let Some(addresses) = &self.shared.addresses else { return Ok(None) };
+        let entered = addresses.enter(address.ip(), self.now.instant);
+        if let (Err(excess), Some(door)) = (&entered, &mut self.door) {
+            let key = match excess {
+                Excess::Number => "limits.max_connections_per_address",
+                Excess::Rate => "limits.max_connect_rate_per_address",
+            };
+            door.note_flood(self.now.instant, Peer::Network(address), key);
+        }
+        entered.map(Some)
     }
 
     /// Whether one more may begin; one that has tried for long gives way.
@@ -132,10 +170,11 @@ impl Worker {
 
     /// A connection that another thread has accepted for this one.
     pub(super) fn take_over(&mut self, handover: Handover) {
-        let Handover { socket, layers, listener, peer, user, bytes } = handover;
+        let Handover { socket, layers, listener, peer, seat, user, bytes } = handover;
         let flow = layers.as_deref().map(|layers| (layers.has_output(), layers.has_ended()));
         match self.clients.insert(self.poll.registry(), socket, layers, listener, Phase::Serving) {
             Ok(id) if self.stopping.is_none() => {
+                self.take_seat(id, seat);
                 self.open(id, peer, user, bytes);
                 let (output, ended) = flow.unwrap_or_default();
                 if output {
@@ -154,7 +193,10 @@ impl Worker {
     }
 
     fn open(&mut self, conn: ConnId, peer: Peer, user: Option<String>, bytes: Vec<Bytes>) {
-        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user });
+        let listener = self.clients.get_mut(conn).map(|client| usize::from(client.listener));
+        let listener = listener.and_then(|number| self.shared.listeners.get(number));
+        let rate = listener.map(|listener| listener.publish_rate).unwrap_or_default();
+        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user, rate });
         for bytes in bytes {
             self.shard.handle(self.now, ShardInput::Received { conn, bytes });
         }
@@ -237,12 +279,20 @@ impl Worker {
         let mut pieces = std::mem::take(&mut self.pieces);
         let flow = layers.receive(bytes, &mut pieces);
         let (output, open) = (layers.has_output(), layers.is_open());
-        if let (Some(source), Phase::Greeting(greeting)) = (layers.take_source(), &mut client.phase) {
-            greeting.peer = Peer::Network(source);
-        }
+        let source = layers.take_source();
         if layers.is_spent() {
             client.layers = None;
         }
+        if let (Some(source), Phase::Greeting(greeting)) = (source, &mut client.phase) {
+            greeting.peer = Peer::Network(source);
+            let Ok(seat) = self.seat_at(source) else {
+                pieces.clear();
+                self.pieces = pieces;
+                return self.drop_client(id);
+            };
+            self.take_seat(id, seat);
+        }
+        let Some(client) = self.clients.get_mut(id) else { return };
         let greeting = matches!(client.phase, Phase::Greeting(_));
         if output {
             self.clients.mark_dirty(id);
@@ -318,8 +368,8 @@ impl Worker {
         }
         if let Some(client) = self.clients.remove(self.poll.registry(), id) {
             self.stats.handovers += 1;
-            let Client { socket, layers, listener, .. } = client;
-            let handover = Handover { socket, layers, listener, peer, user, bytes };
+            let Client { socket, layers, listener, seat, .. } = client;
+            let handover = Handover { socket, layers, listener, peer, seat, user, bytes };
             self.office.put(shard, Letter::Handover(Box::new(handover)));
         }
     }

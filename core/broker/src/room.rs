@@ -1,0 +1,43 @@
+//! How much one client may hold of what all clients of a shard may hold together.
+
+use crate::connection::Connection;
+use crate::session::Session;
+use crate::{BrokerConfig, Counters};
+
+/// What a message that waits takes beside payload and topic: its place in the queue, its header, and what allocations round up.
+pub(crate) const MESSAGE_BYTES: usize = 256;
+
+/// What may be held for one session. All sessions share [`BrokerConfig::total_limit_bytes`]: each may hold as much as is still free.
+/// However many of them do not read, and however fast what they subscribe to is published, there is always as much left as the greediest
+/// has (dynamic thresholds, Choudhury and Hahne 1998), so that the total stays below its limit and others find room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room<'a> {
+    pub(crate) config: &'a BrokerConfig,
+    /// What is held for the session outside of its queue; `None`: everything that is free is for it.
+    elsewhere: Option<usize>,
+}
+
+impl<'a> Room<'a> {
+    /// For a session and its live connection.
+    pub(crate) fn of(config: &'a BrokerConfig, session: &Session, connection: Option<&Connection>) -> Self {
+        let outbox = connection.map_or(0, |connection| connection.outbox.len());
+        Self { config, elsewhere: Some(session.inflight.bytes() + outbox) }
+    }
+
+    /// For what was within the limits before, here or elsewhere.
+    pub(crate) const fn whole(config: &'a BrokerConfig) -> Self {
+        Self { config, elsewhere: None }
+    }
+
+    /// Whether `more` bytes fit while `queued` bytes are in the session's queue.
+    pub(crate) fn allows(&self, queued: usize, more: usize, counters: &Counters) -> bool {
+        let held = self.elsewhere.map_or(0, |elsewhere| elsewhere + queued);
+        held.saturating_add(more) <= free(self.config, counters)
+    }
+}
+
+/// Bytes that may be held beside those that are.
+pub(crate) fn free(config: &BrokerConfig, counters: &Counters) -> usize {
+    let held = usize::try_from(counters.buffered_bytes()).unwrap_or(usize::MAX);
+    config.total_limit_bytes.saturating_sub(held)
+}

@@ -1,0 +1,63 @@
+//! How much memory this process may have.
+
+use std::path::Path;
+
+/// Least that is held for clients, however small the machine.
+const BUFFERED_BYTES_MIN: u64 = 16 * 1024 * 1024;
+/// Where control groups are shown.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Bytes that may be held for all clients together: what is configured, or half of what the process may have.
+pub(crate) fn buffered_max(configured: usize) -> usize {
+    if configured > 0 {
+        return configured;
+    }
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let available = machine().min(group_limit(Path::new(GROUPS), &groups).unwrap_or(u64::MAX));
+    usize::try_from((available / 2).max(BUFFERED_BYTES_MIN)).unwrap_or(usize::MAX)
+}
+
+/// Memory of the machine; as much as can be where nobody says.
+fn machine() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib.saturating_mul(1024))
+}
+
+/// The least limit of the control group that `groups` (`/proc/self/cgroup`) names and those around it; `None`: there is none.
+fn group_limit(root: &Path, groups: &str) -> Option<u64> {
+    // In a container its own group often is the root of what it sees.
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let own = root.join(own);
+    let around = own.ancestors().take_while(|path| path.starts_with(root));
+    let limit = |path: &Path| std::fs::read_to_string(path.join("memory.max")).ok()?.trim().parse::<u64>().ok();
+    around.filter_map(limit).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_of_all_groups_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("site/sedge");
+        std::fs::create_dir_all(&inner).unwrap();
+        assert_eq!(group_limit(root.path(), "0::/site/sedge\n"), None);
+        std::fs::write(inner.join("memory.max"), "max\n").unwrap();
+        assert_eq!(group_limit(root.path(), "0::/site/sedge\n"), None);
+        std::fs::write(root.path().join("site/memory.max"), "1000\n").unwrap();
+        assert_eq!(group_limit(root.path(), "0::/site/sedge\n"), Some(1000));
+        std::fs::write(inner.join("memory.max"), "500\n").unwrap();
+        assert_eq!(group_limit(root.path(), "1:cpu:/x\n0::/site/sedge\n"), Some(500));
+        assert_eq!(group_limit(root.path(), ""), None);
+    }
+
+    #[test]
+    fn what_is_configured_counts() {
+        assert_eq!(buffered_max(1 << 20), 1 << 20);
+        assert!(buffered_max(0) >= 16 << 20);
+        assert!(machine() > 64 << 20);
+    }
+}
