@@ -1,14 +1,15 @@
 //! From the journals of a node's shards to what its shards and the node begin with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
 use sedge_broker::{Image, RestoredSession, SessionNumber};
-use sedge_mqtt::{Message, TopicName};
+use sedge_mqtt::{Message, MessageId, TopicName};
 
 use crate::reception::shard_of;
+use crate::shard::Choice;
 use crate::wire::{Entry, WireError, read_entries};
 
 /// The last number of each life and shard of this node that a shard has seen.
@@ -31,6 +32,7 @@ pub struct Recovery {
     image: Image,
     retained: BTreeMap<TopicName, Arc<Message>>,
     seen: Seen,
+    choices: BTreeMap<MessageId, Choice>,
 }
 
 /// What a shard begins with.
@@ -40,6 +42,8 @@ pub struct RestoredShard {
     pub(crate) seen: Seen,
     /// Numbers of sessions in the journal that goes on; `None`: a new one begins.
     pub(crate) numbers: Option<SessionNumber>,
+    /// Places that were chosen for QoS 2 publications that are on their way.
+    pub(crate) choices: BTreeMap<MessageId, Choice>,
 }
 
 /// What the node begins with.
@@ -71,7 +75,7 @@ impl RestoredNode {
 impl Recovery {
     /// Takes the next batch in. After an error what came before it in the batch has had its effect, the rest has none.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), JournalError> {
-        let Self { image, retained, seen } = self;
+        let Self { image, retained, seen, choices } = self;
         read_entries(batch, |entry| match entry {
             Entry::Broker(record) => image.apply(record),
             Entry::Retained(message) => {
@@ -80,6 +84,9 @@ impl Recovery {
                     let message = sedge_broker::detach(&message);
                     retained.insert(message.topic.clone(), message);
                 }
+            }
+            Entry::Chosen { id, choice } => {
+                choices.insert(id, choice);
             }
             Entry::Seen { incarnation, shard, seq } => {
                 let last = seen.entry((incarnation, shard)).or_insert(seq);
@@ -108,12 +115,19 @@ impl Recovery {
             (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
         let mut node = RestoredNode::default();
         for (number, recovery) in recoveries.into_iter().enumerate() {
-            let Self { image, retained, seen } = recovery;
+            let Self { image, retained, seen, choices } = recovery;
             if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
                 (shard.seen, shard.numbers) = (seen, Some(image.last_session()));
             }
             node.retained.extend(retained.into_values());
-            for session in image.finish(now) {
+            let sessions = image.finish(now);
+            // Shards of other numbers than before were chosen by nobody.
+            if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
+                let open: BTreeSet<_> =
+                    sessions.iter().flat_map(|session| &session.transits).map(|(_, message)| message.id).collect();
+                shard.choices = choices.into_iter().filter(|(id, _)| open.contains(id)).collect();
+            }
+            for session in sessions {
                 node.clients.push((session.state.client.clone(), session.state.epoch));
                 let shard = shard_of(&session.state.client, shards);
                 if let Some(shard) = dealt.get_mut(usize::from(shard.0)) {

@@ -9,6 +9,8 @@ use sedge_base::{ClientId, ConnId, NodeId, ShardId};
 use sedge_broker::{Deliver, InterestChange, SessionState, Ticket};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 
+pub use crate::shard::Exact;
+
 /// Mail for a shard, from the node or another shard. Small, so that queues of it are.
 #[derive(Debug)]
 pub enum ToShard {
@@ -16,6 +18,10 @@ pub enum ToShard {
     Plain(Arc<Message>),
     /// A message for shared subscriptions here, and perhaps for the ordinary ones, too.
     Share(Box<Deliver>),
+    /// A QoS 2 publication that has to be in the journal here before it may be forgotten where it comes from.
+    Exact(Box<Exact>),
+    /// Answer to [`ToShard::Exact`], with its number. It leaves when the journal has what it is about.
+    Kept(u64),
     /// A member of this shared subscription was chosen at another node, which is gone: choose again.
     Again(Box<Again>),
     /// The forward table changes. All shards get the same list.

@@ -3,9 +3,9 @@
 use bytes::BytesMut;
 use sedge_base::{ConnId, Now};
 use sedge_broker::Output;
-use sedge_mqtt::{Message, QoS};
+use sedge_mqtt::{Message, MessageId, QoS};
 
-use super::Shard;
+use super::{Choice, Shard};
 use crate::RestoredShard;
 use crate::journal::Seen;
 use crate::mail::ToNode;
@@ -21,6 +21,15 @@ pub(super) struct ShardJournal {
     seen_changed: bool,
     /// All of it is to be written, for a checkpoint.
     seen_again: bool,
+    /// Choices for shared subscriptions that are to be written.
+    choices: Vec<(MessageId, Choice)>,
+}
+
+impl ShardJournal {
+    /// What was chosen for a publication.
+    pub(super) fn note_choice(&mut self, id: MessageId, choice: &Choice) {
+        self.choices.push((id, choice.clone()));
+    }
 }
 
 impl Shard {
@@ -33,7 +42,8 @@ impl Shard {
     /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
     /// their way, and what time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
-        let RestoredShard { sessions, seen, numbers } = restored;
+        let RestoredShard { sessions, seen, numbers, choices } = restored;
+        self.exacts.restore(choices);
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
         }
@@ -47,7 +57,13 @@ impl Shard {
     /// The node knows the cluster again.
     pub(super) fn recovered(&mut self, now: Now) {
         self.is_recovering = false;
-        for output in core::mem::take(&mut self.held_back) {
+        let mut held_back = core::mem::take(&mut self.held_back);
+        // In the order in which they were published: other shards remember how far they have seen them.
+        held_back.sort_by_key(|output| {
+            let Output::Route { message, .. } = output else { return None };
+            Some((message.id.incarnation, message.id.shard, message.id.seq))
+        });
+        for output in held_back {
             if let Output::Route { message, ticket, matched } = output {
                 self.route(now, &message, ticket, matched);
             }
@@ -61,6 +77,13 @@ impl Shard {
     pub fn write_records(&mut self, out: &mut BytesMut) {
         let Some(journal) = &mut self.journal else { return };
         let (changed, all) = (core::mem::take(&mut journal.seen_changed), core::mem::take(&mut journal.seen_again));
+        if all {
+            let open = self.exacts.choices().map(|(id, choice)| (*id, choice.clone()));
+            journal.choices = open.collect();
+        }
+        for (id, choice) in journal.choices.drain(..) {
+            write_entry(out, &Entry::Chosen { id, choice });
+        }
         if changed || all {
             let mine = self.place.incarnation;
             let wanted = journal.seen.iter().filter(|((incarnation, _), _)| all || *incarnation == mine);

@@ -1,5 +1,6 @@
 //! One shard: a broker machine and a copy of the node's forward table.
 
+mod exact;
 mod groups;
 mod handover;
 mod journal;
@@ -13,6 +14,9 @@ use sedge_broker::{Broker, BrokerConfig, Deliver, Input, InterestChange, Output,
 use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 use smallvec::SmallVec;
 
+pub(crate) use self::exact::Choice;
+pub use self::exact::Exact;
+use self::exact::Exacts;
 use self::groups::Bounces;
 use self::handover::Handovers;
 use self::journal::ShardJournal;
@@ -49,6 +53,7 @@ pub struct Shard {
     place: Place,
     table: ForwardTable,
     bounces: Bounces,
+    exacts: Exacts,
     handovers: Handovers,
     outputs: VecDeque<ShardOutput>,
     matched: Matched,
@@ -72,6 +77,7 @@ impl Shard {
             place,
             table,
             bounces: Bounces::default(),
+            exacts: Exacts::default(),
             handovers,
             outputs: VecDeque::new(),
             matched: Matched::default(),
@@ -151,6 +157,12 @@ impl Shard {
                 self.deliver(now, Deliver { message, plain: true, groups: SmallVec::new() });
             }
             ToShard::Share(deliver) => self.deliver(now, *deliver),
+            ToShard::Exact(exact) => self.deliver_exact(now, *exact),
+            ToShard::Kept(number) => {
+                if let Some((ticket, reason)) = self.exacts.kept(number) {
+                    self.broker.handle(now, Input::Accepted { ticket, reason });
+                }
+            }
             ToShard::Again(again) => {
                 let Again { message, group, not } = *again;
                 self.choose_again(now, message, group, Location::Node(not));
@@ -163,7 +175,7 @@ impl Shard {
             }
             ToShard::Accepted(tickets) => {
                 for (ticket, reason) in tickets {
-                    self.broker.handle(now, Input::Accepted { ticket, reason });
+                    self.judged(now, ticket, reason);
                 }
             }
             ToShard::Kick { client, reason, end_session } => {
@@ -276,6 +288,7 @@ impl Shard {
         self.handovers.catch(message);
         let mut found = core::mem::take(&mut self.matched);
         self.table.matches(&message.topic, &mut found);
+        let exact = self.note_exact(message, ticket, &mut found);
         let here = matched || found.reaches_this_node(self.place.shard);
         let remote = found.remote || message.retain || !found.nodes.is_empty();
         if remote {
@@ -285,13 +298,20 @@ impl Shard {
             self.tell_node(ToNode::Publish(Publish { message, ticket, remote, matched: here, groups }));
         } else if let Some(ticket) = ticket {
             let reason = if here { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
-            self.broker.handle(now, Input::Accepted { ticket, reason });
+            self.judged(now, ticket, reason);
         }
-        self.deliver_locally(now, message, &mut found);
+        self.deliver_locally(now, message, exact, &mut found);
         self.matched = found;
     }
 
-    fn deliver_locally(&mut self, now: Now, message: &Arc<Message>, found: &mut Matched) {
+    /// It is known what a publisher is to be told.
+    fn judged(&mut self, now: Now, ticket: Ticket, reason: ReasonCode) {
+        if let Some((ticket, reason)) = self.exacts.judged(ticket, reason) {
+            self.broker.handle(now, Input::Accepted { ticket, reason });
+        }
+    }
+
+    fn deliver_locally(&mut self, now: Now, message: &Arc<Message>, exact: Option<u64>, found: &mut Matched) {
         for (shard, share) in found.shards.drain(..) {
             let (message, plain, groups) = (Arc::clone(message), share.plain, share.groups);
             if shard == self.place.shard {
@@ -299,6 +319,12 @@ impl Shard {
                 continue;
             }
             self.counters.to_shards += 1;
+            if let Some(number) = exact {
+                let (deliver, from) = (Deliver { message, plain, groups }, self.place.shard);
+                let mail = ToShard::Exact(Box::new(Exact { deliver, from, number }));
+                self.outputs.push_back(ShardOutput::ToShard(shard, mail));
+                continue;
+            }
             let mail = if groups.is_empty() {
                 ToShard::Plain(message)
             } else {

@@ -4,6 +4,7 @@ use sedge_base::{NodeId, Rng, Seed, ShardId};
 use sedge_mqtt::{SubscriptionTrie, TopicFilter, TopicName};
 use smallvec::SmallVec;
 
+use super::exact::Choice;
 use crate::mail::{Location, TableChange};
 use crate::members::Members;
 
@@ -52,6 +53,33 @@ impl Matched {
     /// Whether any session of this node gets it, beyond the ordinary subscriptions of shard `me`.
     pub(super) fn reaches_this_node(&self, me: ShardId) -> bool {
         self.shards.iter().any(|(shard, share)| *shard != me || !share.groups.is_empty())
+    }
+
+    /// The places chosen for shared subscriptions.
+    pub(super) fn choice(&self) -> Choice {
+        let shards = self
+            .shards
+            .iter()
+            .flat_map(|(shard, share)| share.groups.iter().map(|group| (group.clone(), Location::Shard(*shard))));
+        let nodes = self.nodes.iter().map(|(node, group)| (group.clone(), Location::Node(*node)));
+        shards.chain(nodes).collect()
+    }
+
+    /// Replaces the places chosen for shared subscriptions by those that were chosen before a restart. What shard `me` was chosen for
+    /// it had with the record that the publication had come.
+    pub(super) fn choose_again(&mut self, choice: &Choice, me: ShardId) {
+        self.nodes.clear();
+        for (_, share) in &mut self.shards {
+            share.groups.clear();
+        }
+        for (group, place) in choice {
+            match place {
+                Location::Shard(shard) if *shard == me => {}
+                Location::Shard(shard) => self.share_of(*shard).groups.push(group.clone()),
+                Location::Node(node) => self.nodes.push((*node, group.clone())),
+            }
+        }
+        self.shards.retain(|(_, share)| share.plain || !share.groups.is_empty());
     }
 
     fn share_of(&mut self, shard: ShardId) -> &mut Share {

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use sedge_base::{Duration, Incarnation, ShardId, Timestamp};
+use sedge_base::{Duration, Incarnation, NodeId, ShardId, Timestamp};
 use sedge_broker::{QueuedRecord, Record, SessionFacts, SubscriptionState, WillState};
-use sedge_mqtt::{Message, PacketId, ReasonCode};
+use sedge_mqtt::{Message, MessageId, PacketId, ReasonCode};
 
 use super::message::{read_id, write_id};
 use super::session::{
     read_packet_id, read_qos, read_subscription, read_version, read_will, write_subscription, write_will,
 };
 use super::{Reader, Result, WireError, Writer, read_message, write_message};
+use crate::mail::Location;
+use crate::shard::Choice;
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) enum Entry {
     Retained(Arc<Message>),
     /// QoS 2 publications of this life and shard of the node have come up to this number.
     Seen { incarnation: Incarnation, shard: ShardId, seq: u64 },
+    /// Which places were chosen for the shared subscriptions of a QoS 2 publication that is on its way.
+    Chosen { id: MessageId, choice: Choice },
 }
 
 /// Appends an entry.
@@ -38,6 +42,23 @@ pub(crate) fn write_entry(out: &mut BytesMut, entry: &Entry) {
             writer.u64(incarnation.get());
             writer.u16(shard.0);
             writer.u64(*seq);
+        }
+        Entry::Chosen { id, choice } => {
+            writer.u8(40);
+            write_id(&mut writer, id);
+            writer.list(choice, |out, (group, place)| {
+                out.text(group.as_str());
+                match place {
+                    Location::Shard(shard) => {
+                        out.bool(false);
+                        out.u64(u64::from(shard.0));
+                    }
+                    Location::Node(node) => {
+                        out.bool(true);
+                        out.u64(node.get());
+                    }
+                }
+            });
         }
     }
     *out = writer.0;
@@ -58,6 +79,19 @@ fn read_entry(from: &mut Reader) -> Result<Entry> {
         33 => {
             let (incarnation, shard) = (Incarnation::new(from.u64()?), ShardId(from.u16()?));
             Ok(Entry::Seen { incarnation, shard, seq: from.u64()? })
+        }
+        40 => {
+            let id = read_id(from)?;
+            let choice = from.list(|from| {
+                let (group, is_node, number) = (from.filter()?, from.bool()?, from.u64()?);
+                let place = if is_node {
+                    Location::Node(NodeId::new(number))
+                } else {
+                    Location::Shard(ShardId(u16::try_from(number).ok().ok_or(WireError("no number of a shard"))?))
+                };
+                Ok((group, place))
+            })?;
+            Ok(Entry::Chosen { id, choice })
         }
         kind => read_record(kind, from).map(Entry::Broker),
     }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod crash;
 mod failures;
 mod groups;
 mod operate;
