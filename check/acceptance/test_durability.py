@@ -175,6 +175,30 @@ def test_the_journal_stays_small(make_node: Callable[..., Node]) -> None:
     assert sum(file.stat().st_size for file in node.data.glob("journal/*/*/*.log")) < 16 * 1024 * 1024
 
 
+def test_the_disk_holds_about_three_times_what_is_alive(make_node: Callable[..., Node]) -> None:
+    """FT-34: without a limit of its own a journal takes no more than three times what is alive and two segments of 16 MiB,
+    whatever passes through it, at every moment."""
+    node = make_node("journal", shards=1)
+    sleeper = node.client("sleeper")
+    sleeper.subscribe("stays/#", qos=1)
+    sleeper.drop()
+    reader = node.client("reader")
+    reader.subscribe("flow/#", qos=1)
+    speaker = node.client("speaker", clean=True, props={})
+    for _ in range(100):
+        speaker.publish("stays/x", b"x" * 200_000, qos=1)
+    most = 0
+    for _ in range(75):
+        pids = [speaker.start_publish("flow/x", b"x" * 200_000, qos=1) for _ in range(10)]
+        for _ in pids:
+            reader.message()
+        assert [speaker.expect(T.PUBACK).reason for _ in pids] == [0] * 10
+        most = max(most, sum(file.stat().st_size for file in node.data.glob("journal/*/*/*.log")))
+    assert metric(node.http, "sedge_journal_checkpoints_total") >= 2
+    assert most < 3 * 100 * 200_000 + 2 * 16 * 1024 * 1024, most
+    print(f"\nat most {most / 20e6:.1f} times the 20 MB that are alive")
+
+
 def test_a_journal_needs_a_directory(binary: Path, tmp_path: Path) -> None:
     """Asked for without one, the node does not start and says what is missing."""
     config = tmp_path / "bad.toml"

@@ -22,12 +22,14 @@ def nodes(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
     made = [Node(binary, tmp_path / f"node{number}", request.param) for number in range(3)]
     for node in made:
         node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
-    for node in made:
-        node.start()
-    wait_for("they know each other", lambda: all(knows_all(node) for node in made), 30)
-    yield made
-    for node in made:
-        node.stop()
+    try:
+        for node in made:
+            node.start()
+        wait_for("they know each other", lambda: all(knows_all(node) for node in made), 30)
+        yield made
+    finally:
+        for node in made:
+            node.stop()
 
 
 def knows_all(node: Node) -> bool:
