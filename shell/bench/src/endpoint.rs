@@ -98,6 +98,12 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
+    /// Host and port, as a request names them.
+    pub(crate) fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("{host}:{}", self.port)
+    }
+
     /// The first address that the name has.
     pub(crate) fn resolve(&self) -> Result<SocketAddr, BenchError> {
         let none = || BenchError::NoAddress(self.to_string());

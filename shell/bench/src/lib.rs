@@ -29,4 +29,4 @@ mod wire;
 pub use args::BenchArgs;
 pub use command::{command, run};
 pub use error::BenchError;
-pub use transport::{TlsFiles, tls_client};
+pub use transport::{TlsFiles, WebSocketStream, tls_client};

@@ -40,7 +40,6 @@ fn mistakes_of_pub_are_usage_errors() {
         (&["pub", "-t", "a", "-m", "x", "-V", "31"], &["3.1 is not supported", "311 or 5"]),
         (&["pub", "-t", "a", "-m", "x", "-V", "311", "-x", "5"], &["-x needs MQTT 5"]),
         (&["pub", "-t", "a", "-m", "x", "--cafile", "no-such.pem"], &["--cafile no-such.pem", "No such file"]),
-        (&["pub", "-L", "mqtts://h/t", "-m", "x"], &["TLS needs --cafile"]),
         (&["pub", "-t", "a", "-m", "x", "-P", "secret"], &["--username"]),
         (&["pub", "-t", "a", "-m", "x", "--will-qos", "1"], &["--will-topic"]),
         (&["pub", "-t", "a", "-m", "x", "-c"], &["-c", "-i"]),

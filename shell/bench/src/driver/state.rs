@@ -72,6 +72,7 @@ impl Setup {
             let address = endpoint.resolve()?;
             brokers.push((endpoint, address));
         }
+        let is_encrypted = brokers.iter().any(|(endpoint, _)| endpoint.carrier.is_tls());
         Ok(Self {
             credits: (0..plan.clients.len()).map(|_| AtomicU64::new(0)).collect(),
             plan,
@@ -84,7 +85,7 @@ impl Setup {
             raw: share.raw,
             clock,
             pin: options.pin.clone(),
-            tls: Trust::new(&options.tls)?,
+            tls: Trust::new(&options.tls, is_encrypted)?,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! What carries the bytes of MQTT.
 
+mod stream;
 mod tcp;
 mod tls;
 mod ws;
@@ -10,16 +11,14 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
+pub use stream::WebSocketStream;
 pub(crate) use tls::Trust;
 pub use tls::{TlsFiles, tls_client};
 
 use crate::endpoint::Endpoint;
 
-/// A connection that carries bytes of MQTT, without waiting.
-pub(crate) trait Transport: Send {
-    /// What the event loop watches.
-    fn socket(&mut self) -> &mut TcpStream;
-
+/// Something that carries bytes.
+pub(crate) trait Pipe {
     /// Goes on with what comes before MQTT; true once its bytes may flow.
     fn open(&mut self) -> io::Result<bool>;
 
@@ -31,6 +30,12 @@ pub(crate) trait Transport: Send {
 
     /// Hands over what was taken and is still here; true once nothing is.
     fn flush(&mut self) -> io::Result<bool>;
+}
+
+/// A connection that carries bytes of MQTT, without waiting.
+pub(crate) trait Transport: Pipe + Send {
+    /// What the event loop watches.
+    fn socket(&mut self) -> &mut TcpStream;
 
     /// Whether a read that did not fill its buffer has emptied the connection.
     fn short_read_is_last(&self) -> bool;
@@ -45,11 +50,12 @@ pub(crate) fn connect(
 ) -> io::Result<Box<dyn Transport>> {
     let socket = begin(address, source)?;
     let tcp = tcp::Tcp::new(socket);
+    let host = endpoint.authority();
     Ok(match (endpoint.carrier.is_tls(), endpoint.carrier.is_ws()) {
         (false, false) => Box::new(tcp),
-        (false, true) => Box::new(ws::WebSocket::new(tcp, endpoint)),
+        (false, true) => Box::new(ws::WebSocket::new(tcp, &host, &endpoint.path)),
         (true, false) => Box::new(tls::Tls::new(tcp, &endpoint.host, trust)?),
-        (true, true) => Box::new(ws::WebSocket::new(tls::Tls::new(tcp, &endpoint.host, trust)?, endpoint)),
+        (true, true) => Box::new(ws::WebSocket::new(tls::Tls::new(tcp, &endpoint.host, trust)?, &host, &endpoint.path)),
     })
 }
 

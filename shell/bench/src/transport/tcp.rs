@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use mio::net::TcpStream;
 
-use super::Transport;
+use super::{Pipe, Transport};
 
 /// A TCP connection.
 pub(super) struct Tcp {
@@ -18,11 +18,7 @@ impl Tcp {
     }
 }
 
-impl Transport for Tcp {
-    fn socket(&mut self) -> &mut TcpStream {
-        &mut self.socket
-    }
-
+impl Pipe for Tcp {
     fn open(&mut self) -> io::Result<bool> {
         if self.connected {
             return Ok(true);
@@ -50,6 +46,12 @@ impl Transport for Tcp {
 
     fn flush(&mut self) -> io::Result<bool> {
         Ok(true)
+    }
+}
+
+impl Transport for Tcp {
+    fn socket(&mut self) -> &mut TcpStream {
+        &mut self.socket
     }
 
     fn short_read_is_last(&self) -> bool {

@@ -11,14 +11,14 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::Transport;
 use super::tcp::Tcp;
+use super::{Pipe, Transport};
 use crate::error::BenchError;
 
 /// Whom encrypted connections trust, and who they say they are.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct TlsFiles {
-    /// Certificates of authorities that brokers are trusted by (PEM)
+    /// Certificates of authorities that brokers are trusted by (PEM) [default: those of the system]
     #[arg(long)]
     pub ca: Option<PathBuf>,
     /// Take any certificate: the load is encrypted all the same
@@ -49,20 +49,36 @@ fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
     if all.is_empty() { Err(wrong(&"no certificate in this file")) } else { Ok(all) }
 }
 
+/// Whom this machine trusts.
+fn system_roots() -> Result<RootCertStore, BenchError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable == 0 {
+        let why = found.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+        return Err(BenchError::Usage(format!(
+            "TLS: this system has no certificates of authorities{why}; name those to trust with --ca FILE"
+        )));
+    }
+    Ok(roots)
+}
+
 /// What a TLS client needs to know, from its files.
 pub fn tls_client(files: &TlsFiles) -> Result<Arc<ClientConfig>, BenchError> {
-    Trust::new(files).map(|trust| trust.0)
+    Trust::new(files, true).map(|trust| trust.0)
 }
 
 impl Trust {
-    /// Trusts and shows what the files say.
-    pub(crate) fn new(files: &TlsFiles) -> Result<Self, BenchError> {
+    /// Trusts and shows what the files say, or trusts whom the system trusts if they do not say. That is looked up if it `is_used`.
+    pub(crate) fn new(files: &TlsFiles, is_used: bool) -> Result<Self, BenchError> {
         let unsupported = |error: &dyn std::fmt::Display| BenchError::Usage(format!("TLS: {error}"));
         let mut roots = RootCertStore::empty();
         if let Some(path) = &files.ca {
             for certificate in certificates("ca", path)? {
                 roots.add(certificate).map_err(|error| unusable("ca", path, &error))?;
             }
+        } else if is_used && !files.insecure {
+            roots = system_roots()?;
         }
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -96,7 +112,7 @@ fn refused(error: &rustls::Error) -> io::Error {
         AlertDescription::DecryptError,
     ];
     let advice = if matches!(error, rustls::Error::InvalidCertificate(_)) {
-        "; --ca names whom to trust, --insecure takes any certificate"
+        "; --ca names whom to trust instead of the system, --insecure takes any certificate"
     } else if wanted.iter().any(|alert| *error == rustls::Error::AlertReceived(*alert)) {
         "; the broker wants a certificate it knows: --cert and --key"
     } else {
@@ -193,11 +209,7 @@ impl Tls {
     }
 }
 
-impl Transport for Tls {
-    fn socket(&mut self) -> &mut TcpStream {
-        self.below.socket()
-    }
-
+impl Pipe for Tls {
     fn open(&mut self) -> io::Result<bool> {
         if !self.below.open()? {
             return Ok(false);
@@ -251,6 +263,12 @@ impl Transport for Tls {
             }
         }
         Ok(true)
+    }
+}
+
+impl Transport for Tls {
+    fn socket(&mut self) -> &mut TcpStream {
+        self.below.socket()
     }
 
     fn short_read_is_last(&self) -> bool {

@@ -4,8 +4,7 @@ use std::io;
 
 use mio::net::TcpStream;
 
-use super::Transport;
-use crate::endpoint::Endpoint;
+use super::{Pipe, Transport};
 
 /// Largest answer to the upgrade request.
 const MAX_ANSWER: usize = 16_384;
@@ -28,14 +27,13 @@ pub(super) struct WebSocket<T> {
 }
 
 impl<T> WebSocket<T> {
-    pub(super) fn new(below: T, endpoint: &Endpoint) -> Self {
-        let host = if endpoint.host.contains(':') { format!("[{}]", endpoint.host) } else { endpoint.host.clone() };
-        // The key proves to a client that the server speaks WebSocket at all; a load generator may use any.
+    /// `host`: host and port as the request names them.
+    pub(super) fn new(below: T, host: &str, path: &str) -> Self {
+        // The key proves to a client that the server speaks WebSocket at all; the CONNACK that follows proves more.
         let request = format!(
-            "GET {} HTTP/1.1\r\nHost: {host}:{}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Key: c2VkZ2UtYmVuY2gtd3MtMQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\
-             Sec-WebSocket-Version: 13\r\n\r\n",
-            endpoint.path, endpoint.port
+             Sec-WebSocket-Version: 13\r\n\r\n"
         );
         Self {
             below,
@@ -50,11 +48,11 @@ impl<T> WebSocket<T> {
     }
 }
 
-fn broken(text: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, text)
+fn broken(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.into())
 }
 
-impl<T: Transport> WebSocket<T> {
+impl<T: Pipe> WebSocket<T> {
     /// Reads more from below; false if there is nothing now.
     fn fill(&mut self) -> io::Result<bool> {
         if self.taken > 0 {
@@ -81,7 +79,10 @@ impl<T: Transport> WebSocket<T> {
         loop {
             if let Some(end) = self.input.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
                 if !self.input.starts_with(b"HTTP/1.1 101") {
-                    return Err(broken("the broker refused the WebSocket"));
+                    let line = self.input.split(|byte| *byte == b'\r').next().unwrap_or_default();
+                    let line: String =
+                        String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).take(80).collect();
+                    return Err(broken(format!("the broker refused the WebSocket: {line}")));
                 }
                 self.taken = end + 4;
                 return Ok(true);
@@ -143,11 +144,14 @@ impl<T: Transport> WebSocket<T> {
     }
 }
 
-impl<T: Transport> Transport for WebSocket<T> {
-    fn socket(&mut self) -> &mut TcpStream {
-        self.below.socket()
+impl<T> WebSocket<T> {
+    /// What it is on.
+    pub(super) const fn below(&self) -> &T {
+        &self.below
     }
+}
 
+impl<T: Pipe> Pipe for WebSocket<T> {
     fn open(&mut self) -> io::Result<bool> {
         if !self.open && self.below.open()? {
             self.flush()?;
@@ -217,6 +221,12 @@ impl<T: Transport> Transport for WebSocket<T> {
         self.written = 0;
         self.below.flush()
     }
+}
+
+impl<T: Transport> Transport for WebSocket<T> {
+    fn socket(&mut self) -> &mut TcpStream {
+        self.below.socket()
+    }
 
     fn short_read_is_last(&self) -> bool {
         false
@@ -238,11 +248,7 @@ mod tests {
         room: usize,
     }
 
-    impl Transport for Wire {
-        fn socket(&mut self) -> &mut TcpStream {
-            panic!("nobody watches this")
-        }
-
+    impl Pipe for Wire {
         fn open(&mut self) -> io::Result<bool> {
             Ok(true)
         }
@@ -267,18 +273,13 @@ mod tests {
         fn flush(&mut self) -> io::Result<bool> {
             Ok(true)
         }
-
-        fn short_read_is_last(&self) -> bool {
-            true
-        }
     }
 
     const ANSWER: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n";
 
     fn opened(stream: &[u8], piece: usize) -> WebSocket<Wire> {
-        let endpoint: Endpoint = "ws://host:99/path".parse().expect("an address");
         let pieces = [ANSWER, stream].concat().chunks(piece).map(<[u8]>::to_vec).collect();
-        let mut socket = WebSocket::new(Wire { pieces, ..Wire::default() }, &endpoint);
+        let mut socket = WebSocket::new(Wire { pieces, ..Wire::default() }, "host:99", "/path");
         while !socket.open().expect("an upgrade") {}
         while !socket.flush().expect("no error") {}
         let request = String::from_utf8(std::mem::take(&mut socket.below.got)).expect("text");
@@ -325,9 +326,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_an_error() {
-        let endpoint: Endpoint = "ws://host".parse().expect("an address");
         let pieces = VecDeque::from([b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec()]);
-        let mut socket = WebSocket::new(Wire { pieces, ..Wire::default() }, &endpoint);
+        let mut socket = WebSocket::new(Wire { pieces, ..Wire::default() }, "host:99", "/path");
         assert!(socket.open().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! One TCP connection to a broker: packets out, packets in, keep alive.
+//! One connection to a broker: packets out, packets in, keep alive.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use sedge_bench::WebSocketStream;
 use sedge_mqtt::{
     ConnAck, ConnAckProperties, Connect, Decoder, Disconnect, Packet, PacketId, QoS, Version, encode, encoded_len,
 };
@@ -30,6 +31,8 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     /// Whom to trust, if the connection is encrypted.
     pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// Path of the WebSocket, if it is one.
+    pub(crate) websocket: Option<String>,
 }
 
 /// What carries the bytes.
@@ -37,13 +40,16 @@ pub(crate) struct Server {
 enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    /// On one of the other two.
+    WebSocket(Box<WebSocketStream<Self>>),
 }
 
 impl Stream {
-    const fn socket(&self) -> &TcpStream {
+    fn socket(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => &stream.sock,
+            Self::WebSocket(stream) => stream.get_ref().socket(),
         }
     }
 }
@@ -53,6 +59,7 @@ impl Read for Stream {
         match self {
             Self::Plain(stream) => stream.read(into),
             Self::Tls(stream) => stream.read(into),
+            Self::WebSocket(stream) => stream.read(into),
         }
     }
 }
@@ -62,6 +69,7 @@ impl Write for Stream {
         match self {
             Self::Plain(stream) => stream.write(from),
             Self::Tls(stream) => stream.write(from),
+            Self::WebSocket(stream) => stream.write(from),
         }
     }
 
@@ -69,13 +77,14 @@ impl Write for Stream {
         match self {
             Self::Plain(stream) => stream.flush(),
             Self::Tls(stream) => stream.flush(),
+            Self::WebSocket(stream) => stream.flush(),
         }
     }
 }
 
 impl Server {
     pub(crate) fn new(host: &str, port: u16) -> Self {
-        Self { host: host.to_owned(), port, tls: None }
+        Self { host: host.to_owned(), port, tls: None, websocket: None }
     }
 
     fn name(&self) -> String {
@@ -99,13 +108,21 @@ impl Server {
     }
 
     /// Makes the connection what it has to be before MQTT.
-    fn dress(&self, mut socket: TcpStream) -> Result<Stream, ClientError> {
+    fn dress(&self, socket: TcpStream) -> Result<Stream, ClientError> {
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(ClientError::Io)?;
+        let stream = self.encrypt(socket)?;
+        let Some(path) = &self.websocket else { return Ok(stream) };
+        let failed = |error| ClientError::Unsuitable(format!("WebSocket with {}{path}: {error}", self.name()));
+        let stream = WebSocketStream::open(stream, &self.name(), path).map_err(failed)?;
+        Ok(Stream::WebSocket(Box::new(stream)))
+    }
+
+    fn encrypt(&self, mut socket: TcpStream) -> Result<Stream, ClientError> {
         let Some(config) = &self.tls else { return Ok(Stream::Plain(socket)) };
         let failed =
             |error: &dyn std::fmt::Display| ClientError::Unsuitable(format!("TLS with {}: {error}", self.name()));
         let name = ServerName::try_from(self.host.clone()).map_err(|error| failed(&error))?;
         let mut session = ClientConnection::new(Arc::clone(config), name).map_err(|error| failed(&error))?;
-        socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(ClientError::Io)?;
         while session.is_handshaking() {
             session.complete_io(&mut socket).map_err(|error| failed(&error))?;
         }

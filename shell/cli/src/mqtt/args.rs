@@ -14,15 +14,19 @@ pub(crate) struct MqttArgs {
     /// Host of the broker [default: localhost]
     #[arg(short = 'h', long, value_name = "HOST")]
     pub(crate) host: Option<String>,
-    /// Port of the broker [default: 1883, with TLS 8883]
+    /// Port of the broker [default: 1883, with TLS 8883, of ws:// 8083, of wss:// 8084]
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// Broker, account and topic in one: mqtt://user:password@host:port/topic, or mqtts://; account and port may be left out
+    /// Broker, account and topic in one: mqtt://user:password@host:port/topic, or mqtts://; account and port may be left out;
+    /// ws://host:port/path or wss:// for a WebSocket, whose path is /mqtt unless given
     #[arg(short = 'L', long, value_name = "URL", value_parser = BrokerUrl::parse, conflicts_with_all = ["host", "port"])]
     pub(crate) url: Option<BrokerUrl>,
-    /// Authorities that may have signed the broker's certificate (PEM); asks for TLS
+    /// Authorities that may have signed the broker's certificate (PEM), instead of those of the system; asks for TLS
     #[arg(long, value_name = "FILE")]
     pub(crate) cafile: Option<PathBuf>,
+    /// Trust the authorities that the system trusts; asks for TLS
+    #[arg(long, conflicts_with_all = ["cafile", "insecure"])]
+    pub(crate) tls_use_os_certs: bool,
     /// Certificate to show (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,

@@ -21,7 +21,6 @@ const MISSING: &[(&[&str], &str)] = &[
             "--tls-alpn",
             "--tls-engine",
             "--tls-engine-kpass-sha1",
-            "--tls-use-os-certs",
             "--psk",
             "--psk-identity",
         ],

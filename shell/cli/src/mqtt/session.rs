@@ -26,11 +26,17 @@ impl Target {
         let url = args.url.as_ref();
         let host = url.map(|url| url.host.as_str()).or(args.host.as_deref()).unwrap_or("localhost");
         let tls = tls(args)?;
-        let usual = if tls.is_some() { 8883 } else { 1883 };
+        let websocket = url.and_then(|url| url.websocket.clone());
+        let usual = match (tls.is_some(), websocket.is_some()) {
+            (false, false) => 1883,
+            (true, false) => 8883,
+            (false, true) => 8083,
+            (true, true) => 8084,
+        };
         let port = url.and_then(|url| url.port).or(args.port).unwrap_or(usual);
         let version = version(args)?;
         Ok(Self {
-            server: Server { tls, ..Server::new(host, port) },
+            server: Server { tls, websocket, ..Server::new(host, port) },
             connect: connect(args, properties, version, role)?,
             disconnect: disconnect(properties),
             url_topic: url.and_then(|url| url.topic.clone()),
@@ -41,11 +47,8 @@ impl Target {
 /// Whom to trust, if the flags ask for TLS.
 fn tls(args: &MqttArgs) -> Result<Option<Arc<ClientConfig>>, Failure> {
     let url = args.url.as_ref().is_some_and(|url| url.tls);
-    if !url && args.cafile.is_none() && args.cert.is_none() && !args.insecure {
+    if !url && args.cafile.is_none() && args.cert.is_none() && !args.insecure && !args.tls_use_os_certs {
         return Ok(None);
-    }
-    if args.cafile.is_none() && !args.insecure {
-        return Err(Failure::usage("TLS needs --cafile: who has signed the broker's certificate?"));
     }
     let files = sedge_bench::TlsFiles {
         ca: args.cafile.clone(),

@@ -1,10 +1,15 @@
 //! `-L`: broker, account and topic in one.
 
-/// A URL as `mosquitto_pub -L` takes it. Nothing in it is percent-decoded, as there.
+/// Path of a WebSocket whose URL has none.
+const WEBSOCKET_PATH: &str = "/mqtt";
+
+/// A URL as `mosquitto_pub -L` takes it, or one of a WebSocket. Nothing in it is percent-decoded, as there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerUrl {
     /// Whether it asks for TLS.
     pub(crate) tls: bool,
+    /// Path of the WebSocket, if it asks for one.
+    pub(crate) websocket: Option<String>,
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
     pub(crate) username: Option<String>,
@@ -13,11 +18,15 @@ pub(crate) struct BrokerUrl {
 }
 
 impl BrokerUrl {
-    /// Reads `mqtt[s]://[user[:password]@]host[:port][/topic]`.
+    /// Reads `mqtt[s]://[user[:password]@]host[:port][/topic]`, or `ws[s]://[user[:password]@]host[:port][/path]`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let tls = text.starts_with("mqtts://");
-        let rest = text.strip_prefix(if tls { "mqtts://" } else { "mqtt://" });
-        let rest = rest.ok_or("a broker URL starts with mqtt:// or mqtts://")?;
+        let (tls, is_websocket, rest) = match text.split_once("://") {
+            Some(("mqtt", rest)) => (false, false, rest),
+            Some(("mqtts", rest)) => (true, false, rest),
+            Some(("ws", rest)) => (false, true, rest),
+            Some(("wss", rest)) => (true, true, rest),
+            _ => return Err("a broker URL starts with mqtt://, mqtts://, ws:// or wss://".to_owned()),
+        };
         let (authority, topic) = rest.split_once('/').unwrap_or((rest, ""));
         let (account, address) =
             authority.rsplit_once('@').map_or((None, authority), |(account, address)| (Some(account), address));
@@ -26,8 +35,13 @@ impl BrokerUrl {
         if host.is_empty() {
             return Err("the URL names no host".to_owned());
         }
-        let topic = (!topic.is_empty()).then(|| topic.to_owned());
-        Ok(Self { tls, host: host.to_owned(), port, username, password, topic })
+        let behind = (!topic.is_empty()).then(|| topic.to_owned());
+        let (websocket, topic) = if is_websocket {
+            (Some(behind.map_or_else(|| WEBSOCKET_PATH.to_owned(), |path| format!("/{path}"))), None)
+        } else {
+            (None, behind)
+        };
+        Ok(Self { tls, websocket, host: host.to_owned(), port, username, password, topic })
     }
 }
 
@@ -60,6 +74,15 @@ mod tests {
         assert_eq!((url.host.as_str(), url.port), ("broker", Some(1884)));
         assert_eq!((url.username.as_deref(), url.password.as_deref()), (Some("me"), Some("se:cret")));
         assert_eq!(url.topic.as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn a_websocket_has_a_path_instead_of_a_topic() {
+        let url = BrokerUrl::parse("wss://me@broker:99/a/b").unwrap();
+        assert_eq!((url.tls, url.websocket.as_deref(), url.port), (true, Some("/a/b"), Some(99)));
+        assert_eq!((url.username.as_deref(), url.topic), (Some("me"), None));
+        let url = BrokerUrl::parse("ws://broker").unwrap();
+        assert_eq!((url.tls, url.websocket.as_deref(), url.port), (false, Some("/mqtt"), None));
     }
 
     #[test]

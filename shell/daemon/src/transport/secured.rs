@@ -9,8 +9,8 @@ use sedge_cluster::link::Binding;
 
 use crate::runtime::Departure;
 
-/// Most bytes that wait below the outbox, encrypted or to be.
-const BUFFERED_BYTES_MAX: usize = 128 * 1024;
+/// Most bytes that wait below the outbox, encrypted or to be: as many as one write of a plain link takes.
+const BUFFERED_BYTES_MAX: usize = 1024 * 1024;
 /// Pieces of an outbox looked at in one go.
 const PIECES_MAX: usize = 64;
 /// Label of the value that only the two ends share (RFC 9266).
@@ -32,10 +32,15 @@ impl Secured {
     pub(crate) fn receive(&mut self, mut bytes: &[u8], plain: &mut BytesMut) -> Result<bool, Error> {
         let mut has_ended = false;
         while !bytes.is_empty() && !has_ended {
-            match self.session.read_tls(&mut bytes) {
-                Ok(0) => return Ok(true),
-                Ok(_) => {}
-                Err(error) => return Err(Error::General(error.to_string())),
+            // The session takes a few kilobytes at a time, and says that it is full when it has a record.
+            let before = bytes.len();
+            while !bytes.is_empty() {
+                match self.session.read_tls(&mut bytes) {
+                    Ok(0) => return Ok(true),
+                    Ok(_) => {}
+                    Err(_) if bytes.len() < before => break,
+                    Err(error) => return Err(Error::General(error.to_string())),
+                }
             }
             has_ended = self.session.process_new_packets()?.peer_has_closed();
             let mut reader = self.session.reader();
