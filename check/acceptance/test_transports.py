@@ -162,6 +162,26 @@ def test_strangers_are_refused(node: Node, binary: Path) -> None:
         wait_for("all messages", lambda: got == ["hi"] * 3)
 
 
+def test_sedge_pub_and_sub_over_all_transports(node: Node, binary: Path) -> None:
+    """`sedge pub` and `sub` over WebSocket, with and without TLS, and with the authorities of the system."""
+    own = ["--cafile", str(node.dir / "ca.crt")]
+    urls = {kind: f"{kind}://localhost:{node.ports[kind]}" for kind in ("ws", "wss")}
+    with subprocess.Popen([str(binary), "sub", "-L", urls["wss"], *own, "-t", "t/x", "-C", "4"], stdout=subprocess.PIPE) as sub:
+        wait_for("the subscription", lambda: "t/x" in json.dumps(get(f"http://{node.http}/api/v1/routes")))
+        long = "x" * 70_000
+        for url, flags in ((urls["ws"], []), (urls["wss"], own), (f"{urls['ws']}/mqtt", [])):
+            subprocess.run([str(binary), "pub", "-L", url, *flags, "-t", "t/x", "-m", long, "-q", "1"], check=True, timeout=20)
+        system = {**os.environ, "SSL_CERT_FILE": str(node.dir / "ca.crt")}
+        tls = [str(binary), "pub", "-L", f"mqtts://localhost:{node.ports['tls']}/t/x", "-m", "last", "-q", "1"]
+        subprocess.run(tls, check=True, timeout=20, env=system)
+        assert sub.communicate(timeout=20)[0].decode().split() == [long, long, long, "last"]
+    strange = subprocess.run(tls, capture_output=True, timeout=20, check=False, env={**os.environ, "SSL_CERT_FILE": str(node.dir / "other.crt")})
+    assert strange.returncode != 0 and b"UnknownIssuer" in strange.stderr, strange.stderr
+    wrong = [str(binary), "pub", "-L", f"{urls['ws']}/elsewhere", "-t", "t/x", "-m", "hi"]
+    refused = subprocess.run(wrong, capture_output=True, timeout=20, check=False)
+    assert refused.returncode != 0 and b"the broker refused the WebSocket: HTTP/1.1 404" in refused.stderr, refused.stderr
+
+
 @pytest.mark.parametrize("listener", ["ws", "wss"])
 def test_mqtt_js_over_websocket(node: Node, tools: dict[str, str], listener: str) -> None:
     """MQTT.js publishes over WebSocket."""

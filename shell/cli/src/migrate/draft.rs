@@ -88,6 +88,17 @@ impl Draft {
         self.settings.insert(key.into(), Setting { value, comments, from });
     }
 
+    pub(super) fn keys_that_end_with(&self, end: &str) -> Vec<String> {
+        self.settings.keys().filter(|key| key.ends_with(end)).cloned().collect()
+    }
+
+    /// Takes a key back; `why` is said of the line that it came from.
+    pub(super) fn drop_setting(&mut self, key: &str, why: &str) {
+        let Some(old) = self.settings.remove(key) else { return };
+        let text = old.comments.first().and_then(|text| text.split_once(": ")).map_or("", |(_, text)| text).to_owned();
+        self.lost.push((Some(old.from), text, why.to_owned()));
+    }
+
     /// Something important that no single line says.
     pub(super) fn warn(&mut self, what: &str, why: impl Into<String>) {
         self.lost.push((None, what.to_owned(), why.into()));

@@ -67,7 +67,7 @@ impl Listener {
     }
 
     /// Whether anything in the file asks for it.
-    fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         self.opens.is_some()
             || ["port", "bind_address", "bind_interface"].iter().any(|name| self.option(name).is_some())
     }

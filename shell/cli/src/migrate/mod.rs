@@ -1,5 +1,6 @@
 //! `sedge config from-mosquitto`: a `mosquitto.conf` as a `sedge.toml`, with every line accounted for.
 
+mod access;
 mod draft;
 mod listeners;
 mod options;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
+use self::access::Access;
 use self::draft::{Draft, Fate};
 use self::listeners::Listener;
 use self::read::Line;
@@ -80,8 +82,11 @@ fn carry(lines: Vec<Line>) -> Draft {
     let mut others: Vec<Listener> = Vec::new();
     let mut section = Section::Default;
     let mut log_types: Option<Line> = None;
-    let anonymous = lines.iter().any(|line| line.name == "allow_anonymous");
+    let mut access = Access::default();
+    let is_kept = lines.iter().rfind(|line| line.name == "persistence").is_some_and(|line| line.value == "true");
+    let has_location = lines.iter().any(|line| line.name == "persistence_location" && !line.value.is_empty());
     for line in lines {
+        let Some(line) = access.take(line) else { continue };
         match line.name.as_str() {
             "listener" => {
                 section = Section::Listener;
@@ -104,6 +109,14 @@ fn carry(lines: Vec<Line>) -> Draft {
                 (Section::Bridge, _) => draft.note(&line, Fate::lost("it follows a bridge, which has no such option")),
                 _ => default.push(line),
             },
+            "persistence_location" if !is_kept => {
+                draft.note(&line, Fate::as_it_is("nothing is kept there: persistence is off"));
+            }
+            "persistence" if is_kept && !has_location => {
+                let why =
+                    "Mosquitto keeps its database where it was started; set node.data_dir to a directory for Sedge";
+                draft.note(&line, Fate::lost(why));
+            }
             name => {
                 let fate = options::fate(name, &line.value);
                 draft.note(&line, fate);
@@ -114,12 +127,9 @@ fn carry(lines: Vec<Line>) -> Draft {
         let fate = options::fate(&line.name, &line.value);
         draft.note(&line, fate);
     }
-    let open = !others.is_empty() && !anonymous;
+    let is_local = others.is_empty() && !default.is_there();
     listeners::carry(&mut draft, default, others);
-    if open {
-        let why = "Mosquitto refuses clients without a password when nothing is said; Sedge takes them from this machine: see auth.anonymous";
-        draft.warn("allow_anonymous", why);
-    }
+    access.carry(&mut draft, is_local);
     draft
 }
 
@@ -151,11 +161,12 @@ mod tests {
     #[test]
     fn without_a_listener_only_this_machine_is_served() {
         assert_eq!(settings(&carried("")), ["[mqtt]", "bind = \"127.0.0.1\""]);
-        assert_eq!(settings(&carried("bind_address localhost\n")), ["[mqtt]", "bind = \"127.0.0.1\""]);
-        assert_eq!(settings(&carried("port 1999\n")), ["[mqtt]", "port = 1999"]);
+        let never = ["[auth]", "anonymous = \"never\"", "[mqtt]"];
+        assert_eq!(settings(&carried("bind_address localhost\n")), [&never[..], &["bind = \"127.0.0.1\""]].concat());
+        assert_eq!(settings(&carried("port 1999\n")), [&never[..], &["port = 1999"]].concat());
         assert_eq!(
             settings(&carried("listener 1999 host.example\n")),
-            ["[mqtt]", "bind = \"127.0.0.1\"", "port = 1999"]
+            [&never[..], &["bind = \"127.0.0.1\"", "port = 1999"]].concat()
         );
     }
 
@@ -165,7 +176,7 @@ mod tests {
                     protocol websockets\nmount_point x/\nlistener 0 /tmp/socket\nlistener 1885\nconnection b\n\
                     address h\nmax_connections 5\nnonsense\nremote_password geheim\nmount_point y\n";
         let draft = carried(text);
-        let wanted = "[listener.socket]|protocol = \"tcp\"|socket = \"/tmp/socket\"|[listener.tcp-1883]|max_connections = 7|\
+        let wanted = "[auth]|anonymous = \"never\"|[listener.socket]|protocol = \"tcp\"|socket = \"/tmp/socket\"|[listener.tcp-1883]|max_connections = 7|\
                       port = 1883|protocol = \"tcp\"|[listener.tcp-1885]|port = 1885|protocol = \"tcp\"|\
                       [listener.ws-9001]|port = 9001|protocol = \"ws\"|[mqtt]|enabled = false";
         assert_eq!(settings(&draft).join("|"), wanted);
@@ -186,7 +197,6 @@ mod tests {
             assert!(found, "{line}: {words}\n{all}");
         }
         assert!(!all.contains("geheim"), "{all}");
-        assert!(all.contains("allow_anonymous"), "{all}");
     }
 
     #[test]
@@ -198,7 +208,7 @@ mod tests {
         let whole =
             format!("{tls}cafile {}\nrequire_certificate true\nuse_identity_as_username true\n", file.display());
         let draft = carried(&whole);
-        assert_eq!(draft.report().len(), 1, "{:?}", draft.report());
+        assert!(draft.report().is_empty(), "{:?}", draft.report());
         let all = settings(&draft).join("|");
         for setting in ["[listener.tls-8883]", "client_cert = \"required\"", "username_from = \"cn\"", "ca_file = "] {
             assert!(all.contains(setting), "{setting}: {all}");
@@ -207,9 +217,62 @@ mod tests {
             ["require_certificate true\ncapath x", "cafile none\nrequire_certificate true", "crlfile x", "psk_hint x"]
         {
             let draft = carried(&format!("{tls}{more}\n"));
-            assert_eq!(settings(&draft), ["[mqtt]", "bind = \"127.0.0.1\""], "{more}");
+            let closed = ["[auth]", "anonymous = \"never\"", "[mqtt]", "bind = \"127.0.0.1\""];
+            assert_eq!(settings(&draft), closed, "{more}");
         }
         assert!(settings(&carried(&tls)).contains(&"[listener.tls-8883]".to_owned()));
+    }
+
+    #[test]
+    fn files_of_accounts_and_rules_are_used_where_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(dir.path().join(name), text).unwrap();
+            dir.path().join(name).display().to_string()
+        };
+        let passwords = write("passwords", "");
+        let rules = write("rules", "user a\ntopic read b/#\npattern write c/%c\n");
+        let wrong = write("wrong", "user a\ntopic read b/#/c\n");
+        let text = format!("listener 1884\npassword_file {passwords}\nacl_file {rules}\n");
+        let draft = carried(&text);
+        assert!(draft.report().is_empty(), "{:?}", draft.report());
+        let all = settings(&draft).join("|");
+        for setting in ["[acl]|file = ", "password_file = ", "anonymous = \"never\""] {
+            assert!(all.contains(setting), "{setting}: {all}");
+        }
+
+        // Rules that cannot be read would leave everything open.
+        for rules in [&wrong, "/nowhere/rules"] {
+            let text = format!("listener 1884\nallow_anonymous true\npassword_file {passwords}\nacl_file {rules}\n");
+            let draft = carried(&text);
+            let all = settings(&draft).join("|");
+            assert_eq!(all, "[auth]|anonymous = \"never\"|[mqtt]|port = 1884");
+            let report = draft.report().join("\n");
+            assert!(report.contains("acl.file") && report.contains("m:4: acl_file"), "{report}");
+            assert!(report.contains("m:3: password_file"), "{report}");
+        }
+
+        // Where listeners differ, the stricter counts.
+        let text = format!(
+            "per_listener_settings true\nlistener 1884\nallow_anonymous true\nlistener 1885\nallow_anonymous false\npassword_file {passwords}\n"
+        );
+        let draft = carried(&text);
+        assert!(
+            settings(&draft).join("|").contains("[auth]|anonymous = \"never\"|password_file"),
+            "{:?}",
+            settings(&draft)
+        );
+        assert!(draft.report().iter().any(|line| line.contains("m:3: allow_anonymous")), "{:?}", draft.report());
+    }
+
+    #[test]
+    fn persistence_is_a_directory() {
+        let on = carried("persistence true\npersistence_location /var/lib/m\nautosave_interval 60\n");
+        assert!(settings(&on).contains(&"data_dir = \"/var/lib/m\"".to_owned()));
+        assert!(on.report().is_empty(), "{:?}", on.report());
+        let off = carried("persistence_location /var/lib/m\n");
+        assert!(!settings(&off).iter().any(|line| line.contains("data_dir")));
+        assert!(carried("persistence true\n").report()[0].contains("set node.data_dir"));
     }
 
     #[test]

@@ -31,26 +31,21 @@ const OPTIONS: &[(&str, Carry)] = &[
     ("log_timestamp_format", |_| Fate::lost("times in the log are RFC 3339")),
     ("connection_messages", |v| connection_messages(v)),
     ("websockets_log_level", |_| Fate::lost("there is no such library in Sedge; see log.level")),
-    ("allow_anonymous", |v| {
-        Fate::Set("auth.anonymous".to_owned(), super::draft::quoted(if v == "true" { "always" } else { "never" }))
-    }),
     ("allow_zero_length_clientid", |v| switch(v, true, "clients may let the broker choose their id")),
     ("allow_duplicate_messages", |v| switch(v, false, "a client gets a message once for overlapping subscriptions")),
     ("auto_id_prefix", |_| Fate::lost("ids that the broker chooses begin with sedge-")),
     ("clientid_prefixes", |_| Fate::lost("client ids are not checked")),
     ("check_retain_source", |v| switch(v, false, "a retained message stays, whatever its publisher may do later")),
-    ("password_file", |_| Fate::lost("Sedge reads this file: set auth.password_file to it")),
-    ("acl_file", |_| Fate::lost("Sedge reads this file: set acl.file to it")),
     ("psk_file", |_| Fate::lost("there is no TLS with pre-shared keys")),
     ("per_listener_settings", |v| switch(v, false, "accounts and rights would be the same for all clients")),
     ("auth_plugin", |_| Fate::lost("there are no plugins")),
     ("auth_plugin_deny_special_chars", |_| Fate::lost("there are no plugins")),
     ("plugin", |_| Fate::lost("there are no plugins")),
-    ("persistence", |v| switch(v, false, "it comes with node.data_dir, and node.durability says how much survives")),
+    ("persistence", persistence),
     ("persistence_location", |v| Fate::roughly("node.data_dir", super::draft::quoted(v), DATA_DIR)),
     ("persistence_file", |_| Fate::lost("Sedge does not read Mosquitto's database")),
-    ("autosave_interval", |_| Fate::lost("nothing is saved at intervals")),
-    ("autosave_on_changes", |_| Fate::lost("nothing is saved at intervals")),
+    ("autosave_interval", |_| Fate::as_it_is(SAVED)),
+    ("autosave_on_changes", |_| Fate::as_it_is(SAVED)),
     ("retain_available", |v| switch(v, true, "retained messages are served")),
     ("upgrade_outgoing_qos", |v| switch(v, false, "the QoS of a message is never raised")),
     ("set_tcp_nodelay", |v| switch(v, true, "TCP_NODELAY is always set")),
@@ -61,6 +56,9 @@ const OPTIONS: &[(&str, Carry)] = &[
 ];
 
 const DATA_DIR: &str = "A directory of its own is better: Sedge does not read what Mosquitto has there.";
+
+const SAVED: &str =
+    "nothing is saved at intervals: with node.data_dir each change is written before it is acknowledged";
 
 /// Options of bridges.
 const BRIDGE: [&str; 42] = [
@@ -157,6 +155,15 @@ pub(super) fn switch(value: &str, fixed: bool, what: &str) -> Fate {
     match value {
         "true" | "false" if (value == "true") == fixed => Fate::as_it_is(what),
         "true" | "false" => Fate::lost(what),
+        _ => Fate::lost(format!("{value:?} is neither true nor false")),
+    }
+}
+
+/// The directory is what switches it on; see [`super::carry`] for one that is not used.
+fn persistence(value: &str) -> Fate {
+    match value {
+        "true" => Fate::as_it_is("it comes with node.data_dir, and node.durability says how much survives"),
+        "false" => Fate::as_it_is("nothing survives without node.data_dir"),
         _ => Fate::lost(format!("{value:?} is neither true nor false")),
     }
 }
@@ -265,7 +272,6 @@ mod tests {
             ("log_type", "error", "\"error\""),
             ("log_type", "error notice subscribe", "\"debug\""),
             ("sys_interval", "86400", "3600"),
-            ("allow_anonymous", "false", "\"never\""),
         ] {
             let (Fate::Set(_, got) | Fate::Roughly(_, got, _)) = fate(name, value) else { panic!("{name} {value}") };
             assert_eq!(got, want, "{name} {value}");

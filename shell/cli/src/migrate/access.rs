@@ -1,0 +1,145 @@
+//! Accounts and rights: the files of Mosquitto are read as they are, if Sedge understands them; nobody is let in otherwise.
+
+use std::path::Path;
+
+use sedge_daemon::Config;
+
+use super::draft::{Draft, Fate, quoted};
+use super::read::Line;
+
+/// Options that are about accounts and rights.
+const OPTIONS: [&str; 3] = ["acl_file", "allow_anonymous", "password_file"];
+
+/// What Sedge does otherwise with the same rules.
+const RULES: &str = "A subscription of which nothing may be read is refused; Mosquitto grants it and delivers nothing.";
+
+/// The lines of a file that are about accounts and rights.
+#[derive(Debug, Default)]
+pub(super) struct Access {
+    lines: Vec<Line>,
+    /// Whether each listener has its own (`per_listener_settings`).
+    per_listener: bool,
+}
+
+impl Access {
+    /// Takes a line if it belongs here; gives it back otherwise.
+    pub(super) fn take(&mut self, line: Line) -> Option<Line> {
+        if line.name == "per_listener_settings" {
+            self.per_listener = line.value == "true";
+        }
+        if !OPTIONS.contains(&line.name.as_str()) {
+            return Some(line);
+        }
+        self.lines.push(line);
+        None
+    }
+
+    /// Decides about all of them. `is_local`: Mosquitto serves this machine only and takes anybody.
+    pub(super) fn carry(self, draft: &mut Draft, is_local: bool) {
+        let of = |name: &'static str| self.lines.iter().filter(move |line| line.name == name);
+        let anonymous: Vec<&Line> = of("allow_anonymous").collect();
+        // Where listeners differ, the stricter counts for all.
+        let is_open = match (&anonymous[..], self.per_listener) {
+            ([], _) => is_local,
+            (lines, true) => lines.iter().all(|line| line.value == "true"),
+            ([.., last], false) => last.value == "true",
+        };
+        let has_accounts = of("password_file").next().is_some();
+        let passwords = file(draft, of("password_file"), "auth.password_file", "", self.per_listener);
+        let rules = file(draft, of("acl_file"), "acl.file", RULES, self.per_listener);
+        let is_open = is_open && rules.is_ok();
+        for line in &anonymous {
+            let word = if is_open { "always" } else { "never" };
+            draft.note(line, anonymous_fate(&line.value, word));
+        }
+        if rules.is_err() {
+            let why = "nobody is let in before the rules of acl_file are carried over";
+            let mut keys = draft.keys_that_end_with(".username_from");
+            keys.push("auth.password_file".to_owned());
+            for key in &keys {
+                draft.drop_setting(key, why);
+            }
+        }
+        if !is_open && !draft.has("auth.anonymous") {
+            draft.imply(
+                "auth.anonymous",
+                quoted("never"),
+                "Mosquitto refuses clients without a password, or nobody may be let in here.",
+            );
+        } else if is_open && has_accounts && anonymous.is_empty() {
+            draft.imply(
+                "auth.anonymous",
+                quoted("loopback"),
+                "Without a listener Mosquitto takes anybody of this machine.",
+            );
+        }
+        if rules == Ok(true) && !has_accounts {
+            let why = "without accounts Mosquitto believes any user name, Sedge none: give acl.file's users passwords";
+            draft.warn("acl_file", why);
+        }
+        if passwords.is_err() && is_open {
+            draft.warn(
+                "password_file",
+                "clients with a user name are let in without a password until auth.password_file is set",
+            );
+        }
+    }
+}
+
+fn anonymous_fate(value: &str, word: &str) -> Fate {
+    match value {
+        "true" if word == "never" => {
+            Fate::lost("something else in the file forbids it, and it counts for all listeners here")
+        }
+        "true" | "false" => Fate::set("auth.anonymous", quoted(word)),
+        _ => Fate::lost(format!("{value:?} is neither true nor false")),
+    }
+}
+
+/// Sets the key to the file. Says whether there is one; an error if there is one that cannot be used.
+fn file<'a>(
+    draft: &mut Draft,
+    lines: impl Iterator<Item = &'a Line>,
+    key: &'static str,
+    remark: &str,
+    per_listener: bool,
+) -> Result<bool, ()> {
+    let lines: Vec<&Line> = lines.collect();
+    let Some(last) = lines.last() else { return Ok(false) };
+    if per_listener && lines.iter().any(|line| line.value != last.value) {
+        for line in &lines {
+            draft
+                .note(line, Fate::lost("listeners have different ones; accounts and rights are the same for all here"));
+        }
+        return Err(());
+    }
+    let problem = problem(key, &last.value);
+    for line in &lines {
+        draft.note(
+            line,
+            match &problem {
+                Some(what) => Fate::lost(format!("{what}; set {key} when that is put right")),
+                None if remark.is_empty() => Fate::set(key, quoted(&line.value)),
+                None => Fate::roughly(key, quoted(&line.value), remark),
+            },
+        );
+    }
+    if problem.is_some() { Err(()) } else { Ok(true) }
+}
+
+/// What a node that starts with this file would say against it.
+fn problem(key: &str, path: &str) -> Option<String> {
+    if path.is_empty() {
+        return Some("no file is named".to_owned());
+    }
+    let mut config = Config::default();
+    let path = Some(Path::new(path).to_owned());
+    if key == "acl.file" {
+        config.acl.file = path;
+    } else {
+        config.auth.password_file = path;
+    }
+    let error = config.check().err()?.to_string();
+    let line = error.lines().next().unwrap_or_default();
+    Some(line.strip_prefix("configuration: ").unwrap_or(line).to_owned())
+}
