@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use sedge_base::{ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
-use sedge_broker::Place;
+use sedge_broker::{Place, PublishRate};
 use sedge_cluster::link::LinkConfig;
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{
@@ -196,7 +196,10 @@ impl Process {
         let conn = ConnId(1 + who as u64);
         self.conns.insert(conn, who);
         let thread = &mut self.threads[usize::from(shard.0)];
-        thread.shard.handle(self.now, ShardInput::Opened { conn, peer: String::new(), user: None });
+        thread.shard.handle(
+            self.now,
+            ShardInput::Opened { conn, peer: String::new(), user: None, rate: PublishRate::default() },
+        );
         person.place = Some((usize::from(shard.0), conn));
         thread.from_clients.push_back((conn, bytes));
     }
