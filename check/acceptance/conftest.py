@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster import Cluster
-from durable import Node
+from cluster import HOST, Cluster, wait_for
+from durable import Node, knows_all
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,6 +62,22 @@ def make_node(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Node]]:
     yield make
     for node in made:
         node.stop()
+
+
+@pytest.fixture
+def nodes(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[Node]]:
+    """Three nodes that know each other."""
+    made = [Node(binary, tmp_path / f"node{number}", request.param) for number in range(3)]
+    for node in made:
+        node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
+    try:
+        for node in made:
+            node.start()
+        wait_for("they know each other", lambda: all(knows_all(node) for node in made), 30)
+        yield made
+    finally:
+        for node in made:
+            node.stop()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import mqttwire as w
@@ -120,7 +121,7 @@ class Subscriber:
         self.client = node.client(self.name)
         assert self.client.connack is not None
         if not self.client.connack.session_present:
-            assert not self.got, "the session is lost"
+            assert not self.got, f"the session is lost: {self.name} at {node.data}"
             self.client.subscribe(self.topic, qos=self.qos)
 
     def take(self, got: w.Packet) -> None:
@@ -154,3 +155,29 @@ def pump(side: Publisher | Subscriber) -> bool:
 def first_times(numbers: list[int]) -> list[int]:
     """Each number where it came first."""
     return list(dict.fromkeys(numbers))
+
+
+Side = Publisher | Subscriber
+
+
+def knows_all(node: Node) -> bool:
+    """Whether a node is linked to both others, and in step with them."""
+    members = get(f"http://{HOST}:{node.http}/api/v1/cluster")["members"]
+    links = [member["link"] for member in members if member["link"]]
+    return len(members) == 3 and len(links) == 2 and all(link["synced"] for link in links)
+
+
+def move(side: Side, to: Node, where: dict[str, Node]) -> None:
+    """Breaks a client's connection, and connects it to a node; its session has to be there."""
+    side.client.drop()
+    where[side.name] = to
+    side.connect(to)
+
+
+def settle(sides: list[Side], done: Callable[[], bool], what: Callable[[], object]) -> None:
+    """Lets everything arrive that is on its way."""
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline, what()
+        for side in sides:
+            assert pump(side), f"{side.name}: the connection was ended"

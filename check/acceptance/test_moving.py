@@ -5,55 +5,11 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from cluster import HOST, get, wait_for
-from durable import Node, Publisher, Subscriber, first_times, pump
-
-Side = Publisher | Subscriber
-
-
-@pytest.fixture
-def nodes(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[Node]]:
-    """Three nodes that know each other."""
-    made = [Node(binary, tmp_path / f"node{number}", request.param) for number in range(3)]
-    for node in made:
-        node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
-    try:
-        for node in made:
-            node.start()
-        wait_for("they know each other", lambda: all(knows_all(node) for node in made), 30)
-        yield made
-    finally:
-        for node in made:
-            node.stop()
-
-
-def knows_all(node: Node) -> bool:
-    """Whether a node is linked to both others, and in step with them."""
-    members = get(f"http://{HOST}:{node.http}/api/v1/cluster")["members"]
-    links = [member["link"] for member in members if member["link"]]
-    return len(members) == 3 and len(links) == 2 and all(link["synced"] for link in links)
-
-
-def move(side: Side, to: Node, where: dict[str, Node]) -> None:
-    """Breaks a client's connection, and connects it to a node; its session has to be there."""
-    side.client.drop()
-    where[side.name] = to
-    side.connect(to)
-
-
-def settle(sides: list[Side], done: Callable[[], bool], what: Callable[[], object]) -> None:
-    """Lets everything arrive that is on its way."""
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline, what()
-        for side in sides:
-            assert pump(side), f"{side.name}: the connection was ended"
-
+from cluster import wait_for
+from durable import Node, Publisher, Side, Subscriber, first_times, knows_all, move, pump, settle
 
 @pytest.mark.parametrize("nodes", ["journal", "fsync"], indirect=True)
 def test_kill_9_while_sessions_move(nodes: list[Node]) -> None:

@@ -6,17 +6,21 @@ use sedge_sim::{Options, run};
 
 type Draw = fn(u64) -> Options;
 
-const USAGE: &str = "usage: sedge-sim [harsh] run SEED          one run, printed step by step
-       sedge-sim [harsh] sweep FROM COUNT  many runs, one line each; fails at the first violation
-       sedge-sim [harsh] check SEED        one run twice: both must be equal
-With `harsh`, all faults happen in every run; otherwise the seed says which.";
+const USAGE: &str = "usage: sedge-sim [harsh|crash] run SEED          one run, printed step by step
+       sedge-sim [harsh|crash] sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim [harsh|crash] check SEED        one run twice: both must be equal
+With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, and nothing may be lost;
+otherwise the seed says which faults there are.";
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let harsh = arguments.first().is_some_and(|first| first == "harsh");
-    let draw: Draw = if harsh { Options::harsh } else { Options::from_seed };
-    arguments.drain(..usize::from(harsh));
+    let (draw, named): (Draw, bool) = match arguments.first().map(String::as_str) {
+        Some("harsh") => (Options::harsh, true),
+        Some("crash") => (Options::crashing, true),
+        Some(_) | None => (Options::from_seed, false),
+    };
+    arguments.drain(..usize::from(named));
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     match (arguments.first().map(String::as_str), number(1), number(2)) {
         (Some("run"), Some(seed), None) => {

@@ -16,6 +16,8 @@ pub enum Sabotage {
     ReorderMail,
     /// Some changes of the forward table never reach a shard.
     LoseTable,
+    /// Shards believe that everything is copied as soon as they have sent it.
+    BelieveCopied,
 }
 
 /// What a run is made of. Times are virtual.
@@ -52,6 +54,8 @@ pub struct Options {
     pub partitions: bool,
     /// Whether nodes are killed and started again.
     pub crashes: bool,
+    /// Whether a node is killed only when every node's sessions have all the copies they are to have: then nothing may be lost.
+    pub spaced: bool,
     /// Messages that may wait for one session.
     pub queue_limit: usize,
     /// A bug put in on purpose.
@@ -78,6 +82,7 @@ impl Options {
             link_cuts: rng.chance(1, 3),
             partitions: rng.chance(1, 4),
             crashes: rng.chance(1, 4),
+            spaced: false,
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
             sabotage: Sabotage::None,
         }
@@ -94,6 +99,21 @@ impl Options {
             link_cuts: true,
             partitions: true,
             crashes: true,
+            ..drawn
+        }
+    }
+
+    /// Nodes crash, one after the other has recovered; links break and clients come and go.
+    pub fn crashing(seed: u64) -> Self {
+        let drawn = Self::from_seed(seed);
+        Self {
+            nodes: drawn.nodes.max(2),
+            client_drops: true,
+            roaming: true,
+            partitions: false,
+            crashes: true,
+            spaced: true,
+            queue_limit: 100_000,
             ..drawn
         }
     }

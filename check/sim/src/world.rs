@@ -163,7 +163,7 @@ impl World {
         if complete {
             self.formed = true;
         } else if self.formed {
-            self.oracle.disturbed = true;
+            self.oracle.disturbed |= !self.options.spaced;
         } else if !self.oracle.publications.is_empty() {
             // Before the cluster has formed a publisher's node may not know of a subscriber's.
             self.oracle.disturbed |= self.hosts.len() > 1;

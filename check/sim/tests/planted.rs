@@ -1,6 +1,10 @@
 //! Bugs put into the world on purpose are found: otherwise a clean sweep would mean nothing.
 
+use sedge_base::Duration;
 use sedge_sim::{Options, Sabotage, run};
+
+/// Long enough for crashes to meet what is on its way.
+const LONG: Duration = Duration::from_millis(20);
 
 /// Whether some seed finds the bug by this invariant; and the same seed without the bug finds nothing.
 fn found(sabotage: Sabotage, invariant: &str) -> bool {
@@ -10,6 +14,16 @@ fn found(sabotage: Sabotage, invariant: &str) -> bool {
         let report = run(Options::calm(seed, sabotage), false);
         report.violations.iter().any(|violation| violation.invariant == invariant)
     })
+}
+
+/// FT-21: an acknowledgement that does not wait for copies is found, by what is lost or comes twice when nodes die.
+#[test]
+fn an_acknowledgement_ahead_of_the_copies_is_found() {
+    let violated = |seed| {
+        let options = Options { sabotage: Sabotage::BelieveCopied, net_delay: LONG, ..Options::crashing(seed) };
+        run(options, false).violations.iter().any(|violation| ["not_lost", "once"].contains(&violation.invariant))
+    };
+    assert!((1..=10).any(violated));
 }
 
 #[test]

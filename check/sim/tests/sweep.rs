@@ -22,8 +22,25 @@ fn no_seed_violates_an_invariant() {
     }
 }
 
+/// How many seeds with crashes.
+const CRASHING: u64 = 7;
+
+/// FT-20 to FT-24, FT-29, MQ-05, MQ-06: one node dies after the other, for good or for a moment, silently or not; whatever was
+/// acknowledged comes, once.
+#[test]
+fn no_crash_loses_anything() {
+    let from = number("SEDGE_SIM_FROM", 1);
+    for seed in from..from + number("SEDGE_SIM_SEEDS", CRASHING) {
+        let report = run(Options::crashing(seed), false);
+        assert!(report.violations.is_empty(), "{report}");
+    }
+}
+
 /// Seeds that once found a bug.
 const KEPT: &[u64] = &[294, 375, 404];
+
+/// Seeds that found one with crashes.
+const KEPT_CRASHING: &[u64] = &[68, 119];
 
 /// Seeds that found one with every fault there is; 8 and 26 found what is promised of no session.
 const KEPT_HARSH: &[u64] = &[7, 8, 26, 32, 59];
@@ -31,7 +48,8 @@ const KEPT_HARSH: &[u64] = &[7, 8, 26, 32, 59];
 #[test]
 fn seeds_that_found_a_bug_stay_clean() {
     let drawn = KEPT.iter().map(|seed| Options::from_seed(*seed));
-    for options in drawn.chain(KEPT_HARSH.iter().map(|seed| Options::harsh(*seed))) {
+    let crashing = KEPT_CRASHING.iter().map(|seed| Options::crashing(*seed));
+    for options in drawn.chain(crashing).chain(KEPT_HARSH.iter().map(|seed| Options::harsh(*seed))) {
         let report = run(options, false);
         assert!(report.violations.is_empty(), "{report}");
     }

@@ -16,11 +16,24 @@ const GROWTH_BYTES_MAX: usize = 64 * 1024;
 const ROOM_BYTES: usize = 256;
 
 /// What a connection still has to write. Holds no memory while empty.
+///
+/// Its owner may keep back what depends on something that is not safe yet: [`Outbox::hold`]. What is kept back counts as waiting, but
+/// is not shown to whoever writes.
 #[derive(Debug, Default)]
 pub struct Outbox {
     sealed: VecDeque<Bytes>,
     tail: BytesMut,
     bytes: usize,
+    held: Option<Box<Held>>,
+}
+
+/// Positions in all that was appended since something was first kept back.
+#[derive(Debug)]
+struct Held {
+    /// Bytes up to this one have left.
+    gone: u64,
+    /// Bytes up to this one may leave.
+    allowed: u64,
 }
 
 impl Outbox {
@@ -72,13 +85,43 @@ impl Outbox {
         self.bytes == 0
     }
 
-    /// Fills `slices` with what waits, in order, for one vectored write; returns how many were filled.
+    /// How many bytes wait and may leave.
+    pub fn ready(&self) -> usize {
+        let Some(held) = &self.held else { return self.bytes };
+        usize::try_from(held.allowed.saturating_sub(held.gone)).unwrap_or(usize::MAX).min(self.bytes)
+    }
+
+    /// The position behind everything that was appended, for [`Outbox::allow`].
+    pub fn end(&self) -> u64 {
+        self.held.as_ref().map_or(0, |held| held.gone) + self.bytes as u64
+    }
+
+    /// From here on, bytes leave only when [`Outbox::allow`] says so.
+    pub fn hold(&mut self) {
+        let allowed = self.end();
+        self.held.get_or_insert_with(|| Box::new(Held { gone: 0, allowed }));
+    }
+
+    /// Lets bytes leave up to this position; nothing changes if none are kept back.
+    pub fn allow(&mut self, end: u64) {
+        if let Some(held) = &mut self.held {
+            held.allowed = held.allowed.max(end);
+        }
+    }
+
+    /// Lets all bytes leave, those that will be appended, too.
+    pub fn let_go(&mut self) {
+        self.held = None;
+    }
+
+    /// Fills `slices` with what waits and may leave, in order, for one vectored write; returns how many were filled.
     pub fn io_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.io_slices_up_to(usize::MAX, slices)
     }
 
     /// As [`Outbox::io_slices`] for the first `limit` bytes.
-    pub fn io_slices_up_to<'a>(&'a self, mut limit: usize, slices: &mut [IoSlice<'a>]) -> usize {
+    pub fn io_slices_up_to<'a>(&'a self, limit: usize, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut limit = limit.min(self.ready());
         let pieces = self.sealed.iter().map(|piece| &piece[..]).chain(Some(&self.tail[..]));
         let mut filled = 0;
         for (slot, piece) in slices.iter_mut().zip(pieces.filter(|piece| !piece.is_empty())) {
@@ -93,9 +136,10 @@ impl Outbox {
         filled
     }
 
-    /// Takes everything that waits, in order.
+    /// Takes everything that waits, in order, also what is kept back.
     pub fn take(&mut self) -> Vec<Bytes> {
         self.seal();
+        self.note_gone(self.bytes);
         self.bytes = 0;
         std::mem::take(&mut self.sealed).into()
     }
@@ -104,7 +148,7 @@ impl Outbox {
     pub fn advance(&mut self, written: usize) {
         self.forget(written);
         if self.bytes == 0 {
-            *self = Self::default();
+            (self.sealed, self.tail) = (VecDeque::new(), BytesMut::new());
         }
     }
 
@@ -112,13 +156,15 @@ impl Outbox {
     pub fn advance_into(&mut self, written: usize, pool: &mut BufferPool) {
         self.forget(written);
         if self.bytes == 0 {
-            pool.give(std::mem::take(self).tail);
+            self.sealed = VecDeque::new();
+            pool.give(std::mem::take(&mut self.tail));
         }
     }
 
     fn forget(&mut self, written: usize) {
         let mut left = written.min(self.bytes);
         self.bytes -= left;
+        self.note_gone(left);
         while left > 0 {
             let Some(first) = self.sealed.front_mut() else {
                 self.tail.advance(left.min(self.tail.len()));
@@ -130,6 +176,12 @@ impl Outbox {
             if first.is_empty() {
                 self.sealed.pop_front();
             }
+        }
+    }
+
+    fn note_gone(&mut self, bytes: usize) {
+        if let Some(held) = &mut self.held {
+            held.gone += bytes as u64;
         }
     }
 
@@ -183,6 +235,29 @@ mod tests {
         outbox.advance(usize::MAX);
         assert!(outbox.is_empty());
         assert_eq!(outbox.tail.capacity(), 0);
+    }
+
+    /// MQ-05
+    #[test]
+    fn what_is_kept_back_waits_but_is_not_shown() {
+        let mut outbox = Outbox::new();
+        outbox.extend_from_slice(b"ab");
+        outbox.hold();
+        outbox.extend_from_slice(b"cd");
+        let middle = outbox.end();
+        outbox.extend_from_slice(b"ef");
+        assert_eq!((outbox.len(), outbox.ready()), (6, 2));
+        assert_eq!(bytes_of(&outbox), b"ab");
+        outbox.advance(2);
+        assert_eq!((outbox.len(), outbox.ready()), (4, 0));
+        outbox.allow(middle);
+        assert_eq!(bytes_of(&outbox), b"cd");
+        outbox.advance(2);
+        outbox.let_go();
+        assert_eq!(bytes_of(&outbox), b"ef");
+        outbox.advance(2);
+        outbox.extend_from_slice(b"g");
+        assert_eq!(bytes_of(&outbox), b"g");
     }
 
     #[test]

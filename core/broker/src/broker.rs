@@ -96,6 +96,8 @@ pub struct Broker {
     pub(crate) journal: Option<Box<Journal>>,
     /// Whether there is no room to write more down.
     pub(crate) full: bool,
+    /// Whether new outboxes keep back what is written.
+    pub(crate) holds: bool,
 }
 
 impl Broker {
@@ -128,6 +130,7 @@ impl Broker {
             generation: 0,
             journal: None,
             full: false,
+            holds: false,
         }
     }
 
@@ -196,6 +199,14 @@ impl Broker {
         taken != Some(Fresh::Free)
     }
 
+    /// Whether what is written from here on is kept back in the outboxes until [`Outbox::allow`] says otherwise.
+    pub fn hold_outboxes(&mut self, hold: bool) {
+        self.holds = hold;
+        for connection in self.connections.iter_mut() {
+            if hold { connection.outbox.hold() } else { connection.outbox.let_go() }
+        }
+    }
+
     /// What was counted.
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -240,6 +251,9 @@ impl Broker {
         }
         let mut connection = Connection::new(conn, peer, user, self.now.instant, &self.config);
         connection.throttle = Throttle::new(rate);
+        if self.holds {
+            connection.outbox.hold();
+        }
         let key = self.connections.insert(connection);
         self.open += 1;
         self.counters.connections_opened += 1;

@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn sessions_and_connections_are_small() {
         assert!(size_of::<Session>() <= 256, "{}", size_of::<Session>());
-        assert!(size_of::<Connection>() <= 288, "{}", size_of::<Connection>());
+        // With what an allocator puts before it, 304 bytes.
+        assert!(size_of::<Connection>() <= 296, "{}", size_of::<Connection>());
     }
 
     #[test]

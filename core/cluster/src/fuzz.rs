@@ -10,8 +10,8 @@ use sedge_base::{Incarnation, Instant, NodeId, Rng};
 use crate::LinkId;
 use crate::link::{ControlTopic, Frame, Hello, LinkConfig, Links, Output};
 use crate::wire::{
-    DirectoryMail, NodeMail, Reader, RetainedMail, SessionMail, WireError, Writer, read_message, read_session,
-    write_message, write_session,
+    DirectoryMail, NodeMail, Reader, ReplicaMail, RetainedMail, SessionMail, WireError, Writer, read_message,
+    read_session, write_message, write_session,
 };
 
 /// Everything happens at one moment, so that only the bytes decide.
@@ -178,8 +178,10 @@ fn pass_on(frames: &[Frame]) -> Vec<Frame> {
 pub fn mail(data: &[u8]) {
     let [kind, mail @ ..] = data else { return };
     let mail = Bytes::copy_from_slice(mail);
-    if *kind == 255 {
-        return canonical(&mail, NodeMail::decode, NodeMail::encode);
+    match *kind {
+        255 => return canonical(&mail, NodeMail::decode, NodeMail::encode),
+        254 => return again(&mail, ReplicaMail::decode, ReplicaMail::encode),
+        _ => {}
     }
     match kind % 5 {
         0 => canonical(&mail, DirectoryMail::decode, DirectoryMail::encode),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
+use sedge_base::{ClientId, Incarnation, NodeId, ShardId, Timestamp};
 use sedge_broker::{Image, RestoredSession, SessionNumber};
 use sedge_mqtt::{Message, MessageId, TopicName};
 
@@ -14,6 +14,9 @@ use crate::wire::{Entry, WireError, read_entries};
 
 /// The last number of each life and shard of this node that a shard has seen.
 pub(crate) type Seen = BTreeMap<(Incarnation, ShardId), u64>;
+
+/// The last number of each life and shard of each node whose publications a shard has taken in.
+pub(crate) type Heard = BTreeMap<(NodeId, Incarnation, ShardId), u64>;
 
 /// A batch that was written by another version, or is not a batch at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +36,7 @@ pub struct Recovery {
     retained: BTreeMap<TopicName, Arc<Message>>,
     seen: Seen,
     choices: BTreeMap<MessageId, Choice>,
+    heard: Heard,
 }
 
 /// What a shard begins with.
@@ -75,7 +79,7 @@ impl RestoredNode {
 impl Recovery {
     /// Takes the next batch in. After an error what came before it in the batch has had its effect, the rest has none.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), JournalError> {
-        let Self { image, retained, seen, choices } = self;
+        let Self { image, retained, seen, choices, heard } = self;
         read_entries(batch, |entry| match entry {
             Entry::Broker(record) => image.apply(record),
             Entry::Retained(message) => {
@@ -92,6 +96,10 @@ impl Recovery {
                 let last = seen.entry((incarnation, shard)).or_insert(seq);
                 *last = seq.max(*last);
             }
+            Entry::Heard { node, incarnation, shard, seq } => {
+                let last = heard.entry((node, incarnation, shard)).or_insert(seq);
+                *last = seq.max(*last);
+            }
         })?;
         Ok(())
     }
@@ -106,6 +114,16 @@ impl Recovery {
         self.image.missing()
     }
 
+    /// Whether everything that there is has been told since the beginning.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.image.is_whole()
+    }
+
+    /// The sessions of a shard whose node is gone, and which publications they have had.
+    pub(crate) fn into_sessions(self, now: Timestamp) -> (Vec<RestoredSession>, Heard) {
+        (self.image.finish(now), self.heard)
+    }
+
     /// Deals out what the journals of all shards held to as many shards as there are now. With as many as before each gets its own,
     /// and its journal goes on.
     pub fn deal(recoveries: Vec<Self>, now: Timestamp, shards: u16) -> (Vec<RestoredShard>, RestoredNode) {
@@ -115,7 +133,7 @@ impl Recovery {
             (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
         let mut node = RestoredNode::default();
         for (number, recovery) in recoveries.into_iter().enumerate() {
-            let Self { image, retained, seen, choices } = recovery;
+            let Self { image, retained, seen, choices, .. } = recovery;
             if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
                 (shard.seen, shard.numbers) = (seen, Some(image.last_session()));
             }

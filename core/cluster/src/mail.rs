@@ -3,12 +3,15 @@
 //! Two things rest on the driver's promise to keep the order of mail per sender and receiver: publications of one publisher stay
 //! in order on their way to other shards and nodes, and a barrier passes behind everything that was sent before it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sedge_base::{ClientId, ConnId, NodeId, ShardId};
-use sedge_broker::{Deliver, InterestChange, SessionState, Ticket};
+use bytes::Bytes;
+use sedge_base::{ClientId, ConnId, Incarnation, NodeId, ShardId};
+use sedge_broker::{Deliver, InterestChange, RestoredSession, SessionState, Ticket};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 
+use crate::journal::Heard;
 pub use crate::shard::Exact;
 
 /// Mail for a shard, from the node or another shard. Small, so that queues of it are.
@@ -47,6 +50,34 @@ pub enum ToShard {
         /// Whether its session ends, too.
         end_session: bool,
     },
+    /// Make copies of everything for other nodes, under this number of the attempt: [`ToNode::Batch`]. What depends on a change leaves
+    /// when [`ToShard::Copied`] says that it is copied.
+    Copy(u32),
+    /// More of what there was before may be copied.
+    CopyMore,
+    /// Batches up to this one are where they have to be.
+    Copied(u64),
+    /// No copies are wanted any more.
+    CopyNothing,
+    /// Answer with [`ToNode::Marked`], or [`ToShard::Marked`] to a shard, when all mail before this has had its effect and that is
+    /// copied.
+    Mark(Mark),
+    /// Answer of a shard to [`ToShard::Mark`].
+    Marked {
+        /// Which shard.
+        by: ShardId,
+        /// Number of the mark.
+        mark: u64,
+    },
+}
+
+/// See [`ToShard::Mark`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// From the node.
+    Node(u64),
+    /// From another shard.
+    Shard(ShardId, u64),
 }
 
 /// See [`ToShard::Again`].
@@ -77,6 +108,41 @@ pub enum SessionStep {
     /// Nobody sends here for the session any more, nor does the shard that this comes from. When it has come from all, answer with
     /// [`ToNode::Leftovers`].
     Collect(Handed),
+    /// Sessions of a node that is gone are about to come: catch what matches.
+    Inherit(Inherit),
+    /// What else is for them. They come when [`SessionStep::Arrive`] has come from all shards.
+    Arriving(Arriving),
+    /// See [`SessionStep::Arriving`]. Answer: [`ToNode::Inherited`].
+    Arrive(Life),
+}
+
+/// One life of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Life {
+    /// The node.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+}
+
+/// See [`SessionStep::Inherit`].
+#[derive(Debug)]
+pub struct Inherit {
+    /// Whose sessions they were.
+    pub of: Life,
+    /// The sessions, each with the shard it was at.
+    pub sessions: Vec<(ShardId, RestoredSession)>,
+}
+
+/// See [`SessionStep::Arriving`].
+#[derive(Debug)]
+pub struct Arriving {
+    /// Whose sessions they were.
+    pub of: Life,
+    /// Publications that may not have come to them.
+    pub strays: Arc<[Arc<Message>]>,
+    /// For each shard they were at, how far it had come with the publications of each shard of each node.
+    pub heard: Arc<BTreeMap<ShardId, Heard>>,
 }
 
 /// See [`SessionStep::Claimed`].
@@ -210,6 +276,19 @@ pub enum ToNode {
     Leftovers(Box<(Handed, Vec<Arc<Message>>)>),
     /// The shard has announced what its journal held.
     Restored,
+    /// What a turn has changed, for copies at other nodes.
+    Batch {
+        /// Number of the batch; ascending.
+        number: u64,
+        /// Number of the attempt that it belongs to.
+        attempt: u32,
+        /// Entries as in a journal.
+        bytes: Bytes,
+    },
+    /// Answer to [`ToShard::Mark`].
+    Marked(u64),
+    /// Answer to [`SessionStep::Arrive`]: the sessions of this node are here, and copied.
+    Inherited(Life),
     /// The session of this client has ended here by itself.
     Ended {
         /// The client.

@@ -42,6 +42,18 @@ pub struct NodeStatus {
     pub retained_bytes: usize,
     /// Publications that wait for acknowledgement by neighbours (FT-17).
     pub unacknowledged: usize,
+    /// Nodes that hold this node's sessions, itself included.
+    pub copies: usize,
+    /// How many that should be, with as many members as there are.
+    pub copies_wanted: usize,
+    /// Sessions on their way to or from this node.
+    pub moving: usize,
+    /// Nodes whose sessions this node holds a copy of.
+    pub replicas: usize,
+    /// Nodes that are gone and whose sessions another node is taking over.
+    pub orphaned: usize,
+    /// Publications kept for their sessions (FT-42).
+    pub strays: usize,
     /// Everything counted since the start, by metric name without prefix (`links_frames_sent`, ...).
     pub counters: Vec<(&'static str, u64)>,
 }

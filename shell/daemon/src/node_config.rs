@@ -38,6 +38,7 @@ pub(crate) fn build(
         client_address: client_address.and_then(|address| Utf8::new(&address).ok()),
         seeds: found.addresses,
         overlay: config.cluster.overlay.clone(),
+        copies: config.cluster.copies,
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
         links: LinkConfig { encrypted: config.cluster.is_encrypted(), ..LinkConfig::new(&config.cluster.name, key) },
         retained: config.limits.retained.clone(),

@@ -55,18 +55,27 @@ impl World {
     fn crash(&mut self) {
         let up: Vec<usize> = (0..self.hosts.len()).filter(|host| self.hosts[*host].up).collect();
         let Some(host) = self.fault_rng.pick(&up).copied() else { return };
-        if up.len() == 1 {
+        if up.len() == 1 || (self.options.spaced && !self.is_copied()) {
             return;
         }
         let silent = self.fault_rng.chance(1, 2);
         self.trace.note(self.now, &format!("fault: host {host} is killed, silently: {silent}"));
-        self.oracle.disturbed = true;
+        self.oracle.disturbed |= !self.options.spaced;
         self.hosts[host].up = false;
         for (wire, side) in self.network.of_host(host) {
             self.close_end(wire, side, !silent);
         }
         let again = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
         self.schedule.at(again, Event::Restart { host });
+    }
+
+    /// Whether all that nodes hold is at as many nodes as it should be, and nobody is about to take anything over.
+    fn is_copied(&self) -> bool {
+        self.formed
+            && self.hosts.iter().filter(|host| host.up).all(|host| {
+                let status = host.node.status();
+                status.copies == status.copies_wanted && status.copies > 1 && status.orphaned + status.moving == 0
+            })
     }
 
     pub(super) fn restart(&mut self, host: usize) {

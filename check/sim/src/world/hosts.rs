@@ -147,6 +147,20 @@ impl World {
     }
 
     pub(super) fn drain_shard(&mut self, host: usize, shard: ShardId) {
+        self.take_outputs(host, shard);
+        let now = self.clocks();
+        loop {
+            self.hosts[host].shard(shard).end_turn(now);
+            self.take_outputs(host, shard);
+            if !self.hosts[host].shard(shard).is_turn_open() {
+                break;
+            }
+        }
+        let wanted = self.hosts[host].shard(shard).poll_timeout();
+        self.set_timer(host, Actor::Shard(shard), wanted);
+    }
+
+    fn take_outputs(&mut self, host: usize, shard: ShardId) {
         while let Some(output) = self.hosts[host].shard(shard).poll_output() {
             match output {
                 ShardOutput::Transmit(conn) => {
@@ -168,8 +182,6 @@ impl World {
                 ShardOutput::Event(event) => self.trace.note(self.now, &format!("host {host}: {event:?}")),
             }
         }
-        let wanted = self.hosts[host].shard(shard).poll_timeout();
-        self.set_timer(host, Actor::Shard(shard), wanted);
     }
 
     fn hold(&mut self, host: usize, conn: ConnId, held: bool) {
@@ -199,6 +211,11 @@ impl World {
     }
 
     fn post_to_node(&mut self, host: usize, from: ShardId, mail: ToNode) {
+        if let ToNode::Batch { number, .. } = &mail
+            && self.options.sabotage == Sabotage::BelieveCopied
+        {
+            self.post_to_shard(host, Actor::Node, from, ToShard::Copied(*number));
+        }
         let life = self.hosts[host].life;
         let when = self.now + delay(&mut self.host_rng, self.options.mail_delay);
         self.schedule.mail(when, (host, Actor::Shard(from), Actor::Node), Event::ToNode { host, life, from, mail });

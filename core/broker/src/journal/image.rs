@@ -66,9 +66,7 @@ impl Image {
             Record::Subscribed { session, subscription } => self.with(session, |held| {
                 held.subscriptions.insert(subscription.filter.clone(), subscription);
             }),
-            Record::Unsubscribed { session, filter } => self.with(session, |held| {
-                held.subscriptions.remove(&filter);
-            }),
+            Record::Unsubscribed { session, filter } => self.with(session, |held| held.unsubscribed(&filter)),
             Record::Queued { session, item } => {
                 if let Some(queued) = self.resolve(session, item) {
                     self.with(session, |held| held.queue.push_back(queued));
@@ -125,6 +123,11 @@ impl Image {
     /// Some records are lost before the next one: messages without a reference may be needed all the same.
     pub const fn note_hole(&mut self) {
         self.is_whole = false;
+    }
+
+    /// Whether all sessions that there are have been told.
+    pub const fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// References to messages whose content was not found; those deliveries are lost.
@@ -226,6 +229,15 @@ impl Image {
 }
 
 impl Held {
+    /// Messages that were chosen for the session by a shared subscription are its own from then on: nobody else can get them.
+    fn unsubscribed(&mut self, filter: &TopicFilter) {
+        self.subscriptions.remove(filter);
+        let inflight = self.inflight.iter_mut().filter_map(|(_, queued)| queued.as_mut());
+        for queued in inflight.chain(&mut self.queue) {
+            queued.group.take_if(|group| group == filter);
+        }
+    }
+
     fn take_queued(&mut self, message: MessageId) -> Option<QueuedState> {
         let at = self.queue.iter().position(|queued| queued.message.id == message)?;
         self.queue.remove(at)

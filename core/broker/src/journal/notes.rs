@@ -20,11 +20,22 @@ pub(crate) fn kept<'a>(
 }
 
 impl Broker {
-    /// Begins to write down what changes, from an empty state.
+    /// Begins to write down what changes, after what there is.
     pub fn keep_journal(&mut self) {
         let mut journal = Journal::new(self.seed);
         journal.push(Record::Checkpointed);
         self.journal = Some(Box::new(journal));
+        for key in 0..self.sessions.capacity() {
+            self.note_facts(key);
+        }
+    }
+
+    /// Writes down nothing more.
+    pub fn drop_journal(&mut self) {
+        self.journal = None;
+        for (_, session) in &mut self.sessions {
+            (session.number, session.is_kept) = (0, false);
+        }
     }
 
     /// Takes the records of everything since the last call. They belong together: all are to be written or none.

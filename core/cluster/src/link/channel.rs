@@ -68,6 +68,8 @@ pub(super) struct Channel {
     received: u64,
     /// The highest frame acknowledged to the neighbour.
     told: u64,
+    /// The highest frame that may be acknowledged; `u64::MAX`: any.
+    ack_limit: u64,
 }
 
 impl Channel {
@@ -88,6 +90,7 @@ impl Channel {
             peer_stream: None,
             received: 0,
             told: 0,
+            ack_limit: u64::MAX,
         }
     }
 
@@ -116,9 +119,25 @@ impl Channel {
         self.peer_stream == Some((incarnation, stream))
     }
 
-    /// How far the neighbour's frames were read.
+    /// How far the neighbour's frames are done with.
     pub(super) fn progress(&self) -> Option<Progress> {
-        self.peer_stream.map(|(incarnation, stream)| Progress { incarnation, stream, seq: self.received })
+        let seq = self.done();
+        self.peer_stream.map(|(incarnation, stream)| Progress { incarnation, stream, seq })
+    }
+
+    /// Frames up to this one are done with.
+    fn done(&self) -> u64 {
+        self.received.min(self.ack_limit)
+    }
+
+    /// Frames behind this one must not be acknowledged.
+    pub(super) const fn limit_acks(&mut self, up_to: u64) {
+        self.ack_limit = up_to;
+    }
+
+    /// What is not acknowledged, oldest first.
+    pub(super) fn log(&self) -> impl Iterator<Item = &Frame> {
+        self.log.iter().map(|logged| &logged.frame)
     }
 
     /// Appends a frame of this size to the log.
@@ -178,12 +197,13 @@ impl Channel {
     }
 
     /// What to acknowledge to the neighbour, if it is news.
-    pub(super) const fn take_ack(&mut self) -> Option<u64> {
-        if self.told == self.received {
+    pub(super) fn take_ack(&mut self) -> Option<u64> {
+        let done = self.done();
+        if self.told == done {
             return None;
         }
-        self.told = self.received;
-        Some(self.received)
+        self.told = done;
+        Some(done)
     }
 
     /// What the owner has to be told when the link is up: whether both sides go on where they were when it was last told, and
@@ -211,6 +231,7 @@ impl Channel {
         if !same_in {
             self.peer_stream = Some(peer);
             self.received = 0;
+            self.ack_limit = u64::MAX;
             self.is_new = true;
         }
         // The greeting has told the neighbour how far we are; an acknowledgement on top is cheap and settles any doubt.

@@ -51,11 +51,14 @@ pub enum ControlTopic {
     Retained,
     /// The node itself.
     Node,
+    /// Copies of sessions at other nodes.
+    Replica,
 }
 
 impl ControlTopic {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Overlay, Self::Directory, Self::Session, Self::Retained, Self::Node];
+    pub const ALL: [Self; 6] =
+        [Self::Overlay, Self::Directory, Self::Session, Self::Retained, Self::Node, Self::Replica];
 
     /// The topic on the wire.
     pub const fn as_str(self) -> &'static str {
@@ -65,6 +68,7 @@ impl ControlTopic {
             Self::Session => "$sedge/session",
             Self::Retained => "$sedge/retained",
             Self::Node => "$sedge/node",
+            Self::Replica => "$sedge/replica",
         }
     }
 

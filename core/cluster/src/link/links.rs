@@ -12,7 +12,7 @@ use super::conn::{Conn, Stage};
 use super::encode::{ACK, number, size_bound};
 use super::notices::{Kind, Notices};
 use super::peer::Peer;
-use super::{Frame, FrameSeq, Hello, LinkConfig, LinkCounters, Output, SendError};
+use super::{Frame, FrameSeq, Hello, LinkConfig, LinkCounters, Output, Publication, SendError};
 use crate::{LinkId, LinkStatus};
 
 /// What the machine waits for.
@@ -226,6 +226,25 @@ impl Links {
                 self.transmit(link);
             }
         }
+    }
+
+    /// Frames of this neighbour behind number `up_to` are not acknowledged until another limit is set; `u64::MAX`: no limit. A link that
+    /// is not resumed has none.
+    pub fn limit_acks(&mut self, node: NodeId, up_to: u64) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.channel.limit_acks(up_to);
+        if !core::mem::replace(&mut peer.unanswered, true) {
+            self.unanswered.push(node);
+        }
+    }
+
+    /// Publications that this neighbour has not acknowledged, oldest first.
+    pub fn publications_for(&self, node: NodeId) -> impl Iterator<Item = &Publication> {
+        let log = self.peers.get(&node).into_iter().flat_map(|peer| peer.channel.log());
+        log.filter_map(|frame| match frame {
+            Frame::Publication(publication) => Some(publication),
+            Frame::Control { .. } => None,
+        })
     }
 
     /// Takes leave of all neighbours: what fits into the outboxes is written, then all links are closed. Nothing is dialled or

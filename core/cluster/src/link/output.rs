@@ -49,10 +49,12 @@ pub enum Output {
     Frame {
         /// The neighbour that sent it.
         from: NodeId,
+        /// Its number, for [`crate::link::Links::limit_acks`].
+        number: u64,
         /// What.
         frame: Frame,
     },
-    /// The neighbour has taken all frames up to this one.
+    /// The neighbour is done with all frames up to this one.
     Acked {
         /// Who.
         node: NodeId,

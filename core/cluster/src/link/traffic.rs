@@ -177,7 +177,7 @@ impl Links {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         match inbound {
             Inbound::Frame(seq, frame) => match peer.channel.arrive(seq) {
-                Arrival::Next => self.deliver(link, node, frame),
+                Arrival::Next => self.deliver(link, node, seq, frame),
                 Arrival::Duplicate => self.counters.duplicates_dropped += 1,
                 Arrival::Gap => {
                     let words = "a frame is missing";
@@ -199,7 +199,7 @@ impl Links {
         }
     }
 
-    fn deliver(&mut self, link: LinkId, node: NodeId, frame: Frame) {
+    fn deliver(&mut self, link: LinkId, node: NodeId, number: u64, frame: Frame) {
         let is_publication = u64::from(matches!(frame, Frame::Publication(_)));
         self.counters.frames_received += 1;
         self.counters.publications_received += is_publication;
@@ -210,7 +210,7 @@ impl Links {
             peer.unanswered = true;
             self.unanswered.push(node);
         }
-        self.outputs.push_back(Output::Frame { from: node, frame });
+        self.outputs.push_back(Output::Frame { from: node, number, frame });
     }
 
     fn on_disconnect(&mut self, now: Instant, link: LinkId, disconnect: &Disconnect) {

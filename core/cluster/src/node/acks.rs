@@ -23,16 +23,49 @@ pub(super) struct AckTable {
     entries: BTreeMap<u64, Entry>,
     /// Frames by neighbour, in the order sent, with the entry that waits.
     frames: BTreeMap<NodeId, VecDeque<(FrameSeq, u64)>>,
+    /// The entries that wait for a successor to take over from a node that is gone.
+    orphaned: BTreeMap<NodeId, Vec<u64>>,
 }
 
 impl AckTable {
-    /// The publisher behind `ticket` waits for these frames, at least one, and is told `reason` then.
-    pub(super) fn wait(&mut self, shard: ShardId, ticket: Ticket, reason: ReasonCode, frames: &[(NodeId, FrameSeq)]) {
+    /// The publisher behind `ticket` waits for these frames, and for the successors of these nodes, at least one of both, and is told
+    /// `reason` then.
+    pub(super) fn wait(
+        &mut self,
+        (shard, ticket, reason): (ShardId, Ticket, ReasonCode),
+        frames: &[(NodeId, FrameSeq)],
+        orphaned: &[NodeId],
+    ) {
         self.next += 1;
         for (node, seq) in frames {
             self.frames.entry(*node).or_default().push_back((*seq, self.next));
         }
-        self.entries.insert(self.next, Entry { shard, ticket, reason, missing: frames.len() });
+        for node in orphaned {
+            self.orphaned.entry(*node).or_default().push(self.next);
+        }
+        self.entries.insert(self.next, Entry { shard, ticket, reason, missing: frames.len() + orphaned.len() });
+    }
+
+    /// The node is gone, and its successor will take what it has not.
+    pub(super) fn orphan(&mut self, node: NodeId) {
+        let frames = self.frames.remove(&node).unwrap_or_default();
+        self.orphaned.entry(node).or_default().extend(frames.into_iter().map(|(_, number)| number));
+    }
+
+    /// The successor of a node has taken what the node had not, or there is none. Visits the publishers that wait no longer.
+    pub(super) fn found(&mut self, node: NodeId, mut accepted: impl FnMut(ShardId, Ticket, ReasonCode)) {
+        for number in self.orphaned.remove(&node).unwrap_or_default() {
+            self.done(number, &mut accepted);
+        }
+    }
+
+    fn done(&mut self, number: u64, accepted: &mut impl FnMut(ShardId, Ticket, ReasonCode)) {
+        let Some(entry) = self.entries.get_mut(&number) else { return };
+        entry.missing -= 1;
+        if entry.missing == 0 {
+            accepted(entry.shard, entry.ticket, entry.reason);
+            self.entries.remove(&number);
+        }
     }
 
     /// The neighbour has taken, or will never take, the frames up to this one. Visits the publishers that wait no longer.
@@ -42,19 +75,12 @@ impl AckTable {
         up_to: FrameSeq,
         mut accepted: impl FnMut(ShardId, Ticket, ReasonCode),
     ) {
-        let Some(frames) = self.frames.get_mut(&node) else { return };
-        while let Some((seq, number)) = frames.front().copied()
-            && seq <= up_to
+        while let Some(frames) = self.frames.get_mut(&node)
+            && let Some((_, number)) = frames.pop_front_if(|(seq, _)| *seq <= up_to)
         {
-            frames.pop_front();
-            let Some(entry) = self.entries.get_mut(&number) else { continue };
-            entry.missing -= 1;
-            if entry.missing == 0 {
-                accepted(entry.shard, entry.ticket, entry.reason);
-                self.entries.remove(&number);
-            }
+            self.done(number, &mut accepted);
         }
-        if frames.is_empty() {
+        if self.frames.get(&node).is_some_and(VecDeque::is_empty) {
             self.frames.remove(&node);
         }
     }

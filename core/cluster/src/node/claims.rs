@@ -9,9 +9,10 @@ use sedge_mqtt::Message;
 
 use super::Node;
 use super::settle::{Departure, Waiter};
+use crate::link::ControlTopic;
 use crate::mail::{self, Handed, SessionStep, ToShard};
 use crate::reception::shard_of;
-use crate::wire::DirectoryMail;
+use crate::wire::{DirectoryMail, ReplicaMail};
 
 /// Sessions that came before the grant and wait for it; the oldest is dropped first.
 const EARLY_LIMIT: usize = 1024;
@@ -94,6 +95,11 @@ impl Claims {
         self.owned.contains_key(client)
     }
 
+    /// Number of clients that are to become this node's.
+    pub(super) fn wanted(&self) -> usize {
+        self.wanted.len()
+    }
+
     /// Number of them.
     pub(super) fn len(&self) -> usize {
         self.owned.len()
@@ -157,6 +163,13 @@ impl Node {
             // Two homes have granted it: the first one's word is carried out, the second one learns of it by registration.
             return;
         }
+        let lost = former.filter(|former| self.orphans.has(*former) && !self.ring.contains(former));
+        if let Some(lost) = lost
+            && self.await_successor(client, epoch, lost)
+        {
+            return;
+        }
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let former = former.filter(|former| *former != self.config.node && self.ring.contains(former));
         let Some(from) = former else {
             self.claimed(client, epoch, None, Vec::new());
@@ -171,6 +184,26 @@ impl Node {
         } else {
             self.set_claim_deadline(client);
         }
+    }
+
+    /// The former owner is gone: the session is at its successor. False if there is none.
+    fn await_successor(&mut self, client: &ClientId, epoch: u64, former: NodeId) -> bool {
+        let Some(from) = self.successor_of(former) else { return false };
+        if from == self.config.node {
+            self.claimed_late(client, epoch, None, Vec::new());
+            return true;
+        }
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return false };
+        wanted.phase = Phase::Session { epoch, from };
+        if let Some(session) = self.claims.take_early(client, epoch) {
+            self.session_arrived(from, client, epoch, session);
+            return true;
+        }
+        self.set_claim_deadline(client);
+        let Some(incarnation) = self.orphaned_life(former) else { return false };
+        let ask = ReplicaMail::Ask { of: former, incarnation, client: client.clone(), epoch };
+        self.send_control(from, ControlTopic::Replica, ask.encode());
+        true
     }
 
     /// The former owner has sent the session.
@@ -332,6 +365,12 @@ impl Node {
             }
         }
         for client in serve {
+            let phase = self.claims.wanted.get(&client).map(|wanted| &wanted.phase);
+            if let Some(&Phase::Session { epoch, from }) = phase
+                && self.await_successor(&client, epoch, from)
+            {
+                continue;
+            }
             self.counters.sessions_lost += 1;
             self.serve_as_is(&client);
         }

@@ -30,6 +30,8 @@ pub struct NodeConfig {
     pub seeds: Vec<SocketAddr>,
     /// Name of the cooperation algorithm: `mesh`.
     pub overlay: String,
+    /// How many nodes hold a session and what waits for it before anything of it is acknowledged, 1 to 5, as far as there are as many.
+    pub copies: u8,
     /// Whether SUBACK waits until every reachable node routes accordingly (DESIGN section 1).
     pub suback_cluster: bool,
     /// How long a client may wait for the directory and for the session's former owner, before it is served with what is here.
@@ -65,6 +67,7 @@ impl Default for NodeConfig {
             client_address: None,
             seeds: Vec::new(),
             overlay: "mesh".to_owned(),
+            copies: 2,
             suback_cluster: true,
             claim_timeout: Duration::from_secs(2),
             register_timeout: Duration::from_secs(1),

@@ -124,6 +124,12 @@ impl Node {
     /// The members have changed: this node's clients are registered with their new homes, and everybody is told when that is
     /// done.
     pub(super) fn members_changed(&mut self) {
+        let before = self.note_members();
+        self.register_moved(&before);
+    }
+
+    /// Looks who the members are; returns who they were.
+    pub(super) fn note_members(&mut self) -> Vec<NodeId> {
         let before = core::mem::take(&mut self.ring);
         let me = (self.config.node, self.config.incarnation);
         let mut members: Vec<_> = self.membership.members().map(|member| (member.node, member.incarnation)).collect();
@@ -133,12 +139,20 @@ impl Node {
         self.ring = members.iter().map(|(node, _)| *node).collect();
         self.directory.view = view_of(members.into_iter());
         self.directory.delay_until = Some(self.now.instant + self.config.register_timeout);
+        before
+    }
+
+    /// Registers the clients whose home has changed, and those that were taken over.
+    pub(super) fn register_moved(&mut self, before: &[NodeId]) {
         let mut moved = BTreeMap::<NodeId, Vec<(ClientId, u64)>>::new();
         for (client, epoch) in self.claims.owned() {
             let home = self.home_of(client);
             if home_of(client, before.iter().copied()) != Some(home) {
                 moved.entry(home).or_default().push((client.clone(), epoch));
             }
+        }
+        for (client, epoch) in self.take_fresh() {
+            moved.entry(self.home_of(&client)).or_default().push((client, epoch));
         }
         for node in self.ring.clone() {
             let clients = moved.remove(&node).unwrap_or_default();

@@ -1,17 +1,20 @@
 //! What the machines inside the node say, and what follows from it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use sedge_base::{NodeId, ShardId};
+use sedge_base::{Incarnation, NodeId, ShardId};
 use sedge_broker::Ticket;
 use sedge_membership::{DownCause, Input as MembershipInput, Output as MembershipOutput};
-use sedge_mqtt::ReasonCode;
+use sedge_mqtt::{QoS, ReasonCode};
 use sedge_overlay::{Advertised, Input, Neighbour, Output, Token};
 
 use super::Node;
 use super::peers::Standing;
 use crate::NodeOutput;
-use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Output as LinkOutput};
-use crate::mail::{Location, TableChange, ToShard};
+use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Output as LinkOutput, Publication};
+use crate::mail::{Life, Location, TableChange, ToShard};
+use crate::wire::Stray;
 
 impl Node {
     pub(super) fn overlay_output(&mut self, output: Output) {
@@ -19,7 +22,9 @@ impl Node {
             Output::Signal { to, bytes } => self.signal(to, bytes),
             Output::Link { node, wanted } => self.want_link(node, wanted),
             Output::Table(Advertised::Remote { filter, wanted }) => {
-                self.table.push(TableChange::Remote { filter, wanted });
+                if self.orphans.note_route(&filter, wanted) {
+                    self.table.push(TableChange::Remote { filter, wanted });
+                }
             }
             Output::Table(Advertised::Group { node, group, online, offline }) => {
                 self.table.push(TableChange::Group { at: Location::Node(node), group, online, offline });
@@ -98,7 +103,7 @@ impl Node {
             LinkOutput::Close { link } => self.outputs.push_back(NodeOutput::LinkClose(link)),
             LinkOutput::Up { peer, resumed, lost_up_to } => self.link_up(peer, resumed, lost_up_to),
             LinkOutput::Down { node, .. } => self.link_down(node),
-            LinkOutput::Frame { from, frame } => self.frame(from, frame),
+            LinkOutput::Frame { from, number, frame } => self.frame(from, number, frame),
             LinkOutput::Acked { node, up_to } => {
                 self.taken(node, up_to);
                 if let Some(peer) = self.peers.get_mut(&node) {
@@ -131,10 +136,13 @@ impl Node {
                 self.signal(node, signal);
             }
             self.pump(node);
+            self.choose_backups();
             return;
         }
         peer.restart();
-        peer.standing = Standing::Up;
+        (peer.standing, peer.incarnation) = (Standing::Up, Some(incarnation));
+        self.marks.forget(node);
+        self.backup_restarts(node);
         if was_linked {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
         }
@@ -144,6 +152,8 @@ impl Node {
         self.offer_digests(node, false);
         self.register_all_with(node);
         self.claims_without(node, false);
+        self.tell_backups(node);
+        self.choose_backups();
         self.pump(node);
     }
 
@@ -153,15 +163,17 @@ impl Node {
             peer.standing = Standing::Lost;
         }
         self.membership.handle(self.now, MembershipInput::Suspect { node });
-        if self.membership.member(node).is_none() {
-            self.gone(node);
+        if self.membership.member(node).is_none()
+            && let Some(peer) = self.peers.get(&node)
+        {
+            self.gone(node, peer.incarnation);
         }
     }
 
-    fn frame(&mut self, from: NodeId, frame: Frame) {
+    fn frame(&mut self, from: NodeId, number: u64, frame: Frame) {
         let result = match frame {
             Frame::Publication(publication) => {
-                self.publication(from, publication);
+                self.publication(from, number, publication);
                 Ok(())
             }
             Frame::Control { topic: ControlTopic::Overlay, payload } => {
@@ -172,6 +184,7 @@ impl Node {
             Frame::Control { topic: ControlTopic::Session, payload } => self.session_mail(from, payload),
             Frame::Control { topic: ControlTopic::Retained, payload } => self.retained_mail(from, payload),
             Frame::Control { topic: ControlTopic::Node, payload } => self.node_mail(from, payload),
+            Frame::Control { topic: ControlTopic::Replica, payload } => self.replica_mail(from, payload),
         };
         if let Err(error) = result {
             self.reset_link(from, &error.to_string());
@@ -196,7 +209,7 @@ impl Node {
                     DownCause::Restarted => "has started again",
                 };
                 self.event(cause == DownCause::Dead, format!("Node {} {why}", member.node));
-                self.gone(member.node);
+                self.gone(member.node, Some(member.incarnation));
             }
             MembershipOutput::Moved(member) => {
                 if self.wanted.contains(&member.node) {
@@ -218,22 +231,54 @@ impl Node {
         }
     }
 
-    /// A node is gone for good, and what it wanted and owned with it.
-    fn gone(&mut self, node: NodeId) {
+    /// A node is gone for good. Its sessions go on at its successor, if it has one.
+    fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>) {
+        let mut successors = self.peers.get(&node).map(|peer| peer.backups.clone()).unwrap_or_default();
+        if self.replicas.has_whole(node) && !successors.contains(&self.config.node) {
+            successors.push(self.config.node);
+        }
+        let strays = self.links.publications_for(node).filter(|publication| publication.message.qos > QoS::AtMostOnce);
+        let strays: Vec<Stray> = strays.map(stray_of).collect();
+        let before = self.note_members();
+        let lives = |successor: &NodeId| self.ring.binary_search(successor).is_ok();
+        let life = incarnation.map(|incarnation| Life { node, incarnation });
+        let life = life.filter(|life| successors.iter().any(lives) && !self.is_taken(*life));
+        if life.is_some() {
+            self.acks.orphan(node);
+        }
         self.drop_link(node);
         self.wanted.remove(&node);
         self.peers.remove(&node);
+        self.marks.forget(node);
         self.directory.home.purge(node);
+        if let Some(life) = life {
+            self.orphan(life, successors, strays);
+            self.give_early(life);
+            if self.successor_of(node) == Some(self.config.node) {
+                self.take_over(node);
+            }
+        } else {
+            self.replicas.forget(node);
+        }
         self.overlay.handle(self.now, Input::NeighbourDown { node, gone: true });
         self.overlay.handle(self.now, Input::MemberDown { node });
         self.drain_overlay();
-        self.members_changed();
+        self.register_moved(&before);
+        self.orphans_without();
         self.claims_without(node, true);
+        self.answer_early(node);
+        self.takeovers_without(node);
         self.kicks_without(node);
+        self.choose_backups();
     }
 }
 
-fn note(accepted: &mut [Vec<(Ticket, ReasonCode)>], shard: ShardId, ticket: Ticket, reason: ReasonCode) {
+fn stray_of(publication: &Publication) -> Stray {
+    let Publication { message, plain, groups, .. } = publication;
+    Stray { message: Arc::clone(message), plain: *plain, groups: groups.to_vec() }
+}
+
+pub(super) fn note(accepted: &mut [Vec<(Ticket, ReasonCode)>], shard: ShardId, ticket: Ticket, reason: ReasonCode) {
     if let Some(accepted) = accepted.get_mut(usize::from(shard.0)) {
         accepted.push((ticket, reason));
     }

@@ -29,6 +29,11 @@ pub(super) struct HandedOver {
 }
 
 impl HandedOver {
+    /// Sessions that a new owner may not have completely.
+    pub(super) fn len(&self) -> usize {
+        self.to.len()
+    }
+
     /// When a new owner has had its time.
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.deadlines.next()

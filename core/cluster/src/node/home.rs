@@ -38,7 +38,8 @@ impl Home {
     /// are ahead, so that ownership granted by a home that knew nothing of earlier ones is later than theirs all the same.
     pub(super) fn claim(&mut self, client: &ClientId, by: NodeId, wall_millis: u64) -> (u64, Option<NodeId>) {
         let former = self.entries.get(client).copied();
-        let epoch = wall_millis.max(former.map_or(0, |entry| entry.epoch) + 1);
+        // The number between is for a successor of the former owner, should that one die: it must not outdo this claim.
+        let epoch = wall_millis.max(former.map_or(0, |entry| entry.epoch) + 2);
         self.entries.insert(client.clone(), Entry { owner: by, epoch });
         (epoch, former.map(|entry| entry.owner).filter(|owner| *owner != by))
     }
@@ -95,8 +96,8 @@ mod tests {
         let client = ClientId::new("c");
         let (a, b) = (NodeId::new(1), NodeId::new(2));
         assert_eq!(home.claim(&client, a, 100), (100, None));
-        assert_eq!(home.claim(&client, a, 50), (101, None));
-        assert_eq!(home.claim(&client, b, 50), (102, Some(a)));
+        assert_eq!(home.claim(&client, a, 50), (102, None));
+        assert_eq!(home.claim(&client, b, 50), (104, Some(a)));
         home.forget(&client, a, 101);
         assert!(home.knows(&client));
         home.forget(&client, b, 102);

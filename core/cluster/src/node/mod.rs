@@ -5,20 +5,25 @@
 mod acks;
 mod claims;
 mod config;
+mod copies;
 mod directory;
 mod events;
 mod handed;
 mod home;
 mod interest;
 mod journal;
+mod marks;
 mod operate;
+mod orphans;
 mod peers;
 mod publish;
 mod recovery;
+mod replicas;
 mod retained;
 mod seeds;
 mod settle;
 mod status;
+mod takeover;
 mod transfer;
 mod turn;
 mod windows;
@@ -26,7 +31,7 @@ mod windows;
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sedge_base::{Instant, NodeId, Now, Outbox, Rng, ShardId};
+use sedge_base::{Instant, NodeId, Now, Outbox, Rng, Seed, ShardId};
 use sedge_broker::{RetainedStore, Ticket};
 use sedge_membership::{Member, Membership};
 use sedge_mqtt::ReasonCode;
@@ -35,14 +40,19 @@ use sedge_overlay::{Mesh, Overlay};
 use self::acks::AckTable;
 use self::claims::Claims;
 pub use self::config::{NodeConfig, NodeConfigError};
+use self::copies::Copies;
 use self::directory::Directory;
 use self::handed::HandedOver;
 use self::interest::InterestTable;
 use self::journal::{Restoration, RetainedJournal};
+use self::marks::Marks;
 use self::operate::Kicks;
+use self::orphans::Orphans;
 use self::peers::Peer;
+use self::replicas::Replicas;
 use self::settle::Settles;
 use self::status::NodeCounters;
+use self::takeover::Takeovers;
 use self::transfer::Transfers;
 use self::windows::Windows;
 use crate::link::{Hello, Links};
@@ -87,6 +97,12 @@ pub struct Node {
     transfers: Transfers,
     /// Mail of the directory from this node to itself.
     local_mail: VecDeque<DirectoryMail>,
+
+    copies: Copies,
+    marks: Marks,
+    replicas: Replicas,
+    orphans: Orphans,
+    takeovers: Takeovers,
 
     retained: RetainedStore,
     /// What nodes tell about themselves, in place of retained messages.
@@ -142,6 +158,11 @@ impl Node {
             handed: HandedOver::default(),
             transfers: Transfers::default(),
             local_mail: VecDeque::new(),
+            copies: Copies::default(),
+            marks: Marks::default(),
+            replicas: Replicas::default(),
+            orphans: Orphans::new(Seed::from_rng(&mut rng)),
+            takeovers: Takeovers::default(),
             retained: RetainedStore::new(config.retained.clone()),
             sys: RetainedStore::new(sys::LIMITS),
             kicks: Kicks::default(),
@@ -204,6 +225,9 @@ impl Node {
                 let (handed, messages) = *leftovers;
                 self.leftovers(handed, &messages);
             }
+            ToNode::Batch { number, attempt, bytes } => self.batch(from, number, attempt, bytes),
+            ToNode::Marked(mark) => self.marked(from, mark),
+            ToNode::Inherited(life) => self.inherited(life),
             ToNode::Restored => self.restoration.shard_is_done(),
             ToNode::Ended { client, epoch } => self.ended(client, epoch),
         }
@@ -217,6 +241,8 @@ impl Node {
         self.overlay.handle_timeout(now);
         self.claims_due();
         self.releases_due();
+        self.orphans_due();
+        self.takeovers_due();
         self.check_seeds();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
@@ -242,6 +268,8 @@ impl Node {
             self.claims.timeout(),
             self.handed.timeout(),
             self.directory.timeout(),
+            self.orphans.timeout(),
+            self.takeovers.timeout(),
             self.recovery_timeout(),
             self.next_comparison,
             self.next_seed_check,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::NodeId;
+use sedge_base::{Incarnation, NodeId};
 use sedge_mqtt::{Message, Utf8};
 
 use super::Node;
@@ -39,6 +39,10 @@ pub(super) struct Peer {
     /// told then.
     held: Vec<Bytes>,
     held_bytes: usize,
+    /// Which life of it the link leads to.
+    pub incarnation: Option<Incarnation>,
+    /// Who takes its sessions over when it is gone, in order.
+    pub backups: Vec<NodeId>,
     /// Whether the overlay has said sync-ok.
     pub overlay_synced: bool,
     /// The members it knew when it last registered its clients.

@@ -26,6 +26,8 @@ struct Leg {
 #[derive(Debug, Default)]
 struct Sent {
     frames: SmallVec<[(NodeId, FrameSeq); 8]>,
+    /// Nodes that are gone and for whose sessions it is kept.
+    orphaned: SmallVec<[NodeId; 2]>,
     refused: bool,
 }
 
@@ -59,10 +61,10 @@ impl Node {
             (true, true) => ReasonCode::Success,
             (true, false) => ReasonCode::NoMatchingSubscribers,
         };
-        if sent.frames.is_empty() {
+        if sent.frames.is_empty() && sent.orphaned.is_empty() {
             self.accepted(shard, ticket, reason);
         } else {
-            self.acks.wait(shard, ticket, reason, &sent.frames);
+            self.acks.wait((shard, ticket, reason), &sent.frames, &sent.orphaned);
         }
     }
 
@@ -73,8 +75,9 @@ impl Node {
         hops.any(|hop| self.peers.get(&hop).is_some_and(|peer| peer.is_full))
     }
 
-    /// A publication from a neighbour. It is put into the store first, so that no snapshot misses what was delivered before it.
-    pub(super) fn publication(&mut self, from: NodeId, publication: Publication) {
+    /// A publication from a neighbour, in its frame of this number. It is put into the store first, so that no snapshot misses what was
+    /// delivered before it.
+    pub(super) fn publication(&mut self, from: NodeId, number: u64, publication: Publication) {
         let Publication { message, plain, groups, retained_copy } = publication;
         if retained_copy || (message.retain && sys::tells_of_a_node(&message.topic)) {
             self.retain(&message);
@@ -98,7 +101,11 @@ impl Node {
                 None => shards.push((shard, SmallVec::from_iter([group]))),
             }
         }
+        let is_marked = self.copies.is_active() && number > 0 && message.qos > QoS::AtMostOnce;
         for (at, (shard, groups)) in shards.into_iter().enumerate() {
+            if is_marked {
+                self.marks.note(from, number, shard);
+            }
             let message = Arc::clone(&message);
             let mail = if groups.is_empty() {
                 ToShard::Plain(message)
@@ -124,6 +131,13 @@ impl Node {
         fresh
     }
 
+    /// Sends a publication of a node that is gone to all who may not have had it.
+    pub(super) fn publish_for(&mut self, message: &Arc<Message>) {
+        let mut legs = Vec::new();
+        self.plan(message, None, true, &mut legs);
+        self.send_legs(None, message, legs);
+    }
+
     /// Algorithms whose publications take several hops send them further.
     fn pass_on(&mut self, from: NodeId, message: &Arc<Message>, plain: bool, retained_copy: bool) {
         let mut legs = Vec::new();
@@ -142,6 +156,12 @@ impl Node {
             for hop in &hops {
                 leg(legs, *hop).plain = true;
             }
+            // Whoever has it at first hand sees to those who are gone.
+            if from.is_none() {
+                for node in self.orphans.matching(&message.topic) {
+                    leg(legs, node).plain = true;
+                }
+            }
         }
         if message.retain && !sys::tells_of_a_node(&message.topic) {
             hops.clear();
@@ -158,9 +178,14 @@ impl Node {
             let Leg { to, plain, groups, retained_copy } = leg;
             let message = Arc::clone(message);
             let chosen = if groups.is_empty() { None } else { Some(groups.clone()) };
+            let is_kept = self.stray(to, &message, plain, &groups);
+            if is_kept {
+                sent.orphaned.push(to);
+            }
             let frame = Frame::Publication(Publication { message: Arc::clone(&message), plain, groups, retained_copy });
             match self.links.send(self.now.instant, to, frame) {
                 Ok(seq) => sent.frames.push((to, seq)),
+                Err(SendError::NoChannel) if is_kept => {}
                 Err(SendError::NoChannel) => {
                     self.counters.publications_without_channel += 1;
                     for group in chosen.into_iter().flatten() {

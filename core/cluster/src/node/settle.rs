@@ -7,7 +7,7 @@ use sedge_broker::{SessionState, Ticket};
 use sedge_mqtt::TopicFilter;
 use sedge_overlay::Barrier;
 
-use crate::mail::Handed;
+use crate::mail::{Handed, Life};
 
 /// Who waits.
 #[derive(Debug)]
@@ -29,6 +29,10 @@ pub(super) enum Waiter {
     Flush(Handed),
     /// The node, which withdraws the interest of a session that it has given away.
     Withdrawal(Handed),
+    /// The node, until all shards catch what is for sessions that it takes over.
+    Inheritance(Life),
+    /// The node, which advertises the interest of sessions that it takes over.
+    Takeover(Life),
 }
 
 /// A session that leaves, or the answer that there is none.

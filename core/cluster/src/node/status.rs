@@ -50,6 +50,12 @@ impl Node {
     pub fn status(&self) -> NodeStatus {
         let mut counters = self.links.counters().named().to_vec();
         counters.extend(self.counters.named());
+        let (takeovers, inherited) = self.takeovers.counts();
+        counters.extend([
+            ("takeovers", takeovers),
+            ("takeovers_sessions", inherited),
+            ("orphans_dropped", self.orphans.dropped()),
+        ]);
         NodeStatus {
             node: self.config.node,
             incarnation: self.config.incarnation,
@@ -63,6 +69,12 @@ impl Node {
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),
             unacknowledged: self.acks.len(),
+            copies: 1 + self.copies.whole().count(),
+            copies_wanted: usize::from(self.config.copies.max(1)).min(self.ring.len()),
+            moving: self.claims.wanted() + self.handed.len(),
+            replicas: self.replicas.len(),
+            orphaned: self.orphans.nodes(),
+            strays: self.orphans.len(),
             counters,
         }
     }

@@ -60,6 +60,8 @@ impl Node {
                 self.tell_all_shards(|| ToShard::Barrier(barrier));
             }
             self.flush_accepted();
+            self.send_marks();
+            self.tell_copies();
             self.links.flush(self.now.instant);
             self.turn();
             let quiet = self.table.is_empty() && self.accepted.iter().all(Vec::is_empty);
@@ -186,6 +188,8 @@ impl Node {
             Waiter::Adoption(handed) => return self.adoption_settled(handed),
             Waiter::Flush(handed) => return self.tell_behind_all(&handed, SessionStep::Flush),
             Waiter::Withdrawal(handed) => return self.withdrawal_settled(&handed),
+            Waiter::Inheritance(life) => return self.inheritance_is_caught(life),
+            Waiter::Takeover(life) => return self.takeover_is_known(life),
         };
         let mut found = Vec::new();
         for (at, filter) in retained {

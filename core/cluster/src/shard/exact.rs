@@ -12,8 +12,7 @@ use sedge_mqtt::{Message, MessageId, QoS, ReasonCode, TopicFilter};
 
 use super::Shard;
 use super::table::Matched;
-use crate::ShardOutput;
-use crate::mail::{Location, ToShard};
+use crate::mail::Location;
 
 /// Which places were chosen for the shared subscriptions of one publication.
 pub(crate) type Choice = Vec<(TopicFilter, Location)>;
@@ -126,8 +125,9 @@ impl Shard {
             if deliver.plain {
                 self.handovers.catch(&deliver.message);
             }
+            self.note_heard(&deliver.message);
             self.broker.handle(now, sedge_broker::Input::Deliver(deliver));
         }
-        self.outputs.push_back(ShardOutput::ToShard(from, ToShard::Kept(number)));
+        self.keeps(from, number);
     }
 }

@@ -38,6 +38,8 @@ struct Catch {
     epoch: u64,
     filters: Vec<TopicFilter>,
     messages: Vec<Arc<Message>>,
+    /// Of a session whose node is gone: what was on its way there.
+    strays: Vec<Arc<Message>>,
     bytes: usize,
     /// Withdrawals that the node was not told yet.
     withheld: Vec<InterestChange>,
@@ -147,6 +149,31 @@ impl Handovers {
             }
         }
         caught.withheld
+    }
+
+    /// As [`Handovers::arrive`], for a session whose node is gone. `had`: whether the session has had a publication there.
+    pub(super) fn arrive_inherited(
+        &mut self,
+        state: &mut SessionState,
+        had: impl Fn(&Message) -> bool,
+    ) -> Vec<InterestChange> {
+        let Some(session) = self.sessions.get_mut(&state.client) else { return Vec::new() };
+        session.messages.retain(|message| !had(message));
+        let mut strays = core::mem::take(&mut session.strays);
+        strays.retain(|message| !had(message));
+        let client = state.client.clone();
+        self.arrive(&client, Some(state), strays)
+    }
+
+    /// A publication that was on its way to a node that is gone.
+    pub(super) fn catch_stray(&mut self, message: &Arc<Message>) {
+        let sessions = &mut self.sessions;
+        self.filters.matches(&message.topic, |client, ()| {
+            let Some(session) = sessions.get_mut(client) else { return };
+            if session.strays.last().is_none_or(|known| known.id != message.id) {
+                session.strays.push(Arc::clone(message));
+            }
+        });
     }
 
     /// A message for the ordinary subscriptions of this shard.

@@ -1,18 +1,22 @@
 //! The shard's part of its journal.
 
+use std::collections::BTreeSet;
+
 use bytes::BytesMut;
-use sedge_base::{ConnId, Now};
+use sedge_base::{ConnId, Incarnation, NodeId, Now, ShardId};
 use sedge_broker::Output;
 use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::{Choice, Shard};
 use crate::RestoredShard;
-use crate::journal::Seen;
+use crate::journal::{Heard, Seen};
 use crate::mail::ToNode;
 use crate::wire::{Entry, write_entry};
 
 /// Lives of this node whose publications may still be on their way.
 const LIVES: usize = 64;
+/// Shards of other nodes whose publications may still be on their way.
+const SOURCES: usize = 4096;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -23,6 +27,10 @@ pub(super) struct ShardJournal {
     seen_again: bool,
     /// Choices for shared subscriptions that are to be written.
     choices: Vec<(MessageId, Choice)>,
+    /// How far publications of other shards have come, for copies.
+    heard: Heard,
+    /// What of it is to be written.
+    heard_changed: BTreeSet<(NodeId, Incarnation, ShardId)>,
 }
 
 impl ShardJournal {
@@ -37,6 +45,7 @@ impl Shard {
     pub fn keep_journal(&mut self) {
         self.broker.keep_journal();
         self.journal = Some(Box::default());
+        self.writes_journal = true;
     }
 
     /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
@@ -75,6 +84,19 @@ impl Shard {
     /// Appends what has to be written since the last call; nothing without a journal. It belongs together: all is to be written
     /// or nothing.
     pub fn write_records(&mut self, out: &mut BytesMut) {
+        if !self.writes_journal {
+            return;
+        }
+        if self.hold.is_some() {
+            // What was changed since the last turn is in the next batch.
+            out.extend_from_slice(&core::mem::take(&mut self.sealed));
+        } else {
+            self.seal(out);
+        }
+    }
+
+    /// Appends what was changed.
+    pub(super) fn seal(&mut self, out: &mut BytesMut) {
         let Some(journal) = &mut self.journal else { return };
         let (changed, all) = (core::mem::take(&mut journal.seen_changed), core::mem::take(&mut journal.seen_again));
         if all {
@@ -89,6 +111,12 @@ impl Shard {
             let wanted = journal.seen.iter().filter(|((incarnation, _), _)| all || *incarnation == mine);
             for (&(incarnation, shard), &seq) in wanted {
                 write_entry(out, &Entry::Seen { incarnation, shard, seq });
+            }
+        }
+        for key in core::mem::take(&mut journal.heard_changed) {
+            if let Some(&seq) = journal.heard.get(&key) {
+                let (node, incarnation, shard) = key;
+                write_entry(out, &Entry::Heard { node, incarnation, shard, seq });
             }
         }
         for record in self.broker.take_records() {
@@ -123,6 +151,30 @@ impl Shard {
     /// Writes a part of a checkpoint, about `budget` bytes. True when it is done or there is none.
     pub fn checkpoint(&mut self, budget: u64) -> bool {
         self.broker.checkpoint(budget)
+    }
+
+    /// Notes, for copies, that a publication has come.
+    pub(super) fn note_heard(&mut self, message: &Message) {
+        let id = message.id;
+        if self.hold.is_none() || message.qos == QoS::AtMostOnce {
+            return;
+        }
+        let Some(journal) = &mut self.journal else { return };
+        let key = (id.node, id.incarnation, id.shard);
+        let last = journal.heard.entry(key).or_default();
+        if id.seq > *last {
+            *last = id.seq;
+            journal.heard_changed.insert(key);
+        }
+        while journal.heard.len() > SOURCES {
+            journal.heard.pop_first();
+        }
+    }
+
+    pub(super) fn write_all_heard(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.heard_changed = journal.heard.keys().copied().collect();
+        }
     }
 
     /// Whether a publication of another shard of this node has come before the last restart: then it has had its effect here. The

@@ -3,15 +3,18 @@
 mod exact;
 mod groups;
 mod handover;
+mod hold;
+mod inherit;
 mod journal;
 mod table;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use sedge_base::{ClientId, ConnId, Instant, Now, Outbox, Rng, Seed};
 use sedge_broker::{Broker, BrokerConfig, Deliver, Input, InterestChange, Output, Place, Ticket};
-use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter};
 use smallvec::SmallVec;
 
 pub(crate) use self::exact::Choice;
@@ -19,6 +22,8 @@ pub use self::exact::Exact;
 use self::exact::Exacts;
 use self::groups::Bounces;
 use self::handover::Handovers;
+use self::hold::Hold;
+use self::inherit::Inheritance;
 use self::journal::ShardJournal;
 use self::table::{ForwardTable, Matched};
 use crate::mail::{
@@ -58,7 +63,16 @@ pub struct Shard {
     outputs: VecDeque<ShardOutput>,
     matched: Matched,
     counters: ShardCounters,
+    /// What changes is written down: for the driver's journal, for copies at other nodes, or for both.
     journal: Option<Box<ShardJournal>>,
+    writes_journal: bool,
+    /// What the journal has still to write, while there are copies.
+    sealed: BytesMut,
+    /// There are copies, and what waits for them.
+    hold: Option<Box<Hold>>,
+    /// Number of the last batch for copies, while there are none.
+    last_batch: u64,
+    inheritance: Inheritance,
     /// The broker says what its journal held.
     is_restoring: bool,
     /// The node does not know the cluster again yet.
@@ -83,6 +97,11 @@ impl Shard {
             matched: Matched::default(),
             counters: ShardCounters::default(),
             journal: None,
+            writes_journal: false,
+            sealed: BytesMut::new(),
+            hold: None,
+            last_batch: 0,
+            inheritance: Inheritance::default(),
             is_restoring: false,
             is_recovering: false,
             held_back: Vec::new(),
@@ -182,13 +201,32 @@ impl Shard {
                 self.broker.handle(now, Input::Kick { client, reason, end_session });
             }
             ToShard::Recovered => self.recovered(now),
-            ToShard::PassOn(shard, mail) => self.outputs.push_back(ShardOutput::ToShard(shard, *mail)),
+            ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),
             ToShard::Session(step) => self.session_step(now, *step),
+            ToShard::Copy(attempt) => self.copy(attempt),
+            ToShard::CopyMore => self.copy_more(),
+            ToShard::Copied(batch) => self.copied(now, batch),
+            ToShard::CopyNothing => self.copy_nothing(now),
+            ToShard::Mark(mark) => self.mark(mark),
+            ToShard::Marked { by, mark } => self.marked(now, by, mark),
         }
     }
 
     /// A session comes or goes.
     fn session_step(&mut self, now: Now, step: SessionStep) {
+        let step = match &step {
+            SessionStep::Claimed(Claimed { client, .. })
+            | SessionStep::Relinquish(Relinquish { client, .. })
+            | SessionStep::Adopt(Adopt { client, .. })
+            | SessionStep::Release(Handed { client, .. })
+            | SessionStep::Flush(Handed { client, .. })
+            | SessionStep::Collect(Handed { client, .. }) => {
+                let client = client.clone();
+                let Some(step) = self.inheritance.defer(&client, step) else { return };
+                step
+            }
+            SessionStep::Inherit(_) | SessionStep::Arriving(_) | SessionStep::Arrive(_) => step,
+        };
         match step {
             SessionStep::Claimed(claimed) => {
                 let Claimed { client, conn, epoch, mut session, leftovers } = claimed;
@@ -225,6 +263,9 @@ impl Shard {
                     self.tell_node(ToNode::Leftovers(Box::new((handed, messages))));
                 }
             }
+            SessionStep::Inherit(inherit) => self.inherit(inherit),
+            SessionStep::Arriving(arriving) => self.arriving(arriving),
+            SessionStep::Arrive(life) => self.arrive(now, life),
         }
     }
 
@@ -242,6 +283,7 @@ impl Shard {
         if deliver.plain {
             self.handovers.catch(&deliver.message);
         }
+        self.note_heard(&deliver.message);
         self.broker.handle(now, Input::Deliver(deliver));
     }
 
@@ -249,8 +291,14 @@ impl Shard {
     fn drain_broker(&mut self, now: Now) {
         while let Some(output) = self.broker.poll_output() {
             match output {
-                Output::Transmit { conn } => self.outputs.push_back(ShardOutput::Transmit(conn)),
-                Output::Close { conn } => self.outputs.push_back(ShardOutput::Close(conn)),
+                Output::Transmit { conn } => match &mut self.hold {
+                    Some(hold) => hold.touch(conn),
+                    None => self.outputs.push_back(ShardOutput::Transmit(conn)),
+                },
+                Output::Close { conn } => match &mut self.hold {
+                    Some(hold) => hold.close(conn),
+                    None => self.outputs.push_back(ShardOutput::Close(conn)),
+                },
                 Output::Hold { conn } => self.outputs.push_back(ShardOutput::Hold(conn)),
                 Output::Release { conn } => self.outputs.push_back(ShardOutput::Release(conn)),
                 Output::Authenticate(credentials) => self.outputs.push_back(ShardOutput::Authenticate(credentials)),
@@ -291,16 +339,19 @@ impl Shard {
         let exact = self.note_exact(message, ticket, &mut found);
         let here = matched || found.reaches_this_node(self.place.shard);
         let remote = found.remote || message.retain || !found.nodes.is_empty();
+        // Nobody else gets it before its publisher's QoS 2 state is safe.
+        let waits = ticket.is_some() && message.qos == QoS::ExactlyOnce;
         if remote {
             self.counters.to_node += 1;
             let groups = (!found.nodes.is_empty()).then(|| found.nodes.drain(..).collect());
             let (message, remote) = (Arc::clone(message), found.remote);
-            self.tell_node(ToNode::Publish(Publish { message, ticket, remote, matched: here, groups }));
+            let publish = ToNode::Publish(Publish { message, ticket, remote, matched: here, groups });
+            self.post(ShardOutput::ToNode(publish), waits);
         } else if let Some(ticket) = ticket {
             let reason = if here { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
             self.judged(now, ticket, reason);
         }
-        self.deliver_locally(now, message, exact, &mut found);
+        self.deliver_locally(now, message, exact, &mut found, waits);
         self.matched = found;
     }
 
@@ -311,7 +362,14 @@ impl Shard {
         }
     }
 
-    fn deliver_locally(&mut self, now: Now, message: &Arc<Message>, exact: Option<u64>, found: &mut Matched) {
+    fn deliver_locally(
+        &mut self,
+        now: Now,
+        message: &Arc<Message>,
+        exact: Option<u64>,
+        found: &mut Matched,
+        waits: bool,
+    ) {
         for (shard, share) in found.shards.drain(..) {
             let (message, plain, groups) = (Arc::clone(message), share.plain, share.groups);
             if shard == self.place.shard {
@@ -319,10 +377,13 @@ impl Shard {
                 continue;
             }
             self.counters.to_shards += 1;
+            if let Some(hold) = &mut self.hold {
+                hold.tells(shard, &message);
+            }
             if let Some(number) = exact {
                 let (deliver, from) = (Deliver { message, plain, groups }, self.place.shard);
                 let mail = ToShard::Exact(Box::new(Exact { deliver, from, number }));
-                self.outputs.push_back(ShardOutput::ToShard(shard, mail));
+                self.post(ShardOutput::ToShard(shard, mail), waits);
                 continue;
             }
             let mail = if groups.is_empty() {
@@ -330,7 +391,7 @@ impl Shard {
             } else {
                 ToShard::Share(Box::new(Deliver { message, plain, groups }))
             };
-            self.outputs.push_back(ShardOutput::ToShard(shard, mail));
+            self.post(ShardOutput::ToShard(shard, mail), waits);
         }
     }
 
@@ -357,13 +418,21 @@ impl Shard {
                 if shard == self.place.shard {
                     self.broker.handle(now, Input::Deliver(deliver));
                 } else {
-                    self.outputs.push_back(ShardOutput::ToShard(shard, ToShard::Share(Box::new(deliver))));
+                    self.post(ShardOutput::ToShard(shard, ToShard::Share(Box::new(deliver))), false);
                 }
             }
         }
     }
 
     fn tell_node(&mut self, mail: ToNode) {
-        self.outputs.push_back(ShardOutput::ToNode(mail));
+        self.post(ShardOutput::ToNode(mail), false);
+    }
+
+    /// Sends mail, behind what waits to be sent.
+    fn post(&mut self, mail: ShardOutput, waits: bool) {
+        match &mut self.hold {
+            Some(hold) if waits || hold.keeps_mail() => hold.keep(mail),
+            Some(_) | None => self.outputs.push_back(mail),
+        }
     }
 }

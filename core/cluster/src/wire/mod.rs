@@ -6,6 +6,7 @@ mod directory;
 mod message;
 mod node;
 mod record;
+mod replica;
 mod retained;
 mod session;
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub(crate) use directory::DirectoryMail;
 pub(crate) use message::{message_len, read_message, write_message};
 pub(crate) use node::NodeMail;
 pub(crate) use record::{Entry, read_entries, write_entry};
+pub(crate) use replica::{ReplicaMail, Stray};
 pub(crate) use retained::RetainedMail;
 pub(crate) use session::{SessionMail, read_session, write_session};
 

@@ -26,6 +26,8 @@ pub(crate) enum Entry {
     Seen { incarnation: Incarnation, shard: ShardId, seq: u64 },
     /// Which places were chosen for the shared subscriptions of a QoS 2 publication that is on its way.
     Chosen { id: MessageId, choice: Choice },
+    /// Publications of this shard of a node have come up to this number, all that were sent here.
+    Heard { node: NodeId, incarnation: Incarnation, shard: ShardId, seq: u64 },
 }
 
 /// Appends an entry.
@@ -60,6 +62,13 @@ pub(crate) fn write_entry(out: &mut BytesMut, entry: &Entry) {
                 }
             });
         }
+        Entry::Heard { node, incarnation, shard, seq } => {
+            writer.u8(34);
+            writer.node(*node);
+            writer.u64(incarnation.get());
+            writer.u16(shard.0);
+            writer.u64(*seq);
+        }
     }
     *out = writer.0;
 }
@@ -92,6 +101,11 @@ fn read_entry(from: &mut Reader) -> Result<Entry> {
                 Ok((group, place))
             })?;
             Ok(Entry::Chosen { id, choice })
+        }
+        34 => {
+            let (node, incarnation) = (from.node()?, Incarnation::new(from.u64()?));
+            let shard = ShardId(from.u16()?);
+            Ok(Entry::Heard { node, incarnation, shard, seq: from.u64()? })
         }
         kind => read_record(kind, from).map(Entry::Broker),
     }
@@ -239,7 +253,7 @@ fn read_item(from: &mut Reader) -> Result<QueuedRecord> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sedge_base::{ClientId, NodeId};
+    use sedge_base::ClientId;
     use sedge_mqtt::{
         MessageId, QoS, Stamp, SubscriptionOptions, TopicFilter, TopicName, Version, Will, WillProperties,
     };
@@ -297,7 +311,8 @@ mod tests {
             Record::Checkpointed,
         ];
         let seen = Entry::Seen { incarnation: Incarnation::new(1), shard: ShardId(2), seq: 3 };
-        records.into_iter().map(Entry::Broker).chain([Entry::Retained(message), seen]).collect()
+        let heard = Entry::Heard { node: NodeId::new(4), incarnation: Incarnation::new(1), shard: ShardId(2), seq: 3 };
+        records.into_iter().map(Entry::Broker).chain([Entry::Retained(message), seen, heard]).collect()
     }
 
     fn written() -> Bytes {

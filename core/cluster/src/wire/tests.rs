@@ -91,6 +91,21 @@ fn directory_mail() -> Vec<DirectoryMail> {
     ]
 }
 
+fn replica_mail() -> [ReplicaMail; 8] {
+    let (of, incarnation, shard) = (NodeId::new(1), Incarnation::new(2), ShardId(3));
+    let stray = Stray { message: message(1), plain: true, groups: vec![TopicFilter::new("$share/g/a").unwrap()] };
+    [
+        ReplicaMail::Begin { attempt: 4, shards: 5 },
+        ReplicaMail::Batch { shard, number: 6, last: true, bytes: Bytes::from_static(b"bytes") },
+        ReplicaMail::Copied { attempt: 7, shard, number: 8, whole: true },
+        ReplicaMail::Backups { nodes: vec![of, NodeId::new(9)] },
+        ReplicaMail::Want { of, incarnation },
+        ReplicaMail::Strays { of, incarnation, last: false, strays: vec![stray] },
+        ReplicaMail::Taken { of, incarnation },
+        ReplicaMail::Ask { of, incarnation, client: ClientId::new("c"), epoch: 10 },
+    ]
+}
+
 fn node_mail() -> [NodeMail; 4] {
     let (client, reason) = (ClientId::new("c"), ReasonCode::AdministrativeAction);
     [
@@ -117,6 +132,9 @@ fn all_mail_comes_back_as_it_was() {
     }
     for mail in node_mail() {
         assert_eq!(NodeMail::decode(mail.encode()), Ok(mail));
+    }
+    for mail in replica_mail() {
+        assert_eq!(ReplicaMail::decode(mail.encode()), Ok(mail));
     }
     let client = ClientId::new("c");
     for mail in [
@@ -157,6 +175,7 @@ proptest! {
         let _ = DirectoryMail::decode(bytes.clone());
         let _ = RetainedMail::decode(bytes.clone());
         let _ = NodeMail::decode(bytes.clone());
+        let _ = ReplicaMail::decode(bytes.clone());
         let _ = SessionMail::decode(bytes.clone());
         let _ = read_session(&mut Reader::new(bytes));
         let mut broken = session_bytes().to_vec();

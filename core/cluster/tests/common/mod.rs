@@ -359,8 +359,14 @@ impl World {
         };
         act(machine, now);
         let mut outputs = Vec::new();
-        while let Some(output) = machine.poll_output() {
-            outputs.push(output);
+        loop {
+            machine.end_turn(now);
+            while let Some(output) = machine.poll_output() {
+                outputs.push(output);
+            }
+            if !machine.is_turn_open() {
+                break;
+            }
         }
         for output in outputs {
             self.shard_output(node, shard, output);

@@ -14,3 +14,4 @@ mod routes;
 mod seeds;
 mod sessions;
 mod sys;
+mod takeover;

@@ -38,6 +38,7 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
             "messages",
             format!("{} queued, {} unacknowledged by other nodes", status.queued_messages, status.unacknowledged),
         ),
+        ("copies", copies(status)),
         ("retained", format!("{} messages, {}", status.retained, bytes(status.retained_bytes as u64))),
         ("routes", status.routes.to_string()),
     ];
@@ -48,6 +49,12 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
         lines.push(("no answer", status.unreached_seeds.join(", ")));
     }
     format!("{}\n\n{}", pairs(&lines), members(&cluster.members))
+}
+
+fn copies(status: &Status) -> String {
+    let short = if status.copies < status.copies_wanted { ": a crash now may lose messages" } else { "" };
+    let taken = if status.orphaned > 0 { ", a node's sessions are being taken over" } else { "" };
+    format!("{} of {}{short}{taken}", status.copies, status.copies_wanted)
 }
 
 fn listening(status: &Status) -> String {

@@ -257,6 +257,7 @@ const KEYS: &[Key] = &[
         let words = [("cluster", SubackMode::Cluster), ("local", SubackMode::Local)];
         put(&mut c.cluster.suback, v.choice(&words))
     }),
+    key("cluster.copies", "nodes that hold a session", |c, v| put(&mut c.cluster.copies, v.narrow(1, 5))),
     key("sys.interval", "how often $SYS topics are brought up to date; 0: never", |c, v| {
         put(&mut c.sys.interval, v.duration_or_zero(SHORT, HOUR))
     }),

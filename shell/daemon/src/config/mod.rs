@@ -150,6 +150,8 @@ pub struct ClusterConfig {
     pub overlay: String,
     /// When SUBACK is sent.
     pub suback: SubackMode,
+    /// How many nodes hold a session and what waits for it.
+    pub copies: u8,
 }
 
 /// When a subscription is acknowledged.
@@ -303,6 +305,7 @@ impl Default for ClusterConfig {
             ca_file: None,
             overlay: "mesh".to_owned(),
             suback: SubackMode::Cluster,
+            copies: 2,
         }
     }
 }

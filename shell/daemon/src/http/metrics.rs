@@ -297,6 +297,17 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         "Publications that neighbours have not acknowledged.",
         node.unacknowledged as u64,
     );
+    let copies = [
+        ("copies", "Nodes that hold this node's sessions, itself included.", node.copies),
+        ("copies_wanted", "How many that should be.", node.copies_wanted),
+        ("sessions_moving", "Sessions on their way to or from this node.", node.moving),
+        ("replicas", "Nodes whose sessions this node holds a copy of.", node.replicas),
+        ("orphaned_nodes", "Nodes that are gone and whose sessions are being taken over.", node.orphaned),
+        ("strays", "Publications kept for these sessions.", node.strays),
+    ];
+    for (name, help, value) in copies {
+        out.single(name, Gauge, help, value as u64);
+    }
     for (name, count) in &node.counters {
         out.single(&format!("{name}_total"), Counter, "Counted by the node.", *count);
     }

@@ -52,6 +52,18 @@ pub struct Status {
     pub retained_bytes: usize,
     /// Publications that other nodes have not acknowledged yet.
     pub unacknowledged: usize,
+    /// Nodes that hold this node's sessions and what waits for them, itself included.
+    pub copies: usize,
+    /// How many that should be with as many members as there are; fewer copies: a crash now may lose messages.
+    pub copies_wanted: usize,
+    /// Sessions on their way to or from this node.
+    pub moving: usize,
+    /// Nodes whose sessions this node holds a copy of.
+    pub replicas: usize,
+    /// Nodes that are gone and whose sessions another node is taking over.
+    pub orphaned: usize,
+    /// Publications kept for these sessions.
+    pub strays: usize,
     /// What survives a restart: `memory` (nothing), `journal` or `fsync`.
     pub durability: String,
     /// The journal, if there is one.

@@ -117,6 +117,7 @@ impl Worker {
             hub.node.handle_timeout(self.now);
         }
         self.settle_all();
+        self.end_turn();
         self.commit()?;
         self.post();
         while !self.is_finished() {
@@ -147,6 +148,7 @@ impl Worker {
         self.receive_datagrams();
         self.timers();
         self.settle_all();
+        self.end_turn();
         self.commit()?;
         self.flush();
         self.check_stopping();
@@ -288,7 +290,7 @@ impl Worker {
         let clients = self.clients.has_dirty() || (reading && self.clients.ready_len() > 0);
         let links = self.hub.as_ref().is_some_and(|hub| hub.links.is_busy(reading));
         let mailbox = self.shared.boxes.get(usize::from(self.id.0));
-        let journal = self.has_more_to_commit();
+        let journal = self.has_more_to_commit() || self.shard.is_turn_open();
         if clients || links || journal || mailbox.is_some_and(|mailbox| !mailbox.may_sleep()) {
             return Some(Duration::ZERO);
         }
@@ -324,6 +326,12 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// What the turn has changed is copied together; see [`Shard::end_turn`].
+    fn end_turn(&mut self) {
+        self.shard.end_turn(self.now);
+        self.settle_all();
     }
 
     fn shard_output(&mut self, output: ShardOutput) {

@@ -119,7 +119,7 @@ impl World {
     pub(super) fn got(&self, at: usize, from: usize) -> Vec<u64> {
         let sender = self.nodes[from].hello.node;
         self.said(at, |output| {
-            let Output::Frame { from, frame } = output else { return None };
+            let Output::Frame { from, frame, .. } = output else { return None };
             (*from == sender).then(|| number_of(frame))
         })
     }

@@ -422,8 +422,9 @@ impl Worker {
                     self.shard.handle(self.now, ShardInput::Written { conn: id, bytes });
                     self.settle();
                 }
-                if self.has_bytes_for(id) {
-                    if may_write {
+                let (waiting, ready) = self.waits_for(id);
+                if waiting {
+                    if may_write && ready {
                         self.clients.mark_dirty(id);
                     }
                 } else if all {
@@ -434,9 +435,10 @@ impl Worker {
         }
     }
 
-    /// Whether there is anything to write. Looking at the outbox makes the shard say anew when there is more.
-    fn has_bytes_for(&mut self, id: ConnId) -> bool {
-        self.shard.outbox(id).is_some_and(|outbox| !outbox.is_empty())
+    /// Whether there is anything to write, and whether any of it may leave. Looking at the outbox makes the shard say anew when there
+    /// is more.
+    fn waits_for(&mut self, id: ConnId) -> (bool, bool) {
+        self.shard.outbox(id).map_or((false, false), |outbox| (!outbox.is_empty(), outbox.ready() > 0))
     }
 
     /// Everything is written: if that was the last, says so to the other side.

@@ -1,0 +1,185 @@
+//! Copies of this node's sessions at other nodes, its backups (DESIGN section 5, "The two-copy rule").
+//!
+//! A backup that is new gets everything, and what changes meanwhile. From then on nothing leaves a shard before what it depends on is
+//! at every backup that has everything.
+
+use bytes::Bytes;
+use sedge_base::{NodeId, ShardId, mix};
+
+use super::Node;
+use crate::link::ControlTopic;
+use crate::mail::ToShard;
+use crate::wire::ReplicaMail;
+
+/// About the size of one part of a batch.
+const PART_BYTES: usize = 256 * 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    backups: Vec<Backup>,
+    attempt: u32,
+    /// For each shard its last batch, and the last that it was told is copied.
+    shards: Vec<(u64, u64)>,
+    /// Who was told of last.
+    announced: Vec<NodeId>,
+}
+
+#[derive(Debug)]
+struct Backup {
+    node: NodeId,
+    /// Batches of earlier attempts are not for it.
+    attempt: u32,
+    /// For each shard the last batch that it has, and whether it has everything.
+    shards: Vec<(u64, bool)>,
+}
+
+impl Backup {
+    fn is_whole(&self) -> bool {
+        self.shards.iter().all(|(_, whole)| *whole)
+    }
+}
+
+impl Copies {
+    /// Nodes that have everything, this one not counted.
+    pub(super) fn whole(&self) -> impl Iterator<Item = NodeId> {
+        self.backups.iter().filter(|backup| backup.is_whole()).map(|backup| backup.node)
+    }
+
+    /// Whether changes are copied at all.
+    pub(super) const fn is_active(&self) -> bool {
+        !self.backups.is_empty()
+    }
+
+    /// What every backup that has everything of a shard has.
+    fn copied(&self, shard: usize) -> u64 {
+        let of_shard = self.backups.iter().filter_map(|backup| backup.shards.get(shard));
+        let whole = of_shard.filter(|(_, whole)| *whole).map(|(batch, _)| *batch);
+        whole.min().unwrap_or_else(|| self.shards.get(shard).map_or(0, |(last, _)| *last))
+    }
+}
+
+impl Node {
+    /// Keeps the backups there are as long as they live, and chooses others where some are missing.
+    pub(super) fn choose_backups(&mut self) {
+        let me = self.config.node;
+        let ring = &self.ring;
+        let had = self.copies.backups.len();
+        self.copies.backups.retain(|backup| ring.binary_search(&backup.node).is_ok());
+        let mut changed = self.copies.backups.len() != had;
+        let wanted = usize::from(self.config.copies.saturating_sub(1));
+        let mut others: Vec<NodeId> = ring.iter().copied().filter(|node| *node != me).collect();
+        others.retain(|node| {
+            let is_up = self.peers.get(node).is_some_and(super::peers::Peer::is_up);
+            is_up && self.copies.backups.iter().all(|backup| backup.node != *node)
+        });
+        others.sort_by_key(|node| core::cmp::Reverse(mix(me.get() ^ mix(node.get()))));
+        let missing = wanted.saturating_sub(self.copies.backups.len());
+        for node in others.into_iter().take(missing) {
+            self.begin_backup(node);
+            changed = true;
+        }
+        if changed {
+            self.backups_changed();
+        }
+    }
+
+    fn begin_backup(&mut self, node: NodeId) {
+        let shards = self.config.shards;
+        self.copies.shards.resize(usize::from(shards), (0, 0));
+        self.copies.attempt += 1;
+        let attempt = self.copies.attempt;
+        self.copies.backups.push(Backup { node, attempt, shards: vec![(0, false); usize::from(shards)] });
+        self.send_control(node, ControlTopic::Replica, ReplicaMail::Begin { attempt, shards }.encode());
+        self.tell_all_shards(|| ToShard::Copy(attempt));
+    }
+
+    /// The link to a node has begun anew: it may have missed something.
+    pub(super) fn backup_restarts(&mut self, node: NodeId) {
+        let had = self.copies.backups.len();
+        self.copies.backups.retain(|backup| backup.node != node);
+        if self.copies.backups.len() != had {
+            self.backups_changed();
+        }
+    }
+
+    fn backups_changed(&mut self) {
+        if self.copies.is_active() {
+            (0..self.copies.shards.len()).for_each(|shard| self.tell_copied(shard));
+        } else if !self.copies.shards.is_empty() {
+            self.copies.shards = Vec::new();
+            self.tell_all_shards(|| ToShard::CopyNothing);
+        }
+        self.announce_backups();
+    }
+
+    fn announce_backups(&mut self) {
+        let nodes: Vec<NodeId> = self.copies.whole().collect();
+        if nodes == self.copies.announced {
+            return;
+        }
+        self.copies.announced = nodes;
+        let linked: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        for node in linked {
+            self.tell_backups(node);
+        }
+    }
+
+    /// Tells a neighbour who takes over when this node is gone.
+    pub(super) fn tell_backups(&mut self, to: NodeId) {
+        let mail = ReplicaMail::Backups { nodes: self.copies.announced.clone() };
+        self.send_control(to, ControlTopic::Replica, mail.encode());
+    }
+
+    /// A shard has made a batch.
+    pub(super) fn batch(&mut self, shard: ShardId, number: u64, attempt: u32, mut bytes: Bytes) {
+        let at = usize::from(shard.0);
+        let Some((last, _)) = self.copies.shards.get_mut(at) else { return };
+        *last = number;
+        let backups = self.copies.backups.iter().filter(|backup| backup.attempt <= attempt);
+        let to: Vec<NodeId> = backups.map(|backup| backup.node).collect();
+        loop {
+            let part = bytes.split_to(bytes.len().min(PART_BYTES));
+            let last = bytes.is_empty();
+            let mail = ReplicaMail::Batch { shard, number, last, bytes: part }.encode();
+            for node in &to {
+                self.send_control(*node, ControlTopic::Replica, mail.clone());
+            }
+            if last {
+                break;
+            }
+        }
+        self.tell_copied(at);
+    }
+
+    /// A backup has batches up to this one.
+    pub(super) fn copied(&mut self, by: NodeId, attempt: u32, shard: ShardId, number: u64, whole: bool) {
+        let at = usize::from(shard.0);
+        let Some(backup) = self.copies.backups.iter_mut().find(|backup| (backup.node, backup.attempt) == (by, attempt))
+        else {
+            return;
+        };
+        let Some(state) = backup.shards.get_mut(at) else { return };
+        let news = whole && !state.1;
+        *state = (number, whole || state.1);
+        if !state.1 {
+            self.tell_shard(shard, ToShard::CopyMore);
+        }
+        if news {
+            self.announce_backups();
+        }
+        self.tell_copied(at);
+    }
+
+    fn tell_copied(&mut self, shard: usize) {
+        let copied = self.copies.copied(shard);
+        if let Some((_, told)) = self.copies.shards.get_mut(shard)
+            && copied > *told
+        {
+            *told = copied;
+            let number = u16::try_from(shard).unwrap_or(u16::MAX);
+            self.tell_shard(ShardId(number), ToShard::Copied(copied));
+        }
+    }
+}

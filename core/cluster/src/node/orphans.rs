@@ -1,0 +1,296 @@
+//! Nodes that are gone and whose sessions another node takes over: what is for them is kept until it has them (FT-20 to FT-24).
+//!
+//! What they wanted is remembered, so that nothing that is published meanwhile is overlooked, and publishers wait for their
+//! acknowledgements as if the node were slow.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use sedge_base::{Deadlines, Duration, Incarnation, Instant, NodeId, Seed};
+use sedge_mqtt::{Message, QoS, SubscriptionTrie, TopicFilter, TopicName};
+use smallvec::SmallVec;
+
+use super::Node;
+use crate::link::ControlTopic;
+use crate::mail::{Life, TableChange};
+use crate::wire::{ReplicaMail, Stray};
+
+/// How long a successor may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes kept for the sessions of one node; more are dropped and counted.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Strays in one mail.
+const PER_MAIL: usize = 256;
+/// Lives that were taken over and are remembered.
+const MAX_TAKEN: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Orphans {
+    nodes: BTreeMap<NodeId, Orphaned>,
+    /// What the sessions of these nodes want.
+    filters: SubscriptionTrie<NodeId, ()>,
+    /// For how many of these nodes a filter is kept in the shards' tables.
+    kept: BTreeMap<TopicFilter, u32>,
+    /// Filters that nobody else wants.
+    withdrawn: BTreeSet<TopicFilter>,
+    deadlines: Deadlines<NodeId>,
+    /// Lives whose sessions somebody has.
+    taken: VecDeque<Life>,
+    /// Successors who have asked before this node knew.
+    early: Vec<(NodeId, Life)>,
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Orphaned {
+    incarnation: Incarnation,
+    /// Who takes the sessions over, one after the other should they die, too.
+    successors: Vec<NodeId>,
+    filters: BTreeSet<TopicFilter>,
+    strays: Vec<Stray>,
+    bytes: usize,
+}
+
+impl Orphaned {
+    fn push(&mut self, stray: Stray) -> bool {
+        let size = stray.message.payload.len() + stray.message.topic.as_bytes().len() + 128;
+        if self.bytes + size > MAX_BYTES {
+            return false;
+        }
+        self.bytes += size;
+        self.strays.push(stray);
+        true
+    }
+}
+
+impl Orphans {
+    pub(super) fn new(seed: Seed) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            filters: SubscriptionTrie::with_seed(seed),
+            kept: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
+            deadlines: Deadlines::new(),
+            taken: VecDeque::new(),
+            early: Vec::new(),
+            dropped: 0,
+        }
+    }
+
+    /// Nodes whose sessions want a publication.
+    pub(super) fn matching(&self, topic: &TopicName) -> SmallVec<[NodeId; 2]> {
+        let mut found = SmallVec::new();
+        if !self.nodes.is_empty() {
+            self.filters.matches(topic, |node, ()| {
+                if !found.contains(node) {
+                    found.push(*node);
+                }
+            });
+        }
+        found
+    }
+
+    /// Other nodes want, or no longer want, a filter. Returns whether the shards are to be told.
+    pub(super) fn note_route(&mut self, filter: &TopicFilter, wanted: bool) -> bool {
+        if wanted {
+            self.withdrawn.remove(filter);
+            return true;
+        }
+        let kept = self.kept.contains_key(filter);
+        if kept {
+            self.withdrawn.insert(filter.clone());
+        }
+        !kept
+    }
+
+    fn keep(&mut self, node: NodeId, filters: &BTreeSet<TopicFilter>) {
+        for filter in filters {
+            self.filters.insert(filter, node, ());
+            *self.kept.entry(filter.clone()).or_default() += 1;
+        }
+    }
+
+    /// Returns the filters that nobody wants any more.
+    fn let_go(&mut self, node: NodeId, filters: &BTreeSet<TopicFilter>) -> Vec<TopicFilter> {
+        let mut unwanted = Vec::new();
+        for filter in filters {
+            self.filters.remove(filter, &node);
+            let Some(count) = self.kept.get_mut(filter) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.kept.remove(filter);
+                unwanted.extend(self.withdrawn.take(filter));
+            }
+        }
+        unwanted
+    }
+
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// Whether another node takes over the sessions of this one.
+    pub(super) fn has(&self, node: NodeId) -> bool {
+        self.nodes.contains_key(&node)
+    }
+
+    /// Publications that were dropped because there were too many.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// How many nodes' sessions are being taken over.
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// What is kept.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.values().map(|orphaned| orphaned.strays.len()).sum()
+    }
+
+    fn has_taken(&self, life: Life) -> bool {
+        self.taken.contains(&life)
+    }
+}
+
+impl Node {
+    /// A node is gone, and others have its sessions: keeps what was on its way there, and what is still to come.
+    pub(super) fn orphan(&mut self, life: Life, successors: Vec<NodeId>, strays: Vec<Stray>) {
+        let Life { node, incarnation } = life;
+        self.end_orphan(node);
+        let routes = self.overlay.routes(0, usize::MAX).into_iter().filter(|route| route.node == node);
+        let filters: BTreeSet<_> =
+            routes.map(|route| route.filter).filter(|filter| filter.share_group().is_none()).collect();
+        self.orphans.keep(node, &filters);
+        let mut orphaned = Orphaned { incarnation, successors, filters, strays: Vec::new(), bytes: 0 };
+        for stray in strays {
+            self.orphans.dropped += u64::from(!orphaned.push(stray));
+        }
+        self.orphans.nodes.insert(node, orphaned);
+        self.orphans.deadlines.set(node, self.now.instant + PATIENCE);
+    }
+
+    /// A publication for a node that is gone. True if it is kept, so that its publisher has to wait.
+    pub(super) fn stray(&mut self, node: NodeId, message: &Arc<Message>, plain: bool, groups: &[TopicFilter]) -> bool {
+        let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return false };
+        if message.qos == QoS::AtMostOnce || (!plain && groups.is_empty()) {
+            return false;
+        }
+        let stray = Stray { message: sedge_broker::detach(message), plain, groups: groups.to_vec() };
+        let kept = orphaned.push(stray);
+        self.orphans.dropped += u64::from(!kept);
+        kept
+    }
+
+    /// The first of the nodes that have copies of this one's sessions and live.
+    pub(super) fn successor_of(&self, node: NodeId) -> Option<NodeId> {
+        let orphaned = self.orphans.nodes.get(&node)?;
+        orphaned.successors.iter().copied().find(|successor| self.ring.binary_search(successor).is_ok())
+    }
+
+    /// What is kept for a node.
+    pub(super) fn strays_of(&self, node: NodeId) -> Vec<Stray> {
+        self.orphans.nodes.get(&node).map(|orphaned| orphaned.strays.clone()).unwrap_or_default()
+    }
+
+    /// Whether this node has not seen to the end of this life yet, whatever membership may know already.
+    pub(super) fn knows_alive(&self, life: Life) -> bool {
+        self.peers.get(&life.node).is_some_and(|peer| peer.incarnation == Some(life.incarnation))
+    }
+
+    /// A successor asks what was on its way to a node.
+    pub(super) fn strays_wanted(&mut self, by: NodeId, of: NodeId, incarnation: Incarnation) {
+        if self.knows_alive(Life { node: of, incarnation }) {
+            // It is not gone yet as this node sees it: that is what it will ask then.
+            self.orphans.early.push((by, Life { node: of, incarnation }));
+            self.membership.handle(self.now, sedge_membership::Input::Suspect { node: of });
+            return;
+        }
+        self.give_strays(by, of, incarnation);
+    }
+
+    /// A node is gone: answers who has asked before.
+    pub(super) fn give_early(&mut self, life: Life) {
+        let early = core::mem::take(&mut self.orphans.early);
+        let (due, early): (Vec<_>, Vec<_>) = early.into_iter().partition(|(_, of)| *of == life);
+        self.orphans.early = early;
+        for (by, of) in due {
+            self.give_strays(by, of.node, of.incarnation);
+        }
+    }
+
+    fn give_strays(&mut self, to: NodeId, of: NodeId, incarnation: Incarnation) {
+        let orphaned = self.orphans.nodes.get(&of).filter(|orphaned| orphaned.incarnation == incarnation);
+        let strays = orphaned.map(|orphaned| orphaned.strays.clone()).unwrap_or_default();
+        let mut pieces = strays.chunks(PER_MAIL).map(<[Stray]>::to_vec).peekable();
+        loop {
+            let strays = pieces.next().unwrap_or_default();
+            let last = pieces.peek().is_none();
+            let mail = ReplicaMail::Strays { of, incarnation, last, strays };
+            if let Some(peer) = self.peers.get_mut(&to) {
+                peer.push_bulk(ControlTopic::Replica, mail.encode());
+            }
+            if last {
+                break;
+            }
+        }
+        self.pump(to);
+    }
+
+    /// The sessions of a node that is gone are safe elsewhere, with everything that was for them.
+    pub(super) fn taken_over(&mut self, of: NodeId, incarnation: Incarnation) {
+        let life = Life { node: of, incarnation };
+        if !self.orphans.has_taken(life) {
+            if self.orphans.taken.len() >= MAX_TAKEN {
+                self.orphans.taken.pop_front();
+            }
+            self.orphans.taken.push_back(life);
+        }
+        if self.orphans.nodes.get(&of).is_some_and(|orphaned| orphaned.incarnation == incarnation) {
+            self.end_orphan(of);
+        }
+    }
+
+    /// Which life of a node that is gone others take over.
+    pub(super) fn orphaned_life(&self, node: NodeId) -> Option<Incarnation> {
+        self.orphans.nodes.get(&node).map(|orphaned| orphaned.incarnation)
+    }
+
+    /// Whether somebody has the sessions of this life already.
+    pub(super) fn is_taken(&self, life: Life) -> bool {
+        self.orphans.has_taken(life)
+    }
+
+    /// Nothing is kept for this node any longer, and nobody waits.
+    pub(super) fn end_orphan(&mut self, node: NodeId) {
+        let Some(orphaned) = self.orphans.nodes.remove(&node) else { return };
+        for filter in self.orphans.let_go(node, &orphaned.filters) {
+            self.table.push(TableChange::Remote { filter, wanted: false });
+        }
+        self.orphans.deadlines.cancel(&node);
+        let accepted = &mut self.accepted;
+        self.acks.found(node, |shard, ticket, reason| super::events::note(accepted, shard, ticket, reason));
+    }
+
+    /// Successors that are late, or gone themselves.
+    pub(super) fn orphans_due(&mut self) {
+        while let Some(node) = self.orphans.deadlines.pop_due(self.now.instant) {
+            self.event(true, format!("Nobody has taken over the sessions of node {node}"));
+            self.end_orphan(node);
+        }
+    }
+
+    /// A node is gone: those whose sessions it was to take over may have nobody else.
+    pub(super) fn orphans_without(&mut self) {
+        let orphaned: Vec<NodeId> = self.orphans.nodes.keys().copied().collect();
+        for node in orphaned {
+            match self.successor_of(node) {
+                Some(successor) if successor == self.config.node => self.take_over(node),
+                Some(_) => {}
+                None => self.end_orphan(node),
+            }
+        }
+    }
+}

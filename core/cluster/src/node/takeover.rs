@@ -1,0 +1,312 @@
+//! The sessions of a node that is gone go on at its successor (FT-20 to FT-24, MQ-11).
+//!
+//! 1. The successor owns them at once, so that a client that comes back anywhere finds them. Its shards begin to catch what matches.
+//! 2. It advertises their interest; until that is known everywhere, the others keep what is for them.
+//! 3. It asks all for what they have kept.
+//! 4. When all have answered, the sessions begin with everything that was in the copies, that was kept, and that was caught, each
+//!    publication once. When that is copied to the successor's own backups, the others need to keep nothing any longer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, ShardId};
+use sedge_broker::{InboundState, InterestChange, InterestOp, RestoredSession};
+use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+
+use super::Node;
+use super::replicas::Replica;
+use super::settle::Waiter;
+use crate::journal::Heard;
+use crate::link::ControlTopic;
+use crate::mail::{Again, Arriving, Inherit, Life, SessionStep, ToShard};
+use crate::reception::shard_of;
+use crate::wire::{ReplicaMail, Stray};
+
+/// How long the others may take to say what they have kept.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Sessions that this node takes over.
+#[derive(Debug, Default)]
+pub(super) struct Takeovers {
+    lives: BTreeMap<Life, Takeover>,
+    deadlines: Deadlines<Life>,
+    /// Owned from now on, and not registered yet.
+    fresh: Vec<(ClientId, u64)>,
+    /// Sessions asked for before this node knew that their node is gone.
+    early: Vec<(NodeId, NodeId, ClientId, u64)>,
+    count: u64,
+    sessions: u64,
+}
+
+#[derive(Debug)]
+struct Takeover {
+    /// The interest of the sessions.
+    changes: Vec<(ClientId, Vec<InterestChange>)>,
+    heard: Arc<BTreeMap<ShardId, Heard>>,
+    /// QoS 2 publications of their clients that were on their way.
+    transits: Vec<Arc<Message>>,
+    /// Who has not said what it has kept; `None` before they are asked.
+    waits_for: Option<BTreeSet<NodeId>>,
+    strays: Vec<Stray>,
+    /// Shards where the sessions have not arrived.
+    shards: u16,
+}
+
+impl Takeovers {
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// Nodes whose sessions were taken over, and how many sessions that were.
+    pub(super) const fn counts(&self) -> (u64, u64) {
+        (self.count, self.sessions)
+    }
+}
+
+impl Node {
+    /// This node is the successor of a node that is gone.
+    pub(super) fn take_over(&mut self, node: NodeId) {
+        let Some(incarnation) = self.orphaned_life(node) else { return };
+        let Some(replica) = self.replicas.take_whole(node) else { return };
+        let life = Life { node, incarnation };
+        let mut takeover = Takeover {
+            changes: Vec::new(),
+            heard: Arc::default(),
+            transits: Vec::new(),
+            waits_for: None,
+            strays: Vec::new(),
+            shards: self.config.shards,
+        };
+        let sessions = self.inherit(replica, &mut takeover);
+        self.takeovers.count += 1;
+        self.takeovers.sessions += sessions.iter().map(|shard| shard.len() as u64).sum::<u64>();
+        let count: usize = sessions.iter().map(Vec::len).sum();
+        self.event(true, format!("Takes over {count} sessions of node {node}"));
+        for (shard, sessions) in sessions.into_iter().enumerate() {
+            let inherit = SessionStep::Inherit(Inherit { of: life, sessions });
+            self.tell_shard(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), ToShard::Session(Box::new(inherit)));
+        }
+        self.takeovers.lives.insert(life, takeover);
+        // Every shard catches before anybody is told to send here.
+        self.wait(Waiter::Inheritance(life), false);
+    }
+
+    /// Takes the sessions out of a copy: by shard of this node, each with the shard it was at.
+    fn inherit(&mut self, replica: Replica, takeover: &mut Takeover) -> Vec<Vec<(ShardId, RestoredSession)>> {
+        let mut dealt: Vec<Vec<_>> = (0..self.config.shards).map(|_| Vec::new()).collect();
+        let mut heard = BTreeMap::new();
+        for (number, copy) in replica.shards.into_iter().enumerate() {
+            let from = ShardId(u16::try_from(number).unwrap_or(u16::MAX));
+            let (sessions, of_shard) = copy.recovery.into_sessions(self.now.wall);
+            heard.insert(from, of_shard);
+            for mut session in sessions {
+                let client = session.state.client.clone();
+                // Later than the former owner's, should it not be dead; earlier than any claim.
+                session.state.epoch += 1;
+                for (packet_id, message) in session.transits.drain(..) {
+                    session.state.inbound.push(InboundState { packet_id, answer: Some(ReasonCode::Success) });
+                    takeover.transits.push(message);
+                }
+                if session.state.expiry_secs > 0 && !self.claims.owns(&client) {
+                    self.claims.restore(client.clone(), session.state.epoch);
+                    self.takeovers.fresh.push((client.clone(), session.state.epoch));
+                }
+                let op = InterestOp::Add { retained: false, online: false };
+                let plain = session.state.subscriptions.iter().map(|subscription| &subscription.filter);
+                let changes = plain.map(|filter| InterestChange { filter: filter.clone(), op }).collect();
+                takeover.changes.push((client.clone(), changes));
+                let shard = shard_of(&client, self.config.shards);
+                if let Some(dealt) = dealt.get_mut(usize::from(shard.0)) {
+                    dealt.push((from, session));
+                }
+            }
+        }
+        takeover.heard = Arc::new(heard);
+        dealt
+    }
+
+    /// Clients that this node owns since it has taken over their sessions, once each.
+    pub(super) fn take_fresh(&mut self) -> Vec<(ClientId, u64)> {
+        core::mem::take(&mut self.takeovers.fresh)
+    }
+
+    /// All shards catch: everybody is told to send here.
+    pub(super) fn inheritance_is_caught(&mut self, life: Life) {
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        let changes = core::mem::take(&mut takeover.changes);
+        let mut adverts = Vec::new();
+        for (client, changes) in changes {
+            let shard = shard_of(&client, self.config.shards);
+            let effect = self.interest.apply(shard, &client, &changes);
+            self.table.extend(effect.table);
+            adverts.extend(effect.adverts);
+        }
+        let token = self.wait(Waiter::Takeover(life), !adverts.is_empty());
+        self.advertise(adverts, token);
+    }
+
+    /// Everybody sends here: asks for what was kept before.
+    pub(super) fn takeover_is_known(&mut self, life: Life) {
+        let transits = match self.takeovers.lives.get_mut(&life) {
+            Some(takeover) => core::mem::take(&mut takeover.transits),
+            None => return,
+        };
+        for message in transits {
+            self.publish_transit(life, message);
+        }
+        let linked: BTreeSet<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        let Life { node: of, incarnation } = life;
+        for node in &linked {
+            self.send_control(*node, ControlTopic::Replica, ReplicaMail::Want { of, incarnation }.encode());
+        }
+        if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
+            takeover.waits_for = Some(linked);
+        }
+        self.takeovers.deadlines.set(life, self.now.instant + PATIENCE);
+        self.check_takeover(life);
+    }
+
+    /// A QoS 2 publication that its node had taken and may not have given to all. Its id tells who has had it.
+    fn publish_transit(&mut self, life: Life, message: Arc<Message>) {
+        let publication = crate::link::Publication {
+            message: Arc::clone(&message),
+            plain: true,
+            groups: smallvec::SmallVec::new(),
+            retained_copy: message.retain,
+        };
+        self.publication(life.node, 0, publication);
+        self.publish_for(&message);
+        if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
+            takeover.strays.push(Stray { message, plain: true, groups: Vec::new() });
+        }
+    }
+
+    /// Somebody says what it has kept.
+    pub(super) fn strays_arrived(
+        &mut self,
+        from: NodeId,
+        of: NodeId,
+        incarnation: Incarnation,
+        last: bool,
+        strays: Vec<Stray>,
+    ) {
+        let life = Life { node: of, incarnation };
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        let Some(waits_for) = takeover.waits_for.as_mut().filter(|waits_for| waits_for.contains(&from)) else { return };
+        takeover.strays.extend(strays);
+        if last {
+            waits_for.remove(&from);
+            self.check_takeover(life);
+        }
+    }
+
+    /// A node is gone: nobody waits for what it has kept.
+    pub(super) fn takeovers_without(&mut self, node: NodeId) {
+        for life in self.takeovers.lives.keys().copied().collect::<Vec<_>>() {
+            let waits_for = self.takeovers.lives.get_mut(&life).and_then(|takeover| takeover.waits_for.as_mut());
+            if waits_for.is_some_and(|waits_for| waits_for.remove(&node)) {
+                self.check_takeover(life);
+            }
+        }
+    }
+
+    pub(super) fn takeovers_due(&mut self) {
+        while let Some(life) = self.takeovers.deadlines.pop_due(self.now.instant) {
+            self.event(true, format!("Not all have said what they had for node {}", life.node));
+            if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
+                takeover.waits_for = Some(BTreeSet::new());
+            }
+            self.check_takeover(life);
+        }
+    }
+
+    fn check_takeover(&mut self, life: Life) {
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        if takeover.waits_for.as_ref().is_none_or(|waits_for| !waits_for.is_empty()) {
+            return;
+        }
+        takeover.waits_for = None;
+        self.takeovers.deadlines.cancel(&life);
+        let mut strays = core::mem::take(&mut takeover.strays);
+        let heard = Arc::clone(&takeover.heard);
+        strays.extend(self.strays_of(life.node));
+        let mut plain = Vec::new();
+        let mut known = BTreeSet::new();
+        for Stray { message, plain: is_plain, groups } in strays {
+            for group in groups {
+                self.choose_stray(life, &heard, &message, group);
+            }
+            if is_plain && known.insert(message.id) {
+                plain.push(message);
+            }
+        }
+        let strays: Arc<[_]> = plain.into();
+        for shard in (0..self.config.shards).map(ShardId) {
+            let (strays, heard) = (Arc::clone(&strays), Arc::clone(&heard));
+            let arriving = SessionStep::Arriving(Arriving { of: life, strays, heard });
+            self.tell_shard(shard, ToShard::Session(Box::new(arriving)));
+        }
+        for to in (0..self.config.shards).map(ShardId) {
+            for shard in (0..self.config.shards).map(ShardId) {
+                let arrive = ToShard::Session(Box::new(SessionStep::Arrive(life)));
+                let mail = if shard == to { arrive } else { ToShard::PassOn(to, Box::new(arrive)) };
+                self.tell_shard(shard, mail);
+            }
+        }
+    }
+
+    /// A publication for a shared subscription whose member was at the node that is gone: another one gets it, unless that node has
+    /// had it.
+    fn choose_stray(
+        &mut self,
+        life: Life,
+        heard: &BTreeMap<ShardId, Heard>,
+        message: &Arc<Message>,
+        group: TopicFilter,
+    ) {
+        let id = message.id;
+        let key = (id.node, id.incarnation, id.shard);
+        if heard.values().any(|heard| heard.get(&key).is_some_and(|last| id.seq <= *last)) {
+            return;
+        }
+        let again = Again { message: Arc::clone(message), group, not: life.node };
+        self.tell_shard(ShardId::default(), ToShard::Again(Box::new(again)));
+    }
+
+    /// The sessions are with one of the shards, and copied.
+    pub(super) fn inherited(&mut self, life: Life) {
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        takeover.shards = takeover.shards.saturating_sub(1);
+        if takeover.shards > 0 {
+            return;
+        }
+        self.takeovers.lives.remove(&life);
+        let Life { node: of, incarnation } = life;
+        let linked: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        for node in linked {
+            self.send_control(node, ControlTopic::Replica, ReplicaMail::Taken { of, incarnation }.encode());
+        }
+        self.taken_over(of, incarnation);
+    }
+
+    /// The new owner of a client asks for the session that its former owner cannot send any more.
+    pub(super) fn asked_for(&mut self, by: NodeId, of: Life, client: ClientId, epoch: u64) {
+        if self.knows_alive(of) {
+            self.takeovers.early.push((by, of.node, client, epoch));
+            return;
+        }
+        self.relinquish(client, epoch, false, by);
+    }
+
+    /// A node is gone: answers who has asked for its sessions before.
+    pub(super) fn answer_early(&mut self, node: NodeId) {
+        let early = core::mem::take(&mut self.takeovers.early);
+        let (due, early): (Vec<_>, Vec<_>) = early.into_iter().partition(|(_, of, ..)| *of == node);
+        self.takeovers.early = early;
+        for (by, _, client, epoch) in due {
+            self.relinquish(client, epoch, false, by);
+        }
+    }
+}

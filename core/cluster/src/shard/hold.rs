@@ -1,0 +1,288 @@
+//! Nothing leaves a shard before what it depends on is copied to other nodes (DESIGN section 5, "The two-copy rule").
+//!
+//! At the end of a turn everything that it has changed becomes a batch. Bytes for clients that were written in the turn, answers to
+//! marks, and QoS 2 publications on their way to others (with all mail behind them) wait until the batch is copied; bytes for clients,
+//! which may hold an acknowledgement, also until every other shard that was sent a publication has copied what it has caused there.
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use sedge_base::{ConnId, Now, ShardId};
+use sedge_mqtt::{Message, QoS};
+
+use super::Shard;
+use crate::ShardOutput;
+use crate::mail::{Life, Mark, ToNode, ToShard};
+
+/// Bytes of what was there before that are copied at a time, about.
+const COPY_BYTES: u64 = 256 * 1024;
+
+/// Bytes that wait.
+#[derive(Debug)]
+struct Turn {
+    batch: u64,
+    /// For each shard the mark that it has to have answered.
+    marks: Vec<u64>,
+    /// Connections, and the positions up to which their outboxes may be written.
+    ends: Vec<(ConnId, u64)>,
+    /// Connections that are to be closed then.
+    closed: Vec<ConnId>,
+}
+
+/// Who wants to know that what was there is copied.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Mark(Mark),
+    /// See [`ToShard::Kept`].
+    Kept(ShardId, u64),
+    Inherited(Life),
+}
+
+/// What waits.
+#[derive(Debug)]
+pub(super) struct Hold {
+    attempt: u32,
+    /// Whether what there was before is still being copied.
+    is_filling: bool,
+    /// The last batch, and the last that is copied.
+    batch: u64,
+    copied: u64,
+    turns: VecDeque<Turn>,
+    answers: VecDeque<(u64, Answer)>,
+    mail: VecDeque<(u64, ShardOutput)>,
+    /// For each shard the last mark sent to it, and the last that it has answered.
+    marks: Vec<u64>,
+    answered: Vec<u64>,
+    /// What the present turn has brought.
+    touched: Vec<ConnId>,
+    closed: Vec<ConnId>,
+    asked: Vec<Answer>,
+    kept: Vec<ShardOutput>,
+    told: Vec<ShardId>,
+}
+
+impl Hold {
+    /// `batch` is the last one there was: numbers never come again.
+    fn new(shards: u16, batch: u64) -> Self {
+        let shards = usize::from(shards);
+        Self {
+            attempt: 0,
+            is_filling: false,
+            batch,
+            copied: batch,
+            turns: VecDeque::new(),
+            answers: VecDeque::new(),
+            mail: VecDeque::new(),
+            marks: vec![0; shards],
+            answered: vec![0; shards],
+            touched: Vec::new(),
+            closed: Vec::new(),
+            asked: Vec::new(),
+            kept: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
+    /// The connection's outbox was written to.
+    pub(super) fn touch(&mut self, conn: ConnId) {
+        self.touched.push(conn);
+    }
+
+    /// The connection is to be closed when it is written out.
+    pub(super) fn close(&mut self, conn: ConnId) {
+        self.closed.push(conn);
+    }
+
+    /// A publication goes to this shard.
+    pub(super) fn tells(&mut self, shard: ShardId, message: &Message) {
+        if message.qos > QoS::AtMostOnce && !self.told.contains(&shard) {
+            self.told.push(shard);
+        }
+    }
+
+    /// Whether mail is kept back, so that nothing may overtake it.
+    pub(super) fn keeps_mail(&self) -> bool {
+        !self.mail.is_empty() || !self.kept.is_empty()
+    }
+
+    /// Keeps mail back until what the turn has changed is copied.
+    pub(super) fn keep(&mut self, mail: ShardOutput) {
+        self.kept.push(mail);
+    }
+
+    fn has_news(&self) -> bool {
+        let clients = !self.touched.is_empty() || !self.closed.is_empty();
+        clients || !self.asked.is_empty() || !self.kept.is_empty() || !self.told.is_empty()
+    }
+
+    fn next_turn(&mut self) -> Option<Turn> {
+        let turn = self.turns.front()?;
+        let answered = turn.marks.iter().zip(&self.answered).all(|(mark, answered)| mark <= answered);
+        if turn.batch <= self.copied && answered { self.turns.pop_front() } else { None }
+    }
+}
+
+impl Shard {
+    /// Ends a turn: to be called when all events of the turn were fed and all outputs taken, and followed by taking outputs again.
+    /// What a driver feeds between two calls is copied together or not at all.
+    pub fn end_turn(&mut self, now: Now) {
+        if self.hold.is_none() {
+            return;
+        }
+        self.make_batch();
+        let Some(hold) = &mut self.hold else { return };
+        let me = self.place.shard;
+        for shard in core::mem::take(&mut hold.told) {
+            let Some(mark) = hold.marks.get_mut(usize::from(shard.0)) else { continue };
+            *mark += 1;
+            let mail = ShardOutput::ToShard(shard, ToShard::Mark(Mark::Shard(me, *mark)));
+            if hold.keeps_mail() { hold.keep(mail) } else { self.outputs.push_back(mail) }
+        }
+        let batch = hold.batch;
+        hold.answers.extend(hold.asked.drain(..).map(|answer| (batch, answer)));
+        hold.mail.extend(hold.kept.drain(..).map(|mail| (batch, mail)));
+        if !hold.touched.is_empty() || !hold.closed.is_empty() {
+            let mut ends = Vec::with_capacity(hold.touched.len());
+            for conn in hold.touched.drain(..) {
+                ends.extend(self.broker.outbox(conn).map(|outbox| (conn, outbox.end())));
+            }
+            let closed = core::mem::take(&mut hold.closed);
+            hold.turns.push_back(Turn { batch, marks: hold.marks.clone(), ends, closed });
+        }
+        self.let_out(now);
+    }
+
+    /// Whether [`Shard::end_turn`] has something to do that will not come by itself.
+    pub fn is_turn_open(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.has_news())
+    }
+
+    /// What was changed since the last batch becomes one.
+    fn make_batch(&mut self) {
+        let mut bytes = BytesMut::new();
+        self.seal(&mut bytes);
+        if bytes.is_empty() {
+            return;
+        }
+        if self.writes_journal {
+            self.sealed.extend_from_slice(&bytes);
+        }
+        let Some(hold) = &mut self.hold else { return };
+        hold.batch += 1;
+        let (number, attempt) = (hold.batch, hold.attempt);
+        let batch = ToNode::Batch { number, attempt, bytes: bytes.freeze() };
+        self.outputs.push_back(ShardOutput::ToNode(batch));
+    }
+
+    /// Lets out what waits no longer.
+    fn let_out(&mut self, now: Now) {
+        while let Some(hold) = &mut self.hold
+            && let Some((_, answer)) = hold.answers.pop_front_if(|(batch, _)| *batch <= hold.copied)
+        {
+            self.answer(answer);
+        }
+        while let Some(turn) = self.hold.as_mut().and_then(|hold| hold.next_turn()) {
+            for (conn, end) in turn.ends {
+                if let Some(outbox) = self.broker.outbox(conn) {
+                    outbox.allow(end);
+                    self.outputs.push_back(ShardOutput::Transmit(conn));
+                }
+            }
+            self.outputs.extend(turn.closed.into_iter().map(ShardOutput::Close));
+        }
+        while let Some(hold) = &mut self.hold
+            && let Some((_, mail)) = hold.mail.pop_front_if(|(batch, _)| *batch <= hold.copied)
+        {
+            self.outputs.push_back(mail);
+        }
+        self.drain_broker(now);
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        let by = self.place.shard;
+        match answer {
+            Answer::Mark(Mark::Node(mark)) => self.outputs.push_back(ShardOutput::ToNode(ToNode::Marked(mark))),
+            Answer::Mark(Mark::Shard(shard, mark)) => {
+                self.outputs.push_back(ShardOutput::ToShard(shard, ToShard::Marked { by, mark }));
+            }
+            Answer::Kept(shard, number) => {
+                self.outputs.push_back(ShardOutput::ToShard(shard, ToShard::Kept(number)));
+            }
+            Answer::Inherited(life) => self.outputs.push_back(ShardOutput::ToNode(ToNode::Inherited(life))),
+        }
+    }
+
+    /// Somebody wants to know when everything so far is copied.
+    pub(super) fn mark(&mut self, mark: Mark) {
+        self.ask(Answer::Mark(mark));
+    }
+
+    /// A publication of another shard is here.
+    pub(super) fn keeps(&mut self, from: ShardId, number: u64) {
+        self.ask(Answer::Kept(from, number));
+    }
+
+    /// The sessions of a node that is gone are here.
+    pub(super) fn has_inherited(&mut self, life: Life) {
+        self.ask(Answer::Inherited(life));
+    }
+
+    fn ask(&mut self, answer: Answer) {
+        match &mut self.hold {
+            Some(hold) => hold.asked.push(answer),
+            None => self.answer(answer),
+        }
+    }
+
+    pub(super) fn marked(&mut self, now: Now, by: ShardId, mark: u64) {
+        let Some(hold) = &mut self.hold else { return };
+        if let Some(answered) = hold.answered.get_mut(usize::from(by.0)) {
+            *answered = mark.max(*answered);
+        }
+        self.let_out(now);
+    }
+
+    pub(super) fn copied(&mut self, now: Now, batch: u64) {
+        let Some(hold) = &mut self.hold else { return };
+        hold.copied = batch.max(hold.copied);
+        self.let_out(now);
+    }
+
+    /// Begins to make copies of everything.
+    pub(super) fn copy(&mut self, attempt: u32) {
+        let hold = self.hold.get_or_insert_with(|| Box::new(Hold::new(self.place.shards, self.last_batch)));
+        hold.attempt = attempt;
+        if self.journal.is_none() {
+            self.journal = Some(Box::default());
+            self.broker.keep_journal();
+        } else {
+            hold.is_filling = true;
+            self.broker.begin_checkpoint();
+            self.write_all_heard();
+        }
+        self.broker.hold_outboxes(true);
+        self.copy_more();
+    }
+
+    pub(super) fn copy_more(&mut self) {
+        let Some(hold) = &mut self.hold else { return };
+        if hold.is_filling {
+            hold.is_filling = !self.broker.checkpoint(COPY_BYTES);
+        }
+    }
+
+    /// Makes no copies any more; nothing waits.
+    pub(super) fn copy_nothing(&mut self, now: Now) {
+        self.make_batch();
+        let Some(hold) = &mut self.hold else { return };
+        hold.copied = u64::MAX;
+        hold.answered.fill(u64::MAX);
+        self.end_turn(now);
+        self.last_batch = self.hold.take().map_or(0, |hold| hold.batch);
+        self.broker.hold_outboxes(false);
+        if !self.writes_journal {
+            self.journal = None;
+            self.broker.drop_journal();
+        }
+    }
+}

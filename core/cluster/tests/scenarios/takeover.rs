@@ -1,0 +1,80 @@
+//! Nodes die, and their sessions go on at others.
+
+use std::collections::BTreeMap;
+
+use sedge_mqtt::QoS;
+
+use crate::common::{Options, World};
+
+fn kept() -> Options {
+    Options { expiry: 3_600, ..Options::default() }
+}
+
+/// What a client got over several connections: each payload with how often it came first, without DUP.
+fn got<'a>(world: &'a World, connections: &[usize]) -> BTreeMap<&'a str, usize> {
+    let mut found = BTreeMap::new();
+    for got in connections.iter().flat_map(|client| &world.clients[*client].got) {
+        let count = found.entry(got.payload.as_str()).or_default();
+        *count += usize::from(!got.dup);
+    }
+    found
+}
+
+/// FT-20, FT-21, FT-22, MQ-11: what was acknowledged before, during and after the crash of the subscriber's node comes, once.
+#[test]
+fn a_session_goes_on_when_its_node_dies() {
+    for seed in 0..40 {
+        let mut world = World::cluster(400 + seed, 3, 2);
+        world.delays.network = 1 + world.rng.below(3_000);
+        world.delays.mailbox = 1 + world.rng.below(500);
+        let mut subscribers: Vec<Vec<usize>> = Vec::new();
+        for number in 0..4 {
+            let client = world.connect_with(1 + number % 2, &format!("sub{number}"), kept());
+            world.subscribe(client, "t/#", QoS::ExactlyOnce);
+            subscribers.push(vec![client]);
+        }
+        let publishers = [world.connect(2, "pub2"), world.connect(3, "pub3")];
+        let mut sent = 0_u32;
+        let send = |world: &mut World, sent: &mut u32| {
+            for publisher in publishers {
+                world.send_publish(publisher, "t/x", &format!("{sent:04}"), QoS::ExactlyOnce, false);
+                *sent += 1;
+            }
+        };
+        for _ in 0..20 {
+            send(&mut world, &mut sent);
+            let wait = world.rng.below(2);
+            world.run(wait);
+        }
+        world.kill(1);
+        for round in 0..20 {
+            send(&mut world, &mut sent);
+            if round == 5 {
+                for number in [0_usize, 2] {
+                    let node = 2 + world.rng.below(2);
+                    let again = world.dial_client(node, &format!("sub{number}"), kept());
+                    subscribers[number].push(again);
+                }
+            }
+            let wait = world.rng.below(3);
+            world.run(wait);
+        }
+        world.run(10_000);
+        for publisher in publishers {
+            assert_eq!(world.clients[publisher].acked.len(), 40, "seed {seed}\n{}", world.log.join("\n"));
+        }
+        for (number, connections) in subscribers.iter().enumerate() {
+            let got = got(&world, connections);
+            let lost: Vec<_> = (0..sent)
+                .map(|number| format!("{number:04}"))
+                .filter(|sent| !got.contains_key(sent.as_str()))
+                .collect();
+            let twice: Vec<_> = got.iter().filter(|(_, count)| **count > 1).collect();
+            let log = world.log.join("\n");
+            assert!(
+                lost.is_empty() && twice.is_empty(),
+                "seed {seed} sub{number}: lost {lost:?} twice {twice:?}\n{log}"
+            );
+        }
+    }
+}
