@@ -98,9 +98,9 @@ mod tests {
         assert_eq!(home.claim(&client, a, 100), (100, None));
         assert_eq!(home.claim(&client, a, 50), (102, None));
         assert_eq!(home.claim(&client, b, 50), (104, Some(a)));
-        home.forget(&client, a, 101);
+        home.forget(&client, a, 102);
         assert!(home.knows(&client));
-        home.forget(&client, b, 102);
+        home.forget(&client, b, 104);
         assert!(!home.knows(&client));
     }
 
