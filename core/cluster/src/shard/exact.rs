@@ -17,7 +17,7 @@ use crate::mail::Location;
 /// Which places were chosen for the shared subscriptions of one publication.
 pub(crate) type Choice = Vec<(TopicFilter, Location)>;
 
-/// A publication for other shards, each of which answers with [`ToShard::Kept`].
+/// A publication for other shards, each of which answers with [`crate::mail::ToShard::Kept`].
 #[derive(Debug)]
 pub struct Exact {
     /// What, and for whom.
