@@ -47,6 +47,8 @@ class Emulated(Apart):
             "SEDGE_AUTH__ANONYMOUS": "always",
             "SEDGE_CLUSTER__KEY": "a key for this test only",
             "SEDGE_CLUSTER__BIND": self.site(node),
+            # What waits for copies while nodes are cut off arrives late: these tests are about the network.
+            "SEDGE_CLUSTER__COPIES": "1",
             "SEDGE_CLUSTER__SEEDS": ",".join(f"{self.site(one)}:7883" for one in range(self.count)),
             "SEDGE_HTTP__BIND": self.address(node),
             "SEDGE_NODE__DATA_DIR": str(folder / f"node-{node}"),
