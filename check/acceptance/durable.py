@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import time
 from collections.abc import Callable
@@ -165,6 +166,16 @@ def knows_all(node: Node) -> bool:
     members = get(f"http://{HOST}:{node.http}/api/v1/cluster")["members"]
     links = [member["link"] for member in members if member["link"]]
     return len(members) == 3 and len(links) == 2 and all(link["synced"] for link in links)
+
+
+def everybody(nodes: list[Node], rng: random.Random) -> tuple[list[Publisher], list[Subscriber], dict[str, Node]]:
+    """Three publishers of each QoS and a subscriber for each, connected anywhere; and who is where."""
+    publishers = [Publisher(f"pub-{qos}-{i}", f"load/{qos}/{i}", qos) for qos in (1, 2) for i in range(3)]
+    subscribers = [Subscriber(f"sub-{p.qos}-{p.topic[-1]}", p.topic, p.qos) for p in publishers]
+    where = {side.name: rng.choice(nodes) for side in [*subscribers, *publishers]}
+    for side in [*subscribers, *publishers]:
+        side.connect(where[side.name])
+    return publishers, subscribers, where
 
 
 def move(side: Side, to: Node, where: dict[str, Node]) -> None:

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from cluster import wait_for
-from durable import Node, Publisher, Side, Subscriber, first_times, knows_all, move, pump, settle
+from durable import Node, Side, everybody, first_times, knows_all, move, pump, settle
+
 
 @pytest.mark.parametrize("nodes", ["journal", "fsync"], indirect=True)
 def test_kill_9_while_sessions_move(nodes: list[Node]) -> None:
@@ -18,13 +19,9 @@ def test_kill_9_while_sessions_move(nodes: list[Node]) -> None:
     kill may miss the sessions of the node that was killed: nobody knows of them until it is back."""
     rounds = int(os.environ.get("SEDGE_KILLS", "10")) // 2
     rng = random.Random(1)
-    publishers = [Publisher(f"pub-{qos}-{i}", f"load/{qos}/{i}", qos) for qos in (1, 2) for i in range(3)]
-    subscribers = [Subscriber(f"sub-{p.qos}-{p.topic[-1]}", p.topic, p.qos) for p in publishers]
+    publishers, subscribers, where = everybody(nodes, rng)
     pairs = list(zip(publishers, subscribers, strict=True))
     sides: list[Side] = [*subscribers, *publishers]
-    where = {side.name: rng.choice(nodes) for side in sides}
-    for side in sides:
-        side.connect(where[side.name])
     excused: dict[str, set[int]] = {subscriber.name: set() for subscriber in subscribers}
     moves = 0
     for _ in range(rounds):

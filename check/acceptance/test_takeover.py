@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cluster import wait_for
-from durable import Node, Publisher, Side, Subscriber, first_times, knows_all, pump, settle
+from durable import Node, Side, everybody, first_times, knows_all, pump, settle
 
 
 def is_whole(node: Node) -> bool:
@@ -25,13 +25,9 @@ def test_sessions_go_on_when_their_node_is_killed(nodes: list[Node]) -> None:
     clients connect elsewhere at once: nothing acknowledged is lost, nothing with QoS 2 comes twice, the order stays."""
     rounds = max(2, int(os.environ.get("SEDGE_KILLS", "10")) // 2)
     rng = random.Random(int(os.environ.get("SEDGE_SEED", "1")))
-    publishers = [Publisher(f"pub-{qos}-{i}", f"load/{qos}/{i}", qos) for qos in (1, 2) for i in range(3)]
-    subscribers = [Subscriber(f"sub-{p.qos}-{p.topic[-1]}", p.topic, p.qos) for p in publishers]
+    publishers, subscribers, where = everybody(nodes, rng)
     pairs = list(zip(publishers, subscribers, strict=True))
     sides: list[Side] = [*subscribers, *publishers]
-    where = {side.name: rng.choice(nodes) for side in sides}
-    for side in sides:
-        side.connect(where[side.name])
     gaps: list[float] = []
 
     def load(seconds: float) -> None:

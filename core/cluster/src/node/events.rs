@@ -242,7 +242,7 @@ impl Node {
         let before = self.note_members();
         let lives = |successor: &NodeId| self.ring.binary_search(successor).is_ok();
         let life = incarnation.map(|incarnation| Life { node, incarnation });
-        let life = life.filter(|life| successors.iter().any(lives) && !self.is_taken(*life));
+        let life = life.filter(|life| successors.iter().any(lives) && !self.orphans.is_taken(*life));
         if life.is_some() {
             self.acks.orphan(node);
         }

@@ -150,7 +150,8 @@ impl Orphans {
         self.nodes.values().map(|orphaned| orphaned.strays.len()).sum()
     }
 
-    fn has_taken(&self, life: Life) -> bool {
+    /// Whether somebody has the sessions of this life already.
+    pub(super) fn is_taken(&self, life: Life) -> bool {
         self.taken.contains(&life)
     }
 }
@@ -242,7 +243,7 @@ impl Node {
     /// The sessions of a node that is gone are safe elsewhere, with everything that was for them.
     pub(super) fn taken_over(&mut self, of: NodeId, incarnation: Incarnation) {
         let life = Life { node: of, incarnation };
-        if !self.orphans.has_taken(life) {
+        if !self.orphans.is_taken(life) {
             if self.orphans.taken.len() >= MAX_TAKEN {
                 self.orphans.taken.pop_front();
             }
@@ -256,11 +257,6 @@ impl Node {
     /// Which life of a node that is gone others take over.
     pub(super) fn orphaned_life(&self, node: NodeId) -> Option<Incarnation> {
         self.orphans.nodes.get(&node).map(|orphaned| orphaned.incarnation)
-    }
-
-    /// Whether somebody has the sessions of this life already.
-    pub(super) fn is_taken(&self, life: Life) -> bool {
-        self.orphans.has_taken(life)
     }
 
     /// Nothing is kept for this node any longer, and nobody waits.

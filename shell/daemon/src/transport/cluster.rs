@@ -166,6 +166,11 @@ fn check_own(authority: &Authority, chain: &[CertificateDer<'static>]) -> Result
     }
 }
 
+/// What a signature of TLS 1.2 comes to.
+fn former_tls() -> Error {
+    Error::General("links are encrypted with TLS 1.3 only".to_owned())
+}
+
 /// Takes every key: who has it is proven within the connection.
 #[derive(Debug)]
 struct AnyKey(Arc<CryptoProvider>);
@@ -188,7 +193,7 @@ impl ServerCertVerifier for AnyKey {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("links are encrypted with TLS 1.3 only".to_owned()))
+        Err(former_tls())
     }
 
     fn verify_tls13_signature(
@@ -250,7 +255,7 @@ impl ServerCertVerifier for Authority {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("links are encrypted with TLS 1.3 only".to_owned()))
+        Err(former_tls())
     }
 
     fn verify_tls13_signature(
