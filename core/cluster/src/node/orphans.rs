@@ -205,7 +205,10 @@ impl Node {
     pub(super) fn strays_wanted(&mut self, by: NodeId, of: NodeId, incarnation: Incarnation) {
         if self.knows_alive(Life { node: of, incarnation }) {
             // It is not gone yet as this node sees it: that is what it will ask then.
-            self.orphans.early.push((by, Life { node: of, incarnation }));
+            let asked = (by, Life { node: of, incarnation });
+            if !self.orphans.early.contains(&asked) {
+                self.orphans.early.push(asked);
+            }
             self.membership.handle(self.now, sedge_membership::Input::Suspect { node: of });
             return;
         }

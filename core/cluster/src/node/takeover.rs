@@ -25,6 +25,10 @@ use crate::wire::{ReplicaMail, Stray};
 /// How long the others may take to say what they have kept.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Sessions asked for before their node is known to be gone; the oldest question is dropped first, and its client waits for
+/// [`super::NodeConfig::claim_timeout`].
+const MAX_EARLY: usize = 4096;
+
 /// Sessions that this node takes over.
 #[derive(Debug, Default)]
 pub(super) struct Takeovers {
@@ -294,6 +298,9 @@ impl Node {
     /// The new owner of a client asks for the session that its former owner cannot send any more.
     pub(super) fn asked_for(&mut self, by: NodeId, of: Life, client: ClientId, epoch: u64) {
         if self.knows_alive(of) {
+            if self.takeovers.early.len() >= MAX_EARLY {
+                self.takeovers.early.remove(0);
+            }
             self.takeovers.early.push((by, of.node, client, epoch));
             return;
         }
