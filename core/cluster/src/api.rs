@@ -194,6 +194,12 @@ pub enum NodeInput {
         /// Which link.
         link: LinkId,
     },
+    /// A dial has failed because nobody listens there: the host refuses connections. As [`NodeInput::LinkClosed`], and strong
+    /// evidence that the node is dead.
+    LinkRefused {
+        /// Which link.
+        link: LinkId,
+    },
     /// End the connection of a client that may be at any other node. Answer: [`NodeOutput::Kicked`].
     Kick(Kick),
     /// Whether there is no room to keep publications with QoS 1 and 2; see [`crate::Shard::set_full`].
@@ -227,7 +233,7 @@ pub enum NodeOutput {
         /// What.
         bytes: Bytes,
     },
-    /// Connect to another node; answer with [`NodeInput::LinkDialled`] or [`NodeInput::LinkClosed`].
+    /// Connect to another node; answer with [`NodeInput::LinkDialled`], [`NodeInput::LinkRefused`] or [`NodeInput::LinkClosed`].
     Dial {
         /// Number of the link to be.
         link: LinkId,

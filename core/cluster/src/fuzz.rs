@@ -136,6 +136,7 @@ fn hear(mode: u8, stream: &[u8], piece: usize) -> (Vec<Output>, Bytes) {
             | Output::Close { .. }
             | Output::Acked { .. }
             | Output::RoundTrip { .. }
+            | Output::Refused { .. }
             | Output::Event(_) => {}
         }
     }

@@ -29,6 +29,12 @@ pub enum Input {
         /// The member. Unknown and dead ones are ignored.
         node: NodeId,
     },
+    /// The host of this member refuses connections to it: nobody listens there. As [`Input::Suspect`], but
+    /// [`crate::Config::refused_timeout`] is long enough for a life sign.
+    Refused {
+        /// The member. Unknown and dead ones are ignored.
+        node: NodeId,
+    },
     /// Tell everyone that this node leaves. Nothing but the farewell datagrams comes out afterwards.
     Leave,
 }

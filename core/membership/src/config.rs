@@ -13,6 +13,8 @@ const PROBE_RTT: Duration = Duration::from_millis(120);
 const SUSPICION: Duration = Duration::from_millis(500);
 /// Three rounds of probes fit.
 const CONFIRM_TIMEOUT: Duration = Duration::from_millis(150);
+/// A round trip through another member on a local network.
+const REFUSED_TIMEOUT: Duration = Duration::from_millis(10);
 const GOSSIP_PERIOD: Duration = Duration::from_millis(100);
 const ANNOUNCE_PERIOD: Duration = Duration::from_secs(5);
 const DEAD_ANNOUNCE_PERIOD: Duration = Duration::from_secs(1);
@@ -39,6 +41,8 @@ pub struct Config {
     pub suspicion: Duration,
     /// How long a member has to give a life sign after [`crate::Input::Suspect`].
     pub confirm_timeout: Duration,
+    /// How long a member has to give a life sign after [`crate::Input::Refused`].
+    pub refused_timeout: Duration,
     /// Period of gossip, while there is news.
     pub gossip_period: Duration,
     /// How often a random member is asked for its whole list.
@@ -68,6 +72,7 @@ impl Default for Config {
             indirect_probes: 3,
             suspicion: SUSPICION,
             confirm_timeout: CONFIRM_TIMEOUT,
+            refused_timeout: REFUSED_TIMEOUT,
             gossip_period: GOSSIP_PERIOD,
             announce_period: ANNOUNCE_PERIOD,
             dead_announce_period: DEAD_ANNOUNCE_PERIOD,
@@ -104,6 +109,7 @@ impl Config {
             ("probe_rtt", self.probe_rtt),
             ("suspicion", self.suspicion),
             ("confirm_timeout", self.confirm_timeout),
+            ("refused_timeout", self.refused_timeout),
             ("gossip_period", self.gossip_period),
             ("announce_period", self.announce_period),
             ("dead_announce_period", self.dead_announce_period),

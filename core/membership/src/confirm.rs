@@ -14,6 +14,7 @@ struct Case {
     member: Member,
     probe: u8,
     rounds_left: u32,
+    is_hastened: bool,
 }
 
 /// What to do about a member under evidence.
@@ -31,11 +32,13 @@ pub(crate) struct Confirm {
     cases: BTreeMap<NodeId, Case>,
     deadlines: Deadlines<NodeId>,
     pause: Duration,
+    last_pause: Duration,
 }
 
 impl Confirm {
-    pub(crate) fn new(timeout: Duration) -> Self {
-        Self { cases: BTreeMap::new(), deadlines: Deadlines::new(), pause: timeout / ROUNDS }
+    /// `hastened` is the timeout of a case with stronger evidence.
+    pub(crate) fn new(timeout: Duration, hastened: Duration) -> Self {
+        Self { cases: BTreeMap::new(), deadlines: Deadlines::new(), pause: timeout / ROUNDS, last_pause: hastened }
     }
 
     /// Opens a case, if there is none against this member yet. `probe` marks the answers, so that datagrams that were under
@@ -45,8 +48,17 @@ impl Confirm {
         if self.cases.contains_key(&node) {
             return;
         }
-        self.cases.insert(node, Case { member, probe, rounds_left: ROUNDS });
+        self.cases.insert(node, Case { member, probe, rounds_left: ROUNDS, is_hastened: false });
         self.deadlines.set(node, now);
+    }
+
+    /// The evidence in this case is strong: one more round of probes, and little time.
+    pub(crate) fn hasten(&mut self, now: Instant, node: NodeId) {
+        let Some(case) = self.cases.get_mut(&node) else { return };
+        if !core::mem::replace(&mut case.is_hastened, true) {
+            case.rounds_left = 1;
+            self.deadlines.set(node, now);
+        }
     }
 
     /// The member has answered a probe with this number, or an answer needs no number.
@@ -68,7 +80,7 @@ impl Confirm {
         let case = self.cases.get_mut(&node)?;
         if let Some(left) = case.rounds_left.checked_sub(1) {
             case.rounds_left = left;
-            self.deadlines.set(node, now + self.pause);
+            self.deadlines.set(node, now + if case.is_hastened { self.last_pause } else { self.pause });
             return Some(Step::Probe(case.member.clone(), case.probe));
         }
         self.cases.remove(&node).map(|case| Step::Dead(case.member))

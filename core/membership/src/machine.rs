@@ -60,7 +60,7 @@ impl Membership {
             sink: Sink::default(),
             timers: Timers::default(),
             seeds,
-            confirm: Confirm::new(config.confirm_timeout),
+            confirm: Confirm::new(config.confirm_timeout, config.refused_timeout),
             renewals: Renewals::new(),
             rejoining: false,
             members: BTreeMap::new(),
@@ -110,7 +110,8 @@ impl Membership {
         match input {
             Input::Datagram { from, bytes } => self.on_datagram(now, plain(from), &bytes),
             Input::Announce { to } => self.announce(now, plain(to)),
-            Input::Suspect { node } => self.on_suspect(now, node),
+            Input::Suspect { node } => self.on_suspect(now, node, false),
+            Input::Refused { node } => self.on_suspect(now, node, true),
             Input::Leave => self.on_leave(),
         }
     }
@@ -212,10 +213,13 @@ impl Membership {
         }
     }
 
-    fn on_suspect(&mut self, now: Instant, node: NodeId) {
+    fn on_suspect(&mut self, now: Instant, node: NodeId, is_refused: bool) {
         let Some(member) = self.members.get(&node) else { return };
         let [.., probe] = self.rng.next_u64().to_be_bytes();
         self.confirm.open(now, member.clone(), probe);
+        if is_refused {
+            self.confirm.hasten(now, node);
+        }
         self.run_confirmations(now);
     }
 

@@ -10,6 +10,10 @@ fn suspect(node: u64) -> Input {
     Input::Suspect { node: NodeId::new(node) }
 }
 
+fn refused(node: u64) -> Input {
+    Input::Refused { node: NodeId::new(node) }
+}
+
 /// FT-06
 #[test]
 fn five_nodes_with_one_contact_address_all_list_five() {
@@ -48,15 +52,16 @@ fn an_announcement_is_for_whoever_listens_at_the_address() {
     assert!(net.complete());
 }
 
-/// FT-07
+/// FT-07, also if what stands between them refuses connections in the other's name.
 #[test]
 fn two_nodes_that_only_cannot_reach_each_other_stay_alive() {
     for seed in 0..8 {
         let mut net = Net::cluster(seed, 5);
         net.split(&[1], &[2]);
-        for _ in 0..10 {
-            net.input(1, suspect(2));
-            net.input(2, suspect(1));
+        for round in 0..10 {
+            let evidence = if round % 2 == 0 { suspect } else { refused };
+            net.input(1, evidence(2));
+            net.input(2, evidence(1));
             net.run(Duration::from_secs(6));
         }
         assert_eq!(net.told, [], "seed {seed}");
@@ -81,10 +86,32 @@ fn a_killed_process_whose_links_close_is_known_at_once() {
 }
 
 #[test]
+fn a_process_whose_host_refuses_connections_is_dead_within_milliseconds() {
+    for seed in 0..50 {
+        for suspected_first in [false, true] {
+            let mut net = Net::cluster(seed, 4);
+            let start = net.now;
+            net.kill(4);
+            for node in 1..=3 {
+                if suspected_first {
+                    net.input(node, suspect(4));
+                }
+                net.input(node, refused(4));
+            }
+            net.run(Duration::from_secs(1));
+            let known = net.when(start, &Told::Down(4, DownCause::Dead));
+            assert_eq!(known.len(), 3, "{known:?}");
+            assert!(known.iter().all(|(_, millis)| *millis <= 20), "{known:?}");
+        }
+    }
+}
+
+#[test]
 fn a_closed_link_alone_kills_nobody() {
     let mut net = Net::cluster(3, 4);
     for _ in 0..50 {
         net.input(1, suspect(2));
+        net.input(1, refused(3));
         net.input(1, suspect(99));
         net.run(Duration::from_millis(300));
     }

@@ -75,8 +75,12 @@ impl World {
         if !self.alive(host, life) {
             return;
         }
-        if self.network.is_cut(host, to) || !self.hosts[to].up {
+        if self.network.is_cut(host, to) {
             self.node_input(host, NodeInput::LinkClosed { link });
+            return;
+        }
+        if !self.hosts[to].up {
+            self.node_input(host, NodeInput::LinkRefused { link });
             return;
         }
         let accepted = self.hosts[to].next_link();

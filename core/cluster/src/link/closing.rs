@@ -49,8 +49,14 @@ impl Links {
             peer.rtt_micros = 0;
             let has_lasted = now.since(peer.up_since) >= self.config.redial_max;
             peer.failures = if has_lasted { 0 } else { peer.failures.saturating_add(1) };
+            let failures = peer.failures;
             self.outputs.push_back(Output::Down { node, reason: why });
-            self.schedule(now, node, false);
+            if matches!(farewell, Farewell::Gone) && failures <= 1 && peer.wanted.is_some() && !self.is_shut_down {
+                // Whoever dials finds out at once whether somebody still listens there.
+                self.dial(now, node);
+            } else {
+                self.schedule(now, node, false);
+            }
         } else if peer.dial == Some(link) {
             peer.dial = None;
             peer.failures = peer.failures.saturating_add(1);

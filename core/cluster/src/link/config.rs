@@ -59,7 +59,7 @@ impl LinkConfig {
             encrypted: false,
             keep_alive: Duration::from_millis(500),
             handshake_timeout: Duration::from_secs(5),
-            redial_min: Duration::from_millis(50),
+            redial_min: Duration::from_millis(4),
             redial_max: Duration::from_secs(2),
             dial_patience: Duration::from_secs(3),
             send_log_bytes: 64 * 1024 * 1024,

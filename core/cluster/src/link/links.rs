@@ -190,6 +190,13 @@ impl Links {
         self.timers.cancel(&Timer::Closing(link));
     }
 
+    /// As [`Links::closed`]: the host of the node that was dialled refuses connections.
+    pub fn refused(&mut self, now: Instant, link: LinkId) {
+        let node = self.conns.get(&link).and_then(|conn| conn.node);
+        self.closed(now, link);
+        self.outputs.extend(node.map(|node| Output::Refused { node }));
+    }
+
     /// Queues a frame for a neighbour; it waits while the link is down. The number comes back in [`Output::Acked`].
     pub fn send(&mut self, _now: Instant, to: NodeId, frame: Frame) -> Result<FrameSeq, SendError> {
         let bytes = size_bound(&frame);

@@ -45,6 +45,11 @@ pub enum Output {
         /// Why, in words.
         reason: String,
     },
+    /// Nobody listens where a node was dialled, as its host says.
+    Refused {
+        /// Who.
+        node: NodeId,
+    },
     /// A frame, exactly once and in order between the same lives of two nodes.
     Frame {
         /// The neighbour that sent it.

@@ -103,6 +103,7 @@ impl Node {
             LinkOutput::Close { link } => self.outputs.push_back(NodeOutput::LinkClose(link)),
             LinkOutput::Up { peer, resumed, lost_up_to } => self.link_up(peer, resumed, lost_up_to),
             LinkOutput::Down { node, .. } => self.link_down(node),
+            LinkOutput::Refused { node } => self.membership.handle(self.now, MembershipInput::Refused { node }),
             LinkOutput::Frame { from, number, frame } => self.frame(from, number, frame),
             LinkOutput::Acked { node, up_to } => {
                 self.taken(node, up_to);
@@ -263,8 +264,9 @@ impl Node {
         self.overlay.handle(self.now, Input::NeighbourDown { node, gone: true });
         self.overlay.handle(self.now, Input::MemberDown { node });
         self.drain_overlay();
-        self.register_moved(&before);
+        // Who takes sessions over owns them before it says that it has registered all it has.
         self.orphans_without();
+        self.register_moved(&before);
         self.claims_without(node, true);
         self.answer_early(node);
         self.takeovers_without(node);

@@ -199,6 +199,7 @@ impl Node {
             NodeInput::LinkReceived { link, bytes } => self.links.received(instant, link, bytes),
             NodeInput::LinkWritten { link, bytes } => self.links.written(instant, link, bytes),
             NodeInput::LinkClosed { link } => self.links.closed(instant, link),
+            NodeInput::LinkRefused { link } => self.links.refused(instant, link),
             NodeInput::Kick(kick) => self.kick_elsewhere(kick),
             NodeInput::Full(full) => self.set_full(full),
             NodeInput::Shutdown => {

@@ -239,7 +239,7 @@ impl Hub {
         });
         if let Err(error) = dialled {
             tracing::debug!(%to, %error, "cannot dial");
-            self.node.handle(now, NodeInput::LinkClosed { link });
+            self.node.handle(now, failed_dial(link, &error));
         }
     }
 
@@ -340,7 +340,8 @@ impl Hub {
             (Ok(Some(error)) | Err(error), _) | (_, Err(error)) => error,
         };
         tracing::debug!(error = %failure, "dial failed");
-        self.lose(now, id);
+        self.links.remove(id);
+        self.node.handle(now, failed_dial(id, &failure));
         false
     }
 
@@ -428,5 +429,13 @@ impl Hub {
         if link.stream.shutdown(std::net::Shutdown::Write).is_err() {
             self.links.remove(id);
         }
+    }
+}
+
+/// What a dial that has failed says to the machine.
+fn failed_dial(link: LinkId, error: &std::io::Error) -> NodeInput {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => NodeInput::LinkRefused { link },
+        _ => NodeInput::LinkClosed { link },
     }
 }

@@ -64,6 +64,19 @@ fn a_node_that_is_not_there_is_dialled_again_and_again() {
 }
 
 #[test]
+fn whoever_loses_a_link_finds_out_at_once_that_nobody_listens_any_more() {
+    for killed in [0, 1] {
+        let mut world = World::pair(1);
+        world.run(1_000);
+        world.kill(killed);
+        world.run(3);
+        let other = 1 - killed;
+        let node = world.nodes[killed].hello.node;
+        assert!(world.nodes[other].said.contains(&Output::Refused { node }), "{:?}", world.nodes[other].said);
+    }
+}
+
+#[test]
 fn both_sides_know_the_round_trip() {
     let mut world = World::pair(1);
     world.latency = Duration::from_millis(10);

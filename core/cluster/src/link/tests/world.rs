@@ -280,6 +280,7 @@ impl World {
             | Output::Frame { .. }
             | Output::Acked { .. }
             | Output::RoundTrip { .. }
+            | Output::Refused { .. }
             | Output::Event(_)) => self.nodes[index].said.push(other),
         }
     }
@@ -287,7 +288,7 @@ impl World {
     fn connect(&mut self, index: usize, link: LinkId, to: core::net::SocketAddr) {
         let target = self.nodes.iter().position(|node| node.hello.link_addr == to && node.is_alive);
         let Some(target) = target.filter(|_| self.dials_left > 0) else {
-            return self.nodes[index].links.closed(self.now, link);
+            return self.nodes[index].links.refused(self.now, link);
         };
         self.dials_left -= 1;
         self.next_wire += 1;
