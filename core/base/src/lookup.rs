@@ -20,6 +20,7 @@ impl Seed {
 impl BuildHasher for Seed {
     type Hasher = SeededHasher;
 
+    #[inline]
     fn build_hasher(&self) -> SeededHasher {
         SeededHasher { state: self.0[0], key: self.0[1] }
     }
@@ -33,6 +34,7 @@ pub struct SeededHasher {
 }
 
 impl SeededHasher {
+    #[inline]
     fn mix(&mut self, word: u64) {
         let wide = u128::from(self.state ^ word).wrapping_mul(u128::from(self.key ^ 0x9e37_79b9_7f4a_7c15));
         self.state = fold(wide) ^ self.key.rotate_left(23);
@@ -44,12 +46,20 @@ const fn fold(wide: u128) -> u64 {
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// At most seven bytes as a number.
+/// At most seven bytes as a number below 2^56, no two of one length as the same: the first and the last of them, which may overlap.
+#[inline]
 fn short_word(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 24;
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return u64::from(u16::from_le_bytes(*first)) | u64::from(u16::from_le_bytes(*last)) << 8;
+    }
+    bytes.first().copied().map_or(0, u64::from)
 }
 
 impl Hasher for SeededHasher {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
@@ -59,18 +69,22 @@ impl Hasher for SeededHasher {
         self.mix(short_word(rest) | (bytes.len() as u64) << 56);
     }
 
+    #[inline]
     fn write_u8(&mut self, value: u8) {
         self.mix(u64::from(value));
     }
 
+    #[inline]
     fn write_u64(&mut self, value: u64) {
         self.mix(value);
     }
 
+    #[inline]
     fn write_usize(&mut self, value: usize) {
         self.mix(value as u64);
     }
 
+    #[inline]
     fn finish(&self) -> u64 {
         fold(u128::from(self.state).wrapping_mul(u128::from(self.key.rotate_left(32) | 1)))
     }
@@ -115,6 +129,19 @@ impl<K: Eq + Hash, V> LookupMap<K, V> {
         self.0.insert(key, value)
     }
 
+    /// The value of `key`, to be changed; `make` gives it one if it has none.
+    pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        self.0.entry(key).or_insert_with(make)
+    }
+
+    /// Removes `key` if `is_done` says so of its value, which it may change; returns what was removed.
+    pub fn remove_if(&mut self, key: K, is_done: impl FnOnce(&mut V) -> bool) -> Option<V> {
+        match self.0.entry(key) {
+            hashbrown::hash_map::Entry::Occupied(mut entry) => is_done(entry.get_mut()).then(|| entry.remove()),
+            hashbrown::hash_map::Entry::Vacant(_) => None,
+        }
+    }
+
     /// Removes `key` and returns its value.
     pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
@@ -148,6 +175,31 @@ mod tests {
         assert_eq!(map.remove("topic/7"), Some(7));
         assert_eq!(map.get("topic/7"), None);
         assert_eq!(map.len(), 999);
+        assert_eq!(map.remove_if("topic/7".to_owned(), |_| true), None);
+        assert_eq!(map.remove_if("topic/8".to_owned(), |value| std::mem::replace(value, 80) != 8), None);
+        assert_eq!(map.remove_if("topic/8".to_owned(), |value| *value == 80), Some(80));
+        *map.get_or_insert_with("topic/8".to_owned(), || 1) += 1;
+        *map.get_or_insert_with("topic/8".to_owned(), || 1) += 1;
+        assert_eq!((map.get("topic/8"), map.len()), (Some(&3), 999));
+    }
+
+    #[test]
+    fn short_texts_that_differ_in_one_byte_are_different_words() {
+        for len in 1..8 {
+            let plain = vec![0xa5; len];
+            let mut words = vec![short_word(&plain)];
+            for at in 0..len {
+                for byte in (0..=255).filter(|byte| *byte != 0xa5) {
+                    let mut text = plain.clone();
+                    text[at] = byte;
+                    words.push(short_word(&text));
+                }
+            }
+            assert!(words.iter().all(|word| word >> 56 == 0));
+            words.sort_unstable();
+            words.dedup();
+            assert_eq!(words.len(), 1 + 255 * len, "{len}");
+        }
     }
 
     #[test]

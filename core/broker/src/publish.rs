@@ -46,7 +46,9 @@ impl Broker {
         if connection.throttle.is_some() {
             self.charge(key, named + publish.payload.len());
         }
-        if topic.level_count() > self.config.max_topic_levels {
+        // A name has at most one level more than it has bytes: most need not be counted.
+        let max_levels = self.config.max_topic_levels;
+        if topic.as_bytes().len() >= max_levels && topic.level_count() > max_levels {
             return Err(Fault(ReasonCode::TopicNameInvalid, "topic name too deep"));
         }
         let sent_ids = publish.properties.as_ref().is_some_and(|properties| !properties.subscription_ids.is_empty());

@@ -80,7 +80,7 @@ proptest! {
         for (filter, key) in model.keys() {
             prop_assert!(trie.remove(filter, key).is_some());
         }
-        prop_assert_eq!(trie.size(), (0, 0));
+        prop_assert_eq!(trie.size(), (0, 0, 0));
     }
 
     /// MQ-03, MQ-07
@@ -158,18 +158,24 @@ fn wildcards_do_not_see_reserved_topics() {
 fn removed_filters_leave_nothing() {
     let mut trie = SubscriptionTrie::with_seed(Seed::from_rng(&mut Rng::new(9)));
     trie.insert(&filter("a/b/c/+/#"), 1, 10);
+    trie.insert(&filter("a/b/+"), 1, 15);
     trie.insert(&filter("a/b"), 1, 20);
     trie.insert(&filter("$share/g/a/b"), 2, 30);
-    assert_eq!(trie.size(), (5, 3));
+    assert_eq!(trie.size(), (6, 3, 1));
     assert_eq!(trie.remove(&filter("a/b/c/+/#"), &2), None);
     assert_eq!(trie.remove(&filter("a/b/c/+/#"), &1), Some(10));
-    assert_eq!(trie.size(), (2, 2));
+    assert_eq!(trie.size(), (3, 2, 1));
+    assert_eq!(trie.remove(&filter("a/b/+"), &1), Some(15));
+    assert_eq!(trie.size(), (0, 0, 1));
     assert_eq!(trie.remove(&filter("a/b/c"), &1), None);
     *trie.get_mut(&filter("a/b"), &1).unwrap() = 21;
     assert_eq!(trie.get(&filter("a/b"), &1), Some(&21));
     assert_eq!(trie.remove(&filter("a/b"), &2), Some(30));
     trie.insert(&filter("x/+"), 5, 50);
-    assert_eq!(trie.size(), (4, 3));
+    trie.insert(&filter("c"), 6, 60);
+    assert_eq!(trie.size(), (2, 1, 2));
+    assert_eq!(trie.remove(&filter("c"), &6), Some(60));
+    assert_eq!(trie.size(), (2, 1, 1));
     assert_eq!(found(&trie, "a/b"), [1]);
     assert_eq!(found(&trie, "x/y"), [5]);
 }

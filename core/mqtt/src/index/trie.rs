@@ -1,6 +1,6 @@
 //! Which subscriptions match a topic.
 
-use sedge_base::{Rng, Seed};
+use sedge_base::{LookupMap, Rng, Seed};
 use smallvec::SmallVec;
 
 use super::edges::Edges;
@@ -14,10 +14,11 @@ const NONE: u32 = 0;
 /// Values by (topic filter, key), found by topic. Only the part of a filter that matches counts: `$share/group/` is left to
 /// the key.
 ///
-/// A tree with one node for each level of a filter. A match follows at most two branches a level, the level itself and `+`,
-/// and allocates nothing for topics of up to 31 levels, nor for deeper ones that match few wildcards. A node takes some 100
-/// bytes, so a filter costs at most some 100 bytes for each of its levels: whoever takes filters from strangers limits the
-/// levels.
+/// Filters without wildcards are looked up by the whole topic, in one step however many levels it has. Those with wildcards are in a
+/// tree with one node for each level of a filter. A match follows at most two branches a level, the level itself and `+`, and
+/// allocates nothing for topics of up to 31 levels, nor for deeper ones that match few wildcards. A node takes some 100 bytes, so a
+/// filter with wildcards costs at most some 100 bytes for each of its levels, and one without as much in all and its text: whoever
+/// takes filters from strangers limits the levels.
 ///
 /// ```
 /// use sedge_mqtt::{SubscriptionTrie, TopicFilter};
@@ -30,6 +31,9 @@ const NONE: u32 = 0;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SubscriptionTrie<K, V> {
+    /// Of filters without wildcards.
+    exact: LookupMap<Box<[u8]>, Entries<K, V>>,
+    /// The tree of the others.
     nodes: Vec<Node<K, V>>,
     /// Unused places in `nodes`.
     free: Vec<u32>,
@@ -38,7 +42,7 @@ pub struct SubscriptionTrie<K, V> {
     len: usize,
 }
 
-/// What is known of all filters that begin alike.
+/// What is known of all filters with wildcards that begin alike.
 #[derive(Clone, Debug)]
 struct Node<K, V> {
     /// The child for the level `+`.
@@ -69,48 +73,72 @@ impl<K: Ord + Clone, V> SubscriptionTrie<K, V> {
 
     /// An empty trie with a secret hash seed: strangers cannot choose filters that collide.
     pub fn with_seed(seed: Seed) -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), edges: Edges::new(seed), seed, len: 0 }
+        let (exact, edges) = (LookupMap::new(seed), Edges::new(seed));
+        Self { exact, nodes: Vec::new(), free: Vec::new(), edges, seed, len: 0 }
     }
 
     /// Sets the value of (`filter`, `key`) and returns the one before.
     pub fn insert(&mut self, filter: &TopicFilter, key: K, value: V) -> Option<V> {
+        let before = self.entries_or_new(filter).insert(key, value);
+        self.len += usize::from(before.is_none());
+        before
+    }
+
+    fn entries_or_new(&mut self, filter: &TopicFilter) -> &mut Entries<K, V> {
+        let text = filter.filter_bytes();
+        if !filter.has_wildcard() {
+            return self.exact.get_or_insert_with(text.into(), Entries::new);
+        }
         if self.nodes.is_empty() {
             self.nodes.push(Node::new());
         }
         let mut at = ROOT;
-        for level in levels(filter.filter_bytes()) {
+        for level in levels(text) {
             at = match self.child(at, level) {
                 Some(child) => child,
                 None => self.add_child(at, level),
             };
         }
-        let before = self.node_mut(at).entries.insert(key, value);
-        self.len += usize::from(before.is_none());
-        before
+        &mut self.node_mut(at).entries
     }
 
     /// Removes (`filter`, `key`) and returns its value.
     pub fn remove(&mut self, filter: &TopicFilter, key: &K) -> Option<V> {
-        let at = self.find(filter)?;
-        let value = self.node_mut(at).entries.remove(key)?;
+        let entries = self.entries_mut(filter)?;
+        let value = entries.remove(key)?;
+        let was_last = entries.is_empty();
         self.len -= 1;
         if self.len == 0 {
             *self = Self::with_seed(self.seed);
-        } else if self.node(at).is_empty() {
+        } else if was_last && filter.has_wildcard() {
             self.prune(filter);
+        } else if was_last {
+            self.exact.remove(filter.filter_bytes());
         }
         Some(value)
     }
 
     /// The value of (`filter`, `key`).
     pub fn get(&self, filter: &TopicFilter, key: &K) -> Option<&V> {
-        self.node(self.find(filter)?).entries.get(key)
+        let entries = if filter.has_wildcard() {
+            &self.node(self.find(filter)?).entries
+        } else {
+            self.exact.get(filter.filter_bytes())?
+        };
+        entries.get(key)
     }
 
     /// The value of (`filter`, `key`), to be changed.
     pub fn get_mut(&mut self, filter: &TopicFilter, key: &K) -> Option<&mut V> {
+        self.entries_mut(filter)?.get_mut(key)
+    }
+
+    fn entries_mut(&mut self, filter: &TopicFilter) -> Option<&mut Entries<K, V>> {
+        if !filter.has_wildcard() {
+            return self.exact.get_mut(filter.filter_bytes());
+        }
         let at = self.find(filter)?;
-        self.node_mut(at).entries.get_mut(key)
+        Some(&mut self.node_mut(at).entries)
     }
 
     /// How many (filter, key) pairs have a value.
@@ -125,11 +153,20 @@ impl<K: Ord + Clone, V> SubscriptionTrie<K, V> {
 
     /// Visits every (filter, key) whose filter matches `topic`, each once, in an order that depends only on what the trie
     /// holds. `topic` is a topic name, as [`TopicName`](crate::TopicName) or as text.
-    pub fn matches(&self, topic: &(impl AsRef<str> + ?Sized), mut visit: impl FnMut(&K, &V)) {
-        if self.is_empty() {
-            return;
+    pub fn matches(&self, topic: &(impl AsRef<[u8]> + ?Sized), mut visit: impl FnMut(&K, &V)) {
+        let topic = topic.as_ref();
+        if !self.exact.is_empty()
+            && let Some(entries) = self.exact.get(topic)
+        {
+            entries.visit(&mut visit);
         }
-        let topic = topic.as_ref().as_bytes();
+        if !self.nodes.is_empty() {
+            self.match_wildcards(topic, visit);
+        }
+    }
+
+    /// The part of [`Self::matches`] that needs the tree.
+    fn match_wildcards(&self, topic: &[u8], mut visit: impl FnMut(&K, &V)) {
         let hidden = topic.starts_with(b"$");
         // Nodes to visit, each with the offset of the level that chooses among its children. Not recursive: a topic may
         // have more levels than a stack has room.
@@ -213,7 +250,7 @@ impl<K: Ord + Clone, V> SubscriptionTrie<K, V> {
         self.free.push(child);
     }
 
-    /// Removes the nodes that only `filter` needed.
+    /// Removes the nodes that only `filter` needed; all if it was the only one with wildcards.
     fn prune(&mut self, filter: &TopicFilter) {
         let mut path: Vec<(u32, &[u8], u32)> = Vec::new();
         let mut parent = ROOT;
@@ -228,12 +265,15 @@ impl<K: Ord + Clone, V> SubscriptionTrie<K, V> {
             }
             self.remove_child(parent, level, child);
         }
+        if self.node(ROOT).is_empty() {
+            (self.nodes, self.free, self.edges) = (Vec::new(), Vec::new(), Edges::new(self.seed));
+        }
     }
 
-    /// Nodes in use, the root not counted, and literal levels among them.
+    /// Nodes in use, the root not counted, literal levels among them, and filters without wildcards.
     #[cfg(test)]
-    pub(super) fn size(&self) -> (usize, usize) {
-        (self.nodes.len().saturating_sub(1 + self.free.len()), self.edges.len())
+    pub(super) fn size(&self) -> (usize, usize, usize) {
+        (self.nodes.len().saturating_sub(1 + self.free.len()), self.edges.len(), self.exact.len())
     }
 }
 

@@ -111,6 +111,12 @@ impl Borrow<str> for TopicName {
     }
 }
 
+impl AsRef<[u8]> for TopicName {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl AsRef<str> for TopicName {
     fn as_ref(&self) -> &str {
         self.as_str()
