@@ -11,12 +11,26 @@ use crate::members::Members;
 /// Who wants a plain filter. `None` stands for other nodes, all in one.
 type Wanting = Option<ShardId>;
 
+/// Topics up to this many bytes are remembered; see [`Last`].
+const REMEMBERED_BYTES: usize = 256;
+
+/// Whom the last topic went to, as far as plain filters go: a publisher that sends several messages at a time mostly sends them to one
+/// topic.
+#[derive(Debug, Default)]
+struct Last {
+    /// Empty: none is remembered.
+    topic: Vec<u8>,
+    shards: SmallVec<[ShardId; 4]>,
+    remote: bool,
+}
+
 /// Plain filters of other shards and nodes, and the members of all shared subscriptions.
 #[derive(Debug)]
 pub(super) struct ForwardTable {
     me: ShardId,
     plain: SubscriptionTrie<Wanting, ()>,
     groups: SubscriptionTrie<TopicFilter, Members<Location>>,
+    last: Last,
     /// For each shard the number of the last match that found it: marks without clearing.
     marks: Vec<u64>,
     match_number: u64,
@@ -97,6 +111,7 @@ impl ForwardTable {
             me,
             plain: SubscriptionTrie::with_seed(seed),
             groups: SubscriptionTrie::with_seed(seed),
+            last: Last::default(),
             marks: vec![0; usize::from(shards)],
             match_number: 0,
             rng,
@@ -104,6 +119,7 @@ impl ForwardTable {
     }
 
     pub(super) fn apply(&mut self, changes: &[TableChange]) {
+        self.last.topic.clear();
         for change in changes {
             match change {
                 TableChange::Shard { shard, .. } if *shard == self.me => {}
@@ -137,19 +153,12 @@ impl ForwardTable {
     /// subscription one place is chosen.
     pub(super) fn matches(&mut self, topic: &TopicName, found: &mut Matched) {
         found.clear();
-        self.match_number += 1;
-        let (number, marks) = (self.match_number, &mut self.marks);
-        self.plain.matches(topic, |who, ()| match who {
-            None => found.remote = true,
-            Some(shard) => {
-                if let Some(mark) = marks.get_mut(usize::from(shard.0))
-                    && *mark != number
-                {
-                    *mark = number;
-                    found.shards.push((*shard, Share { plain: true, groups: SmallVec::new() }));
-                }
-            }
-        });
+        if !self.plain.is_empty() {
+            self.look_up(topic);
+            found.remote = self.last.remote;
+            let share = || Share { plain: true, groups: SmallVec::new() };
+            found.shards.extend(self.last.shards.iter().map(|shard| (*shard, share())));
+        }
         if self.groups.is_empty() {
             return;
         }
@@ -162,6 +171,33 @@ impl ForwardTable {
                 None => {}
             }
         }
+    }
+
+    /// Brings the last topic up to date.
+    fn look_up(&mut self, topic: &TopicName) {
+        let (last, text) = (&mut self.last, topic.as_bytes());
+        if last.topic == text {
+            return;
+        }
+        last.topic.clear();
+        if text.len() <= REMEMBERED_BYTES {
+            last.topic.extend_from_slice(text);
+        }
+        last.shards.clear();
+        last.remote = false;
+        self.match_number += 1;
+        let (number, marks) = (self.match_number, &mut self.marks);
+        self.plain.matches(topic, |who, ()| match who {
+            None => last.remote = true,
+            Some(shard) => {
+                if let Some(mark) = marks.get_mut(usize::from(shard.0))
+                    && *mark != number
+                {
+                    *mark = number;
+                    last.shards.push(*shard);
+                }
+            }
+        });
     }
 
     /// Chooses a place with a member of the group, not one of `except`; see [`Members::choose`].
@@ -206,6 +242,16 @@ mod tests {
         assert!(!found.remote && found.shards.len() == 1);
         table.matches(&TopicName::new("b").unwrap(), &mut found);
         assert!(!found.remote && found.shards.is_empty());
+        // Again, and after a change.
+        table.matches(&TopicName::new("a/c").unwrap(), &mut found);
+        table.matches(&TopicName::new("a/c").unwrap(), &mut found);
+        assert!(!found.remote && found.shards.len() == 1);
+        table.apply(&[TableChange::Remote { filter: filter("+/c"), wanted }]);
+        table.matches(&TopicName::new("a/c").unwrap(), &mut found);
+        assert!(found.remote && found.shards.len() == 1);
+        table.apply(&[TableChange::Shard { shard: ShardId(2), filter: filter("a/#"), wanted: false }]);
+        table.matches(&TopicName::new("a/c").unwrap(), &mut found);
+        assert!(found.remote && found.shards.is_empty());
     }
 
     /// MQ-14

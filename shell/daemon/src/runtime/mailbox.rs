@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// From this many waiting letters on, a mailbox is full: whoever sends on reads no more from clients until it was emptied.
 /// Nothing is dropped, so that the most that can wait is this plus what each sender makes of one turn.
 pub(crate) const MAILBOX_LETTERS_MAX: usize = 16 * 1024;
-/// A buffer that has grown beyond this for a burst is given back once it is empty.
+/// A buffer that has grown beyond this for a burst is given back once there is much less again.
 const BUFFER_LETTERS_KEPT: usize = 4 * 1024;
 
 /// What makes a sleeping thread look into its mailbox.
@@ -54,7 +54,11 @@ impl<T, W: Wake> Mailbox<T, W> {
     /// Puts a batch in, in order. `sender` is the number of the mailbox that is woken when this one, now full, was emptied.
     pub(crate) fn post(&self, batch: &mut Vec<T>, sender: usize) -> Room {
         let mut state = self.lock();
-        state.letters.append(batch);
+        if state.letters.is_empty() {
+            std::mem::swap(&mut state.letters, batch);
+        } else {
+            state.letters.append(batch);
+        }
         let full = state.letters.len() >= MAILBOX_LETTERS_MAX;
         if full && !state.waiting.contains(&sender) {
             state.waiting.push(sender);
@@ -90,7 +94,7 @@ impl<T, W: Wake> Mailbox<T, W> {
         if state.letters.is_empty() {
             return Vec::new();
         }
-        if letters.capacity() > BUFFER_LETTERS_KEPT {
+        if letters.capacity() > BUFFER_LETTERS_KEPT && state.letters.len() < BUFFER_LETTERS_KEPT / 4 {
             *letters = Vec::new();
         }
         std::mem::swap(&mut state.letters, letters);
