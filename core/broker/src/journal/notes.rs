@@ -39,8 +39,8 @@ impl Broker {
     }
 
     /// Takes the records of everything since the last call. They belong together: all are to be written or none.
-    pub fn take_records(&mut self) -> Vec<Record> {
-        self.journal.as_mut().map(|journal| journal.take()).unwrap_or_default()
+    pub fn take_records(&mut self) -> impl Iterator<Item = Record> {
+        self.journal.as_mut().into_iter().flat_map(|journal| journal.take())
     }
 
     /// About as many bytes as everything that is alive takes in the journal.

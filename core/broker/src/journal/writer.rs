@@ -14,6 +14,9 @@ use crate::session::Session;
 /// What a record takes beside texts and content, for estimates.
 const RECORD_BYTES: u64 = 64;
 
+/// Room for so many records is kept from turn to turn.
+const RECORDS_KEPT: usize = 1024;
+
 /// Where a message that is sent comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin<'a> {
@@ -105,7 +108,7 @@ impl Journal {
     }
 
     /// Takes what has to be written, in order.
-    pub(crate) fn take(&mut self) -> Vec<Record> {
+    pub(crate) fn take(&mut self) -> std::vec::Drain<'_, Record> {
         for key in core::mem::take(&mut self.arrivals) {
             let Some(transit) = self.transits.get_mut(&key).filter(|transit| !transit.is_written) else { continue };
             let ((session, packet_id), answer) = (key, transit.answer);
@@ -120,7 +123,11 @@ impl Journal {
             };
             self.push(Record::Received { session, packet_id, answer, message });
         }
-        core::mem::take(&mut self.records)
+        // Room that a burst has taken is given back by and by.
+        if self.records.capacity() > RECORDS_KEPT && self.records.len() < self.records.capacity() / 4 {
+            self.records.shrink_to(self.records.len().max(RECORDS_KEPT));
+        }
+        self.records.drain(..)
     }
 
     pub(crate) fn begin_round(&mut self) {
@@ -130,15 +137,18 @@ impl Journal {
 
     /// Counts a reference to a message; writes its content if it is not written.
     pub(crate) fn refer(&mut self, message: &Arc<Message>) {
+        let round = self.round;
+        let written = self.messages.get_or_insert_with(message.id, || Written { references: 0, round });
+        let (is_new, is_old) = (written.references == 0, written.round < round);
+        written.references += 1;
+        written.round = round;
         self.references += 1;
-        if let Some(written) = self.messages.get_mut(&message.id) {
-            written.references += 1;
-            self.refresh(message);
-            return;
+        if is_new {
+            self.message_bytes += size_of(message);
         }
-        self.messages.insert(message.id, Written { references: 1, round: self.round });
-        self.message_bytes += size_of(message);
-        self.content(message);
+        if is_new || is_old {
+            self.content(message);
+        }
     }
 
     /// Counts a reference to a message that is in the journal.
@@ -169,11 +179,13 @@ impl Journal {
     }
 
     fn forget(&mut self, message: &Message) {
-        let Some(written) = self.messages.get_mut(&message.id) else { return };
-        self.references -= 1;
-        written.references -= 1;
-        if written.references == 0 {
-            self.messages.remove(&message.id);
+        let references = &mut self.references;
+        let gone = self.messages.remove_if(message.id, |written| {
+            *references -= 1;
+            written.references -= 1;
+            written.references == 0
+        });
+        if gone.is_some() {
             self.message_bytes -= size_of(message);
         }
     }

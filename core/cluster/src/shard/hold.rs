@@ -17,6 +17,9 @@ use crate::mail::{Life, Mark, ToNode, ToShard};
 /// Bytes of what was there before that are copied at a time, about.
 const COPY_BYTES: u64 = 256 * 1024;
 
+/// Room in which a batch begins at most.
+const BATCH_ROOM_MAX: usize = 64 * 1024;
+
 /// Bytes that wait.
 #[derive(Debug)]
 struct Turn {
@@ -47,6 +50,8 @@ pub(super) struct Hold {
     /// The last batch, and the last that is copied.
     batch: u64,
     copied: u64,
+    /// Size of the last batch.
+    batch_bytes: usize,
     turns: VecDeque<Turn>,
     answers: VecDeque<(u64, Answer)>,
     mail: VecDeque<(u64, ShardOutput)>,
@@ -70,6 +75,7 @@ impl Hold {
             is_filling: false,
             batch,
             copied: batch,
+            batch_bytes: 0,
             turns: VecDeque::new(),
             answers: VecDeque::new(),
             mail: VecDeque::new(),
@@ -159,7 +165,9 @@ impl Shard {
 
     /// What was changed since the last batch becomes one.
     fn make_batch(&mut self) {
-        let mut bytes = BytesMut::new();
+        // One turn is much like the next.
+        let room = self.hold.as_ref().map_or(0, |hold| hold.batch_bytes);
+        let mut bytes = BytesMut::with_capacity(room);
         self.seal(&mut bytes);
         if bytes.is_empty() {
             return;
@@ -169,6 +177,7 @@ impl Shard {
         }
         let Some(hold) = &mut self.hold else { return };
         hold.batch += 1;
+        hold.batch_bytes = bytes.len().min(BATCH_ROOM_MAX);
         let (number, attempt) = (hold.batch, hold.attempt);
         let batch = ToNode::Batch { number, attempt, bytes: bytes.freeze() };
         self.outputs.push_back(ShardOutput::ToNode(batch));

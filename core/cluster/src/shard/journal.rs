@@ -11,7 +11,7 @@ use super::{Choice, Shard};
 use crate::RestoredShard;
 use crate::journal::{Heard, Seen};
 use crate::mail::ToNode;
-use crate::wire::{Entry, write_entry};
+use crate::wire::{Entry, write_broker_entry, write_entry};
 
 /// Lives of this node whose publications may still be on their way.
 const LIVES: usize = 64;
@@ -120,7 +120,7 @@ impl Shard {
             }
         }
         for record in self.broker.take_records() {
-            write_entry(out, &Entry::Broker(record));
+            write_broker_entry(out, &record);
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use sedge_base::{Incarnation, NodeId, ShardId, Timestamp};
-use sedge_mqtt::{Decoder, Delivery, Message, MessageId, Packet, PacketId, QoS, Stamp, Version, encode_publish};
+use sedge_mqtt::{
+    Decoder, Delivery, Message, MessageId, Packet, PacketId, QoS, Stamp, Version, encode_publish, publish_len,
+};
 
 use super::{Reader, Result, WireError, Writer};
 
@@ -14,18 +15,13 @@ const MAX_PUBLISH_BYTES: u32 = 268_435_460;
 /// Appends a message.
 pub(crate) fn write_message(out: &mut Writer, message: &Message) {
     write_id(out, &message.id);
-    let stamp = message.stamp;
-    out.u64(stamp.millis);
-    out.u32(stamp.counter);
-    out.node(stamp.node);
-    out.u16(stamp.shard.0);
+    write_stamp(out, &message.stamp);
     out.option(message.expires_at, |out, at| out.u64(at.as_millis()));
     out.option(message.publisher.as_ref(), Writer::client);
     let packet_id = (message.qos > QoS::AtMostOnce).then_some(PacketId::MIN);
     let delivery = Delivery { qos: message.qos, retain: message.retain, packet_id, ..Delivery::default() };
-    let mut packet = BytesMut::new();
-    encode_publish(message, &delivery, Version::V5, &mut packet);
-    out.bytes(&packet);
+    out.count(publish_len(message, &delivery, Version::V5));
+    encode_publish(message, &delivery, Version::V5, &mut out.0);
 }
 
 /// About as many bytes as the message takes; never fewer than its payload.
@@ -63,10 +59,21 @@ pub(crate) fn read_message(from: &mut Reader) -> Result<Arc<Message>> {
 }
 
 pub(super) fn write_id(out: &mut Writer, id: &MessageId) {
-    out.node(id.node);
-    out.u64(id.incarnation.get());
-    out.u16(id.shard.0);
-    out.u64(id.seq);
+    let mut bytes = [0; 26];
+    bytes[..8].copy_from_slice(&id.node.get().to_be_bytes());
+    bytes[8..16].copy_from_slice(&id.incarnation.get().to_be_bytes());
+    bytes[16..18].copy_from_slice(&id.shard.0.to_be_bytes());
+    bytes[18..].copy_from_slice(&id.seq.to_be_bytes());
+    out.fixed(&bytes);
+}
+
+fn write_stamp(out: &mut Writer, stamp: &Stamp) {
+    let mut bytes = [0; 22];
+    bytes[..8].copy_from_slice(&stamp.millis.to_be_bytes());
+    bytes[8..12].copy_from_slice(&stamp.counter.to_be_bytes());
+    bytes[12..20].copy_from_slice(&stamp.node.get().to_be_bytes());
+    bytes[20..].copy_from_slice(&stamp.shard.0.to_be_bytes());
+    out.fixed(&bytes);
 }
 
 pub(super) fn read_id(from: &mut Reader) -> Result<MessageId> {

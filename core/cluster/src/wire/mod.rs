@@ -19,7 +19,7 @@ use sedge_mqtt::{TopicFilter, TopicName, Utf8};
 pub(crate) use directory::DirectoryMail;
 pub(crate) use message::{message_len, read_message, write_message};
 pub(crate) use node::NodeMail;
-pub(crate) use record::{Entry, read_entries, write_entry};
+pub(crate) use record::{Entry, read_entries, write_broker_entry, write_entry};
 pub(crate) use replica::{ReplicaMail, Stray};
 pub(crate) use retained::RetainedMail;
 pub(crate) use session::{SessionMail, read_session, write_session};
@@ -152,9 +152,14 @@ impl Writer {
         self.0.put_u64(node.get());
     }
 
+    /// Bytes of a number that everybody knows.
+    fn fixed<const N: usize>(&mut self, bytes: &[u8; N]) {
+        self.0.extend_from_slice(bytes);
+    }
+
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
-        self.0.put_slice(bytes);
+        self.0.extend_from_slice(bytes);
     }
 
     pub(crate) fn text(&mut self, text: &str) {

@@ -73,6 +73,13 @@ pub(crate) fn write_entry(out: &mut BytesMut, entry: &Entry) {
     *out = writer.0;
 }
 
+/// Appends an entry of a shard's broker.
+pub(crate) fn write_broker_entry(out: &mut BytesMut, record: &Record) {
+    let mut writer = Writer(core::mem::take(out));
+    write_record(&mut writer, record);
+    *out = writer.0;
+}
+
 /// Visits the entries of a batch. An error is where they stop to make sense.
 pub(crate) fn read_entries(batch: Bytes, mut visit: impl FnMut(Entry)) -> Result<()> {
     let mut from = Reader::new(batch);
@@ -113,8 +120,9 @@ fn read_entry(from: &mut Reader) -> Result<Entry> {
 
 fn write_record(out: &mut Writer, record: &Record) {
     let head = |out: &mut Writer, kind: u8, session: u64| {
-        out.u8(kind);
-        out.u64(session);
+        let mut bytes = [kind; 9];
+        bytes[1..].copy_from_slice(&session.to_be_bytes());
+        out.fixed(&bytes);
     };
     match record {
         Record::Message(message) => {
@@ -152,13 +160,11 @@ fn write_record(out: &mut Writer, record: &Record) {
             write_item(out, item);
         }
         Record::Sent { session, packet_id, item } => {
-            head(out, 8, *session);
-            out.u16(packet_id.get());
+            flow(out, 8, *session, *packet_id);
             write_item(out, item);
         }
         Record::SentQueued { session, packet_id, message } => {
-            head(out, 9, *session);
-            out.u16(packet_id.get());
+            flow(out, 9, *session, *packet_id);
             write_id(out, message);
         }
         Record::Dropped { session, message } => {
@@ -183,9 +189,10 @@ fn write_record(out: &mut Writer, record: &Record) {
 }
 
 fn flow(out: &mut Writer, kind: u8, session: u64, packet_id: PacketId) {
-    out.u8(kind);
-    out.u64(session);
-    out.u16(packet_id.get());
+    let mut bytes = [kind; 11];
+    bytes[1..9].copy_from_slice(&session.to_be_bytes());
+    bytes[9..].copy_from_slice(&packet_id.get().to_be_bytes());
+    out.fixed(&bytes);
 }
 
 fn read_record(kind: u8, from: &mut Reader) -> Result<Record> {
