@@ -44,17 +44,18 @@ pub(crate) struct Link<'a> {
 /// One message encoded for many equal deliveries: QoS 0, no identifiers, no alias. By version and retain flag.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
-    parts: [BytesMut; 4],
+    /// Boxed: it is moved about with every message, and few have many receivers.
+    parts: Option<Box<[BytesMut; 4]>>,
 }
 
 impl Encoded {
     /// Forgets the message, keeps the room.
     pub(crate) fn clear(&mut self) {
-        self.parts.iter_mut().for_each(BytesMut::clear);
+        self.parts.iter_mut().flat_map(|parts| parts.iter_mut()).for_each(BytesMut::clear);
     }
 
     fn part(&mut self, version: Version, retain: bool) -> &mut BytesMut {
-        &mut self.parts[usize::from(version == Version::V5) * 2 + usize::from(retain)]
+        &mut self.parts.get_or_insert_default()[usize::from(version == Version::V5) * 2 + usize::from(retain)]
     }
 }
 
