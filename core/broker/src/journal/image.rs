@@ -7,9 +7,8 @@ use sedge_base::{ClientId, Duration, Timestamp};
 use sedge_mqtt::{Message, MessageId, PacketId, ReasonCode, TopicFilter, Will};
 
 use super::{QueuedRecord, Record, SessionFacts, SessionNumber};
-use crate::{
-    InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState, detach,
-};
+use crate::detach::detach_own;
+use crate::{InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState};
 
 /// A session out of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +57,7 @@ impl Image {
         match record {
             Record::Message(message) => {
                 // A checkpoint writes it again; whoever refers to it counts for both.
-                self.messages.entry(message.id).or_insert_with(|| detach(&message));
+                self.messages.entry(message.id).or_insert_with(|| detach_own(message));
             }
             Record::Begin { session, client } => self.begin(session, client),
             Record::Facts { session, facts } => self.with(session, |held| held.facts = Some(facts)),
