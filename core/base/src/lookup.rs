@@ -75,6 +75,16 @@ impl Hasher for SeededHasher {
     }
 
     #[inline]
+    fn write_u16(&mut self, value: u16) {
+        self.mix(u64::from(value));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, value: u32) {
+        self.mix(u64::from(value));
+    }
+
+    #[inline]
     fn write_u64(&mut self, value: u64) {
         self.mix(value);
     }

@@ -434,8 +434,9 @@ impl Hub {
 
 /// What a dial that has failed says to the machine.
 fn failed_dial(link: LinkId, error: &std::io::Error) -> NodeInput {
-    match error.kind() {
-        ErrorKind::ConnectionRefused => NodeInput::LinkRefused { link },
-        _ => NodeInput::LinkClosed { link },
+    if error.kind() == ErrorKind::ConnectionRefused {
+        NodeInput::LinkRefused { link }
+    } else {
+        NodeInput::LinkClosed { link }
     }
 }
