@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -22,15 +23,16 @@ def ip(*words: str) -> None:
 class Islands(Apart):
     """One node in each of `count` namespaces; this process reaches all of them over the bridge."""
 
-    def __init__(self, binary: Path, folder: Path, count: int) -> None:
+    def __init__(self, binary: Path, folder: Path, count: int, **settings: object) -> None:
         number = next(NUMBERS)
+        self.binary, self.folder, self.settings = binary, folder, settings
         self.count, self.tag = count, f"s{os.getpid() % 100_000}x{number}"
         self.net = f"10.{200 + os.getpid() % 50}.{(os.getpid() // 50 + number) % 250}"
         self.processes: list[subprocess.Popen[bytes]] = []
         try:
             self._wire_up()
             for node in range(count):
-                self._start(binary, folder, node)
+                self.processes.append(self._process(node))
             wait_for("all nodes are ready", lambda: all(self.ready(node) for node in range(count)), 20)
         except BaseException:
             self.stop()
@@ -50,7 +52,7 @@ class Islands(Apart):
             ip("-n", space, "link", "set", "eth0", "up")
             ip("-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
 
-    def _start(self, binary: Path, folder: Path, node: int) -> None:
+    def _process(self, node: int) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
             "SEDGE_AUTH__ANONYMOUS": "always",
@@ -59,11 +61,41 @@ class Islands(Apart):
             "SEDGE_CLUSTER__SEEDS": ",".join(f"{self.address(one)}:7883" for one in range(self.count)),
             "SEDGE_MQTT__BIND": self.address(node),
             "SEDGE_HTTP__BIND": self.address(node),
-            "SEDGE_NODE__DATA_DIR": str(folder / f"node-{node}"),
+            "SEDGE_NODE__DATA_DIR": str(self.folder / f"node-{node}"),
+            **{f"SEDGE_{key.upper()}": str(value) for key, value in self.settings.items()},
         }
-        log = open(folder / f"node-{node}.log", "wb")  # noqa: SIM115 (the process keeps it)
-        self.processes.append(subprocess.Popen(
-            ["ip", "netns", "exec", f"{self.tag}n{node}", str(binary), "serve"], env=environment, stderr=log))
+        with open(self.folder / f"node-{node}.log", "ab") as log:
+            return subprocess.Popen(
+                ["ip", "netns", "exec", f"{self.tag}n{node}", str(self.binary), "serve"],
+                env=environment, stdout=log, stderr=log)
+
+    def start(self, node: int) -> None:
+        """Starts a node anew that has ended, with its data directory and address."""
+        assert self.ended(node)
+        self.processes[node] = self._process(node)
+
+    def kill(self, *nodes: int) -> None:
+        """kill -9 of these, at once."""
+        for node in nodes:
+            self.processes[node].kill()
+        for node in nodes:
+            self.processes[node].wait(10)
+
+    def terminate(self, node: int) -> None:
+        """Asks a node to stop."""
+        self.processes[node].terminate()
+
+    def ended(self, node: int) -> bool:
+        """Whether a node's process is gone."""
+        return self.processes[node].poll() is not None
+
+    def freeze(self, node: int) -> None:
+        """SIGSTOP."""
+        self.processes[node].send_signal(signal.SIGSTOP)
+
+    def thaw(self, node: int) -> None:
+        """Undoes `freeze`."""
+        self.processes[node].send_signal(signal.SIGCONT)
 
     def address(self, node: int) -> str:
         """The node's address."""
@@ -71,17 +103,26 @@ class Islands(Apart):
 
     def cut(self, a: int, b: int) -> None:
         """No packet passes between these two."""
-        for one, other in ((a, b), (b, a)):
-            ip("-n", f"{self.tag}n{one}", "route", "add", "blackhole", f"{self.address(other)}/32")
+        self.cut_one_way(a, b)
+        self.cut_one_way(b, a)
 
     def join(self, a: int, b: int) -> None:
         """Undoes `cut`."""
-        for one, other in ((a, b), (b, a)):
-            ip("-n", f"{self.tag}n{one}", "route", "del", "blackhole", f"{self.address(other)}/32")
+        self.join_one_way(a, b)
+        self.join_one_way(b, a)
+
+    def cut_one_way(self, a: int, b: int) -> None:
+        """No packet passes from the first to the second."""
+        ip("-n", f"{self.tag}n{a}", "route", "add", "blackhole", f"{self.address(b)}/32")
+
+    def join_one_way(self, a: int, b: int) -> None:
+        """Undoes `cut_one_way`."""
+        ip("-n", f"{self.tag}n{a}", "route", "del", "blackhole", f"{self.address(b)}/32")
 
     def stop(self) -> None:
         """Ends the processes and takes the namespaces down."""
         for process in self.processes:
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in self.processes:
             process.wait(10)

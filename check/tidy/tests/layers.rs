@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &str, u8)] = &[
     ("shell/bench", "sedge-bench", 4),
     ("check/sim", "sedge-sim", 4),
     ("shell/cli", "sedge", 5),
+    ("check/model", "sedge-model", 0),
     ("check/tidy", "sedge-tidy", 0),
 ];
 

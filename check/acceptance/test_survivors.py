@@ -1,0 +1,195 @@
+"""What the others do for a node that is gone: its clients' wills, the shares of its members, the values that it has not heard of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from apart import MQTT, can_make_namespaces
+from client import Client
+from cluster import HOST, wait_for
+from durable import DAY, Node, knows_all
+from mqttwire import V5, T, Will
+from netns import Islands
+
+
+def is_whole(node: Node) -> bool:
+    """Whether a node has all the copies it is to have, and nothing is on the move."""
+    status = node.status()
+    return status["copies"] == status["copies_wanted"] == 2 and status["moving"] == status["orphaned"] == 0
+
+
+def copied(nodes: list[Node]) -> None:
+    """Waits until a crash may come."""
+    wait_for("everything is copied", lambda: all(is_whole(node) for node in nodes), 30)
+
+
+def came(client: Client) -> list[bytes]:
+    """What has come so far, acknowledged."""
+    client.ping()
+    found = [got for got in client.inbox if got.type == T.PUBLISH]
+    for got in found:
+        client.inbox.remove(got)
+        client.finish(got)
+    return [got.payload for got in found]
+
+
+def dying(node: Node, name: str, *, delay: int = 0, kept: bool = True) -> Client:
+    """A client with a will, in a session that stays or ends with its connection."""
+    client = Client(HOST, node.port, V5, timeout=10)
+    will = Will(f"will/{name}", name.encode(), qos=1, props={"will_delay_interval": delay})
+    client.connect(name, clean=not kept, will=will, props=DAY if kept else None)
+    return client
+
+
+@pytest.mark.parametrize("nodes", ["memory"], indirect=True)
+def test_wills_fire_once_when_their_node_is_killed(nodes: list[Node]) -> None:
+    """MQ-08: of clients that do not come back, at once or after their delay; and not again when the node is back."""
+    watching = nodes[0].client("watching")
+    watching.subscribe("will/#", qos=2)
+    names = [f"w{number}" for number in range(5)]
+    doomed = [dying(nodes[2], name, kept=name != "w0") for name in names] + [dying(nodes[2], "late", delay=3)]
+    copied(nodes)
+    assert came(watching) == []
+    killed = time.monotonic()
+    nodes[2].kill()
+    found: list[bytes] = []
+    wait_for("all wills", lambda: (found.extend(came(watching)), len(found) >= 5)[1], 15)
+    assert sorted(found) == [name.encode() for name in names]
+    wait_for("the delayed will", lambda: (found.extend(came(watching)), len(found) >= 6)[1], 15)
+    assert found[5:] == [b"late"] and time.monotonic() - killed >= 3
+    for client in doomed:
+        client.close()
+    nodes[2].start()
+    wait_for("it is linked again", lambda: all(knows_all(node) for node in nodes), 30)
+    copied(nodes)
+    assert came(watching) == []
+
+
+@pytest.mark.parametrize("nodes", ["memory"], indirect=True)
+def test_a_client_that_comes_back_within_its_delay_leaves_no_will(nodes: list[Node]) -> None:
+    """MQ-08, MQ-11: also at another node than the one that was killed."""
+    watching = nodes[0].client("watching")
+    watching.subscribe("will/#", qos=2)
+    doomed = [dying(nodes[2], name, delay=4) for name in ("back", "away")]
+    copied(nodes)
+    nodes[2].kill()
+    again = nodes[1].client("back")
+    assert again.connack is not None and again.connack.session_present
+    found: list[bytes] = []
+    wait_for("the other one's will", lambda: (found.extend(came(watching)), found)[1], 20)
+    again.ping()
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:  # the statement is about a time in which nothing comes
+        found += came(watching)
+        time.sleep(0.05)
+    assert found == [b"away"]
+    for client in doomed:
+        client.close()
+
+
+@pytest.mark.parametrize("nodes", ["memory"], indirect=True)
+def test_shares_of_a_dead_node_are_not_lost(nodes: list[Node]) -> None:
+    """MQ-10: what a member at the killed node had not acknowledged comes to it when it is back elsewhere; nothing is done twice."""
+    members = [nodes[number].client(f"member-{number}") for number in (0, 1)]
+    lazy = nodes[2].client("lazy")
+    for member in (*members, lazy):
+        member.subscribe("$share/group/job", qos=1)
+    copied(nodes)
+    speaking = nodes[0].client("speaking")
+    for number in range(30):
+        speaking.publish("job", str(number), qos=1)
+    wait_for("the lazy one has its share", lambda: (lazy.ping(), [one for one in lazy.inbox if one.type == T.PUBLISH])[1], 10)
+    nodes[2].kill()
+    for number in range(30, 60):
+        speaking.publish("job", str(number), qos=1)
+    readers = [*members, nodes[1].client("lazy")]
+    found: list[int] = []
+
+    def all_came() -> bool:
+        for member in readers:
+            found.extend(int(payload) for payload in came(member))
+        return set(found) == set(range(60))
+
+    wait_for("every job is done", all_came, 20)
+    assert len(found) == len(set(found)), sorted(found)
+
+
+@pytest.mark.parametrize("nodes", ["journal"], indirect=True)
+def test_a_value_that_was_cleared_while_a_node_was_down_stays_cleared(nodes: list[Node]) -> None:
+    """MQ-07: the node's journal has the old value, the others know that it was cleared."""
+    speaking = nodes[0].client("speaking")
+    for topic in ("keep/cleared", "keep/changed", "keep/same"):
+        speaking.publish(topic, "old", qos=1, retain=True)
+    wait_for("all have them", lambda: all(len(values(HOST, node.port)) == 3 for node in nodes), 20)
+    nodes[2].kill()
+    speaking.publish("keep/cleared", "", qos=1, retain=True)
+    speaking.publish("keep/changed", "new", qos=1, retain=True)
+    nodes[2].start()
+    wanted = {"keep/changed": b"new", "keep/same": b"old"}
+    wait_for("all agree", lambda: all(values(HOST, node.port) == wanted for node in nodes), 20)
+
+
+def values(host: str, port: int) -> dict[str, bytes]:
+    """Retained values below `keep/`, as a new subscriber gets them."""
+    client = Client(host, port, V5, timeout=10)
+    client.connect("")
+    client.subscribe("keep/#")
+    client.ping()
+    found = {got.topic: got.payload for got in client.inbox if got.type == T.PUBLISH}
+    client.disconnect()
+    return found
+
+
+@pytest.fixture
+def islands(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Islands]]:
+    """Nodes in namespaces."""
+    made: list[Islands] = []
+
+    def make(count: int, **settings: object) -> Islands:
+        made.append(Islands(binary, tmp_path, count, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.mark.skipif(not can_make_namespaces(), reason="needs root and the right to make network namespaces")
+def test_retained_messages_agree_after_a_partition(islands: Callable[..., Islands]) -> None:
+    """MQ-07, FT-31: values and clearings of both sides hold, the later one where both have written; so does a node that joins."""
+    net = islands(3, node__durability="memory")
+    wait_for("three members", lambda: all(net.members(node) == 3 and net.up(node) == 2 for node in range(3)), 20)
+
+    def publish(node: int, topic: str, payload: str) -> None:
+        client = Client(net.address(node), MQTT, V5, timeout=10)
+        client.connect("")
+        client.publish(topic, payload, qos=1, retain=True)
+        client.disconnect()
+
+    def kept(node: int) -> dict[str, bytes]:
+        return values(net.address(node), MQTT)
+
+    for topic in ("left-clears", "right-clears", "both", "same"):
+        publish(0, f"keep/{topic}", "before")
+    wait_for("all have them", lambda: all(len(kept(node)) == 4 for node in range(3)), 20)
+    for other in (0, 1):
+        net.cut(2, other)
+    wait_for("both sides see the other dead", lambda: net.members(2) == 1 and net.members(0) == net.members(1) == 2, 20)
+    publish(0, "keep/left-clears", "")
+    publish(2, "keep/right-clears", "")
+    publish(0, "keep/both", "earlier")
+    publish(2, "keep/both", "later")
+    publish(1, "keep/left", "left")
+    publish(2, "keep/right", "right")
+    for other in (0, 1):
+        net.join(2, other)
+    wanted = {"keep/same": b"before", "keep/both": b"later", "keep/left": b"left", "keep/right": b"right"}
+    wait_for("all agree", lambda: all(kept(node) == wanted for node in range(3)), 40)
+    net.kill(1)
+    net.start(1)
+    wait_for("the node is back", lambda: net.ready(1) and net.members(1) == 3, 20)
+    assert kept(1) == wanted
