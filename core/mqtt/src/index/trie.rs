@@ -155,18 +155,16 @@ impl<K: Ord + Clone, V> SubscriptionTrie<K, V> {
     /// holds. `topic` is a topic name, as [`TopicName`](crate::TopicName) or as text.
     pub fn matches(&self, topic: &(impl AsRef<[u8]> + ?Sized), mut visit: impl FnMut(&K, &V)) {
         let topic = topic.as_ref();
-        if !self.exact.is_empty()
-            && let Some(entries) = self.exact.get(topic)
-        {
-            entries.visit(&mut visit);
-        }
+        let exact = if self.exact.is_empty() { None } else { self.exact.get(topic) };
         if !self.nodes.is_empty() {
-            self.match_wildcards(topic, visit);
+            self.match_wildcards(topic, exact, visit);
+        } else if let Some(entries) = exact {
+            entries.visit(&mut visit);
         }
     }
 
-    /// The part of [`Self::matches`] that needs the tree.
-    fn match_wildcards(&self, topic: &[u8], mut visit: impl FnMut(&K, &V)) {
+    /// The part of [`Self::matches`] that needs the tree. `exact` comes where the topic's own levels end.
+    fn match_wildcards(&self, topic: &[u8], mut exact: Option<&Entries<K, V>>, mut visit: impl FnMut(&K, &V)) {
         let hidden = topic.starts_with(b"$");
         // Nodes to visit, each with the offset of the level that chooses among its children. Not recursive: a topic may
         // have more levels than a stack has room.
@@ -180,6 +178,9 @@ impl<K: Ord + Clone, V> SubscriptionTrie<K, V> {
             }
             let Some(rest) = topic.get(offset..) else {
                 node.entries.visit(&mut visit);
+                if let Some(entries) = exact.take() {
+                    entries.visit(&mut visit);
+                }
                 continue;
             };
             let level = rest.split(|&byte| byte == b'/').next().unwrap_or(rest);
@@ -191,6 +192,8 @@ impl<K: Ord + Clone, V> SubscriptionTrie<K, V> {
                 && let Some(child) = self.edges.get(at, level)
             {
                 todo.push((child, behind));
+            } else if let Some(entries) = exact.take() {
+                entries.visit(&mut visit);
             }
         }
     }
