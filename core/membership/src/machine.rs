@@ -5,7 +5,7 @@ use std::iter::once;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use foca::{Foca, Header, Message, NoCustomBroadcast, OwnedNotification, State};
+use foca::{Foca, Header, Message, NoCustomBroadcast, OwnedNotification, State, Timer};
 use sedge_base::{Duration, Instant, NodeId, Now, Rng};
 
 use crate::confirm::{Confirm, Step};
@@ -127,6 +127,9 @@ impl Membership {
         }
         self.run_confirmations(now);
         while let Some(timer) = self.timers.pop_due(now) {
+            if self.is_refuted(&timer) {
+                continue;
+            }
             // Fails when the owner was too late for a probe's stages; the next probe starts afresh.
             let _late = self.foca.handle_timer(timer, &mut self.sink);
             self.drain(now);
@@ -134,6 +137,14 @@ impl Membership {
         if self.next_call.is_some_and(|at| at <= now) {
             self.call_the_dead(now);
         }
+    }
+
+    /// Whether this is the end of a suspicion against which the member has objected: `foca` would not declare it dead, but tell it that
+    /// it was, and it would renew its identity for nothing, and after a few times be silent for a while.
+    fn is_refuted(&self, timer: &Timer<Member>) -> bool {
+        let Timer::ChangeSuspectToDown { member_id, incarnation, .. } = timer else { return false };
+        let known = self.foca.iter_membership_state().find(|member| member.id() == member_id);
+        known.is_none_or(|member| (member.incarnation(), member.state()) != (*incarnation, State::Suspect))
     }
 
     /// What the owner has to do next.

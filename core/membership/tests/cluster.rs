@@ -268,11 +268,10 @@ fn loss_neither_kills_nor_hides_anyone_for_long() {
         assert!(took < Duration::from_secs(10), "seed {seed}: {took:?}");
         net.told.clear();
         net.run(Duration::from_mins(2));
-        let wrong = net.told.iter().filter(|(_, _, told)| matches!(told, Told::Down(..))).count();
+        assert_eq!(net.told, [], "seed {seed}: wrong verdicts in 2 minutes at 20 % loss");
         net.loss = 0;
         let took = net.run_until(Duration::from_secs(20), Net::complete);
         assert!(took < Duration::from_secs(5), "seed {seed}: {took:?} {:?}", net.views());
-        assert!(wrong <= 30, "seed {seed}: {wrong} wrong verdicts in 2 minutes at 20 % loss");
     }
 }
 
@@ -340,4 +339,18 @@ fn strangers_cannot_fill_the_memory() {
     net.run(Duration::from_secs(5));
     assert_eq!(net.nodes[&1].members().len(), 3);
     assert!(net.nodes[&1].rejected() > 0);
+}
+
+/// FT-07: what a busy or bad network loses is no death, not even with nobody else to ask; and who has objected to a suspicion is left
+/// in peace.
+#[test]
+fn moderate_loss_kills_nobody() {
+    for (count, loss) in [(2, 50), (2, 100), (3, 50), (3, 100), (5, 100), (9, 100)] {
+        for seed in 0..20 {
+            let mut net = Net::cluster(seed, count);
+            net.loss = loss;
+            net.run(Duration::from_mins(5));
+            assert_eq!(net.told, [], "{count} nodes, {loss} of 1000 lost, seed {seed}");
+        }
+    }
 }
