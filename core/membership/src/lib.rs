@@ -16,6 +16,7 @@ mod config;
 mod confirm;
 mod machine;
 mod member;
+mod patience;
 mod random;
 mod renewals;
 mod seeds;

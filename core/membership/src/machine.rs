@@ -10,6 +10,7 @@ use sedge_base::{Duration, Instant, NodeId, Now, Rng};
 
 use crate::confirm::{Confirm, Step};
 use crate::member::{ANYONE, plain};
+use crate::patience::Patience;
 use crate::random::Random;
 use crate::renewals::Renewals;
 use crate::seeds::Seeds;
@@ -29,6 +30,12 @@ pub struct Membership {
     foca: Foca<Member, WireCodec, Random, NoCustomBroadcast>,
     sink: Sink,
     timers: Timers,
+    patience: Patience,
+    /// When members were last heard over their links.
+    heard: BTreeMap<NodeId, Instant>,
+    /// Suspects that were given more time, with the number of the refuted suspicions before, and until when.
+    reprieved: BTreeMap<NodeId, (Member, u16, Instant)>,
+    suspicion: Duration,
     seeds: Seeds,
     confirm: Confirm,
     renewals: Renewals,
@@ -59,6 +66,10 @@ impl Membership {
             foca: Foca::new(me, config.to_foca()?, random, codec),
             sink: Sink::default(),
             timers: Timers::default(),
+            patience: Patience::default(),
+            heard: BTreeMap::new(),
+            reprieved: BTreeMap::new(),
+            suspicion: config.suspicion,
             seeds,
             confirm: Confirm::new(config.confirm_timeout, config.refused_timeout),
             renewals: Renewals::new(),
@@ -122,12 +133,19 @@ impl Membership {
             return;
         }
         let now = now.instant;
+        if let Some(due) = self.timers.next() {
+            self.patience.note(now, due);
+        }
         while let Some(addr) = self.seeds.pop_due(now) {
             self.announce(now, addr);
         }
         self.run_confirmations(now);
         while let Some(timer) = self.timers.pop_due(now) {
             if self.is_refuted(&timer) {
+                continue;
+            }
+            if let Some(longer) = self.reprieve(now, &timer) {
+                self.timers.add(now, longer, timer);
                 continue;
             }
             // Fails when the owner was too late for a probe's stages; the next probe starts afresh.
@@ -145,6 +163,33 @@ impl Membership {
         let Timer::ChangeSuspectToDown { member_id, incarnation, .. } = timer else { return false };
         let known = self.foca.iter_membership_state().find(|member| member.id() == member_id);
         known.is_none_or(|member| (member.incarnation(), member.state()) != (*incarnation, State::Suspect))
+    }
+
+    /// How much more time a suspect gets: as long as its link shows that it lives, and once if this node itself is late.
+    fn reprieve(&mut self, now: Instant, timer: &Timer<Member>) -> Option<Duration> {
+        let Timer::ChangeSuspectToDown { member_id, incarnation, .. } = timer else { return None };
+        if self.heard.get(&member_id.node).is_some_and(|heard| now.since(*heard) < self.suspicion) {
+            return Some(self.suspicion);
+        }
+        // A suspect that fails further probes has a timer for each.
+        if let Some((member, number, until)) = self.reprieved.get(&member_id.node)
+            && (member, number) == (member_id, incarnation)
+        {
+            return (now < *until).then(|| until.since(now));
+        }
+        let extra = self.patience.extra(now);
+        if extra.is_zero() {
+            return None;
+        }
+        self.reprieved.insert(member_id.node, (member_id.clone(), *incarnation, now + extra));
+        Some(extra)
+    }
+
+    /// Something has come from this member over its link, at that time: it lives. Call it before [`Membership::handle_timeout`].
+    pub fn heard(&mut self, node: NodeId, at: Instant) {
+        if self.members.contains_key(&node) {
+            self.heard.insert(node, at);
+        }
     }
 
     /// What the owner has to do next.
@@ -340,6 +385,8 @@ impl Membership {
     fn on_down(&mut self, now: Instant, node: NodeId, cause: DownCause) {
         let Some(member) = self.members.remove(&node) else { return };
         self.confirm.close(node);
+        self.heard.remove(&node);
+        self.reprieved.remove(&node);
         self.seeds.lost(now, node);
         if self.next_call.is_none() && cause == DownCause::Dead {
             self.next_call = Some(now + self.call_period);

@@ -354,3 +354,42 @@ fn moderate_loss_kills_nobody() {
         }
     }
 }
+
+/// FT-07: a busy node is not a dead node. Nodes that get a processor only now and then are patient with each other, and soon as alert
+/// as before when they get one again.
+#[test]
+fn starved_nodes_do_not_kill_each_other() {
+    for (count, pause) in [(2, 500), (3, 500), (3, 1_000), (3, 1_500), (5, 1_500)] {
+        for seed in 0..10 {
+            let mut net = Net::cluster(seed, count);
+            net.starved = pause;
+            net.loss = 10;
+            net.run(Duration::from_mins(2));
+            assert_eq!(net.told, [], "{count} nodes, up to {pause} ms late, seed {seed}");
+            net.starved = 0;
+            net.loss = 0;
+            net.run(Duration::from_secs(12));
+            let start = net.now;
+            net.kill(count);
+            net.run(Duration::from_secs(6));
+            let known = net.when(start, &Told::Down(count, DownCause::Dead));
+            assert_eq!(known.len() as u64, count - 1, "seed {seed}");
+            assert!(known.iter().all(|(_, millis)| *millis <= 2_500), "{known:?}");
+        }
+    }
+}
+
+/// FT-07: a member whose link carries something lives, whatever becomes of its datagrams.
+#[test]
+fn a_member_that_is_heard_over_its_link_is_not_dead() {
+    let mut net = Net::cluster(1, 2);
+    net.loss = 1_000;
+    for _ in 0..100 {
+        net.heard(1, 2);
+        net.heard(2, 1);
+        net.run(Duration::from_millis(300));
+    }
+    assert_eq!(net.told, []);
+    net.run(Duration::from_secs(3));
+    assert_eq!(net.told.len(), 2, "{:?}", net.told);
+}

@@ -29,11 +29,17 @@ pub(crate) struct Net {
     pub(crate) blocked: BTreeSet<(u64, u64)>,
     /// Lost datagrams in a thousand.
     pub(crate) loss: u64,
+    /// Nodes do something only so often, this many milliseconds at most in between.
+    pub(crate) starved: u64,
     pub(crate) sent: u64,
     /// To whom, since the test last cleared it.
     pub(crate) sent_to: BTreeSet<SocketAddr>,
     at: BTreeMap<SocketAddr, u64>,
     flying: BTreeMap<(Instant, u64), (u64, SocketAddr, Bytes)>,
+    /// When starved nodes do something again.
+    turns: BTreeMap<u64, Instant>,
+    /// What waits for that.
+    inboxes: BTreeMap<u64, Vec<(SocketAddr, Bytes)>>,
     rng: Rng,
 }
 
@@ -53,6 +59,9 @@ impl Net {
             told: Vec::new(),
             blocked: BTreeSet::new(),
             loss: 0,
+            starved: 0,
+            turns: BTreeMap::new(),
+            inboxes: BTreeMap::new(),
             sent: 0,
             sent_to: BTreeSet::new(),
             at: BTreeMap::new(),
@@ -83,12 +92,19 @@ impl Net {
 
     pub(crate) fn kill(&mut self, node: u64) {
         self.nodes.remove(&node);
+        self.turns.remove(&node);
     }
 
     pub(crate) fn input(&mut self, node: u64, input: Input) {
         let now = self.wall();
         self.nodes.get_mut(&node).expect("a node that runs").handle(now, input);
         self.collect(node);
+    }
+
+    /// Something has come over the link from another node.
+    pub(crate) fn heard(&mut self, node: u64, other: u64) {
+        let now = self.now;
+        self.nodes.get_mut(&node).expect("a node that runs").heard(NodeId::new(other), now);
     }
 
     pub(crate) fn split(&mut self, left: &[u64], right: &[u64]) {
@@ -103,7 +119,11 @@ impl Net {
     pub(crate) fn run_until(&mut self, span: Duration, mut done: impl FnMut(&Self) -> bool) -> Duration {
         let (start, end) = (self.now, self.now + span);
         while !done(self) {
-            let timer = self.nodes.values().filter_map(Membership::poll_timeout).min();
+            let timer = if self.starved > 0 {
+                self.turns.values().min().copied().or(Some(self.now))
+            } else {
+                self.nodes.values().filter_map(Membership::poll_timeout).min()
+            };
             let flight = self.flying.first_key_value().map(|((at, _), _)| *at);
             let Some(next) = [timer, flight].into_iter().flatten().min().filter(|next| *next <= end) else {
                 self.now = end;
@@ -152,16 +172,36 @@ impl Net {
             let lost = self.blocked.contains(&(from, node)) || self.rng.chance(self.loss, 1000);
             if !lost && self.nodes.contains_key(&node) {
                 let from = self.addr_of(from);
-                self.input(node, Input::Datagram { from, bytes });
+                if self.starved > 0 {
+                    self.inboxes.entry(node).or_default().push((from, bytes));
+                } else {
+                    self.input(node, Input::Datagram { from, bytes });
+                }
             }
         }
         let now = self.wall();
         for node in self.nodes.keys().copied().collect::<Vec<_>>() {
+            if self.starved > 0 && !self.takes_turn(node) {
+                continue;
+            }
             if let Some(machine) = self.nodes.get_mut(&node) {
                 machine.handle_timeout(now);
             }
             self.collect(node);
         }
+    }
+
+    /// Whether a starved node does something now; then it takes what has come first.
+    fn takes_turn(&mut self, node: u64) -> bool {
+        if self.turns.get(&node).is_some_and(|turn| *turn > self.now) {
+            return false;
+        }
+        let pause = Duration::from_millis(1 + self.rng.below(self.starved));
+        self.turns.insert(node, self.now + pause);
+        for (from, bytes) in self.inboxes.remove(&node).unwrap_or_default() {
+            self.input(node, Input::Datagram { from, bytes });
+        }
+        true
     }
 
     fn addr_of(&self, node: u64) -> SocketAddr {
