@@ -61,6 +61,16 @@ impl Broker {
         matched
     }
 
+    /// Delivers to one session only, if one of its ordinary subscriptions matches.
+    pub(crate) fn fan_out_to(&mut self, session: SessionKey, message: &Arc<Message>) {
+        let mut scratch = core::mem::take(&mut self.scratch);
+        self.find_receivers(message, &mut scratch);
+        for receiver in scratch.receivers.drain(..).filter(|receiver| receiver.session == session) {
+            self.deliver_to(message, receiver, &mut None, None);
+        }
+        self.scratch = scratch;
+    }
+
     /// Lists the sessions with a matching subscription, each once: with overlapping subscriptions the highest QoS and all
     /// identifiers count (MQTT 5.0 section 3.3.4).
     fn find_receivers(&mut self, message: &Message, scratch: &mut Scratch) {

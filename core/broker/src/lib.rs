@@ -21,6 +21,7 @@ mod inbound;
 mod inflight;
 mod journal;
 mod listing;
+mod merge;
 mod outgoing;
 mod process;
 mod publish;

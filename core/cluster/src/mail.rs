@@ -114,6 +114,21 @@ pub enum SessionStep {
     Arriving(Arriving),
     /// See [`SessionStep::Arriving`]. Answer: [`ToNode::Inherited`].
     Arrive(Life),
+    /// Another node was the owner of the same client, too, and has given its session up.
+    Merge(Merge),
+}
+
+/// See [`SessionStep::Merge`].
+#[derive(Debug)]
+pub struct Merge {
+    /// The client.
+    pub client: ClientId,
+    /// The other owner.
+    pub from: NodeId,
+    /// What its session had to deliver, oldest first.
+    pub messages: Vec<Held>,
+    /// Whether that is all that the session had when it was given up.
+    pub whole: bool,
 }
 
 /// One life of a node.
@@ -189,6 +204,17 @@ pub struct Relinquish {
     pub epoch: u64,
     /// Whether the new owner starts clean.
     pub clean_start: bool,
+}
+
+/// One message of [`Merge`].
+#[derive(Debug)]
+pub struct Held {
+    /// What.
+    pub message: Arc<Message>,
+    /// For which shared subscription.
+    pub group: Option<TopicFilter>,
+    /// Whether it came to this node, too.
+    pub seen: bool,
 }
 
 /// See [`ToShard::Settled`].

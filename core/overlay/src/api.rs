@@ -122,7 +122,8 @@ pub enum Input {
         clients: u32,
     },
     /// Subscriptions of clients of this node changed. `token`: answer with [`Output::Settled`] when every reachable node
-    /// routes accordingly (DESIGN section 1, "SUBACK means the cluster knows").
+    /// routes accordingly (DESIGN section 1, "SUBACK means the cluster knows"). Without changes: when all have answered once more, behind
+    /// everything that was sent before.
     Local {
         /// The changes, in order.
         changes: Vec<Advert>,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use sedge_base::{Incarnation, Outbox};
+use sedge_mqtt::QoS;
 
 use super::encode;
 use super::greeting::Progress;
@@ -24,6 +25,15 @@ pub(super) struct Synced {
     pub(super) renewed: bool,
     /// Frames newly known to have arrived.
     pub(super) acked: u64,
+}
+
+/// What was lost when a stream began anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Frames up to this number that were not acknowledged are lost, but for those that are sent again. 0 if nothing was lost.
+    pub up_to: FrameSeq,
+    /// The former numbers of publications that are sent again, in order: they have the numbers that follow `up_to`.
+    pub resent: Vec<FrameSeq>,
 }
 
 /// A number that no frame ever had was acknowledged.
@@ -61,6 +71,8 @@ pub(super) struct Channel {
     sent: u64,
     /// Frames that are lost and not yet owned up to.
     lost_up_to: FrameSeq,
+    /// Of these the publications that are sent again, at the beginning of the stream.
+    resent: Vec<FrameSeq>,
     /// Whether the owner has still to be told that the neighbour knows nothing of before.
     is_new: bool,
     /// Stream of the neighbour that `received` counts.
@@ -86,6 +98,7 @@ impl Channel {
             next: 1,
             sent: 0,
             lost_up_to: FrameSeq(0),
+            resent: Vec::new(),
             is_new: true,
             peer_stream: None,
             received: 0,
@@ -208,8 +221,9 @@ impl Channel {
 
     /// What the owner has to be told when the link is up: whether both sides go on where they were when it was last told, and
     /// what was lost since.
-    pub(super) fn take_news(&mut self) -> (bool, FrameSeq) {
-        (!core::mem::take(&mut self.is_new), core::mem::take(&mut self.lost_up_to))
+    pub(super) fn take_news(&mut self) -> (bool, Lost) {
+        let up_to = core::mem::take(&mut self.lost_up_to);
+        (!core::mem::take(&mut self.is_new), Lost { up_to, resent: core::mem::take(&mut self.resent) })
     }
 
     /// Begins anew for another life of the neighbour. Returns how many frames are lost.
@@ -249,14 +263,35 @@ impl Channel {
         let renewed = self.acked > 0;
         if renewed {
             self.stream = new_stream;
-            self.drop_log();
+            self.begin_anew();
         }
         self.next = 1;
         Ok(Synced { renewed, acked: 0 })
     }
 
+    /// The neighbour lives, but has forgotten the stream. Signals of before mean nothing to it; publications with QoS 1 and 2, whose
+    /// publishers wait, are sent again: it can tell those that it had by their ids.
+    fn begin_anew(&mut self) {
+        let first = self.base + self.acked + 1;
+        let waits = |frame: &Frame| match frame {
+            Frame::Publication(publication) => publication.message.qos > QoS::AtMostOnce,
+            Frame::Control { .. } => false,
+        };
+        let mut log = core::mem::take(&mut self.log);
+        self.base = first - 1 + log.len() as u64;
+        self.lost_up_to = FrameSeq(self.base);
+        self.resent =
+            (first..).zip(&log).filter(|(_, logged)| waits(&logged.frame)).map(|(seq, _)| FrameSeq(seq)).collect();
+        log.retain(|logged| waits(&logged.frame));
+        self.log_bytes = log.iter().map(|logged| logged.bytes).sum();
+        self.publications = log.len();
+        self.log = log;
+        (self.acked, self.next, self.sent) = (0, 1, 0);
+    }
+
     fn drop_log(&mut self) -> usize {
         let lost = self.log.len();
+        self.resent = Vec::new();
         self.base += self.last();
         if lost > 0 {
             self.lost_up_to = FrameSeq(self.base);

@@ -26,6 +26,7 @@ mod text;
 mod traffic;
 
 pub use binding::Binding;
+pub use channel::Lost;
 pub use config::{Hello, LinkConfig};
 pub use counters::LinkCounters;
 pub use frame::{ControlTopic, Frame, FrameSeq, Publication};

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use sedge_base::NodeId;
 
-use super::{Frame, FrameSeq, Hello};
+use super::{Frame, FrameSeq, Hello, Lost};
 use crate::{LinkId, NodeEvent};
 
 /// See [`crate::link::Links::poll_output`].
@@ -35,8 +35,8 @@ pub enum Output {
         /// Whether both sides go on where they were when the link was lost: no frame was lost or repeated. If not, the
         /// neighbour knows nothing of before and needs everything anew.
         resumed: bool,
-        /// Frames up to this number that were not acknowledged are lost. Frames above are sent, in order. 0 if nothing was lost.
-        lost_up_to: FrameSeq,
+        /// What was lost. All other frames that were not acknowledged are sent, in order.
+        lost: Lost,
     },
     /// The link to a neighbour is gone. Its frames are kept for the next link until the owner forgets the neighbour.
     Down {

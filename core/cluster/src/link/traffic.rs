@@ -74,7 +74,8 @@ impl Links {
         })?;
         let up_to = peer.channel.acked();
         if synced.renewed {
-            self.counters.frames_lost += before as u64;
+            let again = self.peers.get(&node).map_or(0, |peer| peer.channel.log_len());
+            self.counters.frames_lost += before.saturating_sub(again) as u64;
         }
         if synced.acked > 0 {
             self.outputs.push_back(Output::Acked { node, up_to });
@@ -91,7 +92,7 @@ impl Links {
         peer.hello = Some(hello);
         peer.up_since = now;
         peer.unanswered = true;
-        let (resumed, lost_up_to) = peer.channel.take_news();
+        let (resumed, lost) = peer.channel.take_news();
         self.unanswered.push(node);
         if let Some(old) = old {
             self.close(now, old, Farewell::Replaced, String::new());
@@ -100,7 +101,7 @@ impl Links {
             self.outputs.push_back(Output::Down { node, reason: "the node has begun anew".to_owned() });
         }
         if old.is_none() || !resumed {
-            self.outputs.push_back(Output::Up { peer: hello, resumed, lost_up_to });
+            self.outputs.push_back(Output::Up { peer: hello, resumed, lost });
         }
         self.counters.handshakes += 1;
         let Some(conn) = self.conns.get_mut(&link) else { return };

@@ -6,7 +6,7 @@ use sedge_base::{NodeId, ShardId};
 use sedge_broker::Ticket;
 use sedge_mqtt::ReasonCode;
 
-use crate::link::FrameSeq;
+use crate::link::{FrameSeq, Lost};
 
 #[derive(Debug)]
 struct Entry {
@@ -82,6 +82,24 @@ impl AckTable {
         }
         if self.frames.get(&node).is_some_and(VecDeque::is_empty) {
             self.frames.remove(&node);
+        }
+    }
+
+    /// The neighbour has forgotten frames; some of them are on their way again under other numbers. Visits the publishers that wait no
+    /// longer.
+    pub(super) fn lost(&mut self, node: NodeId, lost: &Lost, mut accepted: impl FnMut(ShardId, Ticket, ReasonCode)) {
+        let mut again = VecDeque::new();
+        for (seq, number) in self.frames.remove(&node).unwrap_or_default() {
+            if seq > lost.up_to {
+                again.push_back((seq, number));
+            } else if let Ok(index) = lost.resent.binary_search(&seq) {
+                again.push_back((FrameSeq(lost.up_to.0 + 1 + index as u64), number));
+            } else {
+                self.done(number, &mut accepted);
+            }
+        }
+        if !again.is_empty() {
+            self.frames.insert(node, again);
         }
     }
 

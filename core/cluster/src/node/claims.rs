@@ -1,11 +1,11 @@
 //! Client ids that this node owns, wants to own, or gives away (MQ-11, MQ-09).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
-use sedge_broker::{InterestChange, InterestOp, SessionState, SubscriptionState};
-use sedge_mqtt::Message;
+use sedge_broker::{InflightPhase, InterestChange, InterestOp, QueuedState, SessionState, SubscriptionState};
+use sedge_mqtt::{Message, QoS, TopicFilter};
 
 use super::Node;
 use super::settle::{Departure, Waiter};
@@ -28,6 +28,10 @@ pub(super) struct Claims {
     /// Who gets the session that a shard was told to give up.
     leaving: BTreeMap<(ClientId, u64), NodeId>,
     early: VecDeque<(ClientId, u64, Session)>,
+    /// What other owners of clients that are claimed right now had for them.
+    merges: BTreeMap<ClientId, Vec<mail::Merge>>,
+    /// Owned as a journal had it. The copies of its node's former life have gone on since.
+    restored: BTreeSet<ClientId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +116,12 @@ impl Claims {
 
     /// A client whose session the journal held.
     pub(super) fn restore(&mut self, client: ClientId, epoch: u64) {
+        self.restored.insert(client.clone());
+        self.inherit(client, epoch);
+    }
+
+    /// A client whose session is taken over from a node that is gone.
+    pub(super) fn inherit(&mut self, client: ClientId, epoch: u64) {
         self.owned.insert(client, Owned { granted: epoch, told: epoch });
     }
 
@@ -224,11 +234,31 @@ impl Node {
             }
             // The client was served without it: two owners after a partition, or a former owner that was slow.
             Some(_) | None => {
-                if session.is_some() {
-                    self.counters.sessions_discarded += 1;
+                if let Some(session) = session {
                     self.send_release(from, client, epoch);
+                    let messages = messages_of(&session).map(|queued| self.held(&queued.message, queued.group.clone()));
+                    let (client, messages) = (client.clone(), messages.collect());
+                    self.merge(mail::Merge { client, from, messages, whole: true });
                 }
             }
+        }
+    }
+
+    fn held(&self, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
+        let id = message.id;
+        let own = (id.node, id.incarnation) == (self.config.node, self.config.incarnation);
+        mail::Held { message: Arc::clone(message), group, seen: own || self.windows.has(&id) }
+    }
+
+    /// Another owner had something for a client of this node.
+    fn merge(&mut self, merge: mail::Merge) {
+        if self.claims.wanted.contains_key(&merge.client) {
+            self.claims.merges.entry(merge.client.clone()).or_default().push(merge);
+        } else if self.claims.owns(&merge.client) {
+            self.counters.sessions_merged += u64::from(merge.whole);
+            self.tell_shard(shard_of(&merge.client, self.config.shards), session_step(SessionStep::Merge(merge)));
+        } else {
+            self.counters.sessions_discarded += u64::from(merge.whole);
         }
     }
 
@@ -257,6 +287,10 @@ impl Node {
         let (shard, conn) = (wanted.shard, wanted.conn);
         let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
+        self.claims.restored.remove(client);
+        for merge in self.claims.merges.remove(client).unwrap_or_default() {
+            self.merge(merge);
+        }
         if let Some(Next { epoch, clean_start, to }) = wanted.next {
             self.give_up(client.clone(), epoch, clean_start, to);
         }
@@ -289,6 +323,9 @@ impl Node {
             self.claims.owned.remove(client);
         }
         let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
+        // What is older than the copies that have gone on elsewhere would come to the client again.
+        let is_outdated = self.claims.restored.remove(client) && self.config.copies > 1;
+        let session = session.filter(|_| !is_outdated);
         if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
             self.handed_over(client, epoch, to);
         }
@@ -433,12 +470,18 @@ impl Node {
 
     /// The former owner has sent what came since it gave the session up. Some of it may still be on its way here, too: another round
     /// through all nodes, now that the session is as good as connected, is behind all that.
-    pub(super) fn leftovers_arrived(&mut self, client: &ClientId, epoch: u64, messages: Vec<Arc<Message>>) {
+    pub(super) fn leftovers_arrived(
+        &mut self,
+        from: NodeId,
+        client: &ClientId,
+        epoch: u64,
+        messages: Vec<Arc<Message>>,
+    ) {
         let home = self.config.node;
         let wanted = self.claims.wanted.get_mut(client);
         let Some(wanted) = wanted.filter(|wanted| wanted.phase.epoch() == Some(epoch)) else {
-            self.counters.leftovers_discarded += messages.len() as u64;
-            return;
+            let messages = messages.iter().map(|message| self.held(message, None)).collect();
+            return self.merge(mail::Merge { client: client.clone(), from, messages, whole: false });
         };
         if !matches!(wanted.phase, Phase::Leftovers { .. }) {
             return;
@@ -449,7 +492,7 @@ impl Node {
         wanted.phase = Phase::Flushing { epoch, session, leftovers: messages };
         self.set_claim_deadline(client);
         let handed = Handed { client: client.clone(), epoch };
-        self.change_and_wait(client, &changes, Waiter::Flush(handed));
+        self.change_and_wait_for_all(client, &changes, Waiter::Flush(handed));
     }
 
     fn serve_flushed(&mut self, client: &ClientId) {
@@ -468,6 +511,15 @@ fn plain_interest(session: &SessionState, online: bool) -> Vec<InterestChange> {
     let op = InterestOp::Add { retained: false, online };
     let plain = session.subscriptions.iter().filter(|subscription| is_plain(subscription));
     plain.map(|plain| InterestChange { filter: plain.filter.clone(), op }).collect()
+}
+
+/// What a session has to deliver with QoS 1 and 2, oldest first.
+fn messages_of(session: &SessionState) -> impl Iterator<Item = &QueuedState> {
+    let inflight = session.inflight.iter().filter_map(|inflight| match &inflight.phase {
+        InflightPhase::Sent(queued) => Some(queued),
+        InflightPhase::Released => None,
+    });
+    inflight.chain(&session.queue).filter(|queued| queued.qos > QoS::AtMostOnce)
 }
 
 /// Whether a subscription is an ordinary one. Shared ones need no handover: their messages go to another member, or come back.

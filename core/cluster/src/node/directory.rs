@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sedge_base::{ClientId, Instant, NodeId};
+use sedge_base::{ClientId, Duration, Instant, NodeId};
 
 use super::Node;
 use super::home::{Home, home_of, view_of};
@@ -18,17 +18,28 @@ const BATCH: usize = 1_000;
 pub(super) struct Directory {
     pub home: Home,
     /// Claims for clients that nobody is known to own, while not everybody has registered theirs.
-    delayed: Vec<(ClientId, NodeId, bool)>,
+    delayed: Vec<Delayed>,
     /// Until when registrations are waited for.
     delay_until: Option<Instant>,
     /// Hash of the members, this node included.
     view: u64,
 }
 
+/// A claim that waits for registrations.
+#[derive(Debug)]
+struct Delayed {
+    client: ClientId,
+    by: NodeId,
+    clean_start: bool,
+    /// Until when it waits for this node to see that it is the client's home: who claims may know of a change of members earlier.
+    view_until: Instant,
+}
+
 impl Directory {
     /// When delayed claims are to be granted at the latest.
     pub(super) fn timeout(&self) -> Option<Instant> {
-        if self.delayed.is_empty() { None } else { self.delay_until }
+        let latest = |claim: &Delayed| self.delay_until.map_or(claim.view_until, |until| until.max(claim.view_until));
+        self.delayed.iter().map(latest).min()
     }
 }
 
@@ -73,11 +84,22 @@ impl Node {
     }
 
     fn home_claim(&mut self, by: NodeId, client: ClientId, clean_start: bool) {
-        if self.directory.home.knows(&client) || self.is_registered() {
-            self.home_grant(by, client, clean_start);
+        let wait = if self.is_home(&client) { Duration::ZERO } else { self.config.register_timeout };
+        let claim = Delayed { client, by, clean_start, view_until: self.now.instant + wait };
+        if self.directory.home.knows(&claim.client) || (self.is_registered() && self.is_due(&claim)) {
+            self.home_grant(by, claim.client, clean_start);
         } else {
-            self.directory.delayed.push((client, by, clean_start));
+            self.directory.delayed.push(claim);
         }
+    }
+
+    fn is_home(&self, client: &ClientId) -> bool {
+        self.home_of(client) == self.config.node
+    }
+
+    /// Whether this node has to know the former owner, if there is one, once all are registered.
+    fn is_due(&self, claim: &Delayed) -> bool {
+        self.now.instant >= claim.view_until || self.is_home(&claim.client)
     }
 
     fn home_grant(&mut self, by: NodeId, client: ClientId, clean_start: bool) {
@@ -116,8 +138,12 @@ impl Node {
         if self.directory.delayed.is_empty() || !self.is_registered() {
             return;
         }
-        for (client, by, clean_start) in core::mem::take(&mut self.directory.delayed) {
-            self.home_grant(by, client, clean_start);
+        for claim in core::mem::take(&mut self.directory.delayed) {
+            if self.is_due(&claim) {
+                self.home_grant(claim.by, claim.client, claim.clean_start);
+            } else {
+                self.directory.delayed.push(claim);
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use sedge_overlay::{Advertised, Input, Neighbour, Output, Token};
 use super::Node;
 use super::peers::Standing;
 use crate::NodeOutput;
-use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Output as LinkOutput, Publication};
+use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Lost, Output as LinkOutput, Publication};
 use crate::mail::{Life, Location, TableChange, ToShard};
 use crate::wire::Stray;
 
@@ -101,7 +101,7 @@ impl Node {
             LinkOutput::Dial { link, to } => self.outputs.push_back(NodeOutput::Dial { link, to }),
             LinkOutput::Transmit { link } => self.outputs.push_back(NodeOutput::LinkTransmit(link)),
             LinkOutput::Close { link } => self.outputs.push_back(NodeOutput::LinkClose(link)),
-            LinkOutput::Up { peer, resumed, lost_up_to } => self.link_up(peer, resumed, lost_up_to),
+            LinkOutput::Up { peer, resumed, lost } => self.link_up(peer, resumed, &lost),
             LinkOutput::Down { node, .. } => self.link_down(node),
             LinkOutput::Refused { node } => self.membership.handle(self.now, MembershipInput::Refused { node }),
             LinkOutput::Frame { from, number, frame } => self.frame(from, number, frame),
@@ -126,9 +126,10 @@ impl Node {
 
     /// A link that is resumed has lost nothing, so that nothing has happened for the overlay. Otherwise everything the neighbour
     /// has to know is told again.
-    fn link_up(&mut self, hello: Hello, resumed: bool, lost_up_to: FrameSeq) {
+    fn link_up(&mut self, hello: Hello, resumed: bool, lost: &Lost) {
         let Hello { node, incarnation, capacity, .. } = hello;
-        self.taken(node, lost_up_to);
+        let accepted = &mut self.accepted;
+        self.acks.lost(node, lost, |shard, ticket, reason| note(accepted, shard, ticket, reason));
         let peer = self.peers.entry(node).or_default();
         let was_linked = peer.is_linked();
         peer.standing = Standing::Up;
@@ -143,6 +144,7 @@ impl Node {
         peer.restart();
         (peer.standing, peer.incarnation) = (Standing::Up, Some(incarnation));
         self.marks.forget(node);
+        self.give_kept(node);
         self.backup_restarts(node);
         if was_linked {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
@@ -167,7 +169,7 @@ impl Node {
         if self.membership.member(node).is_none()
             && let Some(peer) = self.peers.get(&node)
         {
-            self.gone(node, peer.incarnation);
+            self.gone(node, peer.incarnation, false);
         }
     }
 
@@ -198,6 +200,7 @@ impl Node {
             MembershipOutput::Up(member) => {
                 let (node, incarnation) = (member.node, member.incarnation);
                 self.event(false, format!("Node {node} at {} is a member", member.link));
+                self.orphans.lives(Life { node, incarnation });
                 self.overlay.handle(self.now, Input::MemberUp(Neighbour { node, incarnation, capacity: 1 }));
                 // The links have to exist before anything is said over them.
                 self.drain_overlay();
@@ -210,7 +213,7 @@ impl Node {
                     DownCause::Restarted => "has started again",
                 };
                 self.event(cause == DownCause::Dead, format!("Node {} {why}", member.node));
-                self.gone(member.node, Some(member.incarnation));
+                self.gone(member.node, Some(member.incarnation), cause == DownCause::Left);
             }
             MembershipOutput::Moved(member) => {
                 if self.wanted.contains(&member.node) {
@@ -232,8 +235,8 @@ impl Node {
         }
     }
 
-    /// A node is gone for good. Its sessions go on at its successor, if it has one.
-    fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>) {
+    /// A node is gone. Its sessions go on at its successor, if it has one; if not, what is for them is kept, unless it has said farewell.
+    fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_left: bool) {
         let mut successors = self.peers.get(&node).map(|peer| peer.backups.clone()).unwrap_or_default();
         if self.replicas.has_whole(node) && !successors.contains(&self.config.node) {
             successors.push(self.config.node);
@@ -242,9 +245,11 @@ impl Node {
         let strays: Vec<Stray> = strays.map(stray_of).collect();
         let before = self.note_members();
         let lives = |successor: &NodeId| self.ring.binary_search(successor).is_ok();
+        let has_successor = successors.iter().any(lives);
         let life = incarnation.map(|incarnation| Life { node, incarnation });
-        let life = life.filter(|life| successors.iter().any(lives) && !self.orphans.is_taken(*life));
-        if life.is_some() {
+        let is_kept = has_successor || !has_left;
+        let life = life.filter(|life| is_kept && !self.orphans.is_taken(*life, self.now.instant));
+        if life.is_some() && has_successor {
             self.acks.orphan(node);
         }
         self.drop_link(node);
@@ -255,10 +260,10 @@ impl Node {
         if let Some(life) = life {
             self.orphan(life, successors, strays);
             self.give_early(life);
-            if self.successor_of(node) == Some(self.config.node) {
-                self.take_over(node);
-            }
-        } else {
+        }
+        if self.successor_of(node) == Some(self.config.node) {
+            self.take_over(node);
+        } else if life.is_none() || !has_successor {
             self.replicas.forget(node);
         }
         self.overlay.handle(self.now, Input::NeighbourDown { node, gone: true });

@@ -1,7 +1,8 @@
 //! Nodes that are gone and whose sessions another node takes over: what is for them is kept until it has them (FT-20 to FT-24).
 //!
 //! What they wanted is remembered, so that nothing that is published meanwhile is overlooked, and publishers wait for their
-//! acknowledgements as if the node were slow.
+//! acknowledgements as if the node were slow. Where nobody is left who has copies, the node may still live on the other side of a
+//! partition: publishers do not wait then, and whoever comes back gets what was kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,18 +12,24 @@ use sedge_mqtt::{Message, QoS, SubscriptionTrie, TopicFilter, TopicName};
 use smallvec::SmallVec;
 
 use super::Node;
-use crate::link::ControlTopic;
+use crate::link::{ControlTopic, Frame, Publication};
 use crate::mail::{Life, TableChange};
 use crate::wire::{ReplicaMail, Stray};
 
 /// How long a successor may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long something is kept for a node that is gone with all its successors.
+const ABSENCE: Duration = Duration::from_mins(10);
+/// How long it is kept for others when that node has come back.
+const RETURN: Duration = Duration::from_secs(5);
 /// Bytes kept for the sessions of one node; more are dropped and counted.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Strays in one mail.
 const PER_MAIL: usize = 256;
 /// Lives that were taken over and are remembered.
 const MAX_TAKEN: usize = 64;
+/// How long they are: the news of a death spread faster, and a node that lives after all may really die later.
+const TAKEN_FOR: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -36,7 +43,7 @@ pub(super) struct Orphans {
     withdrawn: BTreeSet<TopicFilter>,
     deadlines: Deadlines<NodeId>,
     /// Lives whose sessions somebody has.
-    taken: VecDeque<Life>,
+    taken: VecDeque<(Life, Instant)>,
     /// Successors who have asked before this node knew.
     early: Vec<(NodeId, Life)>,
     dropped: u64,
@@ -50,6 +57,21 @@ struct Orphaned {
     filters: BTreeSet<TopicFilter>,
     strays: Vec<Stray>,
     bytes: usize,
+    /// Whether there is a successor for whom publishers wait.
+    is_awaited: bool,
+    /// Nodes that have come back and have what was kept.
+    told: BTreeSet<NodeId>,
+}
+
+/// Whether a publication is kept for a node that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// It is not.
+    No,
+    /// It is, and its publisher has to wait.
+    Awaited,
+    /// It is, in case that the node comes back.
+    Absent,
 }
 
 impl Orphaned {
@@ -142,7 +164,7 @@ impl Orphans {
 
     /// How many nodes' sessions are being taken over.
     pub(super) fn nodes(&self) -> usize {
-        self.nodes.len()
+        self.nodes.values().filter(|orphaned| orphaned.is_awaited).count()
     }
 
     /// What is kept.
@@ -151,8 +173,13 @@ impl Orphans {
     }
 
     /// Whether somebody has the sessions of this life already.
-    pub(super) fn is_taken(&self, life: Life) -> bool {
-        self.taken.contains(&life)
+    pub(super) fn is_taken(&self, life: Life, now: Instant) -> bool {
+        self.taken.iter().any(|(taken, at)| *taken == life && now < *at + TAKEN_FOR)
+    }
+
+    /// This life goes on after all.
+    pub(super) fn lives(&mut self, life: Life) {
+        self.taken.retain(|(taken, _)| *taken != life);
     }
 }
 
@@ -165,24 +192,65 @@ impl Node {
         let filters: BTreeSet<_> =
             routes.map(|route| route.filter).filter(|filter| filter.share_group().is_none()).collect();
         self.orphans.keep(node, &filters);
-        let mut orphaned = Orphaned { incarnation, successors, filters, strays: Vec::new(), bytes: 0 };
+        let is_awaited = successors.iter().any(|successor| self.ring.binary_search(successor).is_ok());
+        let mut orphaned = Orphaned {
+            incarnation,
+            successors,
+            filters,
+            strays: Vec::new(),
+            bytes: 0,
+            is_awaited,
+            told: BTreeSet::new(),
+        };
         for stray in strays {
             self.orphans.dropped += u64::from(!orphaned.push(stray));
         }
         self.orphans.nodes.insert(node, orphaned);
-        self.orphans.deadlines.set(node, self.now.instant + PATIENCE);
+        self.orphans.deadlines.set(node, self.now.instant + if is_awaited { PATIENCE } else { ABSENCE });
     }
 
-    /// A publication for a node that is gone. True if it is kept, so that its publisher has to wait.
-    pub(super) fn stray(&mut self, node: NodeId, message: &Arc<Message>, plain: bool, groups: &[TopicFilter]) -> bool {
-        let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return false };
+    /// A node has come back that may have been on the other side of a partition: it gets what was kept for all who were there, ahead
+    /// of everything that is published from now on. It can tell what it has had.
+    pub(super) fn give_kept(&mut self, to: NodeId) {
+        let mut frames = Vec::new();
+        for orphaned in self.orphans.nodes.values_mut().filter(|orphaned| !orphaned.is_awaited) {
+            if orphaned.told.insert(to) {
+                frames
+                    .extend(orphaned.strays.iter().filter(|stray| stray.plain).map(|stray| Arc::clone(&stray.message)));
+            }
+        }
+        frames.sort_by_key(|message| (message.id.shard, message.id.incarnation, message.id.seq));
+        frames.dedup_by_key(|message| message.id);
+        for message in frames {
+            let publication = Publication { message, plain: true, groups: SmallVec::new(), retained_copy: false };
+            if self.links.send(self.now.instant, to, Frame::Publication(publication)).is_err() {
+                self.orphans.dropped += 1;
+            }
+        }
+        if let Some(orphaned) = self.orphans.nodes.get_mut(&to).filter(|orphaned| !orphaned.is_awaited) {
+            // It says itself what it wants; others may have taken its sessions over.
+            let filters = core::mem::take(&mut orphaned.filters);
+            self.let_orphan_go(to, &filters);
+            self.orphans.deadlines.set(to, self.now.instant + RETURN);
+        }
+    }
+
+    /// A publication for a node that is gone.
+    pub(super) fn stray(&mut self, node: NodeId, message: &Arc<Message>, plain: bool, groups: &[TopicFilter]) -> Kept {
+        let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return Kept::No };
+        // A shared subscription has members elsewhere, or none.
+        let groups = if orphaned.is_awaited { groups } else { &[] };
         if message.qos == QoS::AtMostOnce || (!plain && groups.is_empty()) {
-            return false;
+            return Kept::No;
         }
         let stray = Stray { message: sedge_broker::detach(message), plain, groups: groups.to_vec() };
-        let kept = orphaned.push(stray);
-        self.orphans.dropped += u64::from(!kept);
-        kept
+        let is_kept = orphaned.push(stray);
+        self.orphans.dropped += u64::from(!is_kept);
+        match (is_kept, orphaned.is_awaited) {
+            (false, _) => Kept::No,
+            (true, true) => Kept::Awaited,
+            (true, false) => Kept::Absent,
+        }
     }
 
     /// The first of the nodes that have copies of this one's sessions and live.
@@ -246,12 +314,11 @@ impl Node {
     /// The sessions of a node that is gone are safe elsewhere, with everything that was for them.
     pub(super) fn taken_over(&mut self, of: NodeId, incarnation: Incarnation) {
         let life = Life { node: of, incarnation };
-        if !self.orphans.is_taken(life) {
-            if self.orphans.taken.len() >= MAX_TAKEN {
-                self.orphans.taken.pop_front();
-            }
-            self.orphans.taken.push_back(life);
+        self.orphans.lives(life);
+        if self.orphans.taken.len() >= MAX_TAKEN {
+            self.orphans.taken.pop_front();
         }
+        self.orphans.taken.push_back((life, self.now.instant));
         if self.orphans.nodes.get(&of).is_some_and(|orphaned| orphaned.incarnation == incarnation) {
             self.end_orphan(of);
         }
@@ -265,18 +332,24 @@ impl Node {
     /// Nothing is kept for this node any longer, and nobody waits.
     pub(super) fn end_orphan(&mut self, node: NodeId) {
         let Some(orphaned) = self.orphans.nodes.remove(&node) else { return };
-        for filter in self.orphans.let_go(node, &orphaned.filters) {
-            self.table.push(TableChange::Remote { filter, wanted: false });
-        }
+        self.let_orphan_go(node, &orphaned.filters);
         self.orphans.deadlines.cancel(&node);
         let accepted = &mut self.accepted;
         self.acks.found(node, |shard, ticket, reason| super::events::note(accepted, shard, ticket, reason));
     }
 
-    /// Successors that are late, or gone themselves.
+    fn let_orphan_go(&mut self, node: NodeId, filters: &BTreeSet<TopicFilter>) {
+        for filter in self.orphans.let_go(node, filters) {
+            self.table.push(TableChange::Remote { filter, wanted: false });
+        }
+    }
+
+    /// Successors that are late, and nodes that have not come back.
     pub(super) fn orphans_due(&mut self) {
         while let Some(node) = self.orphans.deadlines.pop_due(self.now.instant) {
-            self.event(true, format!("Nobody has taken over the sessions of node {node}"));
+            if self.orphans.nodes.get(&node).is_some_and(|orphaned| orphaned.is_awaited) {
+                self.event(true, format!("Nobody has taken over the sessions of node {node}"));
+            }
             self.end_orphan(node);
         }
     }
@@ -288,8 +361,18 @@ impl Node {
             match self.successor_of(node) {
                 Some(successor) if successor == self.config.node => self.take_over(node),
                 Some(_) => {}
-                None => self.end_orphan(node),
+                None => self.nobody_takes_over(node),
             }
+        }
+    }
+
+    /// All who had copies of a node's sessions are gone, too: publishers wait no longer.
+    fn nobody_takes_over(&mut self, node: NodeId) {
+        let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return };
+        if core::mem::take(&mut orphaned.is_awaited) {
+            self.orphans.deadlines.set(node, self.now.instant + ABSENCE);
+            let accepted = &mut self.accepted;
+            self.acks.found(node, |shard, ticket, reason| super::events::note(accepted, shard, ticket, reason));
         }
     }
 }

@@ -9,6 +9,7 @@ use sedge_overlay::HopSet;
 use smallvec::SmallVec;
 
 use super::Node;
+use super::orphans::Kept;
 use crate::link::{Frame, FrameSeq, Publication, SendError};
 use crate::mail::{Again, Publish, ToShard};
 use crate::sys;
@@ -178,16 +179,16 @@ impl Node {
             let Leg { to, plain, groups, retained_copy } = leg;
             let message = Arc::clone(message);
             let chosen = if groups.is_empty() { None } else { Some(groups.clone()) };
-            let is_kept = self.stray(to, &message, plain, &groups);
-            if is_kept {
+            let kept = self.stray(to, &message, plain, &groups);
+            if kept == Kept::Awaited {
                 sent.orphaned.push(to);
             }
             let frame = Frame::Publication(Publication { message: Arc::clone(&message), plain, groups, retained_copy });
             match self.links.send(self.now.instant, to, frame) {
                 Ok(seq) => sent.frames.push((to, seq)),
-                Err(SendError::NoChannel) if is_kept => {}
+                Err(SendError::NoChannel) if kept == Kept::Awaited => {}
                 Err(SendError::NoChannel) => {
-                    self.counters.publications_without_channel += 1;
+                    self.counters.publications_without_channel += u64::from(kept == Kept::No);
                     for group in chosen.into_iter().flatten() {
                         self.again(shard.unwrap_or_default(), &message, group, to);
                     }

@@ -19,13 +19,15 @@ pub(super) struct NodeCounters {
     pub sessions_sent: u64,
     pub sessions_lost: u64,
     pub sessions_discarded: u64,
+    /// Sessions of another owner whose messages went to the one that goes on.
+    pub sessions_merged: u64,
     pub leftovers_discarded: u64,
     pub control_lost: u64,
     pub links_reset: u64,
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 14] {
+    fn named(self) -> [(&'static str, u64); 15] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -38,6 +40,7 @@ impl NodeCounters {
             ("sessions_sent", self.sessions_sent),
             ("sessions_lost", self.sessions_lost),
             ("sessions_discarded", self.sessions_discarded),
+            ("sessions_merged", self.sessions_merged),
             ("sessions_leftovers_discarded", self.leftovers_discarded),
             ("node_control_lost", self.control_lost),
             ("node_links_reset", self.links_reset),

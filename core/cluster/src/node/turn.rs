@@ -160,6 +160,15 @@ impl Node {
         self.advertise(effect.adverts, token);
     }
 
+    /// Waits until every neighbour and every shard has answered, whether anything changes or not.
+    pub(super) fn change_and_wait_for_all(&mut self, client: &ClientId, changes: &[InterestChange], waiter: Waiter) {
+        let shard = shard_of(client, self.config.shards);
+        let effect = self.interest.apply(shard, client, changes);
+        self.table.extend(effect.table);
+        let token = self.wait(waiter, true);
+        self.overlay.handle(self.now, Input::Local { changes: effect.adverts, token });
+    }
+
     /// Waits for the overlay, if it has anything to do, and for the other shards, if there are any.
     pub(super) fn wait(&mut self, waiter: Waiter, overlay: bool) -> Option<Token> {
         let shards = self.config.shards > 1;

@@ -43,6 +43,12 @@ impl Windows {
         let window = self.windows.entry(source).or_insert_with(|| Window { end: 0, bits: Box::new([0; WORDS]) });
         window.note(id.seq)
     }
+
+    /// Whether a publication was noted. What is too old to be told apart was not.
+    pub(super) fn has(&self, id: &MessageId) -> bool {
+        let window = self.windows.get(&(id.node, id.incarnation, id.shard));
+        window.is_some_and(|window| window.has(id.seq))
+    }
 }
 
 impl Window {
@@ -64,6 +70,11 @@ impl Window {
         let new = self.bits[word] & bit == 0;
         self.bits[word] |= bit;
         new
+    }
+
+    fn has(&self, number: u64) -> bool {
+        let (word, bit) = place(number);
+        number < self.end && number.saturating_add(WIDTH) >= self.end && self.bits[word] & bit != 0
     }
 
     fn set(&mut self, number: u64, seen: bool) {
@@ -104,6 +115,7 @@ mod tests {
                 base += rng.below(step);
                 let seq = base - rng.below(WIDTH / 2);
                 if seq + WIDTH >= seen.last().copied().unwrap_or(0) {
+                    assert_eq!(windows.has(&id(seq)), seen.contains(&seq), "{seq}");
                     assert_eq!(windows.note(&id(seq)), seen.insert(seq), "{seq}");
                 }
             }
@@ -115,7 +127,7 @@ mod tests {
     fn what_is_older_than_the_window_counts_as_seen() {
         let mut windows = Windows::default();
         assert!(windows.note(&id(WIDTH * 3)));
-        assert!(!windows.note(&id(1)));
+        assert!(!windows.note(&id(1)) && !windows.has(&id(1)));
         assert!(windows.note(&id(WIDTH * 3 - 1)));
         assert!(!windows.note(&id(WIDTH * 3)));
     }

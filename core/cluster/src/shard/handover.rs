@@ -112,8 +112,11 @@ impl Handovers {
         session.collected == shards
     }
 
-    /// As [`Handovers::flush`]: returns what was caught when that is true of all.
+    /// As [`Handovers::flush`]: returns what was caught when that is true of all, and nothing if the session has moved again since.
     pub(super) fn collect(&mut self, client: &ClientId, epoch: u64, shards: u16) -> Option<Vec<Arc<Message>>> {
+        if self.sessions.get(client).is_none_or(|session| session.epoch != epoch) {
+            return Some(Vec::new());
+        }
         let all = self.flush(client, epoch, shards);
         if all { self.remove(client).map(|session| session.messages) } else { None }
     }
@@ -215,7 +218,8 @@ impl Handovers {
     }
 }
 
-fn ids_of(session: &SessionState) -> BTreeSet<MessageId> {
+/// What a session has to deliver.
+pub(super) fn ids_of(session: &SessionState) -> BTreeSet<MessageId> {
     let inflight = session.inflight.iter().filter_map(|inflight| match &inflight.phase {
         InflightPhase::Sent(queued) => Some(queued.message.id),
         InflightPhase::Released => None,

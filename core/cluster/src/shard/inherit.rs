@@ -4,19 +4,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, Now, ShardId};
+use sedge_base::{ClientId, NodeId, Now, ShardId};
 use sedge_broker::{InterestChange, InterestOp, RestoredSession};
-use sedge_mqtt::{Message, TopicFilter};
+use sedge_mqtt::{Message, MessageId, TopicFilter};
 
 use super::Shard;
+use super::handover::ids_of;
 use crate::journal::Heard;
-use crate::mail::{Arriving, Inherit, Life, SessionStep};
+use crate::mail::{Arriving, Held, Inherit, Life, Location, Merge, SessionStep};
+
+/// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
+const MAX_KNOWN: usize = 1_000_000;
 
 /// Sessions that are coming.
 #[derive(Debug, Default)]
 pub(super) struct Inheritance {
     lives: BTreeMap<Life, Coming>,
     clients: BTreeMap<ClientId, Life>,
+    /// What sessions came with, and from where, should that node live after all.
+    known: BTreeMap<ClientId, (NodeId, BTreeSet<MessageId>)>,
+    known_ids: usize,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +50,24 @@ impl Inheritance {
         };
         coming.deferred.push(step);
         None
+    }
+
+    fn remember(&mut self, client: ClientId, from: NodeId, ids: BTreeSet<MessageId>) {
+        self.forget(&client);
+        self.known_ids += ids.len();
+        self.known.insert(client, (from, ids));
+        while self.known_ids > MAX_KNOWN
+            && let Some((_, (_, ids))) = self.known.pop_first()
+        {
+            self.known_ids -= ids.len();
+        }
+    }
+
+    /// What the session of a client came with, and from where.
+    fn forget(&mut self, client: &ClientId) -> Option<(NodeId, BTreeSet<MessageId>)> {
+        let (from, ids) = self.known.remove(client)?;
+        self.known_ids -= ids.len();
+        Some((from, ids))
     }
 }
 
@@ -113,7 +138,9 @@ impl Shard {
                 own || last.is_some_and(|last| id.seq <= *last)
             };
             let left = self.handovers.arrive_inherited(&mut session.state, had);
-            self.withdraw(&session.state.client.clone(), left);
+            let client = session.state.client.clone();
+            self.inheritance.remember(client.clone(), life.node, ids_of(&session.state));
+            self.withdraw(&client, left);
             restored.push(session);
         }
         for (client, filters) in outdated {
@@ -126,5 +153,28 @@ impl Shard {
             self.drain_broker(now);
         }
         self.has_inherited(life);
+    }
+
+    /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this
+    /// session gets what only the other one had. What it came with and the other has no longer the client has had there.
+    pub(super) fn merge(&mut self, now: Now, merge: Merge) {
+        let Merge { client, from, messages, whole } = merge;
+        let known = if whole { self.inheritance.forget(&client) } else { None };
+        let known = known.filter(|(node, _)| *node == from).map(|(_, ids)| ids);
+        // Since this session began, all that has come to the node has come to it.
+        let has_had_seen = known.is_some() || !whole;
+        let known = known.unwrap_or_default();
+        let there: BTreeSet<MessageId> = messages.iter().map(|held| held.message.id).collect();
+        let taken = known.difference(&there).copied().collect();
+        let mut plain = Vec::with_capacity(messages.len());
+        for Held { message, group, seen } in messages {
+            match group {
+                _ if (seen && has_had_seen) || known.contains(&message.id) => {}
+                Some(group) => self.choose_again(now, message, group, Location::Node(from)),
+                None => plain.push(message),
+            }
+        }
+        self.broker.merge(now, &client, &plain, &taken);
+        self.drain_broker(now);
     }
 }

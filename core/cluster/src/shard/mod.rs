@@ -27,7 +27,7 @@ use self::inherit::Inheritance;
 use self::journal::ShardJournal;
 use self::table::{ForwardTable, Matched};
 use crate::mail::{
-    Adopt, Again, Claimed, Handed, Interest, Location, Publish, Relinquish, SessionStep, ToNode, ToShard,
+    Adopt, Again, Claimed, Handed, Interest, Location, Merge, Publish, Relinquish, SessionStep, ToNode, ToShard,
 };
 use crate::{ShardInput, ShardOutput};
 
@@ -220,7 +220,8 @@ impl Shard {
             | SessionStep::Adopt(Adopt { client, .. })
             | SessionStep::Release(Handed { client, .. })
             | SessionStep::Flush(Handed { client, .. })
-            | SessionStep::Collect(Handed { client, .. }) => {
+            | SessionStep::Collect(Handed { client, .. })
+            | SessionStep::Merge(Merge { client, .. }) => {
                 let client = client.clone();
                 let Some(step) = self.inheritance.defer(&client, step) else { return };
                 step
@@ -266,6 +267,7 @@ impl Shard {
             SessionStep::Inherit(inherit) => self.inherit(inherit),
             SessionStep::Arriving(arriving) => self.arriving(arriving),
             SessionStep::Arrive(life) => self.arrive(now, life),
+            SessionStep::Merge(merge) => self.merge(now, merge),
         }
     }
 

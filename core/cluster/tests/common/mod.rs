@@ -209,7 +209,7 @@ impl World {
         self.hosts.remove(&node);
         let links: Vec<_> = self.wires.keys().filter(|(at, _)| *at == node).copied().collect();
         for end in links {
-            self.break_wire(end);
+            self.break_wire(end, self.delays.network);
         }
         for client in 0..self.clients.len() {
             if self.clients[client].node == node && self.clients[client].open {
@@ -222,11 +222,12 @@ impl World {
         self.conns.retain(|(at, _), _| *at != node);
     }
 
-    fn break_wire(&mut self, end: (u64, LinkId)) {
+    /// Each end learns of it after at most so many microseconds.
+    fn break_wire(&mut self, end: (u64, LinkId), longest: u64) {
         let Some(other) = self.wires.remove(&end) else { return };
         self.wires.remove(&other);
         for (node, link) in [end, other] {
-            self.send(End::Link(node, link), End::Link(node, link), 0, Event::LinkClosed { node, link });
+            self.send(End::Link(node, link), End::Link(node, link), longest, Event::LinkClosed { node, link });
         }
     }
 
@@ -239,7 +240,7 @@ impl World {
             self.events.retain(|_, event| {
                 !matches!(event, Event::LinkBytes { node, link, .. } if [end, other].contains(&(*node, *link)))
             });
-            self.break_wire(end);
+            self.break_wire(end, 0);
         }
     }
 

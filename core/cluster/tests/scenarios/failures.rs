@@ -158,3 +158,48 @@ fn after_a_partition_each_client_has_one_owner() {
     assert_eq!(world.got(second), ["x"]);
     assert_eq!(world.hosts.values().map(|host| host.node.status().sessions).sum::<usize>(), 2);
 }
+
+/// FT-31, MQ-09: the session of the one side gets what only that of the other side had, once.
+#[test]
+fn what_both_sides_of_a_partition_have_acknowledged_is_delivered() {
+    for seed in 0..20 {
+        let mut world = World::cluster(500 + seed, 3, 2);
+        let kept = || Options { expiry: 1_000, ..Options::default() };
+        let subscriber = world.connect_with(3, "sub", kept());
+        world.subscribe(subscriber, "t/#", QoS::ExactlyOnce);
+        let publishers = [world.connect(1, "pub1"), world.connect(3, "pub3")];
+        for publisher in publishers {
+            world.publish(publisher, "t/x", &format!("{publisher} before"), QoS::ExactlyOnce);
+        }
+        world.run(200);
+        if seed % 2 == 0 {
+            world.hang_up(subscriber);
+        }
+        for node in 1..=2 {
+            world.cut(node, 3);
+        }
+        world.run(4_000);
+        for number in 0..10 {
+            for publisher in publishers {
+                world.publish(publisher, "t/x", &format!("{publisher} {number}"), QoS::ExactlyOnce);
+            }
+        }
+        world.run(200);
+        assert!(publishers.iter().all(|publisher| world.clients[*publisher].acked.len() == 11));
+        world.heal();
+        world.settle_members(3);
+        world.run(3_000);
+        let again = world.connect_with(1 + seed % 3, "sub", kept());
+        world.run(3_000);
+        let mut got: Vec<&str> = world.got(subscriber);
+        got.extend(world.got(again));
+        let mut expected = Vec::new();
+        for publisher in publishers {
+            expected.push(format!("{publisher} before"));
+            expected.extend((0..10).map(|number| format!("{publisher} {number}")));
+        }
+        got.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(got, expected, "seed {seed}\n{}", world.log.join("\n"));
+    }
+}

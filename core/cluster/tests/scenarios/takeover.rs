@@ -78,3 +78,34 @@ fn a_session_goes_on_when_its_node_dies() {
         }
     }
 }
+
+/// Kills a node, the clients of which come back at once at the others; says whose sessions are not found.
+fn come_back(mut world: World, doomed: u64, others: &[u64]) -> Vec<String> {
+    world.delays.network = 1 + world.rng.below(20_000);
+    world.delays.mailbox = 1 + world.rng.below(500);
+    let at = |number: u64, nodes: &[u64]| nodes[usize::try_from(number).unwrap() % nodes.len()];
+    for number in 0..24 {
+        let client = world.connect_with(doomed, &format!("c{number}"), kept());
+        world.subscribe(client, "t/#", QoS::ExactlyOnce);
+    }
+    world.run(3_000);
+    world.kill(doomed);
+    let mut again = Vec::new();
+    for number in 0..24 {
+        let chance = world.rng.below(4);
+        again.push(world.dial_client(at(chance, others), &format!("c{number}"), kept()));
+    }
+    world.run(5_000);
+    let clients = again.iter().map(|client| &world.clients[*client]);
+    let lost = clients.filter(|client| !client.connack.as_ref().is_some_and(|connack| connack.session_present));
+    lost.map(|client| format!("{} at node {}: {:?}", client.id, client.node, client.connack)).collect()
+}
+
+/// FT-20, MQ-11: also when the node that is to say where the session is learns of the death later than the one that asks.
+#[test]
+fn who_comes_back_at_once_finds_the_session() {
+    for seed in 0..30 {
+        let lost = come_back(World::cluster(900 + seed, 4, 2), 1, &[2, 3, 4]);
+        assert!(lost.is_empty(), "seed {seed}: {lost:?}");
+    }
+}

@@ -16,8 +16,10 @@ pub(super) struct Local {
     untold: BTreeMap<Key, AdvertOp>,
     /// Who waits for changes that are untold, and until when.
     pub(super) tokens: Vec<(Token, Instant)>,
-    /// Number of the last signal that carried changes.
+    /// Number of the last signal that carried changes, or that asked for nothing but an answer.
     pub(super) number: u64,
+    /// Somebody waits for an answer of all neighbours although nothing changes.
+    pub(super) asks_all: bool,
 }
 
 impl Local {
@@ -29,15 +31,17 @@ impl Local {
     }
 
     pub(super) fn has_news(&self) -> bool {
-        !self.untold.is_empty()
+        self.asks_all || !self.untold.is_empty()
     }
 
     /// Signals with all changes that the neighbours have not been told yet.
     pub(super) fn take_news(&mut self, limit: usize) -> Vec<Signal> {
         let untold = core::mem::take(&mut self.untold);
+        let nothing = core::mem::take(&mut self.asks_all) && untold.is_empty();
         let changes = untold.into_iter().map(|((client, filter), op)| Advert { client, filter, op });
         let number = &mut self.number;
-        cut(changes, limit)
+        let pieces = cut(changes, limit).chain(nothing.then(Vec::new));
+        pieces
             .map(|changes| {
                 *number += 1;
                 Signal::Adv { number: *number, changes }

@@ -133,6 +133,7 @@ impl Mesh {
     }
 
     fn on_local(&mut self, now: Instant, changes: Vec<Advert>, token: Option<Token>) {
+        self.local.asks_all |= changes.is_empty() && token.is_some();
         for change in changes {
             self.local.apply(change);
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use sedge_base::{Duration, Incarnation};
 
 use super::world::{World, config, hello};
-use crate::link::{FrameSeq, Hello, LinkConfig, Output};
+use crate::link::{Hello, LinkConfig, Lost, Output};
 
 fn with_key(key: Option<&[u8]>) -> LinkConfig {
     LinkConfig::new("test", key.map(<[u8]>::to_vec))
@@ -29,7 +29,7 @@ fn nodes_with_the_same_key_become_neighbours() {
     assert_eq!(world.ups(1), [(1, false, 0)]);
     let told = |at: usize, of: usize| {
         let peer = hello(of);
-        world.nodes[at].said.contains(&Output::Up { peer, resumed: false, lost_up_to: FrameSeq(0) })
+        world.nodes[at].said.contains(&Output::Up { peer, resumed: false, lost: Lost::default() })
     };
     assert!(told(0, 1) && told(1, 0));
     assert!(world.warnings(0).is_empty() && world.warnings(1).is_empty());

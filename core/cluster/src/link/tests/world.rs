@@ -127,8 +127,8 @@ impl World {
     /// Links that came up at a node: with whom, whether resumed, what was lost.
     pub(super) fn ups(&self, at: usize) -> Vec<(u64, bool, u64)> {
         self.said(at, |output| {
-            let Output::Up { peer, resumed, lost_up_to } = output else { return None };
-            Some((peer.node.get(), *resumed, lost_up_to.0))
+            let Output::Up { peer, resumed, lost } = output else { return None };
+            Some((peer.node.get(), *resumed, lost.up_to.0))
         })
     }
 

@@ -1,0 +1,59 @@
+//! Two owners of one client find each other after a partition: one session goes on, and gets what only the other one had.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Now};
+use sedge_mqtt::{Message, MessageId, QoS};
+
+use crate::Broker;
+use crate::inflight::Slot;
+use crate::journal::kept;
+use crate::send::Link;
+use crate::session::SessionKey;
+
+impl Broker {
+    /// The session of this client gets these messages with QoS 1 and 2, as far as its subscriptions match and it does not have them.
+    /// What it holds of `taken` the client has had from the other owner: it is not sent again, unless it is on its way over the present
+    /// connection. Messages of a client that is not known here are dropped and counted.
+    pub fn merge(&mut self, now: Now, client: &ClientId, messages: &[Arc<Message>], taken: &BTreeSet<MessageId>) {
+        self.now = now;
+        let Some(key) = self.clients.get(client).copied() else {
+            self.counters.dropped.session_ended += messages.len() as u64;
+            return;
+        };
+        if !taken.is_empty() {
+            self.forget_taken(key, taken);
+        }
+        let Some(session) = self.sessions.get(key) else { return };
+        let inflight = session.inflight.messages().map(|outgoing| outgoing.message.id);
+        let mut known: BTreeSet<MessageId> =
+            inflight.chain(session.queue.iter().map(|outgoing| outgoing.message.id)).collect();
+        for message in messages {
+            if message.qos > QoS::AtMostOnce && known.insert(message.id) {
+                self.fan_out_to(key, message);
+            }
+        }
+    }
+
+    fn forget_taken(&mut self, key: SessionKey, taken: &BTreeSet<MessageId>) {
+        let Some(Link { session, connection, mut env }) = self.link(key) else { return };
+        let number = session.number;
+        let mut journal = kept(env.journal.as_deref_mut(), session).map(|(journal, _)| journal);
+        session.queue.retain(env.counters, |outgoing| {
+            let stays = !taken.contains(&outgoing.message.id);
+            if let Some(journal) = journal.as_mut().filter(|_| !stays) {
+                journal.dropped(number, outgoing);
+            }
+            stays
+        });
+        if connection.is_some() {
+            return;
+        }
+        let is_taken = |slot: &Slot| matches!(slot, Slot::Sent(outgoing) if taken.contains(&outgoing.message.id));
+        let done: Vec<_> = session.inflight.iter().filter(|(_, slot)| is_taken(slot)).map(|(id, _)| id).collect();
+        for id in done {
+            env.complete(session, id);
+        }
+    }
+}
