@@ -9,9 +9,10 @@ use crate::BufferPool;
 
 /// From this size on, a piece is shared instead of copied behind the others.
 const SHARE_FROM_BYTES: usize = 4 * 1024;
-/// The coalescing buffer grows to four times its size, by at most so much: a burst finds its room in few steps, and little is
-/// held in vain.
-const GROWTH_BYTES_MAX: usize = 64 * 1024;
+/// The coalescing buffer grows to twice its size, by at most so much: little is held in vain.
+const GROWTH_BYTES_MAX: usize = 32 * 1024;
+/// A coalescing buffer that is full and as large as this is left as it is, and another begun: nothing large is ever copied.
+const SEAL_FROM_BYTES: usize = 64 * 1024;
 /// Room that one piece is likely to need.
 const ROOM_BYTES: usize = 256;
 
@@ -21,11 +22,18 @@ const ROOM_BYTES: usize = 256;
 /// is not shown to whoever writes.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    sealed: VecDeque<Bytes>,
+    /// What goes before the tail; few outboxes have any, so that it is boxed.
+    sealed: Option<Box<Sealed>>,
     tail: BytesMut,
     bytes: usize,
+    /// Bytes of the first piece that have left: their memory is still there.
+    spent: usize,
     held: Option<Box<Held>>,
 }
+
+/// Pieces that nothing is appended to.
+#[derive(Debug, Default)]
+struct Sealed(VecDeque<Bytes>);
 
 /// Positions in all that was appended since something was first kept back.
 #[derive(Debug)]
@@ -44,8 +52,13 @@ impl Outbox {
 
     /// Lets `encode` append to the coalescing buffer.
     pub fn append(&mut self, encode: impl FnOnce(&mut BytesMut)) {
+        self.append_about(ROOM_BYTES, encode);
+    }
+
+    /// The same for what needs about so much `room`.
+    pub fn append_about(&mut self, room: usize, encode: impl FnOnce(&mut BytesMut)) {
+        self.grow(room);
         let before = self.tail.len();
-        self.grow(ROOM_BYTES);
         encode(&mut self.tail);
         self.bytes += self.tail.len() - before;
     }
@@ -63,13 +76,24 @@ impl Outbox {
             self.extend_from_slice(&piece);
             return;
         }
-        self.seal();
+        if !self.tail.is_empty() {
+            // A copy of its own: small, or memory of the buffer would stay behind when it has left.
+            let copy = Bytes::copy_from_slice(&self.tail);
+            self.tail.clear();
+            if self.spent > 0 && !self.has_sealed() {
+                (self.tail, self.spent) = (BytesMut::new(), 0);
+            }
+            self.push_sealed(copy);
+        }
         self.bytes += piece.len();
-        self.sealed.push_back(piece);
+        self.push_sealed(piece);
     }
 
-    /// Gives an empty outbox a buffer to write into; one in use keeps its own.
+    /// Gives an outbox a buffer to write into where it has none, or one that is full and not to grow any more.
     pub fn lend(&mut self, pool: &mut BufferPool) {
+        if self.is_full(ROOM_BYTES) {
+            self.seal();
+        }
         if self.tail.capacity() == 0 {
             self.tail = pool.take();
         }
@@ -78,6 +102,11 @@ impl Outbox {
     /// How many bytes wait.
     pub const fn len(&self) -> usize {
         self.bytes
+    }
+
+    /// How many bytes of memory are held for what waits: room that is not used yet, and of the first piece what has left, too.
+    pub fn footprint(&self) -> usize {
+        self.bytes + self.spent + (self.tail.capacity() - self.tail.len())
     }
 
     /// Whether nothing waits.
@@ -122,7 +151,8 @@ impl Outbox {
     /// As [`Outbox::io_slices`] for the first `limit` bytes.
     pub fn io_slices_up_to<'a>(&'a self, limit: usize, slices: &mut [IoSlice<'a>]) -> usize {
         let mut limit = limit.min(self.ready());
-        let pieces = self.sealed.iter().map(|piece| &piece[..]).chain(Some(&self.tail[..]));
+        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.0);
+        let pieces = sealed.map(|piece| &piece[..]).chain(Some(&self.tail[..]));
         let mut filled = 0;
         for (slot, piece) in slices.iter_mut().zip(pieces.filter(|piece| !piece.is_empty())) {
             let piece = piece.get(..limit).unwrap_or(piece);
@@ -140,42 +170,51 @@ impl Outbox {
     pub fn take(&mut self) -> Vec<Bytes> {
         self.seal();
         self.note_gone(self.bytes);
-        self.bytes = 0;
-        std::mem::take(&mut self.sealed).into()
+        (self.bytes, self.spent) = (0, 0);
+        self.sealed.take().map(|sealed| sealed.0.into()).unwrap_or_default()
     }
 
     /// Forgets the first `written` bytes; memory is given back when nothing is left.
     pub fn advance(&mut self, written: usize) {
-        self.forget(written);
+        self.forget(written, None);
         if self.bytes == 0 {
-            (self.sealed, self.tail) = (VecDeque::new(), BytesMut::new());
+            (self.sealed, self.tail) = (None, BytesMut::new());
         }
     }
 
     /// The same, but the memory goes to `pool`.
     pub fn advance_into(&mut self, written: usize, pool: &mut BufferPool) {
-        self.forget(written);
+        self.forget(written, Some(pool));
         if self.bytes == 0 {
-            self.sealed = VecDeque::new();
+            self.sealed = None;
             pool.give(std::mem::take(&mut self.tail));
         }
     }
 
-    fn forget(&mut self, written: usize) {
+    fn forget(&mut self, written: usize, mut pool: Option<&mut BufferPool>) {
         let mut left = written.min(self.bytes);
         self.bytes -= left;
         self.note_gone(left);
         while left > 0 {
-            let Some(first) = self.sealed.front_mut() else {
+            let Some(first) = self.sealed.as_mut().and_then(|sealed| sealed.0.front_mut()) else {
                 self.tail.advance(left.min(self.tail.len()));
+                self.spent += left;
                 break;
             };
             let step = left.min(first.len());
             first.advance(step);
+            self.spent += step;
             left -= step;
             if first.is_empty() {
-                self.sealed.pop_front();
+                let gone = self.sealed.as_mut().and_then(|sealed| sealed.0.pop_front());
+                self.spent = 0;
+                if let (Some(pool), Some(Ok(buffer))) = (&mut pool, gone.map(Bytes::try_into_mut)) {
+                    pool.give(buffer);
+                }
             }
+        }
+        if self.bytes == 0 {
+            self.spent = 0;
         }
     }
 
@@ -185,18 +224,42 @@ impl Outbox {
         }
     }
 
-    /// Makes the coalescing buffer larger if it is in use and has less than `room` left.
+    /// Makes room for `room` more bytes in a coalescing buffer that is in use. No more is held than is used, and what was asked for.
     fn grow(&mut self, room: usize) {
-        let used = self.tail.len();
-        if used > 0 && self.tail.capacity() - used < room {
-            self.tail.reserve(room + (3 * used).min(GROWTH_BYTES_MAX));
+        if self.is_full(room) {
+            self.seal();
         }
+        let used = self.tail.len();
+        if self.tail.capacity() - used >= room || (used == 0 && !self.has_sealed()) {
+            return;
+        }
+        let growth = if used == 0 { self.bytes } else { used };
+        let mut larger = BytesMut::with_capacity(used + room + growth.min(GROWTH_BYTES_MAX));
+        larger.extend_from_slice(&self.tail);
+        self.tail = larger;
+        if !self.has_sealed() {
+            self.spent = 0;
+        }
+    }
+
+    /// Whether the coalescing buffer has less than `room` left and does not grow any more.
+    fn is_full(&self, room: usize) -> bool {
+        self.tail.len() >= SEAL_FROM_BYTES && self.tail.capacity() - self.tail.len() < room
     }
 
     fn seal(&mut self) {
         if !self.tail.is_empty() {
-            self.sealed.push_back(self.tail.split().freeze());
+            let full = std::mem::take(&mut self.tail).freeze();
+            self.push_sealed(full);
         }
+    }
+
+    fn push_sealed(&mut self, piece: Bytes) {
+        self.sealed.get_or_insert_default().0.push_back(piece);
+    }
+
+    fn has_sealed(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| !sealed.0.is_empty())
     }
 }
 
@@ -208,6 +271,10 @@ mod tests {
         let mut slices = [IoSlice::new(&[]); 16];
         let filled = outbox.io_slices(&mut slices);
         slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect()
+    }
+
+    fn pieces(outbox: &Outbox) -> impl Iterator<Item = &Bytes> {
+        outbox.sealed.iter().flat_map(|sealed| &sealed.0)
     }
 
     #[test]
@@ -235,6 +302,44 @@ mod tests {
         outbox.advance(usize::MAX);
         assert!(outbox.is_empty());
         assert_eq!(outbox.tail.capacity(), 0);
+    }
+
+    /// MQ-09: whatever goes in and out, no more memory is held than twice what waits, but for one buffer; and it is counted.
+    #[test]
+    fn little_is_held_in_vain() {
+        let mut outbox = Outbox::new();
+        let large = Bytes::from(vec![7; 2 * SHARE_FROM_BYTES]);
+        for number in 0..10_000_usize {
+            match number % 50 {
+                0 => outbox.push(large.clone()),
+                1 => outbox.append_about(3_000, |out| out.extend_from_slice(&[1; 3_000])),
+                length => outbox.extend_from_slice(&[2; 1_000][..20 * length]),
+            }
+            let capacity = outbox.tail.capacity() + pieces(&outbox).map(Bytes::len).sum::<usize>();
+            assert_eq!(outbox.footprint() - outbox.spent, capacity);
+            assert!(outbox.footprint() <= 2 * outbox.len() + SEAL_FROM_BYTES + GROWTH_BYTES_MAX, "{outbox:?}");
+            if number % 3 == 0 {
+                outbox.advance(700);
+            }
+        }
+        assert!(outbox.len() > 10 * SEAL_FROM_BYTES && pieces(&outbox).count() > 10, "{} bytes", outbox.len());
+        outbox.advance(usize::MAX);
+        assert_eq!(outbox.footprint(), 0);
+    }
+
+    #[test]
+    fn full_buffers_come_back_to_the_pool() {
+        let mut pool = BufferPool::new(1024 * 1024);
+        let mut outbox = Outbox::new();
+        for _ in 0..200 {
+            outbox.lend(&mut pool);
+            outbox.extend_from_slice(&[1; 1_000]);
+        }
+        let sealed = pieces(&outbox).count();
+        assert!(sealed >= 2);
+        outbox.advance_into(usize::MAX, &mut pool);
+        assert!((0..=sealed).all(|_| pool.take().capacity() >= SEAL_FROM_BYTES / 2));
+        assert_eq!(pool.take().capacity(), 0);
     }
 
     /// MQ-05

@@ -263,11 +263,10 @@ impl Broker {
     fn on_written(&mut self, conn: ConnId, bytes: usize) {
         let Some(key) = self.connections.key(conn) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let before = connection.outbox.len();
+        let (waiting, before) = (connection.outbox.len(), connection.outbox.footprint());
         connection.outbox.advance_into(bytes, &mut self.buffers);
-        let written = (before - connection.outbox.len()) as u64;
-        self.counters.bytes_out += written;
-        self.counters.outbox_bytes -= written;
+        self.counters.bytes_out += (waiting - connection.outbox.len()) as u64;
+        self.counters.note_outbox(before, connection.outbox.footprint());
         if connection.phase == Phase::Closing {
             if connection.outbox.is_empty() {
                 self.forget_connection(key);

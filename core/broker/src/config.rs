@@ -2,6 +2,17 @@
 
 use sedge_base::Duration;
 
+/// Which QoS 1 and 2 messages are dropped when a session's queue is full and holds none with QoS 0, which always go first. The standard
+/// leaves the choice (MQTT 5.0 section 4.9 speaks of the sending only).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DropPolicy {
+    /// The one that finds no room: what waits is delivered.
+    #[default]
+    Newest,
+    /// Those that have waited longest: the latest are delivered.
+    Oldest,
+}
+
 /// Limits and times of one [`crate::Broker`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokerConfig {
@@ -41,8 +52,10 @@ pub struct BrokerConfig {
     pub queue_limit_messages: usize,
     /// Bytes that may wait for one session: payload, topic and 64 for each message.
     pub queue_limit_bytes: usize,
-    /// Bytes that may be held for all sessions and connections together: queues, messages that are not acknowledged, and
-    /// outboxes; 256 more for each message. One session may hold as much as is still free.
+    /// What goes when there are more.
+    pub queue_drop: DropPolicy,
+    /// Bytes that may be held for all sessions and connections together: queues, messages that are not acknowledged, 256 more for
+    /// each of them, and the memory of outboxes. One session may hold as much as is still free.
     pub total_limit_bytes: usize,
     /// Whether QoS 0 messages wait for sessions without a connection. The standard allows both; usual is not.
     pub queue_qos0_offline: bool,
@@ -70,6 +83,7 @@ impl Default for BrokerConfig {
             max_topic_levels: 128,
             queue_limit_messages: 100_000,
             queue_limit_bytes: 64 * 1024 * 1024,
+            queue_drop: DropPolicy::Newest,
             total_limit_bytes: usize::MAX,
             queue_qos0_offline: false,
             outbox_high_water: 1024 * 1024,

@@ -238,8 +238,8 @@ impl Connection {
 
     /// Whether the client reads so little that it should be answered no more for now.
     pub(crate) fn is_clogged(&self, config: &BrokerConfig, counters: &Counters) -> bool {
-        let unsent = self.outbox.len();
-        unsent > config.outbox_high_water.saturating_add(ANSWERS_ROOM) || unsent > free(config, counters)
+        self.outbox.len() > config.outbox_high_water.saturating_add(ANSWERS_ROOM)
+            || self.outbox.footprint() > free(config, counters)
     }
 
     /// Whether the client waits because it has published too fast.
@@ -278,12 +278,12 @@ impl Connection {
 
     /// Encodes a packet into the outbox.
     pub(crate) fn send(&mut self, packet: &Packet, counters: &mut Counters, outputs: &mut VecDeque<Output>) {
-        let (version, before) = (self.version, self.outbox.len());
+        let (version, before) = (self.version, self.outbox.footprint());
         self.outbox.append(|out| encode(packet, version, out));
         if !matches!(packet, Packet::PingResp) {
             self.fresh = Fresh::Depends;
         }
-        counters.outbox_bytes += (self.outbox.len() - before) as u64;
+        counters.note_outbox(before, self.outbox.footprint());
         counters.packets_out += 1;
         self.transmit(outputs);
     }
@@ -327,11 +327,11 @@ impl Connections {
         key
     }
 
-    /// Returns how many bytes it had not written.
+    /// Returns how many bytes its outbox held.
     pub(crate) fn remove(&mut self, key: ConnKey) -> usize {
         let Some(connection) = self.slab.try_remove(key) else { return 0 };
         self.keys.remove(&connection.id);
-        connection.outbox.len()
+        connection.outbox.footprint()
     }
 
     pub(crate) fn get(&self, key: ConnKey) -> Option<&Connection> {

@@ -71,7 +71,7 @@ pub struct Counters {
     pub queued_bytes: u64,
     /// Present number of bytes of messages that were sent and are not acknowledged, 256 for each included.
     pub inflight_bytes: u64,
-    /// Present number of bytes on their way to clients.
+    /// Present number of bytes of memory for what is on its way to clients, room that is not used yet included.
     pub outbox_bytes: u64,
     /// Present number of clients that are connected: CONNACK was sent, and the connection has not ended.
     pub connected: u64,
@@ -88,6 +88,11 @@ impl Counters {
     pub const fn buffered_bytes(&self) -> u64 {
         self.queued_bytes + self.queued_messages * MESSAGE_BYTES as u64 + self.inflight_bytes + self.outbox_bytes
     }
+
+    /// The outbox of a connection held `before` bytes of memory, and holds `after`.
+    pub(crate) const fn note_outbox(&mut self, before: usize, after: usize) {
+        self.outbox_bytes = self.outbox_bytes + after as u64 - before as u64;
+    }
 }
 
 /// Deliveries that did not happen: each counts one message for one session.
@@ -95,7 +100,7 @@ impl Counters {
 pub struct Dropped {
     /// QoS 0 with a full queue; the oldest QoS 0 messages go first.
     pub queue_full_qos0: u64,
-    /// QoS 1 or 2 with a full queue; the newest goes.
+    /// QoS 1 or 2 with a full queue; [`crate::BrokerConfig::queue_drop`] says which goes.
     pub queue_full: u64,
     /// Any, because too much was held for all clients together.
     pub buffers_full: u64,

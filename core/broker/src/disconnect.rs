@@ -163,8 +163,8 @@ impl Broker {
     pub(crate) fn forget_connection(&mut self, key: ConnKey) {
         self.timers.cancel(&Timer::Connection(key));
         self.timers.cancel(&Timer::Pause(key));
-        let unsent = self.connections.remove(key);
-        self.counters.outbox_bytes -= unsent as u64;
+        let freed = self.connections.remove(key);
+        self.counters.outbox_bytes -= freed as u64;
     }
 
     /// The session has lost its connection: it ends, or waits for its client.

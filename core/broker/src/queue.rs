@@ -7,7 +7,7 @@ use sedge_mqtt::QoS;
 
 use crate::outgoing::Outgoing;
 use crate::room::{MESSAGE_BYTES, Room};
-use crate::{BrokerConfig, Counters};
+use crate::{BrokerConfig, Counters, DropPolicy};
 
 /// A queue that has come to rest keeps at most this much room.
 const IDLE_CAPACITY: usize = 8;
@@ -70,8 +70,9 @@ impl Queue {
         self.bytes + self.messages * MESSAGE_BYTES
     }
 
-    /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none the newest is lost. What has
-    /// expired goes first, and `gone` is told of it. Returns whether the item waits.
+    /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none, `item` itself is lost or the
+    /// oldest of all make room, as [`BrokerConfig::queue_drop`] says. What has expired goes first. `gone` is told of what goes.
+    /// Returns whether the item waits.
     pub(crate) fn push(
         &mut self,
         item: Outgoing,
@@ -165,9 +166,13 @@ impl Queue {
         }
         while !self.has_room(size, room, counters) {
             let is_within = self.is_within(size, config);
-            if !self.drop_oldest_qos0(is_within, counters) {
-                return false;
+            if self.drop_oldest_qos0(is_within, counters) {
+                continue;
             }
+            let oldest = if config.queue_drop == DropPolicy::Oldest { self.pop(counters) } else { None };
+            let Some(oldest) = oldest else { return false };
+            count_dropped(oldest.qos, is_within, counters);
+            gone(&oldest);
         }
         true
     }
@@ -242,6 +247,32 @@ mod tests {
         assert_eq!((queue.qos0(), counters.dropped.queue_full_qos0, counters.dropped.queue_full), (0, 3, 1));
         assert_eq!(payloads(&mut queue, &mut counters), ["0", "2", "4", "6"]);
         assert_eq!((queue.bytes(), counters.queued_bytes, counters.queued_messages), (0, 0, 0));
+    }
+
+    /// MQ-09
+    #[test]
+    fn the_oldest_of_all_makes_room_where_that_is_wanted() {
+        let config =
+            BrokerConfig { queue_limit_messages: 3, queue_drop: DropPolicy::Oldest, ..BrokerConfig::default() };
+        let (mut queue, mut counters) = (Queue::default(), Counters::default());
+        let mut gone = Vec::new();
+        for (number, qos) in [(0, 1), (1, 2), (2, 0), (3, 1), (4, 1), (5, 2)] {
+            let item = item(number, QoS::from_u8(qos).expect("a QoS"));
+            let waits = queue.push(item, Timestamp::default(), Room::whole(&config), &mut counters, |item| {
+                gone.push(item.message.payload.to_vec());
+            });
+            assert!(waits && queue.len() <= 3);
+        }
+        assert_eq!(gone, [b"0", b"1"], "the journal has no QoS 0");
+        assert_eq!((counters.dropped.queue_full_qos0, counters.dropped.queue_full), (1, 2));
+        assert_eq!(payloads(&mut queue, &mut counters), ["3", "4", "5"]);
+        // What never fits drops nothing.
+        let config = BrokerConfig { queue_limit_bytes: 200, ..config };
+        queue.push(item(6, QoS::AtLeastOnce), Timestamp::default(), Room::whole(&config), &mut counters, |_| {});
+        let message = Arc::new(message("t", &"x".repeat(300)));
+        let large = Outgoing { message, ..item(7, QoS::AtLeastOnce) };
+        assert!(!queue.push(large, Timestamp::default(), Room::whole(&config), &mut counters, |_| {}));
+        assert_eq!(payloads(&mut queue, &mut counters), ["6"]);
     }
 
     /// MQ-09: a queue that drops all the time stays as small as its limit.

@@ -20,7 +20,7 @@ pub(crate) struct Room<'a> {
 impl<'a> Room<'a> {
     /// For a session and its live connection.
     pub(crate) fn of(config: &'a BrokerConfig, session: &Session, connection: Option<&Connection>) -> Self {
-        let outbox = connection.map_or(0, |connection| connection.outbox.len());
+        let outbox = connection.map_or(0, |connection| connection.outbox.footprint());
         Self { config, elsewhere: Some(session.inflight.bytes() + outbox) }
     }
 

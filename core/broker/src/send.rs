@@ -23,6 +23,9 @@ const SHARE_FROM_BYTES: usize = 4 * 1024;
 
 /// A queue longer than this holds detached messages only, so that a slow client pins few read buffers.
 const KEEP_FROM_MESSAGES: usize = 64;
+/// With more than this in all queues and windows only detached messages are put there: each may pin a read buffer, and a thousand
+/// slow clients would together.
+const KEEP_FROM_BYTES: u64 = 1024 * 1024;
 
 /// What every sending needs beside session and connection.
 pub(crate) struct Env<'a> {
@@ -72,7 +75,7 @@ impl Link<'_> {
     /// Sessions that have to keep the message share the `copy`.
     pub(crate) fn offer(
         &mut self,
-        outgoing: Outgoing,
+        mut outgoing: Outgoing,
         group: Option<&TopicFilter>,
         encoded: Option<&mut Encoded>,
         copy: &mut Option<Arc<Message>>,
@@ -80,6 +83,9 @@ impl Link<'_> {
         let Some(connection) = self.connection.as_deref_mut() else { return self.offer_offline(outgoing, group, copy) };
         let limits = (self.env.config, &*self.env.counters);
         if may_send(self.session, connection, (outgoing.qos, outgoing.size()), limits) {
+            if outgoing.qos > QoS::AtMostOnce && much_waits(self.env.counters) {
+                outgoing.keep_as(copy);
+            }
             self.env.send(self.session, connection, outgoing, Origin::Fresh(group), encoded);
         } else {
             self.enqueue(outgoing, group, copy);
@@ -124,7 +130,8 @@ impl Link<'_> {
             self.env.counters.dropped.expired += 1;
             return;
         }
-        if self.connection.is_none() || self.session.queue.len() >= KEEP_FROM_MESSAGES {
+        let is_long = self.session.queue.len() >= KEEP_FROM_MESSAGES;
+        if self.connection.is_none() || is_long || much_waits(self.env.counters) {
             outgoing.keep_as(copy);
         }
         let room = Room::of(self.env.config, self.session, self.connection.as_deref());
@@ -179,6 +186,11 @@ fn fits(
 ) -> bool {
     let is_above = connection.outbox.len() > config.outbox_high_water;
     !is_above && Room::of(config, session, Some(connection)).allows(queued, more, counters)
+}
+
+/// Whether what waits for all clients together is worth copies that pin no read buffers.
+const fn much_waits(counters: &Counters) -> bool {
+    counters.queued_bytes + counters.inflight_bytes > KEEP_FROM_BYTES
 }
 
 fn is_expired(message: &Message, now: Now) -> bool {
@@ -304,10 +316,11 @@ impl Env<'_> {
         if !self.fits(connection, message, &delivery) {
             return Sent::Dropped;
         }
-        let (version, before) = (connection.version, connection.outbox.len());
+        let (version, before) = (connection.version, connection.outbox.footprint());
         connection.outbox.lend(self.buffers);
         if message.payload.len() < SHARE_FROM_BYTES {
-            connection.outbox.append(|out| encode_publish(message, &delivery, version, out));
+            let room = outgoing.size();
+            connection.outbox.append_about(room, |out| encode_publish(message, &delivery, version, out));
         } else {
             connection.outbox.append(|out| encode_publish_head(message, &delivery, version, out));
             connection.outbox.push(message.payload.clone());
@@ -315,7 +328,7 @@ impl Env<'_> {
         if let (Some(aliases), Some(alias)) = (&mut connection.outgoing_aliases, delivery.topic_alias) {
             aliases.sent(&message.topic, alias);
         }
-        self.counters.outbox_bytes += (connection.outbox.len() - before) as u64;
+        self.counters.note_outbox(before, connection.outbox.footprint());
         self.count_publish(connection, outgoing.qos, message);
         Sent::Yes
     }
@@ -338,12 +351,13 @@ impl Env<'_> {
             self.counters.dropped.too_large += 1;
             return;
         }
+        let before = connection.outbox.footprint();
         connection.outbox.lend(self.buffers);
         connection.outbox.extend_from_slice(part);
         if shares {
             connection.outbox.push(message.payload.clone());
         }
-        self.counters.outbox_bytes += size as u64;
+        self.counters.note_outbox(before, connection.outbox.footprint());
         self.count_publish(connection, QoS::AtMostOnce, message);
     }
 

@@ -271,7 +271,8 @@ fn answers_count_too() {
     for _ in 0..10_000 {
         bench.send(client, &Packet::PingReq);
     }
-    assert!(bench.broker.counters().buffered_bytes() <= 5_100, "{:?}", bench.broker.counters());
+    // Half of it, for as much has to stay free; and what the buffer has grown by before it came that far.
+    assert!(bench.broker.counters().buffered_bytes() <= 10_000, "{:?}", bench.broker.counters());
     assert!(bench.is_held(client));
     bench.stick(client, false);
     assert!(!bench.is_held(client));

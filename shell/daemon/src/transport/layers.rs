@@ -14,6 +14,9 @@ use crate::runtime::Departure;
 
 /// Bytes of MQTT that are wrapped in one go, and so the most that waits below the outbox, but for frames and records around it.
 const WRAPPED_BYTES_MAX: usize = 64 * 1024;
+/// The same for a client that lags behind, a record of TLS (RFC 8446, section 5.1): what waits here does not count toward what may be
+/// held for all clients.
+const WRAPPED_BYTES_MAX_SLOW: usize = 16 * 1024;
 /// Pieces of an outbox looked at in one go.
 const PIECES_MAX: usize = 64;
 
@@ -25,6 +28,8 @@ pub(crate) struct Layers {
     websocket: Option<WebSocket>,
     /// Wrapped and not taken by the socket yet.
     out: BytesMut,
+    /// The socket has not taken everything since the outbox was empty last.
+    slow: bool,
     /// Whom the balancer has named.
     source: Option<SocketAddr>,
     ended: bool,
@@ -154,10 +159,14 @@ impl Layers {
                 }
                 Ok(written) => {
                     self.out.advance(written);
+                    self.slow = true;
                     return Departure::Written(taken, false);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Departure::Written(taken, false),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.slow = true;
+                    return Departure::Written(taken, false);
+                }
                 Err(_) => return Departure::Broken,
             }
         }
@@ -173,10 +182,12 @@ impl Layers {
         let mut slices = [IoSlice::new(&[]); PIECES_MAX];
         let filled = outbox.io_slices_up_to(limit, &mut slices);
         let slices = slices.get(..filled).unwrap_or_default();
-        let total = slices.iter().map(|slice| slice.len()).sum::<usize>().min(WRAPPED_BYTES_MAX);
+        let most = if self.slow { WRAPPED_BYTES_MAX_SLOW } else { WRAPPED_BYTES_MAX };
+        let total = slices.iter().map(|slice| slice.len()).sum::<usize>().min(most);
         if total == 0 {
             return Ok(0);
         }
+        self.slow &= total < outbox.len();
         // TLS makes a record of each piece it is given: many small ones are put together before, a single one is not copied.
         let gather = self.websocket.is_some() || filled > 1;
         let mut whole = BytesMut::new();
