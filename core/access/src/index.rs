@@ -1,5 +1,7 @@
 //! Rules by the levels of their filters.
 
+use std::collections::BTreeMap;
+
 use crate::pattern::Template;
 use crate::{Action, Who};
 
@@ -53,9 +55,8 @@ impl Meeting {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node {
-    /// Sorted by level.
-    literals: Vec<(Box<str>, usize)>,
-    templates: Vec<(Template, usize)>,
+    literals: BTreeMap<Box<str>, usize>,
+    templates: BTreeMap<Template, usize>,
     plus: Option<usize>,
     /// Rules that end here.
     here: Effects,
@@ -95,20 +96,9 @@ impl Index {
         let child = if level == "+" {
             *node.plus.get_or_insert(next)
         } else if let Some(template) = Template::parse(level).filter(|_| templates) {
-            let known = node.templates.iter().find(|(known, _)| *known == template);
-            let child = known.map_or(next, |&(_, child)| child);
-            if child == next {
-                node.templates.push((template, next));
-            }
-            child
+            *node.templates.entry(template).or_insert(next)
         } else {
-            match node.literals.binary_search_by(|(known, _)| (**known).cmp(level)) {
-                Ok(index) => node.literals[index].1,
-                Err(index) => {
-                    node.literals.insert(index, (level.into(), next));
-                    next
-                }
-            }
+            *node.literals.entry(level.into()).or_insert(next)
         };
         if child == next {
             self.0.push(Node::default());
@@ -177,8 +167,7 @@ impl Index {
                     met.add(&node.here, false);
                 }
                 let literals = node.literals.iter().filter(|(literal, _)| !is_hidden(at, literal));
-                let literals = literals.map(|&(_, child)| child);
-                for child in literals.chain(node.templates.iter().map(|&(_, child)| child)) {
+                for child in literals.map(|(_, &child)| child).chain(node.templates.values().copied()) {
                     match level {
                         "#" => self.all_below(child, met),
                         _ => self.walk_filter(child, behind, false, who, met),
@@ -203,8 +192,7 @@ impl Index {
         let Some(node) = self.0.get(at) else { return };
         met.add(&node.here, false);
         met.add(&node.hash, false);
-        let literals = node.literals.iter().map(|&(_, child)| child);
-        for child in literals.chain(node.templates.iter().map(|&(_, child)| child)).chain(node.plus) {
+        for &child in node.literals.values().chain(node.templates.values()).chain(&node.plus) {
             self.all_below(child, met);
         }
     }
@@ -212,8 +200,7 @@ impl Index {
 
 impl Node {
     fn literal(&self, level: &str) -> Option<usize> {
-        let found = self.literals.binary_search_by(|(known, _)| (**known).cmp(level)).ok()?;
-        self.literals.get(found).map(|&(_, child)| child)
+        self.literals.get(level).copied()
     }
 }
 

@@ -3,11 +3,11 @@
 use crate::Who;
 
 /// A level that holds `%c` or `%u`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Template(Vec<Piece>);
 
 /// What a [`Template`] is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Piece {
     Text(Box<str>),
     Client,
