@@ -1,5 +1,6 @@
 //! Accounts and rights: the files of Mosquitto are read as they are, if Sedge understands them; nobody is let in otherwise.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use sedge_daemon::Config;
@@ -19,6 +20,10 @@ pub(super) struct Access {
     lines: Vec<Line>,
     /// Whether each listener has its own (`per_listener_settings`).
     per_listener: bool,
+    /// How many listeners were opened so far.
+    listeners: usize,
+    /// Of which listeners something says whether anybody may come, by their place; 0 is the one that is there without a line.
+    decided: BTreeSet<usize>,
 }
 
 impl Access {
@@ -27,21 +32,32 @@ impl Access {
         if line.name == "per_listener_settings" {
             self.per_listener = line.value == "true";
         }
+        self.listeners += usize::from(line.name == "listener");
         if !OPTIONS.contains(&line.name.as_str()) {
             return Some(line);
+        }
+        if line.name == "allow_anonymous" {
+            self.decided.insert(self.listeners);
         }
         self.lines.push(line);
         None
     }
 
-    /// Decides about all of them. `is_local`: Mosquitto serves this machine only and takes anybody.
-    pub(super) fn carry(self, draft: &mut Draft, is_local: bool) {
+    /// Decides about all of them. `has_default`: there is a listener without a line that opens it. Without any listener Mosquitto serves
+    /// this machine only and takes anybody.
+    pub(super) fn carry(self, draft: &mut Draft, has_default: bool) {
+        let is_local = !has_default && self.listeners == 0;
         let of = |name: &'static str| self.lines.iter().filter(move |line| line.name == name);
         let anonymous: Vec<&Line> = of("allow_anonymous").collect();
         // Where listeners differ, the stricter counts for all.
         let is_open = match (&anonymous[..], self.per_listener) {
             ([], _) => is_local,
-            (lines, true) => lines.iter().all(|line| line.value == "true"),
+            // Where nothing is said of a listener, nobody may come without a password.
+            (lines, true) => {
+                let first = usize::from(!has_default && self.listeners > 0);
+                let all_decided = (first..=self.listeners).all(|place| self.decided.contains(&place));
+                all_decided && lines.iter().all(|line| line.value == "true")
+            }
             ([.., last], false) => last.value == "true",
         };
         let has_accounts = of("password_file").next().is_some();

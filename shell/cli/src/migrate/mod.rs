@@ -127,9 +127,9 @@ fn carry(lines: Vec<Line>) -> Draft {
         let fate = options::fate(&line.name, &line.value);
         draft.note(&line, fate);
     }
-    let is_local = others.is_empty() && !default.is_there();
+    let has_default = default.is_there();
     listeners::carry(&mut draft, default, others);
-    access.carry(&mut draft, is_local);
+    access.carry(&mut draft, has_default);
     draft
 }
 
@@ -281,5 +281,22 @@ mod tests {
         assert_eq!(draft.report().len(), 1);
         assert!(draft.report()[0].contains("m:1: max_queued_messages 1: "), "{:?}", draft.report());
         assert!(settings(&draft).contains(&"level = \"debug\"".to_owned()));
+    }
+
+    #[test]
+    fn a_listener_of_which_nothing_is_said_is_strict() {
+        for (text, open) in [
+            ("per_listener_settings true\nlistener 1884\nallow_anonymous true\nlistener 1885\n", false),
+            ("per_listener_settings true\nport 1883\nlistener 1884\nallow_anonymous true\n", false),
+            ("per_listener_settings true\nlistener 1884\nallow_anonymous true\n", true),
+            (
+                "per_listener_settings true\nlistener 1884\nallow_anonymous true\nlistener 1885\nallow_anonymous true\n",
+                true,
+            ),
+        ] {
+            let all = settings(&carried(text)).join("|");
+            let word = if open { "anonymous = \"always\"" } else { "anonymous = \"never\"" };
+            assert!(all.contains(word), "{text}: {all}");
+        }
     }
 }
