@@ -12,7 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::error::BenchError;
 use crate::experiment::{ConvergeArgs, GridArgs, PatternArgs, SweepArgs};
 use crate::fault::Fault;
-use crate::metrics::MetricsUrl;
+use crate::metrics::{MetricsUrl, Token};
 use crate::run::Options;
 use crate::scenario::{NAMES, Payload, Protocol, Scenario, Size, Until, sized};
 use crate::suite::SuiteArgs;
@@ -65,6 +65,9 @@ pub(crate) struct TargetArgs {
     /// Pages of metrics of brokers on other machines (Prometheus text format), for CPU time and memory: http://HOST:PORT/PATH
     #[arg(long, value_delimiter = ',')]
     pub(crate) metrics: Vec<MetricsUrl>,
+    /// Token that the metrics and the HTTP API of the brokers want; on the command line others on this machine can see it
+    #[arg(long, env = "SEDGE_API_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<Token>,
     /// User name
     #[arg(long, short = 'u')]
     pub(crate) username: Option<String>,
@@ -93,6 +96,7 @@ impl TargetArgs {
             brokers: self.broker.clone(),
             pids: self.pid.clone(),
             metrics: self.metrics.clone(),
+            token: self.token.clone(),
             threads: self.threads.clamp(1, 1_024),
             sources: self.source.clone(),
             username: self.username.clone(),

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ureq::Agent;
+use ureq::http::StatusCode;
+use ureq::typestate::WithoutBody;
+use ureq::{Agent, RequestBuilder};
 
 use crate::error::BenchError;
 use crate::host::Usage;
@@ -45,6 +47,37 @@ impl FromStr for MetricsUrl {
     }
 }
 
+/// What a request shows to be answered.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl FromStr for Token {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("a token is one word of visible ASCII".to_owned());
+        }
+        Ok(Self(format!("Bearer {text}")))
+    }
+}
+
+impl Token {
+    /// `request` with the token in its header, if there is one.
+    pub(crate) fn show(token: Option<&Self>, request: RequestBuilder<WithoutBody>) -> RequestBuilder<WithoutBody> {
+        match token {
+            Some(Self(words)) => request.header("Authorization", words),
+            None => request,
+        }
+    }
+}
+
 /// One broker's metrics.
 #[derive(Debug)]
 struct Source {
@@ -60,18 +93,19 @@ struct Source {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     agent: Agent,
+    token: Option<Token>,
     sources: Vec<Source>,
 }
 
 impl Metrics {
     /// Asks each page once, so that an address that is wrong is known before anything is measured.
-    pub(crate) fn new(urls: &[MetricsUrl]) -> Result<Self, BenchError> {
+    pub(crate) fn new(urls: &[MetricsUrl], token: Option<Token>) -> Result<Self, BenchError> {
         let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).build();
         let agent = Agent::new_with_config(config);
         let source = |url: &MetricsUrl| Source { url: url.clone(), earlier: 0.0, last: 0.0, silent: None };
-        let mut metrics = Self { agent, sources: urls.iter().map(source).collect() };
+        let mut metrics = Self { agent, token, sources: urls.iter().map(source).collect() };
         for source in &mut metrics.sources {
-            source.last = ask(&metrics.agent, &source.url).map_err(BenchError::Usage)?.cpu_s;
+            source.last = ask(&metrics.agent, &source.url, metrics.token.as_ref()).map_err(BenchError::Usage)?.cpu_s;
         }
         Ok(metrics)
     }
@@ -85,7 +119,7 @@ impl Metrics {
     pub(crate) fn usage(&mut self) -> Option<Usage> {
         let mut sum: Option<Usage> = None;
         for source in &mut self.sources {
-            let memory = match ask(&self.agent, &source.url) {
+            let memory = match ask(&self.agent, &source.url, self.token.as_ref()) {
                 Ok(usage) => {
                     if usage.cpu_s < source.last {
                         source.earlier += source.last;
@@ -112,10 +146,14 @@ impl Metrics {
 }
 
 /// What the page at `url` says; otherwise the address and what was wrong.
-fn ask(agent: &Agent, url: &MetricsUrl) -> Result<Usage, String> {
+fn ask(agent: &Agent, url: &MetricsUrl, token: Option<&Token>) -> Result<Usage, String> {
     let MetricsUrl(url) = url;
-    let mut response = agent.get(url).call().map_err(|error| format!("metrics at {url}: {error}"))?;
+    let mut response =
+        Token::show(token, agent.get(url)).call().map_err(|error| format!("metrics at {url}: {error}"))?;
     let status = response.status();
+    if status == StatusCode::UNAUTHORIZED {
+        return Err(format!("metrics at {url}: the answer is {status}; give its token with --token"));
+    }
     if !status.is_success() {
         return Err(format!("metrics at {url}: the answer is {status}"));
     }
@@ -167,6 +205,20 @@ mod tests {
             ("process_cpu_seconds_total 1\nxprocess_resident_memory_bytes 1\n", MEMORY),
         ] {
             assert!(usage(text).expect_err(text).contains(missing));
+        }
+    }
+
+    #[test]
+    fn a_token_is_shown_to_the_broker_only() {
+        let token: Token = "s3cret".parse().expect("a token");
+        assert!(!format!("{token:?}").contains("s3cret"));
+        let request = Token::show(Some(&token), Agent::new_with_defaults().get("http://h/metrics"));
+        assert_eq!(
+            request.headers_ref().and_then(|headers| headers.get("Authorization")).expect("it is there"),
+            "Bearer s3cret"
+        );
+        for text in ["", "two words", "tab\t", "\u{e9}"] {
+            assert!(text.parse::<Token>().is_err(), "{text:?}");
         }
     }
 

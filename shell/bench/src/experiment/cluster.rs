@@ -165,7 +165,7 @@ impl Cluster {
         let endpoint = format!("{}:{}", seat.outside, seat.port).parse().map_err(BenchError::Usage)?;
         let api = match recipe.status {
             StatusApi::None => None,
-            StatusApi::Sedge => Some(Api::new(format!("http://{}:{}", seat.outside, seat.http_port))),
+            StatusApi::Sedge => Some(Api::new(format!("http://{}:{}", seat.outside, seat.http_port), None)),
         };
         Ok(Node { endpoint, api, running })
     }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use ureq::Agent;
 
+use crate::metrics::Token;
 use crate::num;
 
 /// Most time for an answer: a frozen node gives none.
@@ -19,6 +20,7 @@ const MOST_BYTES: u64 = 16 << 20;
 pub(crate) struct Api {
     base: String,
     agent: Agent,
+    token: Option<Token>,
 }
 
 /// `/api/v1/status`, as far as it is needed here.
@@ -73,11 +75,11 @@ pub(crate) struct LinkCounters {
 }
 
 impl Api {
-    /// The API at `base`, such as `http://127.0.0.1:8080`.
-    pub(crate) fn new(base: impl Into<String>) -> Self {
+    /// The API at `base`, such as `http://127.0.0.1:8080`, for requests that show `token`.
+    pub(crate) fn new(base: impl Into<String>, token: Option<Token>) -> Self {
         // A proxy would be asked for addresses of this machine that mean nothing to it.
         let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).proxy(None);
-        Self { base: base.into(), agent: config.build().into() }
+        Self { base: base.into(), agent: config.build().into(), token }
     }
 
     /// The node as a whole; none while it does not answer.
@@ -106,7 +108,8 @@ impl Api {
     }
 
     fn text(&self, path: &str) -> Option<String> {
-        let mut answer = self.agent.get(format!("{}{path}", self.base)).call().ok()?;
+        let request = self.agent.get(format!("{}{path}", self.base));
+        let mut answer = Token::show(self.token.as_ref(), request).call().ok()?;
         answer.body_mut().with_config().limit(MOST_BYTES).read_to_string().ok()
     }
 }

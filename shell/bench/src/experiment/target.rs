@@ -106,7 +106,8 @@ impl Target {
             Self::Running => {
                 // A page of metrics of Sedge has its API beside it.
                 let pages = options.metrics.iter().map(ToString::to_string);
-                let apis: Vec<Api> = pages.filter_map(|url| url.strip_suffix("/metrics").map(Api::new)).collect();
+                let api = |url: String| Some(Api::new(url.strip_suffix("/metrics")?, options.token.clone()));
+                let apis: Vec<Api> = pages.filter_map(api).collect();
                 let said = |index: usize| apis.get(index).and_then(Api::status);
                 let info = |(index, broker): (usize, &Endpoint)| {
                     let (address, status) = (broker.to_string(), said(index));

@@ -98,7 +98,7 @@ impl<'a> Coordinator<'a> {
             return Err(BenchError::Usage("no broker: give --broker HOST:PORT".to_owned()));
         }
         fault::check(&options.faults, options.network.as_deref())?;
-        let metrics = Metrics::new(&options.metrics)?;
+        let metrics = Metrics::new(&options.metrics, options.token.clone())?;
         let clock = Clock::new();
         let mut remotes = Vec::new();
         for address in &options.drivers {

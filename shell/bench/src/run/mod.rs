@@ -15,7 +15,7 @@ pub(crate) use outcome::Outcome;
 
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
-use crate::metrics::MetricsUrl;
+use crate::metrics::{MetricsUrl, Token};
 use crate::transport::TlsFiles;
 
 /// What a run needs beyond its scenario.
@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) pids: Vec<u32>,
     /// Metrics of brokers whose processes are elsewhere.
     pub(crate) metrics: Vec<MetricsUrl>,
+    /// What they want to be shown.
+    pub(crate) token: Option<Token>,
     /// Driver threads in this process.
     pub(crate) threads: usize,
     pub(crate) sources: Vec<IpAddr>,
