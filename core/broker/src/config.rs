@@ -2,17 +2,6 @@
 
 use sedge_base::Duration;
 
-/// Which QoS 1 and 2 messages are dropped when a session's queue is full and holds none with QoS 0, which always go first. The standard
-/// leaves the choice (MQTT 5.0 section 4.9 speaks of the sending only).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DropPolicy {
-    /// The one that finds no room: what waits is delivered.
-    #[default]
-    Newest,
-    /// Those that have waited longest: the latest are delivered.
-    Oldest,
-}
-
 /// Limits and times of one [`crate::Broker`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokerConfig {
@@ -52,8 +41,9 @@ pub struct BrokerConfig {
     pub queue_limit_messages: usize,
     /// Bytes that may wait for one session: payload, topic and 64 for each message.
     pub queue_limit_bytes: usize,
-    /// What goes when there are more.
-    pub queue_drop: DropPolicy,
+    /// Which QoS 1 and 2 messages go when there are more and none with QoS 0, which always go first: those that have waited longest,
+    /// or the one that finds no room. The standard leaves the choice.
+    pub queue_drops_oldest: bool,
     /// Bytes that may be held for all sessions and connections together: queues, messages that are not acknowledged, 256 more for
     /// each of them, and the memory of outboxes. One session may hold as much as is still free.
     pub total_limit_bytes: usize,
@@ -83,7 +73,7 @@ impl Default for BrokerConfig {
             max_topic_levels: 128,
             queue_limit_messages: 100_000,
             queue_limit_bytes: 64 * 1024 * 1024,
-            queue_drop: DropPolicy::Newest,
+            queue_drops_oldest: false,
             total_limit_bytes: usize::MAX,
             queue_qos0_offline: false,
             outbox_high_water: 1024 * 1024,

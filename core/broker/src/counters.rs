@@ -100,7 +100,7 @@ impl Counters {
 pub struct Dropped {
     /// QoS 0 with a full queue; the oldest QoS 0 messages go first.
     pub queue_full_qos0: u64,
-    /// QoS 1 or 2 with a full queue; [`crate::BrokerConfig::queue_drop`] says which goes.
+    /// QoS 1 or 2 with a full queue; [`crate::BrokerConfig::queue_drops_oldest`] says which goes.
     pub queue_full: u64,
     /// Any, because too much was held for all clients together.
     pub buffers_full: u64,

@@ -43,7 +43,7 @@ mod will;
 pub use access::{Admission, Identity, Policy};
 pub use api::{Credentials, Deliver, Event, Input, InterestChange, InterestOp, Method, Output, Report, Ticket};
 pub use broker::{Broker, Place};
-pub use config::{BrokerConfig, DropPolicy, RetainedConfig};
+pub use config::{BrokerConfig, RetainedConfig};
 pub use counters::{Counters, Dropped};
 pub use detach::{DETACH_BELOW_BYTES, detach};
 pub use journal::{Image, QueuedRecord, Record, RestoredSession, SessionFacts, SessionNumber};

@@ -7,7 +7,7 @@ use sedge_mqtt::QoS;
 
 use crate::outgoing::Outgoing;
 use crate::room::{MESSAGE_BYTES, Room};
-use crate::{BrokerConfig, Counters, DropPolicy};
+use crate::{BrokerConfig, Counters};
 
 /// A queue that has come to rest keeps at most this much room.
 const IDLE_CAPACITY: usize = 8;
@@ -71,7 +71,7 @@ impl Queue {
     }
 
     /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none, `item` itself is lost or the
-    /// oldest of all make room, as [`BrokerConfig::queue_drop`] says. What has expired goes first. `gone` is told of what goes.
+    /// oldest of all make room, as [`BrokerConfig::queue_drops_oldest`] says. What has expired goes first. `gone` is told of what goes.
     /// Returns whether the item waits.
     pub(crate) fn push(
         &mut self,
@@ -169,7 +169,7 @@ impl Queue {
             if self.drop_oldest_qos0(is_within, counters) {
                 continue;
             }
-            let oldest = if config.queue_drop == DropPolicy::Oldest { self.pop(counters) } else { None };
+            let oldest = if config.queue_drops_oldest { self.pop(counters) } else { None };
             let Some(oldest) = oldest else { return false };
             count_dropped(oldest.qos, is_within, counters);
             gone(&oldest);
@@ -252,8 +252,7 @@ mod tests {
     /// MQ-09
     #[test]
     fn the_oldest_of_all_makes_room_where_that_is_wanted() {
-        let config =
-            BrokerConfig { queue_limit_messages: 3, queue_drop: DropPolicy::Oldest, ..BrokerConfig::default() };
+        let config = BrokerConfig { queue_limit_messages: 3, queue_drops_oldest: true, ..BrokerConfig::default() };
         let (mut queue, mut counters) = (Queue::default(), Counters::default());
         let mut gone = Vec::new();
         for (number, qos) in [(0, 1), (1, 2), (2, 0), (3, 1), (4, 1), (5, 2)] {

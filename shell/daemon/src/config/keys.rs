@@ -4,8 +4,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sedge_broker::DropPolicy;
-
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
 use super::rates::RATE_MAX;
 use super::value::Value;
@@ -219,8 +217,7 @@ const KEYS: &[Key] = &[
         put(&mut c.limits.broker.queue_limit_bytes, v.size(0, SIZE_MAX))
     }),
     key("limits.queue_drop", "what goes when there are more: the newest message or the oldest", |c, v| {
-        let words = [("newest", DropPolicy::Newest), ("oldest", DropPolicy::Oldest)];
-        put(&mut c.limits.broker.queue_drop, v.choice(&words))
+        put(&mut c.limits.broker.queue_drops_oldest, v.choice(&[("newest", false), ("oldest", true)]))
     }),
     key("limits.queue_qos0_offline", "whether QoS 0 messages wait for clients that are away", |c, v| {
         put(&mut c.limits.broker.queue_qos0_offline, v.flag())
