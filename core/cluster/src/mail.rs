@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, Incarnation, NodeId, ShardId};
 use sedge_broker::{Deliver, InterestChange, RestoredSession, SessionState, Ticket};
-use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter};
 
 use crate::journal::Heard;
 pub use crate::shard::Exact;
@@ -116,6 +116,21 @@ pub enum SessionStep {
     Arrive(Life),
     /// Another node was the owner of the same client, too, and has given its session up.
     Merge(Merge),
+    /// What the former owner of a session that comes here knows of its inheritance.
+    Known(Known),
+}
+
+/// The messages that an inherited session came with, should the node that it comes from live after all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The client.
+    pub client: ClientId,
+    /// Where the session comes from.
+    pub from: NodeId,
+    /// Of the copy: its node had them.
+    pub copied: Vec<MessageId>,
+    /// Of others, who had not yet sent them to its node, or did not know that they had arrived.
+    pub added: Vec<MessageId>,
 }
 
 /// See [`SessionStep::Merge`].
@@ -294,6 +309,8 @@ pub enum ToNode {
         /// The session, if there is one to be carried on.
         session: Option<Box<SessionState>>,
     },
+    /// Ahead of [`ToNode::Relinquished`]: for the new owner under this epoch.
+    Known(Box<(u64, Known)>),
     /// Answer to [`SessionStep::Adopt`] and [`SessionStep::Flush`].
     Adopted(Box<Handed>),
     /// Answer to [`SessionStep::Release`]: the interest of a session that was handed over is to be withdrawn.

@@ -10,9 +10,9 @@ use sedge_mqtt::{Message, QoS, TopicFilter};
 use super::Node;
 use super::settle::{Departure, Waiter};
 use crate::link::ControlTopic;
-use crate::mail::{self, Handed, SessionStep, ToShard};
+use crate::mail::{self, Handed, Known, SessionStep, ToShard};
 use crate::reception::shard_of;
-use crate::wire::{DirectoryMail, ReplicaMail};
+use crate::wire::{DirectoryMail, ReplicaMail, SessionMail};
 
 /// Sessions that came before the grant and wait for it; the oldest is dropped first.
 const EARLY_LIMIT: usize = 1024;
@@ -315,6 +315,13 @@ impl Node {
         let shard = shard_of(&client, self.config.shards);
         self.claims.leaving.insert((client.clone(), epoch), to);
         self.tell_shard(shard, session_step(SessionStep::Relinquish(mail::Relinquish { client, epoch, clean_start })));
+    }
+
+    /// A shard gives an inherited session up.
+    pub(super) fn known_leaves(&mut self, epoch: u64, known: &Known) {
+        if let Some(to) = self.claims.leaving.get(&(known.client.clone(), epoch)).copied() {
+            self.send_control(to, ControlTopic::Session, SessionMail::Known(known.clone()).encode());
+        }
     }
 
     /// A shard has given the session up.

@@ -133,6 +133,7 @@ impl Node {
         let peer = self.peers.entry(node).or_default();
         let was_linked = peer.is_linked();
         peer.standing = Standing::Up;
+        self.orphans.lives(Life { node, incarnation });
         if resumed && was_linked {
             for signal in peer.take_held() {
                 self.signal(node, signal);

@@ -216,6 +216,7 @@ impl Node {
             ToNode::Interest(interest) => self.interest_changed(from, *interest),
             ToNode::BarrierReached(number) => self.barrier_reached(number),
             ToNode::Claim { client, conn, clean_start } => self.claim(from, client, conn, clean_start),
+            ToNode::Known(known) => self.known_leaves(known.0, &known.1),
             ToNode::Relinquished { client, epoch, session } => self.relinquished(&client, epoch, session),
             ToNode::Adopted(handed) => self.adopted(&handed),
             ToNode::Withdraw(withdraw) => {

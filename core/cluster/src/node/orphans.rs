@@ -209,12 +209,13 @@ impl Node {
         self.orphans.deadlines.set(node, self.now.instant + if is_awaited { PATIENCE } else { ABSENCE });
     }
 
-    /// A node has come back that may have been on the other side of a partition: it gets what was kept for all who were there, ahead
-    /// of everything that is published from now on. It can tell what it has had.
+    /// A node has come back that may have been on the other side of a partition: it gets what was kept for it and for those whose
+    /// sessions it may have taken over, ahead of everything that is published from now on. It can tell what it has had.
     pub(super) fn give_kept(&mut self, to: NodeId) {
         let mut frames = Vec::new();
-        for orphaned in self.orphans.nodes.values_mut().filter(|orphaned| !orphaned.is_awaited) {
-            if orphaned.told.insert(to) {
+        for (node, orphaned) in self.orphans.nodes.iter_mut().filter(|(_, orphaned)| !orphaned.is_awaited) {
+            let may_have_sessions = *node == to || orphaned.successors.contains(&to);
+            if may_have_sessions && orphaned.told.insert(to) {
                 frames
                     .extend(orphaned.strays.iter().filter(|stray| stray.plain).map(|stray| Arc::clone(&stray.message)));
             }
@@ -314,14 +315,14 @@ impl Node {
     /// The sessions of a node that is gone are safe elsewhere, with everything that was for them.
     pub(super) fn taken_over(&mut self, of: NodeId, incarnation: Incarnation) {
         let life = Life { node: of, incarnation };
-        self.orphans.lives(life);
+        if self.orphans.nodes.get(&of).is_some_and(|orphaned| orphaned.incarnation == incarnation) {
+            return self.end_orphan(of);
+        }
+        // This node does not know of the death yet. What it knows already may be an earlier one, by mistake.
         if self.orphans.taken.len() >= MAX_TAKEN {
             self.orphans.taken.pop_front();
         }
         self.orphans.taken.push_back((life, self.now.instant));
-        if self.orphans.nodes.get(&of).is_some_and(|orphaned| orphaned.incarnation == incarnation) {
-            self.end_orphan(of);
-        }
     }
 
     /// Which life of a node that is gone others take over.

@@ -1,6 +1,6 @@
 //! Copies of other nodes' sessions that this node has: a journal of each of their shards, kept in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use sedge_base::{NodeId, ShardId};
@@ -20,6 +20,8 @@ pub(super) struct Replicas {
     nodes: BTreeMap<NodeId, Replica>,
     /// What is to be told at the end of the turn.
     news: BTreeMap<(NodeId, ShardId), u64>,
+    /// Nodes that were told that there is no copy of theirs here.
+    without: BTreeSet<NodeId>,
 }
 
 #[derive(Debug)]
@@ -55,6 +57,7 @@ impl Replicas {
 
     pub(super) fn forget(&mut self, node: NodeId) {
         self.nodes.remove(&node);
+        self.without.remove(&node);
     }
 }
 
@@ -63,6 +66,7 @@ impl Node {
         match ReplicaMail::decode(payload)? {
             ReplicaMail::Begin { attempt, shards } => {
                 let shards = (0..shards).map(|_| Copy::default()).collect();
+                self.replicas.without.remove(&from);
                 self.replicas.nodes.insert(from, Replica { attempt, shards });
             }
             ReplicaMail::Batch { shard, number, last, bytes } => {
@@ -82,6 +86,10 @@ impl Node {
             ReplicaMail::Ask { of, incarnation, client, epoch } => {
                 self.asked_for(from, Life { node: of, incarnation }, client, epoch);
             }
+            ReplicaMail::Nothing => {
+                self.backup_restarts(from);
+                self.choose_backups();
+            }
         }
         Ok(())
     }
@@ -94,7 +102,12 @@ impl Node {
         last: bool,
         bytes: Bytes,
     ) -> Result<(), WireError> {
-        let Some(replica) = self.replicas.nodes.get_mut(&from) else { return Ok(()) };
+        let Some(replica) = self.replicas.nodes.get_mut(&from) else {
+            if last && self.replicas.without.insert(from) {
+                self.send_control(from, ControlTopic::Replica, ReplicaMail::Nothing.encode());
+            }
+            return Ok(());
+        };
         let Some(copy) = replica.shards.get_mut(usize::from(shard.0)) else { return Err(WireError("no such shard")) };
         let whole = if last && copy.parts.is_empty() {
             bytes

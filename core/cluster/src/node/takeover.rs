@@ -71,6 +71,10 @@ impl Node {
     /// This node is the successor of a node that is gone.
     pub(super) fn take_over(&mut self, node: NodeId) {
         let Some(incarnation) = self.orphaned_life(node) else { return };
+        if self.knows_alive(Life { node, incarnation }) {
+            // It has come back before anybody took its sessions over, and goes on with them itself.
+            return;
+        }
         let Some(replica) = self.replicas.take_whole(node) else { return };
         let life = Life { node, incarnation };
         let mut takeover = Takeover {

@@ -10,6 +10,8 @@ use sedge_mqtt::Message;
 
 use super::Node;
 use crate::link::ControlTopic;
+use crate::mail::{SessionStep, ToShard};
+use crate::reception::shard_of;
 use crate::wire::{Reader, SessionMail, WireError, Writer, read_message, read_session, write_session};
 
 /// Size of a piece.
@@ -83,6 +85,10 @@ impl Node {
                 }
             }
             SessionMail::Release { client, epoch } => self.release(client, epoch),
+            SessionMail::Known(known) => {
+                let shard = shard_of(&known.client, self.config.shards);
+                self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Known(known))));
+            }
         }
         Ok(())
     }

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, NodeId, Now, ShardId};
+use sedge_base::{ClientId, Now, ShardId};
 use sedge_broker::{InterestChange, InterestOp, RestoredSession};
 use sedge_mqtt::{Message, MessageId, TopicFilter};
 
 use super::Shard;
 use super::handover::ids_of;
 use crate::journal::Heard;
-use crate::mail::{Arriving, Held, Inherit, Life, Location, Merge, SessionStep};
+use crate::mail::{Arriving, Held, Inherit, Known, Life, Location, Merge, SessionStep};
 
 /// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
 const MAX_KNOWN: usize = 1_000_000;
@@ -21,9 +21,17 @@ const MAX_KNOWN: usize = 1_000_000;
 pub(super) struct Inheritance {
     lives: BTreeMap<Life, Coming>,
     clients: BTreeMap<ClientId, Life>,
-    /// What sessions came with, and from where, should that node live after all.
-    known: BTreeMap<ClientId, (NodeId, BTreeSet<MessageId>)>,
+    /// What sessions came with, should the node that they come from live after all.
+    known: BTreeMap<ClientId, Known>,
     known_ids: usize,
+    /// Inherited sessions that were merged, and whose other owner has still to send what came for it since.
+    merged: BTreeSet<ClientId>,
+}
+
+impl Known {
+    const fn len(&self) -> usize {
+        self.copied.len() + self.added.len()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -52,22 +60,22 @@ impl Inheritance {
         None
     }
 
-    fn remember(&mut self, client: ClientId, from: NodeId, ids: BTreeSet<MessageId>) {
-        self.forget(&client);
-        self.known_ids += ids.len();
-        self.known.insert(client, (from, ids));
+    pub(super) fn remember(&mut self, known: Known) {
+        self.forget(&known.client);
+        self.known_ids += known.len();
+        self.known.insert(known.client.clone(), known);
         while self.known_ids > MAX_KNOWN
-            && let Some((_, (_, ids))) = self.known.pop_first()
+            && let Some((_, known)) = self.known.pop_first()
         {
-            self.known_ids -= ids.len();
+            self.known_ids -= known.len();
         }
     }
 
-    /// What the session of a client came with, and from where.
-    fn forget(&mut self, client: &ClientId) -> Option<(NodeId, BTreeSet<MessageId>)> {
-        let (from, ids) = self.known.remove(client)?;
-        self.known_ids -= ids.len();
-        Some((from, ids))
+    /// What the session of a client came with.
+    pub(super) fn forget(&mut self, client: &ClientId) -> Option<Known> {
+        let known = self.known.remove(client)?;
+        self.known_ids -= known.len();
+        Some(known)
     }
 }
 
@@ -137,9 +145,12 @@ impl Shard {
                 let own = (id.node, id.incarnation, id.shard) == (life.node, life.incarnation, shard);
                 own || last.is_some_and(|last| id.seq <= *last)
             };
+            let copied = ids_of(&session.state);
             let left = self.handovers.arrive_inherited(&mut session.state, had);
             let client = session.state.client.clone();
-            self.inheritance.remember(client.clone(), life.node, ids_of(&session.state));
+            let added = ids_of(&session.state).difference(&copied).copied().collect();
+            let copied = copied.into_iter().collect();
+            self.inheritance.remember(Known { client: client.clone(), from: life.node, copied, added });
             self.withdraw(&client, left);
             restored.push(session);
         }
@@ -160,16 +171,20 @@ impl Shard {
     pub(super) fn merge(&mut self, now: Now, merge: Merge) {
         let Merge { client, from, messages, whole } = merge;
         let known = if whole { self.inheritance.forget(&client) } else { None };
-        let known = known.filter(|(node, _)| *node == from).map(|(_, ids)| ids);
-        // Since this session began, all that has come to the node has come to it.
-        let has_had_seen = known.is_some() || !whole;
-        let known = known.unwrap_or_default();
+        let known = known.filter(|known| known.from == from);
+        // All that has come to the node since it inherited the session has come to the session.
+        let has_had_seen = known.is_some() || (!whole && self.inheritance.merged.remove(&client));
+        if known.is_some() {
+            self.inheritance.merged.insert(client.clone());
+        }
+        let (copied, added) = known.map(|known| (known.copied, known.added)).unwrap_or_default();
+        let (copied, added) = (BTreeSet::from_iter(copied), BTreeSet::from_iter(added));
         let there: BTreeSet<MessageId> = messages.iter().map(|held| held.message.id).collect();
-        let taken = known.difference(&there).copied().collect();
+        let taken = copied.difference(&there).copied().collect();
         let mut plain = Vec::with_capacity(messages.len());
         for Held { message, group, seen } in messages {
             match group {
-                _ if (seen && has_had_seen) || known.contains(&message.id) => {}
+                _ if (seen && has_had_seen) || copied.contains(&message.id) || added.contains(&message.id) => {}
                 Some(group) => self.choose_again(now, message, group, Location::Node(from)),
                 None => plain.push(message),
             }

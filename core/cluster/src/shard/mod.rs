@@ -226,7 +226,7 @@ impl Shard {
                 let Some(step) = self.inheritance.defer(&client, step) else { return };
                 step
             }
-            SessionStep::Inherit(_) | SessionStep::Arriving(_) | SessionStep::Arrive(_) => step,
+            SessionStep::Inherit(_) | SessionStep::Arriving(_) | SessionStep::Arrive(_) | SessionStep::Known(_) => step,
         };
         match step {
             SessionStep::Claimed(claimed) => {
@@ -268,6 +268,7 @@ impl Shard {
             SessionStep::Arriving(arriving) => self.arriving(arriving),
             SessionStep::Arrive(life) => self.arrive(now, life),
             SessionStep::Merge(merge) => self.merge(now, merge),
+            SessionStep::Known(known) => self.inheritance.remember(known),
         }
     }
 
@@ -313,6 +314,9 @@ impl Shard {
                 Output::Relinquished { client, epoch, session } => {
                     let left = self.handovers.given_up(&client, epoch, session.is_some());
                     self.withdraw(&client, left);
+                    if let Some(known) = self.inheritance.forget(&client) {
+                        self.tell_node(ToNode::Known(Box::new((epoch, known))));
+                    }
                     self.tell_node(ToNode::Relinquished { client, epoch, session });
                 }
                 Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),

@@ -92,6 +92,8 @@ pub(crate) enum ReplicaMail {
         /// Epoch of its new owner, the sender.
         epoch: u64,
     },
+    /// From a backup: it has nothing that a batch could be added to.
+    Nothing,
 }
 
 impl ReplicaMail {
@@ -137,6 +139,7 @@ impl ReplicaMail {
                 out.client(client);
                 out.u64(*epoch);
             }
+            Self::Nothing => out.u8(9),
         }
         out.finish()
     }
@@ -164,6 +167,7 @@ impl ReplicaMail {
                 let (of, incarnation) = (from.node()?, incarnation(&mut from)?);
                 Self::Ask { of, incarnation, client: from.client()?, epoch: from.u64()? }
             }
+            9 => Self::Nothing,
             _ => return Err(WireError("unknown replica mail")),
         };
         from.end()?;

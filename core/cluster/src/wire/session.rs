@@ -7,7 +7,9 @@ use sedge_broker::{
 };
 use sedge_mqtt::{PacketId, QoS, ReasonCode, RetainHandling, SubscriptionOptions, Utf8, Version, Will, WillProperties};
 
+use super::message::{read_id, write_id};
 use super::{Reader, Result, WireError, Writer, read_message, write_message};
+use crate::mail::Known;
 
 /// Mail of the topic `$sedge/session`, between the former and the new owner of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub(crate) enum SessionMail {
         /// Epoch of the new owner.
         epoch: u64,
     },
+    /// To the new owner, ahead of an inherited session: what it came with.
+    Known(Known),
 }
 
 impl SessionMail {
@@ -51,6 +55,13 @@ impl SessionMail {
                 out.client(client);
                 out.u64(*epoch);
             }
+            Self::Known(Known { client, from, copied, added }) => {
+                out.u8(3);
+                out.client(client);
+                out.node(*from);
+                out.list(copied, write_id);
+                out.list(added, write_id);
+            }
         }
         out.finish()
     }
@@ -64,6 +75,11 @@ impl SessionMail {
                 Self::Part { client, epoch, leftovers, last, bytes: from.bytes()? }
             }
             2 => Self::Release { client: from.client()?, epoch: from.u64()? },
+            3 => {
+                let (client, node) = (from.client()?, from.node()?);
+                let (copied, added) = (from.list(read_id)?, from.list(read_id)?);
+                Self::Known(Known { client, from: node, copied, added })
+            }
             _ => return Err(WireError("unknown session mail")),
         };
         from.end()?;

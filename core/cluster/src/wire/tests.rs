@@ -14,6 +14,7 @@ use sedge_mqtt::{
 };
 
 use super::*;
+use crate::mail::Known;
 
 fn message(seq: u64) -> Arc<Message> {
     let properties = PublishProperties { content_type: Some(Utf8::from_static("text")), ..Default::default() };
@@ -91,7 +92,7 @@ fn directory_mail() -> Vec<DirectoryMail> {
     ]
 }
 
-fn replica_mail() -> [ReplicaMail; 8] {
+fn replica_mail() -> [ReplicaMail; 9] {
     let (of, incarnation, shard) = (NodeId::new(1), Incarnation::new(2), ShardId(3));
     let stray = Stray { message: message(1), plain: true, groups: vec![TopicFilter::new("$share/g/a").unwrap()] };
     [
@@ -103,6 +104,7 @@ fn replica_mail() -> [ReplicaMail; 8] {
         ReplicaMail::Strays { of, incarnation, last: false, strays: vec![stray] },
         ReplicaMail::Taken { of, incarnation },
         ReplicaMail::Ask { of, incarnation, client: ClientId::new("c"), epoch: 10 },
+        ReplicaMail::Nothing,
     ]
 }
 
@@ -139,7 +141,8 @@ fn all_mail_comes_back_as_it_was() {
     let client = ClientId::new("c");
     for mail in [
         SessionMail::Part { client: client.clone(), epoch: 1, leftovers: true, last: false, bytes: session_bytes() },
-        SessionMail::Release { client, epoch: 2 },
+        SessionMail::Release { client: client.clone(), epoch: 2 },
+        SessionMail::Known(Known { client, from: NodeId::new(3), copied: vec![message(1).id], added: Vec::new() }),
     ] {
         assert_eq!(SessionMail::decode(mail.encode()), Ok(mail));
     }

@@ -83,7 +83,7 @@ fn a_session_goes_on_when_its_node_dies() {
 fn come_back(mut world: World, doomed: u64, others: &[u64]) -> Vec<String> {
     world.delays.network = 1 + world.rng.below(20_000);
     world.delays.mailbox = 1 + world.rng.below(500);
-    let at = |number: u64, nodes: &[u64]| nodes[usize::try_from(number).unwrap() % nodes.len()];
+    let at = |number: u64, nodes: &[u64]| nodes[usize::try_from(number).expect("a small number") % nodes.len()];
     for number in 0..24 {
         let client = world.connect_with(doomed, &format!("c{number}"), kept());
         world.subscribe(client, "t/#", QoS::ExactlyOnce);
