@@ -165,8 +165,9 @@ impl Node {
         let shard = shard_of(client, self.config.shards);
         let effect = self.interest.apply(shard, client, changes);
         self.table.extend(effect.table);
+        self.advertise(effect.adverts, None);
         let token = self.wait(waiter, true);
-        self.overlay.handle(self.now, Input::Local { changes: effect.adverts, token });
+        self.overlay.handle(self.now, Input::Local { changes: Vec::new(), token });
     }
 
     /// Waits for the overlay, if it has anything to do, and for the other shards, if there are any.

@@ -37,10 +37,10 @@ impl Local {
     /// Signals with all changes that the neighbours have not been told yet.
     pub(super) fn take_news(&mut self, limit: usize) -> Vec<Signal> {
         let untold = core::mem::take(&mut self.untold);
-        let nothing = core::mem::take(&mut self.asks_all) && untold.is_empty();
+        let question = core::mem::take(&mut self.asks_all).then(Vec::new);
         let changes = untold.into_iter().map(|((client, filter), op)| Advert { client, filter, op });
         let number = &mut self.number;
-        let pieces = cut(changes, limit).chain(nothing.then(Vec::new));
+        let pieces = cut(changes, limit).chain(question);
         pieces
             .map(|changes| {
                 *number += 1;

@@ -166,6 +166,8 @@ impl Mesh {
             }
             Signal::Adv { number, changes } => {
                 peer.adv(from, number, &changes, &mut self.forward)?;
+                // It asks for what is behind everything that the shards have sent so far.
+                self.dirty |= changes.is_empty();
                 self.want_confirmation(from, number, false);
             }
             Signal::Ack(number) => {

@@ -145,7 +145,8 @@ fn get_changes(input: &mut &[u8], removals: bool) -> Result<Vec<Advert>, SignalE
         let filter = TopicFilter::new(get_text(input, "filter")?).ok().ok_or(SignalError::Value("filter"))?;
         changes.push(Advert { client, filter, op });
     }
-    if changes.is_empty() { Err(SignalError::Empty) } else { Ok(changes) }
+    // A question has none; a piece of a snapshot would say nothing.
+    if changes.is_empty() && !removals { Err(SignalError::Empty) } else { Ok(changes) }
 }
 
 fn get_text<'a>(input: &mut &'a [u8], what: &'static str) -> Result<&'a str, SignalError> {
