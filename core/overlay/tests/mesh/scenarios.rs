@@ -109,6 +109,26 @@ fn a_change_is_settled_when_all_shards_of_all_nodes_route_by_it() {
     assert!(net.node(2).shards.remote.contains(&filter("a")) && net.node(3).shards.remote.contains(&filter("a")));
 }
 
+/// What the shards of every node have sent before is ahead of the answer.
+#[test]
+fn a_question_without_changes_is_answered_by_all_shards_of_all_nodes() {
+    let mut net = Net::linked(2);
+    net.local(1, &[], Some(7));
+    net.poll(1);
+    net.poll(1);
+    assert!(net.deliver(1, 2));
+    net.poll_all();
+    assert!(net.reach(1));
+    net.poll_all();
+    assert!(!net.deliver(2, 1), "node 2's shards have not answered");
+    assert_eq!(net.node(1).settled, []);
+    assert!(net.reach(2));
+    net.poll_all();
+    assert!(net.deliver(2, 1));
+    net.poll(1);
+    assert_eq!(net.node(1).settled, [Token(7)]);
+}
+
 #[test]
 fn a_lonely_node_settles_when_its_own_shards_are_ready() {
     let mut net = Net::new(1, MeshConfig::default());

@@ -30,6 +30,7 @@ fn signals() -> impl Strategy<Value = Signal> {
         changes(false).prop_map(Signal::SnapshotChunk),
         any::<u64>().prop_map(Signal::SnapshotEnd),
         (any::<u64>(), changes(true)).prop_map(|(number, changes)| Signal::Adv { number, changes }),
+        any::<u64>().prop_map(|number| Signal::Adv { number, changes: Vec::new() }),
         any::<u64>().prop_map(Signal::Ack),
         Just(Signal::SyncOk),
         any::<(u64, u64)>().prop_map(|(entries, hash)| Signal::Digest { entries, hash }),
