@@ -43,6 +43,7 @@ impl Node {
                 if let Some(peer) = self.peers.get_mut(&node) {
                     peer.overlay_synced = true;
                 }
+                self.has_returned(node);
             }
             Output::Protocol { node, detail } => self.reset_link(node, &detail),
         }

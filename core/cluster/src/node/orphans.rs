@@ -228,11 +228,15 @@ impl Node {
                 self.orphans.dropped += 1;
             }
         }
-        if let Some(orphaned) = self.orphans.nodes.get_mut(&to).filter(|orphaned| !orphaned.is_awaited) {
-            // It says itself what it wants; others may have taken its sessions over.
+    }
+
+    /// A node that was gone has said what it wants: that need not be remembered for it. Others may have taken its sessions over, and
+    /// what was kept is theirs, too.
+    pub(super) fn has_returned(&mut self, node: NodeId) {
+        if let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_awaited) {
             let filters = core::mem::take(&mut orphaned.filters);
-            self.let_orphan_go(to, &filters);
-            self.orphans.deadlines.set(to, self.now.instant + RETURN);
+            self.let_orphan_go(node, &filters);
+            self.orphans.deadlines.set(node, self.now.instant + RETURN);
         }
     }
 
