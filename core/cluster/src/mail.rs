@@ -126,7 +126,7 @@ pub struct Known {
     /// The client.
     pub client: ClientId,
     /// Where the session comes from.
-    pub from: NodeId,
+    pub from: Life,
     /// Of the copy: its node had them.
     pub copied: Vec<MessageId>,
     /// Of others, who had not yet sent them to its node, or did not know that they had arrived.
@@ -139,7 +139,7 @@ pub struct Merge {
     /// The client.
     pub client: ClientId,
     /// The other owner.
-    pub from: NodeId,
+    pub from: Life,
     /// What its session had to deliver, oldest first.
     pub messages: Vec<Held>,
     /// Whether that is all that the session had when it was given up.

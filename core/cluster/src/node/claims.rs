@@ -1,6 +1,6 @@
 //! Client ids that this node owns, wants to own, or gives away (MQ-11, MQ-09).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
@@ -10,7 +10,7 @@ use sedge_mqtt::{Message, QoS, TopicFilter};
 use super::Node;
 use super::settle::{Departure, Waiter};
 use crate::link::ControlTopic;
-use crate::mail::{self, Handed, Known, SessionStep, ToShard};
+use crate::mail::{self, Handed, Known, Life, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::wire::{DirectoryMail, ReplicaMail, SessionMail};
 
@@ -30,8 +30,6 @@ pub(super) struct Claims {
     early: VecDeque<(ClientId, u64, Session)>,
     /// What other owners of clients that are claimed right now had for them.
     merges: BTreeMap<ClientId, Vec<mail::Merge>>,
-    /// Owned as a journal had it. The copies of its node's former life have gone on since.
-    restored: BTreeSet<ClientId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,14 +112,8 @@ impl Claims {
         self.deadlines.next()
     }
 
-    /// A client whose session the journal held.
+    /// A client whose session the journal held, or that is taken over from a node that is gone.
     pub(super) fn restore(&mut self, client: ClientId, epoch: u64) {
-        self.restored.insert(client.clone());
-        self.inherit(client, epoch);
-    }
-
-    /// A client whose session is taken over from a node that is gone.
-    pub(super) fn inherit(&mut self, client: ClientId, epoch: u64) {
         self.owned.insert(client, Owned { granted: epoch, told: epoch });
     }
 
@@ -238,10 +230,15 @@ impl Node {
                     self.send_release(from, client, epoch);
                     let messages = messages_of(&session).map(|queued| self.held(&queued.message, queued.group.clone()));
                     let (client, messages) = (client.clone(), messages.collect());
-                    self.merge(mail::Merge { client, from, messages, whole: true });
+                    self.merge(mail::Merge { client, from: self.life_of(from), messages, whole: true });
                 }
             }
         }
+    }
+
+    fn life_of(&self, node: NodeId) -> Life {
+        let incarnation = self.peers.get(&node).and_then(|peer| peer.incarnation).unwrap_or_default();
+        Life { node, incarnation }
     }
 
     fn held(&self, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
@@ -287,7 +284,6 @@ impl Node {
         let (shard, conn) = (wanted.shard, wanted.conn);
         let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
-        self.claims.restored.remove(client);
         for merge in self.claims.merges.remove(client).unwrap_or_default() {
             self.merge(merge);
         }
@@ -330,9 +326,6 @@ impl Node {
             self.claims.owned.remove(client);
         }
         let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
-        // What is older than the copies that have gone on elsewhere would come to the client again.
-        let is_outdated = self.claims.restored.remove(client) && self.config.copies > 1;
-        let session = session.filter(|_| !is_outdated);
         if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
             self.handed_over(client, epoch, to);
         }
@@ -488,7 +481,12 @@ impl Node {
         let wanted = self.claims.wanted.get_mut(client);
         let Some(wanted) = wanted.filter(|wanted| wanted.phase.epoch() == Some(epoch)) else {
             let messages = messages.iter().map(|message| self.held(message, None)).collect();
-            return self.merge(mail::Merge { client: client.clone(), from, messages, whole: false });
+            return self.merge(mail::Merge {
+                client: client.clone(),
+                from: self.life_of(from),
+                messages,
+                whole: false,
+            });
         };
         if !matches!(wanted.phase, Phase::Leftovers { .. }) {
             return;

@@ -116,7 +116,7 @@ impl Node {
                     takeover.transits.push(message);
                 }
                 if session.state.expiry_secs > 0 && !self.claims.owns(&client) {
-                    self.claims.inherit(client.clone(), session.state.epoch);
+                    self.claims.restore(client.clone(), session.state.epoch);
                     self.takeovers.fresh.push((client.clone(), session.state.epoch));
                 }
                 let op = InterestOp::Add { retained: false, online: false };

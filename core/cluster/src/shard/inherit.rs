@@ -150,7 +150,7 @@ impl Shard {
             let client = session.state.client.clone();
             let added = ids_of(&session.state).difference(&copied).copied().collect();
             let copied = copied.into_iter().collect();
-            self.inheritance.remember(Known { client: client.clone(), from: life.node, copied, added });
+            self.inheritance.remember(Known { client: client.clone(), from: life, copied, added });
             self.withdraw(&client, left);
             restored.push(session);
         }
@@ -171,6 +171,10 @@ impl Shard {
     pub(super) fn merge(&mut self, now: Now, merge: Merge) {
         let Merge { client, from, messages, whole } = merge;
         let known = if whole { self.inheritance.forget(&client) } else { None };
+        if known.as_ref().is_some_and(|known| known.from.node == from.node && known.from != from) {
+            // A later life of the node brings what its journal held. The copy was as good, and has gone on since.
+            return;
+        }
         let known = known.filter(|known| known.from == from);
         // All that has come to the node since it inherited the session has come to the session.
         let has_had_seen = known.is_some() || (!whole && self.inheritance.merged.remove(&client));
@@ -185,7 +189,7 @@ impl Shard {
         for Held { message, group, seen } in messages {
             match group {
                 _ if (seen && has_had_seen) || copied.contains(&message.id) || added.contains(&message.id) => {}
-                Some(group) => self.choose_again(now, message, group, Location::Node(from)),
+                Some(group) => self.choose_again(now, message, group, Location::Node(from.node)),
                 None => plain.push(message),
             }
         }

@@ -1,7 +1,7 @@
 //! A session on its way to its new owner.
 
 use bytes::Bytes;
-use sedge_base::{ClientId, Duration, Timestamp};
+use sedge_base::{ClientId, Duration, Incarnation, Timestamp};
 use sedge_broker::{
     InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState,
 };
@@ -9,7 +9,7 @@ use sedge_mqtt::{PacketId, QoS, ReasonCode, RetainHandling, SubscriptionOptions,
 
 use super::message::{read_id, write_id};
 use super::{Reader, Result, WireError, Writer, read_message, write_message};
-use crate::mail::Known;
+use crate::mail::{Known, Life};
 
 /// Mail of the topic `$sedge/session`, between the former and the new owner of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,8 @@ impl SessionMail {
             Self::Known(Known { client, from, copied, added }) => {
                 out.u8(3);
                 out.client(client);
-                out.node(*from);
+                out.node(from.node);
+                out.u64(from.incarnation.get());
                 out.list(copied, write_id);
                 out.list(added, write_id);
             }
@@ -76,9 +77,10 @@ impl SessionMail {
             }
             2 => Self::Release { client: from.client()?, epoch: from.u64()? },
             3 => {
-                let (client, node) = (from.client()?, from.node()?);
+                let client = from.client()?;
+                let life = Life { node: from.node()?, incarnation: Incarnation::new(from.u64()?) };
                 let (copied, added) = (from.list(read_id)?, from.list(read_id)?);
-                Self::Known(Known { client, from: node, copied, added })
+                Self::Known(Known { client, from: life, copied, added })
             }
             _ => return Err(WireError("unknown session mail")),
         };

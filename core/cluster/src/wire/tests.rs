@@ -14,7 +14,7 @@ use sedge_mqtt::{
 };
 
 use super::*;
-use crate::mail::Known;
+use crate::mail::{Known, Life};
 
 fn message(seq: u64) -> Arc<Message> {
     let properties = PublishProperties { content_type: Some(Utf8::from_static("text")), ..Default::default() };
@@ -142,7 +142,12 @@ fn all_mail_comes_back_as_it_was() {
     for mail in [
         SessionMail::Part { client: client.clone(), epoch: 1, leftovers: true, last: false, bytes: session_bytes() },
         SessionMail::Release { client: client.clone(), epoch: 2 },
-        SessionMail::Known(Known { client, from: NodeId::new(3), copied: vec![message(1).id], added: Vec::new() }),
+        SessionMail::Known(Known {
+            client,
+            from: Life { node: NodeId::new(3), incarnation: Incarnation::new(4) },
+            copied: vec![message(1).id],
+            added: Vec::new(),
+        }),
     ] {
         assert_eq!(SessionMail::decode(mail.encode()), Ok(mail));
     }
