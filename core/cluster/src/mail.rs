@@ -142,8 +142,6 @@ pub struct Merge {
     pub from: Life,
     /// What its session had to deliver, oldest first.
     pub messages: Vec<Held>,
-    /// Whether that is all that the session had when it was given up.
-    pub whole: bool,
 }
 
 /// One life of a node.

@@ -230,7 +230,7 @@ impl Node {
                     self.send_release(from, client, epoch);
                     let messages = messages_of(&session).map(|queued| self.held(&queued.message, queued.group.clone()));
                     let (client, messages) = (client.clone(), messages.collect());
-                    self.merge(mail::Merge { client, from: self.life_of(from), messages, whole: true });
+                    self.merge(mail::Merge { client, from: self.life_of(from), messages });
                 }
             }
         }
@@ -252,10 +252,10 @@ impl Node {
         if self.claims.wanted.contains_key(&merge.client) {
             self.claims.merges.entry(merge.client.clone()).or_default().push(merge);
         } else if self.claims.owns(&merge.client) {
-            self.counters.sessions_merged += u64::from(merge.whole);
+            self.counters.sessions_merged += 1;
             self.tell_shard(shard_of(&merge.client, self.config.shards), session_step(SessionStep::Merge(merge)));
         } else {
-            self.counters.sessions_discarded += u64::from(merge.whole);
+            self.counters.sessions_discarded += 1;
         }
     }
 
@@ -470,23 +470,13 @@ impl Node {
 
     /// The former owner has sent what came since it gave the session up. Some of it may still be on its way here, too: another round
     /// through all nodes, now that the session is as good as connected, is behind all that.
-    pub(super) fn leftovers_arrived(
-        &mut self,
-        from: NodeId,
-        client: &ClientId,
-        epoch: u64,
-        messages: Vec<Arc<Message>>,
-    ) {
+    pub(super) fn leftovers_arrived(&mut self, client: &ClientId, epoch: u64, messages: Vec<Arc<Message>>) {
         let home = self.config.node;
         let wanted = self.claims.wanted.get_mut(client);
         let Some(wanted) = wanted.filter(|wanted| wanted.phase.epoch() == Some(epoch)) else {
-            let messages = messages.iter().map(|message| self.held(message, None)).collect();
-            return self.merge(mail::Merge {
-                client: client.clone(),
-                from: self.life_of(from),
-                messages,
-                whole: false,
-            });
+            // They would come behind what was published after them.
+            self.counters.leftovers_discarded += messages.len() as u64;
+            return;
         };
         if !matches!(wanted.phase, Phase::Leftovers { .. }) {
             return;

@@ -24,8 +24,6 @@ pub(super) struct Inheritance {
     /// What sessions came with, should the node that they come from live after all.
     known: BTreeMap<ClientId, Known>,
     known_ids: usize,
-    /// Inherited sessions that were merged, and whose other owner has still to send what came for it since.
-    merged: BTreeSet<ClientId>,
 }
 
 impl Known {
@@ -169,18 +167,13 @@ impl Shard {
     /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this
     /// session gets what only the other one had. What it came with and the other has no longer the client has had there.
     pub(super) fn merge(&mut self, now: Now, merge: Merge) {
-        let Merge { client, from, messages, whole } = merge;
-        let known = if whole { self.inheritance.forget(&client) } else { None };
+        let Merge { client, from, messages } = merge;
+        let known = self.inheritance.forget(&client);
         if known.as_ref().is_some_and(|known| known.from.node == from.node && known.from != from) {
             // A later life of the node brings what its journal held. The copy was as good, and has gone on since.
             return;
         }
         let known = known.filter(|known| known.from == from);
-        // All that has come to the node since it inherited the session has come to the session.
-        let has_had_seen = known.is_some() || (!whole && self.inheritance.merged.remove(&client));
-        if known.is_some() {
-            self.inheritance.merged.insert(client.clone());
-        }
         let (copied, added) = known.map(|known| (known.copied, known.added)).unwrap_or_default();
         let (copied, added) = (BTreeSet::from_iter(copied), BTreeSet::from_iter(added));
         let there: BTreeSet<MessageId> = messages.iter().map(|held| held.message.id).collect();
@@ -188,7 +181,8 @@ impl Shard {
         let mut plain = Vec::with_capacity(messages.len());
         for Held { message, group, seen } in messages {
             match group {
-                _ if (seen && has_had_seen) || copied.contains(&message.id) || added.contains(&message.id) => {}
+                // What has come to this node has come to the session, or to the copy that it goes on from.
+                _ if seen || copied.contains(&message.id) || added.contains(&message.id) => {}
                 Some(group) => self.choose_again(now, message, group, Location::Node(from.node)),
                 None => plain.push(message),
             }
