@@ -276,7 +276,8 @@ impl Node {
 
     /// A successor asks what was on its way to a node.
     pub(super) fn strays_wanted(&mut self, by: NodeId, of: NodeId, incarnation: Incarnation) {
-        if self.knows_alive(Life { node: of, incarnation }) {
+        // What was kept is there to be asked for, also if the node has come back meanwhile.
+        if self.orphaned_life(of) != Some(incarnation) && self.knows_alive(Life { node: of, incarnation }) {
             // It is not gone yet as this node sees it: that is what it will ask then.
             let asked = (by, Life { node: of, incarnation });
             if !self.orphans.early.contains(&asked) {
