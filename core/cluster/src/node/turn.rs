@@ -153,21 +153,23 @@ impl Node {
 
     /// Changes the interest of a client for the node's own reasons.
     pub(super) fn change_and_wait(&mut self, client: &ClientId, changes: &[InterestChange], waiter: Waiter) {
-        let shard = shard_of(client, self.config.shards);
-        let effect = self.interest.apply(shard, client, changes);
-        self.table.extend(effect.table);
-        let token = self.wait(waiter, !effect.adverts.is_empty());
-        self.advertise(effect.adverts, token);
+        let adverts = self.change(client, changes);
+        let token = self.wait(waiter, !adverts.is_empty());
+        self.advertise(adverts, token);
     }
 
-    /// Waits until every neighbour and every shard has answered, whether anything changes or not.
+    /// The same, and waits until every neighbour and every shard has answered, whether anything changes or not.
     pub(super) fn change_and_wait_for_all(&mut self, client: &ClientId, changes: &[InterestChange], waiter: Waiter) {
-        let shard = shard_of(client, self.config.shards);
-        let effect = self.interest.apply(shard, client, changes);
-        self.table.extend(effect.table);
-        self.advertise(effect.adverts, None);
+        let adverts = self.change(client, changes);
+        self.advertise(adverts, None);
         let token = self.wait(waiter, true);
         self.overlay.handle(self.now, Input::Local { changes: Vec::new(), token });
+    }
+
+    fn change(&mut self, client: &ClientId, changes: &[InterestChange]) -> Vec<Advert> {
+        let effect = self.interest.apply(shard_of(client, self.config.shards), client, changes);
+        self.table.extend(effect.table);
+        effect.adverts
     }
 
     /// Waits for the overlay, if it has anything to do, and for the other shards, if there are any.
