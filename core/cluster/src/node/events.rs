@@ -146,7 +146,7 @@ impl Node {
         peer.restart();
         (peer.standing, peer.incarnation) = (Standing::Up, Some(incarnation));
         self.marks.forget(node);
-        self.give_kept(node);
+        self.give_kept(Life { node, incarnation });
         self.backup_restarts(node);
         if was_linked {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
@@ -159,6 +159,7 @@ impl Node {
         self.claims_without(node, false);
         self.tell_backups(node);
         self.choose_backups();
+        self.takeover_lives(Life { node, incarnation });
         self.pump(node);
     }
 

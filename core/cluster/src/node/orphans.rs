@@ -60,7 +60,7 @@ struct Orphaned {
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
     /// Nodes that have come back and have what was kept.
-    told: BTreeSet<NodeId>,
+    told: BTreeSet<Life>,
 }
 
 /// Whether a publication is kept for a node that is gone.
@@ -211,20 +211,23 @@ impl Node {
 
     /// A node has come back that may have been on the other side of a partition: it gets what was kept for it and for those whose
     /// sessions it may have taken over, ahead of everything that is published from now on. It can tell what it has had.
-    pub(super) fn give_kept(&mut self, to: NodeId) {
-        let mut frames = Vec::new();
-        for (node, orphaned) in self.orphans.nodes.iter_mut().filter(|(_, orphaned)| !orphaned.is_awaited) {
-            let may_have_sessions = *node == to || orphaned.successors.contains(&to);
-            if may_have_sessions && orphaned.told.insert(to) {
-                frames
-                    .extend(orphaned.strays.iter().filter(|stray| stray.plain).map(|stray| Arc::clone(&stray.message)));
+    pub(super) fn give_kept(&mut self, to: Life) {
+        let mut kept = Vec::new();
+        for (node, orphaned) in &mut self.orphans.nodes {
+            let goes_on = *node == to.node && (!orphaned.is_awaited || orphaned.incarnation == to.incarnation);
+            let may_have_sessions = !orphaned.is_awaited && orphaned.successors.contains(&to.node);
+            if (goes_on || may_have_sessions) && orphaned.told.insert(to) {
+                let strays = orphaned.strays.iter().filter(|stray| stray.plain || goes_on).cloned();
+                kept.extend(
+                    strays.map(|stray| Stray { groups: if goes_on { stray.groups } else { Vec::new() }, ..stray }),
+                );
             }
         }
-        frames.sort_by_key(|message| (message.id.shard, message.id.incarnation, message.id.seq));
-        frames.dedup_by_key(|message| message.id);
-        for message in frames {
-            let publication = Publication { message, plain: true, groups: SmallVec::new(), retained_copy: false };
-            if self.links.send(self.now.instant, to, Frame::Publication(publication)).is_err() {
+        kept.sort_by_key(|stray| (stray.message.id.shard, stray.message.id.incarnation, stray.message.id.seq));
+        kept.dedup_by_key(|stray| stray.message.id);
+        for Stray { message, plain, groups } in kept {
+            let publication = Publication { message, plain, groups: groups.into(), retained_copy: false };
+            if self.links.send(self.now.instant, to.node, Frame::Publication(publication)).is_err() {
                 self.orphans.dropped += 1;
             }
         }

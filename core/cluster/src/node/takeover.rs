@@ -52,8 +52,24 @@ struct Takeover {
     /// Who has not said what it has kept; `None` before they are asked.
     waits_for: Option<BTreeSet<NodeId>>,
     strays: Vec<Stray>,
+    stage: Stage,
+    /// Whether the node is back, and its sessions are only needed for what came for them.
+    lives: bool,
     /// Shards where the sessions have not arrived.
     shards: u16,
+}
+
+/// How far a takeover is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Shards begin to catch.
+    Catching,
+    /// The interest is told.
+    Telling,
+    /// All are asked for what they have kept.
+    Asking,
+    /// The sessions are put together.
+    Arriving,
 }
 
 impl Takeovers {
@@ -83,6 +99,8 @@ impl Node {
             transits: Vec::new(),
             waits_for: None,
             strays: Vec::new(),
+            stage: Stage::Catching,
+            lives: false,
             shards: self.config.shards,
         };
         let sessions = self.inherit(replica, &mut takeover);
@@ -141,6 +159,8 @@ impl Node {
     /// All shards catch: everybody is told to send here.
     pub(super) fn inheritance_is_caught(&mut self, life: Life) {
         let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        takeover.stage = Stage::Telling;
+        let lives = takeover.lives;
         let changes = core::mem::take(&mut takeover.changes);
         let mut adverts = Vec::new();
         for (client, changes) in changes {
@@ -151,14 +171,37 @@ impl Node {
         }
         let token = self.wait(Waiter::Takeover(life), !adverts.is_empty());
         self.advertise(adverts, token);
+        if lives {
+            self.conclude_takeover(life);
+        }
+    }
+
+    /// The node whose sessions this one takes over is back, and goes on with them. It is to have what came for them here ahead of what is
+    /// published from now on, so nobody is waited for. What others have kept they give to it themselves: see [`Self::give_kept`].
+    pub(super) fn takeover_lives(&mut self, life: Life) {
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        takeover.lives = true;
+        // Its own session has them still.
+        takeover.transits.clear();
+        match takeover.stage {
+            Stage::Telling | Stage::Asking => self.conclude_takeover(life),
+            Stage::Catching | Stage::Arriving => {}
+        }
+    }
+
+    fn conclude_takeover(&mut self, life: Life) {
+        if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
+            takeover.waits_for = Some(BTreeSet::new());
+        }
+        self.check_takeover(life);
     }
 
     /// Everybody sends here: asks for what was kept before.
     pub(super) fn takeover_is_known(&mut self, life: Life) {
-        let transits = match self.takeovers.lives.get_mut(&life) {
-            Some(takeover) => core::mem::take(&mut takeover.transits),
-            None => return,
-        };
+        let takeover = self.takeovers.lives.get_mut(&life).filter(|takeover| takeover.stage == Stage::Telling);
+        let Some(takeover) = takeover else { return };
+        takeover.stage = Stage::Asking;
+        let transits = core::mem::take(&mut takeover.transits);
         for message in transits {
             self.publish_transit(life, message);
         }
@@ -222,10 +265,7 @@ impl Node {
     pub(super) fn takeovers_due(&mut self) {
         while let Some(life) = self.takeovers.deadlines.pop_due(self.now.instant) {
             self.event(true, format!("Not all have said what they had for node {}", life.node));
-            if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
-                takeover.waits_for = Some(BTreeSet::new());
-            }
-            self.check_takeover(life);
+            self.conclude_takeover(life);
         }
     }
 
@@ -235,14 +275,16 @@ impl Node {
             return;
         }
         takeover.waits_for = None;
+        takeover.stage = Stage::Arriving;
         self.takeovers.deadlines.cancel(&life);
         let mut strays = core::mem::take(&mut takeover.strays);
         let heard = Arc::clone(&takeover.heard);
+        let lives = takeover.lives;
         strays.extend(self.strays_of(life.node));
         let mut plain = Vec::new();
         let mut known = BTreeSet::new();
         for Stray { message, plain: is_plain, groups } in strays {
-            for group in groups {
+            for group in groups.into_iter().filter(|_| !lives) {
                 self.choose_stray(life, &heard, &message, group);
             }
             if is_plain && known.insert(message.id) {
