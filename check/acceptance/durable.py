@@ -34,6 +34,7 @@ class Node:
         config = self.data.parent / f"{self.data.name}.toml"
         config.write_text(
             f"[node]\ndata_dir = \"{self.data}\"\n{lines}[mqtt]\nbind = \"{HOST}\"\nport = {self.port}\n"
+            f"advertise = \"{HOST}:{self.port}\"\n"
             f"[http]\nport = {self.http}\n[cluster]\nbind = \"{HOST}\"\nport = {self.cluster}\nseeds = {json.dumps(self.seeds)}\n")
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([str(self.binary), "serve", "-c", str(config)], stderr=log, stdout=log)

@@ -6,10 +6,11 @@ use sedge_sim::{Options, run};
 
 type Draw = fn(u64) -> Options;
 
-const USAGE: &str = "usage: sedge-sim [harsh|crash] run SEED          one run, printed step by step
-       sedge-sim [harsh|crash] sweep FROM COUNT  many runs, one line each; fails at the first violation
-       sedge-sim [harsh|crash] check SEED        one run twice: both must be equal
-With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, and nothing may be lost;
+const USAGE: &str = "usage: sedge-sim [harsh|crash|drain] run SEED          one run, printed step by step
+       sedge-sim [harsh|crash|drain] sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim [harsh|crash|drain] check SEED        one run twice: both must be equal
+With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, and with `drain` one is emptied
+or stopped after the other, and nothing may be lost;
 otherwise the seed says which faults there are.";
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let (draw, named): (Draw, bool) = match arguments.first().map(String::as_str) {
         Some("harsh") => (Options::harsh, true),
         Some("crash") => (Options::crashing, true),
+        Some("drain") => (Options::draining, true),
         Some(_) | None => (Options::from_seed, false),
     };
     arguments.drain(..usize::from(named));

@@ -54,7 +54,9 @@ pub struct Options {
     pub partitions: bool,
     /// Whether nodes are killed and started again.
     pub crashes: bool,
-    /// Whether a node is killed only when every node's sessions have all the copies they are to have: then nothing may be lost.
+    /// Whether nodes are emptied or told to stop, and started again, one after the other.
+    pub drains: bool,
+    /// Whether a node is killed, emptied or stopped only when every node's sessions have all the copies they are to have: then nothing may be lost.
     pub spaced: bool,
     /// Messages that may wait for one session.
     pub queue_limit: usize,
@@ -82,6 +84,7 @@ impl Options {
             link_cuts: rng.chance(1, 3),
             partitions: rng.chance(1, 4),
             crashes: rng.chance(1, 4),
+            drains: false,
             spaced: false,
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
             sabotage: Sabotage::None,
@@ -112,6 +115,21 @@ impl Options {
             roaming: true,
             partitions: false,
             crashes: true,
+            spaced: true,
+            queue_limit: 100_000,
+            ..drawn
+        }
+    }
+
+    /// One node after the other is emptied, or told to stop, and started again, while clients come and go.
+    pub fn draining(seed: u64) -> Self {
+        let drawn = Self::from_seed(seed);
+        Self {
+            nodes: drawn.nodes.max(2),
+            faults_for: drawn.faults_for * 2,
+            partitions: false,
+            crashes: false,
+            drains: true,
             spaced: true,
             queue_limit: 100_000,
             ..drawn

@@ -39,6 +39,10 @@ pub(crate) enum Event {
     Fault,
     /// What was cut is joined again.
     Heal,
+    /// A host is emptied or told to stop, if it may.
+    Drain,
+    /// A host that was told to stop has had its time.
+    Stopped { host: usize, life: u64 },
     /// A killed host starts again.
     Restart { host: usize },
 }

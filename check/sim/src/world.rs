@@ -13,6 +13,7 @@ use crate::trace::Trace;
 use crate::{Options, Report, Sabotage, Violation};
 
 mod clients;
+mod drains;
 mod faults;
 mod hosts;
 mod owners;
@@ -45,6 +46,7 @@ pub(crate) struct World {
     net_rng: Rng,
     client_rng: Rng,
     fault_rng: Rng,
+    drain_rng: Rng,
     /// Whether the cluster has formed once.
     formed: bool,
 }
@@ -90,6 +92,7 @@ impl World {
             net_rng: rng.split(4),
             client_rng,
             fault_rng: rng.split(5),
+            drain_rng: rng.split(6),
             formed: false,
             options,
         }
@@ -110,6 +113,9 @@ impl World {
             self.schedule.at(first, Event::Act { client });
         }
         self.schedule.at(self.now + Duration::from_secs(2), Event::Fault);
+        if self.options.drains {
+            self.schedule.at(self.now + Duration::from_secs(2), Event::Drain);
+        }
         let mut violations = Vec::new();
         self.pass_until(Instant::ZERO + self.options.faults_for, &mut violations);
         self.heal_for_good();
@@ -205,6 +211,8 @@ impl World {
             Event::Act { client } => self.act(client),
             Event::Fault => self.fault(),
             Event::Heal => self.heal(),
+            Event::Drain => self.drain(),
+            Event::Stopped { host, life } => self.stopped(host, life),
             Event::Restart { host } => self.restart(host),
         }
     }

@@ -36,11 +36,28 @@ fn no_crash_loses_anything() {
     }
 }
 
+/// How many seeds with nodes that are emptied or told to stop.
+const DRAINING: u64 = 4;
+
+/// FT-29, MQ-05, MQ-06, MQ-11: one node after the other is emptied or told to stop, and comes back; whatever was acknowledged comes,
+/// once, and nobody ever has two owners.
+#[test]
+fn no_node_that_is_emptied_or_stopped_loses_anything() {
+    let from = number("SEDGE_SIM_FROM", 1);
+    for seed in from..from + number("SEDGE_SIM_SEEDS", DRAINING) {
+        let report = run(Options::draining(seed), false);
+        assert!(report.violations.is_empty(), "{report}");
+    }
+}
+
 /// Seeds that once found a bug.
 const KEPT: &[u64] = &[294, 375, 404];
 
 /// Seeds that found one with crashes.
 const KEPT_CRASHING: &[u64] = &[37, 68, 119];
+
+/// Seeds that found one with nodes that are emptied or stopped.
+const KEPT_DRAINING: &[u64] = &[11, 45, 48];
 
 /// Seeds that found one with every fault there is; 8 and 26 found what is promised of no session.
 const KEPT_HARSH: &[u64] = &[7, 8, 26, 32, 59];
@@ -49,7 +66,9 @@ const KEPT_HARSH: &[u64] = &[7, 8, 26, 32, 59];
 fn seeds_that_found_a_bug_stay_clean() {
     let drawn = KEPT.iter().map(|seed| Options::from_seed(*seed));
     let crashing = KEPT_CRASHING.iter().map(|seed| Options::crashing(*seed));
-    for options in drawn.chain(crashing).chain(KEPT_HARSH.iter().map(|seed| Options::harsh(*seed))) {
+    let draining = KEPT_DRAINING.iter().map(|seed| Options::draining(*seed));
+    let harsh = KEPT_HARSH.iter().map(|seed| Options::harsh(*seed));
+    for options in drawn.chain(crashing).chain(draining).chain(harsh) {
         let report = run(options, false);
         assert!(report.violations.is_empty(), "{report}");
     }

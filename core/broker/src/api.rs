@@ -92,8 +92,9 @@ pub enum Input {
     Claimed {
         /// The client.
         client: ClientId,
-        /// The connection that claimed. It may be gone by now: the session is kept all the same.
-        conn: ConnId,
+        /// The connection that claimed; `None`: the former owner has given the session away by itself. The connection may be gone
+        /// by now: the session is kept all the same.
+        conn: Option<ConnId>,
         /// Which ownership this is; greater than any before.
         epoch: u64,
         /// The session as its former owner gave it away; `None`: whatever this broker holds of the client is the session.
@@ -136,6 +137,17 @@ pub enum Input {
         reason: ReasonCode,
         /// Whether the session ends, too, and with it the wait of its will; also if the client is away.
         end_session: bool,
+    },
+    /// The node is drained: until this comes with `None`, whoever connects is refused, and whoever has not got its CONNACK, with
+    /// 0x9C and one of these server references (3.1.1: return code 3). Clients that are connected stay.
+    Drain(Option<Arc<[Utf8]>>),
+    /// The session of this client is about to move: its connection ends with 0x9C, its will is published as on a lost connection. If
+    /// there is a session then, the answer is [`Output::Leaves`].
+    Leave {
+        /// The client.
+        client: ClientId,
+        /// Server reference of the node that gets the session, without spaces.
+        to: Option<Utf8>,
     },
     /// The node stops: all connections are told and closed; wills of the clients are published as on a lost connection. 5.0 clients
     /// are told 0x8B, or, with `elsewhere`, 0x9C and where else to go.
@@ -294,6 +306,11 @@ pub enum Output {
         client: ClientId,
         /// The ownership that ended.
         epoch: u64,
+    },
+    /// Answer to [`Input::Leave`]: there is a session, without a connection.
+    Leaves {
+        /// The client.
+        client: ClientId,
     },
     /// The client's subscriptions changed. With a ticket, answer by [`Input::Settled`].
     Interest {

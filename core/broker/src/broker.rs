@@ -1,6 +1,7 @@
 //! The machine.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use sedge_base::{
     BufferPool, ClientId, ConnId, Deadlines, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed, ShardId,
@@ -98,6 +99,8 @@ pub struct Broker {
     pub(crate) full: bool,
     /// Whether new outboxes keep back what is written.
     pub(crate) holds: bool,
+    /// Nobody may connect; where they can go instead.
+    pub(crate) elsewhere: Option<Arc<[Utf8]>>,
 }
 
 impl Broker {
@@ -131,6 +134,7 @@ impl Broker {
             journal: None,
             full: false,
             holds: false,
+            elsewhere: None,
         }
     }
 
@@ -146,6 +150,8 @@ impl Broker {
             Input::Received { conn, bytes } => self.on_received(conn, bytes),
             Input::Written { conn, bytes } => self.on_written(conn, bytes),
             Input::Closed { conn } => self.on_closed(conn),
+            Input::Drain(elsewhere) => self.on_drain(elsewhere),
+            Input::Leave { client, to } => self.on_leave(client, to),
             Input::Claimed { client, conn, epoch, session } => self.on_claimed(&client, conn, epoch, session),
             Input::Relinquish { client, epoch, clean_start } => self.on_relinquish(client, epoch, clean_start),
             Input::Settled { ticket, retained } => self.on_settled(ticket, retained),
@@ -306,6 +312,34 @@ impl Broker {
         let keys: Vec<ConnKey> = self.connections.iter().map(|(key, _)| key).collect();
         for (at, key) in keys.into_iter().enumerate() {
             self.end_connection(key, Ending::shutdown(reference(elsewhere, at)));
+        }
+    }
+
+    fn on_drain(&mut self, elsewhere: Option<Arc<[Utf8]>>) {
+        self.elsewhere = elsewhere;
+        if self.elsewhere.is_none() {
+            return;
+        }
+        let waiting = self.connections.iter().filter(|(_, connection)| connection.pending.is_some());
+        for key in waiting.map(|(key, _)| key).collect::<Vec<ConnKey>>() {
+            self.refuse_drained(key);
+        }
+    }
+
+    /// Sends a connection that has come to a drained node elsewhere.
+    pub(crate) fn refuse_drained(&mut self, key: ConnKey) {
+        let Some(elsewhere) = &self.elsewhere else { return };
+        let references = reference(elsewhere, usize::try_from(self.counters.connections_closed).unwrap_or(0));
+        self.end_connection(key, Ending::elsewhere(references));
+    }
+
+    fn on_leave(&mut self, client: ClientId, to: Option<Utf8>) {
+        let session = self.clients.get(&client).and_then(|&key| self.sessions.get(key));
+        if let Some(live) = session.and_then(|session| session.connection) {
+            self.end_connection(live, Ending::elsewhere(to));
+        }
+        if self.clients.contains_key(&client) {
+            self.outputs.push_back(Output::Leaves { client });
         }
     }
 

@@ -35,6 +35,9 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.adopt(&connect, &self.config, self.seed);
         self.counters.connects += 1;
+        if self.elsewhere.is_some() {
+            return self.refuse_drained(key);
+        }
         if connect.properties.authentication_method.is_some() && !self.policy.authenticate {
             let reason = ReasonCode::BadAuthenticationMethod;
             return self.end_connection(key, Ending::server(reason, describe(reason)));
@@ -108,9 +111,15 @@ impl Broker {
     }
 
     /// The client id is ours: gives the connection its session.
-    pub(crate) fn on_claimed(&mut self, client: &ClientId, conn: ConnId, epoch: u64, state: Option<Box<SessionState>>) {
+    pub(crate) fn on_claimed(
+        &mut self,
+        client: &ClientId,
+        conn: Option<ConnId>,
+        epoch: u64,
+        state: Option<Box<SessionState>>,
+    ) {
         let claiming = self.claims.get(client).copied().filter(|&key| {
-            self.connections.get(key).is_some_and(|found| found.id == conn && found.phase == Phase::Claiming)
+            self.connections.get(key).is_some_and(|found| Some(found.id) == conn && found.phase == Phase::Claiming)
         });
         let Some(key) = claiming else { return self.claimed_for_nobody(client, epoch, state) };
         let pending = self.connections.get(key).and_then(|connection| connection.pending.as_ref());

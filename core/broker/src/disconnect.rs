@@ -42,6 +42,10 @@ impl Ending {
         Self { reference, ..Self::server(ReasonCode::ServerShuttingDown, "the server stops") }
     }
 
+    pub(crate) fn elsewhere(reference: Option<Utf8>) -> Self {
+        Self { reference, ..Self::server(ReasonCode::UseAnotherServer, "this node is being emptied") }
+    }
+
     pub(crate) fn silent(reason: ReasonCode, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { reason, detail: detail.into(), by: By::Silent, reference: None }
     }
@@ -236,6 +240,7 @@ fn for_packet(reason: ReasonCode, kind: PacketKind) -> ReasonCode {
 
 /// Whether a 3.1.1 client learns something from the CONNACK return code (3.1.1 section 3.2.2.3).
 const fn has_return_code(reason: ReasonCode) -> bool {
-    let is_told = matches!(reason, ReasonCode::ServerUnavailable | ReasonCode::QuotaExceeded);
+    let is_told =
+        matches!(reason, ReasonCode::ServerUnavailable | ReasonCode::QuotaExceeded | ReasonCode::UseAnotherServer);
     is_told || reason.v311_connect_code() != 3
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{ClientId, ConnId, NodeId, ShardId};
+use sedge_base::{ClientId, ConnId, Duration, NodeId, ShardId};
 use sedge_broker::{PublishRate, Report};
 use sedge_mqtt::{ReasonCode, Utf8};
 
@@ -204,6 +204,15 @@ pub enum NodeInput {
     Kick(Kick),
     /// Whether there is no room to keep publications with QoS 1 and 2; see [`crate::Shard::set_full`].
     Full(bool),
+    /// Empty the node: it takes no clients, and its sessions and the copies that it keeps go to other nodes. Answer:
+    /// [`NodeOutput::Drained`], unless it gives up; see [`crate::NodeStatus::drain`]. A second one only sets the limit anew, and is
+    /// answered at once if the node is empty.
+    Drain {
+        /// After which time it gives up and serves on.
+        limit: Duration,
+    },
+    /// Serve on, whether the node is empty or not.
+    CancelDrain,
     /// The node stops: tell the members. Done when the outputs are drained and written.
     Shutdown,
 }
@@ -251,6 +260,8 @@ pub enum NodeOutput {
         /// The node that owns the client and has ended its connection, if there is one.
         by: Option<NodeId>,
     },
+    /// Nothing that clients need is at this node any more: it may stop.
+    Drained,
     /// A line for the log.
     Event(NodeEvent),
 }

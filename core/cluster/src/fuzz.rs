@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sedge_base::{Incarnation, Instant, NodeId, Rng};
 
 use crate::LinkId;
-use crate::link::{ControlTopic, Frame, Hello, LinkConfig, Links, Output};
+use crate::link::{ControlTopic, Frame, Hello, LinkConfig, Links, Output, Protocol};
 use crate::wire::{
     DirectoryMail, NodeMail, Reader, ReplicaMail, RetainedMail, SessionMail, WireError, Writer, read_message,
     read_session, write_message, write_session,
@@ -51,7 +51,9 @@ struct Wire {
 impl Wire {
     /// The dialler has introduced itself, and nobody has heard it yet.
     fn dialled(is_keyed: bool) -> Self {
-        let config = LinkConfig::new("fuzz", is_keyed.then(|| b"secret".to_vec()));
+        // The proofs that were recorded cover what this node said then.
+        let protocol = Protocol { version: 1, since: 1 };
+        let config = LinkConfig { protocol, ..LinkConfig::new("fuzz", is_keyed.then(|| b"secret".to_vec())) };
         // The same seeds each time: a recorded handshake is as good as a new one.
         let mut ends = [1, 2].map(|seed| Links::new(config.clone(), hello(seed), Rng::new(seed)));
         let Hello { node, incarnation, link_addr, .. } = hello(2);

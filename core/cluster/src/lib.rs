@@ -19,4 +19,6 @@ pub use journal::{JournalError, Recovery, RestoredNode, RestoredShard};
 pub use node::{Node, NodeConfig, NodeConfigError};
 pub use reception::{Reception, ReceptionResult};
 pub use shard::{Shard, ShardConfig, ShardCounters};
-pub use status::{LinkStatus, MemberStatus, NodeState, NodeStatus, RouteStatus};
+pub use status::{
+    DrainEnd, DrainState, DrainStatus, LinkStatus, MemberStatus, NodeState, NodeStatus, RefusedNode, RouteStatus,
+};

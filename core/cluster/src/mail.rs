@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, Incarnation, NodeId, ShardId};
 use sedge_broker::{Deliver, InterestChange, RestoredSession, SessionState, Ticket};
-use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter};
+use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter, Utf8};
 
 use crate::journal::Heard;
 pub use crate::shard::Exact;
@@ -50,6 +50,10 @@ pub enum ToShard {
         /// Whether its session ends, too.
         end_session: bool,
     },
+    /// The node is drained: whoever connects is sent to one of these places instead. `None`: the node takes clients again.
+    Drain(Option<Arc<[Utf8]>>),
+    /// The session of a client is about to move: its connection ends. Answer: [`ToNode::Leaves`], if there is a session then.
+    Leave(Box<Leave>),
     /// Make copies of everything for other nodes, under this number of the attempt: [`ToNode::Batch`]. What depends on a change leaves
     /// when [`ToShard::Copied`] says that it is copied.
     Copy(u32),
@@ -78,6 +82,15 @@ pub enum Mark {
     Node(u64),
     /// From another shard.
     Shard(ShardId, u64),
+}
+
+/// See [`ToShard::Leave`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leave {
+    /// The client.
+    pub client: ClientId,
+    /// Server reference of the node that gets the session, if it is known.
+    pub to: Option<Utf8>,
 }
 
 /// See [`ToShard::Again`].
@@ -178,8 +191,8 @@ pub struct Arriving {
 pub struct Claimed {
     /// The client.
     pub client: ClientId,
-    /// The connection that claimed it.
-    pub conn: ConnId,
+    /// The connection that claimed it; `None`: its former owner has given it away.
+    pub conn: Option<ConnId>,
     /// Which ownership this is.
     pub epoch: u64,
     /// The session as its former owner gave it away.
@@ -298,6 +311,8 @@ pub enum ToNode {
         /// Whether former owners throw their session away.
         clean_start: bool,
     },
+    /// Answer to [`ToShard::Leave`]: the session can be moved.
+    Leaves(ClientId),
     /// Answer to [`SessionStep::Relinquish`].
     Relinquished {
         /// The client.

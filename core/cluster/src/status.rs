@@ -54,8 +54,63 @@ pub struct NodeStatus {
     pub orphaned: usize,
     /// Publications kept for their sessions (FT-42).
     pub strays: usize,
+    /// Whether, and how far, the node is being emptied.
+    pub drain: DrainStatus,
+    /// Nodes that cannot be linked because of their version.
+    pub refused: Vec<RefusedNode>,
     /// Everything counted since the start, by metric name without prefix (`links_frames_sent`, ...).
     pub counters: Vec<(&'static str, u64)>,
+}
+
+/// A node that cannot be linked because of its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedNode {
+    /// Its id, as it says.
+    pub node: NodeId,
+    /// Where it was, or came from.
+    pub address: SocketAddr,
+    /// Which versions it and this node speak, and what to do.
+    pub why: String,
+}
+
+/// How the emptying of a node stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrainStatus {
+    /// How far it has come.
+    pub state: DrainState,
+    /// Sessions, and clients whose sessions end with their connections, that were here when it began.
+    pub sessions: usize,
+    /// Those that are still here or not completely at their new node.
+    pub sessions_left: usize,
+    /// Nodes whose sessions this node still keeps a copy of.
+    pub replicas_left: usize,
+    /// Why the last one ended without the node being empty.
+    pub gave_up: Option<DrainEnd>,
+}
+
+/// See [`DrainStatus`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DrainState {
+    /// Nobody wants the node to be empty.
+    #[default]
+    Off,
+    /// Clients, sessions and copies leave.
+    Draining,
+    /// Nothing that clients need is here.
+    Drained,
+}
+
+/// Why a node serves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainEnd {
+    /// An operator wants it to.
+    Cancelled,
+    /// There is no other node that could take the sessions.
+    NobodyElse,
+    /// A neighbour is of a version that does not know how to take sessions.
+    OlderNode,
+    /// It took too long.
+    TimeLimit,
 }
 
 /// A member and the link to it.
@@ -76,6 +131,8 @@ pub struct MemberStatus {
 pub struct LinkStatus {
     /// Round trip in microseconds, smoothed; 0 until measured.
     pub rtt_micros: u32,
+    /// Version of the link protocol that both sides speak.
+    pub version: u32,
     /// Whether both sides have said sync-ok.
     pub synced: bool,
     /// Frames sent and not acknowledged.

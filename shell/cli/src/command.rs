@@ -45,6 +45,8 @@ enum Command {
     Retained(api::RetainedArgs),
     /// End the connection of a client at any node, and its session if wanted
     Kick(api::KickArgs),
+    /// Empty a node before it stops: its clients and sessions go to other nodes
+    Drain(api::DrainArgs),
     /// Measure any MQTT broker: load, limits, failures, comparisons
     Bench(Box<sedge_bench::BenchArgs>),
     Passwd(passwd::PasswdArgs),
@@ -83,6 +85,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Routes(args) => api::routes(&args),
         Command::Retained(args) => api::retained(&args),
         Command::Kick(args) => api::kick(&args),
+        Command::Drain(args) => api::drain(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Acl(passwd::AclCommand::Check(args)) => passwd::acl_check(&args),

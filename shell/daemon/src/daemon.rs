@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -127,6 +127,13 @@ impl Daemon {
         reload(&self.shared)
     }
 
+    /// What to do when the node is empty and was to stop then (`POST /api/v1/drain?stop=true`); the first one counts. It is called on
+    /// one of the node's threads and must not wait for them.
+    pub fn when_drained(&self, stop: impl Fn() + Send + Sync + 'static) {
+        // A second one is not wanted.
+        let _ = self.shared.stopper.set(Box::new(stop));
+    }
+
     /// Says good-bye to clients and nodes, waits a moment until they have read it, and ends all threads.
     pub fn stop(self) {
         drop(self);
@@ -178,7 +185,7 @@ impl std::fmt::Debug for Daemon {
     }
 }
 
-/// Serves one node until SIGTERM or SIGINT. Calls `ready` as soon as it listens. A second signal ends the process at once.
+/// Serves one node until SIGTERM or SIGINT, or until it is empty and was to stop then. Calls `ready` as soon as it listens. A second signal ends the process at once.
 /// SIGHUP makes it [reload](Daemon::reload).
 pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartError> {
     logging::log_panics();
@@ -186,6 +193,8 @@ pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartEr
     let daemon = Daemon::start(&config)?;
     // It may hold a secret, and nobody needs it any more.
     drop(config);
+    let told = signals.handle();
+    daemon.when_drained(move || told.close());
     ready(daemon.addresses());
     let signal = signals.forever().find(|signal| {
         if *signal == SIGHUP {
@@ -193,7 +202,11 @@ pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartEr
         }
         *signal != SIGHUP
     });
-    tracing::info!(signal = signal.and_then(signal_hook::low_level::signal_name), "told to stop");
+    if let Some(signal) = signal {
+        tracing::info!(signal = signal_hook::low_level::signal_name(signal), "told to stop");
+    } else {
+        tracing::info!("the node is empty and stops");
+    }
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::new(AtomicBool::new(true)))
             .map_err(StartError::system("listen to signals"))?;
@@ -311,6 +324,8 @@ fn share(
         users: Users::new(config.limits.max_connections_per_user),
         buffered_max: memory::buffered_max(config.limits.max_buffered_bytes),
         stopping: AtomicBool::new(false),
+        stop_when_drained: AtomicBool::new(false),
+        stopper: OnceLock::new(),
         answers: answers(config),
         full_journals: AtomicUsize::new(0),
     };

@@ -39,7 +39,7 @@ impl World {
     fn connect(&mut self, client: usize) {
         let before = self.clients[client].home;
         let wanders = self.options.roaming && self.client_rng.chance(1, 2);
-        if wanders || !self.hosts[self.clients[client].home].up {
+        if wanders || !self.hosts[self.clients[client].home].up || self.is_draining(self.clients[client].home) {
             self.clients[client].home = self.client_rng.index(self.hosts.len());
         }
         let home = self.clients[client].home;

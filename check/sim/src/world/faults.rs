@@ -70,7 +70,7 @@ impl World {
     }
 
     /// Whether all that nodes hold is at as many nodes as it should be, and nobody is about to take anything over.
-    fn is_copied(&self) -> bool {
+    pub(super) fn is_copied(&self) -> bool {
         self.formed
             && self.hosts.iter().filter(|host| host.up).all(|host| {
                 let status = host.node.status();
@@ -95,6 +95,7 @@ impl World {
         self.heal();
         for host in 0..self.hosts.len() {
             self.restart(host);
+            self.serve_on(host);
         }
     }
 }

@@ -132,6 +132,7 @@ impl World {
                 }
                 // No operator is simulated.
                 NodeOutput::Kicked { .. } => {}
+                NodeOutput::Drained => self.drained(host),
                 NodeOutput::Event(event) => self.trace.note(self.now, &format!("host {host}: {}", event.message)),
             }
         }

@@ -280,3 +280,33 @@ fn kick_and_shutdown_say_why() {
     assert!(bench.is_closed(b) && bench.is_closed(c));
     assert_eq!(bench.broker.connections(), 0);
 }
+
+/// MQ-14: a broker that is emptied refuses whoever comes, and lets those go that are there, one after the other.
+#[test]
+fn a_broker_that_is_emptied_sends_clients_elsewhere() {
+    let mut bench = Bench::new();
+    let (stays, ends) = (bench.connect(persistent(V5, "stays")), bench.client(V5, "ends"));
+    let old = bench.connect(persistent(V4, "old"));
+    bench.input(Input::Drain(Some([utf8("one:1883"), utf8("two:1883")].into())));
+    let (_, refused) = bench.connack(connect(V5, "late"));
+    assert_eq!(refused.reason, ReasonCode::UseAnotherServer);
+    assert!(refused.properties.server_reference.is_some());
+    let (_, refused) = bench.connack(connect(V4, "late"));
+    assert_eq!(refused.reason, ReasonCode::ServerUnavailable);
+    assert_eq!(bench.recv(stays), None);
+    for id in ["stays", "ends", "old", "nobody"] {
+        bench.input(Input::Leave { client: ClientId::new(id), to: Some(utf8("two:1883")) });
+    }
+    for client in [stays, ends] {
+        let Some(Packet::Disconnect(disconnect)) = bench.recv(client) else { panic!() };
+        assert_eq!(
+            (disconnect.reason, disconnect.server_reference),
+            (ReasonCode::UseAnotherServer, Some(utf8("two:1883")))
+        );
+    }
+    assert!(bench.is_closed(stays) && bench.is_closed(ends) && bench.is_closed(old));
+    assert_eq!(bench.leaves, [ClientId::new("stays"), ClientId::new("old")]);
+    assert_eq!(bench.ended.len(), 1);
+    bench.input(Input::Drain(None));
+    bench.client(V5, "late");
+}

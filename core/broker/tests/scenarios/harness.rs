@@ -63,6 +63,7 @@ pub(crate) struct Bench {
     pub(crate) interest: Vec<(ClientId, InterestChange)>,
     pub(crate) bounced: Vec<(Arc<Message>, TopicFilter)>,
     pub(crate) relinquished: Vec<Option<Box<SessionState>>>,
+    pub(crate) leaves: Vec<ClientId>,
     pub(crate) ended: Vec<(ClientId, u64)>,
     /// Sessions that the next claim finds elsewhere.
     pub(crate) elsewhere: BTreeMap<ClientId, Box<SessionState>>,
@@ -105,6 +106,7 @@ impl Bench {
             interest: Vec::new(),
             bounced: Vec::new(),
             relinquished: Vec::new(),
+            leaves: Vec::new(),
             ended: Vec::new(),
             elsewhere: BTreeMap::new(),
             accept_with: ReasonCode::Success,
@@ -387,9 +389,10 @@ impl Bench {
             Output::Claim { client, conn, clean_start } => {
                 self.epoch += 1;
                 let session = self.elsewhere.remove(&client).filter(|_| !clean_start);
-                self.waiting.push_back(Input::Claimed { client, conn, epoch: self.epoch, session });
+                self.waiting.push_back(Input::Claimed { client, conn: Some(conn), epoch: self.epoch, session });
             }
             Output::Relinquished { session, .. } => self.relinquished.push(session),
+            Output::Leaves { client } => self.leaves.push(client),
             Output::Ended { client, epoch } => self.ended.push((client, epoch)),
             Output::Interest { client, changes, ticket } => self.on_interest(&client, changes, ticket),
             Output::Route { message, ticket, matched } => self.on_route(message, ticket, matched),

@@ -14,6 +14,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// From this number of failures on, a node that cannot be dialled is worth a line.
 const WORTH_A_LINE: u32 = 5;
 
+/// Why a link ends over which nothing comes.
+pub(super) const SILENCE: &str = "nothing was heard for too long";
+
 /// What is still to be said over a link that ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Farewell {
@@ -50,7 +53,8 @@ impl Links {
             let has_lasted = now.since(peer.up_since) >= self.config.redial_max;
             peer.failures = if has_lasted { 0 } else { peer.failures.saturating_add(1) };
             let failures = peer.failures;
-            self.outputs.push_back(Output::Down { node, reason: why });
+            let silent = why == SILENCE;
+            self.outputs.push_back(Output::Down { node, reason: why, silent });
             if matches!(farewell, Farewell::Gone) && failures <= 1 && peer.wanted.is_some() && !self.is_shut_down {
                 // Whoever dials finds out at once whether somebody still listens there.
                 self.dial(now, node);

@@ -18,6 +18,26 @@ pub struct Hello {
     pub link_addr: SocketAddr,
 }
 
+/// Versions of the link protocol (`docs/protocol/link.md`, "Versions").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocol {
+    /// The newest that a node speaks.
+    pub version: u32,
+    /// The oldest that it speaks.
+    pub since: u32,
+}
+
+impl Protocol {
+    /// What this program speaks.
+    pub const CURRENT: Self = Self { version: 2, since: 1 };
+
+    /// The version that nodes of these two protocols speak with each other, if there is one.
+    pub fn common(self, other: Self) -> Option<u32> {
+        let common = self.version.min(other.version);
+        (common >= self.since.max(other.since)).then_some(common)
+    }
+}
+
 /// Settings of the links. The same on all nodes of a cluster, but for times.
 #[derive(Clone)]
 pub struct LinkConfig {
@@ -48,6 +68,8 @@ pub struct LinkConfig {
     pub max_strangers: usize,
     /// How long a channel whose link is down outlives it when this node itself does not want the link.
     pub unwanted_linger: Duration,
+    /// What the node speaks; something else than [`Protocol::CURRENT`] only where a node of another version is played.
+    pub protocol: Protocol,
 }
 
 impl LinkConfig {
@@ -67,6 +89,7 @@ impl LinkConfig {
             max_packet_bytes: 17 * 1024 * 1024,
             max_strangers: 256,
             unwanted_linger: Duration::from_secs(10),
+            protocol: Protocol::CURRENT,
         }
     }
 

@@ -41,11 +41,13 @@ pub struct LinkCounters {
     pub protocol_errors: u64,
     /// Links closed because of silence.
     pub silences: u64,
+    /// Packets of neighbours of a newer version that this one does not know.
+    pub passed_over: u64,
 }
 
 impl LinkCounters {
     /// All counters by metric name without prefix, in a fixed order.
-    pub fn named(&self) -> [(&'static str, u64); 19] {
+    pub fn named(&self) -> [(&'static str, u64); 20] {
         [
             ("links_frames_sent", self.frames_sent),
             ("links_publications_sent", self.publications_sent),
@@ -66,6 +68,7 @@ impl LinkCounters {
             ("links_auth_failures", self.auth_failures),
             ("links_protocol_errors", self.protocol_errors),
             ("links_silences", self.silences),
+            ("links_passed_over", self.passed_over),
         ]
     }
 }

@@ -10,26 +10,33 @@ use super::encode::{ACK, FRAME, GROUP, NONE, PUBLISHER, ROUND_TRIP, SAME};
 use super::text::{self, Fields};
 use super::{ControlTopic, Frame, Publication};
 
+/// How the topics of links begin.
+const OURS: &str = "$sedge/";
+
 /// What a PUBLISH on a link says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inbound {
-    /// A frame and its number on the channel.
-    Frame(u64, Frame),
+    /// A frame and its number on the channel; `None`: one that only newer versions know.
+    Frame(u64, Option<Frame>),
+    /// Something without a number that only newer versions know.
+    Unknown,
     /// All frames up to this one were taken.
     Ack(u64),
     /// The round trip in microseconds, as the other side measures it.
     RoundTrip(u32),
 }
 
-/// The meaning of a PUBLISH, or what is wrong with it.
-pub(super) fn publish(packet: Publish) -> Result<Inbound, &'static str> {
+/// The meaning of a PUBLISH, or what is wrong with it. `newer`: it comes from a node of a newer version, which may have control frames
+/// of other topics, and more fields.
+pub(super) fn publish(packet: Publish, newer: bool) -> Result<Inbound, &'static str> {
     let Publish { dup, qos, retain, topic, packet_id: _, payload, properties } = packet;
     let Some(topic) = topic else { return Err("a PUBLISH without topic") };
     if dup || qos != QoS::AtMostOnce {
         return Err("a PUBLISH of a quality of service above 0");
     }
     let Some(mut properties) = properties else {
-        return own(&topic, retain, core::str::from_utf8(&payload).unwrap_or_default());
+        let own = own(&topic, retain, core::str::from_utf8(&payload).unwrap_or_default());
+        return if newer && topic.as_str().starts_with(OURS) { own.or(Ok(Inbound::Unknown)) } else { own };
     };
     if properties.message_expiry.is_some()
         || properties.topic_alias.is_some()
@@ -43,11 +50,13 @@ pub(super) fn publish(packet: Publish) -> Result<Inbound, &'static str> {
     }
     if let Some(seq) = text::number(value.as_str()) {
         let plain = !retain && properties.user.len() == 1 && only_user(&properties);
-        let topic = ControlTopic::from_bytes(topic.as_bytes()).filter(|_| plain);
-        let topic = topic.ok_or("a control frame of an unknown topic or with properties")?;
-        return Ok(Inbound::Frame(seq, Frame::Control { topic, payload }));
+        return match ControlTopic::from_bytes(topic.as_bytes()).filter(|_| plain) {
+            Some(topic) => Ok(Inbound::Frame(seq, Some(Frame::Control { topic, payload }))),
+            None if newer => Ok(Inbound::Frame(seq, None)),
+            None => Err("a control frame of an unknown topic or with properties"),
+        };
     }
-    let ours = ours(&properties.user).ok_or("a publication whose properties make no sense")?;
+    let ours = ours(&properties.user, newer).ok_or("a publication whose properties make no sense")?;
     properties.user.drain(..ours.count);
     let keep = !properties.user.is_empty() || !only_user(&properties);
     let message = Message {
@@ -63,7 +72,7 @@ pub(super) fn publish(packet: Publish) -> Result<Inbound, &'static str> {
     };
     let (plain, groups, retained_copy) = (ours.plain, ours.groups, ours.retained_copy);
     let publication = Publication { message: Arc::new(message), plain, groups, retained_copy };
-    Ok(Inbound::Frame(ours.seq, Frame::Publication(publication)))
+    Ok(Inbound::Frame(ours.seq, Some(Frame::Publication(publication))))
 }
 
 fn own(topic: &TopicName, retain: bool, payload: &str) -> Result<Inbound, &'static str> {
@@ -97,7 +106,7 @@ struct Ours {
     count: usize,
 }
 
-fn ours(user: &UserProperties) -> Option<Ours> {
+fn ours(user: &UserProperties, newer: bool) -> Option<Ours> {
     let mut user = user.iter();
     let mut fields = Fields::new(user.next()?.1.as_str());
     let seq = fields.number()?;
@@ -119,7 +128,7 @@ fn ours(user: &UserProperties) -> Option<Ours> {
         millis => Some(Timestamp::from_millis(text::number(millis)?)),
     };
     let group_count = usize::try_from(fields.number()?).ok()?;
-    if !fields.is_at_end() {
+    if !newer && !fields.is_at_end() {
         return None;
     }
     let publisher = if has_publisher {
@@ -245,7 +254,7 @@ mod tests {
         let mut found = Vec::new();
         while let Some(packet) = decoder.next().unwrap() {
             let Packet::Publish(packet) = packet else { panic!("{packet:?}") };
-            found.push(publish(packet).unwrap());
+            found.push(publish(packet, false).unwrap());
         }
         found
     }
@@ -263,7 +272,7 @@ mod tests {
             }
             encode::number(ACK, 7, &mut outbox);
             encode::number(ROUND_TRIP, 8, &mut outbox);
-            let mut expected: Vec<_> = frames.into_iter().map(|(frame, seq)| Inbound::Frame(seq, frame)).collect();
+            let mut expected: Vec<_> = frames.into_iter().map(|(frame, seq)| Inbound::Frame(seq, Some(frame))).collect();
             expected.extend([Inbound::Ack(7), Inbound::RoundTrip(8)]);
             prop_assert_eq!(decode(&mut outbox), expected);
         }
@@ -274,14 +283,47 @@ mod tests {
             let properties = Some(Box::new(PublishProperties { user, ..PublishProperties::default() }));
             let topic = Some(TopicName::new("a").unwrap());
             let (dup, retain, qos, packet_id, payload) = (false, false, QoS::AtMostOnce, None, Bytes::new());
-            let _ = publish(Publish { dup, qos, retain, topic, packet_id, payload, properties });
+            let packet = Publish { dup, qos, retain, topic, packet_id, payload, properties };
+            let _ = publish(packet.clone(), false);
+            let _ = publish(packet, true);
         }
+    }
+
+    fn on_link(topic: &str, user: &[(&'static str, &'static str)], newer: bool) -> Result<Inbound, &'static str> {
+        let user: UserProperties =
+            user.iter().map(|(name, value)| (Utf8::from_static(name), Utf8::from_static(value))).collect();
+        let properties =
+            (!user.is_empty()).then(|| Box::new(PublishProperties { user, ..PublishProperties::default() }));
+        let topic = Some(TopicName::new(topic).unwrap());
+        let (dup, retain, qos, packet_id, payload) = (false, false, QoS::AtMostOnce, None, Bytes::from_static(b"7"));
+        publish(Publish { dup, qos, retain, topic, packet_id, payload, properties }, newer)
+    }
+
+    /// What a node of the next version may say is passed over, and refused from one of the same.
+    #[test]
+    fn what_only_newer_versions_know_is_passed_over() {
+        assert_eq!(on_link("$sedge/later", &[("s", "5")], true), Ok(Inbound::Frame(5, None)));
+        assert_eq!(on_link("$sedge/node", &[("s", "5"), ("t", "x")], true), Ok(Inbound::Frame(5, None)));
+        assert_eq!(on_link("$sedge/credit", &[], true), Ok(Inbound::Unknown));
+        assert_eq!(on_link("$sedge/ack", &[], true), Ok(Inbound::Ack(7)));
+        let longer = [("s", "1 00000000000000a1 1 0 1 0 p 1 0 = - 0 later 8")];
+        let Ok(Inbound::Frame(1, Some(Frame::Publication(found)))) = on_link("a", &longer, true) else { panic!() };
+        assert!(found.plain && found.message.properties.is_none());
+        for (topic, user) in [
+            ("$sedge/later", &[("s", "5")][..]),
+            ("$sedge/node", &[("s", "5"), ("t", "x")]),
+            ("$sedge/credit", &[]),
+            ("a", &longer),
+        ] {
+            assert!(on_link(topic, user, false).is_err(), "{topic}");
+        }
+        assert!(on_link("elsewhere", &[], true).is_err());
     }
 
     #[test]
     fn a_count_of_groups_is_not_believed() {
         let text = "1 00000000000000a1 1 0 1 0 p 1 0 = - 18446744073709551615";
         let user = vec![(Utf8::from_static("s"), Utf8::from_static(text))];
-        assert!(ours(&user).is_none());
+        assert!(ours(&user, false).is_none() && ours(&user, true).is_none());
     }
 }

@@ -3,13 +3,9 @@
 use sedge_base::{Incarnation, NodeId};
 use sedge_mqtt::{UserProperties, Utf8};
 
-use super::Hello;
 use super::text;
+use super::{Hello, Protocol};
 
-/// Version of the protocol of this program (`docs/protocol/link.md`, "Versions").
-pub(super) const VERSION: u32 = 1;
-/// Oldest version that this program still speaks.
-pub(super) const SINCE: u32 = 1;
 /// Stands for no progress.
 const NOTHING: &str = "-";
 /// Most bytes of a cluster name that count.
@@ -31,8 +27,7 @@ pub(super) struct Progress {
 pub(super) struct Greeting {
     pub(super) hello: Hello,
     pub(super) cluster: String,
-    pub(super) version: u32,
-    pub(super) since: u32,
+    pub(super) protocol: Protocol,
     /// The stream that the frames of this node to the other belong to.
     pub(super) stream: u64,
     /// How far this node has read the other's frames.
@@ -48,8 +43,8 @@ impl Greeting {
         [
             ("node", self.hello.node.to_string()),
             ("cluster", cluster_name(&self.cluster)),
-            ("version", self.version.to_string()),
-            ("since", self.since.to_string()),
+            ("version", self.protocol.version.to_string()),
+            ("since", self.protocol.since.to_string()),
             ("incarnation", self.hello.incarnation.get().to_string()),
             ("capacity", self.hello.capacity.to_string()),
             ("address", self.hello.link_addr.to_string()),
@@ -75,8 +70,7 @@ impl Greeting {
         Ok(Self {
             hello,
             cluster: read(user, "cluster", |text| Some(text.to_owned()))?,
-            version: read(user, "version", number)?,
-            since: read(user, "since", number)?,
+            protocol: Protocol { version: read(user, "version", number)?, since: read(user, "since", number)? },
             stream: read(user, "stream", text::number)?,
             received: read(
                 user,
@@ -89,11 +83,6 @@ impl Greeting {
     /// Whether this is a node of the same cluster.
     pub(super) fn is_of(&self, cluster: &str) -> bool {
         self.cluster == cluster_name(cluster)
-    }
-
-    /// Whether there is a version that both sides speak.
-    pub(super) const fn is_understood(&self) -> bool {
-        self.since <= VERSION && SINCE <= self.version
     }
 }
 
@@ -145,8 +134,7 @@ mod tests {
                 link_addr: "[::1]:7883".parse().unwrap(),
             },
             cluster: "söder".to_owned(),
-            version: 1,
-            since: 1,
+            protocol: Protocol { version: 1, since: 1 },
             stream: 2,
             received,
         }
@@ -190,8 +178,8 @@ mod tests {
 
     #[test]
     fn versions_have_to_overlap() {
-        let speaks = |version, since| Greeting { version, since, ..greeting(None) }.is_understood();
-        assert!(speaks(1, 1) && speaks(9, 1));
-        assert!(!speaks(2, 2) && !speaks(0, 0));
+        let with = |version, since| Protocol { version: 2, since: 1 }.common(Protocol { version, since });
+        assert_eq!((with(1, 1), with(2, 1), with(3, 2), with(9, 1)), (Some(1), Some(2), Some(2), Some(2)));
+        assert_eq!((with(3, 3), with(0, 0), with(1, 2)), (None, None, None));
     }
 }

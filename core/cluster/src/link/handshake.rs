@@ -7,12 +7,13 @@ use sedge_mqtt::{
     Auth, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect, Packet, QoS, ReasonCode, Utf8, Version,
 };
 
+use super::Protocol;
 use super::auth::{NONCE_BYTES, PROOF_BYTES, Role, Transcript, method, nonce};
 use super::binding::Binding;
 use super::closing::Farewell;
 use super::conn::Stage;
-use super::greeting::{Greeting, SINCE, VERSION, node_of};
-use super::links::Links;
+use super::greeting::{Greeting, node_of};
+use super::links::{INCOMPATIBLE_MAX, Incompatible, Links};
 use super::notices::{Kind, quoted};
 use crate::LinkId;
 
@@ -155,10 +156,12 @@ impl Links {
                 format!("node {node} at {addr} is of cluster {theirs}, this one of {ours}; set the same cluster.name");
             return Err(Refusal::new(Code::NotAuthorized, Kind::Cluster, "this node is of another cluster", message));
         }
-        if !greeting.is_understood() {
-            let (since, version) = (greeting.since, greeting.version);
+        let ours = self.config.protocol;
+        if ours.common(greeting.protocol).is_none() {
+            let Protocol { version, since } = greeting.protocol;
             let message = format!(
-                "node {node} at {addr} speaks link protocol {since} to {version}, this one {SINCE} to {VERSION}; upgrade the older"
+                "node {node} at {addr} speaks link protocol {since} to {version}, this one {} to {}; upgrade the older",
+                ours.since, ours.version
             );
             let words = "no common version of the link protocol";
             return Err(Refusal::new(Code::UnsupportedProtocolVersion, Kind::Version, words, message));
@@ -224,7 +227,7 @@ impl Links {
         }
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.write(&connack);
-        self.establish(now, link, greeting.hello);
+        self.establish(now, link, greeting);
     }
 
     /// Dialler: the acceptor's proof.
@@ -257,11 +260,11 @@ impl Links {
         }
         match self.judge_connack(link, connack, proven).and_then(|greeting| {
             let is_renewed = self.admit(link, &greeting)?;
-            Ok((greeting.hello, is_renewed))
+            Ok((greeting, is_renewed))
         }) {
             // The acceptor was told of a stream that is no more: once again, with the new one.
-            Ok((hello, true)) => self.retry_at_once(now, link, hello.node),
-            Ok((hello, false)) => self.establish(now, link, hello),
+            Ok((greeting, true)) => self.retry_at_once(now, link, greeting.hello.node),
+            Ok((greeting, false)) => self.establish(now, link, &greeting),
             Err(refusal) => self.give_up(now, link, refusal),
         }
     }
@@ -300,6 +303,9 @@ impl Links {
             self.count_refusal(words.contains("cluster.key"));
             let code = code.as_u8();
             let message = format!("node {node} at {addr} refused the link (0x{code:02x}): {}", quoted(words.as_str()));
+            if connack.reason == ReasonCode::UnsupportedProtocolVersion {
+                self.note_incompatible(link, &message);
+            }
             self.warn(now, Kind::Refused, || message);
         }
         self.close(now, link, Farewell::Silence, "refused".to_owned());
@@ -320,6 +326,9 @@ impl Links {
 
     /// Acceptor: no link.
     fn refuse(&mut self, now: Instant, link: LinkId, refusal: Refusal) {
+        if refusal.kind == Kind::Version {
+            self.note_incompatible(link, &refusal.message);
+        }
         self.tell(now, refusal.kind, refusal.message);
         if let Some(conn) = self.conns.get_mut(&link) {
             let properties = ConnAckProperties {
@@ -334,6 +343,9 @@ impl Links {
 
     /// Dialler: no link.
     fn give_up(&mut self, now: Instant, link: LinkId, refusal: Refusal) {
+        if refusal.kind == Kind::Version {
+            self.note_incompatible(link, &refusal.message);
+        }
         self.tell(now, refusal.kind, refusal.message);
         let code = if refusal.code.valid_for(sedge_mqtt::PacketKind::Disconnect) {
             refusal.code
@@ -354,6 +366,15 @@ impl Links {
             format!("{addr} is no Sedge node, but a client; clients belong to the MQTT port"),
         );
         self.close(now, link, Farewell::Flush, "an MQTT 3.1.1 client".to_owned());
+    }
+
+    /// Keeps in mind, for the status, that a node of another version wants a link.
+    fn note_incompatible(&mut self, link: LinkId, why: &str) {
+        let Some(conn) = self.conns.get(&link) else { return };
+        let Some(node) = conn.node.filter(|node| *node != self.me.node) else { return };
+        if self.incompatible.len() < INCOMPATIBLE_MAX || self.incompatible.contains_key(&node) {
+            self.incompatible.insert(node, Incompatible { address: conn.peer_addr, why: why.to_owned() });
+        }
     }
 
     fn tell(&mut self, now: Instant, kind: Kind, message: String) {
@@ -377,8 +398,7 @@ impl Links {
         Some(Greeting {
             hello: self.me,
             cluster: self.config.cluster.clone(),
-            version: VERSION,
-            since: SINCE,
+            protocol: self.config.protocol,
             stream: channel.stream,
             received: channel.progress(),
         })

@@ -32,6 +32,18 @@ pub(super) enum Timer {
     Linger(NodeId),
 }
 
+/// Nodes of other versions that are kept in mind.
+pub(super) const INCOMPATIBLE_MAX: usize = 16;
+
+/// A node to which there can be no link because of its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incompatible {
+    /// Where it was, or came from.
+    pub address: SocketAddr,
+    /// What its operator has to know.
+    pub why: String,
+}
+
 /// The links of a node to its neighbours. See the [module](crate::link).
 #[derive(Debug)]
 pub struct Links {
@@ -40,6 +52,7 @@ pub struct Links {
     pub(super) rng: Rng,
     pub(super) conns: BTreeMap<LinkId, Conn>,
     pub(super) peers: BTreeMap<NodeId, Peer>,
+    pub(super) incompatible: BTreeMap<NodeId, Incompatible>,
     /// What closed links have still to write.
     pub(super) closing: BTreeMap<LinkId, Outbox>,
     pub(super) timers: Deadlines<Timer>,
@@ -63,6 +76,7 @@ impl Links {
             rng,
             conns: BTreeMap::new(),
             peers: BTreeMap::new(),
+            incompatible: BTreeMap::new(),
             closing: BTreeMap::new(),
             timers: Deadlines::new(),
             outputs: VecDeque::new(),
@@ -309,6 +323,7 @@ impl Links {
         let conn = self.conns.get(&peer.link?)?;
         Some(LinkStatus {
             rtt_micros: peer.rtt_micros,
+            version: self.config.protocol.common(peer.protocol).unwrap_or(0),
             synced: false,
             unacknowledged: peer.channel.log_len(),
             publications_sent: conn.publications_sent,
@@ -316,6 +331,28 @@ impl Links {
             bytes_sent: conn.bytes_sent,
             bytes_received: conn.bytes_received,
         })
+    }
+
+    /// The version of the protocol that is spoken with a node; `None` if no link to it is known.
+    pub fn version(&self, node: NodeId) -> Option<u32> {
+        let peer = self.peers.get(&node).filter(|peer| peer.hello.is_some())?;
+        self.config.protocol.common(peer.protocol)
+    }
+
+    /// Whether a node speaks a newer version than this one: what is unknown in it is passed over.
+    pub fn is_newer(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.protocol.version > self.config.protocol.version)
+    }
+
+    /// Nodes whose version has nothing in common with that of this one, and that have not been linked since. At most 16.
+    pub fn incompatible(&self) -> impl Iterator<Item = (NodeId, &Incompatible)> {
+        self.incompatible.iter().map(|(node, other)| (*node, other))
+    }
+
+    /// When something came last from a node that is linked.
+    pub fn last_heard(&self, node: NodeId) -> Option<Instant> {
+        let link = self.peers.get(&node)?.link?;
+        self.conns.get(&link).map(|conn| conn.last_heard)
     }
 
     /// Nodes that are linked now, ascending.

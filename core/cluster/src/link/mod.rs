@@ -27,8 +27,8 @@ mod traffic;
 
 pub use binding::Binding;
 pub use channel::Lost;
-pub use config::{Hello, LinkConfig};
+pub use config::{Hello, LinkConfig, Protocol};
 pub use counters::LinkCounters;
 pub use frame::{ControlTopic, Frame, FrameSeq, Publication};
-pub use links::Links;
+pub use links::{Incompatible, Links};
 pub use output::{Output, SendError};

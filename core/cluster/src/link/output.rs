@@ -44,6 +44,8 @@ pub enum Output {
         node: NodeId,
         /// Why, in words.
         reason: String,
+        /// Whether that is only because nothing has come for too long: no evidence that its process has ended.
+        silent: bool,
     },
     /// Nobody listens where a node was dialled, as its host says.
     Refused {

@@ -4,8 +4,8 @@ use core::net::SocketAddr;
 
 use sedge_base::Instant;
 
-use super::Hello;
 use super::channel::Channel;
+use super::{Hello, Protocol};
 use crate::LinkId;
 
 /// See the module.
@@ -20,6 +20,8 @@ pub(super) struct Peer {
     pub(super) dial: Option<LinkId>,
     /// How the neighbour has introduced itself last.
     pub(super) hello: Option<Hello>,
+    /// What the neighbour has said that it speaks.
+    pub(super) protocol: Protocol,
     /// Attempts since the last link that has lasted.
     pub(super) failures: u32,
     pub(super) up_since: Instant,
@@ -37,6 +39,7 @@ impl Peer {
             link: None,
             dial: None,
             hello: None,
+            protocol: Protocol::CURRENT,
             failures: 0,
             up_since: Instant::ZERO,
             rtt_micros: 0,

@@ -4,7 +4,7 @@ use sedge_base::{Instant, NodeId};
 use sedge_mqtt::{Disconnect, Packet, Publish, ReasonCode};
 
 use super::channel::{Arrival, NeverSent};
-use super::closing::Farewell;
+use super::closing::{Farewell, SILENCE};
 use super::conn::Stage;
 use super::decode::{self, Inbound};
 use super::encode::{ROUND_TRIP, number};
@@ -12,7 +12,7 @@ use super::greeting::Greeting;
 use super::handshake::{Refusal, busy};
 use super::links::{Links, Timer};
 use super::notices::{Kind, quoted};
-use super::{Frame, Hello, Output};
+use super::{Frame, Output};
 use crate::LinkId;
 
 impl Links {
@@ -84,12 +84,14 @@ impl Links {
     }
 
     /// The handshake is over: frames may pass over this link, and over no other to this node.
-    pub(super) fn establish(&mut self, now: Instant, link: LinkId, hello: Hello) {
-        let node = hello.node;
+    pub(super) fn establish(&mut self, now: Instant, link: LinkId, greeting: &Greeting) {
+        let (hello, node) = (greeting.hello, greeting.hello.node);
+        self.incompatible.remove(&node);
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let old = peer.link.replace(link);
         peer.dial = peer.dial.filter(|dial| *dial != link);
         peer.hello = Some(hello);
+        peer.protocol = greeting.protocol;
         peer.up_since = now;
         peer.unanswered = true;
         let (resumed, lost) = peer.channel.take_news();
@@ -98,7 +100,7 @@ impl Links {
             self.close(now, old, Farewell::Replaced, String::new());
         }
         if old.is_some() && !resumed {
-            self.outputs.push_back(Output::Down { node, reason: "the node has begun anew".to_owned() });
+            self.outputs.push_back(Output::Down { node, reason: "the node has begun anew".to_owned(), silent: false });
         }
         if old.is_none() || !resumed {
             self.outputs.push_back(Output::Up { peer: hello, resumed, lost });
@@ -171,12 +173,13 @@ impl Links {
     }
 
     fn on_publish(&mut self, now: Instant, link: LinkId, node: NodeId, publish: Publish) {
-        let inbound = match decode::publish(publish) {
+        let inbound = match decode::publish(publish, self.is_newer(node)) {
             Ok(inbound) => inbound,
             Err(words) => return self.protocol_error(now, link, ReasonCode::ProtocolError, words, words),
         };
         let Some(peer) = self.peers.get_mut(&node) else { return };
         match inbound {
+            Inbound::Unknown => self.counters.passed_over += 1,
             Inbound::Frame(seq, frame) => match peer.channel.arrive(seq) {
                 Arrival::Next => self.deliver(link, node, seq, frame),
                 Arrival::Duplicate => self.counters.duplicates_dropped += 1,
@@ -200,8 +203,8 @@ impl Links {
         }
     }
 
-    fn deliver(&mut self, link: LinkId, node: NodeId, number: u64, frame: Frame) {
-        let is_publication = u64::from(matches!(frame, Frame::Publication(_)));
+    fn deliver(&mut self, link: LinkId, node: NodeId, number: u64, frame: Option<Frame>) {
+        let is_publication = u64::from(matches!(frame, Some(Frame::Publication(_))));
         self.counters.frames_received += 1;
         self.counters.publications_received += is_publication;
         if let Some(conn) = self.conns.get_mut(&link) {
@@ -211,7 +214,10 @@ impl Links {
             peer.unanswered = true;
             self.unanswered.push(node);
         }
-        self.outputs.push_back(Output::Frame { from: node, number, frame });
+        match frame {
+            Some(frame) => self.outputs.push_back(Output::Frame { from: node, number, frame }),
+            None => self.counters.passed_over += 1,
+        }
     }
 
     fn on_disconnect(&mut self, now: Instant, link: LinkId, disconnect: &Disconnect) {
@@ -273,6 +279,6 @@ impl Links {
             return;
         }
         self.counters.silences += 1;
-        self.close(now, link, Farewell::Silence, "nothing was heard for too long".to_owned());
+        self.close(now, link, Farewell::Silence, SILENCE.to_owned());
     }
 }

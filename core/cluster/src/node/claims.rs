@@ -1,5 +1,6 @@
 //! Client ids that this node owns, wants to own, or gives away (MQ-11, MQ-09).
 
+use core::ops::Bound;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -43,9 +44,12 @@ struct Owned {
 #[derive(Debug)]
 struct Wanted {
     shard: ShardId,
-    conn: ConnId,
+    /// `None`: the client was given to this node; nobody waits for it.
+    conn: Option<ConnId>,
     clean_start: bool,
     phase: Phase,
+    /// The highest epoch under which a home has granted it.
+    granted: u64,
     /// Connections of the same client that came meanwhile.
     later: VecDeque<(ConnId, bool)>,
     /// Another node claims it already; it gets the session once it is here.
@@ -102,6 +106,29 @@ impl Claims {
         self.wanted.len()
     }
 
+    /// The first client of this node behind another one, with the epoch that its home knows.
+    pub(super) fn owned_after(&self, client: Option<&ClientId>) -> Option<(&ClientId, u64)> {
+        let from = client.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut behind = self.owned.range::<ClientId, _>((from, Bound::Unbounded));
+        behind.next().map(|(client, owned)| (client, owned.granted))
+    }
+
+    /// Under which epoch its home knows this node for the owner of a client.
+    pub(super) fn epoch_of(&self, client: &ClientId) -> Option<u64> {
+        self.owned.get(client).map(|owned| owned.granted)
+    }
+
+    /// Clients whose homes were asked and have not answered.
+    pub(super) fn asked(&self) -> Vec<ClientId> {
+        let asked = self.wanted.iter().filter(|(_, wanted)| matches!(wanted.phase, Phase::Asked { .. }));
+        asked.map(|(client, _)| client.clone()).collect()
+    }
+
+    /// Number of clients that a shard was told to give up.
+    pub(super) fn leaving(&self) -> usize {
+        self.leaving.len()
+    }
+
     /// Number of them.
     pub(super) fn len(&self) -> usize {
         self.owned.len()
@@ -142,9 +169,22 @@ impl Node {
         later: VecDeque<(ConnId, bool)>,
     ) {
         let home = self.home_of(&client);
-        let wanted = Wanted { shard, conn, clean_start, phase: Phase::Asked { home }, later, next: None };
+        let (conn, phase) = (Some(conn), Phase::Asked { home });
+        let wanted = Wanted { shard, conn, clean_start, phase, granted: 0, later, next: None };
         self.claims.wanted.insert(client.clone(), wanted);
         self.set_claim_deadline(&client);
+        self.send_directory(home, DirectoryMail::Claim { client, clean_start });
+    }
+
+    /// Asks the home of a client if another node was asked before.
+    pub(super) fn ask_home(&mut self, client: ClientId) {
+        let home = self.home_of(&client);
+        let Some(wanted) = self.claims.wanted.get_mut(&client) else { return };
+        if !matches!(wanted.phase, Phase::Asked { home: asked } if asked != home) {
+            return;
+        }
+        wanted.phase = Phase::Asked { home };
+        let clean_start = wanted.clean_start;
         self.send_directory(home, DirectoryMail::Claim { client, clean_start });
     }
 
@@ -161,9 +201,15 @@ impl Node {
             }
             return;
         };
+        wanted.granted = wanted.granted.max(epoch);
         if wanted.phase.epoch().is_some() {
             // Two homes have granted it: the first one's word is carried out, the second one learns of it by registration.
             return;
+        }
+        let former_lives = former.is_some_and(|former| self.ring.contains(&former));
+        if !former_lives && let Some(session) = self.claims.take_early(client, epoch) {
+            // It sent what it had before it went.
+            return self.claimed_late(client, epoch, session, Vec::new());
         }
         let lost = former.filter(|former| self.orphans.has(*former) && !self.ring.contains(former));
         if let Some(lost) = lost
@@ -186,6 +232,17 @@ impl Node {
         } else {
             self.set_claim_deadline(client);
         }
+    }
+
+    /// The home says that this node owns a client for which it has not asked: its former owner is being emptied.
+    pub(super) fn given(&mut self, home: NodeId, client: &ClientId, epoch: u64, former: NodeId) {
+        if !self.claims.wanted.contains_key(client) && !self.claims.owns(client) {
+            let shard = shard_of(client, self.config.shards);
+            let (phase, later) = (Phase::Asked { home }, VecDeque::new());
+            let wanted = Wanted { shard, conn: None, clean_start: false, phase, granted: 0, later, next: None };
+            self.claims.wanted.insert(client.clone(), wanted);
+        }
+        self.granted(home, client, epoch, Some(former));
     }
 
     /// The former owner is gone: the session is at its successor. False if there is none.
@@ -217,13 +274,9 @@ impl Node {
                 }
                 session => self.claimed_late(client, mine, session, Vec::new()),
             },
-            Some(Phase::Asked { .. }) => {
-                if self.claims.early.len() >= EARLY_LIMIT {
-                    self.claims.early.pop_front();
-                    self.counters.sessions_discarded += 1;
-                }
-                self.claims.early.push_back((client.clone(), epoch, session));
-            }
+            Some(Phase::Asked { .. }) => self.keep_early(client, epoch, session),
+            // It may be given to this node, and be here sooner than the home's word.
+            None if !self.claims.owns(client) => self.keep_early(client, epoch, session),
             // The client was served without it: two owners after a partition, or a former owner that was slow.
             Some(_) | None => {
                 if let Some(session) = session {
@@ -239,6 +292,14 @@ impl Node {
     fn life_of(&self, node: NodeId) -> Life {
         let incarnation = self.peers.get(&node).and_then(|peer| peer.incarnation).unwrap_or_default();
         Life { node, incarnation }
+    }
+
+    fn keep_early(&mut self, client: &ClientId, epoch: u64, session: Session) {
+        if self.claims.early.len() >= EARLY_LIMIT {
+            self.claims.early.pop_front();
+            self.counters.sessions_discarded += 1;
+        }
+        self.claims.early.push_back((client.clone(), epoch, session));
     }
 
     fn held(&self, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
@@ -280,7 +341,7 @@ impl Node {
         let Some(wanted) = self.claims.wanted.remove(client) else { return };
         self.claims.deadlines.cancel(client);
         self.claims.early.retain(|(early, ..)| early != client);
-        self.claims.owned.insert(client.clone(), Owned { granted: epoch, told: epoch });
+        self.claims.owned.insert(client.clone(), Owned { granted: wanted.granted.max(epoch), told: epoch });
         let (shard, conn) = (wanted.shard, wanted.conn);
         let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
@@ -357,9 +418,20 @@ impl Node {
     /// Claims that have waited long enough are served with what is here: the home, or the former owner, does not answer.
     pub(super) fn claims_due(&mut self) {
         while let Some(client) = self.claims.deadlines.pop_due(self.now.instant) {
+            if self.is_given(&client) {
+                self.set_claim_deadline(&client);
+                continue;
+            }
             self.counters.claims_timed_out += 1;
             self.serve_as_is(&client);
         }
+    }
+
+    /// Whether a session is on its way for which nobody waits.
+    fn is_given(&self, client: &ClientId) -> bool {
+        let Some(wanted) = self.claims.wanted.get(client) else { return false };
+        let Phase::Session { from, .. } = wanted.phase else { return false };
+        wanted.conn.is_none() && wanted.later.is_empty() && self.ring.contains(&from)
     }
 
     fn serve_as_is(&mut self, client: &ClientId) {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sedge_base::{NodeId, ShardId, mix};
 
 use super::Node;
-use crate::link::ControlTopic;
+use crate::link::{ControlTopic, FrameSeq};
 use crate::mail::ToShard;
 use crate::wire::ReplicaMail;
 
@@ -32,6 +32,8 @@ struct Backup {
     attempt: u32,
     /// For each shard the last batch that it has, and whether it has everything.
     shards: Vec<(u64, bool)>,
+    /// What tells it that it is one no more. Until it has that, its copy counts: nothing may leave that is not in there.
+    end: Option<FrameSeq>,
 }
 
 impl Backup {
@@ -43,7 +45,7 @@ impl Backup {
 impl Copies {
     /// Nodes that have everything, this one not counted.
     pub(super) fn whole(&self) -> impl Iterator<Item = NodeId> {
-        self.backups.iter().filter(|backup| backup.is_whole()).map(|backup| backup.node)
+        self.backups.iter().filter(|backup| backup.end.is_none() && backup.is_whole()).map(|backup| backup.node)
     }
 
     /// Whether changes are copied at all.
@@ -67,20 +69,72 @@ impl Node {
         let had = self.copies.backups.len();
         self.copies.backups.retain(|backup| ring.binary_search(&backup.node).is_ok());
         let mut changed = self.copies.backups.len() != had;
-        let wanted = usize::from(self.config.copies.saturating_sub(1));
+        let wanted = if self.is_drained() { 0 } else { usize::from(self.config.copies.saturating_sub(1)) };
         let mut others: Vec<NodeId> = ring.iter().copied().filter(|node| *node != me).collect();
         others.retain(|node| {
             let is_up = self.peers.get(node).is_some_and(super::peers::Peer::is_up);
-            is_up && self.copies.backups.iter().all(|backup| backup.node != *node)
+            is_up && !self.is_emptied(*node) && self.copies.backups.iter().all(|backup| backup.node != *node)
         });
         others.sort_by_key(|node| core::cmp::Reverse(mix(me.get() ^ mix(node.get()))));
-        let missing = wanted.saturating_sub(self.copies.backups.len());
+        let missing = wanted.saturating_sub(self.copies.backups.len() - self.backups_to_replace());
         for node in others.into_iter().take(missing) {
             self.begin_backup(node);
             changed = true;
         }
+        changed |= self.retire_backups(wanted);
         if changed {
             self.backups_changed();
+        }
+    }
+
+    /// Backups that are being emptied, or were told that they are ones no more.
+    fn backups_to_replace(&self) -> usize {
+        let leave = |backup: &&Backup| backup.end.is_some() || self.is_emptied(backup.node);
+        self.copies.backups.iter().filter(leave).count()
+    }
+
+    fn is_emptied(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(super::peers::Peer::is_draining)
+    }
+
+    /// Lets backups go that are being emptied, as soon as others have everything or there are no others; and all, if none are wanted.
+    fn retire_backups(&mut self, wanted: usize) -> bool {
+        let told = self.copies.backups.iter().filter(|backup| backup.end.is_none());
+        let (retiring, staying): (Vec<_>, Vec<_>) =
+            told.partition(|backup| wanted == 0 || self.is_emptied(backup.node));
+        if retiring.is_empty() || !staying.into_iter().all(Backup::is_whole) {
+            return false;
+        }
+        let retiring: Vec<NodeId> = retiring.into_iter().map(|backup| backup.node).collect();
+        for backup in self.copies.backups.iter_mut().filter(|backup| retiring.contains(&backup.node)) {
+            backup.end = Some(FrameSeq(u64::MAX));
+        }
+        // First the others are told who takes over now: until then it is the one that has it all.
+        self.announce_backups();
+        for node in retiring {
+            let end = self.send_control(node, ControlTopic::Replica, ReplicaMail::End.encode());
+            if let Some(backup) = self.copies.backups.iter_mut().find(|backup| backup.node == node) {
+                backup.end = end.or(backup.end);
+            }
+        }
+        true
+    }
+
+    /// A neighbour has taken frames: it may have learnt that it is no backup any more.
+    pub(super) fn backup_took(&mut self, node: NodeId, up_to: FrameSeq) {
+        let had = self.copies.backups.len();
+        let is_over = |backup: &Backup| backup.node == node && backup.end.is_some_and(|end| end <= up_to);
+        self.copies.backups.retain(|backup| !is_over(backup));
+        if self.copies.backups.len() != had {
+            self.backups_changed();
+            self.choose_backups();
+        }
+    }
+
+    /// A node that is being emptied is told that it is no backup, in case that it still thinks so.
+    pub(super) fn end_stale_backup(&mut self, node: NodeId) {
+        if self.copies.backups.iter().all(|backup| backup.node != node) {
+            self.send_control(node, ControlTopic::Replica, ReplicaMail::End.encode());
         }
     }
 
@@ -89,7 +143,7 @@ impl Node {
         self.copies.shards.resize(usize::from(shards), (0, 0));
         self.copies.attempt += 1;
         let attempt = self.copies.attempt;
-        self.copies.backups.push(Backup { node, attempt, shards: vec![(0, false); usize::from(shards)] });
+        self.copies.backups.push(Backup { node, attempt, shards: vec![(0, false); usize::from(shards)], end: None });
         self.send_control(node, ControlTopic::Replica, ReplicaMail::Begin { attempt, shards }.encode());
         self.tell_all_shards(|| ToShard::Copy(attempt));
     }
@@ -137,7 +191,7 @@ impl Node {
         let at = usize::from(shard.0);
         let Some((last, _)) = self.copies.shards.get_mut(at) else { return };
         *last = number;
-        let backups = self.copies.backups.iter().filter(|backup| backup.attempt <= attempt);
+        let backups = self.copies.backups.iter().filter(|backup| backup.attempt <= attempt && backup.end.is_none());
         let to: Vec<NodeId> = backups.map(|backup| backup.node).collect();
         loop {
             let part = bytes.split_to(bytes.len().min(PART_BYTES));
@@ -168,6 +222,9 @@ impl Node {
         }
         if news {
             self.announce_backups();
+            if self.backups_to_replace() > 0 {
+                self.choose_backups();
+            }
         }
         self.tell_copied(at);
     }

@@ -60,6 +60,7 @@ impl Node {
 
     pub(super) fn directory_bytes(&mut self, from: NodeId, payload: Bytes) -> Result<(), WireError> {
         let mail = DirectoryMail::decode(payload)?;
+        self.check_known(mail.since())?;
         self.directory_mail(from, mail);
         Ok(())
     }
@@ -68,6 +69,8 @@ impl Node {
         match mail {
             DirectoryMail::Claim { client, clean_start } => self.home_claim(from, client, clean_start),
             DirectoryMail::Granted { client, epoch, from: former } => self.granted(from, &client, epoch, former),
+            DirectoryMail::Give { client, epoch, to } => self.home_give(from, client, epoch, to),
+            DirectoryMail::Given { client, epoch, from: former } => self.given(from, &client, epoch, former),
             DirectoryMail::Relinquish { client, epoch, clean_start, to } => {
                 self.relinquish(client, epoch, clean_start, to);
             }
@@ -111,6 +114,21 @@ impl Node {
         }
     }
 
+    /// Who owns the client wants `to` to own it. Not if somebody has claimed it meanwhile, the owner included, or may have where this
+    /// node does not know of it: the owner asks again.
+    fn home_give(&mut self, by: NodeId, client: ClientId, epoch: u64, to: NodeId) {
+        if !self.is_home(&client) || !self.is_registered() {
+            return;
+        }
+        self.home_register(by, &client, epoch);
+        if self.directory.home.owner(&client) != Some((by, epoch)) || by == to || !self.ring.contains(&to) {
+            return;
+        }
+        let (epoch, _) = self.directory.home.claim(&client, to, self.now.wall.as_millis());
+        self.send_directory(to, DirectoryMail::Given { client: client.clone(), epoch, from: by });
+        self.send_directory(by, DirectoryMail::Relinquish { client, epoch, clean_start: false, to });
+    }
+
     fn home_register(&mut self, owner: NodeId, client: &ClientId, epoch: u64) {
         let Some(loser) = self.directory.home.register(client, owner, epoch) else { return };
         let (epoch, to) = (loser.epoch, loser.to);
@@ -152,6 +170,27 @@ impl Node {
     pub(super) fn members_changed(&mut self) {
         let before = self.note_members();
         self.register_moved(&before);
+        self.ask_new_homes();
+    }
+
+    /// Claims that wait for a node that is no longer the home of their clients go to the one that is: only there the owners are
+    /// registered.
+    fn ask_new_homes(&mut self) {
+        let me = self.config.node;
+        let mut delayed = core::mem::take(&mut self.directory.delayed);
+        let until = self.now.instant + self.config.register_timeout;
+        delayed.retain_mut(|claim| {
+            let is_home = self.is_home(&claim.client);
+            if !is_home {
+                // Who has claimed sees the change, too.
+                claim.view_until = claim.view_until.max(until);
+            }
+            is_home || claim.by != me
+        });
+        self.directory.delayed = delayed;
+        for client in self.claims.asked() {
+            self.ask_home(client);
+        }
     }
 
     /// Looks who the members are; returns who they were.

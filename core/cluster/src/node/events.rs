@@ -14,7 +14,7 @@ use super::peers::Standing;
 use crate::NodeOutput;
 use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Lost, Output as LinkOutput, Publication};
 use crate::mail::{Life, Location, TableChange, ToShard};
-use crate::wire::Stray;
+use crate::wire::{Stray, WireError};
 
 impl Node {
     pub(super) fn overlay_output(&mut self, output: Output) {
@@ -103,11 +103,12 @@ impl Node {
             LinkOutput::Transmit { link } => self.outputs.push_back(NodeOutput::LinkTransmit(link)),
             LinkOutput::Close { link } => self.outputs.push_back(NodeOutput::LinkClose(link)),
             LinkOutput::Up { peer, resumed, lost } => self.link_up(peer, resumed, &lost),
-            LinkOutput::Down { node, .. } => self.link_down(node),
+            LinkOutput::Down { node, silent, .. } => self.link_down(node, silent),
             LinkOutput::Refused { node } => self.membership.handle(self.now, MembershipInput::Refused { node }),
             LinkOutput::Frame { from, number, frame } => self.frame(from, number, frame),
             LinkOutput::Acked { node, up_to } => {
                 self.taken(node, up_to);
+                self.backup_took(node, up_to);
                 if let Some(peer) = self.peers.get_mut(&node) {
                     peer.acked(up_to);
                     self.pump(node);
@@ -163,12 +164,15 @@ impl Node {
         self.pump(node);
     }
 
-    /// Its frames wait for the link to come back, or for membership to say that the node is gone.
-    fn link_down(&mut self, node: NodeId) {
+    /// Its frames wait for the link to come back, or for membership to say that the node is gone. Who is silent may be busy: membership
+    /// has its own ways to find out.
+    fn link_down(&mut self, node: NodeId, silent: bool) {
         if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_linked()) {
             peer.standing = Standing::Lost;
         }
-        self.membership.handle(self.now, MembershipInput::Suspect { node });
+        if !silent {
+            self.membership.handle(self.now, MembershipInput::Suspect { node });
+        }
         if self.membership.member(node).is_none()
             && let Some(peer) = self.peers.get(&node)
         {
@@ -192,8 +196,10 @@ impl Node {
             Frame::Control { topic: ControlTopic::Node, payload } => self.node_mail(from, payload),
             Frame::Control { topic: ControlTopic::Replica, payload } => self.replica_mail(from, payload),
         };
-        if let Err(error) = result {
-            self.reset_link(from, &error.to_string());
+        match result {
+            Ok(()) => {}
+            Err(WireError::UNKNOWN) if self.links.is_newer(from) => self.counters.mail_passed_over += 1,
+            Err(error) => self.reset_link(from, &error.to_string()),
         }
     }
 

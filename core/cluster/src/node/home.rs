@@ -34,6 +34,11 @@ impl Home {
         self.entries.contains_key(client)
     }
 
+    /// Who is known to own this client, and under which epoch.
+    pub(super) fn owner(&self, client: &ClientId) -> Option<(NodeId, u64)> {
+        self.entries.get(client).map(|entry| (entry.owner, entry.epoch))
+    }
+
     /// `by` owns the client from now on: under which epoch, and who owned it before. Epochs are wall-clock milliseconds where these
     /// are ahead, so that ownership granted by a home that knew nothing of earlier ones is later than theirs all the same.
     pub(super) fn claim(&mut self, client: &ClientId, by: NodeId, wall_millis: u64) -> (u64, Option<NodeId>) {
@@ -61,9 +66,9 @@ impl Home {
         Some(Loser { owner: loser.owner, epoch, to: winner.owner })
     }
 
-    /// The session that `owner` had under this epoch has ended.
+    /// The session that `owner` had under this epoch, or an earlier one, has ended.
     pub(super) fn forget(&mut self, client: &ClientId, owner: NodeId, epoch: u64) {
-        if self.entries.get(client).is_some_and(|entry| (entry.owner, entry.epoch) == (owner, epoch)) {
+        if self.entries.get(client).is_some_and(|entry| entry.owner == owner && entry.epoch <= epoch) {
             self.entries.remove(client);
         }
     }
@@ -100,7 +105,10 @@ mod tests {
         assert_eq!(home.claim(&client, b, 50), (104, Some(a)));
         home.forget(&client, a, 102);
         assert!(home.knows(&client));
-        home.forget(&client, b, 104);
+        assert_eq!(home.owner(&client), Some((b, 104)));
+        home.forget(&client, b, 103);
+        assert!(home.knows(&client));
+        home.forget(&client, b, 105);
         assert!(!home.knows(&client));
     }
 

@@ -7,6 +7,7 @@ mod claims;
 mod config;
 mod copies;
 mod directory;
+mod drain;
 mod events;
 mod handed;
 mod home;
@@ -42,6 +43,7 @@ use self::claims::Claims;
 pub use self::config::{NodeConfig, NodeConfigError};
 use self::copies::Copies;
 use self::directory::Directory;
+use self::drain::Drain;
 use self::handed::HandedOver;
 use self::interest::InterestTable;
 use self::journal::{Restoration, RetainedJournal};
@@ -59,7 +61,7 @@ use crate::link::{Hello, Links};
 use crate::mail::{TableChange, ToNode};
 use crate::sys;
 use crate::wire::DirectoryMail;
-use crate::{LinkId, NodeInput, NodeOutput, NodeState};
+use crate::{DrainEnd, LinkId, NodeInput, NodeOutput, NodeState};
 
 /// The machine of one node: feed it [`NodeInput`]s, then take [`NodeOutput`]s until there are none. Call
 /// [`Node::handle_timeout`] once right after it was made.
@@ -103,6 +105,7 @@ pub struct Node {
     replicas: Replicas,
     orphans: Orphans,
     takeovers: Takeovers,
+    drain: Drain,
 
     retained: RetainedStore,
     /// What nodes tell about themselves, in place of retained messages.
@@ -163,6 +166,7 @@ impl Node {
             replicas: Replicas::default(),
             orphans: Orphans::new(Seed::from_rng(&mut rng)),
             takeovers: Takeovers::default(),
+            drain: Drain::default(),
             retained: RetainedStore::new(config.retained.clone()),
             sys: RetainedStore::new(sys::LIMITS),
             kicks: Kicks::default(),
@@ -201,6 +205,8 @@ impl Node {
             NodeInput::LinkClosed { link } => self.links.closed(instant, link),
             NodeInput::LinkRefused { link } => self.links.refused(instant, link),
             NodeInput::Kick(kick) => self.kick_elsewhere(kick),
+            NodeInput::Drain { limit } => self.start_drain(limit),
+            NodeInput::CancelDrain => self.end_drain(DrainEnd::Cancelled),
             NodeInput::Full(full) => self.set_full(full),
             NodeInput::Shutdown => {
                 self.state = NodeState::Leaving;
@@ -217,6 +223,7 @@ impl Node {
             ToNode::BarrierReached(number) => self.barrier_reached(number),
             ToNode::Claim { client, conn, clean_start } => self.claim(from, client, conn, clean_start),
             ToNode::Known(known) => self.known_leaves(known.0, &known.1),
+            ToNode::Leaves(client) => self.leaves(client),
             ToNode::Relinquished { client, epoch, session } => self.relinquished(&client, epoch, session),
             ToNode::Adopted(handed) => self.adopted(&handed),
             ToNode::Withdraw(withdraw) => {
@@ -238,6 +245,11 @@ impl Node {
     /// Does what is due; early or repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Now) {
         self.begin(now);
+        for node in self.links.linked() {
+            if let Some(heard) = self.links.last_heard(node) {
+                self.membership.heard(node, heard);
+            }
+        }
         self.membership.handle_timeout(now);
         self.links.handle_timeout(now.instant);
         self.overlay.handle_timeout(now);
@@ -245,6 +257,7 @@ impl Node {
         self.releases_due();
         self.orphans_due();
         self.takeovers_due();
+        self.drain_due();
         self.check_seeds();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
@@ -272,6 +285,7 @@ impl Node {
             self.directory.timeout(),
             self.orphans.timeout(),
             self.takeovers.timeout(),
+            self.drain.timeout(),
             self.recovery_timeout(),
             self.next_comparison,
             self.next_seed_check,
@@ -287,6 +301,6 @@ impl Node {
 
     /// Whether the node serves with full knowledge: for load balancers. Clients are served before that, too.
     pub fn is_ready(&self) -> bool {
-        self.state == NodeState::Normal
+        self.state == NodeState::Normal && !self.is_draining()
     }
 }

@@ -25,7 +25,11 @@ pub(super) struct Kicks {
 impl Node {
     /// Where clients reach the other nodes to which links are up, as far as those say so.
     pub fn client_addresses(&self) -> Vec<Utf8> {
-        self.peers.values().filter(|peer| peer.is_up()).filter_map(|peer| peer.client_address.clone()).collect()
+        self.peers
+            .values()
+            .filter(|peer| peer.is_up() && !peer.is_draining())
+            .filter_map(|peer| peer.client_address.clone())
+            .collect()
     }
 
     /// Tells a neighbour where clients reach this node.
@@ -35,6 +39,9 @@ impl Node {
         }
         if self.is_full {
             self.send_control(to, ControlTopic::Node, NodeMail::Full { full: true }.encode());
+        }
+        if self.is_draining() {
+            self.send_control(to, ControlTopic::Node, NodeMail::Draining { draining: true }.encode());
         }
     }
 
@@ -79,7 +86,9 @@ impl Node {
     }
 
     pub(super) fn node_mail(&mut self, from: NodeId, payload: Bytes) -> Result<(), WireError> {
-        match NodeMail::decode(payload)? {
+        let mail = NodeMail::decode(payload)?;
+        self.check_known(mail.since())?;
+        match mail {
             NodeMail::Clients { address } => {
                 if let Some(peer) = self.peers.get_mut(&from) {
                     peer.client_address = Some(address);
@@ -90,6 +99,7 @@ impl Node {
                     peer.is_full = full;
                 }
             }
+            NodeMail::Draining { draining } => self.neighbour_drains(from, draining),
             NodeMail::Kick { request, client, reason, end_session } => {
                 let owned = self.kick_here(client, reason, end_session);
                 self.send_control(from, ControlTopic::Node, NodeMail::Kicked { request, owned }.encode());

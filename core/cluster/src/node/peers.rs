@@ -30,6 +30,16 @@ pub(super) enum Standing {
     Up,
 }
 
+/// What is to become of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Intent {
+    /// It serves.
+    #[default]
+    Serve,
+    /// It is being emptied: it wants no sessions, and no copies of any.
+    Leave,
+}
+
 /// A node to which a link exists or has existed since membership knows it.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
@@ -53,6 +63,8 @@ pub(super) struct Peer {
     pub retained_done: bool,
     /// Whether it has no room to keep publications, as it says.
     pub is_full: bool,
+    /// What its operator wants of it, as it says.
+    pub intent: Intent,
     /// Large mail that waits.
     bulk: VecDeque<(ControlTopic, Bytes)>,
     /// Large mail that is not acknowledged.
@@ -80,6 +92,11 @@ impl Peer {
         self.standing != Standing::Stranger
     }
 
+    /// Whether it is being emptied.
+    pub(super) fn is_draining(&self) -> bool {
+        self.intent == Intent::Leave
+    }
+
     /// Whether the link stands.
     pub(super) fn is_up(&self) -> bool {
         self.standing == Standing::Up
@@ -93,6 +110,11 @@ impl Peer {
             self.in_flight.pop_front();
             self.in_flight_bytes -= bytes;
         }
+    }
+
+    /// Whether all large mail has been taken by it.
+    pub(super) fn has_taken_all(&self) -> bool {
+        self.bulk.is_empty() && self.in_flight.is_empty()
     }
 
     /// Adds mail that goes behind other large mail to this node.

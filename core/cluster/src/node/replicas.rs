@@ -63,7 +63,9 @@ impl Replicas {
 
 impl Node {
     pub(super) fn replica_mail(&mut self, from: NodeId, payload: Bytes) -> Result<(), WireError> {
-        match ReplicaMail::decode(payload)? {
+        let mail = ReplicaMail::decode(payload)?;
+        self.check_known(mail.since())?;
+        match mail {
             ReplicaMail::Begin { attempt, shards } => {
                 let shards = (0..shards).map(|_| Copy::default()).collect();
                 self.replicas.without.remove(&from);
@@ -83,6 +85,7 @@ impl Node {
                 self.strays_arrived(from, of, incarnation, last, strays);
             }
             ReplicaMail::Taken { of, incarnation } => self.taken_over(of, incarnation),
+            ReplicaMail::End => self.replicas.forget(from),
             ReplicaMail::Ask { of, incarnation, client, epoch } => {
                 self.asked_for(from, Life { node: of, incarnation }, client, epoch);
             }

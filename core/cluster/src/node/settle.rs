@@ -134,6 +134,11 @@ impl Settles {
         }
     }
 
+    /// Whether a session waits to leave.
+    pub(super) fn has_departures(&self) -> bool {
+        self.pending.values().any(|pending| matches!(pending.waiter, Waiter::Departure(_)))
+    }
+
     /// The overlay has settled this token: the waiter, if it has nothing more to wait for.
     pub(super) fn settled(&mut self, token: u64) -> Option<Waiter> {
         self.done(token, true)

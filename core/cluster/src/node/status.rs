@@ -3,7 +3,7 @@
 use sedge_base::NodeId;
 
 use super::Node;
-use crate::{MemberStatus, NodeStatus, RouteStatus};
+use crate::{MemberStatus, NodeStatus, RefusedNode, RouteStatus};
 
 /// What a node counts itself; ascending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,10 +24,11 @@ pub(super) struct NodeCounters {
     pub leftovers_discarded: u64,
     pub control_lost: u64,
     pub links_reset: u64,
+    pub mail_passed_over: u64,
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 15] {
+    fn named(self) -> [(&'static str, u64); 16] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -44,6 +45,7 @@ impl NodeCounters {
             ("sessions_leftovers_discarded", self.leftovers_discarded),
             ("node_control_lost", self.control_lost),
             ("node_links_reset", self.links_reset),
+            ("node_mail_passed_over", self.mail_passed_over),
         ]
     }
 }
@@ -78,8 +80,19 @@ impl Node {
             replicas: self.replicas.len(),
             orphaned: self.orphans.nodes(),
             strays: self.orphans.len(),
+            drain: self.drain_status(),
+            refused: self.refused_nodes(),
             counters,
         }
+    }
+
+    fn refused_nodes(&self) -> Vec<RefusedNode> {
+        let line = |(node, refused): (NodeId, &crate::link::Incompatible)| RefusedNode {
+            node,
+            address: refused.address,
+            why: refused.why.clone(),
+        };
+        self.links.incompatible().map(line).collect()
     }
 
     fn member_status(&self, node: NodeId) -> Option<MemberStatus> {

@@ -77,6 +77,11 @@ impl Takeovers {
         self.deadlines.next()
     }
 
+    /// Whether sessions are being taken over.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.lives.is_empty()
+    }
+
     /// Nodes whose sessions were taken over, and how many sessions that were.
     pub(super) const fn counts(&self) -> (u64, u64) {
         (self.count, self.sessions)

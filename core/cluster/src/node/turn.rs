@@ -14,6 +14,7 @@ use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
 use crate::mail::{Interest, SessionStep, Settled, ToShard};
 use crate::reception::shard_of;
 use crate::sys;
+use crate::wire::WireError;
 use crate::{NodeEvent, NodeOutput};
 
 impl Node {
@@ -60,6 +61,7 @@ impl Node {
                 self.tell_all_shards(|| ToShard::Barrier(barrier));
             }
             self.flush_accepted();
+            self.drain_on();
             self.send_marks();
             self.tell_copies();
             self.links.flush(self.now.instant);
@@ -122,6 +124,11 @@ impl Node {
                 None
             }
         }
+    }
+
+    /// A node that plays one of an older version knows nothing of newer mail.
+    pub(super) fn check_known(&self, since: u32) -> Result<(), WireError> {
+        if since > self.config.links.protocol.version { Err(WireError::UNKNOWN) } else { Ok(()) }
     }
 
     /// A client's subscriptions have changed.

@@ -27,7 +27,7 @@ use self::inherit::Inheritance;
 use self::journal::ShardJournal;
 use self::table::{ForwardTable, Matched};
 use crate::mail::{
-    Adopt, Again, Claimed, Handed, Interest, Location, Merge, Publish, Relinquish, SessionStep, ToNode, ToShard,
+    Adopt, Again, Claimed, Handed, Interest, Leave, Location, Merge, Publish, Relinquish, SessionStep, ToNode, ToShard,
 };
 use crate::{ShardInput, ShardOutput};
 
@@ -200,6 +200,11 @@ impl Shard {
             ToShard::Kick { client, reason, end_session } => {
                 self.broker.handle(now, Input::Kick { client, reason, end_session });
             }
+            ToShard::Drain(elsewhere) => self.broker.handle(now, Input::Drain(elsewhere)),
+            ToShard::Leave(leave) => {
+                let Leave { client, to } = *leave;
+                self.broker.handle(now, Input::Leave { client, to });
+            }
             ToShard::Recovered => self.recovered(now),
             ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),
             ToShard::Session(step) => self.session_step(now, *step),
@@ -319,6 +324,7 @@ impl Shard {
                     }
                     self.tell_node(ToNode::Relinquished { client, epoch, session });
                 }
+                Output::Leaves { client } => self.tell_node(ToNode::Leaves(client)),
                 Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
                 Output::Interest { client, mut changes, ticket } => {
                     self.handovers.withhold(&client, &mut changes);

@@ -24,6 +24,24 @@ pub(crate) enum DirectoryMail {
         /// The former owner, who was told to send the session; `None`: there is nothing to wait for.
         from: Option<NodeId>,
     },
+    /// To the home: the sender owns this client and wants another node to own it.
+    Give {
+        /// The client.
+        client: ClientId,
+        /// Under which epoch the sender owns it.
+        epoch: u64,
+        /// The node that is to own it.
+        to: NodeId,
+    },
+    /// From the home: the receiver owns this client, for which it has not asked.
+    Given {
+        /// The client.
+        client: ClientId,
+        /// Which ownership this is.
+        epoch: u64,
+        /// The former owner, who was told to send the session.
+        from: NodeId,
+    },
     /// From the home: the receiver no longer owns this client.
     Relinquish {
         /// The client.
@@ -54,6 +72,18 @@ pub(crate) enum DirectoryMail {
 }
 
 impl DirectoryMail {
+    /// The version of the link protocol that it came with.
+    pub(crate) const fn since(&self) -> u32 {
+        match self {
+            Self::Give { .. } | Self::Given { .. } => 2,
+            Self::Claim { .. }
+            | Self::Granted { .. }
+            | Self::Relinquish { .. }
+            | Self::Register { .. }
+            | Self::Forget { .. } => 1,
+        }
+    }
+
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Writer::default();
         match self {
@@ -89,6 +119,8 @@ impl DirectoryMail {
                 out.client(client);
                 out.u64(*epoch);
             }
+            Self::Give { client, epoch, to } => given(&mut out, 6, client, *epoch, *to),
+            Self::Given { client, epoch, from } => given(&mut out, 7, client, *epoch, *from),
         }
         out.finish()
     }
@@ -108,9 +140,18 @@ impl DirectoryMail {
                 Self::Register { view, last, clients }
             }
             5 => Self::Forget { client: from.client()?, epoch: from.u64()? },
-            _ => return Err(WireError("unknown directory mail")),
+            6 => Self::Give { client: from.client()?, epoch: from.u64()?, to: from.node()? },
+            7 => Self::Given { client: from.client()?, epoch: from.u64()?, from: from.node()? },
+            _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;
         Ok(mail)
     }
+}
+
+fn given(out: &mut Writer, kind: u8, client: &ClientId, epoch: u64, node: NodeId) {
+    out.u8(kind);
+    out.client(client);
+    out.u64(epoch);
+    out.node(node);
 }

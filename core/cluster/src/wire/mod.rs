@@ -29,6 +29,11 @@ pub(crate) use session::{SessionMail, read_session, write_session};
 #[error("malformed mail: {0}")]
 pub(crate) struct WireError(pub &'static str);
 
+impl WireError {
+    /// A kind of mail that this version does not know.
+    pub(crate) const UNKNOWN: Self = Self("a kind that is not known");
+}
+
 type Result<T> = core::result::Result<T, WireError>;
 
 /// Reads fields from the front of some bytes.

@@ -37,9 +37,22 @@ pub(crate) enum NodeMail {
         /// Whether that is so.
         full: bool,
     },
+    /// Whether the sender is being emptied: it wants no sessions, and no copies of any.
+    Draining {
+        /// Whether that is so.
+        draining: bool,
+    },
 }
 
 impl NodeMail {
+    /// The version of the link protocol that it came with.
+    pub(crate) const fn since(&self) -> u32 {
+        match self {
+            Self::Draining { .. } => 2,
+            Self::Clients { .. } | Self::Kick { .. } | Self::Kicked { .. } | Self::Full { .. } => 1,
+        }
+    }
+
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Writer::default();
         match self {
@@ -63,6 +76,10 @@ impl NodeMail {
                 out.u8(4);
                 out.bool(*full);
             }
+            Self::Draining { draining } => {
+                out.u8(5);
+                out.bool(*draining);
+            }
         }
         out.finish()
     }
@@ -78,7 +95,8 @@ impl NodeMail {
             }
             3 => Self::Kicked { request: from.u64()?, owned: from.bool()? },
             4 => Self::Full { full: from.bool()? },
-            _ => return Err(WireError("unknown mail of a node")),
+            5 => Self::Draining { draining: from.bool()? },
+            _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;
         Ok(mail)

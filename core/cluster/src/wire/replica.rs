@@ -94,9 +94,27 @@ pub(crate) enum ReplicaMail {
     },
     /// From a backup: it has nothing that a batch could be added to.
     Nothing,
+    /// To a backup: it is one no more; it may forget what it has of the sender.
+    End,
 }
 
 impl ReplicaMail {
+    /// The version of the link protocol that it came with.
+    pub(crate) const fn since(&self) -> u32 {
+        match self {
+            Self::End => 2,
+            Self::Begin { .. }
+            | Self::Batch { .. }
+            | Self::Copied { .. }
+            | Self::Backups { .. }
+            | Self::Want { .. }
+            | Self::Strays { .. }
+            | Self::Taken { .. }
+            | Self::Ask { .. }
+            | Self::Nothing => 1,
+        }
+    }
+
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = Writer::default();
         match self {
@@ -140,6 +158,7 @@ impl ReplicaMail {
                 out.u64(*epoch);
             }
             Self::Nothing => out.u8(9),
+            Self::End => out.u8(10),
         }
         out.finish()
     }
@@ -168,7 +187,8 @@ impl ReplicaMail {
                 Self::Ask { of, incarnation, client: from.client()?, epoch: from.u64()? }
             }
             9 => Self::Nothing,
-            _ => return Err(WireError("unknown replica mail")),
+            10 => Self::End,
+            _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;
         Ok(mail)

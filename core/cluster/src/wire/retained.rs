@@ -55,7 +55,7 @@ impl RetainedMail {
             }
             2 => Self::Messages(from.list(read_message)?),
             3 => Self::Done,
-            _ => return Err(WireError("unknown retained mail")),
+            _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;
         Ok(mail)

@@ -82,7 +82,7 @@ impl SessionMail {
                 let (copied, added) = (from.list(read_id)?, from.list(read_id)?);
                 Self::Known(Known { client, from: life, copied, added })
             }
-            _ => return Err(WireError("unknown session mail")),
+            _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;
         Ok(mail)

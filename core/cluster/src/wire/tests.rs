@@ -88,11 +88,13 @@ fn directory_mail() -> Vec<DirectoryMail> {
         DirectoryMail::Granted { client: client.clone(), epoch: 1, from: None },
         DirectoryMail::Relinquish { client: client.clone(), epoch: 1, clean_start: false, to: NodeId::new(2) },
         DirectoryMail::Register { view: 1, last: true, clients: vec![(client.clone(), 2), (client.clone(), 3)] },
-        DirectoryMail::Forget { client, epoch: 4 },
+        DirectoryMail::Forget { client: client.clone(), epoch: 4 },
+        DirectoryMail::Give { client: client.clone(), epoch: 5, to: NodeId::new(6) },
+        DirectoryMail::Given { client, epoch: 7, from: NodeId::new(8) },
     ]
 }
 
-fn replica_mail() -> [ReplicaMail; 9] {
+fn replica_mail() -> [ReplicaMail; 10] {
     let (of, incarnation, shard) = (NodeId::new(1), Incarnation::new(2), ShardId(3));
     let stray = Stray { message: message(1), plain: true, groups: vec![TopicFilter::new("$share/g/a").unwrap()] };
     [
@@ -105,16 +107,18 @@ fn replica_mail() -> [ReplicaMail; 9] {
         ReplicaMail::Taken { of, incarnation },
         ReplicaMail::Ask { of, incarnation, client: ClientId::new("c"), epoch: 10 },
         ReplicaMail::Nothing,
+        ReplicaMail::End,
     ]
 }
 
-fn node_mail() -> [NodeMail; 4] {
+fn node_mail() -> [NodeMail; 5] {
     let (client, reason) = (ClientId::new("c"), ReasonCode::AdministrativeAction);
     [
         NodeMail::Clients { address: Utf8::from_static("host:1883") },
         NodeMail::Kick { request: 1, client, reason, end_session: true },
         NodeMail::Kicked { request: 2, owned: false },
         NodeMail::Full { full: true },
+        NodeMail::Draining { draining: true },
     ]
 }
 

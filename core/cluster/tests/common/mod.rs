@@ -116,6 +116,8 @@ pub(crate) struct World {
     starts: u64,
     /// Answers to operators.
     pub(crate) kicked: Vec<(u64, Option<NodeId>)>,
+    /// Nodes that have said that they are empty.
+    pub(crate) drained: Vec<u64>,
     pub(crate) log: Vec<String>,
 }
 
@@ -149,6 +151,7 @@ impl World {
             shards,
             starts: 0,
             kicked: Vec::new(),
+            drained: Vec::new(),
             log: Vec::new(),
         }
     }
@@ -402,6 +405,7 @@ impl World {
                 }
             }
             NodeOutput::Kicked { request, by } => self.kicked.push((request, by)),
+            NodeOutput::Drained => self.drained.push(node),
             NodeOutput::Event(event) => self.log.push(format!("{} node {node}: {}", self.now.instant, event.message)),
         }
     }

@@ -4,6 +4,7 @@
 mod common;
 
 mod crash;
+mod drain;
 mod failures;
 mod groups;
 mod operate;
@@ -15,3 +16,4 @@ mod seeds;
 mod sessions;
 mod sys;
 mod takeover;
+mod versions;

@@ -55,6 +55,20 @@ impl Api {
         self.understand(self.with_token(self.agent.delete(self.url(path))).call())
     }
 
+    /// Posts to `path`, without a body.
+    pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
+        let mut request = self.agent.post(self.url(path));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        self.understand(request.send_empty())
+    }
+
+    /// Whether anybody answers.
+    pub(crate) fn is_there(&self) -> bool {
+        self.agent.get(self.url("/health/live")).call().is_ok()
+    }
+
     /// Whether the node says that it is ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.with_token(self.agent.get(self.url("/health/ready")))

@@ -25,11 +25,11 @@ pub(crate) struct ApiArgs {
     token: Option<String>,
     /// Print what the API says, as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl ApiArgs {
-    fn client(&self) -> Result<Api, Failure> {
+    pub(super) fn client(&self) -> Result<Api, Failure> {
         let token = match (&self.token, &self.token_file) {
             (Some(token), _) => Some(one_token("--token", token)?),
             (None, Some(path)) => {

@@ -2,9 +2,11 @@
 
 mod client;
 mod commands;
+mod drain;
 mod text;
 
 pub(crate) use client::Api;
 pub(crate) use commands::{
     ApiArgs, KickArgs, PageArgs, RetainedArgs, SessionsArgs, kick, retained, routes, sessions, status, topology,
 };
+pub(crate) use drain::{DrainArgs, drain};

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use sedge_daemon::http::model::{
-    Cluster, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions, Status, Topology,
+    Cluster, Drain, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions, Status,
+    Topology,
 };
 
 use crate::table::{pairs, table};
@@ -42,13 +43,34 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
         ("retained", format!("{} messages, {}", status.retained, bytes(status.retained_bytes as u64))),
         ("routes", status.routes.to_string()),
     ];
+    if status.drain.state != "off" || status.drain.gave_up.is_some() {
+        lines.push(("drain", drain(&status.drain)));
+    }
     if status.resident_bytes > 0 {
         lines.push(("memory", bytes(status.resident_bytes)));
+    }
+    for refused in &status.refused_nodes {
+        lines.push(("refused", refused.clone()));
     }
     if !status.unreached_seeds.is_empty() {
         lines.push(("no answer", status.unreached_seeds.join(", ")));
     }
     format!("{}\n\n{}", pairs(&lines), members(&cluster.members))
+}
+
+pub(super) fn drain(drain: &Drain) -> String {
+    let copies = match drain.replicas_left {
+        0 => String::new(),
+        left => format!(", copies for {} are still here", count(left, "node")),
+    };
+    match (drain.state.as_str(), &drain.gave_up) {
+        ("off", Some(why)) => format!("given up: {why}; the node serves on"),
+        ("off", None) => "off: the node serves".to_owned(),
+        ("drained", _) => "drained: nothing that clients need is here".to_owned(),
+        (state, _) => {
+            format!("{state}: {} of {} have to leave{copies}", drain.sessions_left, count(drain.sessions, "session"))
+        }
+    }
 }
 
 fn copies(status: &Status) -> String {

@@ -21,6 +21,8 @@ pub(super) enum ApiError {
     NotFound(String),
     /// The question makes no sense.
     BadRequest(String),
+    /// The node cannot do that as things are.
+    Conflict(String),
     /// The request shows no token.
     NoToken,
     /// It shows another one.
@@ -41,6 +43,7 @@ impl ApiError {
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping", "the node stops".to_owned()),
             Self::NotFound(detail) => (StatusCode::NOT_FOUND, "not_found", detail),
             Self::BadRequest(detail) => (StatusCode::BAD_REQUEST, "bad_request", detail),
+            Self::Conflict(detail) => (StatusCode::CONFLICT, "conflict", detail),
             Self::NoToken => {
                 let detail = "this node wants a token: send 'Authorization: Bearer TOKEN'; the commands of sedge take --token-file FILE, \
                               SEDGE_API_TOKEN_FILE or SEDGE_API_TOKEN";

@@ -81,7 +81,7 @@ fn not_ready(api: &Api, ready: bool, state: NodeState) -> Vec<String> {
         reasons.push(match state {
             NodeState::Recovery => "the node has not learned everything from the others yet".to_owned(),
             NodeState::Leaving => "the node leaves the cluster".to_owned(),
-            NodeState::Normal => "the node is not ready".to_owned(),
+            NodeState::Normal => "the node is being emptied".to_owned(),
         });
     }
     reasons
@@ -112,6 +112,7 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         members: node.members.len(),
         links: node.members.iter().filter(|member| member.link.is_some()).count(),
         unreached_seeds: unreached(&node),
+        refused_nodes: refused(&node),
         connections: api.shared.connections.load(Ordering::Relaxed) as u64,
         sessions: sum(|counters| counters.sessions),
         subscriptions: sum(|counters| counters.subscriptions),
@@ -126,6 +127,7 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         replicas: node.replicas,
         orphaned: node.orphaned,
         strays: node.strays,
+        drain: super::drain::model(&api, node.drain),
         durability: facts.durability.to_owned(),
         journal: facts.recovery.clone().map(|recovery| journal_status(journals.iter().flatten(), recovery)),
         resident_bytes: process::resident_bytes().unwrap_or(0),
@@ -148,6 +150,10 @@ pub(super) const fn state_name(state: NodeState) -> &'static str {
         NodeState::Normal => "normal",
         NodeState::Leaving => "leaving",
     }
+}
+
+fn refused(node: &NodeStatus) -> Vec<String> {
+    node.refused.iter().map(|refused| refused.why.clone()).collect()
 }
 
 fn unreached(node: &NodeStatus) -> Vec<String> {
@@ -180,6 +186,7 @@ fn member_model(member: &MemberStatus, this: &NodeStatus) -> Member {
 fn link_model(link: &LinkStatus) -> Link {
     Link {
         rtt_micros: link.rtt_micros,
+        protocol: link.version,
         synced: link.synced,
         unacknowledged: link.unacknowledged,
         publications_sent: link.publications_sent,

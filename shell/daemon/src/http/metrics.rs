@@ -304,6 +304,13 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         ("replicas", "Nodes whose sessions this node holds a copy of.", node.replicas),
         ("orphaned_nodes", "Nodes that are gone and whose sessions are being taken over.", node.orphaned),
         ("strays", "Publications kept for these sessions.", node.strays),
+        ("draining", "1 while the node is being emptied, 2 when it is empty.", node.drain.state as usize),
+        ("drain_sessions_left", "Sessions that still have to leave.", node.drain.sessions_left),
+        (
+            "drain_replicas_left",
+            "Nodes that still have copies here and are to have them elsewhere.",
+            node.drain.replicas_left,
+        ),
     ];
     for (name, help, value) in copies {
         out.single(name, Gauge, help, value as u64);

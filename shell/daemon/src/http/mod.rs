@@ -1,6 +1,7 @@
 //! The HTTP API: health, metrics, and a look at the node. [`model`] holds what it says.
 
 mod ask;
+mod drain;
 mod error;
 mod guard;
 mod handlers;

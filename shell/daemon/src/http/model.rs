@@ -36,6 +36,8 @@ pub struct Status {
     pub links: usize,
     /// Seeds that have not answered yet.
     pub unreached_seeds: Vec<String>,
+    /// Nodes that cannot be linked because of their version: who, and what to do.
+    pub refused_nodes: Vec<String>,
     /// Connections of clients.
     pub connections: u64,
     /// Sessions, with and without a connection.
@@ -64,12 +66,31 @@ pub struct Status {
     pub orphaned: usize,
     /// Publications kept for these sessions.
     pub strays: usize,
+    /// Whether, and how far, the node is being emptied.
+    pub drain: Drain,
     /// What survives a restart: `memory` (nothing), `journal` or `fsync`.
     pub durability: String,
     /// The journal, if there is one.
     pub journal: Option<JournalStatus>,
     /// Resident memory of the process; 0 where it cannot be found out.
     pub resident_bytes: u64,
+}
+
+/// How the emptying of a node stands (`/api/v1/drain`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Drain {
+    /// `off`, `draining`, or `drained`: nothing that clients need is here.
+    pub state: String,
+    /// Sessions that were here when it began.
+    pub sessions: usize,
+    /// Those that are still here, or not completely at their new node.
+    pub sessions_left: usize,
+    /// Nodes whose sessions this node still keeps a copy of.
+    pub replicas_left: usize,
+    /// Whether the process stops when the node is empty.
+    pub stop: bool,
+    /// Why the node serves on although it was to be emptied, if that is so.
+    pub gave_up: Option<String>,
 }
 
 /// The journals of all shards together.
@@ -183,6 +204,8 @@ pub struct Member {
 pub struct Link {
     /// Round trip in microseconds, smoothed; 0 until measured.
     pub rtt_micros: u32,
+    /// Version of the link protocol that both sides speak.
+    pub protocol: u32,
     /// Whether both sides know each other's tables.
     pub synced: bool,
     /// Frames sent and not acknowledged.

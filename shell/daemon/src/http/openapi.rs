@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{handlers, metrics, retained, sessions};
+use super::{drain, handlers, metrics, retained, sessions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -17,6 +17,9 @@ use super::{handlers, metrics, retained, sessions};
         handlers::topology,
         handlers::routes,
         handlers::reload,
+        drain::progress,
+        drain::start,
+        drain::cancel,
         sessions::sessions,
         sessions::kick,
         sessions::end_session,
@@ -38,7 +41,9 @@ mod tests {
     #[test]
     fn every_path_is_described() {
         let text = serde_json::to_string(&Description::openapi()).unwrap();
-        for path in ["/health/ready", "/metrics", "/api/v1/status", "/api/v1/sessions/{client}/connection"] {
+        for path in
+            ["/health/ready", "/api/v1/drain", "/metrics", "/api/v1/status", "/api/v1/sessions/{client}/connection"]
+        {
             assert!(text.contains(path), "{path}");
         }
         assert!(text.contains("queued_messages"));

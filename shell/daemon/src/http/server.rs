@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::error::ApiError;
 use super::model::{Listener, Listening, RecoveryReport};
-use super::{guard, handlers, metrics, openapi, retained, sessions};
+use super::{drain, guard, handlers, metrics, openapi, retained, sessions};
 use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
 use crate::identity::Identity;
@@ -142,6 +142,7 @@ fn router(api: Api) -> Router {
         .route("/api/v1/retained", get(retained::retained))
         .route("/api/v1/retained/{topic}", delete(retained::clear))
         .route("/api/v1/reload", post(handlers::reload))
+        .route("/api/v1/drain", get(drain::progress).post(drain::start).delete(drain::cancel))
         .route("/api/v1/openapi.json", get(openapi::openapi))
         .fallback(async |uri: axum::http::Uri| ApiError::NotFound(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(async || ApiError::WrongMethod)

@@ -19,8 +19,8 @@ mod worker;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, NodeId, ShardId};
@@ -66,6 +66,8 @@ pub(crate) enum Letter {
     Announce(SocketAddr),
     /// For the node: end a connection at another one. The answer is the node that has done it, if there is one.
     Kick(Box<RemoteKick>),
+    /// For the node: be emptied within this time, or serve on.
+    Drain(Option<std::time::Duration>),
     /// Say good-bye and end; clients can go to these server references.
     Stop(Arc<[Utf8]>),
     /// Behind the publications of that thread: to be answered in [`Shared::answers`] when they are in this thread's journal.
@@ -134,6 +136,10 @@ pub(crate) struct Shared {
     pub(crate) buffered_max: usize,
     /// The node says good-bye.
     pub(crate) stopping: AtomicBool,
+    /// The process is to stop when the node is empty.
+    pub(crate) stop_when_drained: AtomicBool,
+    /// How to stop the process.
+    pub(crate) stopper: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// For each sender and receiver the last [`Letter::Mark`] that was answered; empty without a journal.
     pub(crate) answers: Vec<Vec<AtomicU64>>,
     /// Journals without room.

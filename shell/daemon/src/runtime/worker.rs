@@ -226,6 +226,7 @@ impl Worker {
                     hub.kick(self.now, *kick);
                 }
             }
+            Letter::Drain(limit) => self.drain(limit),
             Letter::Stop(elsewhere) => self.start_stopping(elsewhere),
             Letter::Mark(from, mark) => self.note_mark(from, mark),
             // The turn it causes is all.
@@ -365,6 +366,7 @@ impl Worker {
             },
             NodeOutput::LinkClose(link) => hub.close(self.now.instant, link),
             NodeOutput::Kicked { request, by } => hub.kicked(request, by),
+            NodeOutput::Drained => self.drained(),
             NodeOutput::Event(event) => self.log_node(&event),
         }
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use sedge_base::{Duration, Incarnation};
 
 use super::world::{World, config, hello};
-use crate::link::{Hello, LinkConfig, Lost, Output};
+use crate::link::{Hello, LinkConfig, Lost, Output, Protocol};
 
 fn with_key(key: Option<&[u8]>) -> LinkConfig {
     LinkConfig::new("test", key.map(<[u8]>::to_vec))
@@ -140,6 +140,62 @@ fn another_cluster_is_refused_and_named() {
     assert!(world.warnings(0)[0].contains("another cluster"), "{:?}", world.warnings(0));
     assert!(world.nodes[1].links.counters().handshakes_refused > 1);
     assert_eq!(world.nodes[1].links.counters().auth_failures, 0);
+}
+
+fn speaking(version: u32, since: u32) -> LinkConfig {
+    LinkConfig { protocol: Protocol { version, since }, ..config() }
+}
+
+/// Nodes of neighbouring versions are linked and speak the older of the two.
+#[test]
+fn neighbouring_versions_understand_each_other() {
+    let current = Protocol::CURRENT.version;
+    for other in [speaking(current - 1, current - 1), config(), speaking(current + 1, current)] {
+        let common = current.min(other.protocol.version);
+        let newer = other.protocol.version > current;
+        let mut world = meet(config(), other);
+        assert!(world.is_linked(0, 1));
+        let (a, b) = (world.nodes[0].hello.node, world.nodes[1].hello.node);
+        assert_eq!(world.nodes[0].links.version(b), Some(common));
+        assert_eq!(world.nodes[1].links.version(a), Some(common));
+        assert_eq!(world.nodes[0].links.status(b).map(|status| status.version), Some(common));
+        assert_eq!((world.nodes[0].links.is_newer(b), world.nodes[0].links.incompatible().count()), (newer, 0));
+        for number in 0..20 {
+            world.send(0, 1, number);
+            world.send(1, 0, number);
+        }
+        world.run(100);
+        assert_eq!(world.got(0, 1), (0..20).collect::<Vec<_>>());
+        assert_eq!(world.got(1, 0), (0..20).collect::<Vec<_>>());
+    }
+}
+
+/// A version too far away is refused, and both sides say what to do until it is gone.
+#[test]
+fn versions_too_far_away_are_refused_and_named() {
+    let current = Protocol::CURRENT.version;
+    for (a, b) in [(config(), speaking(current + 2, current + 1)), (speaking(current + 2, current + 1), config())] {
+        let far = [&a, &b].map(|config| config.protocol.version > current);
+        let mut world = meet(a, b);
+        assert!(world.ups(0).is_empty() && world.ups(1).is_empty());
+        assert!(world.warnings(1).iter().any(|line| line.contains("upgrade the older")), "{:?}", world.warnings(1));
+        assert!(world.warnings(0).iter().any(|line| line.contains("(0x84)")), "{:?}", world.warnings(0));
+        for at in 0..2 {
+            let (other, links) = (world.nodes[1 - at].hello, &world.nodes[at].links);
+            let refused: Vec<_> = links.incompatible().collect();
+            assert_eq!(refused.len(), 1);
+            assert_eq!((refused[0].0, links.version(other.node)), (other.node, None));
+            assert!(refused[0].1.why.contains("link"), "{refused:?}");
+        }
+        // The one that was in the way is replaced.
+        let at = far.iter().position(|far| *far).unwrap();
+        world.restart(at, config());
+        world.want(0, 1);
+        world.want(1, 0);
+        world.run(6_000);
+        assert!(world.is_linked(0, 1));
+        assert_eq!(world.nodes[1 - at].links.incompatible().count(), 0);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The last turns: clients first, then the node.
+//! The last turns: clients first, then the node. And emptying the node before that.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,6 +34,25 @@ impl Stopping {
 impl Worker {
     pub(super) fn is_finished(&self) -> bool {
         self.stopping.as_ref().is_some_and(|stopping| stopping.finished)
+    }
+
+    /// Begins to empty the node, or lets it serve on.
+    pub(super) fn drain(&mut self, limit: Option<Duration>) {
+        let Some(hub) = &mut self.hub else { return };
+        let input = limit.map_or(NodeInput::CancelDrain, |limit| NodeInput::Drain { limit });
+        hub.node.handle(self.now, input);
+    }
+
+    /// The node is empty.
+    pub(super) fn drained(&self) {
+        if !self.shared.stop_when_drained.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(stop) = self.shared.stopper.get() {
+            stop();
+        } else {
+            tracing::warn!("the node is empty, but nobody has said how to stop its process");
+        }
     }
 
     /// Lets nobody in any more and says good-bye to the clients.
