@@ -60,8 +60,8 @@ struct Wanted {
 enum Phase {
     /// The home was asked.
     Asked { home: NodeId },
-    /// The former owner has to send the session.
-    Session { epoch: u64, from: NodeId },
+    /// The former owner has to send the session, or the successor of a former owner `of` that is gone.
+    Session { epoch: u64, from: NodeId, of: NodeId },
     /// The session is here; everybody has to learn of its interest.
     Adopting { epoch: u64, from: NodeId, session: Box<SessionState> },
     /// The former owner has to send what came for the session since.
@@ -226,7 +226,7 @@ impl Node {
             }
             return;
         };
-        wanted.phase = Phase::Session { epoch, from };
+        wanted.phase = Phase::Session { epoch, from, of: from };
         if let Some(session) = self.claims.take_early(client, epoch) {
             self.session_arrived(from, client, epoch, session);
         } else {
@@ -253,7 +253,7 @@ impl Node {
             return true;
         }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return false };
-        wanted.phase = Phase::Session { epoch, from };
+        wanted.phase = Phase::Session { epoch, from, of: former };
         if let Some(session) = self.claims.take_early(client, epoch) {
             self.session_arrived(from, client, epoch, session);
             return true;
@@ -268,7 +268,7 @@ impl Node {
     /// The former owner has sent the session.
     pub(super) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
-            Some(&Phase::Session { epoch: mine, from: former }) if epoch == mine || from == former => match session {
+            Some(&Phase::Session { epoch: mine, from: former, .. }) if epoch == mine || from == former => match session {
                 Some(session) if session.subscriptions.iter().any(is_plain) => {
                     self.adopt(from, client, mine, session);
                 }
@@ -475,8 +475,9 @@ impl Node {
         }
         for client in serve {
             let phase = self.claims.wanted.get(&client).map(|wanted| &wanted.phase);
-            if let Some(&Phase::Session { epoch, from }) = phase
-                && self.await_successor(&client, epoch, from)
+            // A successor that dies, too, may have taken nothing over: then the next one has the session.
+            if let Some(&Phase::Session { epoch, from, of }) = phase
+                && self.await_successor(&client, epoch, if self.orphans.has(of) { of } else { from })
             {
                 continue;
             }

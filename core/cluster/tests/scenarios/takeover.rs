@@ -79,17 +79,17 @@ fn a_session_goes_on_when_its_node_dies() {
     }
 }
 
-/// Kills a node, the clients of which come back at once at the others; says whose sessions are not found.
-fn come_back(mut world: World, doomed: u64, others: &[u64]) -> Vec<String> {
+/// Kills nodes, the clients of which come back at once at the others; says whose sessions are not found.
+fn come_back(mut world: World, doomed: &[u64], others: &[u64]) -> Vec<String> {
     world.delays.network = 1 + world.rng.below(20_000);
     world.delays.mailbox = 1 + world.rng.below(500);
     let at = |number: u64, nodes: &[u64]| nodes[usize::try_from(number).expect("a small number") % nodes.len()];
     for number in 0..24 {
-        let client = world.connect_with(doomed, &format!("c{number}"), kept());
+        let client = world.connect_with(at(number, doomed), &format!("c{number}"), kept());
         world.subscribe(client, "t/#", QoS::ExactlyOnce);
     }
     world.run(3_000);
-    world.kill(doomed);
+    doomed.iter().for_each(|node| world.kill(*node));
     let mut again = Vec::new();
     for number in 0..24 {
         let chance = world.rng.below(4);
@@ -105,7 +105,19 @@ fn come_back(mut world: World, doomed: u64, others: &[u64]) -> Vec<String> {
 #[test]
 fn who_comes_back_at_once_finds_the_session() {
     for seed in 0..30 {
-        let lost = come_back(World::cluster(900 + seed, 4, 2), 1, &[2, 3, 4]);
+        let lost = come_back(World::cluster(900 + seed, 4, 2), &[1], &[2, 3, 4]);
+        assert!(lost.is_empty(), "seed {seed}: {lost:?}");
+    }
+}
+
+/// FT-30, MQ-11
+#[test]
+fn who_comes_back_at_once_finds_the_session_when_two_of_four_are_dead() {
+    for seed in 0..30 {
+        let mut world = World::new(950 + seed, 2);
+        (1..=4).for_each(|node| world.start_with(node, |config| config.copies = 3));
+        world.settle_members(4);
+        let lost = come_back(world, &[1, 2], &[3, 4]);
         assert!(lost.is_empty(), "seed {seed}: {lost:?}");
     }
 }
