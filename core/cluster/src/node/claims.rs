@@ -268,7 +268,8 @@ impl Node {
     /// The former owner has sent the session.
     pub(super) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
-            Some(&Phase::Session { epoch: mine, from: former, .. }) if epoch == mine || from == former => match session {
+            Some(&Phase::Session { epoch: mine, from: former, .. }) if epoch == mine || from == former => match session
+            {
                 Some(session) if session.subscriptions.iter().any(is_plain) => {
                     self.adopt(from, client, mine, session);
                 }

@@ -282,7 +282,7 @@ impl Node {
         self.orphans_without();
         self.register_moved(&before);
         self.claims_without(node, true);
-        self.answer_early(node);
+        self.answer_early();
         self.takeovers_without(node);
         self.kicks_without(node);
         self.choose_backups();

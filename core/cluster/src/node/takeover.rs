@@ -36,8 +36,8 @@ pub(super) struct Takeovers {
     deadlines: Deadlines<Life>,
     /// Owned from now on, and not registered yet.
     fresh: Vec<(ClientId, u64)>,
-    /// Sessions asked for before this node knew that their node is gone.
-    early: Vec<(NodeId, NodeId, ClientId, u64)>,
+    /// Sessions asked for before this node knew that their node is gone, and that it is the successor.
+    early: Vec<(NodeId, Life, ClientId, u64)>,
     count: u64,
     sessions: u64,
 }
@@ -348,20 +348,26 @@ impl Node {
 
     /// The new owner of a client asks for the session that its former owner cannot send any more.
     pub(super) fn asked_for(&mut self, by: NodeId, of: Life, client: ClientId, epoch: u64) {
-        if self.knows_alive(of) {
+        if self.knows_alive(of) || self.sees_other_successor(of.node) {
             if self.takeovers.early.len() >= MAX_EARLY {
                 self.takeovers.early.remove(0);
             }
-            self.takeovers.early.push((by, of.node, client, epoch));
+            self.takeovers.early.push((by, of, client, epoch));
             return;
         }
         self.relinquish(client, epoch, false, by);
     }
 
-    /// A node is gone: answers who has asked for its sessions before.
-    pub(super) fn answer_early(&mut self, node: NodeId) {
+    /// Whether another node is to take over the sessions of one that is gone, as this node sees it.
+    fn sees_other_successor(&self, node: NodeId) -> bool {
+        self.successor_of(node).is_some_and(|successor| successor != self.config.node)
+    }
+
+    /// A node is gone: answers who has asked before for sessions that this node has for it.
+    pub(super) fn answer_early(&mut self) {
         let early = core::mem::take(&mut self.takeovers.early);
-        let (due, early): (Vec<_>, Vec<_>) = early.into_iter().partition(|(_, of, ..)| *of == node);
+        let (early, due): (Vec<_>, Vec<_>) =
+            early.into_iter().partition(|(_, of, ..)| self.knows_alive(*of) || self.sees_other_successor(of.node));
         self.takeovers.early = early;
         for (by, _, client, epoch) in due {
             self.relinquish(client, epoch, false, by);
