@@ -25,6 +25,7 @@ class Node:
         self.port, self.http, self.cluster = free_base(1)
         self.settings: dict[str, object] = {"durability": durability, "shards": 2, **settings}
         self.seeds: list[str] = []
+        self.extra = ""  # more lines for [cluster], and more sections
         self.log = data.parent / f"{data.name}.log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -35,7 +36,7 @@ class Node:
         config.write_text(
             f"[node]\ndata_dir = \"{self.data}\"\n{lines}[mqtt]\nbind = \"{HOST}\"\nport = {self.port}\n"
             f"advertise = \"{HOST}:{self.port}\"\n"
-            f"[http]\nport = {self.http}\n[cluster]\nbind = \"{HOST}\"\nport = {self.cluster}\nseeds = {json.dumps(self.seeds)}\n")
+            f"[http]\nport = {self.http}\n[cluster]\nbind = \"{HOST}\"\nport = {self.cluster}\nseeds = {json.dumps(self.seeds)}\n{self.extra}")
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([str(self.binary), "serve", "-c", str(config)], stderr=log, stdout=log)
         wait_for("the node is ready", self._ready, 20)

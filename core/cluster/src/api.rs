@@ -142,12 +142,9 @@ pub enum NodeInput {
         /// What.
         bytes: Bytes,
     },
-    /// There may be a node at this address: contact it once. For addresses that are asked until they answer there are
-    /// [`crate::NodeConfig::seeds`].
-    Announce {
-        /// Where it would get datagrams.
-        to: SocketAddr,
-    },
+    /// The addresses at which there may be nodes, all that are known at this time: they take the place of
+    /// [`crate::NodeConfig::seeds`] and of those given before.
+    Seeds(Vec<SocketAddr>),
     /// Somebody has connected to the cluster port.
     LinkAccepted {
         /// Number given by the driver.

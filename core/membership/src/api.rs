@@ -17,12 +17,9 @@ pub enum Input {
         /// Its content; longer than [`crate::Config::max_packet`] is dropped.
         bytes: Bytes,
     },
-    /// Contact this address once (found by discovery). For addresses that must be asked until they answer there are
-    /// [`crate::Config::seeds`].
-    Announce {
-        /// UDP address of a node.
-        to: SocketAddr,
-    },
+    /// The addresses at which there may be nodes, all that are known at this time: they take the place of [`crate::Config::seeds`]
+    /// and of those given before. May include this node's own.
+    Seeds(Vec<SocketAddr>),
     /// There is evidence that this member is dead (its link closed): probe it at once, directly and through others. If no
     /// life sign comes within [`crate::Config::confirm_timeout`], it is declared dead.
     Suspect {

@@ -29,7 +29,7 @@ const MIN_PACKET: usize = 256;
 /// Settings of the machine. The default suits a local network.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// UDP addresses that are asked until they answer. May include this node's own.
+    /// UDP addresses that are asked until they answer, or until [`crate::Input::Seeds`] leaves them out. May include this node's own.
     pub seeds: Vec<SocketAddr>,
     /// One member is probed in each such period.
     pub probe_period: Duration,

@@ -120,7 +120,7 @@ impl Membership {
         let now = now.instant;
         match input {
             Input::Datagram { from, bytes } => self.on_datagram(now, plain(from), &bytes),
-            Input::Announce { to } => self.announce(now, plain(to)),
+            Input::Seeds(seeds) => self.on_seeds(now, seeds),
             Input::Suspect { node } => self.on_suspect(now, node, false),
             Input::Refused { node } => self.on_suspect(now, node, true),
             Input::Leave => self.on_leave(),
@@ -267,6 +267,13 @@ impl Membership {
             | Message::Gossip
             | Message::Broadcast => {}
         }
+    }
+
+    fn on_seeds(&mut self, now: Instant, seeds: Vec<SocketAddr>) {
+        let me = self.me().swim;
+        let known = &self.members;
+        let member_at = |addr| known.values().find(|member| member.swim == addr).map(|member| member.node);
+        self.seeds.replace(now, seeds.into_iter().map(plain).filter(|seed| *seed != me), member_at);
     }
 
     fn on_suspect(&mut self, now: Instant, node: NodeId, is_refused: bool) {

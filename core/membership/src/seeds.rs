@@ -30,6 +30,29 @@ impl Seeds {
         Self { by_addr, deadlines, pause_min, pause_max }
     }
 
+    /// Only these are asked from here on, but for those behind which there is a member already.
+    pub(crate) fn replace(
+        &mut self,
+        now: Instant,
+        addrs: impl Iterator<Item = SocketAddr>,
+        member_at: impl Fn(SocketAddr) -> Option<NodeId>,
+    ) {
+        let mut before = core::mem::take(&mut self.by_addr);
+        for addr in addrs {
+            let seed = before.remove(&addr).unwrap_or_else(|| {
+                let answered_by = member_at(addr);
+                if answered_by.is_none() {
+                    self.deadlines.set(addr, now);
+                }
+                Seed { pause: self.pause_min, answered_by }
+            });
+            self.by_addr.insert(addr, seed);
+        }
+        for addr in before.keys().filter(|addr| !self.by_addr.contains_key(addr)) {
+            self.deadlines.cancel(addr);
+        }
+    }
+
     /// `node`, a member now, has spoken from this address.
     pub(crate) fn answered(&mut self, addr: SocketAddr, node: NodeId) {
         if let Some(seed) = self.by_addr.get_mut(&addr) {

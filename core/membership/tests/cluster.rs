@@ -41,13 +41,46 @@ fn a_seed_that_starts_late_is_asked_until_it_answers() {
     assert_eq!(net.nodes[&2].unreached_seeds().count(), 0);
 }
 
+/// EL-02: what discovery finds is asked until it answers, and not any more once it is not found.
+#[test]
+fn seeds_that_change_are_followed() {
+    let mut net = Net::new(1);
+    net.start(1, 1, 1, &Config::default());
+    net.start(2, 2, 1, &config(&[7]));
+    net.run(Duration::from_secs(2));
+    net.input(2, Input::Seeds(vec![addr(8), addr(2)]));
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.nodes[&2].unreached_seeds().collect::<Vec<_>>(), [addr(8)]);
+    net.sent_to.clear();
+    net.run(Duration::from_secs(20));
+    assert_eq!(
+        net.sent_to.iter().copied().collect::<Vec<_>>(),
+        [addr(8)],
+        "what is left out is not asked, a node not by itself"
+    );
+    net.input(2, Input::Seeds(vec![addr(8), addr(1)]));
+    net.run(Duration::from_millis(100));
+    assert!(net.complete(), "{:?}", net.views());
+    // What is known to be a member is not asked again.
+    net.input(1, Input::Seeds(vec![addr(2)]));
+    assert_eq!(net.nodes[&1].unreached_seeds().count(), 0);
+    net.kill(2);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.nodes[&1].unreached_seeds().collect::<Vec<_>>(), [addr(2)], "but when it is dead");
+    // It comes back under another address, which its seed's name leads to.
+    net.start(2, 9, 2, &Config::default());
+    net.input(1, Input::Seeds(vec![addr(9)]));
+    net.run(Duration::from_millis(100));
+    assert!(net.complete(), "{:?}", net.views());
+}
+
 /// A seed is any name for a node, also for the node itself; only the way to it counts.
 #[test]
 fn an_announcement_is_for_whoever_listens_at_the_address() {
     let mut net = Net::new(1);
     net.start(1, 1, 1, &Config::default());
     net.start(2, 2, 1, &Config::default());
-    net.input(1, Input::Announce { to: addr(2) });
+    net.input(1, Input::Seeds(vec![addr(2)]));
     net.run(Duration::from_millis(100));
     assert!(net.complete());
 }
@@ -283,7 +316,7 @@ fn a_twin_with_a_lower_incarnation_is_told_and_does_no_harm() {
         net.start(30, 30, 0, &config(seeds));
         let twin = Member::new(NodeId::new(3), Incarnation::new(0), addr(30), addr(30));
         net.nodes.insert(30, Membership::new(&config(seeds), twin, Rng::new(9)).unwrap());
-        net.input(30, Input::Announce { to: addr(1) });
+        net.input(30, Input::Seeds(vec![addr(1)]));
         let before = net.sent;
         net.run(Duration::from_mins(1));
         assert_eq!(net.when(Instant::ZERO, &Told::Outranked).len(), 1, "{:?}", net.told);
@@ -299,7 +332,9 @@ fn two_lonely_nodes_find_each_other_and_then_are_quiet() {
     let mut net = Net::new(3);
     net.start(1, 1, 1, &Config::default());
     net.start(2, 2, 1, &Config::default());
-    net.input(2, Input::Announce { to: addr(1) });
+    net.input(2, Input::Seeds(vec![addr(1)]));
+    net.run(Duration::from_secs(1));
+    net.input(2, Input::Seeds(Vec::new()));
     net.run(Duration::from_mins(1));
     let in_a_minute = net.sent;
     net.split(&[1], &[2]);

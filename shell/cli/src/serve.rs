@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Signal, getpid, kill_process, setsid};
+use sedge_daemon::config::MULTICAST_GROUP;
 use sedge_daemon::{Addresses, Config, ConfigError, ListenerAddress, Overrides, init_logging};
 use serde_json::{Value, json};
 
@@ -21,6 +22,7 @@ Examples:
   sedge serve                                       a single node with all defaults
   sedge serve -c /etc/sedge/sedge.toml
   SEDGE_CLUSTER__KEY=... sedge serve --seed gw-1 --seed gw-2:7883
+  SEDGE_CLUSTER__KEY=... sedge serve --multicast    with all nodes of this network that have the same key
 
 Every key of the file can also be given by the environment: cluster.name is SEDGE_CLUSTER__NAME. Flags win over the
 environment, the environment wins over the file.";
@@ -64,6 +66,9 @@ pub(crate) struct ServeArgs {
     /// Another node to ask first; may be repeated [key cluster.seeds]
     #[arg(long = "seed", value_name = "HOST[:PORT]")]
     seeds: Vec<String>,
+    /// Find nodes of the same network by UDP multicast, 239.192.0.1:7884 if no group is named [key discovery.multicast]
+    #[arg(long, value_name = "GROUP[:PORT]", num_args = 0..=1, require_equals = true, default_missing_value = MULTICAST_GROUP)]
+    multicast: Option<String>,
     /// Name of the node in listings [key node.name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -104,6 +109,7 @@ impl ServeArgs {
             ("http.port", "--http-port", text(self.http_port)),
             ("node.data_dir", "--data-dir", self.data_dir.clone()),
             ("cluster.seeds", "--seed", seeds),
+            ("discovery.multicast", "--multicast", self.multicast.clone()),
             ("node.name", "--name", self.name.clone()),
         ];
         for (key, flag, value) in others.into_iter().chain(listeners) {

@@ -18,6 +18,7 @@ use signal_hook::iterator::Signals;
 
 use crate::access::Gate;
 use crate::config::{Durability, ListenerRates};
+use crate::discovery::{self, Discovered, Discovery, Found, Speaker, Wanted};
 use crate::http::{Facts, Guard, HttpServer};
 use crate::identity::{self, Identity};
 use crate::recovery::Journals;
@@ -26,7 +27,7 @@ use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{
     AddressTable, Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Shared, Users, View, Worker, wall,
 };
-use crate::seeds::{self, SeedWatch};
+use crate::seal::Seal;
 use crate::sys::SysReporter;
 use crate::transport::{Acceptor, ClusterTls, Listener};
 use crate::{Config, StartError, logging, memory, node_config};
@@ -67,7 +68,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     shards: Vec<JoinHandle<()>>,
     http: Option<HttpServer>,
-    seeds: Option<SeedWatch>,
+    discovery: Option<Discovery>,
     sys: Option<SysReporter>,
     /// Held until the node is gone: keeps the data directory locked.
     _identity: Identity,
@@ -83,9 +84,8 @@ impl Daemon {
         let mut journals = Journals::open(&config.node, wall())?;
         let sockets = Sockets::open(config)?;
         let addresses = sockets.addresses()?;
-        let found = seeds::resolve_all(&config.cluster.seeds);
-        let node_config = node_config::build(config, &identity, addresses.cluster, found)?;
-        let known_seeds = node_config.seeds.clone();
+        let found = discovery::resolve_all(&config.cluster.seeds);
+        let node_config = node_config::build(config, &identity, addresses.cluster, &found)?;
         let advertised = node_config.link_addr;
         let mut rng = Rng::new(identity::random_u64()?);
         let mut node = Node::new(node_config, rng.split(0))
@@ -108,13 +108,11 @@ impl Daemon {
         let door = Door::new(sockets.acceptors);
         let parts = shard_parts((config, &identity), &shared, polls, (hub, door), journals, &mut rng)?;
         let shards = parts.into_iter().map(spawn_shard).collect::<Result<Vec<_>, _>>()?;
-        let post = Arc::clone(&shared);
-        let announce = move |to| post.post(ShardId(0), Letter::Announce(to));
-        let seeds = SeedWatch::start(&config.cluster.seeds, &known_seeds, announce)
-            .map_err(StartError::system("start a thread"))?;
+        let wanted = wanted(config, found, advertised, clock, rng);
+        let discovery = Discovery::start(wanted, &shared).map_err(StartError::system("start a thread"))?;
         let sys = SysReporter::start(Arc::clone(&shared), config.sys.interval, &name)
             .map_err(StartError::system("start a thread"))?;
-        Ok(Self { addresses, shared, shards, http, seeds: Some(seeds), sys: Some(sys), _identity: identity })
+        Ok(Self { addresses, shared, shards, http, discovery: Some(discovery), sys: Some(sys), _identity: identity })
     }
 
     /// Where it listens.
@@ -155,7 +153,7 @@ impl Daemon {
             return;
         }
         tracing::info!("stopping");
-        drop(self.seeds.take());
+        drop(self.discovery.take());
         drop(self.sys.take());
         let elsewhere = self.client_addresses();
         for number in 0..self.shards.len() {
@@ -226,6 +224,19 @@ fn log_start(config: &Config, identity: &Identity, addresses: &Addresses, advert
     let http = addresses.http.map(tracing::field::display);
     let links = config.cluster.protection();
     tracing::info!(http, cluster = %addresses.cluster, %advertised, links, "listening");
+}
+
+/// Where this node looks for others; `me` is where they find it.
+fn wanted(config: &Config, found: Found, me: SocketAddr, clock: Clock, mut rng: Rng) -> Wanted {
+    let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
+    let multicast = config.multicast().map(|multicast| Speaker {
+        config: multicast,
+        seal: Seal::of_beacons(key, &config.cluster.name),
+        me,
+        clock,
+        rng: rng.split(u64::MAX),
+    });
+    Wanted { seeds: config.cluster.seeds.clone(), found, period: config.discovery.interval, multicast }
 }
 
 /// How listings and `$SYS` call the node.
@@ -322,6 +333,7 @@ fn share(
         api_guard: Guard::new(&config.http).map_err(|what| StartError::Setting { key: "http.token_file", what })?,
         addresses: AddressTable::new(&config.limits),
         users: Users::new(config.limits.max_connections_per_user),
+        discovered: Discovered::default(),
         buffered_max: memory::buffered_max(config.limits.max_buffered_bytes),
         stopping: AtomicBool::new(false),
         stop_when_drained: AtomicBool::new(false),

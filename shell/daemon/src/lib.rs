@@ -5,7 +5,9 @@
 pub mod access;
 pub mod config;
 mod daemon;
+mod discovery;
 mod error;
+mod host_port;
 pub mod http;
 mod identity;
 mod logging;
@@ -14,7 +16,7 @@ mod node_config;
 mod recovery;
 mod reload;
 mod runtime;
-mod seeds;
+mod seal;
 mod sys;
 mod transport;
 

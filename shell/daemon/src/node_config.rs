@@ -7,9 +7,11 @@ use sedge_cluster::link::LinkConfig;
 use sedge_mqtt::Utf8;
 
 use crate::config::{SubackMode, advertised_to_clients};
+use crate::discovery::{self, Found};
+use crate::host_port::HostPort;
 use crate::identity::Identity;
 use crate::runtime::sockets;
-use crate::seeds::{Found, HostPort};
+
 use crate::{Config, StartError};
 
 /// The settings of the node that listens for others on `bound`.
@@ -17,13 +19,15 @@ pub(crate) fn build(
     config: &Config,
     identity: &Identity,
     bound: SocketAddr,
-    found: Found,
+    found: &Found,
 ) -> Result<NodeConfig, StartError> {
     for (seed, why) in &found.unresolved {
         tracing::warn!(seed, why, "cluster.seeds: this host is not known now; the node starts without it");
     }
-    let advertised = advertised(config, bound, &found.addresses)?;
-    if config.cluster.key.is_none() && !advertised.ip().is_loopback() && !found.addresses.is_empty() {
+    let seeds: Vec<SocketAddr> = found.addresses().into_iter().collect();
+    let discovers = config.discovery.multicast.is_some() || !found.unresolved.is_empty();
+    let advertised = advertised(config, bound, &seeds)?;
+    if config.cluster.key.is_none() && (!advertised.ip().is_loopback() && !seeds.is_empty() || discovers) {
         tracing::warn!("cluster.key is not set: only nodes on this machine are accepted");
     }
     let wrong = |what: String| StartError::Setting { key: "mqtt.advertise", what };
@@ -36,7 +40,8 @@ pub(crate) fn build(
         swim_addr: advertised,
         link_addr: advertised,
         client_address: client_address.and_then(|address| Utf8::new(&address).ok()),
-        seeds: found.addresses,
+        seeds,
+        discovers,
         overlay: config.cluster.overlay.clone(),
         copies: config.cluster.copies,
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
@@ -61,6 +66,8 @@ fn advertised(config: &Config, bound: SocketAddr, seeds: &[SocketAddr]) -> Resul
     // Without a key, nodes of other machines are refused anyway, so that the loopback address does for all who may come.
     let own = if cluster.key.is_none() && seeds.iter().all(|seed| seed.ip().is_loopback()) {
         std::net::Ipv4Addr::LOCALHOST.into()
+    } else if let Some(ip) = config.multicast().and_then(|multicast| discovery::own_ip(&multicast)) {
+        ip
     } else {
         sockets::own_ip(seeds.iter().find(|seed| !seed.ip().is_loopback()).copied())
     };

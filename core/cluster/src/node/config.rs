@@ -28,6 +28,8 @@ pub struct NodeConfig {
     pub client_address: Option<Utf8>,
     /// Addresses of nodes that are asked until they answer; may include this node's own.
     pub seeds: Vec<SocketAddr>,
+    /// Whether addresses come later, too, with [`crate::NodeInput::Seeds`]: the node gives them as much time as seeds.
+    pub discovers: bool,
     /// Name of the cooperation algorithm: `mesh`.
     pub overlay: String,
     /// How many nodes hold a session and what waits for it before anything of it is acknowledged, 1 to 5, as far as there are as many.
@@ -66,6 +68,7 @@ impl Default for NodeConfig {
             link_addr: local,
             client_address: None,
             seeds: Vec::new(),
+            discovers: false,
             overlay: "mesh".to_owned(),
             copies: 2,
             suback_cluster: true,

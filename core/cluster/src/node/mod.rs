@@ -138,7 +138,7 @@ impl Node {
             other => return Err(NodeConfigError::Overlay(other.to_owned())),
         };
         let seeds = config.seeds.clone();
-        let only_own_seeds = seeds.iter().all(|seed| *seed == config.swim_addr);
+        let only_own_seeds = !config.discovers && seeds.iter().all(|seed| *seed == config.swim_addr);
         let settings = sedge_membership::Config { seeds, ..config.membership.clone() };
         let me = Member::new(node, incarnation, config.swim_addr, link_addr);
         let membership = Membership::new(&settings, me, rng.split(1))?;
@@ -195,7 +195,7 @@ impl Node {
             NodeInput::Datagram { from, bytes } => {
                 self.membership.handle(now, sedge_membership::Input::Datagram { from, bytes });
             }
-            NodeInput::Announce { to } => self.membership.handle(now, sedge_membership::Input::Announce { to }),
+            NodeInput::Seeds(seeds) => self.set_seeds(seeds),
             NodeInput::LinkAccepted { link, peer } => self.links.opened(instant, link, peer),
             NodeInput::LinkSecured { link, binding } => self.links.secured(link, binding),
             NodeInput::LinkInsecure { link, why } => self.links.insecure(instant, link, &why),

@@ -11,6 +11,16 @@ use crate::NodeState;
 const REMINDER: Duration = Duration::from_mins(10);
 
 impl Node {
+    /// Other addresses than before are asked from here on.
+    pub(super) fn set_seeds(&mut self, seeds: Vec<SocketAddr>) {
+        self.only_own_seeds &= seeds.iter().all(|seed| *seed == self.config.swim_addr);
+        if !self.only_own_seeds {
+            // What was found may be old and gone soon: it is not named as soon as what an operator has written.
+            self.next_seed_check.get_or_insert(self.now.instant + REMINDER);
+        }
+        self.membership.handle(self.now, sedge_membership::Input::Seeds(seeds));
+    }
+
     /// Names the seeds that have had their time and did not answer.
     pub(super) fn check_seeds(&mut self) {
         if self.next_seed_check.is_none_or(|at| at > self.now.instant) {

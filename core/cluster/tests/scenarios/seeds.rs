@@ -27,7 +27,7 @@ fn a_seed_that_does_not_answer_is_named_now_and_then() {
     assert_eq!(warnings(&world, "10.0.0.2:7883"), 2);
 }
 
-/// FT-28
+/// FT-28, EL-02
 #[test]
 fn an_address_that_becomes_known_later_is_contacted() {
     let mut world = World::new(2, 1);
@@ -36,6 +36,6 @@ fn an_address_that_becomes_known_later_is_contacted() {
     }
     world.run(5_000);
     assert_eq!(world.hosts[&2].node.status().members.len(), 1);
-    world.node_input(2, NodeInput::Announce { to: "10.0.0.1:7883".parse().unwrap() });
+    world.node_input(2, NodeInput::Seeds(vec!["10.0.0.1:7883".parse().unwrap()]));
     world.settle_members(2);
 }

@@ -14,12 +14,12 @@ impl Config {
             problems.push(together("cluster.name", "must have 1 to 64 bytes".to_owned()));
         }
         for seed in &cluster.seeds {
-            if let Err(what) = crate::seeds::HostPort::parse(seed, 0) {
+            if let Err(what) = crate::host_port::HostPort::parse(seed, 0) {
                 problems.push(together("cluster.seeds", format!("{seed:?}: {what}")));
             }
         }
         if !cluster.advertise.is_empty()
-            && let Err(what) = crate::seeds::HostPort::parse(&cluster.advertise, 0)
+            && let Err(what) = crate::host_port::HostPort::parse(&cluster.advertise, 0)
         {
             problems.push(together("cluster.advertise", format!("{:?}: {what}", cluster.advertise)));
         }

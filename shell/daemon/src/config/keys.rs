@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::discovery;
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
 use super::rates::RATE_MAX;
 use super::value::Value;
@@ -261,6 +262,18 @@ const KEYS: &[Key] = &[
         put(&mut c.cluster.suback, v.choice(&words))
     }),
     key("cluster.copies", "nodes that hold a session", |c, v| put(&mut c.cluster.copies, v.narrow(1, 5))),
+    key("discovery.multicast", "group where nodes of one network find each other, address or address:port", |c, v| {
+        put(&mut c.discovery.multicast, v.text().and_then(|text| discovery::parse_group(&text)))
+    }),
+    key("discovery.multicast_interface", "address or name of the interface that it goes over", |c, v| {
+        put(&mut c.discovery.multicast_interface, v.text().and_then(|text| discovery::parse_interface(&text)))
+    }),
+    key("discovery.multicast_ttl", "how many networks it may cross; 1: only its own", |c, v| {
+        put(&mut c.discovery.multicast_ttl, v.narrow(1, 255))
+    }),
+    key("discovery.interval", "how often names of seeds are resolved again", |c, v| {
+        put(&mut c.discovery.interval, v.duration(SHORT, HOUR))
+    }),
     key("sys.interval", "how often $SYS topics are brought up to date; 0: never", |c, v| {
         put(&mut c.sys.interval, v.duration_or_zero(SHORT, HOUR))
     }),

@@ -41,7 +41,7 @@ pub(crate) fn advertised_to_clients(mqtt: &MqttConfig) -> Result<Option<String>,
         return Ok(None);
     }
     let default = if mqtt.port == 0 { super::MQTT_PORT } else { mqtt.port };
-    crate::seeds::HostPort::parse(&mqtt.advertise, default).map(|address| Some(address.to_string()))
+    crate::host_port::HostPort::parse(&mqtt.advertise, default).map(|address| Some(address.to_string()))
 }
 
 impl Config {
@@ -76,6 +76,7 @@ impl Config {
         }
         self.check_listeners(&mut problems);
         self.check_cluster(&mut problems);
+        self.check_discovery(&mut problems);
         self.check_access(&mut problems);
         self.check_http(&mut problems);
         problems.extend(rates::problems(&self.limits).into_iter().map(|(key, what)| together(key, what)));

@@ -2,6 +2,7 @@
 
 mod access;
 mod cluster;
+mod discovery;
 mod error;
 mod keys;
 mod layers;
@@ -20,6 +21,8 @@ use sedge_base::{NodeId, Rate};
 use sedge_broker::{BrokerConfig, PublishRate, RetainedConfig};
 
 pub use access::{AclConfig, Anonymous, AuthConfig};
+pub(crate) use discovery::MulticastConfig;
+pub use discovery::{DiscoveryConfig, Group, Interface, MULTICAST_GROUP, MULTICAST_PORT};
 pub use error::{ConfigError, Origin, Problem};
 pub use keys::{KeyInfo, known_keys};
 pub use layers::Overrides;
@@ -44,6 +47,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// `[cluster]`: the other nodes.
     pub cluster: ClusterConfig,
+    /// `[discovery]`: how nodes find each other.
+    pub discovery: DiscoveryConfig,
     /// `[sys]`: what the node tells MQTT clients about itself.
     pub sys: SysConfig,
     /// `[http]`: API, metrics and health.

@@ -1,5 +1,6 @@
 //! `/metrics`: the Prometheus text format, written from the counters of all threads at the moment of asking.
 
+mod discovery;
 mod text;
 
 use std::sync::atomic::Ordering;
@@ -42,6 +43,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     runtime_metrics(&mut out, &api, &parts);
     listener_metrics(&mut out, &api, &parts);
     node_metrics(&mut out, &node);
+    discovery::write(&mut out, &api.shared.discovered);
     if let Some(recovery) = &api.facts.recovery {
         journal_metrics(&mut out, &parts, recovery);
     }

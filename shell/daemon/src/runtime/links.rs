@@ -16,10 +16,10 @@ use slab::Slab;
 use tokio::sync::oneshot;
 
 use super::clients::{CLOSE_GRACE, TOKEN_BASE};
-use super::seal::Seal;
 use super::sockets;
 use super::wire::{self, Arrival, Chunk, Departure};
 use super::{RemoteKick, WorkerStats};
+use crate::seal::Seal;
 use crate::transport::{ClusterTls, Secured};
 
 /// The event of the listener for nodes.

@@ -10,7 +10,6 @@ mod links;
 mod log_limiter;
 mod mailbox;
 mod office;
-mod seal;
 pub(crate) mod sockets;
 mod stats;
 mod users;
@@ -31,6 +30,7 @@ use sedge_mqtt::{ReasonCode, Utf8};
 use tokio::sync::oneshot;
 
 use crate::access::{Answer, Gate};
+use crate::discovery::Discovered;
 
 pub(crate) use addresses::{AddressSeat, AddressTable};
 pub(crate) use clock::{Clock, wall};
@@ -62,8 +62,8 @@ pub(crate) enum Letter {
     Policy(Policy, Arc<BTreeSet<Box<str>>>),
     /// A question of another thread.
     Query(Query),
-    /// For the node: another node may be at this address.
-    Announce(SocketAddr),
+    /// For the node: other nodes may be at these addresses, all that are known.
+    Seeds(Vec<SocketAddr>),
     /// For the node: end a connection at another one. The answer is the node that has done it, if there is one.
     Kick(Box<RemoteKick>),
     /// For the node: be emptied within this time, or serve on.
@@ -132,6 +132,8 @@ pub(crate) struct Shared {
     pub(crate) addresses: Option<Arc<AddressTable>>,
     /// Clients by user, if that is limited.
     pub(crate) users: Option<Arc<Users>>,
+    /// Where other nodes may be.
+    pub(crate) discovered: Discovered,
     /// Bytes that may be held for all clients together.
     pub(crate) buffered_max: usize,
     /// The node says good-bye.

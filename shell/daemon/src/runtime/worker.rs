@@ -204,9 +204,9 @@ impl Worker {
                     hub.node.handle(self.now, NodeInput::Mail { from, mail });
                 }
             }
-            Letter::Announce(to) => {
+            Letter::Seeds(seeds) => {
                 if let Some(hub) = &mut self.hub {
-                    hub.node.handle(self.now, NodeInput::Announce { to });
+                    hub.node.handle(self.now, NodeInput::Seeds(seeds));
                 }
             }
             Letter::Report(reports) => self.shard.handle(self.now, ShardInput::Report(reports)),

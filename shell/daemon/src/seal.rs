@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! datagram = content || first 16 bytes of HMAC-SHA256(key, "sedge datagram 1\0" || content)
+//! beacon   = content || first 16 bytes of HMAC-SHA256(key, "sedge beacon 1\0" || cluster name || "\0" || content)
 //! ```
 //!
 //! A seal proves that a member made the datagram. It does not prove when: a replayed datagram passes. What can be replayed is
 //! membership gossip, where an old statement loses against a newer incarnation of the same node. Contents are not hidden.
-//! Without a key nothing is sealed, and only datagrams of this machine itself are taken.
+//! Without a key datagrams are not sealed, and only those of this machine itself are taken. Beacons are sealed with an empty key then:
+//! that keeps clusters of different names apart.
 
 use std::net::SocketAddr;
 
@@ -15,22 +17,35 @@ use sha2::Sha256;
 
 const TAG_BYTES: usize = 16;
 /// Keeps these tags apart from whatever else the key is used for.
-const PURPOSE: &[u8] = b"sedge datagram 1\0";
+const DATAGRAM: &[u8] = b"sedge datagram 1\0";
+const BEACON: &[u8] = b"sedge beacon 1\0";
 
 /// Seals and checks datagrams.
-pub(crate) struct Seal(Option<Hmac<Sha256>>);
+pub(crate) struct Seal {
+    mac: Option<Hmac<Sha256>>,
+    /// Whether datagrams from elsewhere are taken.
+    is_secret: bool,
+}
 
 impl Seal {
+    /// Of datagrams between members.
     pub(crate) fn new(key: Option<&[u8]>) -> Self {
         let mac = key.and_then(|key| Hmac::<Sha256>::new_from_slice(key).ok());
-        Self(mac.map(|mac| mac.chain_update(PURPOSE)))
+        Self { mac: mac.map(|mac| mac.chain_update(DATAGRAM)), is_secret: key.is_some() }
+    }
+
+    /// Of what nodes say to those that they do not know.
+    pub(crate) fn of_beacons(key: Option<&[u8]>, cluster: &str) -> Self {
+        let mac = Hmac::<Sha256>::new_from_slice(key.unwrap_or_default()).ok();
+        let mac = mac.map(|mac| mac.chain_update(BEACON).chain_update(cluster).chain_update(b"\0"));
+        Self { mac, is_secret: key.is_some() }
     }
 
     /// `content`, sealed.
     pub(crate) fn close(&self, content: &[u8]) -> Vec<u8> {
         let mut datagram = Vec::with_capacity(content.len() + TAG_BYTES);
         datagram.extend_from_slice(content);
-        if let Some(mac) = &self.0 {
+        if let Some(mac) = &self.mac {
             let tag = mac.clone().chain_update(content).finalize().into_bytes();
             datagram.extend_from_slice(&tag[..TAG_BYTES]);
         }
@@ -39,7 +54,10 @@ impl Seal {
 
     /// The content of a datagram, if a member made it.
     pub(crate) fn open<'a>(&self, from: SocketAddr, datagram: &'a [u8]) -> Option<&'a [u8]> {
-        let Some(mac) = &self.0 else { return from.ip().to_canonical().is_loopback().then_some(datagram) };
+        if !self.is_secret && !from.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        let Some(mac) = &self.mac else { return Some(datagram) };
         let (content, tag) = datagram.split_at_checked(datagram.len().checked_sub(TAG_BYTES)?)?;
         mac.clone().chain_update(content).verify_truncated_left(tag).ok()?;
         Some(content)
@@ -71,5 +89,21 @@ mod tests {
         let seal = Seal::new(None);
         assert_eq!(seal.open(from([127, 0, 0, 1]), &seal.close(b"ping")), Some(&b"ping"[..]));
         assert_eq!(seal.open(from([10, 0, 0, 1]), b"ping"), None);
+    }
+
+    /// EL-02: strangers, and clusters of another name, do not hear each other.
+    #[test]
+    fn a_beacon_is_for_nodes_with_the_same_key_and_name() {
+        let (here, lan) = (from([127, 0, 0, 1]), from([10, 0, 0, 1]));
+        let key = Some(&b"0123456789abcdef"[..]);
+        let beacon = Seal::of_beacons(key, "sedge").close(b"me");
+        assert_eq!(Seal::of_beacons(key, "sedge").open(lan, &beacon), Some(&b"me"[..]));
+        assert_eq!(Seal::of_beacons(key, "other").open(lan, &beacon), None);
+        assert_eq!(Seal::of_beacons(None, "sedge").open(here, &beacon), None);
+        assert_eq!(Seal::new(key).open(lan, &beacon), None, "a beacon is no datagram of a member");
+        let plain = Seal::of_beacons(None, "sedge").close(b"me");
+        assert_eq!(Seal::of_beacons(None, "sedge").open(here, &plain), Some(&b"me"[..]));
+        assert_eq!(Seal::of_beacons(None, "other").open(here, &plain), None);
+        assert_eq!(Seal::of_beacons(None, "sedge").open(lan, &plain), None);
     }
 }

@@ -1,0 +1,179 @@
+"""Nodes that find each other without being told of each other."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apart import can_make_namespaces
+from cluster import HOST, free_base, get, metric, wait_for
+from durable import Node
+from mqttwire import T
+from netns import Islands, ip
+
+GROUP = "239.192.77.1"
+KEY = "a key for this test only"
+
+needs_namespaces = pytest.mark.skipif(not can_make_namespaces(), reason="needs root and the right to make network namespaces")
+
+Make = Callable[..., Node]
+
+
+@pytest.fixture
+def make(binary: Path, tmp_path: Path) -> Iterator[Make]:
+    """Nodes with settings of their own, below `[cluster]` and in more sections; they start as they are made."""
+    made: list[Node] = []
+
+    def one(extra: str, seeds: list[str] | None = None) -> Node:
+        node = Node(binary, tmp_path / f"node{len(made)}", "memory")
+        node.extra, node.seeds = extra, seeds or []
+        made.append(node)
+        node.start()
+        return node
+
+    yield one
+    for node in made:
+        node.stop()
+
+
+@pytest.fixture
+def port() -> int:
+    """A port for a group that no other test has."""
+    return free_base(1)[0]
+
+
+def members(node: Node) -> set[str]:
+    """Addresses of the members that a node lists, its own included."""
+    found: dict[str, Any] = get(f"http://{HOST}:{node.http}/api/v1/cluster")
+    return {member["address"] for member in found["members"]}
+
+
+def address(node: Node) -> str:
+    """Where other nodes find this one."""
+    return f"{HOST}:{node.cluster}"
+
+
+def list_each_other(nodes: list[Node]) -> bool:
+    """Whether each lists all of them and nobody else."""
+    everybody = {address(node) for node in nodes}
+    return all(members(node) == everybody for node in nodes)
+
+
+def beacons(port: int, key: str = "") -> str:
+    """Settings of a node that finds others by multicast on this machine."""
+    secret = f"key = {json.dumps(key)}\n" if key else ""
+    return f'{secret}[discovery]\nmulticast = "{GROUP}:{port}"\nmulticast_interface = "{HOST}"\n'
+
+
+def test_nodes_without_seeds_list_each_other_and_a_late_one_joins(make: Make, port: int) -> None:
+    """TR-01, TR-03, EL-01, EL-02: five brokers, none of which is told of another; a sixth joins while messages flow."""
+    nodes = [make(beacons(port)) for _ in range(5)]
+    wait_for("they list each other", lambda: list_each_other(nodes), 15)
+    assert metric(nodes[0].http, "sedge_discovery_addresses", source="multicast") == 4
+    reader, writer = nodes[0].client("reader"), nodes[4].client("writer")
+    reader.subscribe("late/#", qos=1)
+    number = 0
+
+    def flow() -> None:
+        nonlocal number
+        writer.publish("late/on", str(number), qos=1)
+        got = reader.expect(T.PUBLISH)
+        assert got.payload == str(number).encode()
+        reader.ack(T.PUBACK, got.pid)
+        number += 1
+
+    flow()
+    nodes.append(make(beacons(port)))
+
+    def joined() -> bool:
+        flow()
+        return list_each_other(nodes)
+
+    wait_for("the sixth is listed by all", joined, 15)
+    late = nodes[5].client("late")
+    late.subscribe("late/#", qos=1)
+    flow()
+    late.message(str(number - 1))
+
+
+def test_a_stranger_without_the_key_is_neither_listed_nor_told_anything(make: Make, port: int) -> None:
+    """EL-02: a node with another key, one with another cluster's name, and a program that listens and shouts."""
+    with socket.socket(type=socket.SOCK_DGRAM) as ear, socket.socket(type=socket.SOCK_DGRAM) as mouth:
+        ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ear.bind((GROUP, port))
+        ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, struct.pack("4s4s", socket.inet_aton(GROUP), socket.inet_aton(HOST)))
+        ear.settimeout(10)
+        mouth.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(HOST))
+        mouth.bind((HOST, 0))
+        mouth.setblocking(False)
+        friends = [make(beacons(port, KEY)) for _ in range(2)]
+        strangers = [make(beacons(port, "another key altogether")), make(f'name = "other"\n{beacons(port, KEY)}')]
+        wait_for("friends list each other", lambda: list_each_other(friends), 15)
+        recorded: list[bytes] = []
+        wait_for("all four have spoken", lambda: recorded.append(ear.recv(2048)) or
+                 all(any(node.cluster.to_bytes(2, "big") in one for one in recorded) for node in [*friends, *strangers]))
+        everybody = [node.cluster.to_bytes(2, "big") for node in [*friends, *strangers]]
+        for beacon in recorded:
+            # magic, version, IPv4, address, port: what follows is random
+            assert beacon[:7] == b"\x5d\x01\x04" + socket.inet_aton(HOST) and beacon[7:9] in everybody, beacon
+            assert not any(name in beacon for name in (b"sedge", b"other", KEY.encode())), beacon
+        shouts = [b"", b"\x00" * 64, recorded[0][:-1] + bytes([recorded[0][-1] ^ 1]), recorded[0][:9], *recorded]
+        before = metric(friends[0].http, "sedge_discovery_refused_total")
+        for shout in shouts:
+            mouth.sendto(shout, (GROUP, port))
+            mouth.sendto(shout, (HOST, friends[0].cluster))
+        wait_for("the shouts were refused", lambda: metric(friends[0].http, "sedge_discovery_refused_total") >= before + 3)
+        wait_for("and so were those to its own port", lambda: metric(friends[0].http, "sedge_datagrams_refused_total") >= len(shouts))
+        # Both strangers have heard everything by now.
+        wait_for("strangers hear", lambda: all(metric(node.http, "sedge_discovery_refused_total") >= 2 for node in strangers))
+        assert list_each_other(friends)
+        for stranger in strangers:
+            assert members(stranger) == {address(stranger)}
+            assert metric(stranger.http, "sedge_discovery_addresses", source="multicast") == 0
+            assert stranger.status()["unreached_seeds"] == []
+        with pytest.raises(BlockingIOError):
+            mouth.recv(2048)
+
+
+def test_a_node_that_is_gone_is_no_longer_asked_for(make: Make, port: int) -> None:
+    """EL-03: the address of a node that fell silent is forgotten; when it speaks again, it is found again."""
+    nodes = [make(beacons(port)) for _ in range(2)]
+    wait_for("they list each other", lambda: list_each_other(nodes), 15)
+    nodes[1].kill()
+    wait_for("it is dead", lambda: members(nodes[0]) == {address(nodes[0])})
+    wait_for("and forgotten", lambda: metric(nodes[0].http, "sedge_discovery_addresses", source="multicast") == 0, 40)
+    assert nodes[0].status()["unreached_seeds"] == []
+    nodes[1].start()
+    wait_for("they list each other again", lambda: list_each_other(nodes), 15)
+
+
+class Wired(Islands):
+    """Islands with addresses of both families, whose nodes are told nothing but an interface."""
+
+    def _wire_up(self) -> None:
+        super()._wire_up()
+        for node in range(self.count):
+            ip("-n", f"{self.tag}n{node}", "addr", "add", f"fd5e:d9e::{node + 1}/64", "dev", "eth0", "nodad")
+
+
+@needs_namespaces
+@pytest.mark.parametrize(("group", "bind", "start"), [
+    ("239.192.0.1", "0.0.0.0", "10."),
+    ("ff05::5ed9", "::", "[fd5e:d9e::"),
+])
+def test_nodes_of_one_network_find_each_other(binary: Path, tmp_path: Path, group: str, bind: str, start: str) -> None:
+    """TR-01, EL-02: on a real network, by IPv4 and IPv6; each finds out its own address."""
+    islands = Wired(binary, tmp_path, 3, cluster__seeds="", cluster__bind=bind,
+                    discovery__multicast=group, discovery__multicast_interface="eth0")
+    try:
+        wait_for("three members", lambda: all(islands.members(node) == 3 and islands.up(node) == 2 for node in range(3)), 15)
+        addresses = {member["address"] for member in islands.api(0, "cluster")["members"]}
+        assert len(addresses) == 3 and all(one.startswith(start) for one in addresses), addresses
+    finally:
+        islands.stop()
