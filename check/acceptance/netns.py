@@ -28,6 +28,7 @@ class Islands(Apart):
         self.binary, self.folder, self.settings = binary, folder, settings
         self.count, self.tag = count, f"s{os.getpid() % 100_000}x{number}"
         self.net = f"10.{200 + os.getpid() % 50}.{(os.getpid() // 50 + number) % 250}"
+        self.elsewhere: dict[int, str] = {}
         self.processes: list[subprocess.Popen[bytes]] = []
         try:
             self._wire_up()
@@ -99,7 +100,7 @@ class Islands(Apart):
 
     def address(self, node: int) -> str:
         """The node's address."""
-        return f"{self.net}.{node + 1}"
+        return self.elsewhere.get(node, f"{self.net}.{node + 1}")
 
     def cut(self, a: int, b: int) -> None:
         """No packet passes between these two."""

@@ -13,6 +13,7 @@ import pytest
 
 from apart import can_make_namespaces
 from cluster import HOST, free_base, get, metric, wait_for
+from dns import Resolving
 from durable import Node
 from mqttwire import T
 from netns import Islands, ip
@@ -75,7 +76,7 @@ def test_nodes_without_seeds_list_each_other_and_a_late_one_joins(make: Make, po
     """TR-01, TR-03, EL-01, EL-02: five brokers, none of which is told of another; a sixth joins while messages flow."""
     nodes = [make(beacons(port)) for _ in range(5)]
     wait_for("they list each other", lambda: list_each_other(nodes), 15)
-    assert metric(nodes[0].http, "sedge_discovery_addresses", source="multicast") == 4
+    wait_for("beacons of all have come", lambda: metric(nodes[0].http, "sedge_discovery_addresses", source="multicast") == 4)
     reader, writer = nodes[0].client("reader"), nodes[4].client("writer")
     reader.subscribe("late/#", qos=1)
     number = 0
@@ -175,5 +176,71 @@ def test_nodes_of_one_network_find_each_other(binary: Path, tmp_path: Path, grou
         wait_for("three members", lambda: all(islands.members(node) == 3 and islands.up(node) == 2 for node in range(3)), 15)
         addresses = {member["address"] for member in islands.api(0, "cluster")["members"]}
         assert len(addresses) == 3 and all(one.startswith(start) for one in addresses), addresses
+    finally:
+        islands.stop()
+
+
+class Named(Resolving):
+    """Nodes whose only seed is a name."""
+
+    def prepare(self) -> None:
+        self.dns.records.hosts["nodes.sedge.test"] = [self.address(node) for node in range(self.count)]
+
+
+def of_seeds(islands: Islands, name: str) -> float:
+    """What the first node says of its seeds; 0 if nothing."""
+    for line in get(f"http://{islands.address(0)}:8080/metrics").splitlines():
+        if line.startswith(f'{name}{{source="seeds"}}'):
+            return float(line.split()[1])
+    return 0
+
+
+@needs_namespaces
+def test_a_name_with_several_addresses_is_several_seeds_and_followed_when_it_changes(binary: Path, tmp_path: Path) -> None:
+    """EL-02: A records; a node that is told of nobody comes up at another address, and only the name leads to it."""
+    islands = Named(binary, tmp_path, 3, cluster__seeds="nodes.sedge.test", discovery__interval="200ms")
+    try:
+        wait_for("three members", lambda: all(islands.members(node) == 3 for node in range(3)), 15)
+        assert of_seeds(islands, "sedge_discovery_addresses") == 3
+        islands.kill(2)
+        wait_for("two members", lambda: all(islands.members(node) == 2 for node in range(2)), 15)
+        moved = f"{islands.net}.77"
+        ip("-n", f"{islands.tag}n2", "addr", "del", f"{islands.address(2)}/24", "dev", "eth0")
+        ip("-n", f"{islands.tag}n2", "addr", "add", f"{moved}/24", "dev", "eth0")
+        islands.elsewhere[2] = moved
+        islands.settings |= {"cluster__seeds": "", "node__data_dir": tmp_path / "another"}
+        islands.start(2)
+        wait_for("it is ready", lambda: islands.ready(2), 15)
+        assert islands.members(2) == 1, "nobody knows where it is"
+        hosts = islands.dns.records.hosts
+        hosts["nodes.sedge.test"] = [islands.address(node) for node in range(3)]
+        wait_for("it is found", lambda: all(islands.members(node) == 3 for node in range(3)), 15)
+        assert moved in {member["address"].split(":")[0] for member in islands.api(0, "cluster")["members"]}
+        wait_for("the former address is forgotten", lambda: not islands.api(0, "status")["unreached_seeds"])
+        # A name that is not there for a while takes nothing away.
+        del hosts["nodes.sedge.test"]
+        wait_for("the failure is seen", lambda: of_seeds(islands, "sedge_discovery_failures_total") > 1)
+        assert of_seeds(islands, "sedge_discovery_addresses") == 3
+    finally:
+        islands.stop()
+
+
+@needs_namespaces
+def test_a_service_leads_to_hosts_and_ports(binary: Path, tmp_path: Path) -> None:
+    """EL-02: SRV records, found only after the start, over TCP because the answer is long; then a fourth is added."""
+    service = "_sedge._tcp.sedge.test"
+    islands = Resolving(binary, tmp_path, 3, cluster__seeds=f"srv:{service}", discovery__interval="200ms")
+    try:
+        assert [islands.members(node) for node in range(3)] == [1, 1, 1]
+        log = (tmp_path / "node-0.log").read_text()
+        assert "cluster.seeds" in log and service in log, log
+        records = islands.dns.records
+        records.hosts |= {f"gw-{node}.sedge.test": [islands.address(node)] for node in range(3)}
+        records.services[service] = [(f"gw-{node}.sedge.test", 7883) for node in range(3)]
+        wait_for("three members", lambda: all(islands.members(node) == 3 for node in range(3)), 15)
+        assert records.asked_by_tcp > 0 and of_seeds(islands, "sedge_discovery_addresses") == 3
+        records.services[service].append(("gone.sedge.test", 7883))
+        records.services[service].append(("gw-0.sedge.test", 7999))
+        wait_for("one more, in spite of one that is no host", lambda: of_seeds(islands, "sedge_discovery_addresses") == 4)
     finally:
         islands.stop()

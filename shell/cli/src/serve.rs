@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     http_port: Option<u16>,
     #[arg(long, value_name = "DIR", help = "Directory for what survives a restart [key node.data_dir]")]
     data_dir: Option<String>,
-    /// Another node to ask first; may be repeated [key cluster.seeds]
+    /// Another node to ask first, or srv:SERVICE for SRV records; may be repeated [key cluster.seeds]
     #[arg(long = "seed", value_name = "HOST[:PORT]")]
     seeds: Vec<String>,
     /// Find nodes of the same network by UDP multicast, 239.192.0.1:7884 if no group is named [key discovery.multicast]

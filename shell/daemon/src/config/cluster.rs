@@ -14,7 +14,7 @@ impl Config {
             problems.push(together("cluster.name", "must have 1 to 64 bytes".to_owned()));
         }
         for seed in &cluster.seeds {
-            if let Err(what) = crate::host_port::HostPort::parse(seed, 0) {
+            if let Err(what) = crate::discovery::Seed::parse(seed) {
                 problems.push(together("cluster.seeds", format!("{seed:?}: {what}")));
             }
         }

@@ -243,7 +243,9 @@ const KEYS: &[Key] = &[
     key("cluster.advertise", "host or host:port that other nodes are told", |c, v| {
         put(&mut c.cluster.advertise, v.text())
     }),
-    key("cluster.seeds", "nodes to ask first, host or host:port", |c, v| put(&mut c.cluster.seeds, v.list())),
+    key("cluster.seeds", "nodes to ask first, host, host:port or srv:service", |c, v| {
+        put(&mut c.cluster.seeds, v.list())
+    }),
     key("cluster.key", "secret that all nodes share", |c, v| {
         put(&mut c.cluster.key, v.text().map(|text| Some(text).filter(|text| !text.is_empty()).map(Secret::new)))
     }),

@@ -4,6 +4,7 @@ mod beacon;
 mod found;
 mod multicast;
 mod names;
+mod srv;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +17,7 @@ use sedge_base::ShardId;
 
 pub(crate) use found::Discovered;
 pub(crate) use multicast::{Speaker, own_ip};
-pub(crate) use names::{Found, resolve_all};
+pub(crate) use names::{Found, Seed, resolve_all};
 
 use crate::runtime::{Letter, Shared};
 use multicast::Multicast;
