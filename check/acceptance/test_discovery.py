@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,34 @@ def test_a_node_that_is_gone_is_no_longer_asked_for(make: Make, port: int) -> No
     assert nodes[0].status()["unreached_seeds"] == []
     nodes[1].start()
     wait_for("they list each other again", lambda: list_each_other(nodes), 15)
+
+
+def dead(node: Node) -> list[str]:
+    """Addresses of the members that a node lists as dead."""
+    return [one["address"] for one in get(f"http://{HOST}:{node.http}/api/v1/cluster")["dead"]]
+
+
+def test_a_dead_member_is_listed_for_a_while_and_vanishes(make: Make, binary: Path) -> None:
+    """EL-03: shown while it is dead, in the list, the metrics and by `sedge status`; one that left in order is not."""
+    first = make('autoclean = "3s"\n')
+    others = [make('autoclean = "3s"\n', [address(first)]) for _ in range(2)]
+    wait_for("they list each other", lambda: list_each_other([first, *others]), 15)
+    others[0].stop()
+    wait_for("it has left", lambda: members(first) == {address(first), address(others[1])})
+    others[1].kill()
+    killed = time.monotonic()
+    wait_for("it is dead", lambda: dead(first) == [address(others[1])])
+    assert members(first) == {address(first)} and metric(first.http, "sedge_members_dead") == 1
+    status = subprocess.run([str(binary), "status", "--api", f"http://{HOST}:{first.http}"], capture_output=True, text=True, check=True)
+    assert f"{address(others[1])}  dead for " in status.stdout, status.stdout
+    wait_for("it vanishes", lambda: dead(first) == [], 10)
+    assert time.monotonic() - killed >= 3
+    assert metric(first.http, "sedge_members_dead") == 0 and metric(first.http, "sedge_members_cleaned_total") == 1
+    # Forgotten, yet not lost: its address is called.
+    others[1].seeds = []
+    others[1].start()
+    wait_for("it is found again", lambda: list_each_other([first, others[1]]), 15)
+    assert dead(first) == []
 
 
 class Wired(Islands):

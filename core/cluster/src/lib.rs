@@ -18,7 +18,9 @@ pub use api::{Kick, LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardO
 pub use journal::{JournalError, Recovery, RestoredNode, RestoredShard};
 pub use node::{Node, NodeConfig, NodeConfigError};
 pub use reception::{Reception, ReceptionResult};
+pub use sedge_membership::Config as MembershipConfig;
 pub use shard::{Shard, ShardConfig, ShardCounters};
 pub use status::{
-    DrainEnd, DrainState, DrainStatus, LinkStatus, MemberStatus, NodeState, NodeStatus, RefusedNode, RouteStatus,
+    DeadStatus, DrainEnd, DrainState, DrainStatus, LinkStatus, MemberStatus, NodeState, NodeStatus, RefusedNode,
+    RouteStatus,
 };

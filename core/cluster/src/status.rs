@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use sedge_base::{ClientId, Incarnation, NodeId};
+use sedge_base::{ClientId, Duration, Incarnation, NodeId};
 
 /// How far a node has come (DESIGN section 5, "Joining"; FT-26, FT-28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct NodeStatus {
     pub overlay: &'static str,
     /// All members it knows, itself included, by id.
     pub members: Vec<MemberStatus>,
+    /// Members that died a short while ago, by id (EL-03).
+    pub dead: Vec<DeadStatus>,
     /// Seeds that have not answered yet.
     pub unreached_seeds: Vec<SocketAddr>,
     /// Clients that this node's directory knows as its own.
@@ -124,6 +126,19 @@ pub struct MemberStatus {
     pub address: SocketAddr,
     /// The link to it; `None` for the node itself and where none is up.
     pub link: Option<LinkStatus>,
+}
+
+/// A member that died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadStatus {
+    /// Its id.
+    pub node: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// Where it listened for links.
+    pub address: SocketAddr,
+    /// How long it is dead.
+    pub since: Duration,
 }
 
 /// A link that is up.

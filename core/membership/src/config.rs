@@ -18,6 +18,8 @@ const REFUSED_TIMEOUT: Duration = Duration::from_millis(10);
 const GOSSIP_PERIOD: Duration = Duration::from_millis(100);
 const ANNOUNCE_PERIOD: Duration = Duration::from_secs(5);
 const DEAD_ANNOUNCE_PERIOD: Duration = Duration::from_secs(1);
+/// As EMQX has it (`cluster.autoclean`).
+const AUTOCLEAN: Duration = Duration::from_mins(5);
 const REMEMBER_DEAD: Duration = Duration::from_hours(24);
 const SEED_RETRY_MIN: Duration = Duration::from_millis(200);
 const SEED_RETRY_MAX: Duration = Duration::from_secs(5);
@@ -49,7 +51,9 @@ pub struct Config {
     pub announce_period: Duration,
     /// How often a few dead members are called.
     pub dead_announce_period: Duration,
-    /// How long dead members are remembered and called.
+    /// How long dead members are listed ([`crate::Membership::dead`]) and told to others (EL-03).
+    pub autoclean: Duration,
+    /// How long dead members are called; not less than `autoclean`.
     pub remember_dead: Duration,
     /// First pause before a seed is asked again; doubles up to `seed_retry_max`.
     pub seed_retry_min: Duration,
@@ -59,7 +63,7 @@ pub struct Config {
     pub max_transmissions: u8,
     /// Longest datagram, in bytes. 256 to 65,000.
     pub max_packet: usize,
-    /// Most nodes, dead ones included, that are kept in mind; others are not let in. At least 1.
+    /// Most nodes, listed dead ones included, that are kept in mind; others are not let in. At least 1. As many dead ones are called.
     pub max_members: usize,
 }
 
@@ -76,6 +80,7 @@ impl Default for Config {
             gossip_period: GOSSIP_PERIOD,
             announce_period: ANNOUNCE_PERIOD,
             dead_announce_period: DEAD_ANNOUNCE_PERIOD,
+            autoclean: AUTOCLEAN,
             remember_dead: REMEMBER_DEAD,
             seed_retry_min: SEED_RETRY_MIN,
             seed_retry_max: SEED_RETRY_MAX,
@@ -113,6 +118,7 @@ impl Config {
             ("gossip_period", self.gossip_period),
             ("announce_period", self.announce_period),
             ("dead_announce_period", self.dead_announce_period),
+            ("autoclean", self.autoclean),
             ("remember_dead", self.remember_dead),
             ("seed_retry_min", self.seed_retry_min),
         ] {
@@ -140,7 +146,7 @@ impl Config {
             num_indirect_probes: fanout,
             max_transmissions: NonZeroU8::new(self.max_transmissions).ok_or(ConfigError::Zero("max_transmissions"))?,
             suspect_to_down_after: self.suspicion,
-            remove_down_after: Some(self.remember_dead),
+            remove_down_after: Some(self.autoclean),
             max_packet_size: NonZeroUsize::new(self.max_packet).unwrap_or(one),
             notify_down_members: true,
             periodic_announce: Some(foca::PeriodicParams { frequency: self.announce_period, num_members: one }),

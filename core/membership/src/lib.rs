@@ -5,6 +5,7 @@
 //! * a compact, strict and versioned datagram format ([`wire`]);
 //! * seeds that are asked again and again until they answer, under whatever address they are known;
 //! * an immediate probe when a closed link is evidence that a node died ([`Input::Suspect`]);
+//! * a list of the dead, from which they vanish after some minutes;
 //! * calls to dead members for a day, so that both sides of a healed partition find each other;
 //! * the difference between a node that died and one that left ([`DownCause`]).
 //!
@@ -14,6 +15,7 @@
 mod api;
 mod config;
 mod confirm;
+mod dead;
 mod machine;
 mod member;
 mod patience;

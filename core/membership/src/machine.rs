@@ -9,6 +9,7 @@ use foca::{Foca, Header, Message, NoCustomBroadcast, OwnedNotification, State, T
 use sedge_base::{Duration, Instant, NodeId, Now, Rng};
 
 use crate::confirm::{Confirm, Step};
+use crate::dead::Dead;
 use crate::member::{ANYONE, plain};
 use crate::patience::Patience;
 use crate::random::Random;
@@ -41,6 +42,7 @@ pub struct Membership {
     renewals: Renewals,
     rejoining: bool,
     members: BTreeMap<NodeId, Member>,
+    dead: Dead,
     next_call: Option<Instant>,
     call_period: Duration,
     indirect_probes: usize,
@@ -75,6 +77,7 @@ impl Membership {
             renewals: Renewals::new(),
             rejoining: false,
             members: BTreeMap::new(),
+            dead: Dead::new(config.autoclean, config.remember_dead, config.max_members),
             next_call: None,
             call_period: config.dead_announce_period,
             indirect_probes: usize::from(config.indirect_probes),
@@ -100,6 +103,16 @@ impl Membership {
     /// The other member with this id.
     pub fn member(&self, node: NodeId) -> Option<&Member> {
         self.members.get(&node)
+    }
+
+    /// Members that died in the last [`Config::autoclean`], and when.
+    pub fn dead(&self) -> impl Iterator<Item = (&Member, Instant)> {
+        self.dead.listed()
+    }
+
+    /// How many members are not listed as dead any more because their time was over.
+    pub const fn cleaned(&self) -> u64 {
+        self.dead.cleaned()
     }
 
     /// Seeds behind which no member is known: a non-empty list for long is worth a warning.
@@ -152,6 +165,7 @@ impl Membership {
             let _late = self.foca.handle_timer(timer, &mut self.sink);
             self.drain(now);
         }
+        self.dead.handle_timeout(now);
         if self.next_call.is_some_and(|at| at <= now) {
             self.call_the_dead(now);
         }
@@ -202,7 +216,8 @@ impl Membership {
         if self.left {
             return None;
         }
-        [self.seeds.next(), self.confirm.next(), self.timers.next(), self.next_call].into_iter().flatten().min()
+        let machines = [self.seeds.next(), self.confirm.next(), self.timers.next(), self.dead.next()];
+        machines.into_iter().chain([self.next_call]).flatten().min()
     }
 
     fn on_datagram(&mut self, now: Instant, from: SocketAddr, bytes: &Bytes) {
@@ -331,14 +346,15 @@ impl Membership {
 
     /// A node that was declared dead calls the living too, until one of them lets it in under its new identity.
     fn call_the_dead(&mut self, now: Instant) {
-        let mut addrs: Vec<SocketAddr> = self
+        let known = self
             .foca
             .iter_membership_state()
             .filter(|member| self.rejoining || member.state() == State::Down)
             .map(foca::Member::id)
             .filter(|member| !member.departed)
-            .map(|member| member.swim)
-            .collect();
+            .map(|member| member.swim);
+        let addrs: BTreeSet<SocketAddr> = known.chain(self.dead.addresses()).collect();
+        let mut addrs: Vec<SocketAddr> = addrs.into_iter().collect();
         self.next_call = if addrs.is_empty() { None } else { Some(now + self.call_period) };
         self.rng.shuffle(&mut addrs);
         for addr in addrs.into_iter().take(DEAD_CALLS) {
@@ -383,6 +399,7 @@ impl Membership {
     }
 
     fn on_up(&mut self, member: Member) {
+        self.dead.returned(member.node);
         if !member.departed {
             self.members.insert(member.node, member.clone());
             self.outputs.push_back(Output::Up(member));
@@ -395,13 +412,17 @@ impl Membership {
         self.heard.remove(&node);
         self.reprieved.remove(&node);
         self.seeds.lost(now, node);
-        if self.next_call.is_none() && cause == DownCause::Dead {
-            self.next_call = Some(now + self.call_period);
+        if cause == DownCause::Dead {
+            self.dead.died(now, member.clone());
+            self.next_call.get_or_insert(now + self.call_period);
         }
         self.outputs.push_back(Output::Down { member, cause });
     }
 
     fn on_rename(&mut self, now: Instant, member: Member) {
+        if member.departed {
+            self.dead.returned(member.node);
+        }
         let Some(known) = self.members.get_mut(&member.node) else { return };
         if member.departed {
             self.on_down(now, member.node, DownCause::Left);

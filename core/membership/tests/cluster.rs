@@ -326,6 +326,42 @@ fn a_twin_with_a_lower_incarnation_is_told_and_does_no_harm() {
     }
 }
 
+/// EL-03: who died is listed for a while; who left, or is back, is not.
+#[test]
+fn the_dead_vanish_after_a_while() {
+    let autoclean = Duration::from_secs(30);
+    let mut net = Net::new(5);
+    for node in 1..=4 {
+        net.start(node, node, 1, &Config { autoclean, ..config(&[1]) });
+    }
+    net.run(Duration::from_secs(5));
+    let dead =
+        |net: &Net, node: u64| -> Vec<u64> { net.nodes[&node].dead().map(|(dead, _)| dead.node.get()).collect() };
+    assert_eq!((dead(&net, 1), net.nodes[&1].cleaned()), (vec![], 0));
+    net.input(4, Input::Leave);
+    net.run(Duration::from_millis(10));
+    net.kill(4);
+    net.kill(2);
+    net.kill(3);
+    let start = net.now;
+    net.run(Duration::from_secs(5));
+    assert_eq!(dead(&net, 1), [2, 3], "4 has left");
+    let (_, died) = net.nodes[&1].dead().next().expect("a dead one");
+    assert!(died > start && died < net.now);
+    // It comes back in the next life, not knowing anybody: it is called.
+    net.start(2, 2, 2, &Config { autoclean, ..Config::default() });
+    net.run(Duration::from_secs(5));
+    assert_eq!(dead(&net, 1), [3]);
+    net.run_until(Duration::from_secs(30), |net| net.nodes[&1].dead().next().is_none());
+    let took = net.now.since(start);
+    assert!(took >= autoclean && took < autoclean + Duration::from_secs(4), "{took:?}");
+    assert_eq!(net.nodes[&1].cleaned(), 1);
+    // But it is still called.
+    net.start(3, 3, 2, &Config { autoclean, ..Config::default() });
+    net.run(Duration::from_secs(5));
+    assert!(net.complete(), "{:?}", net.views());
+}
+
 /// FT-31
 #[test]
 fn two_lonely_nodes_find_each_other_and_then_are_quiet() {

@@ -46,6 +46,7 @@ pub(crate) fn build(
         copies: config.cluster.copies,
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
         links: LinkConfig { encrypted: config.cluster.is_encrypted(), ..LinkConfig::new(&config.cluster.name, key) },
+        membership: sedge_cluster::MembershipConfig { autoclean: config.cluster.autoclean, ..Default::default() },
         retained: config.limits.retained.clone(),
         ..NodeConfig::default()
     })

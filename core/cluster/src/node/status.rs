@@ -1,9 +1,10 @@
 //! What a node tells about itself.
 
-use sedge_base::NodeId;
+use sedge_base::{Instant, NodeId};
+use sedge_membership::Member;
 
 use super::Node;
-use crate::{MemberStatus, NodeStatus, RefusedNode, RouteStatus};
+use crate::{DeadStatus, MemberStatus, NodeStatus, RefusedNode, RouteStatus};
 
 /// What a node counts itself; ascending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +61,7 @@ impl Node {
             ("takeovers", takeovers),
             ("takeovers_sessions", inherited),
             ("orphans_dropped", self.orphans.dropped()),
+            ("members_cleaned", self.membership.cleaned()),
         ]);
         NodeStatus {
             node: self.config.node,
@@ -68,6 +70,7 @@ impl Node {
             state: self.state,
             overlay: self.overlay.name(),
             members: self.ring.iter().filter_map(|node| self.member_status(*node)).collect(),
+            dead: self.membership.dead().map(|(member, died)| self.dead_status(member, died)).collect(),
             unreached_seeds: self.membership.unreached_seeds().collect(),
             sessions: self.claims.len(),
             routes: self.overlay.route_count(),
@@ -100,6 +103,11 @@ impl Node {
         let synced = self.peers.get(&node).is_some_and(|peer| peer.overlay_synced);
         let link = self.links.status(node).map(|link| crate::LinkStatus { synced, ..link });
         Some(MemberStatus { node, incarnation: member.incarnation, address: member.link, link })
+    }
+
+    fn dead_status(&self, member: &Member, died: Instant) -> DeadStatus {
+        let since = self.now.instant.since(died);
+        DeadStatus { node: member.node, incarnation: member.incarnation, address: member.link, since }
     }
 
     /// At most `limit` lines of the subscription routing table (FT-10) from the `offset`th on: what other nodes want.

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use sedge_daemon::http::model::{
-    Cluster, Drain, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions, Status,
-    Topology,
+    Cluster, DeadMember, Drain, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions,
+    Status, Topology,
 };
 
 use crate::table::{pairs, table};
@@ -55,7 +55,7 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
     if !status.unreached_seeds.is_empty() {
         lines.push(("no answer", status.unreached_seeds.join(", ")));
     }
-    format!("{}\n\n{}", pairs(&lines), members(&cluster.members))
+    format!("{}\n\n{}", pairs(&lines), members(cluster))
 }
 
 pub(super) fn drain(drain: &Drain) -> String {
@@ -84,7 +84,7 @@ fn listening(status: &Status) -> String {
     format!("MQTT {}, other nodes {}{http}", status.addresses.mqtt.join(" "), status.addresses.cluster)
 }
 
-fn members(members: &[Member]) -> String {
+fn members(cluster: &Cluster) -> String {
     let row = |member: &Member| {
         let link = match (&member.link, member.this) {
             (_, true) => "this node".to_owned(),
@@ -98,7 +98,13 @@ fn members(members: &[Member]) -> String {
         let (sent, received) = (of(|link| link.publications_sent), of(|link| link.publications_received));
         vec![member.node.clone(), member.address.clone(), link, rtt, sent, received]
     };
-    table(&["MEMBER", "ADDRESS", "LINK", "RTT", "SENT", "RECEIVED"], &members.iter().map(row).collect::<Vec<_>>())
+    let dead = |dead: &DeadMember| {
+        let none = || "-".to_owned();
+        let since = format!("dead for {}", duration(dead.seconds));
+        vec![dead.node.clone(), dead.address.clone(), since, none(), none(), none()]
+    };
+    let rows: Vec<_> = cluster.members.iter().map(row).chain(cluster.dead.iter().map(dead)).collect();
+    table(&["MEMBER", "ADDRESS", "LINK", "RTT", "SENT", "RECEIVED"], &rows)
 }
 
 pub(super) fn topology(topology: &Topology) -> String {

@@ -75,6 +75,7 @@ const SIZE_MAX: u64 = 1 << 40;
 const PACKET_MAX: u64 = 268_435_460;
 const SHORT: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
 const KEYS: &[Key] = &[
@@ -262,6 +263,9 @@ const KEYS: &[Key] = &[
     key("cluster.suback", "whether SUBACK waits for the cluster", |c, v| {
         let words = [("cluster", SubackMode::Cluster), ("local", SubackMode::Local)];
         put(&mut c.cluster.suback, v.choice(&words))
+    }),
+    key("cluster.autoclean", "how long members that died are listed", |c, v| {
+        put(&mut c.cluster.autoclean, v.duration(SHORT, DAY))
     }),
     key("cluster.copies", "nodes that hold a session", |c, v| put(&mut c.cluster.copies, v.narrow(1, 5))),
     key("discovery.multicast", "group where nodes of one network find each other, address or address:port", |c, v| {

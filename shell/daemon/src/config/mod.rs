@@ -157,6 +157,8 @@ pub struct ClusterConfig {
     pub suback: SubackMode,
     /// How many nodes hold a session and what waits for it.
     pub copies: u8,
+    /// How long members that died are listed.
+    pub autoclean: Duration,
 }
 
 /// When a subscription is acknowledged.
@@ -311,6 +313,7 @@ impl Default for ClusterConfig {
             overlay: "mesh".to_owned(),
             suback: SubackMode::Cluster,
             copies: 2,
+            autoclean: Duration::from_mins(5),
         }
     }
 }

@@ -7,14 +7,14 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use sedge_broker::Counters;
-use sedge_cluster::{LinkStatus, MemberStatus, NodeState, NodeStatus, RouteStatus};
+use sedge_cluster::{DeadStatus, LinkStatus, MemberStatus, NodeState, NodeStatus, RouteStatus};
 use serde::Deserialize;
 
 use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
 use super::model::{
-    Cluster, ErrorBody, JournalStatus, Link, Liveness, Member, Readiness, RecoveryReport, Reload, ReloadedPart, Route,
-    Routes, Status, Topology, TopologyLink, TopologyNode,
+    Cluster, DeadMember, ErrorBody, JournalStatus, Link, Liveness, Member, Readiness, RecoveryReport, Reload,
+    ReloadedPart, Route, Routes, Status, Topology, TopologyLink, TopologyNode,
 };
 use super::process;
 use super::server::Api;
@@ -169,6 +169,7 @@ pub(super) async fn cluster(State(api): State<Api>) -> Result<Json<Cluster>, Api
         cluster: node.cluster.clone(),
         overlay: node.overlay.to_owned(),
         members: node.members.iter().map(|member| member_model(member, &node)).collect(),
+        dead: node.dead.iter().map(dead_model).collect(),
         unreached_seeds: unreached(&node),
     }))
 }
@@ -180,6 +181,15 @@ fn member_model(member: &MemberStatus, this: &NodeStatus) -> Member {
         address: member.address.to_string(),
         this: member.node == this.node,
         link: member.link.as_ref().map(link_model),
+    }
+}
+
+fn dead_model(dead: &DeadStatus) -> DeadMember {
+    DeadMember {
+        node: dead.node.to_string(),
+        incarnation: dead.incarnation.get(),
+        address: dead.address.to_string(),
+        seconds: dead.since.as_secs(),
     }
 }
 

@@ -287,6 +287,12 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
     let state = super::handlers::state_name(node.state);
     out.family("node_state", Gauge, "State of the node; always 1.").labelled(&[("state", state)], 1);
     out.single("members", Gauge, "Members of the cluster, this node included.", node.members.len() as u64);
+    out.single(
+        "members_dead",
+        Gauge,
+        "Members that died a short while ago: cluster.autoclean.",
+        node.dead.len() as u64,
+    );
     let links = node.members.iter().filter(|member| member.link.is_some()).count();
     out.single("links", Gauge, "Links to other members.", links as u64);
     out.single("unreached_seeds", Gauge, "Seeds that have not answered.", node.unreached_seeds.len() as u64);

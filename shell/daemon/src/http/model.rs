@@ -180,6 +180,9 @@ pub struct Cluster {
     pub overlay: String,
     /// All members it knows, itself included.
     pub members: Vec<Member>,
+    /// Members that died a short while ago: `cluster.autoclean`.
+    #[serde(default)]
+    pub dead: Vec<DeadMember>,
     /// Seeds that have not answered yet.
     pub unreached_seeds: Vec<String>,
 }
@@ -197,6 +200,19 @@ pub struct Member {
     pub this: bool,
     /// The link to it, if one is up.
     pub link: Option<Link>,
+}
+
+/// A member that died.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeadMember {
+    /// Its id.
+    pub node: String,
+    /// Which life of it.
+    pub incarnation: u64,
+    /// Where it listened for other nodes.
+    pub address: String,
+    /// How long it is dead.
+    pub seconds: u64,
 }
 
 /// A link that is up.
