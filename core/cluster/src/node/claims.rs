@@ -8,8 +8,8 @@ use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
 use sedge_broker::{InflightPhase, InterestChange, InterestOp, QueuedState, SessionState, SubscriptionState};
 use sedge_mqtt::{Message, QoS, TopicFilter};
 
-use super::Node;
 use super::settle::{Departure, Waiter};
+use super::{Node, epoch};
 use crate::link::ControlTopic;
 use crate::mail::{self, Handed, Known, Life, SessionStep, ToShard};
 use crate::reception::shard_of;
@@ -39,6 +39,10 @@ struct Owned {
     granted: u64,
     /// Epoch that the shard knows.
     told: u64,
+    /// Whether it was claimed at this node, in this life of it.
+    is_claimed: bool,
+    /// A successor that had taken the session over, although this node lives.
+    successor: Option<NodeId>,
 }
 
 #[derive(Debug)]
@@ -141,7 +145,7 @@ impl Claims {
 
     /// A client whose session the journal held, or that is taken over from a node that is gone.
     pub(super) fn restore(&mut self, client: ClientId, epoch: u64) {
-        self.owned.insert(client, Owned { granted: epoch, told: epoch });
+        self.owned.insert(client, Owned { granted: epoch, told: epoch, is_claimed: false, successor: None });
     }
 
     fn take_early(&mut self, client: &ClientId, epoch: u64) -> Option<Session> {
@@ -218,7 +222,9 @@ impl Node {
             return;
         }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        let kept_from = self.claims.owned.get(client).and_then(|owned| owned.successor);
         let former = former.filter(|former| *former != self.config.node && self.ring.contains(former));
+        let former = former.filter(|former| kept_from != Some(*former));
         let Some(from) = former else {
             self.claimed(client, epoch, None, Vec::new());
             if self.home_of(client) != home {
@@ -342,7 +348,9 @@ impl Node {
         let Some(wanted) = self.claims.wanted.remove(client) else { return };
         self.claims.deadlines.cancel(client);
         self.claims.early.retain(|(early, ..)| early != client);
-        self.claims.owned.insert(client.clone(), Owned { granted: wanted.granted.max(epoch), told: epoch });
+        let granted = wanted.granted.max(epoch);
+        let owned = Owned { granted, told: epoch, is_claimed: true, successor: None };
+        self.claims.owned.insert(client.clone(), owned);
         let (shard, conn) = (wanted.shard, wanted.conn);
         let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
@@ -366,7 +374,23 @@ impl Node {
             wanted.next = Some(Next { epoch, clean_start, to });
             return;
         }
+        if !clean_start && self.keep(&client, epoch, to) {
+            return;
+        }
         self.give_up(client, epoch, clean_start, to);
+    }
+
+    /// Goes on with a session that a successor has taken over, since this node lives: the client is served here, and what it has had
+    /// is known here. What came for it at the successor will be merged. False if another node has a better claim.
+    fn keep(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
+        let Some(owned) = self.claims.owned.get_mut(client) else { return false };
+        if !owned.is_claimed || !epoch::succeeds(epoch, owned.told) {
+            return false;
+        }
+        let epoch = epoch::kept(epoch.max(owned.granted));
+        (owned.granted, owned.told, owned.successor) = (epoch, epoch, Some(successor));
+        self.tell_epoch(client, epoch, None);
+        true
     }
 
     fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
@@ -387,19 +411,42 @@ impl Node {
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
         }
-        let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
-        if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
-            self.handed_over(client, epoch, to);
-        }
+        let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else {
+            return self.take_back(client, epoch, session);
+        };
         // Without a session, too: the answer to a second request must not overtake the first one's.
         let departure = Departure { client: client.clone(), epoch, to, session };
         self.wait(Waiter::Departure(departure), false);
     }
 
     /// What the shards had published before the session was given up is on its way, ahead of the session.
-    pub(super) fn departs(&mut self, departure: &Departure) {
+    pub(super) fn departs(&mut self, departure: Departure) {
         let Departure { client, epoch, to, session } = departure;
-        self.send_session(*to, client, *epoch, session.as_deref());
+        if !self.ring.contains(&to) {
+            return self.take_back(&client, epoch, session);
+        }
+        if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
+            self.handed_over(&client, epoch, to);
+        }
+        self.send_session(to, &client, epoch, session.as_deref());
+    }
+
+    /// The new owner of a session has gone before the session was sent to it.
+    fn take_back(&mut self, client: &ClientId, epoch: u64, session: Session) {
+        if session.is_none() {
+            return;
+        }
+        let epoch = epoch::inherited(epoch);
+        self.claims.restore(client.clone(), epoch);
+        self.tell_epoch(client, epoch, session);
+    }
+
+    /// This node owns the client under this epoch, for no connection's sake.
+    fn tell_epoch(&mut self, client: &ClientId, epoch: u64, session: Session) {
+        let claimed = mail::Claimed { client: client.clone(), conn: None, epoch, session, leftovers: Vec::new() };
+        let shard = shard_of(client, self.config.shards);
+        self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
+        self.register_one(client, epoch);
     }
 
     /// The session has ended at its shard by itself.
@@ -442,7 +489,7 @@ impl Node {
         let (epoch, session) = match core::mem::replace(&mut wanted.phase, Phase::Asked { home }) {
             Phase::Asked { .. } => {
                 let known = self.claims.owned.get(client).map_or(0, |owned| owned.granted.max(owned.told));
-                (self.now.wall.as_millis().max(known + 1), None)
+                (epoch::claimed(known, self.now.wall.as_millis()), None)
             }
             Phase::Session { epoch, .. } => (epoch, None),
             Phase::Adopting { epoch, from, session } => {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use sedge_base::{ClientId, Incarnation, NodeId, mix};
 
+use super::epoch;
+
 /// Owners of the client ids whose home this node is, or was taken for.
 #[derive(Debug, Default)]
 pub(super) struct Home {
@@ -39,12 +41,10 @@ impl Home {
         self.entries.get(client).map(|entry| (entry.owner, entry.epoch))
     }
 
-    /// `by` owns the client from now on: under which epoch, and who owned it before. Epochs are wall-clock milliseconds where these
-    /// are ahead, so that ownership granted by a home that knew nothing of earlier ones is later than theirs all the same.
+    /// `by` owns the client from now on: under which epoch, and who owned it before.
     pub(super) fn claim(&mut self, client: &ClientId, by: NodeId, wall_millis: u64) -> (u64, Option<NodeId>) {
         let former = self.entries.get(client).copied();
-        // The number between is for a successor of the former owner, should that one die: it must not outdo this claim.
-        let epoch = wall_millis.max(former.map_or(0, |entry| entry.epoch) + 2);
+        let epoch = epoch::claimed(former.map_or(0, |entry| entry.epoch), wall_millis);
         self.entries.insert(client.clone(), Entry { owner: by, epoch });
         (epoch, former.map(|entry| entry.owner).filter(|owner| *owner != by))
     }
@@ -61,7 +61,7 @@ impl Home {
             return None;
         }
         let (winner, loser) = if (epoch, owner) > (known.epoch, known.owner) { (said, *known) } else { (*known, said) };
-        let epoch = if winner.epoch == loser.epoch { winner.epoch + 1 } else { winner.epoch };
+        let epoch = if winner.epoch == loser.epoch { epoch::kept(winner.epoch) } else { winner.epoch };
         *known = Entry { owner: winner.owner, epoch };
         Some(Loser { owner: loser.owner, epoch, to: winner.owner })
     }
@@ -101,14 +101,14 @@ mod tests {
         let client = ClientId::new("c");
         let (a, b) = (NodeId::new(1), NodeId::new(2));
         assert_eq!(home.claim(&client, a, 100), (100, None));
-        assert_eq!(home.claim(&client, a, 50), (102, None));
-        assert_eq!(home.claim(&client, b, 50), (104, Some(a)));
-        home.forget(&client, a, 102);
+        assert_eq!(home.claim(&client, a, 50), (116, None));
+        assert_eq!(home.claim(&client, b, 50), (132, Some(a)));
+        home.forget(&client, a, 116);
         assert!(home.knows(&client));
-        assert_eq!(home.owner(&client), Some((b, 104)));
-        home.forget(&client, b, 103);
+        assert_eq!(home.owner(&client), Some((b, 132)));
+        home.forget(&client, b, 131);
         assert!(home.knows(&client));
-        home.forget(&client, b, 105);
+        home.forget(&client, b, 133);
         assert!(!home.knows(&client));
     }
 
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(home.register(&client, a, 10), None);
         assert_eq!(home.register(&client, b, 9), Some(Loser { owner: b, epoch: 10, to: a }));
         assert_eq!(home.register(&client, b, 12), Some(Loser { owner: a, epoch: 12, to: b }));
-        assert_eq!(home.register(&client, c, 12), Some(Loser { owner: b, epoch: 13, to: c }));
+        assert_eq!(home.register(&client, c, 12), Some(Loser { owner: b, epoch: 14, to: c }));
         home.purge(c);
         assert!(!home.knows(&client));
     }

@@ -13,9 +13,9 @@ use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, Sh
 use sedge_broker::{InboundState, InterestChange, InterestOp, RestoredSession};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 
-use super::Node;
 use super::replicas::Replica;
 use super::settle::Waiter;
+use super::{Node, epoch};
 use crate::journal::Heard;
 use crate::link::ControlTopic;
 use crate::mail::{Again, Arriving, Inherit, Life, SessionStep, ToShard};
@@ -132,8 +132,7 @@ impl Node {
             heard.insert(from, of_shard);
             for mut session in sessions {
                 let client = session.state.client.clone();
-                // Later than the former owner's, should it not be dead; earlier than any claim.
-                session.state.epoch += 1;
+                session.state.epoch = epoch::inherited(session.state.epoch);
                 for (packet_id, message) in session.transits.drain(..) {
                     session.state.inbound.push(InboundState { packet_id, answer: Some(ReasonCode::Success) });
                     takeover.transits.push(message);

@@ -203,7 +203,7 @@ impl Node {
     pub(super) fn finish_wait(&mut self, waiter: Waiter) {
         let (shard, ticket, retained) = match waiter {
             Waiter::Client { shard, ticket, retained } => (shard, ticket, retained),
-            Waiter::Departure(departure) => return self.departs(&departure),
+            Waiter::Departure(departure) => return self.departs(departure),
             Waiter::Adoption(handed) => return self.adoption_settled(handed),
             Waiter::Flush(handed) => return self.tell_behind_all(&handed, SessionStep::Flush),
             Waiter::Withdrawal(handed) => return self.withdrawal_settled(&handed),

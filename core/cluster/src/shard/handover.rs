@@ -139,8 +139,10 @@ impl Handovers {
         session: Option<&mut SessionState>,
         leftovers: Vec<Arc<Message>>,
     ) -> Vec<InterestChange> {
-        let caught = self.remove(client).unwrap_or_default();
+        let mut caught = self.remove(client).unwrap_or_default();
         if let Some(session) = session {
+            let wants = |filter: &TopicFilter| session.subscriptions.iter().any(|wanted| wanted.filter == *filter);
+            caught.withheld.retain(|change| !wants(&change.filter));
             let mut known = ids_of(session);
             let caught_here: BTreeSet<MessageId> = caught.messages.iter().map(|message| message.id).collect();
             let only_there = leftovers.into_iter().filter(|message| !caught_here.contains(&message.id));

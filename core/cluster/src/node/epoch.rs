@@ -1,0 +1,52 @@
+//! Numbers of the ownerships of a client id (MQ-11). The highest one counts.
+//!
+//! Claims and owners that go on have even ones, successors of nodes that are gone odd ones in between: so an owner that lives after
+//! all knows a successor, which only has a copy, from a node to which the client has gone.
+
+/// How far a claim is above everything before it; a power of two. Half as many successions fit in between.
+const STEP: u64 = 16;
+
+/// Of a claim. Wall-clock milliseconds where these are ahead, so that what is granted by a home that knew nothing of earlier ones is
+/// later than theirs all the same.
+pub(super) const fn claimed(known: u64, wall_millis: u64) -> u64 {
+    let least = known.saturating_add(STEP);
+    let epoch = if wall_millis > least { wall_millis } else { least };
+    epoch.saturating_add(epoch % 2)
+}
+
+/// Of a successor: later than the former owner's, should that one live after all; earlier than any claim.
+pub(super) const fn inherited(former: u64) -> u64 {
+    (former + 1) | 1
+}
+
+/// Of an owner that lives after all, later than its successor's; of one of two that had the same.
+pub(super) const fn kept(successor: u64) -> u64 {
+    successor + 1 + (successor + 1) % 2
+}
+
+/// Whether `epoch` is that of a successor of the owner whose epoch is `own`.
+pub(super) const fn succeeds(epoch: u64, own: u64) -> bool {
+    epoch % 2 == 1 && epoch > own && epoch - own < STEP
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQ-11, FT-31
+    #[test]
+    fn a_successor_comes_after_its_node_and_before_any_claim() {
+        for known in [0, 1, 100, 101] {
+            let claim = claimed(known, 50);
+            assert!(claim > known && claim % 2 == 0);
+            let successor = inherited(claim);
+            assert!(succeeds(successor, claim) && succeeds(inherited(successor), claim));
+            let owner = kept(successor);
+            assert!(owner > successor && succeeds(inherited(owner), owner));
+            let later = claimed(claim, 0);
+            assert!(later > kept(inherited(owner)));
+            assert!(!succeeds(later, claim) && !succeeds(inherited(later), claim) && !succeeds(owner, claim));
+        }
+        assert_eq!(claimed(100, 1_001), 1_002);
+    }
+}
