@@ -6,6 +6,7 @@
 
 mod api;
 mod mesh;
+pub mod skip_graph;
 
 pub use api::{Advert, AdvertOp, Advertised, Barrier, HopSet, Input, Neighbour, Output, Overlay, RouteEntry, Token};
 #[cfg(any(test, fuzzing))]

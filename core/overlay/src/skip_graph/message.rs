@@ -1,0 +1,129 @@
+//! What nodes say to each other.
+
+use super::{Key, Note, Peer, Side, Status};
+
+/// What is to be done where a key belongs: see [`Message::Route`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Errand<T> {
+    /// Let this virtual node join beside you.
+    Join(Peer<T>),
+    /// Here is a virtual node that is in a list already; you should know each other.
+    Meet(Peer<T>),
+    /// A publisher of the topic is suspended although its neighbour is not.
+    Report(T),
+}
+
+/// A message from one node to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message<T> {
+    /// On its way to the last virtual node before `target`, or to the first of all if none is before it.
+    Route {
+        /// Where to.
+        target: Key<T>,
+        /// How often it was passed on.
+        hops: u16,
+        /// What for.
+        errand: Errand<T>,
+    },
+    /// The virtual node `to` is in the list, between these two.
+    Joined {
+        /// Who joined.
+        to: Key<T>,
+        /// Its left neighbour; none if it is the first.
+        left: Option<Peer<T>>,
+        /// Its right neighbour; none if it is the last.
+        right: Option<Peer<T>>,
+        /// What the sender knows about the topic, if both publish to it (SG-12).
+        status: Option<Status>,
+    },
+    /// A new virtual node presents itself, from level to level.
+    Walk {
+        /// The virtual node that is met.
+        to: Key<T>,
+        /// The new one.
+        peer: Peer<T>,
+        /// Which way it goes.
+        side: Side,
+    },
+    /// I take you for my neighbour from this level on.
+    Link {
+        /// The neighbour.
+        to: Key<T>,
+        /// Who says so.
+        peer: Peer<T>,
+        /// The lowest such level.
+        level: u32,
+    },
+    /// You are in my table, or I am answering your [`Message::Link`].
+    Linked {
+        /// Who is told.
+        to: Key<T>,
+        /// Who says so.
+        peer: Peer<T>,
+        /// A virtual node that you may want for a neighbour, too.
+        hint: Option<Peer<T>>,
+        /// What the sender knows about the topic, if both publish to it.
+        status: Option<Status>,
+    },
+    /// Let this virtual node, your right neighbour, go.
+    Leave {
+        /// Whom this is for.
+        to: Key<T>,
+        /// Who leaves.
+        key: Key<T>,
+        /// Who is behind it.
+        right: Option<Peer<T>>,
+        /// How often it was passed on.
+        hops: u16,
+    },
+    /// You are out of the list.
+    Left {
+        /// Who left.
+        to: Key<T>,
+        /// Its former left neighbour.
+        by: Peer<T>,
+    },
+    /// There is no such virtual node at my node.
+    Gone {
+        /// Its key.
+        key: Key<T>,
+        /// Who takes its place for you.
+        instead: Vec<Peer<T>>,
+    },
+    /// A status for all publishers of a topic, delegated like a publication.
+    Cast {
+        /// Which part of the publishers.
+        note: Note<T>,
+        /// The topic.
+        topic: T,
+        /// Its status.
+        status: Status,
+    },
+    /// A status for this publisher alone.
+    Order {
+        /// The topic.
+        topic: T,
+        /// Its status.
+        status: Status,
+    },
+    /// What is your status?
+    Ask {
+        /// The publisher that is asked.
+        to: Key<T>,
+        /// The one that asks.
+        from: Key<T>,
+    },
+    /// Answer to [`Message::Ask`].
+    Answer {
+        /// The publisher that asked.
+        to: Key<T>,
+        /// The status of the other.
+        status: Status,
+    },
+    /// You asked me to help you into the list, and I am in none myself.
+    Outside,
+    /// Are you there?
+    Ping,
+    /// I am.
+    Pong,
+}

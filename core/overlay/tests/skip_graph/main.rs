@@ -1,0 +1,8 @@
+//! The Multi-key Skip Graph, with messages moved by hand.
+
+mod lists;
+mod net;
+mod oracle;
+mod publish;
+mod repair;
+mod suspend;
