@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import struct
 import subprocess
@@ -19,6 +20,8 @@ from dns import Resolving
 from durable import Node
 from mqttwire import T
 from netns import Islands, ip
+from pki import authority, sign
+from registries import Etcd, FakeEtcd, FakeKubernetes, RealEtcd, pod, server_context
 
 GROUP = "239.192.77.1"
 KEY = "a key for this test only"
@@ -274,3 +277,138 @@ def test_a_service_leads_to_hosts_and_ports(binary: Path, tmp_path: Path) -> Non
         wait_for("one more, in spite of one that is no host", lambda: of_seeds(islands, "sedge_discovery_addresses") == 4)
     finally:
         islands.stop()
+
+
+@pytest.fixture(params=["fake", "real"])
+def etcd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Etcd]:
+    """An etcd."""
+    program = shutil.which("etcd")
+    if request.param == "real" and not program:
+        pytest.skip("no etcd on this machine (Debian: etcd-server)")
+    made: Etcd = RealEtcd(program, tmp_path) if program and request.param == "real" else FakeEtcd()
+    yield made
+    made.close()
+
+
+def of_etcd(port: int, more: str = "") -> str:
+    """Settings of a node that finds others by etcd."""
+    return f'[discovery]\netcd = ["http://{HOST}:{port}"]\ninterval = "200ms"\n{more}'
+
+
+def test_etcd_leads_nodes_to_each_other(make: Make, etcd: Etcd) -> None:
+    """EL-02: each registers its address with a lease; one that leaves in order takes its key away; a late one joins."""
+    nodes = [make(of_etcd(etcd.port)) for _ in range(3)]
+    wait_for("they list each other", lambda: list_each_other(nodes), 15)
+    keys = etcd.keys()
+    assert set(keys.values()) == {address(node) for node in nodes}
+    assert set(keys) == {f"/sedge/sedge/{node.status()['node']}" for node in nodes}
+    wait_for("all keys are read", lambda: metric(nodes[0].http, "sedge_discovery_addresses", source="etcd") == 3)
+    nodes.pop().stop()
+    wait_for("its key is gone", lambda: set(etcd.keys().values()) == {address(node) for node in nodes})
+    # What is no address is named, and takes nothing from the others.
+    etcd.put("/sedge/sedge/nonsense", "not an address")
+    etcd.put("/sedge/other/1", f"{HOST}:1")
+    nodes.append(make(of_etcd(etcd.port)))
+    wait_for("a late one is listed", lambda: list_each_other(nodes), 15)
+    wait_for("the failure shows", lambda: metric(nodes[0].http, "sedge_discovery_failing", source="etcd") == 1)
+    assert "/sedge/sedge/nonsense" in nodes[0].log.read_text()
+    assert nodes[0].status()["unreached_seeds"] == [], "another cluster's nodes are nobody's business"
+
+
+def test_a_lease_that_ended_is_taken_anew_and_another_endpoint_is_asked(make: Make) -> None:
+    """EL-02: etcd forgets everything, goes away and comes back; a node serves all the time and registers again."""
+    dead_port, _, port = free_base(1)
+    etcd = FakeEtcd(port)
+    try:
+        node = make(f'[discovery]\netcd = ["http://{HOST}:{dead_port}", "http://{HOST}:{port}"]\ninterval = "200ms"\n')
+        wait_for("it registers", lambda: list(etcd.keys().values()) == [address(node)])
+        for lease in list(etcd.leases):
+            etcd.expire(lease)
+        wait_for("it registers again", lambda: list(etcd.keys().values()) == [address(node)])
+    finally:
+        etcd.close()
+    wait_for("etcd is missed", lambda: metric(node.http, "sedge_discovery_failing", source="etcd") == 1)
+    assert metric(node.http, "sedge_discovery_addresses", source="etcd") == 1, "what was known stays"
+    etcd = FakeEtcd(port)
+    try:
+        wait_for("it registers with the new one", lambda: list(etcd.keys().values()) == [address(node)], 15)
+        wait_for("and all is well", lambda: metric(node.http, "sedge_discovery_failing", source="etcd") == 0)
+    finally:
+        etcd.close()
+
+
+def test_etcd_with_passwords_and_certificates(make: Make, tmp_path: Path) -> None:
+    """EL-02: over TLS, both sides with certificates; tokens that end are asked for again."""
+    authority(tmp_path, "ca")
+    sign(tmp_path, "ca", "server", "etcd")
+    sign(tmp_path, "ca", "client", "sedge")
+    (tmp_path / "password").write_text("secret\n")
+    etcd = FakeEtcd(0, server_context(tmp_path, "server", "ca"), ("sedge", "secret"))
+    try:
+        settings = (f'[discovery]\netcd = ["https://{HOST}:{etcd.port}"]\netcd_prefix = "/site"\netcd_user = "sedge"\n'
+                    f'etcd_password_file = "{tmp_path}/password"\netcd_ca_file = "{tmp_path}/ca.crt"\n'
+                    f'etcd_cert_file = "{tmp_path}/client.crt"\netcd_cert_key_file = "{tmp_path}/client.key"\ninterval = "200ms"\n')
+        nodes = [make(settings) for _ in range(2)]
+        wait_for("they list each other", lambda: list_each_other(nodes), 15)
+        assert all(key.startswith("/site/sedge/") for key in etcd.keys())
+        etcd.token = "token-1"
+        nodes.append(make(settings))
+        wait_for("a late one is listed", lambda: list_each_other(nodes), 15)
+        asked = metric(nodes[0].http, "sedge_discovery_failures_total", source="etcd")
+        wait_for("all is well", lambda: metric(nodes[0].http, "sedge_discovery_failing", source="etcd") == 0)
+        assert asked < 5
+    finally:
+        etcd.close()
+
+
+def test_kubernetes_leads_nodes_to_each_other(make: Make, tmp_path: Path) -> None:
+    """EL-02: the pods of a service by its EndpointSlices, with the service account's token, which changes, and the API's authority."""
+    authority(tmp_path, "ca")
+    sign(tmp_path, "ca", "server", "kubernetes")
+    account = tmp_path / "serviceaccount"
+    account.mkdir()
+    shutil.copy(tmp_path / "ca.crt", account / "ca.crt")
+    (account / "token").write_text("first token")
+    (account / "namespace").write_text("plant")
+    api = FakeKubernetes(server_context(tmp_path, "server"), "plant", "sedge")
+    try:
+        settings = (f'[discovery]\nkubernetes_service = "sedge"\nkubernetes_api = "https://{HOST}:{api.port}"\n'
+                    f'kubernetes_account = "{account}"\ninterval = "200ms"\n')
+        nodes = [make(settings) for _ in range(3)]
+        api.slices = [pod(nodes[0].cluster), pod(nodes[1].cluster, ready=False), pod(nodes[2].cluster)]
+        wait_for("they list each other", lambda: list_each_other(nodes), 15)
+        wait_for("all pods are read", lambda: metric(nodes[0].http, "sedge_discovery_addresses", source="kubernetes") == 3)
+        assert api.pages >= 3
+        api.slices = [pod(nodes[0].cluster), pod(nodes[1].cluster), pod(nodes[2].cluster, terminating=True)]
+        wait_for("one ends", lambda: metric(nodes[0].http, "sedge_discovery_addresses", source="kubernetes") == 2)
+        assert list_each_other(nodes), "what ends is a member until it goes"
+        api.token = "second token"
+        wait_for("the token does not hold", lambda: metric(nodes[0].http, "sedge_discovery_failing", source="kubernetes") == 1)
+        (account / "token").write_text("second token")
+        wait_for("the new one does", lambda: metric(nodes[0].http, "sedge_discovery_failing", source="kubernetes") == 0)
+        api.namespace = "elsewhere"
+        wait_for("the right is missing", lambda: metric(nodes[0].http, "sedge_discovery_failing", source="kubernetes") == 1)
+        assert "allow the pod's service account to list endpointslices in namespace plant" in nodes[0].log.read_text()
+        assert metric(nodes[0].http, "sedge_discovery_addresses", source="kubernetes") == 2, "what was known stays"
+    finally:
+        api.close()
+
+
+def test_wrong_settings_are_refused(binary: Path, tmp_path: Path) -> None:
+    """Each names the key and what to do."""
+    config = tmp_path / "sedge.toml"
+    for text, wanted in [
+        ('multicast = "10.0.0.1"', "discovery.multicast: \"10.0.0.1\" is not a multicast group"),
+        ('multicast_interface = "eth0"', "discovery.multicast_interface: is of no use without discovery.multicast"),
+        ('multicast = "239.1.1.1"\nmulticast_interface = "eth0"', "discovery.multicast_interface: needs cluster.key"),
+        ('multicast_tll = 3', "discovery.multicast_tll: unknown key; did you mean discovery.multicast_ttl?"),
+        ('etcd = ["10.0.0.1:2379"]', 'discovery.etcd: "10.0.0.1:2379": write http://host:port or https://host:port'),
+        ('etcd = ["https://10.0.0.1:2379"]', "discovery.etcd_ca_file: is missing"),
+        ('etcd_user = "a"', "discovery.etcd_user: is of no use without discovery.etcd"),
+        ('etcd = ["http://a:1"]\netcd_user = "a"', "discovery.etcd_password_file: is missing"),
+        ('kubernetes_service = "a/b/c"', "discovery.kubernetes_service: \"a/b/c\""),
+        ('kubernetes_service = "sedge"', "discovery.kubernetes_api: is missing"),
+    ]:
+        config.write_text(f"[discovery]\n{text}\n")
+        checked = subprocess.run([str(binary), "config", "check", "-c", str(config)], capture_output=True, text=True, check=False)
+        assert checked.returncode == 2 and wanted in checked.stderr, (text, checked.stderr)

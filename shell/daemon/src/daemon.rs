@@ -108,8 +108,8 @@ impl Daemon {
         let door = Door::new(sockets.acceptors);
         let parts = shard_parts((config, &identity), &shared, polls, (hub, door), journals, &mut rng)?;
         let shards = parts.into_iter().map(spawn_shard).collect::<Result<Vec<_>, _>>()?;
-        let wanted = wanted(config, found, advertised, clock, rng);
-        let discovery = Discovery::start(wanted, &shared).map_err(StartError::system("start a thread"))?;
+        let wanted = wanted(config, &identity, found, advertised, (clock, rng))?;
+        let discovery = Discovery::start(wanted, &shared)?;
         let sys = SysReporter::start(Arc::clone(&shared), config.sys.interval, &name)
             .map_err(StartError::system("start a thread"))?;
         Ok(Self { addresses, shared, shards, http, discovery: Some(discovery), sys: Some(sys), _identity: identity })
@@ -227,7 +227,13 @@ fn log_start(config: &Config, identity: &Identity, addresses: &Addresses, advert
 }
 
 /// Where this node looks for others; `me` is where they find it.
-fn wanted(config: &Config, found: Found, me: SocketAddr, clock: Clock, mut rng: Rng) -> Wanted {
+fn wanted(
+    config: &Config,
+    identity: &Identity,
+    found: Found,
+    me: SocketAddr,
+    (clock, mut rng): (Clock, Rng),
+) -> Result<Wanted, StartError> {
     let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
     let multicast = config.multicast().map(|multicast| Speaker {
         config: multicast,
@@ -236,7 +242,9 @@ fn wanted(config: &Config, found: Found, me: SocketAddr, clock: Clock, mut rng: 
         clock,
         rng: rng.split(u64::MAX),
     });
-    Wanted { seeds: config.cluster.seeds.clone(), found, period: config.discovery.interval, multicast }
+    let etcd = config.etcd(&identity.node.to_string(), me)?;
+    let (seeds, period) = (config.cluster.seeds.clone(), config.discovery.interval);
+    Ok(Wanted { seeds, found, period, multicast, etcd, kubernetes: config.kubernetes() })
 }
 
 /// How listings and `$SYS` call the node.

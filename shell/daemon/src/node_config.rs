@@ -25,7 +25,7 @@ pub(crate) fn build(
         tracing::warn!(seed, why, "cluster.seeds: this host is not known now; the node starts without it");
     }
     let seeds: Vec<SocketAddr> = found.addresses().into_iter().collect();
-    let discovers = config.discovery.multicast.is_some() || !found.unresolved.is_empty();
+    let discovers = config.discovery.is_used() || !found.unresolved.is_empty();
     let advertised = advertised(config, bound, &seeds)?;
     if config.cluster.key.is_none() && (!advertised.ip().is_loopback() && !seeds.is_empty() || discovers) {
         tracing::warn!("cluster.key is not set: only nodes on this machine are accepted");

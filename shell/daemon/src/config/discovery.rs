@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::layers::together;
-use super::{Config, Problem};
+use super::{Config, Problem, services};
 
 /// Group of a cluster that names none: of local scope (RFC 2365), so that no router of another organization passes it on.
 pub const MULTICAST_GROUP: &str = "239.192.0.1";
@@ -21,8 +22,28 @@ pub struct DiscoveryConfig {
     pub multicast_interface: Interface,
     /// How many routers a beacon may pass, and one.
     pub multicast_ttl: u8,
-    /// How often names are resolved again.
+    /// How often names are resolved again, and services asked.
     pub interval: Duration,
+    /// Where etcd listens, as URLs; empty: nowhere.
+    pub etcd: Vec<String>,
+    /// What keys in etcd begin with.
+    pub etcd_prefix: String,
+    /// User of etcd; empty: none.
+    pub etcd_user: String,
+    /// File with the password.
+    pub etcd_password_file: Option<PathBuf>,
+    /// Authorities of etcd's certificate (PEM).
+    pub etcd_ca_file: Option<PathBuf>,
+    /// Certificate of this node for etcd (PEM).
+    pub etcd_cert_file: Option<PathBuf>,
+    /// Its private key (PEM).
+    pub etcd_cert_key_file: Option<PathBuf>,
+    /// Kubernetes service of the nodes, `service` or `namespace/service`; empty: none.
+    pub kubernetes_service: String,
+    /// URL of Kubernetes' API; empty: what the environment of a pod says.
+    pub kubernetes_api: String,
+    /// Directory of the pod's service account.
+    pub kubernetes_account: PathBuf,
 }
 
 impl Default for DiscoveryConfig {
@@ -32,7 +53,24 @@ impl Default for DiscoveryConfig {
             multicast_interface: Interface::Any,
             multicast_ttl: 1,
             interval: Duration::from_secs(10),
+            etcd: Vec::new(),
+            etcd_prefix: "/sedge".to_owned(),
+            etcd_user: String::new(),
+            etcd_password_file: None,
+            etcd_ca_file: None,
+            etcd_cert_file: None,
+            etcd_cert_key_file: None,
+            kubernetes_service: String::new(),
+            kubernetes_api: String::new(),
+            kubernetes_account: PathBuf::from("/var/run/secrets/kubernetes.io/serviceaccount"),
         }
+    }
+}
+
+impl DiscoveryConfig {
+    /// Whether there is any way but `cluster.seeds`.
+    pub(crate) fn is_used(&self) -> bool {
+        self.multicast.is_some() || !self.etcd.is_empty() || !self.kubernetes_service.is_empty()
     }
 }
 
@@ -96,6 +134,12 @@ impl Config {
     }
 
     pub(super) fn check_discovery(&self, problems: &mut Vec<Problem>) {
+        self.check_multicast(problems);
+        let services = services::problems(&self.discovery);
+        problems.extend(services.into_iter().map(|(key, what)| together(&format!("discovery.{key}"), what)));
+    }
+
+    fn check_multicast(&self, problems: &mut Vec<Problem>) {
         let discovery = &self.discovery;
         let interface = &discovery.multicast_interface;
         let Some(group) = discovery.multicast else {

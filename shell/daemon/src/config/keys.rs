@@ -277,8 +277,32 @@ const KEYS: &[Key] = &[
     key("discovery.multicast_ttl", "how many networks it may cross; 1: only its own", |c, v| {
         put(&mut c.discovery.multicast_ttl, v.narrow(1, 255))
     }),
-    key("discovery.interval", "how often names of seeds are resolved again", |c, v| {
+    key("discovery.interval", "how often names are resolved again and services asked", |c, v| {
         put(&mut c.discovery.interval, v.duration(SHORT, HOUR))
+    }),
+    key("discovery.etcd", "URLs of etcd, where nodes register and find each other", |c, v| {
+        put(&mut c.discovery.etcd, v.list())
+    }),
+    key("discovery.etcd_prefix", "what their keys there begin with", |c, v| {
+        put(&mut c.discovery.etcd_prefix, v.text())
+    }),
+    key("discovery.etcd_user", "user of etcd", |c, v| put(&mut c.discovery.etcd_user, v.text())),
+    key("discovery.etcd_password_file", "file with the user's password", |c, v| {
+        put(&mut c.discovery.etcd_password_file, path(v))
+    }),
+    key("discovery.etcd_ca_file", "authorities of etcd's certificate", |c, v| {
+        put(&mut c.discovery.etcd_ca_file, path(v))
+    }),
+    key("discovery.etcd_cert_file", "certificate of the node for etcd", |c, v| {
+        put(&mut c.discovery.etcd_cert_file, path(v))
+    }),
+    key("discovery.etcd_cert_key_file", "its private key", |c, v| put(&mut c.discovery.etcd_cert_key_file, path(v))),
+    key("discovery.kubernetes_service", "service of the nodes' pods, service or namespace/service", |c, v| {
+        put(&mut c.discovery.kubernetes_service, v.text())
+    }),
+    key("discovery.kubernetes_api", "URL of Kubernetes' API", |c, v| put(&mut c.discovery.kubernetes_api, v.text())),
+    key("discovery.kubernetes_account", "directory of the pod's service account", |c, v| {
+        put(&mut c.discovery.kubernetes_account, v.text().map(PathBuf::from))
     }),
     key("sys.interval", "how often $SYS topics are brought up to date; 0: never", |c, v| {
         put(&mut c.sys.interval, v.duration_or_zero(SHORT, HOUR))

@@ -9,6 +9,7 @@ mod layers;
 mod listener;
 mod nearest;
 mod rates;
+mod services;
 mod value;
 
 use std::collections::BTreeMap;

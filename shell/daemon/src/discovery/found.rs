@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::Source;
 
 /// Most addresses that are asked: as many as there may be members. What is found beyond them is left out and counted.
-const ADDRESSES_MAX: usize = 1024;
+pub(super) const ADDRESSES_MAX: usize = 1024;
 
 /// What each source knows, and how it fares. Shared by the sources' threads and the metrics.
 #[derive(Debug, Default)]

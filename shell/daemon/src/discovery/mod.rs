@@ -1,13 +1,16 @@
 //! How a node finds others: sources, each with a thread of its own, yield addresses, and all of them together are the node's seeds.
 
 mod beacon;
+mod etcd;
 mod found;
+mod kubernetes;
 mod multicast;
 mod names;
+mod rounds;
 mod srv;
+mod web;
 
 use std::collections::BTreeSet;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,13 +18,20 @@ use std::time::Duration;
 
 use sedge_base::ShardId;
 
+pub(crate) use etcd::EtcdSettings;
 pub(crate) use found::Discovered;
+pub(crate) use kubernetes::KubernetesSettings;
 pub(crate) use multicast::{Speaker, own_ip};
 pub(crate) use names::{Found, Seed, resolve_all};
 
+use crate::StartError;
 use crate::runtime::{Letter, Shared};
+use etcd::Etcd;
+use found::ADDRESSES_MAX;
+use kubernetes::Kubernetes;
 use multicast::Multicast;
 use names::SeedWatch;
+use rounds::Rounds;
 
 /// Where addresses come from. Where there is not room for all, those of the first ones have precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +40,10 @@ pub(crate) enum Source {
     Seeds,
     /// `discovery.multicast`.
     Multicast,
+    /// `discovery.etcd`.
+    Etcd,
+    /// `discovery.kubernetes_service`.
+    Kubernetes,
 }
 
 impl Source {
@@ -38,6 +52,8 @@ impl Source {
         match self {
             Self::Seeds => "seeds",
             Self::Multicast => "multicast",
+            Self::Etcd => "etcd",
+            Self::Kubernetes => "kubernetes",
         }
     }
 
@@ -46,6 +62,8 @@ impl Source {
         match self {
             Self::Seeds => "cluster.seeds",
             Self::Multicast => "discovery.multicast",
+            Self::Etcd => "discovery.etcd",
+            Self::Kubernetes => "discovery.kubernetes_service",
         }
     }
 }
@@ -59,6 +77,16 @@ pub(crate) struct Wanted {
     /// How often sources are asked that have to be asked.
     pub(crate) period: Duration,
     pub(crate) multicast: Option<Speaker>,
+    pub(crate) etcd: Option<EtcdSettings>,
+    pub(crate) kubernetes: Option<KubernetesSettings>,
+}
+
+/// What a source knows.
+#[derive(Debug, Default)]
+struct Addresses {
+    addresses: BTreeSet<SocketAddr>,
+    /// What was wrong nevertheless.
+    failure: Option<String>,
 }
 
 /// The threads of all sources, until it is dropped.
@@ -66,14 +94,25 @@ pub(crate) struct Wanted {
 pub(crate) struct Discovery {
     _seeds: SeedWatch,
     _multicast: Option<Multicast>,
+    _etcd: Option<Rounds>,
+    _kubernetes: Option<Rounds>,
 }
 
 impl Discovery {
-    pub(crate) fn start(wanted: Wanted, shared: &Arc<Shared>) -> io::Result<Self> {
+    pub(crate) fn start(wanted: Wanted, shared: &Arc<Shared>) -> Result<Self, StartError> {
         let post = || Post(Arc::clone(shared));
+        let thread = || StartError::system("start a thread");
+        let period = wanted.period;
+        let etcd = wanted.etcd.map(Etcd::new).transpose();
+        let etcd = etcd.map_err(|what| StartError::Setting { key: "discovery.etcd", what })?;
+        let kubernetes = wanted.kubernetes.map(Kubernetes::new);
+        let etcd = etcd.map(|etcd| Rounds::start(etcd, Source::Etcd, period, post()));
+        let kubernetes = kubernetes.map(|service| Rounds::start(service, Source::Kubernetes, period, post()));
         Ok(Self {
-            _seeds: SeedWatch::start(&wanted.seeds, wanted.found, wanted.period, post())?,
-            _multicast: wanted.multicast.map(|speaker| Multicast::start(speaker, post())).transpose()?,
+            _seeds: SeedWatch::start(&wanted.seeds, wanted.found, period, post()).map_err(thread())?,
+            _multicast: wanted.multicast.map(|it| Multicast::start(it, post())).transpose().map_err(thread())?,
+            _etcd: etcd.transpose().map_err(thread())?,
+            _kubernetes: kubernetes.transpose().map_err(thread())?,
         })
     }
 }
