@@ -159,6 +159,17 @@ def test_a_node_that_is_gone_is_no_longer_asked_for(make: Make, port: int) -> No
     wait_for("they list each other again", lambda: list_each_other(nodes), 15)
 
 
+def test_a_network_that_is_not_there_stops_nobody(make: Make, binary: Path, port: int) -> None:
+    """EL-02: the node serves, says what is wrong and what to do, and tries again."""
+    lines = f'key = "{KEY}"\n[discovery]\nmulticast = "{GROUP}:{port}"\nmulticast_interface = "nope0"\n'
+    node = make(lines)
+    wait_for("it says so", lambda: metric(node.http, "sedge_discovery_failing", source="multicast") == 1)
+    status = subprocess.run([str(binary), "status", "--api", f"http://{HOST}:{node.http}"], capture_output=True, text=True, check=True)
+    assert f"multicast does not work: cannot listen on {GROUP}:{port}: No such device" in status.stdout, status.stdout
+    assert "discovery.multicast_interface is no interface of this machine now" in node.log.read_text()
+    wait_for("it tries again", lambda: metric(node.http, "sedge_discovery_failures_total", source="multicast") >= 2, 15)
+
+
 def dead(node: Node) -> list[str]:
     """Addresses of the members that a node lists as dead."""
     return [one["address"] for one in get(f"http://{HOST}:{node.http}/api/v1/cluster")["dead"]]
@@ -315,7 +326,7 @@ def test_etcd_leads_nodes_to_each_other(make: Make, etcd: Etcd) -> None:
     assert nodes[0].status()["unreached_seeds"] == [], "another cluster's nodes are nobody's business"
 
 
-def test_a_lease_that_ended_is_taken_anew_and_another_endpoint_is_asked(make: Make) -> None:
+def test_a_lease_that_ended_is_taken_anew_and_another_endpoint_is_asked(make: Make, binary: Path) -> None:
     """EL-02: etcd forgets everything, goes away and comes back; a node serves all the time and registers again."""
     dead_port, _, port = free_base(1)
     etcd = FakeEtcd(port)
@@ -329,6 +340,10 @@ def test_a_lease_that_ended_is_taken_anew_and_another_endpoint_is_asked(make: Ma
         etcd.close()
     wait_for("etcd is missed", lambda: metric(node.http, "sedge_discovery_failing", source="etcd") == 1)
     assert metric(node.http, "sedge_discovery_addresses", source="etcd") == 1, "what was known stays"
+    status = subprocess.run([str(binary), "status", "--api", f"http://{HOST}:{node.http}"], capture_output=True, text=True, check=True)
+    assert "etcd does not work: " in status.stdout, status.stdout
+    sources = {one["source"]: one for one in get(f"http://{HOST}:{node.http}/api/v1/cluster")["discovery"]}
+    assert sources["etcd"]["addresses"] == [address(node)] and sources["seeds"] == {"source": "seeds", "addresses": [], "failure": None}
     etcd = FakeEtcd(port)
     try:
         wait_for("it registers with the new one", lambda: list(etcd.keys().values()) == [address(node)], 15)

@@ -21,9 +21,6 @@ pub(crate) fn build(
     bound: SocketAddr,
     found: &Found,
 ) -> Result<NodeConfig, StartError> {
-    for (seed, why) in &found.unresolved {
-        tracing::warn!(seed, why, "cluster.seeds: this host is not known now; the node starts without it");
-    }
     let seeds: Vec<SocketAddr> = found.addresses().into_iter().collect();
     let discovers = config.discovery.is_used() || !found.unresolved.is_empty();
     let advertised = advertised(config, bound, &seeds)?;

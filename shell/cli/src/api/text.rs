@@ -55,6 +55,11 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
     if !status.unreached_seeds.is_empty() {
         lines.push(("no answer", status.unreached_seeds.join(", ")));
     }
+    for source in &cluster.discovery {
+        if let Some(why) = &source.failure {
+            lines.push(("discovery", format!("{} does not work: {why}", source.source)));
+        }
+    }
     format!("{}\n\n{}", pairs(&lines), members(cluster))
 }
 

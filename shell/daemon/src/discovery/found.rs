@@ -22,13 +22,13 @@ pub(crate) struct Discovered {
 
 #[derive(Debug, Default)]
 struct Table {
-    sources: BTreeMap<Source, State>,
+    sources: BTreeMap<Source, SourceState>,
     told: BTreeSet<SocketAddr>,
 }
 
 /// What one source knows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct SourceState {
     pub(crate) addresses: BTreeSet<SocketAddr>,
     /// Times that it could not be asked.
     pub(crate) failures: u64,
@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub(crate) failure: Option<String>,
 }
 
-impl State {
+impl SourceState {
     /// The log hears of it when the reason is another one than the last time.
     fn fail(&mut self, source: Source, why: String) {
         self.failures += 1;
@@ -84,7 +84,7 @@ impl Discovered {
     }
 
     /// Every source that has said something, and what it knows.
-    pub(crate) fn states(&self) -> Vec<(Source, State)> {
+    pub(crate) fn states(&self) -> Vec<(Source, SourceState)> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.sources.iter().map(|(source, state)| (*source, state.clone())).collect()
     }

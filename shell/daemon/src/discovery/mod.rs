@@ -19,7 +19,7 @@ use std::time::Duration;
 use sedge_base::ShardId;
 
 pub(crate) use etcd::EtcdSettings;
-pub(crate) use found::Discovered;
+pub(crate) use found::{Discovered, SourceState};
 pub(crate) use kubernetes::KubernetesSettings;
 pub(crate) use multicast::{Speaker, own_ip};
 pub(crate) use names::{Found, Seed, resolve_all};

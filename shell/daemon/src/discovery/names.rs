@@ -87,8 +87,8 @@ impl Found {
     }
 
     fn failure(&self) -> Option<String> {
-        let (seed, why) = self.unresolved.first()?;
-        Some(format!("{seed}: {why}"))
+        let texts: Vec<String> = self.unresolved.iter().map(|(seed, why)| format!("{seed}: {why}")).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 }
 

@@ -13,12 +13,13 @@ use serde::Deserialize;
 use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
 use super::model::{
-    Cluster, DeadMember, ErrorBody, JournalStatus, Link, Liveness, Member, Readiness, RecoveryReport, Reload,
-    ReloadedPart, Route, Routes, Status, Topology, TopologyLink, TopologyNode,
+    Cluster, DeadMember, DiscoverySource, ErrorBody, JournalStatus, Link, Liveness, Member, Readiness, RecoveryReport,
+    Reload, ReloadedPart, Route, Routes, Status, Topology, TopologyLink, TopologyNode,
 };
 use super::process;
 use super::server::Api;
 use crate::Reloaded;
+use crate::discovery::{Source, SourceState};
 use crate::runtime::KeeperStats;
 
 /// Entries of a list when nothing is said.
@@ -170,6 +171,7 @@ pub(super) async fn cluster(State(api): State<Api>) -> Result<Json<Cluster>, Api
         overlay: node.overlay.to_owned(),
         members: node.members.iter().map(|member| member_model(member, &node)).collect(),
         dead: node.dead.iter().map(dead_model).collect(),
+        discovery: api.shared.discovered.states().into_iter().map(source_model).collect(),
         unreached_seeds: unreached(&node),
     }))
 }
@@ -181,6 +183,14 @@ fn member_model(member: &MemberStatus, this: &NodeStatus) -> Member {
         address: member.address.to_string(),
         this: member.node == this.node,
         link: member.link.as_ref().map(link_model),
+    }
+}
+
+fn source_model((source, state): (Source, SourceState)) -> DiscoverySource {
+    DiscoverySource {
+        source: source.name().to_owned(),
+        addresses: state.addresses.iter().map(ToString::to_string).collect(),
+        failure: state.failure,
     }
 }
 

@@ -185,6 +185,20 @@ pub struct Cluster {
     pub dead: Vec<DeadMember>,
     /// Seeds that have not answered yet.
     pub unreached_seeds: Vec<String>,
+    /// Where addresses of nodes come from.
+    #[serde(default)]
+    pub discovery: Vec<DiscoverySource>,
+}
+
+/// A source of addresses of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DiscoverySource {
+    /// `seeds`, `multicast`, `etcd` or `kubernetes`.
+    pub source: String,
+    /// Addresses that it knows.
+    pub addresses: Vec<String>,
+    /// Why it could not be asked the last time.
+    pub failure: Option<String>,
 }
 
 /// A member and the link to it.
