@@ -34,6 +34,24 @@ impl Broker {
                 self.fan_out_to(key, message);
             }
         }
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.queue.restore_order();
+        }
+    }
+
+    /// The client gets nothing until [`Broker::let_go`]: what comes for it waits in its queue, by the rules of the queue.
+    pub fn hold(&mut self, client: &ClientId) {
+        if let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) {
+            session.is_held = true;
+        }
+    }
+
+    /// What has waited since [`Broker::hold`] goes out.
+    pub fn let_go(&mut self, now: Now, client: &ClientId) {
+        self.now = now;
+        let Some(mut link) = self.clients.get(client).copied().and_then(|key| self.link(key)) else { return };
+        link.session.is_held = false;
+        link.pump();
     }
 
     fn forget_taken(&mut self, key: SessionKey, taken: &BTreeSet<MessageId>) {

@@ -1,9 +1,9 @@
 //! What waits for one session.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use sedge_base::Timestamp;
-use sedge_mqtt::QoS;
+use sedge_mqtt::{MessageId, QoS};
 
 use crate::outgoing::Outgoing;
 use crate::room::{MESSAGE_BYTES, Room};
@@ -138,6 +138,26 @@ impl Queue {
         }
         self.first_qos0 = 0;
         dropped
+    }
+
+    /// Puts the messages of each node's shard into the order in which they entered the cluster there.
+    pub(crate) fn restore_order(&mut self) {
+        let mut places = BTreeMap::<_, Vec<usize>>::new();
+        for (place, item) in self.items.iter().enumerate() {
+            if let Some(MessageId { node, incarnation, shard, .. }) = item.as_ref().map(|item| item.message.id) {
+                places.entry((node, incarnation, shard)).or_default().push(place);
+            }
+        }
+        for places in places.into_values() {
+            let mut items: Vec<_> = places.iter().filter_map(|place| self.items.get_mut(*place)?.take()).collect();
+            items.sort_by_key(|item| item.message.id.seq);
+            for (place, item) in places.into_iter().zip(items) {
+                if let Some(slot) = self.items.get_mut(place) {
+                    *slot = Some(item);
+                }
+            }
+        }
+        self.first_qos0 = 0;
     }
 
     fn make_room(

@@ -95,6 +95,9 @@ impl Link<'_> {
     /// Sends what waits, as far as the client and its outbox take it: first what has to be sent again, then the queue.
     pub(crate) fn pump(&mut self) {
         let Some(connection) = self.connection.as_deref_mut() else { return };
+        if self.session.is_held {
+            return;
+        }
         let limits = self.env.config;
         let takes = |session: &Session, connection: &Connection, qos, counters: &Counters| {
             owes_nothing(session, connection, qos) || fits(session, connection, (0, 0), (limits, counters))
@@ -158,6 +161,9 @@ pub(crate) fn may_send(
     (qos, size): (QoS, usize),
     (config, counters): (&BrokerConfig, &Counters),
 ) -> bool {
+    if session.is_held {
+        return false;
+    }
     // At QoS 1 and 2 the message itself stays until it is acknowledged.
     let more = if qos == QoS::AtMostOnce { size } else { 2 * size + MESSAGE_BYTES };
     let queued = session.queue.footprint();

@@ -53,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) begun: bool,
     /// Whether the journal has its subscriptions and messages, too, and not only its will.
     pub(crate) is_kept: bool,
+    /// Whether everything waits: see [`crate::Broker::hold`].
+    pub(crate) is_held: bool,
 }
 
 impl Session {
@@ -77,6 +79,7 @@ impl Session {
             version: Version::V311,
             begun: false,
             is_kept: false,
+            is_held: false,
         }
     }
 

@@ -131,6 +131,10 @@ pub enum SessionStep {
     Merge(Merge),
     /// What the former owner of a session that comes here knows of its inheritance.
     Known(Known),
+    /// What comes for the session waits: what came before will be merged.
+    Hold(ClientId),
+    /// What has waited goes out.
+    LetGo(ClientId),
 }
 
 /// The messages that an inherited session came with, should the node that it comes from live after all.

@@ -69,6 +69,11 @@ impl Confirm {
         }
     }
 
+    /// Whether it is being found out if this member lives.
+    pub(crate) fn is_open(&self, member: &Member) -> bool {
+        self.cases.contains_key(&member.node)
+    }
+
     /// There is nothing left to find out about this node.
     pub(crate) fn close(&mut self, node: NodeId) {
         self.cases.remove(&node);

@@ -222,10 +222,12 @@ impl Membership {
 
     fn on_datagram(&mut self, now: Instant, from: SocketAddr, bytes: &Bytes) {
         let decoded = if bytes.len() > self.max_packet { None } else { Datagram::decode(bytes).ok() };
-        let Some(datagram) = decoded.filter(|datagram| self.has_room_for(datagram)) else {
+        let Some(mut datagram) = decoded.filter(|datagram| self.has_room_for(datagram)) else {
             self.rejected += 1;
             return;
         };
+        let disbelieved = self.disbelieve(now, &mut datagram);
+        let bytes = disbelieved.as_ref().unwrap_or(bytes);
         let src = &datagram.header.src;
         if src.node == self.me().node {
             // The way to a seed that is this node under another name.
@@ -259,6 +261,22 @@ impl Membership {
         nodes.extend(datagram.updates.iter().map(|update| update.id().node));
         nodes.remove(&self.me().node);
         nodes.len() <= self.max_members
+    }
+
+    /// Takes out the news of deaths of members that are heard over their links: who was cut off takes those for dead who were not, and
+    /// says so when it is back. Should it be true, their links will end.
+    fn disbelieve(&self, now: Instant, datagram: &mut Datagram) -> Option<Bytes> {
+        let all = datagram.updates.len();
+        datagram.updates.retain(|update| {
+            let (member, is_down) = (update.id(), update.state() == State::Down && !update.id().departed);
+            let is_heard = self.heard.get(&member.node).is_some_and(|heard| now.since(*heard) < self.suspicion);
+            !(is_down && is_heard && self.members.get(&member.node) == Some(member) && !self.confirm.is_open(member))
+        });
+        if datagram.updates.len() == all {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        datagram.encode(&mut bytes).ok().map(|()| bytes.into())
     }
 
     fn declares_me_dead(&self, datagram: &Datagram) -> bool {

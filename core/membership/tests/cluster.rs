@@ -450,6 +450,29 @@ fn starved_nodes_do_not_kill_each_other() {
     }
 }
 
+/// FT-07, FT-31: who was cut off says of all others that they are dead. Those who hear them know better.
+#[test]
+fn who_comes_back_takes_nobody_along() {
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, 4);
+        net.split(&[1, 2, 3], &[4]);
+        let run = |net: &mut Net, rounds: u32| {
+            for _ in 0..rounds {
+                for (node, other) in [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)] {
+                    net.heard(node, other);
+                }
+                net.run(Duration::from_millis(100));
+            }
+        };
+        run(&mut net, 50);
+        net.told.clear();
+        net.blocked.clear();
+        run(&mut net, 100);
+        let among = |told: &&(Instant, u64, Told)| told.1 <= 3 && matches!(told.2, Told::Down(1..=3, _));
+        assert_eq!(net.told.iter().filter(among).count(), 0, "seed {seed}: {:?}", net.told);
+    }
+}
+
 /// FT-07: a member whose link carries something lives, whatever becomes of its datagrams.
 #[test]
 fn a_member_that_is_heard_over_its_link_is_not_dead() {

@@ -286,6 +286,9 @@ impl Node {
             None if !self.claims.owns(client) => self.keep_early(client, epoch, session),
             // The client was served without it: two owners after a partition, or a former owner that was slow.
             Some(_) | None => {
+                if self.given_back(from, client, epoch, session.as_deref()) {
+                    return;
+                }
                 if let Some(session) = session {
                     self.send_release(from, client, epoch);
                     let messages = messages_of(&session).map(|queued| self.held(&queued.message, queued.group.clone()));
@@ -296,7 +299,7 @@ impl Node {
         }
     }
 
-    fn life_of(&self, node: NodeId) -> Life {
+    pub(super) fn life_of(&self, node: NodeId) -> Life {
         let incarnation = self.peers.get(&node).and_then(|peer| peer.incarnation).unwrap_or_default();
         Life { node, incarnation }
     }
@@ -309,14 +312,14 @@ impl Node {
         self.claims.early.push_back((client.clone(), epoch, session));
     }
 
-    fn held(&self, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
+    pub(super) fn held(&self, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
         let id = message.id;
         let own = (id.node, id.incarnation) == (self.config.node, self.config.incarnation);
         mail::Held { message: Arc::clone(message), group, seen: own || self.windows.has(&id) }
     }
 
     /// Another owner had something for a client of this node.
-    fn merge(&mut self, merge: mail::Merge) {
+    pub(super) fn merge(&mut self, merge: mail::Merge) {
         if self.claims.wanted.contains_key(&merge.client) {
             self.claims.merges.entry(merge.client.clone()).or_default().push(merge);
         } else if self.claims.owns(&merge.client) {
@@ -390,6 +393,7 @@ impl Node {
         let epoch = epoch::kept(epoch.max(owned.granted));
         (owned.granted, owned.told, owned.successor) = (epoch, epoch, Some(successor));
         self.tell_epoch(client, epoch, None);
+        self.begin_reunion(client, successor);
         true
     }
 
@@ -591,7 +595,16 @@ impl Node {
 
     /// The former owner has sent what came since it gave the session up. Some of it may still be on its way here, too: another round
     /// through all nodes, now that the session is as good as connected, is behind all that.
-    pub(super) fn leftovers_arrived(&mut self, client: &ClientId, epoch: u64, messages: Vec<Arc<Message>>) {
+    pub(super) fn leftovers_arrived(
+        &mut self,
+        from: NodeId,
+        client: &ClientId,
+        epoch: u64,
+        messages: Vec<Arc<Message>>,
+    ) {
+        if self.caught_elsewhere(from, client, epoch, &messages) {
+            return;
+        }
         let home = self.config.node;
         let wanted = self.claims.wanted.get_mut(client);
         let Some(wanted) = wanted.filter(|wanted| wanted.phase.epoch() == Some(epoch)) else {
@@ -630,7 +643,7 @@ fn plain_interest(session: &SessionState, online: bool) -> Vec<InterestChange> {
 }
 
 /// What a session has to deliver with QoS 1 and 2, oldest first.
-fn messages_of(session: &SessionState) -> impl Iterator<Item = &QueuedState> {
+pub(super) fn messages_of(session: &SessionState) -> impl Iterator<Item = &QueuedState> {
     let inflight = session.inflight.iter().filter_map(|inflight| match &inflight.phase {
         InflightPhase::Sent(queued) => Some(queued),
         InflightPhase::Released => None,
@@ -639,10 +652,10 @@ fn messages_of(session: &SessionState) -> impl Iterator<Item = &QueuedState> {
 }
 
 /// Whether a subscription is an ordinary one. Shared ones need no handover: their messages go to another member, or come back.
-fn is_plain(subscription: &SubscriptionState) -> bool {
+pub(super) fn is_plain(subscription: &SubscriptionState) -> bool {
     subscription.filter.share_group().is_none()
 }
 
-fn session_step(step: SessionStep) -> ToShard {
+pub(super) fn session_step(step: SessionStep) -> ToShard {
     ToShard::Session(Box::new(step))
 }

@@ -139,7 +139,7 @@ impl Node {
     }
 
     /// Whether everybody who sees the same members as this node has registered its clients, or had the time to.
-    fn is_registered(&self) -> bool {
+    pub(super) fn is_registered(&self) -> bool {
         if self.directory.delay_until.is_none_or(|until| self.now.instant >= until) {
             return true;
         }

@@ -26,7 +26,7 @@ pub(super) const fn kept(successor: u64) -> u64 {
 
 /// Whether `epoch` is that of a successor of the owner whose epoch is `own`.
 pub(super) const fn succeeds(epoch: u64, own: u64) -> bool {
-    epoch % 2 == 1 && epoch > own && epoch - own < STEP
+    !epoch.is_multiple_of(2) && epoch > own && epoch - own < STEP
 }
 
 #[cfg(test)]

@@ -43,6 +43,9 @@ impl Node {
                 if let Some(peer) = self.peers.get_mut(&node) {
                     peer.overlay_synced = true;
                 }
+                self.release_reunions();
+                // What was published since the link came up.
+                self.give_kept(self.life_of(node));
                 self.has_returned(node);
             }
             Output::Protocol { node, detail } => self.reset_link(node, &detail),
@@ -144,6 +147,7 @@ impl Node {
             self.choose_backups();
             return;
         }
+        let knew = peer.incarnation;
         peer.restart();
         (peer.standing, peer.incarnation) = (Standing::Up, Some(incarnation));
         self.marks.forget(node);
@@ -153,7 +157,7 @@ impl Node {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
         }
         self.transfers.purge(node);
-        self.overlay.handle(self.now, Input::NeighbourUp(Neighbour { node, incarnation, capacity }));
+        self.meets(Neighbour { node, incarnation, capacity }, knew);
         self.introduce(node);
         self.offer_digests(node, false);
         self.register_all_with(node);
@@ -187,7 +191,7 @@ impl Node {
                 Ok(())
             }
             Frame::Control { topic: ControlTopic::Overlay, payload } => {
-                self.overlay.handle(self.now, Input::Signal { from, bytes: payload });
+                self.overlay_signal(from, payload);
                 Ok(())
             }
             Frame::Control { topic: ControlTopic::Directory, payload } => self.directory_bytes(from, payload),
@@ -253,6 +257,7 @@ impl Node {
         let strays = self.links.publications_for(node).filter(|publication| publication.message.qos > QoS::AtMostOnce);
         let strays: Vec<Stray> = strays.map(stray_of).collect();
         let before = self.note_members();
+        self.reunions.departs(node, incarnation.filter(|_| !has_left));
         let lives = |successor: &NodeId| self.ring.binary_search(successor).is_ok();
         let has_successor = successors.iter().any(lives);
         let life = incarnation.map(|incarnation| Life { node, incarnation });
@@ -284,6 +289,7 @@ impl Node {
         self.claims_without(node, true);
         self.answer_early();
         self.takeovers_without(node);
+        self.reunions_without(node);
         self.kicks_without(node);
         self.choose_backups();
     }

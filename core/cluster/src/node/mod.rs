@@ -22,6 +22,7 @@ mod publish;
 mod recovery;
 mod replicas;
 mod retained;
+mod reunion;
 mod seeds;
 mod settle;
 mod status;
@@ -53,6 +54,7 @@ use self::operate::Kicks;
 use self::orphans::Orphans;
 use self::peers::Peer;
 use self::replicas::Replicas;
+use self::reunion::Reunions;
 use self::settle::Settles;
 use self::status::NodeCounters;
 use self::takeover::Takeovers;
@@ -107,6 +109,7 @@ pub struct Node {
     orphans: Orphans,
     takeovers: Takeovers,
     drain: Drain,
+    reunions: Reunions,
 
     retained: RetainedStore,
     /// What nodes tell about themselves, in place of retained messages.
@@ -168,6 +171,7 @@ impl Node {
             orphans: Orphans::new(Seed::from_rng(&mut rng)),
             takeovers: Takeovers::default(),
             drain: Drain::default(),
+            reunions: Reunions::default(),
             retained: RetainedStore::new(config.retained.clone()),
             sys: RetainedStore::new(sys::LIMITS),
             kicks: Kicks::default(),
@@ -259,6 +263,7 @@ impl Node {
         self.orphans_due();
         self.takeovers_due();
         self.drain_due();
+        self.reunions_due();
         self.check_seeds();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
@@ -287,6 +292,7 @@ impl Node {
             self.orphans.timeout(),
             self.takeovers.timeout(),
             self.drain.timeout(),
+            self.reunions.timeout(),
             self.recovery_timeout(),
             self.next_comparison,
             self.next_seed_check,

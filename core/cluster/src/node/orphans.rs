@@ -59,8 +59,8 @@ struct Orphaned {
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
-    /// Nodes that have come back and have what was kept.
-    told: BTreeSet<Life>,
+    /// Nodes that have come back, and how much of what was kept they have.
+    told: BTreeMap<Life, usize>,
 }
 
 /// Whether a publication is kept for a node that is gone.
@@ -200,7 +200,7 @@ impl Node {
             strays: Vec::new(),
             bytes: 0,
             is_awaited,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
         };
         for stray in strays {
             self.orphans.dropped += u64::from(!orphaned.push(stray));
@@ -216,11 +216,13 @@ impl Node {
         for (node, orphaned) in &mut self.orphans.nodes {
             let goes_on = *node == to.node && (!orphaned.is_awaited || orphaned.incarnation == to.incarnation);
             let may_have_sessions = !orphaned.is_awaited && orphaned.successors.contains(&to.node);
-            if (goes_on || may_have_sessions) && orphaned.told.insert(to) {
-                let strays = orphaned.strays.iter().filter(|stray| stray.plain || goes_on).cloned();
+            if goes_on || may_have_sessions {
+                let told = orphaned.told.entry(to).or_default();
+                let strays = orphaned.strays.iter().skip(*told).filter(|stray| stray.plain || goes_on).cloned();
                 kept.extend(
                     strays.map(|stray| Stray { groups: if goes_on { stray.groups } else { Vec::new() }, ..stray }),
                 );
+                *told = orphaned.strays.len();
             }
         }
         kept.sort_by_key(|stray| (stray.message.id.shard, stray.message.id.incarnation, stray.message.id.seq));

@@ -79,7 +79,7 @@ impl Node {
             unacknowledged: self.acks.len(),
             copies: 1 + self.copies.whole().count(),
             copies_wanted: usize::from(self.config.copies.max(1)).min(self.ring.len()),
-            moving: self.claims.wanted() + self.handed.len(),
+            moving: self.claims.wanted() + self.handed.len() + self.reunions.len(),
             replicas: self.replicas.len(),
             orphaned: self.orphans.nodes(),
             strays: self.orphans.len(),

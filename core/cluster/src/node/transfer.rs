@@ -78,7 +78,7 @@ impl Node {
                 };
                 if leftovers {
                     let messages = read_leftovers(whole)?;
-                    self.leftovers_arrived(&client, epoch, messages);
+                    self.leftovers_arrived(from, &client, epoch, messages);
                 } else {
                     let session = read_whole(whole)?;
                     self.session_arrived(from, &client, epoch, session.map(Box::new));

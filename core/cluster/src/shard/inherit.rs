@@ -24,6 +24,9 @@ pub(super) struct Inheritance {
     /// What sessions came with, should the node that they come from live after all.
     known: BTreeMap<ClientId, Known>,
     known_ids: usize,
+    /// What other owners had for clients: more than one of them may have had the same.
+    merged: BTreeMap<ClientId, BTreeSet<MessageId>>,
+    merged_ids: usize,
 }
 
 impl Known {
@@ -67,6 +70,18 @@ impl Inheritance {
         {
             self.known_ids -= known.len();
         }
+    }
+
+    /// Another owner had this for a client. Whether that is news.
+    fn note_merged(&mut self, client: &ClientId, id: MessageId) -> bool {
+        let is_new = self.merged.entry(client.clone()).or_default().insert(id);
+        self.merged_ids += usize::from(is_new);
+        while self.merged_ids > MAX_KNOWN
+            && let Some((_, merged)) = self.merged.pop_first()
+        {
+            self.merged_ids -= merged.len();
+        }
+        is_new
     }
 
     /// What the session of a client came with.
@@ -183,6 +198,7 @@ impl Shard {
             match group {
                 // What has come to this node has come to the session, or to the copy that it goes on from.
                 _ if seen || copied.contains(&message.id) || added.contains(&message.id) => {}
+                _ if !self.inheritance.note_merged(&client, message.id) => {}
                 Some(group) => self.choose_again(now, message, group, Location::Node(from.node)),
                 None => plain.push(message),
             }

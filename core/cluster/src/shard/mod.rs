@@ -226,6 +226,8 @@ impl Shard {
             | SessionStep::Release(Handed { client, .. })
             | SessionStep::Flush(Handed { client, .. })
             | SessionStep::Collect(Handed { client, .. })
+            | SessionStep::Hold(client)
+            | SessionStep::LetGo(client)
             | SessionStep::Merge(Merge { client, .. }) => {
                 let client = client.clone();
                 let Some(step) = self.inheritance.defer(&client, step) else { return };
@@ -274,6 +276,12 @@ impl Shard {
             SessionStep::Arrive(life) => self.arrive(now, life),
             SessionStep::Merge(merge) => self.merge(now, merge),
             SessionStep::Known(known) => self.inheritance.remember(known),
+            SessionStep::Hold(client) => {
+                // Where it once came from does not matter: what is merged is what comes from now on.
+                self.inheritance.forget(&client);
+                self.broker.hold(&client);
+            }
+            SessionStep::LetGo(client) => self.broker.let_go(now, &client),
         }
     }
 

@@ -1,0 +1,236 @@
+//! Nodes that find each other again: sessions that a successor had taken over, although their node lives, become one again, in order.
+//!
+//! 1. Who comes back is not told at once what is wanted here, so that it goes on to send that to the successor. First all say what they
+//!    own, so that homes can say who has taken over which sessions.
+//! 2. The node goes on with its sessions ([`Node::keep`]), but holds back what they get from now on. The successor gives its session up.
+//! 3. When all know what is wanted here, the successor is told that it need not catch any longer, and sends what it has caught.
+//! 4. When nothing that was sent to both can be on its way here, all is put together in the order of publication, and goes out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId};
+use sedge_broker::SessionState;
+use sedge_mqtt::{Message, TopicFilter};
+use sedge_overlay::{Input, Neighbour};
+
+use super::Node;
+use super::claims::{is_plain, messages_of, session_step};
+use super::settle::Waiter;
+use crate::mail::{self, SessionStep};
+use crate::reception::shard_of;
+
+/// How long after the last link has come up homes may take to find double owners.
+const SETTLE: Duration = Duration::from_millis(100);
+/// How long nodes that are back are not told what is wanted here, at the longest.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a session may be held back.
+const HOLD: Duration = Duration::from_secs(2);
+/// Nodes that are gone and are remembered; the one with the lowest id is forgotten first, and comes back like a new one.
+const MAX_DEPARTED: usize = 1024;
+/// Bytes of signals of one node kept until it is introduced; with more it is introduced at once.
+const MAX_SIGNALS: usize = 64 * 1024 * 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Reunions {
+    /// Nodes that were declared dead here.
+    departed: BTreeMap<NodeId, Incarnation>,
+    returning: BTreeMap<NodeId, Returning>,
+    /// When they are introduced to the overlay if all is said, and at the latest.
+    introduction: Option<(Instant, Instant)>,
+    /// By client and successor: one after the other may have taken the session over.
+    sessions: BTreeMap<(ClientId, NodeId), Reunion>,
+    deadlines: Deadlines<(ClientId, NodeId)>,
+}
+
+#[derive(Debug)]
+struct Returning {
+    neighbour: Neighbour,
+    signals: Vec<Bytes>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Reunion {
+    /// Under which epoch it gives the session up; `None` until it has.
+    given_up: Option<u64>,
+    is_released: bool,
+    messages: Vec<(Arc<Message>, Option<TopicFilter>)>,
+}
+
+impl Reunions {
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        let introduction = self.introduction.map(|(at, _)| at);
+        [introduction, self.deadlines.next()].into_iter().flatten().min()
+    }
+
+    /// Sessions that are held back.
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// A node is gone as this one sees it.
+    pub(super) fn departs(&mut self, node: NodeId, incarnation: Option<Incarnation>) {
+        self.returning.remove(&node);
+        if let Some(incarnation) = incarnation {
+            self.departed.insert(node, incarnation);
+        }
+        if self.departed.len() > MAX_DEPARTED {
+            self.departed.pop_first();
+        }
+    }
+}
+
+impl Node {
+    /// A link has begun anew. `knew`: which life of that node this one had a link to before. Tells the overlay of it, or lets it wait.
+    pub(super) fn meets(&mut self, neighbour: Neighbour, knew: Option<Incarnation>) {
+        let departed = self.reunions.departed.remove(&neighbour.node);
+        if departed.or(knew) != Some(neighbour.incarnation) {
+            self.overlay.handle(self.now, Input::NeighbourUp(neighbour));
+            return;
+        }
+        let returning = Returning { neighbour, signals: Vec::new(), bytes: 0 };
+        self.reunions.returning.insert(neighbour.node, returning);
+        let latest = self.reunions.introduction.map_or(self.now.instant + PATIENCE, |(_, latest)| latest);
+        self.reunions.introduction = Some((latest.min(self.now.instant + SETTLE), latest));
+    }
+
+    /// A neighbour's overlay has sent something.
+    pub(super) fn overlay_signal(&mut self, from: NodeId, bytes: Bytes) {
+        let Some(returning) = self.reunions.returning.get_mut(&from) else {
+            return self.overlay.handle(self.now, Input::Signal { from, bytes });
+        };
+        returning.bytes += bytes.len();
+        returning.signals.push(bytes);
+        if returning.bytes > MAX_SIGNALS {
+            self.introduce_returning(from);
+        }
+    }
+
+    fn introduce_returning(&mut self, node: NodeId) {
+        let Some(returning) = self.reunions.returning.remove(&node) else { return };
+        self.overlay.handle(self.now, Input::NeighbourUp(returning.neighbour));
+        for bytes in returning.signals {
+            self.overlay.handle(self.now, Input::Signal { from: node, bytes });
+        }
+    }
+
+    pub(super) fn reunions_due(&mut self) {
+        let now = self.now.instant;
+        if let Some((at, latest)) = self.reunions.introduction.filter(|(at, _)| *at <= now) {
+            if now < latest && !self.is_registered() {
+                self.reunions.introduction = Some((latest.min(at + SETTLE), latest));
+            } else {
+                self.reunions.introduction = None;
+                for node in self.reunions.returning.keys().copied().collect::<Vec<_>>() {
+                    self.introduce_returning(node);
+                }
+            }
+        }
+        while let Some((client, from)) = self.reunions.deadlines.pop_due(now) {
+            self.reunited(client, from);
+        }
+    }
+
+    /// This node goes on with a session that a successor has taken over.
+    pub(super) fn begin_reunion(&mut self, client: &ClientId, from: NodeId) {
+        let key = (client.clone(), from);
+        self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
+        let reunion = Reunion { given_up: None, is_released: false, messages: Vec::new() };
+        self.reunions.sessions.insert(key, reunion);
+        self.tell_shard(shard_of(client, self.config.shards), session_step(SessionStep::Hold(client.clone())));
+    }
+
+    /// The successor has given its session up. False if that is not what is waited for.
+    pub(super) fn given_back(
+        &mut self,
+        from: NodeId,
+        client: &ClientId,
+        epoch: u64,
+        session: Option<&SessionState>,
+    ) -> bool {
+        let Some(reunion) = self.reunions.sessions.get_mut(&(client.clone(), from)) else { return false };
+        if reunion.given_up.is_some() {
+            return session.is_none();
+        }
+        let Some(session) = session else {
+            self.reunited(client.clone(), from);
+            return true;
+        };
+        reunion.given_up = Some(epoch);
+        reunion.messages.extend(messages_of(session).map(|queued| (Arc::clone(&queued.message), queued.group.clone())));
+        if session.subscriptions.iter().any(is_plain) {
+            self.release_reunions();
+        } else {
+            self.flush_reunion(client, from);
+        }
+        true
+    }
+
+    /// Tells successors to send what they have caught, if all know what is wanted here.
+    pub(super) fn release_reunions(&mut self) {
+        let me = self.config.node;
+        let is_synced = |node: &NodeId| self.peers.get(node).is_some_and(|peer| peer.overlay_synced);
+        if self.reunions.sessions.is_empty() || !self.ring.iter().all(|node| *node == me || is_synced(node)) {
+            return;
+        }
+        let mut due = Vec::new();
+        for ((client, from), reunion) in &mut self.reunions.sessions {
+            if let Some(epoch) = reunion.given_up.filter(|_| !reunion.is_released) {
+                reunion.is_released = true;
+                due.push((*from, client.clone(), epoch));
+            }
+        }
+        for (from, client, epoch) in due {
+            self.send_release(from, &client, epoch);
+        }
+    }
+
+    /// The successor has sent what it had caught. False if that is not what is waited for.
+    pub(super) fn caught_elsewhere(
+        &mut self,
+        from: NodeId,
+        client: &ClientId,
+        epoch: u64,
+        messages: &[Arc<Message>],
+    ) -> bool {
+        let reunion = self.reunions.sessions.get_mut(&(client.clone(), from));
+        let Some(reunion) = reunion.filter(|reunion| reunion.given_up == Some(epoch)) else { return false };
+        reunion.messages.extend(messages.iter().map(|message| (Arc::clone(message), None)));
+        self.flush_reunion(client, from);
+        true
+    }
+
+    /// Waits until everything is here that was sent to both.
+    fn flush_reunion(&mut self, client: &ClientId, from: NodeId) {
+        self.change_and_wait_for_all(client, &[], Waiter::Reunion(client.clone(), from));
+    }
+
+    /// Puts together what there is.
+    pub(super) fn reunited(&mut self, client: ClientId, from: NodeId) {
+        let key = (client, from);
+        let Some(reunion) = self.reunions.sessions.remove(&key) else { return };
+        self.reunions.deadlines.cancel(&key);
+        let (client, _) = key;
+        if let Some(epoch) = reunion.given_up.filter(|_| !reunion.is_released) {
+            self.send_release(from, &client, epoch);
+        }
+        let messages = reunion.messages.iter().map(|(message, group)| self.held(message, group.clone())).collect();
+        self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages });
+        let first = (client.clone(), NodeId::new(0));
+        if self.reunions.sessions.range(first..).next().is_none_or(|((other, _), _)| *other != client) {
+            self.tell_shard(shard_of(&client, self.config.shards), session_step(SessionStep::LetGo(client)));
+        }
+    }
+
+    /// A node is gone: it sends nothing any more.
+    pub(super) fn reunions_without(&mut self, node: NodeId) {
+        let of_node = self.reunions.sessions.keys().filter(|(_, from)| *from == node);
+        for (client, from) in of_node.cloned().collect::<Vec<_>>() {
+            self.reunited(client, from);
+        }
+        self.release_reunions();
+    }
+}
