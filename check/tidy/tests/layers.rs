@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &str, u8)] = &[
     ("shell/journal", "sedge-journal", 3),
     ("shell/daemon", "sedge-daemon", 4),
     ("shell/bench", "sedge-bench", 4),
+    ("check/graph", "sedge-graph", 3),
     ("check/sim", "sedge-sim", 4),
     ("shell/cli", "sedge", 5),
     ("check/model", "sedge-model", 0),

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, USAGE};
 use crate::mqtt::{explain_unknown, fold_properties};
-use crate::{api, bench, migrate, passwd, publish, serve, subscribe, up};
+use crate::{api, bench, migrate, passwd, publish, serve, sim, subscribe, up};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,6 +49,9 @@ enum Command {
     Drain(api::DrainArgs),
     /// Measure any MQTT broker: load, limits, failures, comparisons
     Bench(Box<sedge_bench::BenchArgs>),
+    /// Simulate very large clusters
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
     Passwd(passwd::PasswdArgs),
     /// Look at access rules
     #[command(subcommand)]
@@ -87,6 +90,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Kick(args) => api::kick(&args),
         Command::Drain(args) => api::drain(&args),
         Command::Bench(args) => bench::run(*args),
+        Command::Sim(command) => sim::run(&command),
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Acl(passwd::AclCommand::Check(args)) => passwd::acl_check(&args),
         Command::Config(ConfigCommand::Check(args)) => serve::check(&args),

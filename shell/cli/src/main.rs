@@ -11,6 +11,7 @@ mod out;
 mod passwd;
 mod publish;
 mod serve;
+mod sim;
 mod stop;
 mod subscribe;
 mod table;

@@ -1,6 +1,6 @@
 //! Joining the list, and becoming known on the higher levels.
 
-use super::machine::{Stage, Vnode};
+use super::machine::{Joining, Stage, Vnode};
 use super::repair::Health;
 use super::table::Row;
 use super::{Errand, Key, Message, Node, Output, Peer, Role, Side, Status, Topic};
@@ -8,11 +8,13 @@ use super::{Errand, Key, Message, Node, Output, Peer, Role, Side, Status, Topic}
 impl<T: Topic> Node<T> {
     /// Begins to insert an own virtual node.
     pub(super) fn start_join(&mut self, key: Key<T>) {
+        self.lives += 1;
+        let life = self.lives;
         if self.vnodes.is_empty() && self.introducers.is_empty() {
-            self.place(&key, None, None);
+            self.place(&key, life, None, None);
             return;
         }
-        self.joining.insert(key.clone(), 0);
+        self.joining.insert(key.clone(), Joining { waited: 0, life });
         self.ask_to_join(key);
     }
 
@@ -29,15 +31,15 @@ impl<T: Topic> Node<T> {
     pub(super) fn by_introducer(&mut self, target: Key<T>, hops: u16, errand: Errand<T>) {
         if let Some(to) = self.introducers.front().copied() {
             self.introducers.rotate_left(1);
-            self.send(to, Message::Route { target, hops, errand });
+            self.send(to, Message::Route { to: None, target, hops, errand });
         }
     }
 
     /// Lets a virtual node join to the right of the own one, or to the left if it becomes the first of all.
     pub(super) fn admit(&mut self, beside: &Key<T>, peer: &Peer<T>) {
         if peer.key.node == self.me {
-            if self.joining.remove(&peer.key).is_some() {
-                self.place(&peer.key, None, None);
+            if let Some(joining) = self.joining.remove(&peer.key) {
+                self.place(&peer.key, joining.life, None, None);
             }
             return;
         }
@@ -73,22 +75,22 @@ impl<T: Topic> Node<T> {
         right: Option<&Peer<T>>,
         status: Option<Status>,
     ) {
-        if self.joining.remove(&to).is_some() {
+        if let Some(joining) = self.joining.remove(&to) {
             self.adopt_status(&to, status);
-            self.place(&to, left, right);
+            self.place(&to, joining.life, left, right);
         } else if self.vnodes.contains_key(&to) {
             for peer in left.into_iter().chain(right) {
                 self.learn(peer);
             }
         } else {
-            self.send(from, Message::Gone { key: to, instead: right.into_iter().cloned().collect() });
+            self.send(from, Message::Gone { key: to, life: self.lives, instead: right.into_iter().cloned().collect() });
         }
     }
 
     /// Puts an own virtual node into the list and presents it to both sides.
-    pub(super) fn place(&mut self, key: &Key<T>, left: Option<&Peer<T>>, right: Option<&Peer<T>>) {
+    pub(super) fn place(&mut self, key: &Key<T>, life: u64, left: Option<&Peer<T>>, right: Option<&Peer<T>>) {
         let mut vnode =
-            Vnode { left: Row::default(), right: Row::default(), stage: Stage::In, health: Health::default() };
+            Vnode { left: Row::default(), right: Row::default(), stage: Stage::In, life, health: Health::default() };
         // Between two own virtual nodes there is one table for each side: the new one takes its part of both.
         for side in [Side::Left, Side::Right] {
             let Some(own) = self.own_beside(key, side).cloned() else { continue };
@@ -192,8 +194,15 @@ impl<T: Topic> Node<T> {
 
     /// An own virtual node is no more: who took it for a neighbour is told, and whoever has its place now gets to know the other.
     fn say_gone(&mut self, key: Key<T>, peer: &Peer<T>) {
-        self.send(peer.key.node, Message::Gone { key, instead: Vec::new() });
+        self.send(peer.key.node, Message::Gone { key, life: self.lives, instead: Vec::new() });
         self.route(peer.key.clone(), 0, Errand::Meet(peer.clone()));
+    }
+
+    /// A node has a virtual node of ours in a table that does not exist any more.
+    pub(super) fn tell_if_gone(&mut self, node: sedge_base::NodeId, key: Key<T>) {
+        if !self.vnodes.contains_key(&key) && !self.joining.contains_key(&key) {
+            self.send(node, Message::Gone { key, life: self.lives, instead: Vec::new() });
+        }
     }
 
     pub(super) fn say_linked(&mut self, peer: &Peer<T>, own: Key<T>, hint: Option<Peer<T>>) {
@@ -232,12 +241,9 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// A virtual node whose place is here, but perhaps in another list: both take each other in.
+    /// A virtual node whose place is here, but perhaps in another list. It may have left meanwhile, so it is asked.
     pub(super) fn meet(&mut self, own: &Key<T>, peer: &Peer<T>) {
-        if peer.key.node != self.me {
-            let hint = self.between(own, peer, 0);
-            self.greet(peer, own, hint);
-        }
+        self.link_if_useful(own, peer);
     }
 
     /// What to tell a publisher about its topic: the own status, if the own virtual node publishes to it, too.

@@ -7,6 +7,14 @@ use super::{Key, Message, Node, Output, Peer, Side, Topic};
 /// Virtual nodes that have left are remembered; the oldest is forgotten first.
 const MAX_FORMER: usize = 16;
 
+/// A virtual node of another node that wants to leave.
+pub(super) struct Leaver<T> {
+    pub(super) key: Key<T>,
+    pub(super) life: u64,
+    /// Its right neighbour.
+    pub(super) right: Option<Peer<T>>,
+}
+
 impl<T: Topic> Node<T> {
     /// Begins to take an own virtual node out of the list. Until its left neighbour has let it go, it passes on what comes; it
     /// lets nobody join any more.
@@ -21,7 +29,8 @@ impl<T: Topic> Node<T> {
         match self.leave_by(key) {
             Some(by) if by.key.node != self.me => {
                 let right = self.neighbour(key, Side::Right);
-                self.send(by.key.node, Message::Leave { to: by.key, key: key.clone(), right, hops: 0 });
+                let Peer { key, life, .. } = self.peer_of(key.clone());
+                self.send(by.key.node, Message::Leave { to: by.key, key, life, right, hops: 0 });
             }
             // The first of all need not ask, nor one whose left neighbour is an own one.
             by => self.remove(key, by),
@@ -45,14 +54,17 @@ impl<T: Topic> Node<T> {
         None
     }
 
-    pub(super) fn on_leave(&mut self, to: &Key<T>, key: Key<T>, right: Option<Peer<T>>, hops: u16) {
+    pub(super) fn on_leave(&mut self, to: &Key<T>, leaver: Leaver<T>, hops: u16) {
         if hops >= MAX_HOPS {
             self.counters.lost += 1;
             return;
         }
-        match self.who_lets_go(to, &key) {
-            Some(by) if by.key.node == self.me => self.let_go(key, by.key, right),
-            Some(by) => self.send(by.key.node, Message::Leave { to: by.key, key, right, hops: hops + 1 }),
+        match self.who_lets_go(to, &leaver.key) {
+            Some(by) if by.key.node == self.me => self.let_go(leaver, by),
+            Some(by) => {
+                let Leaver { key, life, right } = leaver;
+                self.send(by.key.node, Message::Leave { to: by.key, key, life, right, hops: hops + 1 });
+            }
             None => self.counters.lost += 1,
         }
     }
@@ -78,12 +90,12 @@ impl<T: Topic> Node<T> {
         left.or_else(|| Some(self.peer_of(behind.clone())))
     }
 
-    fn let_go(&mut self, key: Key<T>, own: Key<T>, right: Option<Peer<T>>) {
-        self.forget(&key);
+    fn let_go(&mut self, leaver: Leaver<T>, by: Peer<T>) {
+        let Leaver { key, life, right } = leaver;
+        self.forget(&key, life);
         if let Some(right) = right {
             self.learn(&right);
         }
-        let by = self.peer_of(own);
         self.send(key.node, Message::Left { to: key, by });
     }
 
@@ -130,20 +142,40 @@ impl<T: Topic> Node<T> {
             let mut instead: Vec<Peer<T>> = other.on_levels(self.place, low, high).cloned().collect();
             let covered = instead.last().is_some_and(|last| self.place.common(last) >= high);
             instead.extend(beyond.clone().filter(|_| !covered));
-            self.outputs
-                .push_back(Output::Send { to: peer.key.node, message: Message::Gone { key: key.clone(), instead } });
+            self.outputs.push_back(Output::Send {
+                to: peer.key.node,
+                message: Message::Gone { key: key.clone(), life: vnode.life, instead },
+            });
             low = high + 1;
         }
     }
 
-    pub(super) fn on_gone(&mut self, key: &Key<T>, instead: &[Peer<T>]) {
+    pub(super) fn on_gone(&mut self, key: &Key<T>, life: u64, instead: &[Peer<T>]) {
         if key.node == self.me {
             return;
         }
-        self.forget(key);
-        // Whom it names may have left as well: only its own answer takes it into the table.
+        let near = [Side::Left, Side::Right].map(|side| self.own_beside(key, side).cloned());
+        let beside = |node: &Self, own: &Option<Key<T>>, side| own.as_ref().and_then(|own| node.neighbour(own, side));
+        let before = [beside(self, &near[0], Side::Right), beside(self, &near[1], Side::Left)];
+        self.forget(key, life);
         for peer in instead {
+            // Whom it names may have left as well, so it is asked. Only to the right, where the list is exact, its answer is waited
+            // for: without a left neighbour a virtual node would take itself for the first of all.
             self.link_if_useful(key, peer);
+            if peer.key < *key {
+                self.learn(peer);
+            }
+        }
+        let after = [beside(self, &near[0], Side::Right), beside(self, &near[1], Side::Left)];
+        for ((own, before), after) in near.into_iter().zip(before).zip(after) {
+            // Whoever was nearer may have been left out for the one that is gone: the new neighbour knows.
+            if let (Some(own), Some(after)) = (own, after)
+                && before.as_ref() != Some(&after)
+                && after.key.node != self.me
+            {
+                let link = Message::Link { to: after.key.clone(), peer: self.peer_of(own), level: 0 };
+                self.send(after.key.node, link);
+            }
         }
     }
 }

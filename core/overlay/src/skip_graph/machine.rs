@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sedge_base::{Duration, Instant, NodeId};
+use sedge_base::{Duration, Incarnation, Instant, NodeId};
 
 use super::interest::Interest;
+use super::leave::Leaver;
 use super::repair::Health;
 use super::table::{Peer, Place, Row, Side};
 use super::{Base, Key, Message, Method, Role, Status, Topic, Vector};
@@ -109,12 +110,21 @@ pub(super) enum Stage {
     Leaving,
 }
 
+/// A virtual node of this node that wants to be in the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Joining {
+    /// Ticks without an answer.
+    pub(super) waited: u32,
+    pub(super) life: u64,
+}
+
 /// A virtual node of this node that is in the list.
 #[derive(Clone, Debug)]
 pub(super) struct Vnode<T> {
     pub(super) left: Row<T>,
     pub(super) right: Row<T>,
     pub(super) stage: Stage,
+    pub(super) life: u64,
     pub(super) health: Health,
 }
 
@@ -142,8 +152,9 @@ pub struct Node<T> {
     pub(super) config: Config,
     pub(super) started: bool,
     pub(super) vnodes: BTreeMap<Key<T>, Vnode<T>>,
-    /// Ticks that each has waited for an answer.
-    pub(super) joining: BTreeMap<Key<T>, u32>,
+    pub(super) joining: BTreeMap<Key<T>, Joining>,
+    /// The last life that began: all lives of a key up to it that are not in the list or about to be are over.
+    pub(super) lives: u64,
     /// What came for virtual nodes that do not know yet that they have joined.
     early: VecDeque<Message<T>>,
     pub(super) topics: BTreeMap<T, Interest>,
@@ -165,8 +176,8 @@ pub struct Node<T> {
 }
 
 impl<T: Topic> Node<T> {
-    /// Node `me`, in no list yet.
-    pub fn new(me: NodeId, vector: Vector, config: Config) -> Self {
+    /// Node `me`, in no list yet. The incarnation must be larger after each restart, by more than the number of joins before.
+    pub fn new(me: NodeId, incarnation: Incarnation, vector: Vector, config: Config) -> Self {
         Self {
             me,
             place: Place { vector, base: config.base },
@@ -174,6 +185,7 @@ impl<T: Topic> Node<T> {
             started: false,
             vnodes: BTreeMap::new(),
             joining: BTreeMap::new(),
+            lives: incarnation.get(),
             early: VecDeque::new(),
             topics: BTreeMap::new(),
             former: VecDeque::new(),
@@ -329,16 +341,21 @@ impl<T: Topic> Node<T> {
             return;
         }
         match message {
-            Message::Route { target, hops, errand } => self.route(target, hops, errand),
+            Message::Route { to, target, hops, errand } => {
+                if let Some(key) = to {
+                    self.tell_if_gone(from, key);
+                }
+                self.route(target, hops, errand);
+            }
             Message::Joined { to, left, right, status } => {
                 self.on_joined(from, to, left.as_ref(), right.as_ref(), status);
             }
             Message::Walk { to, peer, side } => self.on_walk(&to, &peer, side),
             Message::Link { to, peer, level } => self.on_link(to, &peer, level),
             Message::Linked { to, peer, hint, status } => self.on_linked(to, &peer, hint, status),
-            Message::Leave { to, key, right, hops } => self.on_leave(&to, key, right, hops),
+            Message::Leave { to, key, life, right, hops } => self.on_leave(&to, Leaver { key, life, right }, hops),
             Message::Left { to, by } => self.on_left(&to, &by),
-            Message::Gone { key, instead } => self.on_gone(&key, &instead),
+            Message::Gone { key, life, instead } => self.on_gone(&key, life, &instead),
             Message::Cast { note, topic, status } => self.on_cast(&note, &topic, status),
             Message::Order { topic, status } => self.on_order(&topic, status),
             Message::Ask { to, from } => self.on_ask(&to, from),
@@ -350,7 +367,9 @@ impl<T: Topic> Node<T> {
     }
 
     pub(super) fn peer_of(&self, key: Key<T>) -> Peer<T> {
-        Peer { key, vector: self.place.vector }
+        let life = self.vnodes.get(&key).map(|vnode| vnode.life);
+        let life = life.or_else(|| self.joining.get(&key).map(|joining| joining.life)).unwrap_or(self.lives);
+        Peer { key, vector: self.place.vector, life }
     }
 
     /// The next own virtual node from `key` on this side, `key` itself left out.
@@ -389,11 +408,11 @@ impl<T: Topic> Node<T> {
     }
 
     /// Forgets a virtual node of another node.
-    pub(super) fn forget(&mut self, gone: &Key<T>) {
+    pub(super) fn forget(&mut self, gone: &Key<T>, life: u64) {
         for side in [Side::Left, Side::Right] {
             let Some(key) = self.own_beside(gone, side).cloned() else { continue };
             let Some(vnode) = self.vnodes.get_mut(&key) else { continue };
-            if vnode.row_mut(side.other()).remove(gone) {
+            if vnode.row_mut(side.other()).remove(gone, life) {
                 vnode.health.doubt();
                 self.note_change(&key);
             }

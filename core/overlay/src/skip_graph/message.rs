@@ -18,6 +18,8 @@ pub enum Errand<T> {
 pub enum Message<T> {
     /// On its way to the last virtual node before `target`, or to the first of all if none is before it.
     Route {
+        /// The virtual node that is to pass it on, in the table of the sender.
+        to: Option<Key<T>>,
         /// Where to.
         target: Key<T>,
         /// How often it was passed on.
@@ -71,6 +73,8 @@ pub enum Message<T> {
         to: Key<T>,
         /// Who leaves.
         key: Key<T>,
+        /// In which life.
+        life: u64,
         /// Who is behind it.
         right: Option<Peer<T>>,
         /// How often it was passed on.
@@ -87,6 +91,8 @@ pub enum Message<T> {
     Gone {
         /// Its key.
         key: Key<T>,
+        /// The last life that is over.
+        life: u64,
         /// Who takes its place for you.
         instead: Vec<Peer<T>>,
     },

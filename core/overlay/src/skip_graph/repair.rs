@@ -125,9 +125,9 @@ impl<T: Topic> Node<T> {
 
     fn ask_again(&mut self) {
         let mut late = Vec::new();
-        for (key, waited) in &mut self.joining {
-            *waited += 1;
-            if waited.is_multiple_of(ASK_AGAIN_TICKS) {
+        for (key, joining) in &mut self.joining {
+            joining.waited += 1;
+            if joining.waited.is_multiple_of(ASK_AGAIN_TICKS) {
                 late.push(key.clone());
             }
         }
@@ -135,10 +135,10 @@ impl<T: Topic> Node<T> {
         self.outside.clear();
         if nobody
             && self.vnodes.is_empty()
-            && let Some((key, _)) = self.joining.pop_first()
+            && let Some((key, joining)) = self.joining.pop_first()
         {
             late.retain(|other| *other != key);
-            self.place(&key, None, None);
+            self.place(&key, joining.life, None, None);
         }
         for key in late {
             self.ask_to_join(key);

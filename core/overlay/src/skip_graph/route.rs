@@ -30,7 +30,8 @@ impl<T: Topic> Node<T> {
                 Errand::Report(topic) => self.on_report(&key, &topic),
             },
             Step::Next(peer) if hops < MAX_HOPS => {
-                self.send(peer.key.node, Message::Route { target, hops: hops + 1, errand });
+                let Peer { key, .. } = peer;
+                self.send(key.node, Message::Route { to: Some(key), target, hops: hops + 1, errand });
             }
             Step::Lost if hops < MAX_HOPS && !self.introducers.is_empty() && matches!(errand, Errand::Meet(_)) => {
                 self.by_introducer(target, hops + 1, errand);

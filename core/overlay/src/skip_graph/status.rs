@@ -135,7 +135,7 @@ impl<T: Topic> Node<T> {
 
     pub(super) fn on_ask(&mut self, to: &Key<T>, from: Key<T>) {
         if !self.vnodes.contains_key(to) {
-            self.send(from.node, Message::Gone { key: to.clone(), instead: Vec::new() });
+            self.tell_if_gone(from.node, to.clone());
         } else if let Some(status) = to.topic.as_ref().and_then(|topic| self.status(topic)) {
             self.send(from.node, Message::Answer { to: from, status });
         }

@@ -9,6 +9,8 @@ pub struct Peer<T> {
     pub key: Key<T>,
     /// The membership vector of its physical node.
     pub vector: Vector,
+    /// Which life of the key: it grows each time the key is inserted anew, so that a late farewell says nothing about the next life.
+    pub life: u64,
 }
 
 /// A direction in the order of the keys.
@@ -84,8 +86,10 @@ impl<T: Topic> Row<T> {
     pub(super) fn learn(&mut self, side: Side, place: Place, peer: &Peer<T>) -> bool {
         let at = self.peers.partition_point(|known| side.is_nearer(&known.key, &peer.key));
         let shared = place.common(peer);
-        if self.peers.get(at).is_some_and(|known| known.key == peer.key) {
-            return false;
+        if let Some(known) = self.peers.get_mut(at).filter(|known| known.key == peer.key) {
+            let newer = known.life < peer.life;
+            known.life = known.life.max(peer.life);
+            return newer;
         }
         if at > 0 && self.peers.get(at - 1).is_some_and(|nearer| place.common(nearer) >= shared) {
             return false;
@@ -95,10 +99,10 @@ impl<T: Topic> Row<T> {
         true
     }
 
-    /// Forgets a key; says whether it was there.
-    pub(super) fn remove(&mut self, key: &Key<T>) -> bool {
+    /// Forgets a key in this life and those before; says whether it was there.
+    pub(super) fn remove(&mut self, key: &Key<T>, life: u64) -> bool {
         let before = self.peers.len();
-        self.peers.retain(|peer| peer.key != *key);
+        self.peers.retain(|peer| peer.key != *key || peer.life > life);
         before != self.peers.len()
     }
 
@@ -163,7 +167,7 @@ mod tests {
 
     fn peer(node: u64, shared: u32) -> Peer<u32> {
         let key = Key::new(1, Role::Subscriber, NodeId::new(node));
-        Peer { key, vector: Vector::new(1 << (63 - shared)) }
+        Peer { key, vector: Vector::new(1 << (63 - shared)), life: 1 }
     }
 
     fn nearest_on_level(peers: &[Peer<u32>], level: u32) -> Option<&Peer<u32>> {
@@ -187,7 +191,8 @@ mod tests {
             prop_assert!(row.peers().is_sorted_by(|a, b| a.key < b.key && PLACE.common(a) < PLACE.common(b)));
             // What is forgotten leaves no hole: the next that shares enough takes its place.
             if let Some(gone) = peers.get(gone) {
-                row.remove(&gone.key);
+                prop_assert!(!row.remove(&gone.key, 0), "a former life");
+                row.remove(&gone.key, 1);
                 for level in 0..8 {
                     let held = row.at_level(PLACE, level);
                     prop_assert!(held.is_none_or(|held| held.key != gone.key && PLACE.common(held) >= level));

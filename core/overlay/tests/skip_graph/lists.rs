@@ -127,8 +127,7 @@ fn nodes_that_introduce_each_other_do_not_wait_for_ever() {
     net.start(2);
     for (node, other) in [(1, 2), (2, 1)] {
         let vector = Vector::random(&mut net.rng);
-        let config = net.config;
-        net.nodes.insert(node, sedge_overlay::skip_graph::Node::new(NodeId::new(node), vector, config));
+        net.add(node, vector);
         net.feed(node, Input::Introducer(NodeId::new(other)));
     }
     net.feed(1, Input::Start);

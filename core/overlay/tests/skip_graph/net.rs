@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sedge_base::{Duration, Instant, NodeId, Rng};
+use sedge_base::{Duration, Incarnation, Instant, NodeId, Rng};
 use sedge_overlay::skip_graph::{Config, Hop, Input, Message, Method, Node, Output, Publication, Range, Vector};
 
 pub(crate) type Wire = (u64, u64);
@@ -17,6 +17,7 @@ pub(crate) struct Net {
     /// Messages sent since the start.
     pub(crate) sent: usize,
     now: Instant,
+    starts: u64,
     wires: BTreeMap<Wire, VecDeque<Message<u32>>>,
     busy: Vec<Wire>,
 }
@@ -52,6 +53,7 @@ impl Net {
             lose: |_| false,
             sent: 0,
             now: Instant::ZERO,
+            starts: 0,
             wires: BTreeMap::new(),
             busy: Vec::new(),
         }
@@ -75,13 +77,20 @@ impl Net {
 
     pub(crate) fn start_as(&mut self, node: u64, vector: Vector) {
         let known: Vec<u64> = self.nodes.keys().copied().collect();
-        self.nodes.insert(node, Node::new(NodeId::new(node), vector, self.config));
+        self.add(node, vector);
         for _ in 0..3 {
             if let Some(introducer) = self.rng.pick(&known).copied() {
                 self.feed(node, Input::Introducer(NodeId::new(introducer)));
             }
         }
         self.feed(node, Input::Start);
+    }
+
+    /// Puts a node into the net that has not started, in an incarnation of its own.
+    pub(crate) fn add(&mut self, node: u64, vector: Vector) {
+        self.starts += 1;
+        let incarnation = Incarnation::new(1_000_000 * self.starts);
+        self.nodes.insert(node, Node::new(NodeId::new(node), incarnation, vector, self.config));
     }
 
     pub(crate) fn feed(&mut self, node: u64, input: Input<u32>) {

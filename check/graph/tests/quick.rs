@@ -1,0 +1,69 @@
+//! The experiments on a small scale.
+
+use sedge_graph::{Experiment, Options, run};
+
+/// The report without the lines that tell how long it took.
+fn report(experiments: Vec<Experiment>, seed: u64) -> String {
+    let options = Options { seed, quick: true, experiments, threads: 1 };
+    let mut out = Vec::new();
+    run(&options, &mut out).expect("memory takes everything");
+    let text = String::from_utf8(out).expect("text");
+    text.lines().filter(|line| !line.contains(" took ") && !line.contains(" s in all")).collect::<Vec<_>>().join("\n")
+}
+
+/// The cells of the rows of all tables whose first cell is `first`.
+fn rows(report: &str, first: &str) -> Vec<Vec<String>> {
+    let cells =
+        |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<String>>();
+    report.lines().filter(|line| line.starts_with('|')).map(cells).filter(|row| row[0] == first).collect()
+}
+
+fn number(cell: &str) -> f64 {
+    cell.parse().expect("a number")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report() {
+    let all = || report(Vec::new(), 3);
+    let first = all();
+    assert_eq!(first, all());
+    assert_eq!(first.matches("## ").count(), 10, "{first}");
+    assert_ne!(first, report(Vec::new(), 4));
+}
+
+/// SG-10: no copies and no signals without subscribers, while Scribe goes on.
+#[test]
+fn nothing_is_sent_where_nobody_subscribes() {
+    let report = report(vec![Experiment::Messages], 1);
+    let silent: Vec<_> = rows(&report, "10").into_iter().filter(|row| row[1] == "0").collect();
+    assert_eq!(silent.len(), 1, "{report}");
+    assert_eq!((silent[0][2].as_str(), silent[0][3].as_str()), ("0.0", "0"));
+    assert!(number(&silent[0][4]) > 0.0);
+}
+
+/// SG-20, SG-22, SG-24, SG-25: what does not depend on the number of nodes holds here as well.
+#[test]
+fn paths_loads_and_hops_are_those_of_the_source() {
+    let report = report(vec![Experiment::Paths, Experiment::Load, Experiment::Hops], 1);
+    for pattern in ["δ (1/9)", "ε (5/5)", "ζ (9/1)"] {
+        for row in rows(&report, pattern) {
+            assert!(number(&row[2]) < 4.0 && number(&row[3]) <= number(&row[2]) && number(&row[4]) > 9.0, "{row:?}");
+        }
+    }
+    let load = &rows(&report, "sending and forwarding, MRF")[0];
+    assert!(number(&load[1]) > 0.9999 && number(&load[3]) <= 2.0, "{load:?}");
+    let hops = &rows(&report, "1024")[0];
+    assert_eq!((&hops[1], &hops[3]), (&hops[2], &hops[4]), "the formulas");
+    assert!(number(&hops[8]) <= 0.7, "{hops:?}");
+}
+
+/// SG-21, SG-32
+#[test]
+fn bases_and_repair_are_as_they_should_be() {
+    let report = report(vec![Experiment::Bases, Experiment::Crash], 1);
+    let base = |name| rows(&report, name)[0].clone();
+    let (two, four) = (base("Two"), base("Four"));
+    assert!(number(&four[1]) > number(&two[1]) && number(&four[3]) < number(&two[3]), "{report}");
+    let repaired = &rows(&report, "10").into_iter().rfind(|row| row.len() == 3).expect("after ten seconds");
+    assert_eq!(repaired[1..], ["100.00 %", "100.00 %"]);
+}
