@@ -1,12 +1,12 @@
 //! Nodes that find each other again: sessions that a successor had taken over, although their node lives, become one again, in order.
 //!
-//! 1. Who comes back is not told at once what is wanted here, so that it goes on to send that to the successor. First all say what they
-//!    own, so that homes can say who has taken over which sessions.
+//! 1. Who comes back is not told at once what is wanted here, so that it goes on to send that to the successor. First those who may have
+//!    taken sessions over come back, and all say what they own, so that homes can say who has.
 //! 2. The node goes on with its sessions ([`Node::keep`]), but holds back what they get from now on. The successor gives its session up.
 //! 3. When all know what is wanted here, the successor is told that it need not catch any longer, and sends what it has caught.
 //! 4. When nothing that was sent to both can be on its way here, all is put together in the order of publication, and goes out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use crate::reception::shard_of;
 /// How long after the last link has come up homes may take to find double owners.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How long nodes that are back are not told what is wanted here, at the longest.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a session may be held back.
 const HOLD: Duration = Duration::from_secs(2);
 /// Nodes that are gone and are remembered; the one with the lowest id is forgotten first, and comes back like a new one.
@@ -37,6 +37,8 @@ const MAX_SIGNALS: usize = 64 * 1024 * 1024;
 pub(super) struct Reunions {
     /// Nodes that were declared dead here.
     departed: BTreeMap<NodeId, Incarnation>,
+    /// Those of them who had copies of this node's sessions, and may have taken them over.
+    successors: BTreeSet<NodeId>,
     returning: BTreeMap<NodeId, Returning>,
     /// When they are introduced to the overlay if all is said, and at the latest.
     introduction: Option<(Instant, Instant)>,
@@ -72,13 +74,18 @@ impl Reunions {
     }
 
     /// A node is gone as this one sees it.
-    pub(super) fn departs(&mut self, node: NodeId, incarnation: Option<Incarnation>) {
+    pub(super) fn departs(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_copies: bool) {
         self.returning.remove(&node);
-        if let Some(incarnation) = incarnation {
-            self.departed.insert(node, incarnation);
+        self.successors.remove(&node);
+        let Some(incarnation) = incarnation else { return };
+        self.departed.insert(node, incarnation);
+        if has_copies {
+            self.successors.insert(node);
         }
-        if self.departed.len() > MAX_DEPARTED {
-            self.departed.pop_first();
+        if self.departed.len() > MAX_DEPARTED
+            && let Some((forgotten, _)) = self.departed.pop_first()
+        {
+            self.successors.remove(&forgotten);
         }
     }
 }
@@ -87,6 +94,7 @@ impl Node {
     /// A link has begun anew. `knew`: which life of that node this one had a link to before. Tells the overlay of it, or lets it wait.
     pub(super) fn meets(&mut self, neighbour: Neighbour, knew: Option<Incarnation>) {
         let departed = self.reunions.departed.remove(&neighbour.node);
+        self.reunions.successors.remove(&neighbour.node);
         if departed.or(knew) != Some(neighbour.incarnation) {
             self.overlay.handle(self.now, Input::NeighbourUp(neighbour));
             return;
@@ -120,7 +128,7 @@ impl Node {
     pub(super) fn reunions_due(&mut self) {
         let now = self.now.instant;
         if let Some((at, latest)) = self.reunions.introduction.filter(|(at, _)| *at <= now) {
-            if now < latest && !self.is_registered() {
+            if now < latest && !(self.reunions.successors.is_empty() && self.is_registered()) {
                 self.reunions.introduction = Some((latest.min(at + SETTLE), latest));
             } else {
                 self.reunions.introduction = None;
