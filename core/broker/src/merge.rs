@@ -46,10 +46,30 @@ impl Broker {
         }
     }
 
+    /// As [`Broker::hold`], for all sessions that there are.
+    pub fn hold_all(&mut self) {
+        self.sessions.iter_mut().for_each(|(_, session)| session.is_held = true);
+    }
+
     /// What has waited since [`Broker::hold`] goes out.
     pub fn let_go(&mut self, now: Now, client: &ClientId) {
         self.now = now;
-        let Some(mut link) = self.clients.get(client).copied().and_then(|key| self.link(key)) else { return };
+        if let Some(key) = self.clients.get(client).copied() {
+            self.let_go_of(key);
+        }
+    }
+
+    /// As [`Broker::let_go`], for all sessions but some.
+    pub fn let_go_all(&mut self, now: Now, but: impl Fn(&ClientId) -> bool) {
+        self.now = now;
+        let held = self.sessions.iter().filter(|(_, session)| session.is_held && !but(&session.client));
+        for key in held.map(|(key, _)| key).collect::<Vec<_>>() {
+            self.let_go_of(key);
+        }
+    }
+
+    fn let_go_of(&mut self, key: SessionKey) {
+        let Some(mut link) = self.link(key) else { return };
         link.session.is_held = false;
         link.pump();
     }

@@ -3,7 +3,7 @@
 //! Two things rest on the driver's promise to keep the order of mail per sender and receiver: publications of one publisher stay
 //! in order on their way to other shards and nodes, and a barrier passes behind everything that was sent before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -133,8 +133,15 @@ pub enum SessionStep {
     Known(Known),
     /// What comes for the session waits: what came before will be merged.
     Hold(ClientId),
+    /// As [`SessionStep::Hold`], for all sessions there are: it will turn out which ones.
+    HoldAll,
     /// What has waited goes out.
     LetGo(ClientId),
+    /// It does for all sessions.
+    LetGoAll {
+        /// Except for those of these clients.
+        but: Arc<BTreeSet<ClientId>>,
+    },
 }
 
 /// The messages that an inherited session came with, should the node that it comes from live after all.

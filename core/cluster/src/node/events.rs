@@ -45,8 +45,9 @@ impl Node {
                 }
                 self.release_reunions();
                 // What was published since the link came up.
-                self.give_kept(self.life_of(node));
-                self.has_returned(node);
+                let life = self.life_of(node);
+                self.give_kept(life);
+                self.has_returned(life);
             }
             Output::Protocol { node, detail } => self.reset_link(node, &detail),
         }
@@ -191,7 +192,7 @@ impl Node {
                 Ok(())
             }
             Frame::Control { topic: ControlTopic::Overlay, payload } => {
-                self.overlay_signal(from, payload);
+                self.overlay.handle(self.now, Input::Signal { from, bytes: payload });
                 Ok(())
             }
             Frame::Control { topic: ControlTopic::Directory, payload } => self.directory_bytes(from, payload),

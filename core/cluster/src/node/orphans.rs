@@ -237,7 +237,11 @@ impl Node {
 
     /// A node that was gone has said what it wants: that need not be remembered for it. Others may have taken its sessions over, and
     /// what was kept is theirs, too.
-    pub(super) fn has_returned(&mut self, node: NodeId) {
+    pub(super) fn has_returned(&mut self, Life { node, incarnation }: Life) {
+        if self.orphans.nodes.get(&node).is_some_and(|known| known.is_awaited && known.incarnation == incarnation) {
+            // It goes on with its sessions itself, and has everything.
+            return self.end_orphan(node);
+        }
         if let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_awaited) {
             let filters = core::mem::take(&mut orphaned.filters);
             self.let_orphan_go(node, &filters);

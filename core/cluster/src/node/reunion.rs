@@ -1,15 +1,14 @@
 //! Nodes that find each other again: sessions that a successor had taken over, although their node lives, become one again, in order.
 //!
-//! 1. Who comes back is not told at once what is wanted here, so that it goes on to send that to the successor. First those who may have
-//!    taken sessions over come back, and all say what they own, so that homes can say who has.
-//! 2. The node goes on with its sessions ([`Node::keep`]), but holds back what they get from now on. The successor gives its session up.
+//! 1. As soon as a node is back, sessions get nothing for a moment: what comes for them waits. Those who may have taken sessions over come
+//!    back, too, and all say what they own, so that homes can say who has.
+//! 2. The node goes on with its sessions ([`Node::keep`]), and the successor gives its ones up, and catches what still comes for them.
 //! 3. When all know what is wanted here, the successor is told that it need not catch any longer, and sends what it has caught.
 //! 4. When nothing that was sent to both can be on its way here, all is put together in the order of publication, and goes out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId};
 use sedge_broker::SessionState;
 use sedge_mqtt::{Message, TopicFilter};
@@ -23,15 +22,12 @@ use crate::reception::shard_of;
 
 /// How long after the last link has come up homes may take to find double owners.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How long nodes that are back are not told what is wanted here, at the longest.
+/// How long they may take at the longest.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a session may be held back.
 const HOLD: Duration = Duration::from_secs(2);
 /// Nodes that are gone and are remembered; the one with the lowest id is forgotten first, and comes back like a new one.
 const MAX_DEPARTED: usize = 1024;
-/// Bytes of signals of one node kept until it is introduced; with more it is introduced at once.
-const MAX_SIGNALS: usize = 64 * 1024 * 1024;
-
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Reunions {
@@ -39,19 +35,11 @@ pub(super) struct Reunions {
     departed: BTreeMap<NodeId, Incarnation>,
     /// Those of them who had copies of this node's sessions, and may have taken them over.
     successors: BTreeSet<NodeId>,
-    returning: BTreeMap<NodeId, Returning>,
-    /// When they are introduced to the overlay if all is said, and at the latest.
-    introduction: Option<(Instant, Instant)>,
+    /// Until when all sessions are held back if all is said by then, and at the latest.
+    held_until: Option<(Instant, Instant)>,
     /// By client and successor: one after the other may have taken the session over.
     sessions: BTreeMap<(ClientId, NodeId), Reunion>,
     deadlines: Deadlines<(ClientId, NodeId)>,
-}
-
-#[derive(Debug)]
-struct Returning {
-    neighbour: Neighbour,
-    signals: Vec<Bytes>,
-    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -64,8 +52,8 @@ struct Reunion {
 
 impl Reunions {
     pub(super) fn timeout(&self) -> Option<Instant> {
-        let introduction = self.introduction.map(|(at, _)| at);
-        [introduction, self.deadlines.next()].into_iter().flatten().min()
+        let held_until = self.held_until.map(|(at, _)| at);
+        [held_until, self.deadlines.next()].into_iter().flatten().min()
     }
 
     /// Sessions that are held back.
@@ -75,7 +63,6 @@ impl Reunions {
 
     /// A node is gone as this one sees it.
     pub(super) fn departs(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_copies: bool) {
-        self.returning.remove(&node);
         self.successors.remove(&node);
         let Some(incarnation) = incarnation else { return };
         self.departed.insert(node, incarnation);
@@ -91,50 +78,32 @@ impl Reunions {
 }
 
 impl Node {
-    /// A link has begun anew. `knew`: which life of that node this one had a link to before. Tells the overlay of it, or lets it wait.
+    /// A link has begun anew. `knew`: which life of that node this one had a link to before.
     pub(super) fn meets(&mut self, neighbour: Neighbour, knew: Option<Incarnation>) {
         let departed = self.reunions.departed.remove(&neighbour.node);
         self.reunions.successors.remove(&neighbour.node);
-        if departed.or(knew) != Some(neighbour.incarnation) {
-            self.overlay.handle(self.now, Input::NeighbourUp(neighbour));
-            return;
+        if departed.or(knew) == Some(neighbour.incarnation) {
+            let now = self.now.instant;
+            let held_until = self.reunions.held_until;
+            if held_until.is_none() {
+                self.tell_all_shards(|| session_step(SessionStep::HoldAll));
+            }
+            let latest = held_until.map_or(now + PATIENCE, |(_, latest)| latest);
+            self.reunions.held_until = Some((latest.min(now + SETTLE), latest));
         }
-        let returning = Returning { neighbour, signals: Vec::new(), bytes: 0 };
-        self.reunions.returning.insert(neighbour.node, returning);
-        let latest = self.reunions.introduction.map_or(self.now.instant + PATIENCE, |(_, latest)| latest);
-        self.reunions.introduction = Some((latest.min(self.now.instant + SETTLE), latest));
-    }
-
-    /// A neighbour's overlay has sent something.
-    pub(super) fn overlay_signal(&mut self, from: NodeId, bytes: Bytes) {
-        let Some(returning) = self.reunions.returning.get_mut(&from) else {
-            return self.overlay.handle(self.now, Input::Signal { from, bytes });
-        };
-        returning.bytes += bytes.len();
-        returning.signals.push(bytes);
-        if returning.bytes > MAX_SIGNALS {
-            self.introduce_returning(from);
-        }
-    }
-
-    fn introduce_returning(&mut self, node: NodeId) {
-        let Some(returning) = self.reunions.returning.remove(&node) else { return };
-        self.overlay.handle(self.now, Input::NeighbourUp(returning.neighbour));
-        for bytes in returning.signals {
-            self.overlay.handle(self.now, Input::Signal { from: node, bytes });
-        }
+        self.overlay.handle(self.now, Input::NeighbourUp(neighbour));
     }
 
     pub(super) fn reunions_due(&mut self) {
         let now = self.now.instant;
-        if let Some((at, latest)) = self.reunions.introduction.filter(|(at, _)| *at <= now) {
+        if let Some((at, latest)) = self.reunions.held_until.filter(|(at, _)| *at <= now) {
             if now < latest && !(self.reunions.successors.is_empty() && self.is_registered()) {
-                self.reunions.introduction = Some((latest.min(at + SETTLE), latest));
+                self.reunions.held_until = Some((latest.min(at + SETTLE), latest));
             } else {
-                self.reunions.introduction = None;
-                for node in self.reunions.returning.keys().copied().collect::<Vec<_>>() {
-                    self.introduce_returning(node);
-                }
+                self.reunions.held_until = None;
+                let but: Arc<BTreeSet<ClientId>> =
+                    Arc::new(self.reunions.sessions.keys().map(|(client, _)| client.clone()).collect());
+                self.tell_all_shards(|| session_step(SessionStep::LetGoAll { but: Arc::clone(&but) }));
             }
         }
         while let Some((client, from)) = self.reunions.deadlines.pop_due(now) {

@@ -335,7 +335,10 @@ impl Node {
         if takeover.shards > 0 {
             return;
         }
-        self.takeovers.lives.remove(&life);
+        if self.takeovers.lives.remove(&life).is_some_and(|takeover| takeover.lives) {
+            // Others give what they have kept to the node itself when they find it again.
+            return self.taken_over(life.node, life.incarnation);
+        }
         let Life { node: of, incarnation } = life;
         let linked: Vec<NodeId> =
             self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();

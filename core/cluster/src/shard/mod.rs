@@ -233,7 +233,12 @@ impl Shard {
                 let Some(step) = self.inheritance.defer(&client, step) else { return };
                 step
             }
-            SessionStep::Inherit(_) | SessionStep::Arriving(_) | SessionStep::Arrive(_) | SessionStep::Known(_) => step,
+            SessionStep::Inherit(_)
+            | SessionStep::Arriving(_)
+            | SessionStep::Arrive(_)
+            | SessionStep::Known(_)
+            | SessionStep::HoldAll
+            | SessionStep::LetGoAll { .. } => step,
         };
         match step {
             SessionStep::Claimed(claimed) => {
@@ -281,7 +286,9 @@ impl Shard {
                 self.inheritance.forget(&client);
                 self.broker.hold(&client);
             }
+            SessionStep::HoldAll => self.broker.hold_all(),
             SessionStep::LetGo(client) => self.broker.let_go(now, &client),
+            SessionStep::LetGoAll { but } => self.broker.let_go_all(now, |client| but.contains(client)),
         }
     }
 
