@@ -24,7 +24,7 @@ fn spread(world: &mut World, method: Method) -> (f64, Vec<usize>) {
 }
 
 /// Subscribers of one topic; the left-most one publishes.
-fn subscribers(count: usize, ideal: bool, seed: u64) -> World {
+pub(crate) fn subscribers(count: usize, ideal: bool, seed: u64) -> World {
     let mut world = World::with_vectors(count, resting(), seed, |position, rng| {
         if ideal { Vector::ideal(position, resting().base) } else { Vector::random(rng) }
     });

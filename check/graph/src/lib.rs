@@ -4,6 +4,7 @@
 //! Messages between nodes are moved through one queue in memory, in order; there is no clock but in the experiment with crashes.
 //! Everything is drawn from one seed.
 
+mod assignment;
 mod bases;
 mod crash;
 mod hops;
@@ -13,6 +14,7 @@ mod paths;
 mod report;
 mod run;
 mod scribe;
+mod spreading;
 mod stats;
 mod tables;
 mod world;

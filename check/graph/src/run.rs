@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use crate::{bases, crash, hops, load, messages, paths, tables};
+use crate::{assignment, bases, crash, hops, load, messages, paths, spreading, tables};
 
 /// An experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +21,29 @@ pub enum Experiment {
     Tables,
     /// Split-forward broadcasting against multi-range forwarding (figures 4.5 and 4.6).
     Hops,
+    /// Sequential forwarding and broadcasts against both.
+    Spreading,
     /// Bases of membership vectors, and searches.
     Bases,
     /// Repair after many crashes.
     Crash,
+    /// Few brokers or many for the subscribers of a topic (figure 4.9).
+    Assignment,
 }
 
 impl Experiment {
     /// All of them, the longest first.
-    pub const ALL: [Self; 7] =
-        [Self::Tables, Self::Paths, Self::Messages, Self::Load, Self::Hops, Self::Bases, Self::Crash];
+    pub const ALL: [Self; 9] = [
+        Self::Tables,
+        Self::Paths,
+        Self::Hops,
+        Self::Messages,
+        Self::Load,
+        Self::Spreading,
+        Self::Bases,
+        Self::Crash,
+        Self::Assignment,
+    ];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -40,8 +53,10 @@ impl Experiment {
             Self::Load => "load",
             Self::Tables => "tables",
             Self::Hops => "hops",
+            Self::Spreading => "spreading",
             Self::Bases => "bases",
             Self::Crash => "crash",
+            Self::Assignment => "assignment",
         }
     }
 
@@ -52,8 +67,10 @@ impl Experiment {
             Self::Load => load::run(options),
             Self::Tables => tables::run(options),
             Self::Hops => hops::run(options),
+            Self::Spreading => spreading::run(options),
             Self::Bases => bases::run(options),
             Self::Crash => crash::run(options),
+            Self::Assignment => assignment::run(),
         }
     }
 }

@@ -215,6 +215,24 @@ impl World {
         }
     }
 
+    /// The right neighbour on level 0 of a node with one virtual node.
+    pub(crate) fn right_neighbour(&self, node: usize) -> Option<usize> {
+        let machine = self.nodes.get(node)?;
+        let key = machine.keys().next()?;
+        machine.neighbours(key, Side::Right).first().map(|peer| number(peer.key.node))
+    }
+
+    /// All nodes in the tables of a node, each once.
+    pub(crate) fn neighbours(&self, node: usize) -> Vec<usize> {
+        let Some(machine) = self.nodes.get(node) else { return Vec::new() };
+        let sides = [Side::Left, Side::Right].into_iter();
+        let rows = machine.keys().flat_map(|key| sides.clone().map(|side| machine.neighbours(key, side)));
+        let mut nodes: Vec<usize> = rows.flatten().map(|peer| number(peer.key.node)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
     /// Entries in the tables of a node: all levels counted, and each other node once.
     pub(crate) fn table_sizes(&self, node: usize, base: Base) -> (usize, usize) {
         let Some(machine) = self.nodes.get(node) else { return (0, 0) };

@@ -27,7 +27,7 @@ fn the_same_seed_gives_the_same_report() {
     let all = || report(Vec::new(), 3);
     let first = all();
     assert_eq!(first, all());
-    assert_eq!(first.matches("## ").count(), 10, "{first}");
+    assert_eq!(first.matches("## ").count(), 12, "{first}");
     assert_ne!(first, report(Vec::new(), 4));
 }
 
@@ -55,6 +55,26 @@ fn paths_loads_and_hops_are_those_of_the_source() {
     let hops = &rows(&report, "1024")[0];
     assert_eq!((&hops[1], &hops[3]), (&hops[2], &hops[4]), "the formulas");
     assert!(number(&hops[8]) <= 0.7, "{hops:?}");
+}
+
+/// SG-26: messages and hops follow the stated orders, from 64 to 256 subscribers.
+#[test]
+fn other_ways_cost_what_they_are_said_to() {
+    let report = report(vec![Experiment::Spreading], 1);
+    let row = |subscribers: &str, name: &str| {
+        let row = rows(&report, subscribers).into_iter().find(|row| row[1] == name).expect("a row");
+        (number(&row[3]), number(&row[4]))
+    };
+    for name in ["sequential", "MRF", "SFB"] {
+        assert!(row("64", name).0 <= 1.0 && row("256", name).0 <= 1.0, "{name}: a message a subscriber");
+    }
+    assert!(row("256", "sequential").1 > 3.9 * row("64", "sequential").1);
+    for name in ["broadcast without memory", "broadcast with memory"] {
+        let (small, large) = (row("64", name), row("256", name));
+        assert!(large.0 > 1.1 * small.0 && large.0 < 2.0 * small.0, "{name}: {small:?}, {large:?}");
+        assert!(large.1 < 2.0 * small.1);
+    }
+    assert!(row("256", "broadcast with memory").0 < row("256", "broadcast without memory").0);
 }
 
 /// SG-21, SG-32

@@ -92,9 +92,14 @@ impl<T: Topic> Node<T> {
 
     fn let_go(&mut self, leaver: Leaver<T>, by: Peer<T>) {
         let Leaver { key, life, right } = leaver;
+        let was_next = by.key < key && self.neighbour(&by.key, Side::Right).is_some_and(|next| next.key == key);
         self.forget(&key, life);
-        if let Some(right) = right {
-            self.learn(&right);
+        // Nothing is left between both, whatever was known there on higher levels: it has left before.
+        if let Some(vnode) = self.vnodes.get_mut(&by.key).filter(|_| was_next) {
+            vnode.right.retain(|peer| right.as_ref().is_some_and(|right| peer.key >= right.key));
+        }
+        if let Some(right) = &right {
+            self.learn(right);
         }
         self.send(key.node, Message::Left { to: key, by });
     }

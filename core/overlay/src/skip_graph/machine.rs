@@ -13,6 +13,9 @@ use super::{Base, Key, Message, Method, Role, Status, Topic, Vector};
 /// Messages kept for virtual nodes that are joining; the oldest is dropped first, and said again by its sender before long.
 const MAX_EARLY: usize = 64;
 
+/// Farewells that are remembered; the oldest is forgotten first.
+const MAX_FAREWELLS: usize = 16;
+
 /// Settings of [`Node`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -160,6 +163,8 @@ pub struct Node<T> {
     pub(super) topics: BTreeMap<T, Interest>,
     /// Own virtual nodes that have left lately, and their left neighbours then: some messages may still be on their way to them.
     pub(super) former: VecDeque<(Key<T>, Peer<T>)>,
+    /// Virtual nodes of others that have left lately, and in which life: what they said before may come later on another way.
+    pub(super) farewells: VecDeque<(Key<T>, u64)>,
     pub(super) introducers: VecDeque<NodeId>,
     /// Introducers that are in no list either.
     pub(super) outside: Vec<NodeId>,
@@ -189,6 +194,7 @@ impl<T: Topic> Node<T> {
             early: VecDeque::new(),
             topics: BTreeMap::new(),
             former: VecDeque::new(),
+            farewells: VecDeque::new(),
             introducers: VecDeque::new(),
             outside: Vec::new(),
             changed: Vec::new(),
@@ -391,6 +397,9 @@ impl<T: Topic> Node<T> {
 
     /// Takes in a virtual node of another node where it is a neighbour. Returns the own ones that have it in their tables since now.
     pub(super) fn learn(&mut self, peer: &Peer<T>) -> [Option<Key<T>>; 2] {
+        if self.farewells.iter().any(|(key, life)| *key == peer.key && peer.life <= *life) {
+            return [None, None];
+        }
         [Side::Left, Side::Right].map(|side| {
             if peer.key.node == self.me {
                 return None;
@@ -409,6 +418,10 @@ impl<T: Topic> Node<T> {
 
     /// Forgets a virtual node of another node.
     pub(super) fn forget(&mut self, gone: &Key<T>, life: u64) {
+        if self.farewells.len() == MAX_FAREWELLS {
+            self.farewells.pop_front();
+        }
+        self.farewells.push_back((gone.clone(), life));
         for side in [Side::Left, Side::Right] {
             let Some(key) = self.own_beside(gone, side).cloned() else { continue };
             let Some(vnode) = self.vnodes.get_mut(&key) else { continue };

@@ -1,6 +1,6 @@
 //! Dead neighbours, lost messages, and what simultaneous changes have left behind (SG-32).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use sedge_base::{Instant, NodeId};
 
@@ -14,23 +14,45 @@ const ASK_AGAIN_TICKS: u32 = 3;
 /// Introducers that are remembered; the oldest is forgotten first.
 const MAX_INTRODUCERS: usize = 16;
 
+/// For so many ticks after the death of a neighbour, a rendezvous point does not believe that there are no subscribers left: those
+/// that are may be out of its sight until the list is mended.
+const MOURNING_TICKS: u8 = 5;
+
 /// When the links of a virtual node are looked at next: soon after a change, ever later while nothing changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Health {
     wait: u8,
     pause: u8,
+    mourning: u8,
 }
 
 impl Default for Health {
     fn default() -> Self {
-        Self { wait: 1, pause: 1 }
+        Self { wait: 1, pause: 1, mourning: 0 }
     }
 }
 
 impl Health {
     /// Something has changed.
     pub(super) fn doubt(&mut self) {
-        *self = Self::default();
+        *self = Self { mourning: self.mourning, ..Self::default() };
+    }
+
+    /// A neighbour has died.
+    fn mourn(&mut self) {
+        *self = Self { mourning: MOURNING_TICKS, ..Self::default() };
+    }
+
+    /// Whether a neighbour has died lately.
+    pub(super) const fn is_mourning(self) -> bool {
+        self.mourning > 0
+    }
+
+    /// A tick of mourning has passed; says whether it was the last.
+    fn recover(&mut self) -> bool {
+        let before = self.mourning;
+        self.mourning = before.saturating_sub(1);
+        before == 1
     }
 
     /// A tick has passed; says whether it is time to look.
@@ -81,7 +103,7 @@ impl<T: Topic> Node<T> {
             let left = vnode.left.retain(|peer| peer.key.node != node);
             let right = vnode.right.retain(|peer| peer.key.node != node);
             if left || right {
-                vnode.health.doubt();
+                vnode.health.mourn();
                 changed.push(key.clone());
             }
         }
@@ -96,6 +118,9 @@ impl<T: Topic> Node<T> {
         self.ask_again();
         let mut due = Vec::new();
         for (key, vnode) in &mut self.vnodes {
+            if vnode.health.recover() {
+                self.changed.push(key.clone());
+            }
             if vnode.stage == Stage::In && vnode.health.tick() {
                 due.push(key.clone());
             }
@@ -144,6 +169,8 @@ impl<T: Topic> Node<T> {
             self.ask_to_join(key);
         }
         if self.ticks.is_multiple_of(ASK_AGAIN_TICKS) {
+            // What was under way then has come; and a farewell may have been wrong.
+            self.farewells = VecDeque::new();
             let leaving = self.vnodes.iter().filter(|(_, vnode)| vnode.stage == Stage::Leaving);
             let leaving: Vec<Key<T>> = leaving.map(|(key, _)| key.clone()).collect();
             for key in leaving {

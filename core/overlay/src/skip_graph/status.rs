@@ -17,18 +17,19 @@ impl<T: Topic> Node<T> {
     /// The right neighbour of a publisher may be another than before. The right-most publisher of a topic is its rendezvous point
     /// (SG-09): it sees whether there are subscribers, and tells the others when that changes.
     pub(super) fn check_status(&mut self, key: &Key<T>) {
-        let Some(topic) = key.topic.clone() else { return };
-        if self.vnodes.get(key).is_none_or(|vnode| vnode.stage != Stage::In) {
-            return;
-        }
+        let Some(topic) = key.topic.clone().filter(|_| key.role == Role::Publisher) else { return };
+        let Some(vnode) = self.vnodes.get(key).filter(|vnode| vnode.stage == Stage::In) else { return };
+        let mourning = vnode.health.is_mourning();
         let right = self.neighbour(key, Side::Right);
         if right.as_ref().is_some_and(|right| right.key.is_of_group(key)) {
             return;
         }
         let present = right.is_some_and(|right| right.key.topic == key.topic && right.key.role == Role::Subscriber);
         match self.status(&topic) {
+            // Too many messages are better than lost ones.
+            _ if mourning && !present => {}
             Some(status) if status.active == present => {}
-            Some(status) => self.decide(&topic, Status { active: present, epoch: status.epoch + 1 }),
+            Some(status) => self.decide(&topic, Status { active: present, epoch: status.epoch.saturating_add(1) }),
             None => {
                 let left = self.neighbour(key, Side::Left);
                 // Another publisher knows, and has said so or will be asked; the only one decides alone (SG-13), and so does one
@@ -161,7 +162,7 @@ impl<T: Topic> Node<T> {
         let before = self.status(topic);
         self.check_status(key);
         if let Some(status) = self.status(topic).filter(|status| status.active && before == Some(*status)) {
-            self.decide(topic, Status { active: true, epoch: status.epoch + 1 });
+            self.decide(topic, Status { active: true, epoch: status.epoch.saturating_add(1) });
         }
     }
 }

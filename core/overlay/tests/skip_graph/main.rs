@@ -1,5 +1,6 @@
 //! The Multi-key Skip Graph, with messages moved by hand.
 
+mod chaos;
 mod lists;
 mod net;
 mod oracle;

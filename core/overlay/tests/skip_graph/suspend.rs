@@ -138,6 +138,26 @@ fn who_missed_being_resumed_finds_out_from_its_neighbour() {
     assert!((10..15).all(|node| net.deliver(node, 1).receivers() == [3]));
 }
 
+/// SG-32: when subscribers die, publishers are suspended only once the list is mended and none is left.
+#[test]
+fn the_death_of_subscribers_suspends_nobody_while_there_are_others() {
+    let mut net = publishers(Config::default());
+    for subscriber in [3, 4, 5] {
+        net.feed(subscriber, Input::Subscribe(1));
+        net.run();
+    }
+    net.wait(2);
+    for (dead, left) in [(3, 2), (4, 1), (5, 0)] {
+        net.kill(dead);
+        for second in 0..14 {
+            net.wait(1);
+            let resting = (10..15).any(|node| active(&net, node) == Some(false));
+            assert!(!resting || left == 0, "after {second} s");
+        }
+    }
+    assert!((10..15).all(|node| active(&net, node) == Some(false)));
+}
+
 /// The last publisher of long ago is no publisher any more.
 #[test]
 fn publishers_without_publications_leave() {
