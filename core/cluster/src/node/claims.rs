@@ -105,6 +105,11 @@ impl Claims {
         self.owned.contains_key(client)
     }
 
+    /// Whether the client is to become this node's.
+    pub(super) fn wants(&self, client: &ClientId) -> bool {
+        self.wanted.contains_key(client)
+    }
+
     /// Number of clients that are to become this node's.
     pub(super) fn wanted(&self) -> usize {
         self.wanted.len()

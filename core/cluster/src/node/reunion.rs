@@ -165,7 +165,7 @@ impl Node {
         }
     }
 
-    /// The successor has sent what it had caught. False if that is not what is waited for.
+    /// Another owner has sent what it had caught, in time or late. False if the client is not served here yet.
     pub(super) fn caught_elsewhere(
         &mut self,
         from: NodeId,
@@ -173,8 +173,19 @@ impl Node {
         epoch: u64,
         messages: &[Arc<Message>],
     ) -> bool {
-        let reunion = self.reunions.sessions.get_mut(&(client.clone(), from));
-        let Some(reunion) = reunion.filter(|reunion| reunion.given_up == Some(epoch)) else { return false };
+        if !self.claims.owns(client) || self.claims.wants(client) {
+            return false;
+        }
+        let key = (client.clone(), from);
+        self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
+        let reunion = self.reunions.sessions.entry(key).or_insert_with(|| Reunion {
+            given_up: Some(epoch),
+            is_released: true,
+            messages: Vec::new(),
+        });
+        if reunion.given_up != Some(epoch) {
+            return false;
+        }
         reunion.messages.extend(messages.iter().map(|message| (Arc::clone(message), None)));
         self.flush_reunion(client, from);
         true
