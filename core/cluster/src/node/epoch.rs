@@ -38,7 +38,7 @@ mod tests {
     fn a_successor_comes_after_its_node_and_before_any_claim() {
         for known in [0, 1, 100, 101] {
             let claim = claimed(known, 50);
-            assert!(claim > known && claim % 2 == 0);
+            assert!(claim > known && claim.is_multiple_of(2));
             let successor = inherited(claim);
             assert!(succeeds(successor, claim) && succeeds(inherited(successor), claim));
             let owner = kept(successor);
