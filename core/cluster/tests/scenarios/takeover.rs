@@ -89,7 +89,9 @@ fn come_back(mut world: World, doomed: &[u64], others: &[u64]) -> Vec<String> {
         world.subscribe(client, "t/#", QoS::ExactlyOnce);
     }
     world.run(3_000);
-    doomed.iter().for_each(|node| world.kill(*node));
+    for node in doomed {
+        world.kill(*node);
+    }
     let mut again = Vec::new();
     for number in 0..24 {
         let chance = world.rng.below(4);
