@@ -51,7 +51,7 @@ impl Broker {
         self.sessions.iter_mut().for_each(|(_, session)| session.is_held = true);
     }
 
-    /// What has waited since [`Broker::hold`] goes out.
+    /// What has waited since [`Broker::hold`] goes out, in the order of publication.
     pub fn let_go(&mut self, now: Now, client: &ClientId) {
         self.now = now;
         if let Some(key) = self.clients.get(client).copied() {
@@ -71,6 +71,7 @@ impl Broker {
     fn let_go_of(&mut self, key: SessionKey) {
         let Some(mut link) = self.link(key) else { return };
         link.session.is_held = false;
+        link.session.queue.restore_order();
         link.pump();
     }
 

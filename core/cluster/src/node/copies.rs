@@ -48,11 +48,6 @@ impl Copies {
         self.backups.iter().filter(|backup| backup.end.is_none() && backup.is_whole()).map(|backup| backup.node)
     }
 
-    /// Whether the others were told that this node has everything.
-    pub(super) fn has(&self, node: NodeId) -> bool {
-        self.announced.contains(&node)
-    }
-
     /// Whether changes are copied at all.
     pub(super) const fn is_active(&self) -> bool {
         !self.backups.is_empty()

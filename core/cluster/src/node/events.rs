@@ -258,8 +258,7 @@ impl Node {
         let strays = self.links.publications_for(node).filter(|publication| publication.message.qos > QoS::AtMostOnce);
         let strays: Vec<Stray> = strays.map(stray_of).collect();
         let before = self.note_members();
-        let has_copies = self.copies.has(node);
-        self.reunions.departs(node, incarnation.filter(|_| !has_left), has_copies);
+        self.reunions.departs(self.now.instant, node, incarnation.filter(|_| !has_left));
         let lives = |successor: &NodeId| self.ring.binary_search(successor).is_ok();
         let has_successor = successors.iter().any(lives);
         let life = incarnation.map(|incarnation| Life { node, incarnation });

@@ -1,7 +1,7 @@
 //! Nodes that find each other again: sessions that a successor had taken over, although their node lives, become one again, in order.
 //!
-//! 1. As soon as a node is back, sessions get nothing for a moment: what comes for them waits. Those who may have taken sessions over come
-//!    back, too, and all say what they own, so that homes can say who has.
+//! 1. As soon as a node is back, sessions get nothing for a moment: what comes for them waits. Those who were lost
+//!    together with it come back, too, and all say what they own, so that homes can say who has.
 //! 2. The node goes on with its sessions ([`Node::keep`]), and the successor gives its ones up, and catches what still comes for them.
 //! 3. When all know what is wanted here, the successor is told that it need not catch any longer, and sends what it has caught.
 //! 4. When nothing that was sent to both can be on its way here, all is put together in the order of publication, and goes out.
@@ -23,23 +23,35 @@ use crate::reception::shard_of;
 /// How long after the last link has come up homes may take to find double owners.
 const SETTLE: Duration = Duration::from_millis(100);
 /// How long they may take at the longest.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Nodes that are lost within this time are likely to have been lost together.
+const TOGETHER: Duration = Duration::from_secs(3);
 /// How long a session may be held back.
-const HOLD: Duration = Duration::from_secs(2);
+const HOLD: Duration = Duration::from_secs(3);
 /// Nodes that are gone and are remembered; the one with the lowest id is forgotten first, and comes back like a new one.
 const MAX_DEPARTED: usize = 1024;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Reunions {
     /// Nodes that were declared dead here.
-    departed: BTreeMap<NodeId, Incarnation>,
-    /// Those of them who had copies of this node's sessions, and may have taken them over.
-    successors: BTreeSet<NodeId>,
-    /// Until when all sessions are held back if all is said by then, and at the latest.
-    held_until: Option<(Instant, Instant)>,
+    departed: BTreeMap<NodeId, (Incarnation, Instant)>,
+    /// Those of them who may come back any moment.
+    awaited: BTreeSet<NodeId>,
+    held: Option<Held>,
     /// By client and successor: one after the other may have taken the session over.
     sessions: BTreeMap<(ClientId, NodeId), Reunion>,
     deadlines: Deadlines<(ClientId, NodeId)>,
+}
+
+/// All sessions are held back.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// When to look whether all is said.
+    next: Instant,
+    /// Whether it was so before, and homes have had the time since.
+    is_said: bool,
+    /// When it ends, whatever is said.
+    latest: Instant,
 }
 
 #[derive(Debug)]
@@ -52,8 +64,8 @@ struct Reunion {
 
 impl Reunions {
     pub(super) fn timeout(&self) -> Option<Instant> {
-        let held_until = self.held_until.map(|(at, _)| at);
-        [held_until, self.deadlines.next()].into_iter().flatten().min()
+        let held = self.held.map(|held| held.next);
+        [held, self.deadlines.next()].into_iter().flatten().min()
     }
 
     /// Sessions that are held back.
@@ -62,53 +74,63 @@ impl Reunions {
     }
 
     /// A node is gone as this one sees it.
-    pub(super) fn departs(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_copies: bool) {
-        self.successors.remove(&node);
+    pub(super) fn departs(&mut self, now: Instant, node: NodeId, incarnation: Option<Incarnation>) {
+        self.awaited.remove(&node);
         let Some(incarnation) = incarnation else { return };
-        self.departed.insert(node, incarnation);
-        if has_copies {
-            self.successors.insert(node);
+        self.departed.insert(node, (incarnation, now));
+        if self.departed.len() > MAX_DEPARTED {
+            self.departed.pop_first();
         }
-        if self.departed.len() > MAX_DEPARTED
-            && let Some((forgotten, _)) = self.departed.pop_first()
-        {
-            self.successors.remove(&forgotten);
-        }
+    }
+
+    /// A node is back. Those that were lost at about the same time are likely to come back, too. Returns which life of it was lost.
+    fn returns(&mut self, node: NodeId) -> Option<Incarnation> {
+        self.awaited.remove(&node);
+        let (incarnation, lost) = self.departed.remove(&node)?;
+        let same = |at: Instant| at.since(lost) < TOGETHER && lost.since(at) < TOGETHER;
+        self.awaited.extend(self.departed.iter().filter(|(_, (_, at))| same(*at)).map(|(node, _)| *node));
+        Some(incarnation)
     }
 }
 
 impl Node {
     /// A link has begun anew. `knew`: which life of that node this one had a link to before.
     pub(super) fn meets(&mut self, neighbour: Neighbour, knew: Option<Incarnation>) {
-        let departed = self.reunions.departed.remove(&neighbour.node);
-        self.reunions.successors.remove(&neighbour.node);
+        let departed = self.reunions.returns(neighbour.node);
         if departed.or(knew) == Some(neighbour.incarnation) {
             let now = self.now.instant;
-            let held_until = self.reunions.held_until;
-            if held_until.is_none() {
+            let held = self.reunions.held;
+            if held.is_none() {
                 self.tell_all_shards(|| session_step(SessionStep::HoldAll));
             }
-            let latest = held_until.map_or(now + PATIENCE, |(_, latest)| latest);
-            self.reunions.held_until = Some((latest.min(now + SETTLE), latest));
+            let latest = held.map_or(now + PATIENCE, |held| held.latest);
+            self.reunions.held = Some(Held { next: latest.min(now + SETTLE), is_said: false, latest });
         }
         self.overlay.handle(self.now, Input::NeighbourUp(neighbour));
     }
 
     pub(super) fn reunions_due(&mut self) {
         let now = self.now.instant;
-        if let Some((at, latest)) = self.reunions.held_until.filter(|(at, _)| *at <= now) {
-            if now < latest && !(self.reunions.successors.is_empty() && self.is_registered()) {
-                self.reunions.held_until = Some((latest.min(at + SETTLE), latest));
+        if let Some(held) = self.reunions.held.filter(|held| held.next <= now) {
+            let is_said = self.reunions.awaited.is_empty() && self.is_registered();
+            if now >= held.latest || (is_said && held.is_said) {
+                self.let_go_all();
             } else {
-                self.reunions.held_until = None;
-                let but: Arc<BTreeSet<ClientId>> =
-                    Arc::new(self.reunions.sessions.keys().map(|(client, _)| client.clone()).collect());
-                self.tell_all_shards(|| session_step(SessionStep::LetGoAll { but: Arc::clone(&but) }));
+                let next = held.latest.min(held.next + SETTLE);
+                self.reunions.held = Some(Held { next, is_said, ..held });
             }
         }
         while let Some((client, from)) = self.reunions.deadlines.pop_due(now) {
             self.reunited(client, from);
         }
+    }
+
+    fn let_go_all(&mut self) {
+        self.reunions.held = None;
+        self.reunions.awaited.clear();
+        let but = self.reunions.sessions.keys().map(|(client, _)| client.clone());
+        let but: Arc<BTreeSet<ClientId>> = Arc::new(but.collect());
+        self.tell_all_shards(|| session_step(SessionStep::LetGoAll { but: Arc::clone(&but) }));
     }
 
     /// This node goes on with a session that a successor has taken over.
@@ -208,7 +230,8 @@ impl Node {
         let messages = reunion.messages.iter().map(|(message, group)| self.held(message, group.clone())).collect();
         self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages });
         let first = (client.clone(), NodeId::new(0));
-        if self.reunions.sessions.range(first..).next().is_none_or(|((other, _), _)| *other != client) {
+        let is_last = self.reunions.sessions.range(first..).next().is_none_or(|((other, _), _)| *other != client);
+        if is_last && self.reunions.held.is_none() {
             self.tell_shard(shard_of(&client, self.config.shards), session_step(SessionStep::LetGo(client)));
         }
     }

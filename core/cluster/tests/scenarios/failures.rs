@@ -1,6 +1,8 @@
 //! Nodes and links fail.
 
 use sedge_cluster::NodeState;
+use std::collections::BTreeMap;
+
 use sedge_mqtt::QoS;
 
 use crate::common::{Options, World};
@@ -201,5 +203,61 @@ fn what_both_sides_of_a_partition_have_acknowledged_is_delivered() {
         got.sort_unstable();
         expected.sort_unstable();
         assert_eq!(got, expected, "seed {seed}\n{}", world.log.join("\n"));
+    }
+}
+
+/// FT-31, MQ-13: what was published on the other side comes before what is published there after the partition.
+#[test]
+fn after_a_partition_messages_come_in_order() {
+    for seed in 0..20 {
+        let mut world = World::cluster(600 + seed, 5, 2);
+        world.delays.network = 1 + world.rng.below(3_000);
+        world.delays.mailbox = 1 + world.rng.below(200);
+        let kept = || Options { expiry: 1_000, ..Options::default() };
+        let subscribers: Vec<_> = (1..=5).map(|node| world.connect_with(node, &format!("sub{node}"), kept())).collect();
+        for subscriber in &subscribers {
+            world.subscribe(*subscriber, "t/#", QoS::ExactlyOnce);
+        }
+        let publishers: Vec<_> = (1..=5).map(|node| world.connect(node, &format!("pub{node}"))).collect();
+        world.run(500);
+        let mut sent = 0;
+        let mut publish = |world: &mut World, rounds: u32| {
+            for _ in 0..rounds {
+                for (number, publisher) in publishers.iter().enumerate() {
+                    world.send_publish(
+                        *publisher,
+                        &format!("t/{number}"),
+                        &format!("{sent:05}"),
+                        QoS::ExactlyOnce,
+                        false,
+                    );
+                }
+                sent += 1;
+                world.run(20);
+            }
+        };
+        publish(&mut world, 10);
+        for left in 1..=2 {
+            for right in 3..=5 {
+                world.cut(left, right);
+            }
+        }
+        publish(&mut world, 200);
+        world.heal();
+        publish(&mut world, 150);
+        world.run(3_000);
+        for subscriber in &subscribers {
+            let mut last = BTreeMap::new();
+            for got in world.clients[*subscriber].got.iter().filter(|got| !got.dup) {
+                let before = last.insert(got.topic.clone(), got.payload.clone());
+                assert!(
+                    before.as_ref().is_none_or(|before| *before < got.payload),
+                    "seed {seed}: {} of {} after {before:?} at {subscriber}\n{}",
+                    got.payload,
+                    got.topic,
+                    world.log.join("\n")
+                );
+            }
+        }
     }
 }
