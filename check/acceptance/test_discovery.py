@@ -282,7 +282,9 @@ def test_a_service_leads_to_hosts_and_ports(binary: Path, tmp_path: Path) -> Non
         records.hosts |= {f"gw-{node}.sedge.test": [islands.address(node)] for node in range(3)}
         records.services[service] = [(f"gw-{node}.sedge.test", 7883) for node in range(3)]
         wait_for("three members", lambda: all(islands.members(node) == 3 for node in range(3)), 15)
-        assert records.asked_by_tcp > 0 and of_seeds(islands, "sedge_discovery_addresses") == 3
+        # Who has been found by others may not have asked itself yet.
+        wait_for("three addresses", lambda: of_seeds(islands, "sedge_discovery_addresses") == 3, 15)
+        assert records.asked_by_tcp > 0
         records.services[service].append(("gone.sedge.test", 7883))
         records.services[service].append(("gw-0.sedge.test", 7999))
         wait_for("one more, in spite of one that is no host", lambda: of_seeds(islands, "sedge_discovery_addresses") == 4)
