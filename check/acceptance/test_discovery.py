@@ -245,7 +245,7 @@ def test_a_name_with_several_addresses_is_several_seeds_and_followed_when_it_cha
     islands = Named(binary, tmp_path, 3, cluster__seeds="nodes.sedge.test", discovery__interval="200ms")
     try:
         wait_for("three members", lambda: all(islands.members(node) == 3 for node in range(3)), 15)
-        assert of_seeds(islands, "sedge_discovery_addresses") == 3
+        wait_for("three addresses", lambda: of_seeds(islands, "sedge_discovery_addresses") == 3, 15)
         islands.kill(2)
         wait_for("two members", lambda: all(islands.members(node) == 2 for node in range(2)), 15)
         moved = f"{islands.net}.77"
