@@ -613,7 +613,7 @@ impl Node {
         let home = self.config.node;
         let wanted = self.claims.wanted.get_mut(client);
         let Some(wanted) = wanted.filter(|wanted| wanted.phase.epoch() == Some(epoch)) else {
-            // They would come behind what was published after them.
+            // The client is at another node now, or the session has moved again since.
             self.counters.leftovers_discarded += messages.len() as u64;
             return;
         };

@@ -30,6 +30,7 @@ const TOGETHER: Duration = Duration::from_secs(3);
 const HOLD: Duration = Duration::from_secs(3);
 /// Nodes that are gone and are remembered; the one with the lowest id is forgotten first, and comes back like a new one.
 const MAX_DEPARTED: usize = 1024;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Reunions {
@@ -37,13 +38,14 @@ pub(super) struct Reunions {
     departed: BTreeMap<NodeId, (Incarnation, Instant)>,
     /// Those of them who may come back any moment.
     awaited: BTreeSet<NodeId>,
+    /// Whether all sessions are held back.
     held: Option<Held>,
     /// By client and successor: one after the other may have taken the session over.
     sessions: BTreeMap<(ClientId, NodeId), Reunion>,
     deadlines: Deadlines<(ClientId, NodeId)>,
 }
 
-/// All sessions are held back.
+/// For how long all sessions are held back.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     /// When to look whether all is said.
@@ -199,8 +201,7 @@ impl Node {
             return false;
         }
         let key = (client.clone(), from);
-        self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
-        let reunion = self.reunions.sessions.entry(key).or_insert_with(|| Reunion {
+        let reunion = self.reunions.sessions.entry(key.clone()).or_insert_with(|| Reunion {
             given_up: Some(epoch),
             is_released: true,
             messages: Vec::new(),
@@ -208,6 +209,7 @@ impl Node {
         if reunion.given_up != Some(epoch) {
             return false;
         }
+        self.reunions.deadlines.set(key, self.now.instant + HOLD);
         reunion.messages.extend(messages.iter().map(|message| (Arc::clone(message), None)));
         self.flush_reunion(client, from);
         true
