@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 HOST = "127.0.0.1"
+GIVEN: set[int] = set()  # what `free_base` has handed out: a node may bind its ports long after it got them
 
 
 def wait_for(what: str, condition: Callable[[], Found], seconds: float = 10.0) -> Found:
@@ -35,7 +36,8 @@ def free_base(count: int) -> tuple[int, int, int]:
     for _ in range(300):
         base = random.SystemRandom().randrange(11_000, 31_000, 30)
         bases = (base, base + 10, base + 20)
-        if all(is_free(start + offset) for start in bases for offset in range(count)):
+        if base not in GIVEN and all(is_free(start + offset) for start in bases for offset in range(count)):
+            GIVEN.add(base)
             return bases
     raise RuntimeError("no free ports")
 
