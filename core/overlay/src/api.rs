@@ -1,5 +1,7 @@
 //! The trait of all cooperation algorithms, what goes in and what comes out.
 
+use core::net::SocketAddr;
+
 use bytes::Bytes;
 use sedge_base::{ClientId, Incarnation, Instant, NodeId, Now};
 use sedge_mqtt::{TopicFilter, TopicName};
@@ -21,6 +23,8 @@ pub struct Neighbour {
     pub incarnation: Incarnation,
     /// What it can carry, as it says itself; trees choose roots by it. 1 if unknown.
     pub capacity: u32,
+    /// Where it listens for links: the lower one wins between equals (TR-08).
+    pub address: SocketAddr,
 }
 
 /// One change of what one client of this node subscribes to.
@@ -50,7 +54,8 @@ pub enum AdvertOp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advertised {
     /// Some other node has (or no longer has) ordinary subscriptions to this filter: publications that match have to be handed to
-    /// [`Overlay::next_hops`]. Sent when the first such node appears and when the last is gone.
+    /// [`Overlay::destinations`]. Sent when the first such node appears and when the last is gone. Algorithms that learn from the
+    /// publications which topics there are want `#`.
     Remote {
         /// A filter without `$share`.
         filter: TopicFilter,
@@ -80,9 +85,6 @@ pub struct RouteEntry {
     /// The whole filter.
     pub filter: TopicFilter,
 }
-
-/// The neighbours a publication goes to next; sorted, each once.
-pub type HopSet = Vec<NodeId>;
 
 /// An event for the algorithm.
 #[derive(Clone, Debug)]
@@ -137,7 +139,8 @@ pub enum Input {
         /// Its bytes: untrusted in form, not in intent.
         bytes: Bytes,
     },
-    /// All shards route by every [`Output::Table`] that came before [`Output::Barrier`] of this number.
+    /// All shards route by every [`Output::Table`] that came before [`Output::Barrier`] of this number, and what this node has
+    /// relayed before has arrived.
     BarrierReached(Barrier),
 }
 
@@ -183,10 +186,8 @@ pub trait Overlay {
     /// Its name in configuration and listings.
     fn name(&self) -> &'static str;
 
-    /// Whether every publication of a client of this node has to be handed to [`Overlay::next_hops`], not only those that match
-    /// what [`Advertised::Remote`] told: for algorithms that flood, or that learn from the publications which topics there are.
-    /// Constant.
-    fn sees_all(&self) -> bool {
+    /// Whether publications go over several hops ([`Overlay::way`] may answer with another node than the destination). Constant.
+    fn relays(&self) -> bool {
         false
     }
 
@@ -202,17 +203,24 @@ pub trait Overlay {
     /// When [`Overlay::handle_timeout`] is next wanted.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Adds to `hops` the neighbours that a publication to `topic` goes to from here. `origin` is the node where it entered the
-    /// cluster; `from` the neighbour it came from, `None` at its origin. Never adds `from`; may add a node whose link is down for the
-    /// moment, for which the publication is to be kept. Poll for outputs afterwards.
-    fn next_hops(&mut self, topic: &TopicName, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet);
+    /// Adds to `nodes` all other nodes whose clients may want a publication to `topic` of a client of this node. None is missing whose
+    /// change of interest is settled. It may be a node whose link is down for the moment: the publication is kept for it. Poll for
+    /// outputs afterwards.
+    fn destinations(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>);
 
-    /// Adds to `hops` the neighbours over which one message for every node goes (retained values): a loop-free broadcast.
-    fn broadcast_hops(&mut self, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet);
+    /// Adds to `nodes` all other nodes to which a link is up (retained values go to everyone).
+    fn everyone(&self, nodes: &mut Vec<NodeId>);
 
-    /// The neighbour on the way to `node` (directed mail: claims, shares of groups); `None` if there is no way, or its first link is
-    /// down. A node that gets mail for another asks again.
-    fn hop_towards(&self, node: NodeId) -> Option<NodeId>;
+    /// The neighbour over which a publication to `topic` goes from here to `destination`: the destination itself where the algorithm
+    /// has no better way, whether its link is up or not. The owner never sends it back where it came from, but to the destination
+    /// itself then.
+    fn way(&self, topic: &TopicName, destination: NodeId) -> NodeId {
+        let _ = topic;
+        destination
+    }
+
+    /// Whether a link to `node` is up, for mail to it (claims, shares of groups).
+    fn is_linked(&self, node: NodeId) -> bool;
 
     /// The subscription routing table, at most `limit` lines from the `offset`th on, in order.
     fn routes(&self, offset: usize, limit: usize) -> Vec<RouteEntry>;

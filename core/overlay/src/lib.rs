@@ -8,7 +8,7 @@ mod api;
 mod mesh;
 pub mod skip_graph;
 
-pub use api::{Advert, AdvertOp, Advertised, Barrier, HopSet, Input, Neighbour, Output, Overlay, RouteEntry, Token};
+pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token};
 #[cfg(any(test, fuzzing))]
 pub use mesh::fuzz_decode as fuzz_mesh_signal;
 pub use mesh::{Mesh, MeshConfig, MeshCounters};

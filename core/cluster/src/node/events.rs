@@ -133,7 +133,7 @@ impl Node {
     /// A link that is resumed has lost nothing, so that nothing has happened for the overlay. Otherwise everything the neighbour
     /// has to know is told again.
     fn link_up(&mut self, hello: Hello, resumed: bool, lost: &Lost) {
-        let Hello { node, incarnation, capacity, .. } = hello;
+        let Hello { node, incarnation, capacity, link_addr } = hello;
         let accepted = &mut self.accepted;
         self.acks.lost(node, lost, |shard, ticket, reason| note(accepted, shard, ticket, reason));
         let peer = self.peers.entry(node).or_default();
@@ -158,7 +158,7 @@ impl Node {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
         }
         self.transfers.purge(node);
-        self.meets(Neighbour { node, incarnation, capacity }, knew);
+        self.meets(Neighbour { node, incarnation, capacity, address: link_addr }, knew);
         self.introduce(node);
         self.offer_digests(node, false);
         self.register_all_with(node);
@@ -215,7 +215,8 @@ impl Node {
                 let (node, incarnation) = (member.node, member.incarnation);
                 self.event(false, format!("Node {node} at {} is a member", member.link));
                 self.orphans.lives(Life { node, incarnation });
-                self.overlay.handle(self.now, Input::MemberUp(Neighbour { node, incarnation, capacity: 1 }));
+                let address = member.link;
+                self.overlay.handle(self.now, Input::MemberUp(Neighbour { node, incarnation, capacity: 1, address }));
                 // The links have to exist before anything is said over them.
                 self.drain_overlay();
                 self.members_changed();

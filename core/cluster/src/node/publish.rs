@@ -5,7 +5,6 @@ use std::sync::Arc;
 use sedge_base::{NodeId, ShardId};
 use sedge_broker::{Deliver, RetainedStore, SetOutcome};
 use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter, TopicName};
-use sedge_overlay::HopSet;
 use smallvec::SmallVec;
 
 use super::Node;
@@ -40,7 +39,7 @@ impl Node {
         let Publish { message, ticket, remote, matched, groups } = publish;
         let remote = remote && !sys::stays_here(&message.topic);
         let mut legs = Vec::new();
-        self.plan(&message, None, remote, &mut legs);
+        self.plan(&message, remote, &mut legs);
         if let Some(ticket) = ticket
             && self.is_full_elsewhere(&legs, groups.as_deref().unwrap_or_default())
         {
@@ -49,9 +48,10 @@ impl Node {
         }
         let (message, stored) = if message.retain { self.retain_own(message) } else { (message, true) };
         for (node, group) in groups.into_iter().flatten() {
-            match self.overlay.hop_towards(node) {
-                Some(hop) => leg(&mut legs, hop).groups.push(group),
-                None => self.again(shard, &message, group, node),
+            if self.overlay.is_linked(node) {
+                leg(&mut legs, node).groups.push(group);
+            } else {
+                self.again(shard, &message, group, node);
             }
         }
         let reached = matched || legs.iter().any(|leg| leg.plain || !leg.groups.is_empty());
@@ -71,9 +71,9 @@ impl Node {
 
     /// Whether a neighbour has no room to keep what it would get.
     fn is_full_elsewhere(&self, legs: &[Leg], groups: &[(NodeId, TopicFilter)]) -> bool {
-        let hops = groups.iter().filter_map(|(node, _)| self.overlay.hop_towards(*node));
-        let mut hops = legs.iter().map(|leg| leg.to).chain(hops);
-        hops.any(|hop| self.peers.get(&hop).is_some_and(|peer| peer.is_full))
+        let groups = groups.iter().map(|(node, _)| *node).filter(|node| self.overlay.is_linked(*node));
+        let mut nodes = legs.iter().map(|leg| leg.to).chain(groups);
+        nodes.any(|node| self.peers.get(&node).is_some_and(|peer| peer.is_full))
     }
 
     /// A publication from a neighbour, in its frame of this number. It is put into the store first, so that no snapshot misses what was
@@ -115,9 +115,6 @@ impl Node {
             };
             self.tell_shard(shard, mail);
         }
-        if fresh {
-            self.pass_on(from, &message, plain, retained_copy);
-        }
     }
 
     /// Whether a publication was neither made here nor seen before.
@@ -135,40 +132,26 @@ impl Node {
     /// Sends a publication of a node that is gone to all who may not have had it.
     pub(super) fn publish_for(&mut self, message: &Arc<Message>) {
         let mut legs = Vec::new();
-        self.plan(message, None, true, &mut legs);
+        self.plan(message, true, &mut legs);
         self.send_legs(None, message, legs);
     }
 
-    /// Algorithms whose publications take several hops send them further.
-    fn pass_on(&mut self, from: NodeId, message: &Arc<Message>, plain: bool, retained_copy: bool) {
-        let mut legs = Vec::new();
-        if plain || retained_copy {
-            self.plan(message, Some(from), plain, &mut legs);
-            self.send_legs(None, message, legs);
-        }
-    }
-
-    /// The neighbours that a publication goes to because of ordinary subscriptions and of the retained stores.
-    fn plan(&mut self, message: &Message, from: Option<NodeId>, plain: bool, legs: &mut Vec<Leg>) {
+    /// The nodes that a publication goes to because of ordinary subscriptions and of the retained stores.
+    fn plan(&mut self, message: &Message, plain: bool, legs: &mut Vec<Leg>) {
         let origin = message.id.node;
-        let mut hops = HopSet::new();
+        let mut nodes = Vec::new();
         if plain {
-            self.overlay.next_hops(&message.topic, origin, from, &mut hops);
-            for hop in &hops {
-                leg(legs, *hop).plain = true;
-            }
-            // Whoever has it at first hand sees to those who are gone.
-            if from.is_none() {
-                for node in self.orphans.matching(&message.topic) {
-                    leg(legs, node).plain = true;
-                }
+            self.overlay.destinations(&message.topic, &mut nodes);
+            // This node sees to those who are gone.
+            nodes.extend(self.orphans.matching(&message.topic));
+            for node in nodes.drain(..).filter(|node| *node != origin) {
+                leg(legs, node).plain = true;
             }
         }
         if message.retain && !sys::tells_of_a_node(&message.topic) {
-            hops.clear();
-            self.overlay.broadcast_hops(origin, from, &mut hops);
-            for hop in &hops {
-                leg(legs, *hop).retained_copy = true;
+            self.overlay.everyone(&mut nodes);
+            for node in nodes.into_iter().filter(|node| *node != origin) {
+                leg(legs, node).retained_copy = true;
             }
         }
     }

@@ -12,7 +12,7 @@ use super::local::Local;
 use super::peer::{Peer, Session};
 use super::settle::Settle;
 use super::signal::{Signal, SignalError};
-use crate::{Advert, Barrier, HopSet, Input, Output, Overlay, RouteEntry, Token};
+use crate::{Advert, Barrier, Input, Output, Overlay, RouteEntry, Token};
 
 /// A confirmation that waits for the shards.
 #[derive(Clone, Copy, Debug)]
@@ -311,10 +311,6 @@ impl Mesh {
         // Without a new barrier the last one may have been reached before.
         self.on_barrier_reached(self.reached);
     }
-
-    fn is_linked(&self, node: NodeId) -> bool {
-        self.peers.get(&node).is_some_and(|peer| peer.session.is_some())
-    }
 }
 
 impl Overlay for Mesh {
@@ -373,32 +369,18 @@ impl Overlay for Mesh {
         [self.settle.next(), self.leases.next(), self.next_refresh].into_iter().flatten().min()
     }
 
-    fn next_hops(&mut self, topic: &TopicName, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet) {
-        // One hop: what came from a neighbour has been sent to all others by that neighbour.
-        if from.is_some() {
-            return;
-        }
-        self.forward.matches(topic, |node| {
-            if node != origin {
-                hops.push(node);
-            }
-        });
-        hops.sort_unstable();
-        hops.dedup();
+    fn destinations(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
+        self.forward.matches(topic, |node| nodes.push(node));
+        nodes.sort_unstable();
+        nodes.dedup();
     }
 
-    fn broadcast_hops(&mut self, origin: NodeId, from: Option<NodeId>, hops: &mut HopSet) {
-        if from.is_some() {
-            return;
-        }
-        let linked = self.peers.iter().filter(|(_, peer)| peer.session.is_some());
-        hops.extend(linked.map(|(node, _)| *node).filter(|node| *node != origin));
-        hops.sort_unstable();
-        hops.dedup();
+    fn everyone(&self, nodes: &mut Vec<NodeId>) {
+        nodes.extend(self.peers.iter().filter(|(_, peer)| peer.session.is_some()).map(|(node, _)| *node));
     }
 
-    fn hop_towards(&self, node: NodeId) -> Option<NodeId> {
-        self.is_linked(node).then_some(node)
+    fn is_linked(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.session.is_some())
     }
 
     fn routes(&self, offset: usize, limit: usize) -> Vec<RouteEntry> {

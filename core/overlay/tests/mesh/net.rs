@@ -1,5 +1,6 @@
 //! A few meshes whose links, shards and clock are moved by hand.
 
+use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
@@ -118,8 +119,7 @@ impl Net {
     pub(crate) fn link(&mut self, a: u64, b: u64) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.insert((from, to), VecDeque::new());
-            let up = Neighbour { node: NodeId::new(to), incarnation: Incarnation::new(1), capacity: 1 };
-            self.feed(from, Input::NeighbourUp(up));
+            self.feed(from, Input::NeighbourUp(neighbour(to)));
         }
     }
 
@@ -226,7 +226,7 @@ impl Net {
     pub(crate) fn hops(&mut self, node: u64, topic: &str) -> Vec<u64> {
         let mut hops = Vec::new();
         let topic = TopicName::new(topic).expect("a topic");
-        self.node(node).mesh.next_hops(&topic, NodeId::new(node), None, &mut hops);
+        self.node(node).mesh.destinations(&topic, &mut hops);
         hops.iter().map(|node| node.get()).collect()
     }
 
@@ -256,4 +256,10 @@ impl Net {
     fn wall(&self) -> Now {
         Now { instant: self.now, wall: Timestamp::from_millis(self.now.as_nanos() / 1_000_000) }
     }
+}
+
+/// A node as membership and the handshake of a link tell of it.
+pub(crate) fn neighbour(id: u64) -> Neighbour {
+    let address = SocketAddr::from(([127, 0, 0, 1], 7000));
+    Neighbour { node: NodeId::new(id), incarnation: Incarnation::new(1), capacity: 1, address }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::net::{Net, add, filter, remove};
+use crate::net::{Net, add, filter, neighbour, remove};
 use bytes::Bytes;
-use sedge_base::{ClientId, Duration, Incarnation, NodeId};
-use sedge_overlay::{Advert, AdvertOp, Input, MeshConfig, MeshCounters, Neighbour, Overlay, Token};
+use sedge_base::{ClientId, Duration, NodeId};
+use sedge_overlay::{Advert, AdvertOp, Input, MeshConfig, MeshCounters, Overlay, Token};
 
 fn node(id: u64) -> NodeId {
     NodeId::new(id)
@@ -59,15 +59,11 @@ fn a_publication_goes_only_where_it_is_wanted_and_only_one_hop() {
     assert_eq!(net.hops(1, "x"), [4]);
     assert_eq!(net.hops(1, "$SYS/x"), []);
     assert_eq!(net.hops(4, "x"), []);
-    let mut hops = vec![];
+    let mut everyone = vec![];
+    net.node(4).mesh.everyone(&mut everyone);
+    assert_eq!(everyone, [node(1), node(2), node(3)]);
     let topic = sedge_mqtt::TopicName::new("a/b").unwrap();
-    net.node(4).mesh.next_hops(&topic, node(1), Some(node(1)), &mut hops);
-    net.node(4).mesh.broadcast_hops(node(1), Some(node(1)), &mut hops);
-    assert_eq!(hops, []);
-    net.node(4).mesh.broadcast_hops(node(4), None, &mut hops);
-    assert_eq!(hops, [node(1), node(2), node(3)]);
-    assert_eq!(net.node(4).mesh.hop_towards(node(3)), Some(node(3)));
-    assert_eq!(net.node(4).mesh.hop_towards(node(9)), None);
+    assert_eq!(net.node(1).mesh.way(&topic, node(2)), node(2));
 }
 
 #[test]
@@ -236,7 +232,7 @@ fn a_lost_link_keeps_the_routes_and_a_lost_node_does_not() {
     net.cut(1, 2, false);
     net.settle();
     assert_eq!(net.hops(1, "a"), [2], "messages wait for the link");
-    assert_eq!(net.node(1).mesh.hop_towards(node(2)), None);
+    assert!(!net.node(1).mesh.is_linked(node(2)));
     net.feed(1, Input::MemberDown { node: node(2) });
     net.settle();
     assert_eq!(net.hops(1, "a"), []);
@@ -318,8 +314,7 @@ fn what_is_not_refreshed_vanishes_after_its_lease_and_not_before() {
 fn links_are_wanted_to_all_members() {
     let mut net = Net::new(1, MeshConfig::default());
     for id in [1, 2, 3] {
-        let member = Neighbour { node: node(id), incarnation: Incarnation::new(1), capacity: 1 };
-        net.feed(1, Input::MemberUp(member));
+        net.feed(1, Input::MemberUp(neighbour(id)));
     }
     net.feed(1, Input::MemberDown { node: node(3) });
     net.poll(1);
@@ -335,7 +330,7 @@ fn nonsense_closes_the_link_and_nothing_else() {
         net.feed(1, Input::Signal { from: node(2), bytes: Bytes::from_static(nonsense) });
         net.poll(1);
         assert_eq!(net.node(1).protocol_errors.len(), 1);
-        assert_eq!(net.node(1).mesh.hop_towards(node(2)), None);
+        assert!(!net.node(1).mesh.is_linked(node(2)));
         net.node(1).protocol_errors.clear();
         net.cut(1, 2, false);
         net.link(1, 2);
