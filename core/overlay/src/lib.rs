@@ -7,6 +7,7 @@
 mod api;
 mod mesh;
 pub mod skip_graph;
+pub mod spanning;
 
 pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token};
 #[cfg(any(test, fuzzing))]

@@ -1,0 +1,34 @@
+//! One tree among a set of nodes that all hear each other: the strongest is the root, and each node's way to it is the fastest.
+//!
+//! Every member says a [`Claim`] to all others: whom it takes for the root, how far it is from there and who its parent is. It picks as
+//! parent the member over which the way to the root takes the least time, going by what the members claim and by its own
+//! round trips to them (Bellman and Ford's algorithm). As every claim reaches every member, each of them knows the whole tree.
+//!
+//! ```text
+//!         claim of epoch 7              round trip from here     over it
+//!  A      root A, cost 0                        9 ms               9 ms
+//!  B      root A, cost 2 ms, parent A           3 ms               5 ms   <- parent, and the claim says root A, cost 5 ms, parent B
+//!  C      root A, cost 8 ms, parent A           1 ms               9 ms
+//! ```
+//!
+//! What is counted with is frozen for an *epoch*: round trips in steps ([`Spanning::round_trip`]) and the strength each member claims.
+//! Within an epoch costs only fall, so a parent is always nearer to the root than its child, whichever claims are still under way,
+//! and there are no cycles. What would raise a cost begins the next epoch: a member that leaves, or a lost link to the
+//! parent. The last complete tree stays in use until the members agree on the next one (make before break).
+//!
+//! From the moment every member knows of the last epoch, a tree is complete after two rounds of claims and final
+//! after as many as the deepest node has ancestors, and one more.
+
+mod claim;
+mod cost;
+mod machine;
+mod members;
+mod rank;
+#[cfg(test)]
+mod tests;
+mod used;
+
+pub use claim::Claim;
+pub use cost::UNREACHABLE;
+pub use machine::Spanning;
+pub use rank::Rank;

@@ -1,0 +1,57 @@
+//! The tree in use.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sedge_base::NodeId;
+
+use super::members::Members;
+
+/// The last tree that was complete, and where to go in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Used {
+    pub(super) epoch: u64,
+    pub(super) parents: BTreeMap<NodeId, Option<NodeId>>,
+    /// The neighbour towards each node that can be reached over nodes that are still members.
+    hops: BTreeMap<NodeId, NodeId>,
+}
+
+impl Used {
+    /// Looks again where to go from `me` to each node.
+    pub(super) fn route(&mut self, me: NodeId, members: &Members) {
+        self.hops.clear();
+        let mut edges: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
+        let lives = |node: NodeId| node == me || members.contains_key(&node);
+        for (child, parent) in &self.parents {
+            if let Some(parent) = parent.filter(|parent| lives(*parent) && lives(*child)) {
+                edges.entry(*child).or_default().insert(parent);
+                edges.entry(parent).or_default().insert(*child);
+            }
+        }
+        let beside = |node: NodeId| edges.get(&node).into_iter().flatten().copied();
+        for neighbour in beside(me).filter(|node| members.get(node).is_some_and(|member| member.linked)) {
+            let mut open = vec![(me, neighbour)];
+            while let Some((from, node)) = open.pop() {
+                if self.hops.insert(node, neighbour).is_none() {
+                    open.extend(beside(node).filter(|next| *next != from && *next != me).map(|next| (node, next)));
+                }
+            }
+        }
+    }
+
+    /// Parent and children that are still members.
+    pub(super) fn neighbours(&self, me: NodeId, members: &Members) -> impl Iterator<Item = NodeId> {
+        let parent = self.parents.get(&me).copied().flatten();
+        let children = self.parents.iter().filter(move |(_, parent)| **parent == Some(me)).map(|(child, _)| *child);
+        parent.into_iter().chain(children).filter(|node| members.contains_key(node))
+    }
+
+    /// Whether the way from `node` to the root leads over `me`.
+    pub(super) fn is_behind(&self, me: NodeId, node: NodeId) -> bool {
+        let above = core::iter::successors(Some(node), |node| self.parents.get(node).copied().flatten());
+        above.take(self.parents.len()).any(|node| node == me)
+    }
+
+    pub(super) fn hop_towards(&self, node: NodeId) -> Option<NodeId> {
+        self.hops.get(&node).copied()
+    }
+}
