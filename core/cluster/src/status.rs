@@ -44,6 +44,10 @@ pub struct NodeStatus {
     pub retained_bytes: usize,
     /// Publications that wait for acknowledgement by neighbours (FT-17).
     pub unacknowledged: usize,
+    /// Publications that were sent over other nodes and have not arrived.
+    pub relayed: usize,
+    /// Publications that came over other nodes and wait for earlier ones.
+    pub relay_held: usize,
     /// Nodes that hold this node's sessions, itself included.
     pub copies: usize,
     /// How many that should be, with as many members as there are.

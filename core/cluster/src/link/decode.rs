@@ -6,9 +6,9 @@ use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
 use sedge_mqtt::{Message, MessageId, Publish, PublishProperties, QoS, Stamp, TopicFilter, TopicName, UserProperties};
 use smallvec::SmallVec;
 
-use super::encode::{ACK, FRAME, GROUP, NONE, PUBLISHER, ROUND_TRIP, SAME};
+use super::encode::{ACK, FLAGS, FRAME, GROUP, NONE, PUBLISHER, ROUND_TRIP, SAME, WAYBILL};
 use super::text::{self, Fields};
-use super::{ControlTopic, Frame, Publication};
+use super::{ControlTopic, End, Frame, Publication, Waybill};
 
 /// How the topics of links begin.
 const OURS: &str = "$sedge/";
@@ -70,8 +70,8 @@ pub(super) fn publish(packet: Publish, newer: bool) -> Result<Inbound, &'static 
         expires_at: ours.expires_at,
         publisher: ours.publisher,
     };
-    let (plain, groups, retained_copy) = (ours.plain, ours.groups, ours.retained_copy);
-    let publication = Publication { message: Arc::new(message), plain, groups, retained_copy };
+    let (plain, groups, retained_copy, waybill) = (ours.plain, ours.groups, ours.retained_copy, ours.waybill);
+    let publication = Publication { message: Arc::new(message), plain, groups, retained_copy, waybill };
     Ok(Inbound::Frame(ours.seq, Some(Frame::Publication(publication))))
 }
 
@@ -102,6 +102,7 @@ struct Ours {
     expires_at: Option<Timestamp>,
     publisher: Option<ClientId>,
     groups: SmallVec<[TopicFilter; 1]>,
+    waybill: Option<Box<Waybill>>,
     /// How many of the user properties are the link's.
     count: usize,
 }
@@ -117,7 +118,7 @@ fn ours(user: &UserProperties, newer: bool) -> Option<Ours> {
         seq: fields.number()?,
     };
     let qos = QoS::from_u8(u8::try_from(fields.number()?).ok()?)?;
-    let (plain, retained_copy, has_publisher) = flags(fields.word()?)?;
+    let [plain, retained_copy, has_publisher, has_waybill] = flags(fields.word()?)?;
     let (millis, counter) = (fields.number()?, u32::try_from(fields.number()?).ok()?);
     let (node, shard) = match fields.word()? {
         SAME => (id.node, id.shard),
@@ -140,33 +141,45 @@ fn ours(user: &UserProperties, newer: bool) -> Option<Ours> {
     if has_publisher && publisher.is_none() {
         return None;
     }
+    let waybill = if has_waybill {
+        let (_, text) = user.next().filter(|(name, _)| name == WAYBILL)?;
+        Some(Box::new(waybill(text.as_str())?))
+    } else {
+        None
+    };
     let mut groups = SmallVec::new();
     for _ in 0..group_count {
         let (_, filter) = user.next().filter(|(name, _)| name == GROUP)?;
         groups.push(TopicFilter::try_from(filter.clone()).ok()?);
     }
     let stamp = Stamp { millis, counter, node, shard };
-    let count = 1 + usize::from(has_publisher) + group_count;
-    Some(Ours { seq, id, qos, plain, retained_copy, stamp, expires_at, publisher, groups, count })
+    let count = 1 + usize::from(has_publisher) + usize::from(has_waybill) + group_count;
+    Some(Ours { seq, id, qos, plain, retained_copy, stamp, expires_at, publisher, groups, waybill, count })
 }
 
 fn shard(number: u64) -> Option<ShardId> {
     u16::try_from(number).ok().map(ShardId)
 }
 
-/// Plain, retained copy, publisher.
-fn flags(word: &str) -> Option<(bool, bool, bool)> {
-    Some(match word {
-        NONE => (false, false, false),
-        "p" => (true, false, false),
-        "c" => (false, true, false),
-        "pc" => (true, true, false),
-        "f" => (false, false, true),
-        "pf" => (true, false, true),
-        "cf" => (false, true, true),
-        "pcf" => (true, true, true),
-        _ => return None,
-    })
+fn waybill(text: &str) -> Option<Waybill> {
+    let mut fields = Fields::new(text);
+    let sender = fields.node()?;
+    let incarnation = Incarnation::new(fields.number()?);
+    let hops = u8::try_from(fields.number()?).ok()?;
+    let mut ends = SmallVec::new();
+    while !fields.is_at_end() {
+        let node = fields.node()?;
+        let (number, behind) = (fields.number()?, fields.number()?);
+        ends.push(End { node, number, behind });
+    }
+    let fits = (1..=Waybill::MAX_ENDS).contains(&ends.len());
+    fits.then_some(Waybill { sender, incarnation, hops, ends })
+}
+
+/// Plain, retained copy, publisher, waybill.
+fn flags(word: &str) -> Option<[bool; 4]> {
+    let bits = FLAGS.iter().position(|known| *known == word)?;
+    Some([0, 1, 2, 3].map(|bit| bits >> bit & 1 == 1))
 }
 
 #[cfg(test)]
@@ -188,6 +201,7 @@ mod tests {
             Just(Utf8::from_static("s")),
             Just(Utf8::from_static("p")),
             Just(Utf8::from_static("g")),
+            Just(Utf8::from_static("w")),
             utf8()
         ];
         let user = prop::collection::vec((name, utf8()), 0..4);
@@ -234,14 +248,26 @@ mod tests {
         })
     }
 
+    fn waybill() -> impl Strategy<Value = Option<Box<Waybill>>> {
+        let end = (any::<u64>(), any::<u64>(), any::<u64>());
+        let end = end.prop_map(|(node, number, behind)| End { node: NodeId::new(node), number, behind });
+        let waybill = (any::<u64>(), any::<u64>(), any::<u8>(), prop::collection::vec(end, 1..20));
+        prop::option::of(waybill.prop_map(|(sender, incarnation, hops, ends)| {
+            let (sender, incarnation) = (NodeId::new(sender), Incarnation::new(incarnation));
+            Box::new(Waybill { sender, incarnation, hops, ends: ends.into() })
+        }))
+    }
+
     fn any_frame() -> impl Strategy<Value = Frame> {
         let groups = prop::collection::vec("\\$share/[a-z]{1,5}/[a-z]{1,5}/#", 0..4);
-        let publication =
-            (message(), any::<bool>(), groups, any::<bool>()).prop_map(|(message, plain, groups, copy)| {
+        let publication = (message(), any::<bool>(), groups, any::<bool>(), waybill()).prop_map(
+            |(message, plain, groups, copy, waybill)| {
                 let groups = groups.iter().map(|group| TopicFilter::new(group).unwrap()).collect();
-                Frame::Publication(Publication { message: Arc::new(message), plain, groups, retained_copy: copy })
-            });
-        let control = (0_usize..5, 0_usize..9_000).prop_map(|(topic, len)| Frame::Control {
+                let message = Arc::new(message);
+                Frame::Publication(Publication { message, plain, groups, retained_copy: copy, waybill })
+            },
+        );
+        let control = (0..ControlTopic::ALL.len(), 0_usize..9_000).prop_map(|(topic, len)| Frame::Control {
             topic: ControlTopic::ALL[topic],
             payload: Bytes::from(vec![9; len]),
         });

@@ -6,12 +6,14 @@ use sedge_mqtt::{Delivery, Message, PublishParts, Version, encode_publish_parts,
 use smallvec::SmallVec;
 
 use super::text::Text;
-use super::{Frame, Publication};
+use super::{Frame, Publication, Waybill};
 
 /// Name of the user property that every numbered frame starts with.
 pub(super) const FRAME: &str = "s";
 /// Name of the user property with the publisher.
 pub(super) const PUBLISHER: &str = "p";
+/// Name of the user property with the waybill.
+pub(super) const WAYBILL: &str = "w";
 /// Name of the user property with a shared subscription.
 pub(super) const GROUP: &str = "g";
 /// Topic of acknowledgements.
@@ -22,6 +24,12 @@ pub(super) const ROUND_TRIP: &str = "$sedge/rtt";
 pub(super) const SAME: &str = "=";
 /// In place of a value that is absent.
 pub(super) const NONE: &str = "-";
+
+/// Flags of a publication, by the bits plain, retained copy, publisher, waybill.
+pub(super) const FLAGS: [&str; 16] =
+    [NONE, "p", "c", "pc", "f", "pf", "cf", "pcf", "w", "pw", "cw", "pcw", "fw", "pfw", "cfw", "pcfw"];
+/// Most bytes of a waybill: sender, life and hops, and each destination.
+const WAYBILL_BYTES: (usize, usize) = (48, 60);
 
 /// Most bytes that the link itself adds to a frame, strings of the message and of groups aside.
 const OVERHEAD: usize = 256;
@@ -36,7 +44,9 @@ pub(super) fn size_bound(frame: &Frame) -> usize {
             let message = &publication.message;
             let groups: usize = publication.groups.iter().map(|group| pair_len(GROUP, group.as_str().len())).sum();
             let publisher = publisher(message).map_or(0, |client| pair_len(PUBLISHER, client.as_str().len()));
-            OVERHEAD + publish_len(message, &Delivery::default(), Version::V5) + groups + publisher
+            let ends = publication.waybill.as_ref().map(|waybill| waybill.ends.len());
+            let waybill = ends.map_or(0, |ends| pair_len(WAYBILL, WAYBILL_BYTES.0 + WAYBILL_BYTES.1 * ends));
+            OVERHEAD + publish_len(message, &Delivery::default(), Version::V5) + groups + publisher + waybill
         }
     }
 }
@@ -83,9 +93,11 @@ fn publication(publication: &Publication, seq: u64, out: &mut Outbox) {
     let message = &*publication.message;
     let publisher = publisher(message);
     let text = publication_text(publication, publisher.is_some(), seq);
+    let waybill = publication.waybill.as_deref().map(waybill_text);
     let mut first: SmallVec<[(&str, &[u8]); 4]> = SmallVec::new();
     first.push((FRAME, text.as_bytes()));
     first.extend(publisher.map(|client| (PUBLISHER, client.as_str().as_bytes())));
+    first.extend(waybill.as_ref().map(|text| (WAYBILL, text.as_bytes())));
     first.extend(publication.groups.iter().map(|group| (GROUP, group.as_str().as_bytes())));
     let parts = PublishParts {
         topic: message.topic.as_bytes(),
@@ -105,16 +117,8 @@ fn publication_text(publication: &Publication, has_publisher: bool, seq: u64) ->
     let mut text = Text::default();
     text.number(seq).node(id.node).number(id.incarnation.get()).number(u64::from(id.shard.0)).number(id.seq);
     text.number(u64::from(message.qos.as_u8()));
-    text.word(match (publication.plain, publication.retained_copy, has_publisher) {
-        (false, false, false) => NONE,
-        (true, false, false) => "p",
-        (false, true, false) => "c",
-        (true, true, false) => "pc",
-        (false, false, true) => "f",
-        (true, false, true) => "pf",
-        (false, true, true) => "cf",
-        (true, true, true) => "pcf",
-    });
+    let flags = [publication.plain, publication.retained_copy, has_publisher, publication.waybill.is_some()];
+    text.word(FLAGS[flags.iter().rev().fold(0, |bits, flag| bits * 2 + usize::from(*flag))]);
     text.number(stamp.millis).number(u64::from(stamp.counter));
     if (stamp.node, stamp.shard) == (id.node, id.shard) {
         text.word(SAME);
@@ -126,6 +130,16 @@ fn publication_text(publication: &Publication, has_publisher: bool, seq: u64) ->
         None => text.word(NONE),
     };
     text.number(publication.groups.len() as u64);
+    text
+}
+
+/// `sender incarnation hops`, then for each destination `node number behind`
+fn waybill_text(waybill: &Waybill) -> Text {
+    let mut text = Text::default();
+    text.node(waybill.sender).number(waybill.incarnation.get()).number(u64::from(waybill.hops));
+    for end in &waybill.ends {
+        text.node(end.node).number(end.number).number(end.behind);
+    }
     text
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sedge_base::{Incarnation, NodeId};
 use sedge_mqtt::{Message, TopicFilter};
 use smallvec::SmallVec;
 
@@ -36,6 +37,37 @@ pub struct Publication {
     pub groups: SmallVec<[TopicFilter; 1]>,
     /// Whether it is for the retained store of every node.
     pub retained_copy: bool,
+    /// Where else than to the receiver it goes, or that it may have come over others (`docs/adr/0010-relayed-publications.md`).
+    pub waybill: Option<Box<Waybill>>,
+}
+
+/// The nodes that a publication is for, as far as they are reached over the receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waybill {
+    /// The node that gave the numbers and keeps the publication until it has arrived.
+    pub sender: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// How often it may be passed on before it goes straight to its destinations.
+    pub hops: u8,
+    /// Its destinations; at least one, at most [`Waybill::MAX_ENDS`].
+    pub ends: SmallVec<[End; 4]>,
+}
+
+impl Waybill {
+    /// Destinations in one frame, so that they fit into an MQTT string. More take several frames.
+    pub const MAX_ENDS: usize = 1000;
+}
+
+/// A destination and the place of the publication in its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The destination.
+    pub node: NodeId,
+    /// Number in the stream, from 1; with QoS 0 that of the last publication with more.
+    pub number: u64,
+    /// 0 if the number is its own, else how many with QoS 0 have followed that number, this one included.
+    pub behind: u64,
 }
 
 /// Mechanism that a control frame belongs to: the topic `$sedge/<name>`.
@@ -53,12 +85,14 @@ pub enum ControlTopic {
     Node,
     /// Copies of sessions at other nodes.
     Replica,
+    /// Acknowledgement of publications that came over other nodes.
+    Relay,
 }
 
 impl ControlTopic {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Overlay, Self::Directory, Self::Session, Self::Retained, Self::Node, Self::Replica];
+    pub const ALL: [Self; 7] =
+        [Self::Overlay, Self::Directory, Self::Session, Self::Retained, Self::Node, Self::Replica, Self::Relay];
 
     /// The topic on the wire.
     pub const fn as_str(self) -> &'static str {
@@ -69,6 +103,7 @@ impl ControlTopic {
             Self::Retained => "$sedge/retained",
             Self::Node => "$sedge/node",
             Self::Replica => "$sedge/replica",
+            Self::Relay => "$sedge/relay",
         }
     }
 

@@ -29,6 +29,6 @@ pub use binding::Binding;
 pub use channel::Lost;
 pub use config::{Hello, LinkConfig, Protocol};
 pub use counters::LinkCounters;
-pub use frame::{ControlTopic, Frame, FrameSeq, Publication};
+pub use frame::{ControlTopic, End, Frame, FrameSeq, Publication, Waybill};
 pub use links::{Incompatible, Links};
 pub use output::{Output, SendError};

@@ -28,28 +28,41 @@ pub(super) struct AckTable {
 }
 
 impl AckTable {
-    /// The publisher behind `ticket` waits for these frames, and for the successors of these nodes, at least one of both, and is told
-    /// `reason` then.
+    /// A number for an entry.
+    pub(super) const fn reserve(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The publisher behind `ticket` waits for these frames, for the successors of these nodes, and for so many destinations to which its
+    /// publication is relayed, at least one of all, and is told `reason` then.
     pub(super) fn wait(
         &mut self,
+        entry: u64,
         (shard, ticket, reason): (ShardId, Ticket, ReasonCode),
         frames: &[(NodeId, FrameSeq)],
         orphaned: &[NodeId],
+        relayed: usize,
     ) {
-        self.next += 1;
         for (node, seq) in frames {
-            self.frames.entry(*node).or_default().push_back((*seq, self.next));
+            self.frames.entry(*node).or_default().push_back((*seq, entry));
         }
         for node in orphaned {
-            self.orphaned.entry(*node).or_default().push(self.next);
+            self.orphaned.entry(*node).or_default().push(entry);
         }
-        self.entries.insert(self.next, Entry { shard, ticket, reason, missing: frames.len() + orphaned.len() });
+        let missing = frames.len() + orphaned.len() + relayed;
+        self.entries.insert(entry, Entry { shard, ticket, reason, missing });
     }
 
-    /// The node is gone, and its successor will take what it has not.
-    pub(super) fn orphan(&mut self, node: NodeId) {
+    /// The node is gone, and its successor will take what it has not; also of what was relayed to it for these entries.
+    pub(super) fn orphan(&mut self, node: NodeId, relayed: impl Iterator<Item = u64>) {
         let frames = self.frames.remove(&node).unwrap_or_default();
-        self.orphaned.entry(node).or_default().extend(frames.into_iter().map(|(_, number)| number));
+        self.orphaned.entry(node).or_default().extend(frames.into_iter().map(|(_, number)| number).chain(relayed));
+    }
+
+    /// A destination to which the publication of this entry was relayed has it, or will never.
+    pub(super) fn arrived(&mut self, entry: u64, mut accepted: impl FnMut(ShardId, Ticket, ReasonCode)) {
+        self.done(entry, &mut accepted);
     }
 
     /// The successor of a node has taken what the node had not, or there is none. Visits the publishers that wait no longer.

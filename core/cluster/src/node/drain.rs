@@ -241,6 +241,7 @@ impl Node {
         let is_empty = self.sessions_here() == 0
             && self.replicas.len() == 0
             && self.acks.len() == 0
+            && self.relay.outgoing.len() == 0
             && !self.takeovers.is_busy()
             && !self.settles.has_departures()
             && self.peers.iter().all(|(node, peer)| peer.has_taken_all() || !self.ring.contains(node));

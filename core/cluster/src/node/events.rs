@@ -10,6 +10,7 @@ use sedge_mqtt::{QoS, ReasonCode};
 use sedge_overlay::{Advertised, Input, Neighbour, Output, Token};
 
 use super::Node;
+use super::marks::Source;
 use super::peers::Standing;
 use crate::NodeOutput;
 use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Lost, Output as LinkOutput, Publication};
@@ -151,7 +152,8 @@ impl Node {
         let knew = peer.incarnation;
         peer.restart();
         (peer.standing, peer.incarnation) = (Standing::Up, Some(incarnation));
-        self.marks.forget(node);
+        self.marks.forget(Source::Link(node));
+        self.relay_restarts(node);
         self.give_kept(Life { node, incarnation });
         self.backup_restarts(node);
         if was_linked {
@@ -188,7 +190,11 @@ impl Node {
     fn frame(&mut self, from: NodeId, number: u64, frame: Frame) {
         let result = match frame {
             Frame::Publication(publication) => {
-                self.publication(from, number, publication);
+                if publication.waybill.is_some() {
+                    self.relayed(from, publication);
+                } else {
+                    self.publication(Source::Link(from), number, publication);
+                }
                 Ok(())
             }
             Frame::Control { topic: ControlTopic::Overlay, payload } => {
@@ -200,6 +206,7 @@ impl Node {
             Frame::Control { topic: ControlTopic::Retained, payload } => self.retained_mail(from, payload),
             Frame::Control { topic: ControlTopic::Node, payload } => self.node_mail(from, payload),
             Frame::Control { topic: ControlTopic::Replica, payload } => self.replica_mail(from, payload),
+            Frame::Control { topic: ControlTopic::Relay, payload } => self.relay_mail(from, payload),
         };
         match result {
             Ok(()) => {}
@@ -256,8 +263,12 @@ impl Node {
         if self.replicas.has_whole(node) && !successors.contains(&self.config.node) {
             successors.push(self.config.node);
         }
-        let strays = self.links.publications_for(node).filter(|publication| publication.message.qos > QoS::AtMostOnce);
-        let strays: Vec<Stray> = strays.map(stray_of).collect();
+        let straight = self.links.publications_for(node).filter(|publication| publication.waybill.is_none());
+        let strays = straight.filter(|publication| publication.message.qos > QoS::AtMostOnce);
+        let mut strays: Vec<Stray> = strays.map(stray_of).collect();
+        let relayed = self.relay.outgoing.take(node);
+        let plain = relayed.iter().filter(|open| open.plain);
+        strays.extend(plain.map(|open| Stray { message: Arc::clone(&open.message), plain: true, groups: Vec::new() }));
         let before = self.note_members();
         self.reunions.departs(self.now.instant, node, incarnation.filter(|_| !has_left));
         let lives = |successor: &NodeId| self.ring.binary_search(successor).is_ok();
@@ -265,13 +276,21 @@ impl Node {
         let life = incarnation.map(|incarnation| Life { node, incarnation });
         let is_kept = has_successor || !has_left;
         let life = life.filter(|life| is_kept && !self.orphans.is_taken(*life, self.now.instant));
+        let entries = relayed.into_iter().filter_map(|open| open.entry);
         if life.is_some() && has_successor {
-            self.acks.orphan(node);
+            self.acks.orphan(node, entries);
+        } else {
+            let accepted = &mut self.accepted;
+            entries.for_each(|entry| {
+                self.acks.arrived(entry, |shard, ticket, reason| note(accepted, shard, ticket, reason));
+            });
         }
         self.drop_link(node);
         self.wanted.remove(&node);
         self.peers.remove(&node);
-        self.marks.forget(node);
+        self.marks.forget(Source::Link(node));
+        self.marks.forget(Source::Stream(node));
+        self.relay_without(node);
         self.directory.home.purge(node);
         if let Some(life) = life {
             self.orphan(life, successors, strays);

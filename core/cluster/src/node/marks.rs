@@ -5,7 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sedge_base::{NodeId, ShardId};
 
 use super::Node;
+use super::relay::Incoming;
+use crate::link::Links;
 use crate::mail::{Mark, ToShard};
+
+/// Where numbered publications come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    /// Frames of the link to a neighbour.
+    Link(NodeId),
+    /// A sender's stream, over whatever nodes.
+    Stream(NodeId),
+}
 
 /// Publications that are not copied yet.
 #[derive(Debug, Default)]
@@ -13,24 +24,24 @@ pub(super) struct Marks {
     next: u64,
     /// Shards that have not answered, by mark.
     open: BTreeMap<u64, BTreeSet<ShardId>>,
-    /// By neighbour: the first publication that waits for each mark.
-    waiting: BTreeMap<NodeId, VecDeque<(u64, u64)>>,
+    /// By source: the first publication that waits for each mark.
+    waiting: BTreeMap<Source, VecDeque<(u64, u64)>>,
     /// What has come in this turn.
     shards: BTreeSet<ShardId>,
-    first: BTreeMap<NodeId, u64>,
+    first: BTreeMap<Source, u64>,
 }
 
 impl Marks {
-    /// Frame `number` of a neighbour was handed to this shard.
-    pub(super) fn note(&mut self, from: NodeId, number: u64, shard: ShardId) {
+    /// Publication `number` of a source was handed to this shard.
+    pub(super) fn note(&mut self, from: Source, number: u64, shard: ShardId) {
         self.first.entry(from).or_insert(number);
         self.shards.insert(shard);
     }
 
-    /// The neighbour numbers its frames anew.
-    pub(super) fn forget(&mut self, node: NodeId) {
-        self.waiting.remove(&node);
-        self.first.remove(&node);
+    /// The source numbers anew.
+    pub(super) fn forget(&mut self, source: Source) {
+        self.waiting.remove(&source);
+        self.first.remove(&source);
     }
 }
 
@@ -45,10 +56,10 @@ impl Node {
         marks.next += 1;
         let mark = marks.next;
         let shards = core::mem::take(&mut marks.shards);
-        for (node, number) in core::mem::take(&mut marks.first) {
-            let waiting = marks.waiting.entry(node).or_default();
+        for (source, number) in core::mem::take(&mut marks.first) {
+            let waiting = marks.waiting.entry(source).or_default();
             if waiting.is_empty() {
-                self.links.limit_acks(node, number - 1);
+                limit(&mut self.links, &mut self.relay.incoming, source, number - 1);
             }
             waiting.push_back((number, mark));
         }
@@ -67,13 +78,21 @@ impl Node {
             return;
         }
         marks.open.remove(&mark);
-        let (open, links) = (&marks.open, &mut self.links);
-        marks.waiting.retain(|node, waiting| {
+        let (open, links, incoming) = (&marks.open, &mut self.links, &mut self.relay.incoming);
+        marks.waiting.retain(|source, waiting| {
             while waiting.front().is_some_and(|(_, mark)| !open.contains_key(mark)) {
                 waiting.pop_front();
             }
-            links.limit_acks(*node, waiting.front().map_or(u64::MAX, |(number, _)| number - 1));
+            let up_to = waiting.front().map_or(u64::MAX, |(number, _)| number - 1);
+            limit(links, incoming, *source, up_to);
             !waiting.is_empty()
         });
+    }
+}
+
+fn limit(links: &mut Links, incoming: &mut Incoming, source: Source, up_to: u64) {
+    match source {
+        Source::Link(node) => links.limit_acks(node, up_to),
+        Source::Stream(node) => incoming.limit_acks(node, up_to),
     }
 }

@@ -20,6 +20,7 @@ mod orphans;
 mod peers;
 mod publish;
 mod recovery;
+mod relay;
 mod replicas;
 mod retained;
 mod reunion;
@@ -53,6 +54,7 @@ use self::marks::Marks;
 use self::operate::Kicks;
 use self::orphans::Orphans;
 use self::peers::Peer;
+use self::relay::Relay;
 use self::replicas::Replicas;
 use self::reunion::Reunions;
 use self::settle::Settles;
@@ -110,6 +112,7 @@ pub struct Node {
     takeovers: Takeovers,
     drain: Drain,
     reunions: Reunions,
+    relay: Relay,
 
     retained: RetainedStore,
     /// What nodes tell about themselves, in place of retained messages.
@@ -133,14 +136,23 @@ impl fmt::Debug for Node {
 impl Node {
     /// A node that knows nobody yet.
     pub fn new(config: NodeConfig, mut rng: Rng) -> Result<Self, NodeConfigError> {
+        let overlay: Box<dyn Overlay + Send> = match config.overlay.as_str() {
+            "mesh" => Box::new(Mesh::new(config.node, config.mesh, rng.split(4))),
+            other => return Err(NodeConfigError::Overlay(other.to_owned())),
+        };
+        Self::with_overlay(config, overlay, rng)
+    }
+
+    /// The same with a cooperation algorithm from elsewhere.
+    pub fn with_overlay(
+        config: NodeConfig,
+        overlay: Box<dyn Overlay + Send>,
+        mut rng: Rng,
+    ) -> Result<Self, NodeConfigError> {
         if config.shards == 0 {
             return Err(NodeConfigError::Shards);
         }
         let (node, incarnation, link_addr) = (config.node, config.incarnation, config.link_addr);
-        let overlay: Box<dyn Overlay + Send> = match config.overlay.as_str() {
-            "mesh" => Box::new(Mesh::new(node, config.mesh, rng.split(4))),
-            other => return Err(NodeConfigError::Overlay(other.to_owned())),
-        };
         let seeds = config.seeds.clone();
         let only_own_seeds = !config.discovers && seeds.iter().all(|seed| *seed == config.swim_addr);
         let settings = sedge_membership::Config { seeds, ..config.membership.clone() };
@@ -172,6 +184,7 @@ impl Node {
             takeovers: Takeovers::default(),
             drain: Drain::default(),
             reunions: Reunions::default(),
+            relay: Relay::default(),
             retained: RetainedStore::new(config.retained.clone()),
             sys: RetainedStore::new(sys::LIMITS),
             kicks: Kicks::default(),
@@ -264,6 +277,7 @@ impl Node {
         self.takeovers_due();
         self.drain_due();
         self.reunions_due();
+        self.relay_due();
         self.check_seeds();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
@@ -293,6 +307,7 @@ impl Node {
             self.takeovers.timeout(),
             self.drain.timeout(),
             self.reunions.timeout(),
+            self.relay.timeout(),
             self.recovery_timeout(),
             self.next_comparison,
             self.next_seed_check,

@@ -12,6 +12,7 @@ use sedge_mqtt::{Message, QoS, SubscriptionTrie, TopicFilter, TopicName};
 use smallvec::SmallVec;
 
 use super::Node;
+use super::relay::Parcel;
 use crate::link::{ControlTopic, Frame, Publication};
 use crate::mail::{Life, TableChange};
 use crate::wire::{ReplicaMail, Stray};
@@ -227,8 +228,17 @@ impl Node {
         }
         kept.sort_by_key(|stray| (stray.message.id.shard, stray.message.id.incarnation, stray.message.id.seq));
         kept.dedup_by_key(|stray| stray.message.id);
-        for Stray { message, plain, groups } in kept {
-            let publication = Publication { message, plain, groups: groups.into(), retained_copy: false };
+        for Stray { message, mut plain, groups } in kept {
+            if plain && self.overlay.relays() {
+                let parcel = Parcel { to: to.node, plain, retained_copy: false };
+                self.dispatch(&message, &[parcel], None, true);
+                plain = false;
+            }
+            if !plain && groups.is_empty() {
+                continue;
+            }
+            let publication =
+                Publication { message, plain, groups: groups.into(), retained_copy: false, waybill: None };
             if self.links.send(self.now.instant, to.node, Frame::Publication(publication)).is_err() {
                 self.orphans.dropped += 1;
             }

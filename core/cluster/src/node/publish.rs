@@ -8,7 +8,9 @@ use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter, TopicName};
 use smallvec::SmallVec;
 
 use super::Node;
+use super::marks::Source;
 use super::orphans::Kept;
+use super::relay::Parcel;
 use crate::link::{Frame, FrameSeq, Publication, SendError};
 use crate::mail::{Again, Publish, ToShard};
 use crate::sys;
@@ -28,6 +30,8 @@ struct Sent {
     frames: SmallVec<[(NodeId, FrameSeq); 8]>,
     /// Nodes that are gone and for whose sessions it is kept.
     orphaned: SmallVec<[NodeId; 2]>,
+    /// How many destinations it is relayed to.
+    relayed: usize,
     refused: bool,
 }
 
@@ -55,17 +59,18 @@ impl Node {
             }
         }
         let reached = matched || legs.iter().any(|leg| leg.plain || !leg.groups.is_empty());
-        let sent = self.send_legs(Some(shard), &message, legs);
-        let Some(ticket) = ticket else { return };
+        let entry = ticket.map(|_| self.acks.reserve());
+        let sent = self.send_legs(Some(shard), entry, &message, legs);
+        let (Some(ticket), Some(entry)) = (ticket, entry) else { return };
         let reason = match (stored && !sent.refused, reached) {
             (false, _) => ReasonCode::QuotaExceeded,
             (true, true) => ReasonCode::Success,
             (true, false) => ReasonCode::NoMatchingSubscribers,
         };
-        if sent.frames.is_empty() && sent.orphaned.is_empty() {
+        if sent.frames.is_empty() && sent.orphaned.is_empty() && sent.relayed == 0 {
             self.accepted(shard, ticket, reason);
         } else {
-            self.acks.wait((shard, ticket, reason), &sent.frames, &sent.orphaned);
+            self.acks.wait(entry, (shard, ticket, reason), &sent.frames, &sent.orphaned, sent.relayed);
         }
     }
 
@@ -76,10 +81,10 @@ impl Node {
         nodes.any(|node| self.peers.get(&node).is_some_and(|peer| peer.is_full))
     }
 
-    /// A publication from a neighbour, in its frame of this number. It is put into the store first, so that no snapshot misses what was
+    /// A publication from another node, of this number there. It is put into the store first, so that no snapshot misses what was
     /// delivered before it.
-    pub(super) fn publication(&mut self, from: NodeId, number: u64, publication: Publication) {
-        let Publication { message, plain, groups, retained_copy } = publication;
+    pub(super) fn publication(&mut self, from: Source, number: u64, publication: Publication) {
+        let Publication { message, plain, groups, retained_copy, .. } = publication;
         if retained_copy || (message.retain && sys::tells_of_a_node(&message.topic)) {
             self.retain(&message);
         }
@@ -133,7 +138,7 @@ impl Node {
     pub(super) fn publish_for(&mut self, message: &Arc<Message>) {
         let mut legs = Vec::new();
         self.plan(message, true, &mut legs);
-        self.send_legs(None, message, legs);
+        self.send_legs(None, None, message, legs);
     }
 
     /// The nodes that a publication goes to because of ordinary subscriptions and of the retained stores.
@@ -156,17 +161,35 @@ impl Node {
         }
     }
 
-    fn send_legs(&mut self, shard: Option<ShardId>, message: &Arc<Message>, legs: Vec<Leg>) -> Sent {
+    fn send_legs(
+        &mut self,
+        shard: Option<ShardId>,
+        entry: Option<u64>,
+        message: &Arc<Message>,
+        legs: Vec<Leg>,
+    ) -> Sent {
         let mut sent = Sent::default();
+        let relays = self.overlay.relays();
+        let mut parcels = SmallVec::<[Parcel; 8]>::new();
         for leg in legs {
-            let Leg { to, plain, groups, retained_copy } = leg;
+            let Leg { to, mut plain, groups, mut retained_copy } = leg;
             let message = Arc::clone(message);
             let chosen = if groups.is_empty() { None } else { Some(groups.clone()) };
             let kept = self.stray(to, &message, plain, &groups);
             if kept == Kept::Awaited {
                 sent.orphaned.push(to);
             }
-            let frame = Frame::Publication(Publication { message: Arc::clone(&message), plain, groups, retained_copy });
+            if relays && (plain || retained_copy) && self.peers.contains_key(&to) {
+                parcels.push(Parcel { to, plain, retained_copy });
+                (plain, retained_copy) = (false, false);
+                if chosen.is_none() {
+                    continue;
+                }
+            }
+            let message = Arc::clone(&message);
+            let publication =
+                Publication { message: Arc::clone(&message), plain, groups, retained_copy, waybill: None };
+            let frame = Frame::Publication(publication);
             match self.links.send(self.now.instant, to, frame) {
                 Ok(seq) => sent.frames.push((to, seq)),
                 Err(SendError::NoChannel) if kept == Kept::Awaited => {}
@@ -181,6 +204,11 @@ impl Node {
                     sent.refused |= message.qos > QoS::AtMostOnce;
                 }
             }
+        }
+        if !parcels.is_empty() {
+            let dispatched = self.dispatch(message, &parcels, entry, false);
+            sent.relayed = dispatched.kept;
+            sent.refused |= dispatched.refused;
         }
         sent
     }

@@ -56,6 +56,7 @@ impl Node {
     pub fn status(&self) -> NodeStatus {
         let mut counters = self.links.counters().named().to_vec();
         counters.extend(self.counters.named());
+        counters.extend(self.relay.counters());
         let (takeovers, inherited) = self.takeovers.counts();
         counters.extend([
             ("takeovers", takeovers),
@@ -77,6 +78,8 @@ impl Node {
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),
             unacknowledged: self.acks.len(),
+            relayed: self.relay.outgoing.len(),
+            relay_held: self.relay.incoming.held(),
             copies: 1 + self.copies.whole().count(),
             copies_wanted: usize::from(self.config.copies.max(1)).min(self.ring.len()),
             moving: self.claims.wanted() + self.handed.len() + self.reunions.len(),

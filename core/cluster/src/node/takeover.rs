@@ -13,6 +13,7 @@ use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, Sh
 use sedge_broker::{InboundState, InterestChange, InterestOp, RestoredSession};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 
+use super::marks::Source;
 use super::replicas::Replica;
 use super::settle::Waiter;
 use super::{Node, epoch};
@@ -229,8 +230,9 @@ impl Node {
             plain: true,
             groups: smallvec::SmallVec::new(),
             retained_copy: message.retain,
+            waybill: None,
         };
-        self.publication(life.node, 0, publication);
+        self.publication(Source::Link(life.node), 0, publication);
         self.publish_for(&message);
         if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
             takeover.strays.push(Stray { message, plain: true, groups: Vec::new() });

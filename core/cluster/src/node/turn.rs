@@ -64,6 +64,7 @@ impl Node {
             self.drain_on();
             self.send_marks();
             self.tell_copies();
+            self.acknowledge_arrivals();
             self.links.flush(self.now.instant);
             self.turn();
             let quiet = self.table.is_empty() && self.accepted.iter().all(Vec::is_empty);
@@ -193,7 +194,7 @@ impl Node {
     pub(super) fn barrier_reached(&mut self, number: u64) {
         match self.settles.reached(number) {
             Reached::NotYet => {}
-            Reached::Overlay(barrier) => self.overlay.handle(self.now, Input::BarrierReached(barrier)),
+            Reached::Overlay(barrier) => self.relay_barrier(barrier),
             Reached::Settled(waiters) => waiters.into_iter().for_each(|waiter| self.finish_wait(waiter)),
         }
     }

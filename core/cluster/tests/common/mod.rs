@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 pub(crate) mod client;
+mod detour;
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use sedge_cluster::{LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, Shar
 use sedge_mqtt::{QoS, TopicName};
 
 pub(crate) use self::client::{Client, Options};
+use self::detour::Detour;
 
 /// What wall clocks show at the start.
 const EPOCH_MILLIS: u64 = 1_700_000_000_000;
@@ -113,6 +115,8 @@ pub(crate) struct World {
     wires: BTreeMap<(u64, LinkId), (u64, LinkId)>,
     cut: BTreeSet<(u64, u64)>,
     shards: u16,
+    /// Name of the cooperation algorithm of the nodes that are started.
+    pub(crate) overlay: &'static str,
     starts: u64,
     /// Answers to operators.
     pub(crate) kicked: Vec<(u64, Option<NodeId>)>,
@@ -149,6 +153,7 @@ impl World {
             wires: BTreeMap::new(),
             cut: BTreeSet::new(),
             shards,
+            overlay: if std::env::var_os("DETOUR").is_some() { "detour" } else { "mesh" },
             starts: 0,
             kicked: Vec::new(),
             drained: Vec::new(),
@@ -201,7 +206,14 @@ impl World {
         let place = |shard| Place { node: NodeId::new(node), incarnation, shard: ShardId(shard), shards: self.shards };
         let rng = &mut self.rng;
         let shards = (0..self.shards).map(|at| Shard::new(ShardConfig::default(), place(at), rng.split(7))).collect();
-        let node_machine = Node::new(config, rng.split(8)).unwrap();
+        let node_machine = match self.overlay {
+            "mesh" => Node::new(config, rng.split(8)).unwrap(),
+            "detour" => {
+                let overlay = Box::new(Detour::new(config.node, rng.split(9)));
+                Node::with_overlay(config, overlay, rng.split(8)).unwrap()
+            }
+            other => panic!("{other}"),
+        };
         let next_accepted = LinkId::ACCEPTED + (self.starts << 16);
         self.hosts.insert(node, Host { node: node_machine, shards, next_accepted });
         self.with_node(node, Node::handle_timeout);

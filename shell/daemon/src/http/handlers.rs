@@ -122,6 +122,8 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         retained: node.retained,
         retained_bytes: node.retained_bytes,
         unacknowledged: node.unacknowledged,
+        relayed: node.relayed,
+        relay_held: node.relay_held,
         copies: node.copies,
         copies_wanted: node.copies_wanted,
         moving: node.moving,

@@ -305,6 +305,8 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         "Publications that neighbours have not acknowledged.",
         node.unacknowledged as u64,
     );
+    out.single("relayed", Gauge, "Publications sent over other nodes that have not arrived.", node.relayed as u64);
+    out.single("relay_held", Gauge, "Publications that wait for earlier ones of their sender.", node.relay_held as u64);
     let copies = [
         ("copies", "Nodes that hold this node's sessions, itself included.", node.copies),
         ("copies_wanted", "How many that should be.", node.copies_wanted),

@@ -54,6 +54,10 @@ pub struct Status {
     pub retained_bytes: usize,
     /// Publications that other nodes have not acknowledged yet.
     pub unacknowledged: usize,
+    /// Publications sent over other nodes that have not arrived yet.
+    pub relayed: usize,
+    /// Publications that came over other nodes and wait for earlier ones.
+    pub relay_held: usize,
     /// Nodes that hold this node's sessions and what waits for them, itself included.
     pub copies: usize,
     /// How many that should be with as many members as there are; fewer copies: a crash now may lose messages.

@@ -407,7 +407,13 @@ pub(super) fn frame(number: u64) -> Frame {
         publisher: None,
     };
     let message = Arc::new(message);
-    Frame::Publication(Publication { message, plain: true, groups: SmallVec::new(), retained_copy: false })
+    Frame::Publication(Publication {
+        message,
+        plain: true,
+        groups: SmallVec::new(),
+        retained_copy: false,
+        waybill: None,
+    })
 }
 
 fn number_of(frame: &Frame) -> u64 {
