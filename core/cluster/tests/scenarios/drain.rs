@@ -126,6 +126,8 @@ fn a_node_serves_on_when_it_is_to_or_has_to() {
     world.node_input(1, NodeInput::CancelDrain);
     assert_eq!((drain(&world, 1).state, drain(&world, 1).gave_up), (DrainState::Off, Some(DrainEnd::Cancelled)));
     assert!(world.hosts[&1].node.is_ready());
+    // The shards learn of it a moment later.
+    world.run(1);
     let back = world.connect_with(1, "c", kept());
     assert!(world.clients[back].connack.as_ref().unwrap().session_present);
     world.run_until("it has a backup again", |world| are_copied(world, &[1, 2, 3]));
