@@ -15,6 +15,7 @@ use crate::disconnect::Ending;
 use crate::fanout::Scratch;
 use crate::group::Groups;
 use crate::journal::Journal;
+use crate::merge::Merged;
 use crate::room::free;
 use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
@@ -88,6 +89,7 @@ pub struct Broker {
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
+    pub(crate) merged: Merged,
     pub(crate) buffers: BufferPool,
     /// Number of the last ticket for a subscription or resumption.
     pub(crate) tickets: u32,
@@ -128,6 +130,7 @@ impl Broker {
             outputs: VecDeque::new(),
             counters: Counters::default(),
             scratch: Scratch::default(),
+            merged: Merged::default(),
             buffers: BufferPool::new(SPARE_BYTES),
             tickets: 0,
             generation: 0,

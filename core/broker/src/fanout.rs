@@ -110,6 +110,9 @@ impl Broker {
         encoded: Option<&mut Encoded>,
     ) {
         let qos = message.qos.min(receiver.qos);
+        if self.merged.has(receiver.session, message.id) {
+            return;
+        }
         let Some(mut link) = self.link(receiver.session) else { return };
         let retain = receiver.retain_as_published && message.retain;
         let outgoing = Outgoing { message: Arc::clone(message), ids: receiver.ids, group: 0, qos, retain, kept: false };

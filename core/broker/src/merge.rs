@@ -1,6 +1,6 @@
 //! Two owners of one client find each other after a partition: one session goes on, and gets what only the other one had.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Now};
@@ -11,6 +11,34 @@ use crate::inflight::Slot;
 use crate::journal::kept;
 use crate::send::Link;
 use crate::session::SessionKey;
+
+/// Messages that are remembered as merged; the oldest are forgotten first.
+const MAX_MERGED: usize = 65_536;
+
+/// What sessions have got from other owners. A node that comes back later may give the same once more.
+#[derive(Debug, Default)]
+pub(crate) struct Merged {
+    ids: BTreeSet<(SessionKey, MessageId)>,
+    order: VecDeque<(SessionKey, MessageId)>,
+}
+
+impl Merged {
+    fn note(&mut self, session: SessionKey, id: MessageId) {
+        if self.ids.insert((session, id)) {
+            self.order.push_back((session, id));
+        }
+        if self.order.len() > MAX_MERGED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
+
+    /// Whether a session has got this message by a merge.
+    pub(crate) fn has(&self, session: SessionKey, id: MessageId) -> bool {
+        !self.ids.is_empty() && self.ids.contains(&(session, id))
+    }
+}
 
 impl Broker {
     /// The session of this client gets these messages with QoS 1 and 2, as far as its subscriptions match and it does not have them.
@@ -32,6 +60,7 @@ impl Broker {
         for message in messages {
             if message.qos > QoS::AtMostOnce && known.insert(message.id) {
                 self.fan_out_to(key, message);
+                self.merged.note(key, message.id);
             }
         }
         if let Some(session) = self.sessions.get_mut(key) {

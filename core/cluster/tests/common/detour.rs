@@ -14,6 +14,8 @@ pub(crate) struct Detour {
 }
 
 impl Detour {
+    pub(crate) const NAME: &str = "detour";
+
     pub(crate) fn new(me: NodeId, rng: Rng) -> Self {
         Self { me, mesh: Mesh::new(me, MeshConfig::default(), rng), period: 0 }
     }
@@ -21,7 +23,7 @@ impl Detour {
 
 impl Overlay for Detour {
     fn name(&self) -> &'static str {
-        "detour"
+        Self::NAME
     }
 
     fn relays(&self) -> bool {

@@ -115,14 +115,19 @@ pub(crate) struct World {
     wires: BTreeMap<(u64, LinkId), (u64, LinkId)>,
     cut: BTreeSet<(u64, u64)>,
     shards: u16,
-    /// Name of the cooperation algorithm of the nodes that are started.
-    pub(crate) overlay: &'static str,
+    /// Cooperation algorithm of the nodes that are started.
+    pub(crate) overlay: String,
     starts: u64,
     /// Answers to operators.
     pub(crate) kicked: Vec<(u64, Option<NodeId>)>,
     /// Nodes that have said that they are empty.
     pub(crate) drained: Vec<u64>,
     pub(crate) log: Vec<String>,
+}
+
+/// The scenarios run over every cooperation algorithm: `SEDGE_TEST_OVERLAY` names it.
+fn overlay() -> String {
+    std::env::var("SEDGE_TEST_OVERLAY").unwrap_or_else(|_| "mesh".to_owned())
 }
 
 fn address(node: u64) -> SocketAddr {
@@ -153,7 +158,7 @@ impl World {
             wires: BTreeMap::new(),
             cut: BTreeSet::new(),
             shards,
-            overlay: if std::env::var_os("DETOUR").is_some() { "detour" } else { "mesh" },
+            overlay: overlay(),
             starts: 0,
             kicked: Vec::new(),
             drained: Vec::new(),
@@ -206,13 +211,12 @@ impl World {
         let place = |shard| Place { node: NodeId::new(node), incarnation, shard: ShardId(shard), shards: self.shards };
         let rng = &mut self.rng;
         let shards = (0..self.shards).map(|at| Shard::new(ShardConfig::default(), place(at), rng.split(7))).collect();
-        let node_machine = match self.overlay {
-            "mesh" => Node::new(config, rng.split(8)).unwrap(),
-            "detour" => {
-                let overlay = Box::new(Detour::new(config.node, rng.split(9)));
-                Node::with_overlay(config, overlay, rng.split(8)).unwrap()
-            }
-            other => panic!("{other}"),
+        let node_machine = if self.overlay == Detour::NAME {
+            let overlay = Box::new(Detour::new(config.node, rng.split(9)));
+            Node::with_overlay(config, overlay, rng.split(8)).unwrap()
+        } else {
+            config.overlay.clone_from(&self.overlay);
+            Node::new(config, rng.split(8)).unwrap()
         };
         let next_accepted = LinkId::ACCEPTED + (self.starts << 16);
         self.hosts.insert(node, Host { node: node_machine, shards, next_accepted });

@@ -3,6 +3,8 @@
 
 mod incoming;
 mod outgoing;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
