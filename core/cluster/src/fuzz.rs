@@ -10,8 +10,8 @@ use sedge_base::{Incarnation, Instant, NodeId, Rng};
 use crate::LinkId;
 use crate::link::{ControlTopic, Frame, Hello, LinkConfig, Links, Output, Protocol};
 use crate::wire::{
-    DirectoryMail, NodeMail, Reader, ReplicaMail, RetainedMail, SessionMail, WireError, Writer, read_message,
-    read_session, write_message, write_session,
+    DirectoryMail, NodeMail, Reader, RelayMail, ReplicaMail, RetainedMail, SessionMail, WireError, Writer,
+    read_message, read_session, write_message, write_session,
 };
 
 /// Everything happens at one moment, so that only the bytes decide.
@@ -183,6 +183,7 @@ pub fn mail(data: &[u8]) {
     let mail = Bytes::copy_from_slice(mail);
     match *kind {
         255 => return canonical(&mail, NodeMail::decode, NodeMail::encode),
+        253 => return canonical(&mail, RelayMail::decode, |mail: &RelayMail| mail.encode()),
         254 => return again(&mail, ReplicaMail::decode, ReplicaMail::encode),
         _ => {}
     }

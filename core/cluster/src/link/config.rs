@@ -43,6 +43,8 @@ impl Protocol {
 pub struct LinkConfig {
     /// Name of the cluster; links to other clusters are refused. At most 255 bytes count.
     pub cluster: String,
+    /// Name of the cooperation algorithm; the same at all nodes.
+    pub overlay: String,
     /// Secret shared by all nodes (`cluster.key`). Without it only loopback addresses are linked.
     pub key: Option<Vec<u8>>,
     /// Whether the driver encrypts every connection ([`crate::link::Links::secured`]); others are refused. Needs a key: it is what
@@ -77,6 +79,7 @@ impl LinkConfig {
     pub fn new(cluster: &str, key: Option<Vec<u8>>) -> Self {
         Self {
             cluster: cluster.to_owned(),
+            overlay: super::greeting::MESH.to_owned(),
             key,
             encrypted: false,
             keep_alive: Duration::from_millis(500),

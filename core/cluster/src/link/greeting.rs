@@ -8,6 +8,8 @@ use super::{Hello, Protocol};
 
 /// Stands for no progress.
 const NOTHING: &str = "-";
+/// The cooperation algorithm of nodes that name none: that of all nodes before there were others.
+pub(super) const MESH: &str = "mesh";
 /// Most bytes of a cluster name that count.
 const MAX_CLUSTER: usize = 255;
 
@@ -27,6 +29,8 @@ pub(super) struct Progress {
 pub(super) struct Greeting {
     pub(super) hello: Hello,
     pub(super) cluster: String,
+    /// Name of the cooperation algorithm.
+    pub(super) overlay: String,
     pub(super) protocol: Protocol,
     /// The stream that the frames of this node to the other belong to.
     pub(super) stream: u64,
@@ -40,6 +44,7 @@ impl Greeting {
             || NOTHING.to_owned(),
             |progress| format!("{} {} {}", progress.incarnation.get(), progress.stream, progress.seq),
         );
+        let overlay = (self.overlay != MESH).then(|| ("overlay", self.overlay.clone()));
         [
             ("node", self.hello.node.to_string()),
             ("cluster", cluster_name(&self.cluster)),
@@ -52,6 +57,7 @@ impl Greeting {
             ("received", received),
         ]
         .into_iter()
+        .chain(overlay)
         .map(|(name, value)| (Utf8::from_static(name), Utf8::new(&value).unwrap_or_default()))
         .collect()
     }
@@ -70,6 +76,11 @@ impl Greeting {
         Ok(Self {
             hello,
             cluster: read(user, "cluster", |text| Some(text.to_owned()))?,
+            overlay: if user.iter().any(|(name, _)| name == "overlay") {
+                read(user, "overlay", |text| Some(text.to_owned()))?
+            } else {
+                MESH.to_owned()
+            },
             protocol: Protocol { version: read(user, "version", number)?, since: read(user, "since", number)? },
             stream: read(user, "stream", text::number)?,
             received: read(
@@ -134,6 +145,7 @@ mod tests {
                 link_addr: "[::1]:7883".parse().unwrap(),
             },
             cluster: "söder".to_owned(),
+            overlay: MESH.to_owned(),
             protocol: Protocol { version: 1, since: 1 },
             stream: 2,
             received,
@@ -143,7 +155,8 @@ mod tests {
     #[test]
     fn greetings_come_back_and_later_properties_are_passed_over() {
         let progress = Progress { incarnation: Incarnation::new(8), stream: 1, seq: u64::MAX };
-        for sent in [greeting(None), greeting(Some(progress))] {
+        let tree = Greeting { overlay: "tree".to_owned(), ..greeting(None) };
+        for sent in [greeting(None), greeting(Some(progress)), tree] {
             let mut user = sent.to_user();
             user.push((Utf8::from_static("colour"), Utf8::from_static("blue")));
             assert_eq!(Greeting::from_user(&user), Ok(sent));

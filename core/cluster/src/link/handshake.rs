@@ -156,6 +156,14 @@ impl Links {
                 format!("node {node} at {addr} is of cluster {theirs}, this one of {ours}; set the same cluster.name");
             return Err(Refusal::new(Code::NotAuthorized, Kind::Cluster, "this node is of another cluster", message));
         }
+        if greeting.overlay != self.config.overlay {
+            let (theirs, ours) = (quoted(&greeting.overlay), quoted(&self.config.overlay));
+            let message = format!(
+                "node {node} at {addr} has the overlay {theirs}, this one {ours}; set the same cluster.overlay"
+            );
+            let words = "this node has another cluster.overlay";
+            return Err(Refusal::new(Code::NotAuthorized, Kind::Overlay, words, message));
+        }
         let ours = self.config.protocol;
         if ours.common(greeting.protocol).is_none() {
             let Protocol { version, since } = greeting.protocol;
@@ -398,6 +406,7 @@ impl Links {
         Some(Greeting {
             hello: self.me,
             cluster: self.config.cluster.clone(),
+            overlay: self.config.overlay.clone(),
             protocol: self.config.protocol,
             stream: channel.stream,
             received: channel.progress(),

@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Stranger,
     /// A node of another cluster.
     Cluster,
+    /// A node with another cooperation algorithm.
+    Overlay,
     /// A node of a version that has nothing in common with ours.
     Version,
     /// A node with our own id.

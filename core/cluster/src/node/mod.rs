@@ -62,7 +62,7 @@ use self::status::NodeCounters;
 use self::takeover::Takeovers;
 use self::transfer::Transfers;
 use self::windows::Windows;
-use crate::link::{Hello, Links};
+use crate::link::{Hello, LinkConfig, Links};
 use crate::mail::{TableChange, ToNode};
 use crate::sys;
 use crate::wire::DirectoryMail;
@@ -161,7 +161,11 @@ impl Node {
         let hello = Hello { node, incarnation, capacity: config.capacity, link_addr };
         Ok(Self {
             membership,
-            links: Links::new(config.links.clone(), hello, rng.split(2)),
+            links: Links::new(
+                LinkConfig { overlay: overlay.name().to_owned(), ..config.links.clone() },
+                hello,
+                rng.split(2),
+            ),
             overlay,
             wanted: BTreeSet::new(),
             peers: BTreeMap::new(),

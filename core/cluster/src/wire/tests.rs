@@ -122,6 +122,15 @@ fn node_mail() -> [NodeMail; 5] {
     ]
 }
 
+fn relay_mail() -> [RelayMail; 3] {
+    let incarnation = Incarnation::new(5);
+    [
+        RelayMail::Begin { incarnation, behind: 6 },
+        RelayMail::Arrived { incarnation, up_to: 7 },
+        RelayMail::Missing { incarnation, up_to: 8, before: u64::MAX },
+    ]
+}
+
 #[test]
 fn all_mail_comes_back_as_it_was() {
     for mail in directory_mail() {
@@ -138,6 +147,9 @@ fn all_mail_comes_back_as_it_was() {
     }
     for mail in node_mail() {
         assert_eq!(NodeMail::decode(mail.encode()), Ok(mail));
+    }
+    for mail in relay_mail() {
+        assert_eq!(RelayMail::decode(mail.encode()), Ok(mail));
     }
     for mail in replica_mail() {
         assert_eq!(ReplicaMail::decode(mail.encode()), Ok(mail));
@@ -172,6 +184,12 @@ fn what_is_cut_short_is_refused_at_every_place() {
         let longer: Bytes = bytes.iter().copied().chain([0]).collect();
         assert!(DirectoryMail::decode(longer).is_err());
     }
+    for mail in relay_mail() {
+        let bytes = mail.encode();
+        assert!((0..bytes.len()).all(|length| RelayMail::decode(bytes.slice(..length)).is_err()));
+        let longer: Bytes = bytes.iter().copied().chain([0]).collect();
+        assert!(RelayMail::decode(longer).is_err());
+    }
     for mail in node_mail() {
         let bytes = mail.encode();
         assert!((0..bytes.len()).all(|length| NodeMail::decode(bytes.slice(..length)).is_err()));
@@ -188,6 +206,7 @@ proptest! {
         let _ = RetainedMail::decode(bytes.clone());
         let _ = NodeMail::decode(bytes.clone());
         let _ = ReplicaMail::decode(bytes.clone());
+        let _ = RelayMail::decode(bytes.clone());
         let _ = SessionMail::decode(bytes.clone());
         let _ = read_session(&mut Reader::new(bytes));
         let mut broken = session_bytes().to_vec();

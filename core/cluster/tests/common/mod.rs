@@ -126,6 +126,7 @@ pub(crate) struct World {
 }
 
 /// The scenarios run over every cooperation algorithm: `SEDGE_TEST_OVERLAY` names it.
+#[expect(clippy::disallowed_methods, reason = "a test program has no other way to be told")]
 fn overlay() -> String {
     std::env::var("SEDGE_TEST_OVERLAY").unwrap_or_else(|_| "mesh".to_owned())
 }

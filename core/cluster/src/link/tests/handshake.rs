@@ -142,6 +142,15 @@ fn another_cluster_is_refused_and_named() {
     assert_eq!(world.nodes[1].links.counters().auth_failures, 0);
 }
 
+#[test]
+fn another_overlay_is_refused_and_named() {
+    let tree = LinkConfig { overlay: "tree".to_owned(), ..config() };
+    let world = meet(config(), tree);
+    assert!(world.ups(0).is_empty() && world.ups(1).is_empty());
+    assert!(world.warnings(1)[0].contains("set the same cluster.overlay"), "{:?}", world.warnings(1));
+    assert!(world.warnings(0)[0].contains("another cluster.overlay"), "{:?}", world.warnings(0));
+}
+
 fn speaking(version: u32, since: u32) -> LinkConfig {
     LinkConfig { protocol: Protocol { version, since }, ..config() }
 }
