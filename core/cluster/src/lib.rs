@@ -16,7 +16,7 @@ mod wire;
 
 pub use api::{Kick, LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};
 pub use journal::{JournalError, Recovery, RestoredNode, RestoredShard};
-pub use node::{Node, NodeConfig, NodeConfigError};
+pub use node::{Node, NodeConfig, NodeConfigError, OVERLAYS};
 pub use reception::{Reception, ReceptionResult};
 pub use sedge_membership::Config as MembershipConfig;
 pub use shard::{Shard, ShardConfig, ShardCounters};

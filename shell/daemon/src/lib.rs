@@ -3,6 +3,7 @@
 //! [`run`] serves one node until the process is told to stop; [`Daemon`] starts and stops nodes inside a larger program.
 
 pub mod access;
+mod capacity;
 pub mod config;
 mod daemon;
 mod discovery;
@@ -25,3 +26,4 @@ pub use daemon::{Addresses, Daemon, ListenerAddress, run};
 pub use error::StartError;
 pub use logging::init_logging;
 pub use reload::Reloaded;
+pub use sedge_cluster::OVERLAYS;

@@ -6,6 +6,7 @@ use sedge_cluster::NodeConfig;
 use sedge_cluster::link::LinkConfig;
 use sedge_mqtt::Utf8;
 
+use crate::capacity;
 use crate::config::{SubackMode, advertised_to_clients};
 use crate::discovery::{self, Found};
 use crate::host_port::HostPort;
@@ -40,6 +41,7 @@ pub(crate) fn build(
         seeds,
         discovers,
         overlay: config.cluster.overlay.clone(),
+        capacity: capacity::capacity(config.cluster.capacity),
         copies: config.cluster.copies,
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
         links: LinkConfig { encrypted: config.cluster.is_encrypted(), ..LinkConfig::new(&config.cluster.name, key) },

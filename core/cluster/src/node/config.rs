@@ -30,7 +30,7 @@ pub struct NodeConfig {
     pub seeds: Vec<SocketAddr>,
     /// Whether addresses come later, too, with [`crate::NodeInput::Seeds`]: the node gives them as much time as seeds.
     pub discovers: bool,
-    /// Name of the cooperation algorithm: `mesh`.
+    /// Name of the cooperation algorithm, one of [`crate::OVERLAYS`].
     pub overlay: String,
     /// How many nodes hold a session and what waits for it before anything of it is acknowledged, 1 to 5, as far as there are as many.
     pub copies: u8,
@@ -89,7 +89,7 @@ impl Default for NodeConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeConfigError {
     /// There is no cooperation algorithm of this name.
-    #[error("there is no overlay {0:?}; there is \"mesh\"")]
+    #[error("there is no overlay {0:?}; there is {all}", all = super::overlay::OVERLAYS.join(", "))]
     Overlay(String),
     /// A node has at least one shard.
     #[error("a node has at least one shard")]

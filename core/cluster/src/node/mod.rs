@@ -17,6 +17,7 @@ mod journal;
 mod marks;
 mod operate;
 mod orphans;
+mod overlay;
 mod peers;
 mod publish;
 mod recovery;
@@ -39,7 +40,7 @@ use sedge_base::{Instant, NodeId, Now, Outbox, Rng, Seed, ShardId};
 use sedge_broker::{RetainedStore, Ticket};
 use sedge_membership::{Member, Membership};
 use sedge_mqtt::ReasonCode;
-use sedge_overlay::{Mesh, Overlay};
+use sedge_overlay::Overlay;
 
 use self::acks::AckTable;
 use self::claims::Claims;
@@ -53,6 +54,7 @@ use self::journal::{Restoration, RetainedJournal};
 use self::marks::Marks;
 use self::operate::Kicks;
 use self::orphans::Orphans;
+pub use self::overlay::OVERLAYS;
 use self::peers::Peer;
 use self::relay::Relay;
 use self::replicas::Replicas;
@@ -123,6 +125,9 @@ pub struct Node {
     journal: Option<RetainedJournal>,
     restoration: Restoration,
     next_comparison: Option<Instant>,
+    /// When the overlay is next told how many clients there are, and what it was told last.
+    next_load: Option<Instant>,
+    told_clients: Option<u32>,
     /// When seeds that do not answer are next named.
     next_seed_check: Option<Instant>,
 }
@@ -136,10 +141,7 @@ impl fmt::Debug for Node {
 impl Node {
     /// A node that knows nobody yet.
     pub fn new(config: NodeConfig, mut rng: Rng) -> Result<Self, NodeConfigError> {
-        let overlay: Box<dyn Overlay + Send> = match config.overlay.as_str() {
-            "mesh" => Box::new(Mesh::new(config.node, config.mesh, rng.split(4))),
-            other => return Err(NodeConfigError::Overlay(other.to_owned())),
-        };
+        let overlay = overlay::build(&config, &mut rng)?;
         Self::with_overlay(config, overlay, rng)
     }
 
@@ -196,6 +198,8 @@ impl Node {
             journal: None,
             restoration: Restoration::default(),
             next_comparison: None,
+            next_load: None,
+            told_clients: None,
             next_seed_check: None,
             now: Now::default(),
             started: None,
@@ -283,6 +287,7 @@ impl Node {
         self.reunions_due();
         self.relay_due();
         self.check_seeds();
+        self.tell_load();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
             self.retained.purge(now.wall);
@@ -314,6 +319,7 @@ impl Node {
             self.relay.timeout(),
             self.recovery_timeout(),
             self.next_comparison,
+            self.next_load,
             self.next_seed_check,
         ];
         machines.into_iter().chain(own).flatten().min()

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +32,9 @@ pub(crate) struct UpArgs {
     /// Port for other nodes of the first node
     #[arg(long, value_name = "PORT", default_value = "7883", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) cluster_port: u16,
+    /// How the nodes cooperate: docs/overlays.md [default: mesh]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(sedge_daemon::OVERLAYS))]
+    pub(super) overlay: Option<String>,
     /// Directory for data and logs of the nodes [default: sedge/up-PORT in the state directory of the user]
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,

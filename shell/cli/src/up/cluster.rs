@@ -26,13 +26,13 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Starts a node for each plan, each with all others as seeds.
-    pub(super) fn start(plans: &[NodePlan], detached: bool) -> Result<Self, Failure> {
+    pub(super) fn start(plans: &[NodePlan], overlay: Option<&str>, detached: bool) -> Result<Self, Failure> {
         let key = random_key()?;
         let mut cluster = Self { nodes: Vec::new() };
         for plan in plans {
             let others = plans.iter().filter(|other| other.cluster != plan.cluster);
             let seeds: Vec<String> = others.map(|other| format!("127.0.0.1:{}", other.cluster)).collect();
-            cluster.nodes.push(Node::start(plan, &seeds, &key, detached)?);
+            cluster.nodes.push(Node::start(plan, &seeds, &key, overlay, detached)?);
         }
         Ok(cluster)
     }

@@ -29,7 +29,13 @@ pub(super) struct Node {
 
 impl Node {
     /// Starts a node. Unless it is detached, it ends with this process, whatever this process dies of.
-    pub(super) fn start(plan: &NodePlan, seeds: &[String], key: &str, detached: bool) -> Result<Self, Failure> {
+    pub(super) fn start(
+        plan: &NodePlan,
+        seeds: &[String],
+        key: &str,
+        overlay: Option<&str>,
+        detached: bool,
+    ) -> Result<Self, Failure> {
         let failed =
             |what: &str, error: std::io::Error| Failure::cannot_start(format!("{}: {what}: {error}", plan.name));
         let log = plan.log();
@@ -41,7 +47,7 @@ impl Node {
         let mut command = Command::new(program);
         command.arg("serve").args(flags(plan)).arg("--data-dir").arg(&plan.dir);
         command.args(seeds.iter().flat_map(|seed| ["--seed", seed]));
-        command.env("SEDGE_CLUSTER__KEY", key);
+        command.env("SEDGE_CLUSTER__KEY", key).envs(overlay.map(|overlay| ("SEDGE_CLUSTER__OVERLAY", overlay)));
         command.env("SEDGE_CLUSTER__BIND", "127.0.0.1").env("SEDGE_HTTP__BIND", "127.0.0.1");
         command.env("SEDGE_HTTP__ENABLED", "true");
         for name in NOT_INHERITED {

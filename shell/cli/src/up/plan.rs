@@ -124,7 +124,17 @@ mod tests {
     use super::*;
 
     fn args(nodes: u16, port: u16, http_port: u16, cluster_port: u16) -> UpArgs {
-        UpArgs { nodes, port, ws_port: None, http_port, cluster_port, data_dir: None, detach: false, json: false }
+        UpArgs {
+            nodes,
+            port,
+            ws_port: None,
+            http_port,
+            cluster_port,
+            overlay: None,
+            data_dir: None,
+            detach: false,
+            json: false,
+        }
     }
 
     #[test]

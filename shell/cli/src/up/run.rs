@@ -26,7 +26,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
     refuse_second(&dir)?;
     check_free(&plans)?;
     let stop = Stop::on_signals()?;
-    let mut cluster = Cluster::start(&plans, args.detach)?;
+    let mut cluster = Cluster::start(&plans, args.overlay.as_deref(), args.detach)?;
     cluster.wait_ready(&stop)?;
     let took = prove(&cluster)?;
     if args.detach {

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sedge_cluster::OVERLAYS;
+
 use super::discovery;
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
 use super::rates::RATE_MAX;
@@ -258,7 +260,10 @@ const KEYS: &[Key] = &[
     key("cluster.cert_key_file", "its private key", |c, v| put(&mut c.cluster.cert_key_file, path(v))),
     key("cluster.ca_file", "authority of all nodes' certificates", |c, v| put(&mut c.cluster.ca_file, path(v))),
     key("cluster.overlay", "cooperation algorithm", |c, v| {
-        put(&mut c.cluster.overlay, v.choice(&[("mesh", "mesh")]).map(str::to_owned))
+        put(&mut c.cluster.overlay, v.choice(&OVERLAYS.map(|name| (name, name))).map(str::to_owned))
+    }),
+    key("cluster.capacity", "what the node can carry, for overlays that choose roots; 0: measured", |c, v| {
+        put(&mut c.cluster.capacity, v.narrow(0, u32::MAX.into()))
     }),
     key("cluster.suback", "whether SUBACK waits for the cluster", |c, v| {
         let words = [("cluster", SubackMode::Cluster), ("local", SubackMode::Local)];

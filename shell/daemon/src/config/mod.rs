@@ -154,6 +154,8 @@ pub struct ClusterConfig {
     pub ca_file: Option<PathBuf>,
     /// Cooperation algorithm.
     pub overlay: String,
+    /// What the node can carry; 0: measured at the start.
+    pub capacity: u32,
     /// When SUBACK is sent.
     pub suback: SubackMode,
     /// How many nodes hold a session and what waits for it.
@@ -312,6 +314,7 @@ impl Default for ClusterConfig {
             cert_key_file: None,
             ca_file: None,
             overlay: "mesh".to_owned(),
+            capacity: 0,
             suback: SubackMode::Cluster,
             copies: 2,
             autoclean: Duration::from_mins(5),

@@ -1,0 +1,38 @@
+//! Which cooperation algorithm the nodes of a cluster use.
+
+use sedge_base::{Duration, Rng};
+use sedge_overlay::{Input, Mesh, Overlay};
+
+use super::Node;
+use crate::{NodeConfig, NodeConfigError};
+
+/// Names of the algorithms, the usual one first.
+pub const OVERLAYS: [&str; 1] = ["mesh"];
+
+/// How often the algorithm is told how many clients there are.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// The algorithm that the settings name.
+pub(super) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overlay + Send>, NodeConfigError> {
+    let node = config.node;
+    Ok(match config.overlay.as_str() {
+        "mesh" => Box::new(Mesh::new(node, config.mesh, rng.split(4))),
+        other => return Err(NodeConfigError::Overlay(other.to_owned())),
+    })
+}
+
+impl Node {
+    /// Tells the algorithm what this node carries, if that is due and has changed.
+    pub(super) fn tell_load(&mut self) {
+        let now = self.now.instant;
+        if self.next_load.is_some_and(|at| at > now) {
+            return;
+        }
+        self.next_load = Some(now + PERIOD);
+        let clients = u32::try_from(self.claims.len()).unwrap_or(u32::MAX);
+        if self.told_clients != Some(clients) {
+            self.told_clients = Some(clients);
+            self.overlay.handle(self.now, Input::Load { capacity: self.config.capacity, clients });
+        }
+    }
+}
