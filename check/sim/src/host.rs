@@ -57,6 +57,7 @@ impl Host {
             swim_addr: address(index),
             link_addr: address(index),
             seeds: (0..options.nodes).map(address).collect(),
+            overlay: options.overlay.to_owned(),
             links: LinkConfig::new("simulated", Some(b"a key of all nodes".to_vec())),
             ..NodeConfig::default()
         };

@@ -2,13 +2,15 @@
 
 use std::process::ExitCode;
 
+use sedge_cluster::OVERLAYS;
 use sedge_sim::{Options, run};
 
 type Draw = fn(u64) -> Options;
 
-const USAGE: &str = "usage: sedge-sim [harsh|crash|drain] run SEED          one run, printed step by step
-       sedge-sim [harsh|crash|drain] sweep FROM COUNT  many runs, one line each; fails at the first violation
-       sedge-sim [harsh|crash|drain] check SEED        one run twice: both must be equal
+const USAGE: &str = "usage: sedge-sim [over NAME] [harsh|crash|drain] run SEED          one run, printed step by step
+       sedge-sim [over NAME] [harsh|crash|drain] sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim [over NAME] [harsh|crash|drain] check SEED        one run twice: both must be equal
+The nodes cooperate over the overlay NAME: mesh if none is named, or detour, which sends publications astray.
 With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, and with `drain` one is emptied
 or stopped after the other, and nothing may be lost;
 otherwise the seed says which faults there are.";
@@ -16,6 +18,17 @@ otherwise the seed says which faults there are.";
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let overlay = match arguments.as_slice() {
+        [over, name, ..] if over == "over" => OVERLAYS.into_iter().chain(["detour"]).find(|known| known == name),
+        _ => Some(OVERLAYS[0]),
+    };
+    let Some(overlay) = overlay else {
+        eprintln!("there is no such overlay\n{USAGE}");
+        return ExitCode::from(2);
+    };
+    if arguments.first().is_some_and(|first| first == "over") {
+        arguments.drain(..2);
+    }
     let (draw, named): (Draw, bool) = match arguments.first().map(String::as_str) {
         Some("harsh") => (Options::harsh, true),
         Some("crash") => (Options::crashing, true),
@@ -26,13 +39,13 @@ fn main() -> ExitCode {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     match (arguments.first().map(String::as_str), number(1), number(2)) {
         (Some("run"), Some(seed), None) => {
-            let report = run(draw(seed), true);
+            let report = run(draw(seed).over(overlay), true);
             println!("{report}");
             if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         (Some("sweep"), Some(from), Some(count)) => {
             for seed in from..from.saturating_add(count) {
-                let report = run(draw(seed), false);
+                let report = run(draw(seed).over(overlay), false);
                 if !report.violations.is_empty() {
                     println!("{report}");
                     return ExitCode::FAILURE;
@@ -45,7 +58,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         (Some("check"), Some(seed), None) => {
-            let (first, second) = (run(draw(seed), false), run(draw(seed), false));
+            let (first, second) = (run(draw(seed).over(overlay), false), run(draw(seed).over(overlay), false));
             println!("{:016x} {:016x}", first.trace, second.trace);
             if first.trace == second.trace { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }

@@ -26,6 +26,8 @@ pub enum Sabotage {
 pub struct Options {
     /// Everything is drawn from this.
     pub seed: u64,
+    /// Cooperation algorithm of the nodes.
+    pub overlay: &'static str,
     /// Whether all faults were switched on, whatever the seed says.
     pub harsh: bool,
     /// Nodes.
@@ -70,6 +72,7 @@ impl Options {
         let mut rng = Rng::new(seed).split(1);
         Self {
             seed,
+            overlay: "mesh",
             harsh: false,
             nodes: 1 + rng.index(4),
             shards: u16::try_from(1 + rng.index(3)).unwrap_or(1),
@@ -89,6 +92,12 @@ impl Options {
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
             sabotage: Sabotage::None,
         }
+    }
+
+    /// The same over another cooperation algorithm.
+    #[must_use]
+    pub fn over(self, overlay: &'static str) -> Self {
+        Self { overlay, ..self }
     }
 
     /// As [`Options::from_seed`], with several nodes and every fault there is.

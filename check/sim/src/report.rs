@@ -46,10 +46,22 @@ impl fmt::Display for Report {
                 f,
                 "{} violations; repeat with: cargo run -p sedge-sim -- {}run {}",
                 self.violations.len(),
-                if self.options.harsh { "harsh " } else { "" },
+                mode(&self.options),
                 self.options.seed
             )?;
         }
         Ok(())
     }
+}
+
+/// What to say to the program besides the seed.
+fn mode(options: &Options) -> String {
+    let over = if options.overlay == "mesh" { String::new() } else { format!("over {} ", options.overlay) };
+    let faults = match options {
+        Options { harsh: true, .. } => "harsh ",
+        Options { drains: true, .. } => "drain ",
+        Options { spaced: true, .. } => "crash ",
+        _ => "",
+    };
+    over + faults
 }

@@ -5,11 +5,13 @@
 //! the five algorithms through the trait.
 
 mod api;
+mod detour;
 mod mesh;
 pub mod skip_graph;
 pub mod spanning;
 
 pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token};
+pub use detour::Detour;
 #[cfg(any(test, fuzzing))]
 pub use mesh::fuzz_decode as fuzz_mesh_signal;
 pub use mesh::{Mesh, MeshConfig, MeshCounters};

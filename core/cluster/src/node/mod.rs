@@ -142,15 +142,6 @@ impl Node {
     /// A node that knows nobody yet.
     pub fn new(config: NodeConfig, mut rng: Rng) -> Result<Self, NodeConfigError> {
         let overlay = overlay::build(&config, &mut rng)?;
-        Self::with_overlay(config, overlay, rng)
-    }
-
-    /// The same with a cooperation algorithm from elsewhere.
-    pub fn with_overlay(
-        config: NodeConfig,
-        overlay: Box<dyn Overlay + Send>,
-        mut rng: Rng,
-    ) -> Result<Self, NodeConfigError> {
         if config.shards == 0 {
             return Err(NodeConfigError::Shards);
         }

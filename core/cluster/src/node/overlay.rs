@@ -1,7 +1,7 @@
 //! Which cooperation algorithm the nodes of a cluster use.
 
 use sedge_base::{Duration, Rng};
-use sedge_overlay::{Input, Mesh, Overlay};
+use sedge_overlay::{Detour, Input, Mesh, Overlay};
 
 use super::Node;
 use crate::{NodeConfig, NodeConfigError};
@@ -17,6 +17,8 @@ pub(super) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overla
     let node = config.node;
     Ok(match config.overlay.as_str() {
         "mesh" => Box::new(Mesh::new(node, config.mesh, rng.split(4))),
+        // Not for users.
+        "detour" => Box::new(Detour::new(node, rng.split(4))),
         other => return Err(NodeConfigError::Overlay(other.to_owned())),
     })
 }

@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 pub(crate) mod client;
-mod detour;
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +17,6 @@ use sedge_cluster::{LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, Shar
 use sedge_mqtt::{QoS, TopicName};
 
 pub(crate) use self::client::{Client, Options};
-use self::detour::Detour;
 
 /// What wall clocks show at the start.
 const EPOCH_MILLIS: u64 = 1_700_000_000_000;
@@ -205,6 +203,7 @@ impl World {
             swim_addr: address(node),
             link_addr: address(node),
             seeds: vec![address(1), address(2)],
+            overlay: self.overlay.clone(),
             links: LinkConfig::new("test", Some(b"a secret that all nodes share".to_vec())),
             ..NodeConfig::default()
         };
@@ -212,13 +211,7 @@ impl World {
         let place = |shard| Place { node: NodeId::new(node), incarnation, shard: ShardId(shard), shards: self.shards };
         let rng = &mut self.rng;
         let shards = (0..self.shards).map(|at| Shard::new(ShardConfig::default(), place(at), rng.split(7))).collect();
-        let node_machine = if self.overlay == Detour::NAME {
-            let overlay = Box::new(Detour::new(config.node, rng.split(9)));
-            Node::with_overlay(config, overlay, rng.split(8)).unwrap()
-        } else {
-            config.overlay.clone_from(&self.overlay);
-            Node::new(config, rng.split(8)).unwrap()
-        };
+        let node_machine = Node::new(config, rng.split(8)).unwrap();
         let next_accepted = LinkId::ACCEPTED + (self.starts << 16);
         self.hosts.insert(node, Host { node: node_machine, shards, next_accepted });
         self.with_node(node, Node::handle_timeout);

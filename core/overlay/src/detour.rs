@@ -1,12 +1,12 @@
-//! The worst that a cooperation algorithm may do: it knows who wants what, but sends publications anywhere.
+//! For tests: the worst that a cooperation algorithm may do. It knows who wants what, but sends publications anywhere.
 
+use crate::{Input, Mesh, MeshConfig, Output, Overlay, RouteEntry};
 use sedge_base::{Instant, NodeId, Now, Rng, mix};
 use sedge_mqtt::TopicName;
-use sedge_overlay::{Input, Mesh, MeshConfig, Output, Overlay, RouteEntry};
 
 /// [`Mesh`] with ways over nodes drawn at random, which change all the time and go in circles.
 #[derive(Debug)]
-pub(crate) struct Detour {
+pub struct Detour {
     me: NodeId,
     mesh: Mesh,
     /// Where time changes the ways.
@@ -14,16 +14,15 @@ pub(crate) struct Detour {
 }
 
 impl Detour {
-    pub(crate) const NAME: &str = "detour";
-
-    pub(crate) fn new(me: NodeId, rng: Rng) -> Self {
+    /// As [`Mesh::new`].
+    pub fn new(me: NodeId, rng: Rng) -> Self {
         Self { me, mesh: Mesh::new(me, MeshConfig::default(), rng), period: 0 }
     }
 }
 
 impl Overlay for Detour {
     fn name(&self) -> &'static str {
-        Self::NAME
+        "detour"
     }
 
     fn relays(&self) -> bool {
