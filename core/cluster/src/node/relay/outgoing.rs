@@ -84,7 +84,9 @@ impl Outgoing {
 
     /// It was given to the link to the destination.
     pub(super) fn note_direct(&mut self, end: End) {
-        if let Some(open) = self.stream(end.node).and_then(|stream| stream.open.get_mut(&end.number)) {
+        if end.behind == 0
+            && let Some(open) = self.stream(end.node).and_then(|stream| stream.open.get_mut(&end.number))
+        {
             open.direct = true;
         }
     }
