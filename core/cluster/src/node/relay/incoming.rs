@@ -1,15 +1,19 @@
 //! The destination's side: publications in the order of their numbers, once each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sedge_base::{Incarnation, NodeId};
+use sedge_base::{Duration, Incarnation, Instant, NodeId};
 
+use super::Place;
 use crate::link::{End, Publication};
 
 /// Publications of one sender that wait for an earlier one, and their bytes. What comes over a relay beyond that is dropped: the sender
 /// has it.
 const MAX_HELD: usize = 10_000;
 const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
+
+/// How long publications with QoS 0 may take that somebody asks for; what comes later is dropped.
+const SEAL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What came of a publication.
 #[derive(Debug, Default)]
@@ -18,6 +22,16 @@ pub(super) struct Accepted {
     pub ready: Vec<(u64, Publication)>,
     /// The last number before a gap, and the first behind it; once for each gap.
     pub gap: Option<(u64, u64)>,
+}
+
+/// An answer to the question for a place.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    pub sender: NodeId,
+    pub incarnation: Incarnation,
+    pub place: Place,
+    /// What is to be delivered, as in [`Accepted`].
+    pub ready: Vec<(u64, Publication)>,
 }
 
 /// One sender's stream to this node.
@@ -33,6 +47,8 @@ struct Stream {
     /// What may be acknowledged for now.
     limit: u64,
     acknowledged: Option<u64>,
+    /// Places up to which the sender wants to know that everything has come, and when it is told in any case.
+    seals: VecDeque<(Place, Instant)>,
 }
 
 /// The streams of all senders.
@@ -55,7 +71,13 @@ impl Stream {
             told: None,
             limit: u64::MAX,
             acknowledged: None,
+            seals: VecDeque::new(),
         }
+    }
+
+    /// The place behind which nothing has come that is next.
+    const fn place(&self) -> Place {
+        (self.up_to, self.behind)
     }
 
     fn hold(&mut self, key: (u64, u64), publication: Publication, may_drop: bool) {
@@ -176,6 +198,39 @@ impl Incoming {
             }
         }
         None
+    }
+
+    /// The sender asks for everything up to a place.
+    pub(super) fn seal(&mut self, now: Instant, (sender, incarnation): (NodeId, Incarnation), place: Place) {
+        if let Some(stream) = self.stream(sender, incarnation) {
+            stream.seals.push_back((place, now + SEAL_PATIENCE));
+        }
+    }
+
+    /// The next answer to a question for a place, with what follows from it: what had waited for publications that did not come.
+    pub(super) fn pop_sealed(&mut self, now: Instant) -> Option<Sealed> {
+        for (sender, stream) in &mut self.streams {
+            let Some((place, deadline)) = stream.seals.front().copied() else { continue };
+            let is_late = deadline <= now && stream.up_to == place.0;
+            if stream.place() < place && !is_late {
+                continue;
+            }
+            stream.seals.pop_front();
+            let mut ready = Vec::new();
+            if stream.place() < place {
+                stream.behind = place.1;
+                stream.drain(&mut ready);
+            }
+            return Some(Sealed { sender: *sender, incarnation: stream.incarnation, place, ready });
+        }
+        None
+    }
+
+    /// When [`Incoming::pop_sealed`] is next wanted.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        // One that waits for a publication with a number is answered when that comes.
+        let waiting = self.streams.values().filter_map(|stream| Some((stream, stream.seals.front()?)));
+        waiting.filter(|(stream, (place, _))| stream.up_to == place.0).map(|(_, (_, deadline))| *deadline).min()
     }
 
     /// The sender is gone. Should this life of it come back, it says where its stream goes on.

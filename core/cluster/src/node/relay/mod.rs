@@ -16,6 +16,7 @@ use sedge_overlay::{Barrier, Input};
 use smallvec::SmallVec;
 
 pub(super) use self::incoming::Incoming;
+use self::incoming::Sealed;
 use self::outgoing::{Open, Outgoing};
 use super::Node;
 use super::marks::Source;
@@ -28,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(100);
 /// How often a publication is passed on at most: more than any sensible way has.
 const MAX_HOPS: u8 = 32;
+
+/// A place in a stream: the last number before it, and how many publications with QoS 0 behind that.
+type Place = (u64, u64);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -42,8 +46,8 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    pub(super) const fn timeout(&self) -> Option<Instant> {
-        self.next_look
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        [self.next_look, self.incoming.timeout()].into_iter().flatten().min()
     }
 
     pub(super) fn counters(&self) -> [(&'static str, u64); 3] {
@@ -183,7 +187,14 @@ impl Node {
                 self.have_arrived(from, up_to);
                 self.send_straight(from, up_to, before);
             }
-            RelayMail::Arrived { .. } | RelayMail::Missing { .. } => {}
+            RelayMail::Seal { incarnation, number, behind } => {
+                self.relay.incoming.seal(self.now.instant, (from, incarnation), (number, behind));
+            }
+            RelayMail::Sealed { incarnation, number, behind } if incarnation == own => {
+                self.relay.outgoing.note_sealed(from, (number, behind));
+                self.check_relay_barriers();
+            }
+            RelayMail::Arrived { .. } | RelayMail::Missing { .. } | RelayMail::Sealed { .. } => {}
         }
         Ok(())
     }
@@ -218,6 +229,7 @@ impl Node {
             let mail = RelayMail::Begin { incarnation: self.config.incarnation, behind };
             self.send_control(node, ControlTopic::Relay, mail.encode());
             self.send_straight(node, 0, u64::MAX);
+            self.ask_for_places();
         }
     }
 
@@ -245,6 +257,16 @@ impl Node {
     pub(super) fn relay_barrier(&mut self, barrier: Barrier) {
         self.relay.outgoing.push_barrier(barrier);
         self.check_relay_barriers();
+        self.ask_for_places();
+    }
+
+    /// Publications with QoS 0 are not acknowledged: when a barrier waits for them, their destinations are asked.
+    fn ask_for_places(&mut self) {
+        let incarnation = self.config.incarnation;
+        for (node, (number, behind)) in self.relay.outgoing.take_questions() {
+            let mail = RelayMail::Seal { incarnation, number, behind };
+            self.send_control(node, ControlTopic::Relay, mail.encode());
+        }
     }
 
     fn check_relay_barriers(&mut self) {
@@ -253,8 +275,16 @@ impl Node {
         }
     }
 
-    /// Ends a turn: acknowledges what has arrived.
+    /// Ends a turn: acknowledges what has arrived, and answers who has asked.
     pub(super) fn acknowledge_arrivals(&mut self) {
+        while let Some(sealed) = self.relay.incoming.pop_sealed(self.now.instant) {
+            let Sealed { sender, incarnation, place: (number, behind), ready } = sealed;
+            for (number, publication) in ready {
+                self.publication(Source::Stream(sender), number, publication);
+            }
+            let mail = RelayMail::Sealed { incarnation, number, behind };
+            self.send_control(sender, ControlTopic::Relay, mail.encode());
+        }
         while let Some((sender, incarnation, up_to)) = self.relay.incoming.pop_due() {
             let mail = RelayMail::Arrived { incarnation, up_to };
             self.send_control(sender, ControlTopic::Relay, mail.encode());
