@@ -9,9 +9,13 @@ mod detour;
 mod mesh;
 pub mod skip_graph;
 pub mod spanning;
+mod topic_tree;
 
 pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token};
 pub use detour::Detour;
 #[cfg(any(test, fuzzing))]
 pub use mesh::fuzz_decode as fuzz_mesh_signal;
 pub use mesh::{Mesh, MeshConfig, MeshCounters};
+#[cfg(any(test, fuzzing))]
+pub use topic_tree::fuzz_decode as fuzz_topic_tree_signal;
+pub use topic_tree::{RootPolicy, TopicTree, TopicTreeConfig, TopicTreeCounters, TopicView};

@@ -30,5 +30,6 @@ mod table;
 
 pub use config::MeshConfig;
 pub use machine::{Mesh, MeshCounters};
+pub(crate) use settle::Settle;
 #[cfg(any(test, fuzzing))]
 pub use signal::fuzz_decode;

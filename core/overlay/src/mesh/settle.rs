@@ -16,19 +16,19 @@ struct Waiting {
 
 /// In the order of their numbers, barriers and deadlines alike, so that only the first needs a look.
 #[derive(Debug, Default)]
-pub(super) struct Settle {
+pub(crate) struct Settle {
     waiting: VecDeque<Waiting>,
     late: u64,
 }
 
 impl Settle {
-    pub(super) fn wait(&mut self, token: Token, number: u64, barrier: Barrier, deadline: Instant) {
+    pub(crate) fn wait(&mut self, token: Token, number: u64, barrier: Barrier, deadline: Instant) {
         self.waiting.push_back(Waiting { token, number, barrier, deadline });
     }
 
     /// Takes the first token that need not wait longer: every neighbour has confirmed `confirmed`, and all shards have reached
     /// `reached`.
-    pub(super) fn pop_settled(&mut self, confirmed: u64, reached: Barrier) -> Option<Token> {
+    pub(crate) fn pop_settled(&mut self, confirmed: u64, reached: Barrier) -> Option<Token> {
         let first = self.waiting.front()?;
         if first.number > confirmed || first.barrier > reached {
             return None;
@@ -37,7 +37,7 @@ impl Settle {
     }
 
     /// Takes the first token whose deadline has passed.
-    pub(super) fn pop_late(&mut self, now: Instant) -> Option<Token> {
+    pub(crate) fn pop_late(&mut self, now: Instant) -> Option<Token> {
         if self.next()? > now {
             return None;
         }
@@ -45,11 +45,11 @@ impl Settle {
         self.waiting.pop_front().map(|first| first.token)
     }
 
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.waiting.front().map(|first| first.deadline)
     }
 
-    pub(super) const fn late(&self) -> u64 {
+    pub(crate) const fn late(&self) -> u64 {
         self.late
     }
 }

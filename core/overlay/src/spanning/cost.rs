@@ -12,7 +12,7 @@ const LEAST_STEP: u32 = 256;
 
 /// The link to one member.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Edge {
+pub(crate) struct Edge {
     /// The smoothed round trip in eighths of microseconds.
     smoothed: Option<u64>,
     /// What the edge counts for in this epoch.
@@ -20,15 +20,15 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    pub(super) const UNMEASURED: Self = Self { smoothed: None, frozen: UNMEASURED };
+    pub(crate) const UNMEASURED: Self = Self { smoothed: None, frozen: UNMEASURED };
     pub(super) const DOWN: Self = Self { smoothed: None, frozen: UNREACHABLE };
 
-    pub(super) const fn cost(self) -> u32 {
+    pub(crate) const fn cost(self) -> u32 {
         self.frozen
     }
 
     /// Takes a measurement in; says whether it changed what the edge counts for.
-    pub(super) fn measure(&mut self, micros: u32) -> bool {
+    pub(crate) fn measure(&mut self, micros: u32) -> bool {
         let sample = u64::from(micros) * 8;
         self.smoothed = Some(self.smoothed.map_or(sample, |smoothed| smoothed - smoothed / 8 + sample / 8));
         if self.frozen < UNMEASURED {
@@ -39,7 +39,7 @@ impl Edge {
     }
 
     /// A new epoch begins: counts the present round trip from now on, unless it has hardly changed.
-    pub(super) fn freeze(&mut self) {
+    pub(crate) fn freeze(&mut self) {
         let fresh = self.fresh();
         if self.frozen >= UNMEASURED || fresh.abs_diff(self.frozen) > step(fresh.max(self.frozen)) {
             self.frozen = fresh;

@@ -20,7 +20,7 @@
 //! after as many as the deepest node has ancestors, and one more.
 
 mod claim;
-mod cost;
+pub(crate) mod cost;
 mod machine;
 mod members;
 mod rank;

@@ -1,0 +1,75 @@
+//! What can be seen of the topic trees from outside.
+
+use sedge_base::NodeId;
+use sedge_mqtt::TopicName;
+
+use super::machine::TopicTree;
+
+/// Counters of [`TopicTree`], from its start on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TopicTreeCounters {
+    /// Changes that counted as settled only because [`super::TopicTreeConfig::settle_timeout`] had passed.
+    pub late_settlements: u64,
+    /// Digests that differed, so that everything was said anew.
+    pub repairs: u64,
+    /// Nodes whose interests were forgotten because they had sent no digest for [`super::TopicTreeConfig::lease`].
+    pub expired: u64,
+    /// Signals given out.
+    pub signals: u64,
+    /// Their bytes (TR-29).
+    pub signal_bytes: u64,
+    /// Publications that went to nodes which had not said yet whether they want their topic.
+    pub unconfirmed: u64,
+    /// Publications that went to all nodes because of [`super::TopicTreeConfig::max_topics`].
+    pub over_limit: u64,
+    /// How often a topic or root that another node has told was not kept because of [`super::TopicTreeConfig::max_heard_topics`].
+    pub ignored: u64,
+    /// How often a topic got no tree because of [`super::TopicTreeConfig::max_trees`].
+    pub refused_trees: u64,
+}
+
+/// A topic in which this node takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicView {
+    /// The topic.
+    pub topic: TopicName,
+    /// All nodes that publish it or subscribe to it, in the order of their ids.
+    pub members: Vec<NodeId>,
+    /// The root of its tree; none while there is no tree.
+    pub root: Option<NodeId>,
+    /// Every other member with its parent in the tree.
+    pub parents: Vec<(NodeId, NodeId)>,
+}
+
+impl TopicTree {
+    /// The topics in which this node takes part, at most `limit` from the `offset`th on, in order.
+    pub fn topics(&self, offset: usize, limit: usize) -> Vec<TopicView> {
+        let topics = self.topics.iter().skip(offset).take(limit);
+        topics
+            .map(|(name, topic)| {
+                let tree = topic.tree.and_then(|id| self.trees.get(id));
+                TopicView {
+                    topic: name.clone(),
+                    members: topic.members.to_vec(),
+                    root: tree.map(|tree| tree.root),
+                    parents: tree.map(|tree| tree.parents.clone().into_iter().collect()).unwrap_or_default(),
+                }
+            })
+            .collect()
+    }
+
+    /// How many topics this node takes part in.
+    pub fn topic_count(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// How many topics this node announces as publisher.
+    pub fn published_count(&self) -> usize {
+        self.local.published()
+    }
+
+    /// How many trees this node belongs to: topics whose members and root are the same share one (FW-05).
+    pub fn tree_count(&self) -> usize {
+        self.trees.len()
+    }
+}
