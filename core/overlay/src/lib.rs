@@ -8,6 +8,7 @@ mod api;
 mod detour;
 mod mesh;
 pub mod skip_graph;
+mod skip_graph_overlay;
 pub mod spanning;
 mod topic_tree;
 
@@ -16,6 +17,11 @@ pub use detour::Detour;
 #[cfg(any(test, fuzzing))]
 pub use mesh::fuzz_decode as fuzz_mesh_signal;
 pub use mesh::{Mesh, MeshConfig, MeshCounters};
+#[cfg(any(test, fuzzing))]
+pub use skip_graph_overlay::fuzz_decode as fuzz_skip_graph_signal;
+pub use skip_graph_overlay::{
+    SkipGraphConfig, SkipGraphCounters, SkipGraphOverlay, SkipGraphView, VirtualNeighbour, VirtualNode,
+};
 #[cfg(any(test, fuzzing))]
 pub use topic_tree::fuzz_decode as fuzz_topic_tree_signal;
 pub use topic_tree::{RootPolicy, TopicTree, TopicTreeConfig, TopicTreeCounters, TopicView};

@@ -70,7 +70,7 @@ impl<T: Topic> Node<T> {
     }
 
     /// The virtual nodes this node is to have: one for each topic, or a placeholder if there is none (SG-06).
-    fn is_wanted(&self, key: &Key<T>) -> bool {
+    pub(super) fn is_wanted(&self, key: &Key<T>) -> bool {
         self.started
             && match &key.topic {
                 None => self.topics.is_empty(),

@@ -18,6 +18,13 @@ impl<T: Topic> Node<T> {
         self.ask_to_join(key);
     }
 
+    /// Sends the first wish to join a list to this node.
+    pub(super) fn join_by(&mut self, node: sedge_base::NodeId) {
+        let Some(target) = self.joining.keys().next().cloned().filter(|_| self.vnodes.is_empty()) else { return };
+        let errand = Errand::Join(self.peer_of(target.clone()));
+        self.send(node, Message::Route { to: None, target, hops: 0, errand });
+    }
+
     /// Sends the wish on its way, from an own virtual node or by the next introducer.
     pub(super) fn ask_to_join(&mut self, key: Key<T>) {
         let errand = Errand::Join(self.peer_of(key.clone()));
@@ -89,8 +96,14 @@ impl<T: Topic> Node<T> {
 
     /// Puts an own virtual node into the list and presents it to both sides.
     pub(super) fn place(&mut self, key: &Key<T>, life: u64, left: Option<&Peer<T>>, right: Option<&Peer<T>>) {
-        let mut vnode =
-            Vnode { left: Row::default(), right: Row::default(), stage: Stage::In, life, health: Health::default() };
+        let mut vnode = Vnode {
+            left: Row::default(),
+            right: Row::default(),
+            stage: Stage::In,
+            departures: 0,
+            life,
+            health: Health::default(),
+        };
         // Between two own virtual nodes there is one table for each side: the new one takes its part of both.
         for side in [Side::Left, Side::Right] {
             let Some(own) = self.own_beside(key, side).cloned() else { continue };

@@ -115,7 +115,7 @@ impl<T: Topic> Node<T> {
     }
 
     /// Takes an own virtual node out and tells all who have it in their tables who takes its place.
-    fn remove(&mut self, key: &Key<T>, by: Option<Peer<T>>) {
+    pub(super) fn remove(&mut self, key: &Key<T>, by: Option<Peer<T>>) {
         let Some(vnode) = self.vnodes.remove(key) else { return };
         if let Some(by) = by.filter(|by| by.key.node != self.me) {
             if self.former.len() == MAX_FORMER {

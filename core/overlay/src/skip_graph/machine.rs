@@ -51,6 +51,13 @@ impl Default for Config {
 pub enum Input<T> {
     /// A node that is in the graph, or about to be.
     Introducer(NodeId),
+    /// As [`Input::Introducer`], of a node that could not be reached for a while or was never reached before: messages may have been
+    /// lost, so all links are looked at soon.
+    Reached(NodeId),
+    /// Nobody who could help is in a list: begin one. Not to be said to two nodes at once, or two lists have to be made one.
+    Begin,
+    /// Ask this node for help, if this one waits to join its first list.
+    JoinBy(NodeId),
     /// Take part: join with the topics there are, or with a placeholder.
     Start,
     /// Take part no more: leave with everything.
@@ -63,6 +70,8 @@ pub enum Input<T> {
     Advertise(T),
     /// Nobody publishes to the topic any more.
     Withdraw(T),
+    /// The owner knows that the status of this topic is wrong: the rendezvous point has to look once more (SG-15).
+    Report(T),
     /// A message came.
     Message {
         /// From which node.
@@ -127,6 +136,8 @@ pub(super) struct Vnode<T> {
     pub(super) left: Row<T>,
     pub(super) right: Row<T>,
     pub(super) stage: Stage,
+    /// How often it has asked again to be let go.
+    pub(super) departures: u8,
     pub(super) life: u64,
     pub(super) health: Health,
 }
@@ -211,6 +222,12 @@ impl<T: Topic> Node<T> {
     pub fn handle(&mut self, now: Instant, input: Input<T>) {
         match input {
             Input::Introducer(node) => self.introduce(node),
+            Input::Reached(node) => {
+                self.introducers.retain(|known| *known != node);
+                self.introduce(node);
+            }
+            Input::Begin => drop(self.begin()),
+            Input::JoinBy(node) => self.join_by(node),
             Input::Start => {
                 self.started = true;
                 self.next_tick = self.config.tick.map(|tick| now + tick);
@@ -225,6 +242,7 @@ impl<T: Topic> Node<T> {
             Input::Unsubscribe(topic) => self.unsubscribe(&topic),
             Input::Advertise(topic) => self.advertise(now, &topic),
             Input::Withdraw(topic) => self.withdraw(&topic),
+            Input::Report(topic) => self.report(&topic),
             Input::Message { from, message } => {
                 self.silent.remove(&from);
                 self.on_message(from, message);

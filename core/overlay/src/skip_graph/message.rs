@@ -9,7 +9,7 @@ pub enum Errand<T> {
     Join(Peer<T>),
     /// Here is a virtual node that is in a list already; you should know each other.
     Meet(Peer<T>),
-    /// A publisher of the topic is suspended although its neighbour is not.
+    /// A publisher of the topic is suspended although its neighbour is not, or has the wrong status in another way.
     Report(T),
 }
 

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`Node`] is the part of one physical node: a machine without clock and sockets that hands out [`Message`]s for other nodes. They must arrive
-//! in the order they were sent in between each two nodes, or not at all. It has no part in the trait [`crate::Overlay`] itself.
+//! in the order they were sent in between each two nodes, or not at all. [`crate::SkipGraphOverlay`] runs it in brokers.
 //!
 //! On level 0 a node joins with the consent of its left neighbour, which hands over its right one in the same step, and leaves the
 //! same way. Higher levels are learnt: whatever a node hears of, it takes for those levels on which it is nearest. What is not right
@@ -31,6 +31,7 @@ mod route;
 mod status;
 mod table;
 mod vector;
+mod way;
 
 pub use cast::{Forward, Hop, Method, Note, Publication};
 pub use key::{End, Key, Range, Role, Topic};

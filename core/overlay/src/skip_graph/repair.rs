@@ -11,6 +11,8 @@ use super::{Errand, Key, Message, Node, Side, Topic};
 const MAX_PAUSE: u8 = 64;
 /// A wish to join or leave that was not answered after so many ticks is sent again.
 const ASK_AGAIN_TICKS: u32 = 3;
+/// Who leaves asks its left neighbour so often again. After that it goes: its neighbour may be one that is about to join, and waits in turn.
+const MAX_DEPARTURES: u8 = 4;
 /// Introducers that are remembered; the oldest is forgotten first.
 const MAX_INTRODUCERS: usize = 16;
 
@@ -148,22 +150,47 @@ impl<T: Topic> Node<T> {
         }
     }
 
+    /// Asks once more to be let go, or goes if nobody answers.
+    fn depart_or_go(&mut self, key: &Key<T>) {
+        let Some(vnode) = self.vnodes.get_mut(key) else { return };
+        vnode.departures = vnode.departures.saturating_add(1);
+        if vnode.departures > MAX_DEPARTURES {
+            self.remove(key, None);
+        } else {
+            self.depart(key);
+        }
+    }
+
+    /// Begins a list with the first virtual node that waits to join one; says which that was.
+    pub(super) fn begin(&mut self) -> Option<Key<T>> {
+        if !self.vnodes.is_empty() {
+            return None;
+        }
+        let (key, joining) = self.joining.pop_first()?;
+        self.place(&key, joining.life, None, None);
+        Some(key)
+    }
+
     fn ask_again(&mut self) {
-        let mut late = Vec::new();
+        let mut waiting = Vec::new();
         for (key, joining) in &mut self.joining {
             joining.waited += 1;
             if joining.waited.is_multiple_of(ASK_AGAIN_TICKS) {
-                late.push(key.clone());
+                waiting.push(key.clone());
             }
+        }
+        let (mut late, unwanted): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|key| self.is_wanted(key));
+        if !unwanted.is_empty() {
+            // The answer was lost: whoever believes that these are in the list has to hear that they are not.
+            for key in &unwanted {
+                self.joining.remove(key);
+            }
+            self.replay_early();
         }
         let nobody = self.introducers.iter().all(|node| *node > self.me && self.outside.contains(node));
         self.outside.clear();
-        if nobody
-            && self.vnodes.is_empty()
-            && let Some((key, joining)) = self.joining.pop_first()
-        {
+        if nobody && let Some(key) = self.begin() {
             late.retain(|other| *other != key);
-            self.place(&key, joining.life, None, None);
         }
         for key in late {
             self.ask_to_join(key);
@@ -174,7 +201,7 @@ impl<T: Topic> Node<T> {
             let leaving = self.vnodes.iter().filter(|(_, vnode)| vnode.stage == Stage::Leaving);
             let leaving: Vec<Key<T>> = leaving.map(|(key, _)| key.clone()).collect();
             for key in leaving {
-                self.depart(&key);
+                self.depart_or_go(&key);
             }
         }
     }

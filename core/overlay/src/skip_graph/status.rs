@@ -14,6 +14,13 @@ pub struct Status {
 }
 
 impl<T: Topic> Node<T> {
+    /// Whether this node is the rendezvous point of the topic: its right-most publisher, as far as can be seen from here (SG-09).
+    pub fn is_rendezvous_point(&self, topic: &T) -> bool {
+        let key = Key::new(topic.clone(), Role::Publisher, self.me);
+        let is_in = self.vnodes.get(&key).is_some_and(|vnode| vnode.stage == Stage::In);
+        is_in && self.neighbour(&key, Side::Right).is_none_or(|right| !right.key.is_of_group(&key))
+    }
+
     /// The right neighbour of a publisher may be another than before. The right-most publisher of a topic is its rendezvous point
     /// (SG-09): it sees whether there are subscribers, and tells the others when that changes.
     pub(super) fn check_status(&mut self, key: &Key<T>) {
@@ -150,9 +157,14 @@ impl<T: Topic> Node<T> {
         let Some(topic) = &to.topic else { return };
         // The rendezvous point knows which of both is right (SG-16).
         if status.active && self.status(topic).is_some_and(|mine| !mine.active) {
-            let beyond = Range::group(topic, Role::Subscriber).low.key;
-            self.route(beyond, 0, Errand::Report(topic.clone()));
+            self.report(topic);
         }
+    }
+
+    /// Asks the rendezvous point to look whether the status is right.
+    pub(super) fn report(&mut self, topic: &T) {
+        let beyond = Range::group(topic, Role::Subscriber).low.key;
+        self.route(beyond, 0, Errand::Report(topic.clone()));
     }
 
     pub(super) fn on_report(&mut self, key: &Key<T>, topic: &T) {
@@ -161,8 +173,9 @@ impl<T: Topic> Node<T> {
         }
         let before = self.status(topic);
         self.check_status(key);
-        if let Some(status) = self.status(topic).filter(|status| status.active && before == Some(*status)) {
-            self.decide(topic, Status { active: true, epoch: status.epoch.saturating_add(1) });
+        // It is right here, so others have missed it.
+        if let Some(status) = self.status(topic).filter(|status| before == Some(*status)) {
+            self.decide(topic, Status { epoch: status.epoch.saturating_add(1), ..status });
         }
     }
 }

@@ -7,3 +7,4 @@ mod oracle;
 mod publish;
 mod repair;
 mod suspend;
+mod ways;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sedge_base::{NodeId, Rng};
-use sedge_overlay::skip_graph::{Config, Input, Key, Role};
+use sedge_overlay::skip_graph::{Config, Input, Key, Message, Role, Vector};
 
 use crate::net::Net;
 use crate::oracle::{assert_right, wrong_links};
@@ -106,5 +106,78 @@ fn who_comes_back_is_taken_in_again() {
     net.start(7);
     net.wait(70);
     assert_eq!(net.nodes[&7].keys().copied().collect::<Vec<_>>(), [Key::placeholder(NodeId::new(7))]);
+    assert_right(&net);
+}
+
+/// A wish to join is given up when it is not wanted any more and its answer was lost, so that whoever believes it fulfilled hears otherwise.
+#[test]
+fn a_wish_that_nobody_answers_is_given_up() {
+    let mut net = network(5, 6);
+    net.wait(5);
+    net.lose = |message| matches!(message, Message::Joined { .. });
+    net.feed(2, Input::Subscribe(9));
+    net.run();
+    net.feed(2, Input::Unsubscribe(9));
+    net.wait(2);
+    net.lose = |_| false;
+    assert!(!net.nodes[&2].is_settled());
+    net.wait(20);
+    assert_right(&net);
+}
+
+/// Who leaves and is never let go, goes in the end.
+#[test]
+fn who_is_not_let_go_goes_anyway() {
+    let mut net = network(6, 6);
+    net.feed(3, Input::Subscribe(9));
+    net.wait(5);
+    net.lose = |message| matches!(message, Message::Left { .. });
+    net.feed(3, Input::Unsubscribe(9));
+    net.wait(3);
+    assert!(!net.nodes[&3].is_settled());
+    net.wait(60);
+    assert_right(&net);
+}
+
+/// Many that start together, and know of many others that have not begun either, get into one list.
+#[test]
+fn who_starts_together_finds_one_list() {
+    let mut net = Net::with(1, Config::default());
+    for node in 0..40 {
+        net.add(node, Vector::new(node.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    }
+    for node in 0..40 {
+        for other in (0..40).filter(|other| *other != node) {
+            net.feed(node, Input::Reached(NodeId::new(other)));
+        }
+        net.feed(node, Input::Start);
+    }
+    net.wait(2);
+    assert!(net.nodes.values().all(|node| node.keys().next().is_none()), "all wait for each other");
+    net.feed(0, Input::Begin);
+    net.feed(0, Input::Begin);
+    for node in 1..40 {
+        net.feed(node, Input::JoinBy(NodeId::new(0)));
+    }
+    net.run();
+    assert!(net.nodes.values().all(sedge_overlay::skip_graph::Node::is_settled));
+    net.wait(10);
+    assert_right(&net);
+}
+
+/// Nodes that could not reach each other for long are in one list again soon after they can.
+#[test]
+fn who_can_be_reached_again_is_linked_again_soon() {
+    let mut net = network(7, 12);
+    net.wait(130);
+    net.lose = |_| true;
+    net.wait(10);
+    net.lose = |_| false;
+    for node in 0..12 {
+        for other in (0..12).filter(|other| *other != node) {
+            net.feed(node, Input::Reached(NodeId::new(other)));
+        }
+    }
+    net.wait(10);
     assert_right(&net);
 }

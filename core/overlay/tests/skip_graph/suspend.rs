@@ -123,6 +123,26 @@ fn who_missed_being_suspended_is_told_at_its_next_publication() {
     assert_eq!(net.deliver(10, 1).messages, 0);
 }
 
+/// SG-15, for owners that know the subscribers themselves and send nothing that nobody wants.
+#[test]
+fn who_missed_a_change_of_status_is_told_when_it_reports() {
+    let mut net = publishers(resting());
+    for (change, wanted) in [(Input::Subscribe(1), true), (Input::Unsubscribe(1), false)] {
+        net.lose = is_cast;
+        net.feed(3, change);
+        net.run();
+        assert_eq!(
+            (active(&net, 10), active(&net, 14)),
+            (Some(!wanted), Some(wanted)),
+            "only the rendezvous point knows"
+        );
+        net.lose = |_| false;
+        net.feed(10, Input::Report(1));
+        net.run();
+        assert!((10..15).all(|node| active(&net, node) == Some(wanted)));
+    }
+}
+
 /// SG-16
 #[test]
 fn who_missed_being_resumed_finds_out_from_its_neighbour() {

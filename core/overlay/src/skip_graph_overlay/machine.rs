@@ -1,0 +1,506 @@
+//! The machine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::{Incarnation, Instant, NodeId, Now, Rng};
+use sedge_mqtt::{TopicFilter, TopicName};
+
+use super::SkipGraphConfig;
+use super::audience::Audiences;
+use super::interest::{Interest, Turn, is_graph_topic, topic_of};
+use super::peer::Peer;
+use super::signal::{Signal, SignalError, cut, message_len, topic_len};
+use crate::skip_graph::{self, Message, Node, Vector};
+use crate::{Advert, Advertised, Input, Mesh, Neighbour, Output, Overlay, RouteEntry, Token};
+
+/// What everything matches but names that start with `$`.
+const EVERYTHING: &str = "#";
+
+/// Counters of [`SkipGraphOverlay`], from its start on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SkipGraphCounters {
+    /// Changes that counted as settled only because [`crate::MeshConfig::settle_timeout`] had passed.
+    pub late_settlements: u64,
+    /// Tables of wildcards and shared subscriptions that had to be fetched anew.
+    pub repairs: u64,
+    /// Such tables forgotten because their node had sent no digest for [`crate::MeshConfig::lease`].
+    pub expired: u64,
+    /// Publications that went to everyone because [`SkipGraphConfig::max_topics`] topics were known.
+    pub untracked: u64,
+    /// Publications that no other node wanted (SG-10).
+    pub withheld: u64,
+    /// Topics that all others were asked about.
+    pub asked: u64,
+    /// Topics that were suspended (SG-10).
+    pub suspended: u64,
+    /// Topics that were found active, or resumed (SG-11).
+    pub resumed: u64,
+    /// Topics whose status in the graph was wrong for a while and was looked at once more (SG-15).
+    pub reported: u64,
+    /// Messages of the graph to nodes without a link; the graph says again what matters.
+    pub undelivered: u64,
+    /// Messages of the graph that were given up because they were passed on too often, or because this node was in no list.
+    pub lost: u64,
+    /// Neighbours in the graph that were left out because they were silent.
+    pub silent: u64,
+}
+
+/// The Skip Graph among brokers: see the [module's documentation](self).
+#[derive(Debug)]
+pub struct SkipGraphOverlay {
+    pub(super) me: NodeId,
+    pub(super) config: SkipGraphConfig,
+    /// For what everybody has to know, and for what waits to be settled.
+    mesh: Mesh,
+    pub(super) graph: Node<TopicName>,
+    started: bool,
+    interest: Interest,
+    pub(super) audiences: Audiences,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Topics that the others have not been asked about yet.
+    new_topics: Vec<TopicName>,
+    /// The time of the last event; publications come without one.
+    now: Instant,
+    /// When the graph is started although there is no neighbour to join.
+    start_at: Option<Instant>,
+    /// When this node begins the list of the graph, if nobody has let it join until then.
+    begin_at: Option<Instant>,
+    next_sweep: Option<Instant>,
+    counters: SkipGraphCounters,
+    outputs: VecDeque<Output>,
+}
+
+impl SkipGraphOverlay {
+    /// The graph as node `me` sees it: nobody else yet. The incarnation has to grow with each start of the node. `rng` draws the
+    /// membership vector.
+    pub fn new(me: NodeId, incarnation: Incarnation, config: SkipGraphConfig, mut rng: Rng) -> Self {
+        let graph_config = skip_graph::Config {
+            base: config.base,
+            method: config.method,
+            tick: Some(config.tick),
+            silent_ticks: config.silent_ticks,
+            // Topics are withdrawn from here.
+            publisher_idle: sedge_base::Duration::MAX,
+            ..skip_graph::Config::default()
+        };
+        let vector = Vector::random(&mut rng);
+        let everything = TopicFilter::new(EVERYTHING).ok();
+        let see_all = everything.map(|filter| Output::Table(Advertised::Remote { filter, wanted: true }));
+        Self {
+            me,
+            config,
+            mesh: Mesh::new(me, config.mesh, rng),
+            graph: Node::new(me, incarnation, vector, graph_config),
+            started: false,
+            interest: Interest::default(),
+            audiences: Audiences::default(),
+            peers: BTreeMap::new(),
+            new_topics: Vec::new(),
+            now: Instant::ZERO,
+            start_at: None,
+            begin_at: None,
+            next_sweep: None,
+            counters: SkipGraphCounters::default(),
+            outputs: see_all.into_iter().collect(),
+        }
+    }
+
+    /// What has been counted so far.
+    pub fn counters(&self) -> SkipGraphCounters {
+        let (mesh, graph) = (self.mesh.counters(), self.graph.counters());
+        SkipGraphCounters {
+            late_settlements: mesh.late_settlements,
+            repairs: mesh.repairs,
+            expired: mesh.expired,
+            lost: graph.lost,
+            silent: graph.dead,
+            ..self.counters
+        }
+    }
+
+    fn start(&mut self) {
+        if !core::mem::replace(&mut self.started, true) {
+            self.graph.handle(self.now, skip_graph::Input::Start);
+            self.begin_at = Some(self.now + self.config.tick);
+        }
+    }
+
+    /// Nodes that start together wait for each other: the one with the smallest id begins a list, unless it is in one by then, and
+    /// the others join by it.
+    fn begin(&mut self) {
+        if self.begin_at.is_none_or(|at| at > self.now) {
+            return;
+        }
+        self.begin_at = None;
+        if self.graph.keys().next().is_some() {
+            return;
+        }
+        let smallest = self.peers.iter().find(|(_, peer)| peer.is_linked()).map(|(node, _)| *node);
+        if let Some(smallest) = smallest.filter(|smallest| *smallest < self.me) {
+            self.graph.handle(self.now, skip_graph::Input::JoinBy(smallest));
+            self.begin_at = Some(self.now + self.config.tick);
+        } else {
+            self.graph.handle(self.now, skip_graph::Input::Begin);
+        }
+    }
+
+    fn on_neighbour_up(&mut self, neighbour: Neighbour) {
+        let Neighbour { node, incarnation, .. } = neighbour;
+        if node == self.me {
+            return;
+        }
+        self.drop_signals(node);
+        let peer = self.peers.entry(node).or_default();
+        let is_reborn = peer.incarnation != Incarnation::default() && peer.incarnation != incarnation;
+        peer.link_up(incarnation);
+        self.audiences.doubt(node);
+        if is_reborn {
+            self.graph.handle(self.now, skip_graph::Input::NodeDown(node));
+        }
+        self.graph.handle(self.now, skip_graph::Input::Reached(node));
+        self.start();
+    }
+
+    fn on_neighbour_down(&mut self, node: NodeId, gone: bool) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.link_down();
+        let gone = gone || peer.lost;
+        self.drop_signals(node);
+        if gone {
+            self.forget(node);
+        }
+    }
+
+    fn on_member_down(&mut self, node: NodeId) {
+        match self.peers.get_mut(&node) {
+            Some(peer) if peer.is_linked() => peer.lost = true,
+            Some(_) => self.forget(node),
+            None => {}
+        }
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        self.peers.remove(&node);
+        self.audiences.forget(node);
+        self.graph.handle(self.now, skip_graph::Input::NodeDown(node));
+    }
+
+    /// Signals that no link has taken must not reach the next one.
+    fn drop_signals(&mut self, node: NodeId) {
+        self.outputs.retain(|output| !matches!(output, Output::Signal { to, .. } if *to == node));
+    }
+
+    /// What the graph is not for goes to the mesh, and so does every token: what is said here about the graph's topics is ahead of the
+    /// mesh's question on every link, so whoever answers that knows.
+    fn on_local(&mut self, now: Now, changes: Vec<Advert>, token: Option<Token>) {
+        let mut others = Vec::new();
+        for change in changes {
+            let Some(topic) = topic_of(&change.filter) else {
+                others.push(change);
+                continue;
+            };
+            match self.interest.apply(&topic, &change) {
+                Some(Turn::First) => self.graph.handle(self.now, skip_graph::Input::Subscribe(topic)),
+                Some(Turn::Last) => self.graph.handle(self.now, skip_graph::Input::Unsubscribe(topic)),
+                None => {}
+            }
+        }
+        if !others.is_empty() || token.is_some() {
+            self.mesh.handle(now, Input::Local { changes: others, token });
+        }
+    }
+
+    fn on_signal(&mut self, now: Now, from: NodeId, bytes: &Bytes) {
+        if !self.is_linked(from) {
+            return;
+        }
+        let result = Signal::decode(bytes).and_then(|signal| self.apply_signal(now, from, signal));
+        if let Err(error) = result {
+            // Nothing more is said or heard on this link.
+            self.on_neighbour_down(from, false);
+            self.mesh.handle(now, Input::NeighbourDown { node: from, gone: false });
+            self.outputs.push_back(Output::Protocol { node: from, detail: error.to_string() });
+        }
+    }
+
+    fn apply_signal(&mut self, now: Now, from: NodeId, signal: Signal) -> Result<(), SignalError> {
+        match signal {
+            Signal::Mesh(bytes) => self.mesh.handle(now, Input::Signal { from, bytes }),
+            Signal::Graph { base, .. } if base != self.config.base => return Err(SignalError::Base),
+            Signal::Graph { messages, .. } => {
+                for message in messages {
+                    self.graph.handle(self.now, skip_graph::Input::Message { from, message });
+                }
+            }
+            Signal::News(news) => {
+                for (topic, subscribed) in news {
+                    self.audiences.tell(from, &topic, subscribed);
+                }
+            }
+            Signal::Ask(topics) => {
+                let answers = topics.iter().map(|topic| self.interest.is_subscribed(topic)).collect();
+                self.signal(from, &Signal::Answer(answers));
+            }
+            Signal::Answer(answers) => {
+                let Some(peer) = self.peers.get_mut(&from) else { return Ok(()) };
+                let topics = peer.take_question(&answers)?;
+                for (topic, subscribed) in topics.iter().zip(answers) {
+                    self.audiences.answer(from, topic, subscribed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&mut self, to: NodeId, signal: &Signal) {
+        self.outputs.push_back(Output::Signal { to, bytes: signal.encode() });
+    }
+
+    /// A publication to a topic of the graph: adds who may want it.
+    fn publish(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
+        if self.audiences.publish(self.now, topic, nodes) {
+            self.compare_status(topic);
+            return;
+        }
+        nodes.extend(self.peers.keys());
+        if self.audiences.len() >= self.config.max_topics {
+            self.counters.untracked += 1;
+            return;
+        }
+        let topic = topic.detached();
+        self.audiences.begin(self.now, topic.clone(), self.peers.keys().copied().collect());
+        self.new_topics.push(topic.clone());
+        self.counters.asked += 1;
+        self.graph.handle(self.now, skip_graph::Input::Advertise(topic));
+        self.next_sweep.get_or_insert(self.now + self.config.publisher_idle / SWEEPS);
+    }
+
+    /// SG-15: in the source, a publication that finds nobody makes the rendezvous point look again. Here it is not even sent, since
+    /// the subscribers are known; what is known is compared instead.
+    fn compare_status(&mut self, topic: &TopicName) {
+        let Some(status) = self.graph.status(topic).filter(|_| !self.interest.is_subscribed(topic)) else { return };
+        let patience = self.config.tick * DOUBTFUL_TICKS;
+        if self.audiences.contradicts(self.now, topic, status.active, patience) {
+            self.counters.reported += 1;
+            self.graph.handle(self.now, skip_graph::Input::Report(topic.detached()));
+        }
+    }
+
+    fn sweep(&mut self) {
+        for topic in self.audiences.take_idle(self.now, self.config.publisher_idle) {
+            self.graph.handle(self.now, skip_graph::Input::Withdraw(topic));
+        }
+        self.next_sweep = (self.audiences.len() > 0).then(|| self.now + self.config.publisher_idle / SWEEPS);
+    }
+
+    /// Turns everything that has gathered since the last poll into signals: what is for one node travels together.
+    fn flush(&mut self) {
+        self.send_news();
+        self.send_questions();
+        self.send_messages();
+    }
+
+    fn send_news(&mut self) {
+        let news = self.interest.take_news();
+        for piece in cut(news, self.config.signal_limit(), |(topic, _)| 1 + topic_len(topic)) {
+            let bytes = Signal::News(piece).encode();
+            let linked = self.peers.iter().filter(|(_, peer)| peer.is_linked());
+            self.outputs.extend(linked.map(|(to, _)| Output::Signal { to: *to, bytes: bytes.clone() }));
+        }
+    }
+
+    fn send_questions(&mut self) {
+        let new = core::mem::take(&mut self.new_topics);
+        let (anew, known): (Vec<_>, Vec<_>) =
+            self.peers.iter_mut().filter(|(_, peer)| peer.is_linked()).partition(|(_, peer)| peer.is_new());
+        let limit = self.config.signal_limit();
+        if !anew.is_empty() {
+            ask(anew, cut(self.audiences.topics().cloned(), limit, topic_len), &mut self.outputs);
+        }
+        ask(known, cut(new, limit, topic_len), &mut self.outputs);
+    }
+
+    fn send_messages(&mut self) {
+        let mut messages: BTreeMap<NodeId, Vec<Message<TopicName>>> = BTreeMap::new();
+        while let Some(output) = self.graph.poll_output() {
+            match output {
+                skip_graph::Output::Send { to, message } => messages.entry(to).or_default().push(message),
+                skip_graph::Output::Status { active: true, .. } => self.counters.resumed += 1,
+                skip_graph::Output::Status { active: false, .. } => self.counters.suspended += 1,
+                skip_graph::Output::Inserted(_) | skip_graph::Output::Removed(_) => {}
+            }
+        }
+        for (to, messages) in messages {
+            if !self.is_linked(to) {
+                self.counters.undelivered += messages.len() as u64;
+                continue;
+            }
+            for messages in cut(messages, self.config.signal_limit(), message_len) {
+                self.signal(to, &Signal::Graph { base: self.config.base, messages });
+            }
+        }
+    }
+
+    /// What of the mesh's outputs is for the owner.
+    fn pass_on(&mut self, output: Output) -> Option<Output> {
+        match output {
+            Output::Signal { to, bytes } => Some(Output::Signal { to, bytes: Signal::Mesh(bytes).encode() }),
+            // Everything else is handed over anyway.
+            Output::Table(Advertised::Remote { filter, .. }) if !filter.as_str().starts_with('$') => None,
+            Output::Protocol { node, detail } => {
+                self.on_neighbour_down(node, false);
+                Some(Output::Protocol { node, detail })
+            }
+            Output::Synced { node } => {
+                if let Some(peer) = self.peers.get_mut(&node) {
+                    peer.note_synced();
+                }
+                Some(Output::Synced { node })
+            }
+            output @ (Output::Link { .. } | Output::Table(_) | Output::Barrier(_) | Output::Settled(_)) => Some(output),
+        }
+    }
+
+    fn lines(&self) -> Vec<RouteEntry> {
+        let everything = TopicFilter::new(EVERYTHING).ok();
+        // A publication to a new topic goes to everyone.
+        let all = everything.into_iter().flat_map(|filter| {
+            self.peers.keys().map(move |node| RouteEntry { node: *node, client: None, filter: filter.clone() })
+        });
+        let known = self.audiences.iter().filter_map(|(topic, node)| {
+            let filter = TopicFilter::new(topic.as_str()).ok()?;
+            Some(RouteEntry { node, client: None, filter })
+        });
+        let mut lines = self.mesh.routes(0, usize::MAX);
+        lines.extend(all.chain(known));
+        lines.sort_unstable();
+        lines
+    }
+}
+
+/// Ticks for which the status of a topic may differ from what is known of its subscribers: it takes its time to travel, more after a
+/// death.
+const DOUBTFUL_TICKS: u32 = 10;
+
+/// How often topics are looked through for those to which nobody publishes any more, in the time after which they are forgotten.
+const SWEEPS: u32 = 10;
+
+fn ask(peers: Vec<(&NodeId, &mut Peer)>, questions: Vec<Vec<TopicName>>, outputs: &mut VecDeque<Output>) {
+    let questions: Vec<(Arc<[TopicName]>, Bytes)> = questions
+        .into_iter()
+        .map(|topics| {
+            let shared = topics.as_slice().into();
+            (shared, Signal::Ask(topics).encode())
+        })
+        .collect();
+    for (to, peer) in peers {
+        peer.note_all_asked();
+        for (topics, bytes) in &questions {
+            peer.note_question(topics.clone());
+            outputs.push_back(Output::Signal { to: *to, bytes: bytes.clone() });
+        }
+    }
+}
+
+impl Overlay for SkipGraphOverlay {
+    fn name(&self) -> &'static str {
+        "skip-graph"
+    }
+
+    fn relays(&self) -> bool {
+        true
+    }
+
+    fn handle(&mut self, now: Now, input: Input) {
+        self.now = now.instant;
+        if !self.started {
+            self.start_at.get_or_insert(now.instant + self.config.tick);
+        }
+        match input {
+            Input::Local { changes, token } => return self.on_local(now, changes, token),
+            Input::Signal { from, bytes } => return self.on_signal(now, from, &bytes),
+            Input::NeighbourUp(neighbour) => self.on_neighbour_up(neighbour),
+            Input::NeighbourDown { node, gone } => self.on_neighbour_down(node, gone),
+            Input::MemberUp(member) => {
+                if let Some(peer) = self.peers.get_mut(&member.node) {
+                    peer.lost = false;
+                }
+            }
+            Input::MemberDown { node } => self.on_member_down(node),
+            Input::RoundTrip { .. } | Input::Load { .. } | Input::BarrierReached(_) => {}
+        }
+        self.mesh.handle(now, input);
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        self.now = now.instant;
+        if !self.started && self.start_at.is_some_and(|at| at <= now.instant) {
+            self.start();
+        }
+        self.begin();
+        self.graph.handle_timeout(now.instant);
+        if self.next_sweep.is_some_and(|at| at <= now.instant) {
+            self.sweep();
+        }
+        self.mesh.handle_timeout(now);
+    }
+
+    fn poll_output(&mut self) -> Option<Output> {
+        loop {
+            // What the mesh says is behind what there is to say here.
+            if self.outputs.is_empty() {
+                self.flush();
+            }
+            if let Some(output) = self.outputs.pop_front() {
+                return Some(output);
+            }
+            let output = self.mesh.poll_output()?;
+            if let Some(output) = self.pass_on(output) {
+                return Some(output);
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let start = self.start_at.filter(|_| !self.started);
+        let next = [start, self.begin_at, self.next_sweep, self.graph.poll_timeout(), self.mesh.poll_timeout()];
+        next.into_iter().flatten().min()
+    }
+
+    fn destinations(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
+        self.mesh.destinations(topic, nodes);
+        if is_graph_topic(topic) {
+            self.publish(topic, nodes);
+        }
+        nodes.extend(self.peers.iter().filter(|(_, peer)| peer.is_syncing()).map(|(node, _)| *node));
+        nodes.sort_unstable();
+        nodes.dedup();
+        self.counters.withheld += u64::from(nodes.is_empty());
+    }
+
+    fn everyone(&self, nodes: &mut Vec<NodeId>) {
+        self.mesh.everyone(nodes);
+    }
+
+    fn way(&self, topic: &TopicName, destination: NodeId) -> NodeId {
+        // Who is in no list of the topic is reached by no way in it: wildcards, and nodes that have not answered yet.
+        if self.audiences.subscribes(topic, destination) == Some(false) {
+            return destination;
+        }
+        self.graph.way(topic, destination).filter(|next| self.is_linked(*next)).unwrap_or(destination)
+    }
+
+    fn is_linked(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(Peer::is_linked)
+    }
+
+    fn routes(&self, offset: usize, limit: usize) -> Vec<RouteEntry> {
+        self.lines().into_iter().skip(offset).take(limit).collect()
+    }
+
+    fn route_count(&self) -> usize {
+        self.mesh.route_count() + self.peers.len() + self.audiences.subscriptions()
+    }
+}

@@ -1,0 +1,44 @@
+//! The Skip Graph as a cooperation algorithm of brokers (SG-34): [`crate::skip_graph`] behind the trait.
+//!
+//! Three things share the links, in this order at every poll:
+//!
+//! * **News and questions** about topics by name. A node tells all others which topics its clients begin and cease to subscribe to; who has
+//!   clients that publish to such a topic takes a note, everybody else forgets it. A node whose clients begin to publish to a topic
+//!   asks all others, and sends to everyone until they have answered. So a publisher's node knows the subscribers of its topics, exactly,
+//!   and sends nothing where nobody subscribes.
+//! * **The graph**, with a virtual node for each topic that clients of this node publish or subscribe to. Its links are the ways: a
+//!   publication goes from subscriber to subscriber, to each over the links that split-forward broadcasting uses (SG-25).
+//! * **A mesh** ([`crate::Mesh`]) for what everybody has to know: wildcards (SG-31), members of shared subscriptions, names that start with `$`.
+//!   Every change that somebody waits for goes there as well, if only as a question. Signals of a link arrive in order, so
+//!   whoever answers it has had the news.
+//!
+//! ```text
+//!  P, whose client publishes "a"            S, whose client subscribes to "a"
+//!  │ ask a                                  │                               P sends "a" to everyone
+//!  ├───────────────────────────────────────►│
+//!  │                              answer no │
+//!  │◄───────────────────────────────────────┤                               P sends nothing
+//!  │                                        │ Local { add "a", token }
+//!  │                               news + a │
+//!  │◄───────────────────────────────────────┤                               P sends "a" to S
+//!  │                        mesh: adv, of nothing
+//!  │◄───────────────────────────────────────┤
+//!  │ mesh: ack                              │
+//!  ├───────────────────────────────────────►│ Settled(token)
+//! ```
+//!
+//! `docs/adr/0011-skip-graph-overlay.md` says why, `docs/protocol/skip-graph.md` draws the signals.
+
+mod audience;
+mod config;
+mod interest;
+mod machine;
+mod peer;
+mod signal;
+mod view;
+
+pub use config::SkipGraphConfig;
+pub use machine::{SkipGraphCounters, SkipGraphOverlay};
+#[cfg(any(test, fuzzing))]
+pub use signal::fuzz_decode;
+pub use view::{SkipGraphView, VirtualNeighbour, VirtualNode};

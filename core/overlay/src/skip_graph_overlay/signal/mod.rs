@@ -1,0 +1,174 @@
+//! What two nodes say to each other over a link, version 1: drawn in `docs/protocol/skip-graph.md`. Decoding is strict: what an encoder
+//! would not have written is refused.
+
+mod graph;
+mod wire;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use sedge_mqtt::TopicName;
+
+use wire::{get_topic, get_u8, put_topic};
+
+use crate::skip_graph::{Base, Message};
+
+const VERSION: u8 = 1;
+
+const MESH: u8 = 1;
+const GRAPH: u8 = 2;
+const NEWS: u8 = 3;
+const ASK: u8 = 4;
+const ANSWER: u8 = 5;
+
+/// Longer names are no topics of the graph, so that the longest message, which names all neighbours of a virtual node, is far below 1 MiB.
+pub(super) const MAX_TOPIC_BYTES: usize = 4096;
+
+/// Why bytes are no signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SignalError {
+    #[error("the signal ends too early")]
+    Truncated,
+    #[error("signal version {0} is not supported")]
+    Version(u8),
+    #[error("{0} has a value that cannot be")]
+    Value(&'static str),
+    #[error("a signal without content")]
+    Empty,
+    #[error("its vectors have another base; set the same at all nodes")]
+    Base,
+}
+
+/// A signal, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// Of the mesh that carries what everybody has to know.
+    Mesh(Bytes),
+    /// Of the graph.
+    Graph { base: Base, messages: Vec<Message<TopicName>> },
+    /// Clients of the sender begin or cease to subscribe to these.
+    News(Vec<(TopicName, bool)>),
+    /// Clients of the sender publish to these: which of them does the receiver subscribe to?
+    Ask(Vec<TopicName>),
+    /// The answer to the oldest [`Signal::Ask`] without one, in its order. Up to seven more than there were topics.
+    Answer(Vec<bool>),
+}
+
+impl Signal {
+    pub(super) fn decode(bytes: &Bytes) -> Result<Self, SignalError> {
+        let mut rest = &bytes[..];
+        let input = &mut rest;
+        match get_u8(input)? {
+            VERSION => {}
+            other => return Err(SignalError::Version(other)),
+        }
+        let kind = get_u8(input)?;
+        if input.is_empty() {
+            return Err(SignalError::Empty);
+        }
+        Ok(match kind {
+            MESH => Self::Mesh(bytes.slice(2..)),
+            GRAPH => {
+                let base = wire::get_base(input)?;
+                Self::Graph { base, messages: get_all(input, graph::get_message)? }
+            }
+            NEWS => Self::News(get_all(input, |input| {
+                let subscribed = wire::get_bool(input, "news")?;
+                Ok((get_topic(input)?, subscribed))
+            })?),
+            ASK => Self::Ask(get_all(input, get_topic)?),
+            ANSWER => Self::Answer(get_all(input, get_u8)?.into_iter().flat_map(bits).collect()),
+            _ => return Err(SignalError::Value("kind")),
+        })
+    }
+
+    pub(super) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(VERSION);
+        match self {
+            Self::Mesh(bytes) => {
+                out.put_u8(MESH);
+                out.put_slice(bytes);
+            }
+            Self::Graph { base, messages } => {
+                out.put_u8(GRAPH);
+                wire::put_base(*base, &mut out);
+                for message in messages {
+                    graph::put_message(message, &mut out);
+                }
+            }
+            Self::News(news) => {
+                out.put_u8(NEWS);
+                for (topic, subscribed) in news {
+                    out.put_u8(u8::from(*subscribed));
+                    put_topic(topic, &mut out);
+                }
+            }
+            Self::Ask(topics) => {
+                out.put_u8(ASK);
+                for topic in topics {
+                    put_topic(topic, &mut out);
+                }
+            }
+            Self::Answer(answers) => {
+                out.put_u8(ANSWER);
+                for eight in answers.chunks(8) {
+                    out.put_u8(eight.iter().rev().fold(0, |byte, answer| (byte << 1) | u8::from(*answer)));
+                }
+            }
+        }
+        out.freeze()
+    }
+}
+
+/// Cuts what is to be sent into pieces of about `limit` bytes, each with at least one item.
+pub(super) fn cut<T>(items: impl IntoIterator<Item = T>, limit: usize, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut pieces = Vec::new();
+    let (mut piece, mut bytes) = (Vec::new(), 0);
+    for item in items {
+        bytes += size(&item);
+        piece.push(item);
+        if bytes >= limit {
+            pieces.push(core::mem::take(&mut piece));
+            bytes = 0;
+        }
+    }
+    if !piece.is_empty() {
+        pieces.push(piece);
+    }
+    pieces
+}
+
+/// How many bytes a topic takes in a signal.
+pub(super) fn topic_len(topic: &TopicName) -> usize {
+    2 + topic.as_bytes().len()
+}
+
+/// How many bytes a message of the graph takes in a signal.
+pub(super) fn message_len(message: &Message<TopicName>) -> usize {
+    let mut out = BytesMut::new();
+    graph::put_message(message, &mut out);
+    out.len()
+}
+
+fn bits(byte: u8) -> impl Iterator<Item = bool> {
+    (0..8).map(move |bit| byte >> bit & 1 == 1)
+}
+
+fn get_all<T>(input: &mut &[u8], get: impl Fn(&mut &[u8]) -> Result<T, SignalError>) -> Result<Vec<T>, SignalError> {
+    let mut all = Vec::new();
+    while !input.is_empty() {
+        all.push(get(input)?);
+    }
+    if all.is_empty() { Err(SignalError::Empty) } else { Ok(all) }
+}
+
+/// Body of the fuzz target: decoding must not panic, and what is accepted must be written again byte for byte.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_decode(data: &[u8]) {
+    let bytes = Bytes::copy_from_slice(data);
+    if let Ok(signal) = Signal::decode(&bytes) {
+        assert_eq!(signal.encode(), bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;
