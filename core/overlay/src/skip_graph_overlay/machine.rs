@@ -47,7 +47,8 @@ pub struct SkipGraphCounters {
     pub silent: u64,
 }
 
-/// The Skip Graph among brokers: see the [module's documentation](self).
+/// The Skip Graph among brokers (SG-34): [`crate::skip_graph`] leads the ways, the subscribers of a topic are asked and tell over the direct
+/// links, and a mesh carries what everybody has to know (`docs/adr/0011-skip-graph-overlay.md`).
 #[derive(Debug)]
 pub struct SkipGraphOverlay {
     pub(super) me: NodeId,

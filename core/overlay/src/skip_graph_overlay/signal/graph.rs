@@ -61,44 +61,58 @@ pub(super) fn get_message(input: &mut &[u8]) -> Result<Message<TopicName>, Signa
     })
 }
 
-#[expect(clippy::too_many_lines, reason = "one arm a message")]
+const fn kind(message: &Message<TopicName>) -> u8 {
+    match message {
+        Message::Route { .. } => ROUTE,
+        Message::Joined { .. } => JOINED,
+        Message::Walk { .. } => WALK,
+        Message::Link { .. } => LINK,
+        Message::Linked { .. } => LINKED,
+        Message::Leave { .. } => LEAVE,
+        Message::Left { .. } => LEFT,
+        Message::Gone { .. } => GONE,
+        Message::Cast { .. } => CAST,
+        Message::Order { .. } => ORDER,
+        Message::Ask { .. } => ASK,
+        Message::Answer { .. } => ANSWER,
+        Message::Outside => OUTSIDE,
+        Message::Ping => PING,
+        Message::Pong => PONG,
+    }
+}
+
 pub(super) fn put_message(message: &Message<TopicName>, out: &mut BytesMut) {
+    out.put_u8(kind(message));
     match message {
         Message::Route { to, target, hops, errand } => {
-            out.put_u8(ROUTE);
             put_option(to.as_ref(), out, put_key);
             put_key(target, out);
             out.put_u16(*hops);
             put_errand(errand, out);
         }
         Message::Joined { to, left, right, status } => {
-            out.put_u8(JOINED);
             put_key(to, out);
             put_option(left.as_ref(), out, put_peer);
             put_option(right.as_ref(), out, put_peer);
             put_option(status.as_ref(), out, put_status);
         }
         Message::Walk { to, peer, side } => {
-            out.put_u8(WALK);
             put_key(to, out);
             put_peer(peer, out);
             put_side(*side, out);
         }
         Message::Link { to, peer, level } => {
-            out.put_u8(LINK);
             put_key(to, out);
             put_peer(peer, out);
             out.put_u32(*level);
         }
         Message::Linked { to, peer, hint, status } => {
-            out.put_u8(LINKED);
             put_key(to, out);
             put_peer(peer, out);
             put_option(hint.as_ref(), out, put_peer);
             put_option(status.as_ref(), out, put_status);
         }
         Message::Leave { to, key, life, right, hops } => {
-            out.put_u8(LEAVE);
             put_key(to, out);
             put_key(key, out);
             out.put_u64(*life);
@@ -106,40 +120,32 @@ pub(super) fn put_message(message: &Message<TopicName>, out: &mut BytesMut) {
             out.put_u16(*hops);
         }
         Message::Left { to, by } => {
-            out.put_u8(LEFT);
             put_key(to, out);
             put_peer(by, out);
         }
         Message::Gone { key, life, instead } => {
-            out.put_u8(GONE);
             put_key(key, out);
             out.put_u64(*life);
             put_peers(instead, out);
         }
         Message::Cast { note, topic, status } => {
-            out.put_u8(CAST);
             put_note(note, out);
             put_topic(topic, out);
             put_status(status, out);
         }
         Message::Order { topic, status } => {
-            out.put_u8(ORDER);
             put_topic(topic, out);
             put_status(status, out);
         }
         Message::Ask { to, from } => {
-            out.put_u8(ASK);
             put_key(to, out);
             put_key(from, out);
         }
         Message::Answer { to, status } => {
-            out.put_u8(ANSWER);
             put_key(to, out);
             put_status(status, out);
         }
-        Message::Outside => out.put_u8(OUTSIDE),
-        Message::Ping => out.put_u8(PING),
-        Message::Pong => out.put_u8(PONG),
+        Message::Outside | Message::Ping | Message::Pong => {}
     }
 }
 
