@@ -139,15 +139,14 @@ pub enum Input {
         /// Its bytes: untrusted in form, not in intent.
         bytes: Bytes,
     },
-    /// All shards route by every [`Output::Table`] that came before [`Output::Barrier`] of this number, and what this node has
-    /// relayed before has arrived.
+    /// All shards route by every [`Output::Table`] that came before [`Output::Barrier`] of this number.
     BarrierReached(Barrier),
 }
 
 /// What the owner of the algorithm has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send these bytes to the neighbour, behind all publications and signals already given to its link.
+    /// Send these bytes to the neighbour, behind all publications and signals already sent to it, over whatever nodes.
     Signal {
         /// Which neighbour.
         to: NodeId,

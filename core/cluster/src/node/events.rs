@@ -149,6 +149,8 @@ impl Node {
             self.choose_backups();
             return;
         }
+        self.open_all_fences(node);
+        let peer = self.peers.entry(node).or_default();
         let knew = peer.incarnation;
         peer.restart();
         (peer.standing, peer.incarnation) = (Standing::Up, Some(incarnation));
@@ -187,7 +189,8 @@ impl Node {
         }
     }
 
-    fn frame(&mut self, from: NodeId, number: u64, frame: Frame) {
+    pub(super) fn frame(&mut self, from: NodeId, number: u64, frame: Frame) {
+        let Some(frame) = self.admit(from, number, frame) else { return };
         let result = match frame {
             Frame::Publication(publication) => {
                 if publication.waybill.is_some() {
@@ -259,6 +262,7 @@ impl Node {
 
     /// A node is gone. Its sessions go on at its successor, if it has one; if not, what is for them is kept, unless it has said farewell.
     fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_left: bool) {
+        self.open_all_fences(node);
         let mut successors = self.peers.get(&node).map(|peer| peer.backups.clone()).unwrap_or_default();
         if self.replicas.has_whole(node) && !successors.contains(&self.config.node) {
             successors.push(self.config.node);

@@ -24,12 +24,13 @@ pub(super) struct NodeCounters {
     pub sessions_merged: u64,
     pub leftovers_discarded: u64,
     pub control_lost: u64,
+    pub control_early: u64,
     pub links_reset: u64,
     pub mail_passed_over: u64,
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 16] {
+    fn named(self) -> [(&'static str, u64); 17] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -45,6 +46,7 @@ impl NodeCounters {
             ("sessions_merged", self.sessions_merged),
             ("sessions_leftovers_discarded", self.leftovers_discarded),
             ("node_control_lost", self.control_lost),
+            ("node_control_early", self.control_early),
             ("node_links_reset", self.links_reset),
             ("node_mail_passed_over", self.mail_passed_over),
         ]

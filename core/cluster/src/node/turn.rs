@@ -41,7 +41,7 @@ impl Node {
                 self.membership_output(output);
             } else if let Some(mail) = self.local_mail.pop_front() {
                 self.directory_mail(self.config.node, mail);
-            } else {
+            } else if !self.open_next_fence() {
                 break;
             }
         }
@@ -114,6 +114,9 @@ impl Node {
 
     /// Sends a control frame. One that cannot be sent would leave the neighbour with half the truth: the link begins anew then.
     pub(super) fn send_control(&mut self, to: NodeId, topic: ControlTopic, payload: Bytes) -> Option<FrameSeq> {
+        if topic != ControlTopic::Relay {
+            self.fence_off(to);
+        }
         match self.links.send(self.now.instant, to, Frame::Control { topic, payload }) {
             Ok(seq) => Some(seq),
             Err(SendError::NoChannel) => {
@@ -195,7 +198,7 @@ impl Node {
     pub(super) fn barrier_reached(&mut self, number: u64) {
         match self.settles.reached(number) {
             Reached::NotYet => {}
-            Reached::Overlay(barrier) => self.relay_barrier(barrier),
+            Reached::Overlay(barrier) => self.overlay.handle(self.now, Input::BarrierReached(barrier)),
             Reached::Settled(waiters) => waiters.into_iter().for_each(|waiter| self.finish_wait(waiter)),
         }
     }

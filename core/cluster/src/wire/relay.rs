@@ -31,18 +31,9 @@ pub(crate) enum RelayMail {
         /// The first one behind it.
         before: u64,
     },
-    /// Asks whether everything up to this place of the sender's stream has come, with QoS 0, too. Answer: [`RelayMail::Sealed`].
-    Seal {
+    /// Frames behind this one may be taken only when everything up to this place of the sender's stream has come.
+    Fence {
         /// Which life of the sender.
-        incarnation: Incarnation,
-        /// The last number before the place.
-        number: u64,
-        /// How many with QoS 0 behind it.
-        behind: u64,
-    },
-    /// Nothing before this place of the receiver's stream will be taken any more.
-    Sealed {
-        /// Which life of the receiver.
         incarnation: Incarnation,
         /// The last number before the place.
         number: u64,
@@ -71,8 +62,8 @@ impl RelayMail {
                 out.u64(up_to);
                 out.u64(before);
             }
-            Self::Seal { incarnation, number, behind } | Self::Sealed { incarnation, number, behind } => {
-                out.u8(if matches!(self, Self::Seal { .. }) { 4 } else { 5 });
+            Self::Fence { incarnation, number, behind } => {
+                out.u8(4);
                 out.u64(incarnation.get());
                 out.u64(number);
                 out.u64(behind);
@@ -88,8 +79,7 @@ impl RelayMail {
             1 => Self::Begin { incarnation, behind: from.u64()? },
             2 => Self::Arrived { incarnation, up_to: from.u64()? },
             3 => Self::Missing { incarnation, up_to: from.u64()?, before: from.u64()? },
-            4 => Self::Seal { incarnation, number: from.u64()?, behind: from.u64()? },
-            5 => Self::Sealed { incarnation, number: from.u64()?, behind: from.u64()? },
+            4 => Self::Fence { incarnation, number: from.u64()?, behind: from.u64()? },
             _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;

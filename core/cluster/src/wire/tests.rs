@@ -122,14 +122,13 @@ fn node_mail() -> [NodeMail; 5] {
     ]
 }
 
-fn relay_mail() -> [RelayMail; 5] {
+fn relay_mail() -> [RelayMail; 4] {
     let incarnation = Incarnation::new(5);
     [
         RelayMail::Begin { incarnation, behind: 6 },
         RelayMail::Arrived { incarnation, up_to: 7 },
         RelayMail::Missing { incarnation, up_to: 8, before: u64::MAX },
-        RelayMail::Seal { incarnation, number: 9, behind: 10 },
-        RelayMail::Sealed { incarnation, number: 11, behind: 12 },
+        RelayMail::Fence { incarnation, number: 9, behind: 10 },
     ]
 }
 

@@ -1,8 +1,8 @@
 //! The destination's side: publications in the order of their numbers, once each.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use sedge_base::{Duration, Incarnation, Instant, NodeId};
+use sedge_base::{Incarnation, NodeId};
 
 use super::Place;
 use crate::link::{End, Publication};
@@ -12,9 +12,6 @@ use crate::link::{End, Publication};
 const MAX_HELD: usize = 10_000;
 const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
 
-/// How long publications with QoS 0 may take that somebody asks for; what comes later is dropped.
-const SEAL_PATIENCE: Duration = Duration::from_millis(100);
-
 /// What came of a publication.
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
@@ -22,16 +19,6 @@ pub(super) struct Accepted {
     pub ready: Vec<(u64, Publication)>,
     /// The last number before a gap, and the first behind it; once for each gap.
     pub gap: Option<(u64, u64)>,
-}
-
-/// An answer to the question for a place.
-#[derive(Debug)]
-pub(super) struct Sealed {
-    pub sender: NodeId,
-    pub incarnation: Incarnation,
-    pub place: Place,
-    /// What is to be delivered, as in [`Accepted`].
-    pub ready: Vec<(u64, Publication)>,
 }
 
 /// One sender's stream to this node.
@@ -47,8 +34,6 @@ struct Stream {
     /// What may be acknowledged for now.
     limit: u64,
     acknowledged: Option<u64>,
-    /// Places up to which the sender wants to know that everything has come, and when it is told in any case.
-    seals: VecDeque<(Place, Instant)>,
 }
 
 /// The streams of all senders.
@@ -71,7 +56,6 @@ impl Stream {
             told: None,
             limit: u64::MAX,
             acknowledged: None,
-            seals: VecDeque::new(),
         }
     }
 
@@ -200,37 +184,33 @@ impl Incoming {
         None
     }
 
-    /// The sender asks for everything up to a place.
-    pub(super) fn seal(&mut self, now: Instant, (sender, incarnation): (NodeId, Incarnation), place: Place) {
-        if let Some(stream) = self.stream(sender, incarnation) {
-            stream.seals.push_back((place, now + SEAL_PATIENCE));
+    /// Whether everything up to a place has come.
+    pub(super) fn has(&self, (sender, incarnation): (NodeId, Incarnation), place: Place) -> bool {
+        match self.streams.get(&sender) {
+            Some(stream) if stream.incarnation > incarnation => true,
+            Some(stream) => stream.incarnation == incarnation && stream.place() >= place,
+            None => false,
         }
     }
 
-    /// The next answer to a question for a place, with what follows from it: what had waited for publications that did not come.
-    pub(super) fn pop_sealed(&mut self, now: Instant) -> Option<Sealed> {
-        for (sender, stream) in &mut self.streams {
-            let Some((place, deadline)) = stream.seals.front().copied() else { continue };
-            let is_late = deadline <= now && stream.up_to == place.0;
-            if stream.place() < place && !is_late {
-                continue;
+    /// Waits no longer for what was sent with QoS 0 up to a place; returns what had waited for it. `Err`: the last publication with a
+    /// number that has come, for others are missing.
+    pub(super) fn give_up(
+        &mut self,
+        (sender, incarnation): (NodeId, Incarnation),
+        (number, behind): Place,
+    ) -> Result<Vec<(u64, Publication)>, u64> {
+        let mut ready = Vec::new();
+        if let Some(stream) = self.stream(sender, incarnation) {
+            if stream.up_to < number {
+                return Err(stream.up_to);
             }
-            stream.seals.pop_front();
-            let mut ready = Vec::new();
-            if stream.place() < place {
-                stream.behind = place.1;
+            if stream.up_to == number {
+                stream.behind = stream.behind.max(behind);
                 stream.drain(&mut ready);
             }
-            return Some(Sealed { sender: *sender, incarnation: stream.incarnation, place, ready });
         }
-        None
-    }
-
-    /// When [`Incoming::pop_sealed`] is next wanted.
-    pub(super) fn timeout(&self) -> Option<Instant> {
-        // One that waits for a publication with a number is answered when that comes.
-        let waiting = self.streams.values().filter_map(|stream| Some((stream, stream.seals.front()?)));
-        waiting.filter(|(stream, (place, _))| stream.up_to == place.0).map(|(_, (_, deadline))| *deadline).min()
+        Ok(ready)
     }
 
     /// The sender is gone. Should this life of it come back, it says where its stream goes on.

@@ -1,6 +1,7 @@
 //! Publications that go over other nodes: numbered streams between sender and destination, whatever way the cooperation algorithm
 //! sends them (`docs/adr/0010-relayed-publications.md`).
 
+mod fence;
 mod incoming;
 mod outgoing;
 #[cfg(test)]
@@ -12,11 +13,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sedge_base::{Duration, Incarnation, Instant, NodeId};
 use sedge_mqtt::{Message, QoS};
-use sedge_overlay::{Barrier, Input};
 use smallvec::SmallVec;
 
+use self::fence::Fences;
 pub(super) use self::incoming::Incoming;
-use self::incoming::Sealed;
 use self::outgoing::{Open, Outgoing};
 use super::Node;
 use super::marks::Source;
@@ -38,6 +38,7 @@ type Place = (u64, u64);
 pub(super) struct Relay {
     pub outgoing: Outgoing,
     pub incoming: Incoming,
+    fences: Fences,
     next_look: Option<Instant>,
     /// Frames passed on for others.
     passed_on: u64,
@@ -47,7 +48,7 @@ pub(super) struct Relay {
 
 impl Relay {
     pub(super) fn timeout(&self) -> Option<Instant> {
-        [self.next_look, self.incoming.timeout()].into_iter().flatten().min()
+        [self.next_look, self.fences.timeout()].into_iter().flatten().min()
     }
 
     pub(super) fn counters(&self) -> [(&'static str, u64); 3] {
@@ -187,14 +188,8 @@ impl Node {
                 self.have_arrived(from, up_to);
                 self.send_straight(from, up_to, before);
             }
-            RelayMail::Seal { incarnation, number, behind } => {
-                self.relay.incoming.seal(self.now.instant, (from, incarnation), (number, behind));
-            }
-            RelayMail::Sealed { incarnation, number, behind } if incarnation == own => {
-                self.relay.outgoing.note_sealed(from, (number, behind));
-                self.check_relay_barriers();
-            }
-            RelayMail::Arrived { .. } | RelayMail::Missing { .. } | RelayMail::Sealed { .. } => {}
+            RelayMail::Fence { incarnation, number, behind } => self.fence(from, incarnation, (number, behind)),
+            RelayMail::Arrived { .. } | RelayMail::Missing { .. } => {}
         }
         Ok(())
     }
@@ -204,7 +199,6 @@ impl Node {
         self.relay.outgoing.arrived(at, up_to, |entry| {
             acks.arrived(entry, |shard, ticket, reason| super::events::note(accepted, shard, ticket, reason));
         });
-        self.check_relay_barriers();
     }
 
     /// Sends over the direct link what lies between these numbers of the stream, has not arrived and is not on that link.
@@ -229,7 +223,6 @@ impl Node {
             let mail = RelayMail::Begin { incarnation: self.config.incarnation, behind };
             self.send_control(node, ControlTopic::Relay, mail.encode());
             self.send_straight(node, 0, u64::MAX);
-            self.ask_for_places();
         }
     }
 
@@ -239,10 +232,10 @@ impl Node {
         for to in self.relay.outgoing.waiting() {
             self.send_straight(to, 0, u64::MAX);
         }
-        self.check_relay_barriers();
     }
 
     pub(super) fn relay_due(&mut self) {
+        self.fences_due();
         let now = self.now.instant;
         if self.relay.next_look.is_none_or(|at| at > now) {
             return;
@@ -253,38 +246,8 @@ impl Node {
         self.relay.next_look = (self.relay.outgoing.len() > 0).then_some(now + PERIOD);
     }
 
-    /// All shards route by the table of this barrier. The algorithm learns of it when what was sent before has arrived, too.
-    pub(super) fn relay_barrier(&mut self, barrier: Barrier) {
-        self.relay.outgoing.push_barrier(barrier);
-        self.check_relay_barriers();
-        self.ask_for_places();
-    }
-
-    /// Publications with QoS 0 are not acknowledged: when a barrier waits for them, their destinations are asked.
-    fn ask_for_places(&mut self) {
-        let incarnation = self.config.incarnation;
-        for (node, (number, behind)) in self.relay.outgoing.take_questions() {
-            let mail = RelayMail::Seal { incarnation, number, behind };
-            self.send_control(node, ControlTopic::Relay, mail.encode());
-        }
-    }
-
-    fn check_relay_barriers(&mut self) {
-        while let Some(barrier) = self.relay.outgoing.pop_barrier() {
-            self.overlay.handle(self.now, Input::BarrierReached(barrier));
-        }
-    }
-
-    /// Ends a turn: acknowledges what has arrived, and answers who has asked.
+    /// Ends a turn: acknowledges what has arrived.
     pub(super) fn acknowledge_arrivals(&mut self) {
-        while let Some(sealed) = self.relay.incoming.pop_sealed(self.now.instant) {
-            let Sealed { sender, incarnation, place: (number, behind), ready } = sealed;
-            for (number, publication) in ready {
-                self.publication(Source::Stream(sender), number, publication);
-            }
-            let mail = RelayMail::Sealed { incarnation, number, behind };
-            self.send_control(sender, ControlTopic::Relay, mail.encode());
-        }
         while let Some((sender, incarnation, up_to)) = self.relay.incoming.pop_due() {
             let mail = RelayMail::Arrived { incarnation, up_to };
             self.send_control(sender, ControlTopic::Relay, mail.encode());

@@ -1,11 +1,10 @@
 //! The sender's side: what has not arrived yet, by destination.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sedge_base::{Duration, Instant, NodeId};
 use sedge_mqtt::{Message, QoS};
-use sedge_overlay::Barrier;
 
 use super::Place;
 use crate::link::End;
@@ -39,11 +38,8 @@ pub(in crate::node) struct Stream {
     behind: u64,
     open: BTreeMap<u64, Open>,
     bytes: usize,
-    /// The last number that has arrived.
-    arrived: u64,
-    /// Up to where the destination was asked about those with QoS 0, and where it has answered.
-    asked: Place,
-    sealed: Place,
+    /// The last place that was told to the destination as a fence.
+    fenced: Place,
 }
 
 impl Stream {
@@ -63,18 +59,6 @@ impl Stream {
         Some(End { node, number: self.last, behind: 0 })
     }
 
-    /// Where the next publication will stand behind.
-    const fn place_so_far(&self) -> Place {
-        (self.last, self.behind)
-    }
-
-    /// Whether nothing that was sent up to this place can still be delivered.
-    fn is_past(&self, place: Place) -> bool {
-        let (number, behind) = place;
-        let is_open = self.open.keys().next().is_some_and(|first| *first <= number);
-        !is_open && (behind == 0 || self.arrived > number || self.sealed >= place)
-    }
-
     /// What has not arrived and is not on the direct link, after number `from` and before `to`; it is from here on.
     pub(super) fn take_indirect(&mut self, from: u64, to: u64) -> Vec<(u64, Open)> {
         let range = self.open.range_mut(from.saturating_add(1)..to.max(from.saturating_add(1)));
@@ -92,7 +76,6 @@ impl Stream {
 #[derive(Debug, Default)]
 pub(in crate::node) struct Outgoing {
     streams: BTreeMap<NodeId, Stream>,
-    barriers: VecDeque<(Barrier, BTreeMap<NodeId, Place>)>,
 }
 
 impl Outgoing {
@@ -118,14 +101,13 @@ impl Outgoing {
     pub(super) fn restart(&mut self, node: NodeId) -> Option<u64> {
         let stream = self.streams.get_mut(&node)?;
         stream.open.values_mut().for_each(|open| open.direct = false);
-        stream.asked = stream.sealed;
+        stream.fenced = (0, 0);
         Some(stream.open.keys().next().map_or(stream.last, |first| first - 1))
     }
 
     /// The destination has everything up to this number. Visits the publishers' entries.
     pub(super) fn arrived(&mut self, node: NodeId, up_to: u64, mut visit: impl FnMut(u64)) {
         let Some(stream) = self.streams.get_mut(&node) else { return };
-        stream.arrived = stream.arrived.max(up_to);
         while let Some(first) = stream.open.first_entry().filter(|first| *first.key() <= up_to) {
             let open = first.remove();
             stream.bytes -= open.bytes();
@@ -137,8 +119,6 @@ impl Outgoing {
     pub(in crate::node) fn take(&mut self, node: NodeId) -> Vec<Open> {
         let Some(stream) = self.streams.get_mut(&node) else { return Vec::new() };
         stream.bytes = 0;
-        stream.arrived = stream.last;
-        stream.sealed = stream.place_so_far();
         core::mem::take(&mut stream.open).into_values().collect()
     }
 
@@ -161,38 +141,15 @@ impl Outgoing {
         self.streams.values().map(|stream| stream.open.len()).sum()
     }
 
-    /// A barrier that waits until everything sent so far has arrived, or will not be taken any more.
-    pub(super) fn push_barrier(&mut self, barrier: Barrier) {
-        let places = self.streams.iter().map(|(node, stream)| (*node, stream, stream.place_so_far()));
-        let waits = places.filter(|(_, stream, place)| !stream.is_past(*place));
-        self.barriers.push_back((barrier, waits.map(|(node, _, place)| (node, place)).collect()));
-    }
-
-    /// Which destinations have to be asked up to which place, because barriers wait.
-    pub(super) fn take_questions(&mut self) -> Vec<(NodeId, Place)> {
-        let mut questions = Vec::new();
-        let Some((_, waits)) = self.barriers.back() else { return questions };
-        for (node, place) in waits {
-            if let Some(stream) = self.streams.get_mut(node).filter(|stream| place.1 > 0 && stream.asked < *place) {
-                stream.asked = *place;
-                questions.push((*node, *place));
-            }
+    /// What control mail to this destination has to wait for there, if the destination does not know that yet.
+    pub(super) fn fence(&mut self, node: NodeId) -> Option<Place> {
+        let stream = self.streams.get_mut(&node)?;
+        let place = (stream.last, stream.behind);
+        let is_open = !stream.open.is_empty() || stream.behind > 0;
+        let is_news = is_open && stream.fenced < place;
+        if is_news {
+            stream.fenced = place;
         }
-        questions
-    }
-
-    /// A destination has answered.
-    pub(super) fn note_sealed(&mut self, node: NodeId, place: Place) {
-        if let Some(stream) = self.streams.get_mut(&node) {
-            stream.sealed = stream.sealed.max(place);
-        }
-    }
-
-    /// The next barrier that need not wait any longer.
-    pub(super) fn pop_barrier(&mut self) -> Option<Barrier> {
-        let streams = &self.streams;
-        let is_past = |(node, place): (&NodeId, &Place)| streams.get(node).is_none_or(|stream| stream.is_past(*place));
-        let front = self.barriers.pop_front_if(|(_, waits)| waits.iter().all(is_past));
-        front.map(|(barrier, _)| barrier)
+        is_news.then_some(place)
     }
 }

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use sedge_base::{Incarnation, Instant, NodeId, Rng, ShardId};
 use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
-use sedge_overlay::Barrier;
 use smallvec::SmallVec;
 
 use super::incoming::Incoming;
@@ -160,21 +159,33 @@ fn an_older_life_of_the_sender_is_not_heard() {
 }
 
 #[test]
-fn acknowledgements_wait_for_their_limit_and_barriers_for_acknowledgements() {
+fn acknowledgements_wait_for_their_limit() {
     let mut pair = Pair::default();
     let first = message(1, QoS::ExactlyOnce);
-    pair.outgoing.push_barrier(Barrier(1));
-    assert_eq!(pair.outgoing.pop_barrier(), Some(Barrier(1)));
     let end = pair.outgoing.place(DESTINATION, open(&first)).unwrap();
-    pair.outgoing.push_barrier(Barrier(2));
     pair.arrives(end, &first, false);
     pair.incoming.limit_acks(SENDER.0, 0);
     pair.acknowledge();
-    assert_eq!(pair.outgoing.pop_barrier(), None);
-    // What is sent afterwards is not waited for.
-    pair.outgoing.place(DESTINATION, open(&message(2, QoS::ExactlyOnce))).unwrap();
+    assert_eq!(pair.outgoing.len(), 1);
     pair.incoming.limit_acks(SENDER.0, u64::MAX);
     pair.acknowledge();
-    assert_eq!(pair.outgoing.pop_barrier(), Some(Barrier(2)));
-    assert_eq!(pair.outgoing.len(), 1);
+    assert_eq!(pair.outgoing.len(), 0);
+}
+
+#[test]
+fn a_fence_is_told_once_for_a_place_and_passed_when_all_before_it_has_come() {
+    let mut pair = Pair::default();
+    assert_eq!(pair.outgoing.fence(DESTINATION), None);
+    let (first, second) = (message(1, QoS::AtLeastOnce), message(2, QoS::AtMostOnce));
+    let ends = [&first, &second].map(|message| pair.outgoing.place(DESTINATION, open(message)).unwrap());
+    assert_eq!(pair.outgoing.fence(DESTINATION), Some((1, 1)));
+    assert_eq!(pair.outgoing.fence(DESTINATION), None);
+    assert!(!pair.incoming.has(SENDER, (1, 1)));
+    assert_eq!(pair.incoming.give_up(SENDER, (1, 1)).unwrap_err(), 0);
+    pair.arrives(ends[0], &first, false);
+    assert!(pair.incoming.has(SENDER, (1, 0)) && !pair.incoming.has(SENDER, (1, 1)));
+    assert!(pair.incoming.give_up(SENDER, (1, 1)).unwrap().is_empty());
+    assert!(pair.incoming.has(SENDER, (1, 1)));
+    pair.arrives(ends[1], &second, false);
+    assert_eq!(pair.got, [1], "what was given up does not come any more");
 }
