@@ -6,6 +6,8 @@ use bytes::Bytes;
 use sedge_base::{ClientId, Incarnation, Instant, NodeId, Now};
 use sedge_mqtt::{TopicFilter, TopicName};
 
+use crate::status::Topology;
+
 /// Stands for a change of local interest that somebody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
@@ -226,4 +228,10 @@ pub trait Overlay {
 
     /// Number of lines of the subscription routing table.
     fn route_count(&self) -> usize;
+
+    /// Its trees and tables for listings, at most `limit` lines of each table. Nothing where the algorithm has none.
+    fn topology(&self, limit: usize) -> Topology {
+        let _ = limit;
+        Topology::default()
+    }
 }

@@ -32,7 +32,7 @@ impl Default for MeshConfig {
 }
 
 impl MeshConfig {
-    pub(super) fn signal_limit(&self) -> usize {
+    pub(crate) fn signal_limit(&self) -> usize {
         self.signal_bytes.clamp(MIN_SIGNAL_BYTES, MAX_SIGNAL_BYTES)
     }
 }

@@ -7,21 +7,13 @@ use sedge_base::{Deadlines, Instant, NodeId, Now, Rng};
 use sedge_mqtt::TopicName;
 
 use super::MeshConfig;
+use super::confirm::{Confirmation, Confirmations};
 use super::forward::Forward;
 use super::local::Local;
 use super::peer::{Peer, Session};
 use super::settle::Settle;
 use super::signal::{Signal, SignalError};
 use crate::{Advert, Barrier, Input, Output, Overlay, RouteEntry, Token};
-
-/// A confirmation that waits for the shards.
-#[derive(Clone, Copy, Debug)]
-struct Confirmation {
-    node: NodeId,
-    link: u64,
-    number: u64,
-    sync_ok: bool,
-}
 
 /// Counters of [`Mesh`], from its start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +26,13 @@ pub struct MeshCounters {
     pub expired: u64,
 }
 
+impl MeshCounters {
+    /// The counters with their names.
+    pub(crate) fn named(self) -> [(&'static str, u64); 3] {
+        [("late_settlements", self.late_settlements), ("repairs", self.repairs), ("expired", self.expired)]
+    }
+}
+
 /// Subscription flooding on a full mesh (fault-tolerance sections 4 to 7 and 9).
 #[derive(Debug)]
 pub struct Mesh {
@@ -43,20 +42,15 @@ pub struct Mesh {
     peers: BTreeMap<NodeId, Peer>,
     forward: Forward,
     settle: Settle,
-    /// What to confirm to each node once the shards route by it; not given to a barrier yet.
-    wanted: BTreeMap<NodeId, Confirmation>,
-    /// In the order of their barriers.
-    confirmations: VecDeque<(Barrier, Confirmation)>,
-    last_barrier: Barrier,
-    reached: Barrier,
-    /// Table changes were given out since the last barrier.
-    dirty: bool,
+    confirmations: Confirmations,
     leases: Deadlines<NodeId>,
     next_refresh: Option<Instant>,
     digest_due: bool,
     links: u64,
     counters: MeshCounters,
     outputs: VecDeque<Output>,
+    /// Tells only of filters that begin with `$`.
+    reserved_only: bool,
 }
 
 impl Mesh {
@@ -69,18 +63,40 @@ impl Mesh {
             peers: BTreeMap::new(),
             forward: Forward::new(&mut rng),
             settle: Settle::default(),
-            wanted: BTreeMap::new(),
-            confirmations: VecDeque::new(),
-            last_barrier: Barrier(0),
-            reached: Barrier(0),
-            dirty: false,
+            confirmations: Confirmations::new(),
             leases: Deadlines::new(),
             next_refresh: None,
             digest_due: false,
             links: 0,
             counters: MeshCounters::default(),
             outputs: VecDeque::new(),
+            reserved_only: false,
         }
+    }
+
+    /// A mesh that tells only of filters that begin with `$`: shared subscriptions, which every node has to know of, and what no
+    /// wildcard matches. For algorithms that find other subscribers in another way. A change of other filters settles with what was
+    /// changed before.
+    pub(crate) fn reserved_only(me: NodeId, config: MeshConfig, rng: Rng) -> Self {
+        Self { reserved_only: true, ..Self::new(me, config, rng) }
+    }
+
+    /// Whether all neighbours have confirmed everything.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        let number = self.local.number;
+        let mut sessions = self.peers.values().filter_map(|peer| peer.session.as_ref());
+        !self.local.has_news() && sessions.all(|session| session.acked >= number && session.sync_ok_received)
+    }
+
+    /// Somebody waits for what was changed so far, until `deadline` at most.
+    pub(crate) fn wait(&mut self, token: Token, deadline: Instant) {
+        self.local.tokens.push((token, deadline));
+    }
+
+    /// The subscription routing table, in order.
+    pub(crate) fn route_lines(&self) -> impl Iterator<Item = RouteEntry> {
+        let all = self.peers.iter().flat_map(|(node, peer)| peer.table.iter().map(|(key, _)| (*node, key)));
+        all.map(|(node, (client, filter))| RouteEntry { node, client: Some(client.clone()), filter: filter.clone() })
     }
 
     /// What has been counted so far.
@@ -134,7 +150,9 @@ impl Mesh {
 
     fn on_local(&mut self, now: Instant, changes: Vec<Advert>, token: Option<Token>) {
         self.local.asks_all |= changes.is_empty() && token.is_some();
-        for change in changes {
+        for change in
+            changes.into_iter().filter(|change| !self.reserved_only || change.filter.as_str().starts_with('$'))
+        {
             self.local.apply(change);
         }
         if let Some(token) = token {
@@ -167,7 +185,9 @@ impl Mesh {
             Signal::Adv { number, changes } => {
                 peer.adv(from, number, &changes, &mut self.forward)?;
                 // It asks for what is behind everything that the shards have sent so far.
-                self.dirty |= changes.is_empty();
+                if changes.is_empty() {
+                    self.confirmations.touch();
+                }
                 self.want_confirmation(from, number, false);
             }
             Signal::Ack(number) => {
@@ -191,9 +211,8 @@ impl Mesh {
 
     fn want_confirmation(&mut self, node: NodeId, number: u64, sync_ok: bool) {
         let Some(session) = self.peers.get(&node).and_then(|peer| peer.session.as_ref()) else { return };
-        let before = self.wanted.get(&node).is_some_and(|before| before.sync_ok);
-        let confirmation = Confirmation { node, link: session.link, number, sync_ok: sync_ok || before };
-        self.wanted.insert(node, confirmation);
+        let link = session.link;
+        self.confirmations.want(Confirmation { node, link, number, sync_ok });
     }
 
     /// A neighbour tells the digest of its whole table: that is the refresh of its lease.
@@ -216,8 +235,12 @@ impl Mesh {
     }
 
     fn on_barrier_reached(&mut self, barrier: Barrier) {
-        self.reached = self.reached.max(barrier);
-        while let Some((_, confirmation)) = self.confirmations.pop_front_if(|(barrier, _)| *barrier <= self.reached) {
+        self.confirmations.reach(barrier);
+        self.confirm_reached();
+    }
+
+    fn confirm_reached(&mut self) {
+        while let Some(confirmation) = self.confirmations.pop() {
             self.confirm(confirmation);
         }
     }
@@ -242,7 +265,7 @@ impl Mesh {
     /// Turns everything that has gathered since the last poll into outputs: changes between two polls travel together.
     fn flush(&mut self) {
         for change in self.forward.take_changes() {
-            self.dirty = true;
+            self.confirmations.touch();
             self.outputs.push_back(Output::Table(change));
         }
         if self.local.has_news() {
@@ -255,7 +278,7 @@ impl Mesh {
         self.raise_barrier();
         let sessions = self.peers.values().filter_map(|peer| peer.session.as_ref());
         let confirmed = sessions.map(|session| session.acked).min().unwrap_or(u64::MAX);
-        while let Some(token) = self.settle.pop_settled(confirmed, self.reached) {
+        while let Some(token) = self.settle.pop_settled(confirmed, self.confirmations.reached()) {
             self.outputs.push_back(Output::Settled(token));
         }
     }
@@ -296,20 +319,16 @@ impl Mesh {
 
     /// What waits for the shards waits for one barrier together.
     fn raise_barrier(&mut self) {
-        let confirm = core::mem::take(&mut self.wanted);
         // Local changes are in the shards' tables before they come here, but only a barrier tells that all shards have them.
         let tokens = core::mem::take(&mut self.local.tokens);
-        if !tokens.is_empty() || (self.dirty && !confirm.is_empty()) {
-            self.last_barrier.0 += 1;
-            self.dirty = false;
-            self.outputs.push_back(Output::Barrier(self.last_barrier));
+        if let Some(barrier) = self.confirmations.raise(!tokens.is_empty()) {
+            self.outputs.push_back(Output::Barrier(barrier));
         }
         for (token, deadline) in tokens {
-            self.settle.wait(token, self.local.number, self.last_barrier, deadline);
+            self.settle.wait(token, self.local.number, self.confirmations.last(), deadline);
         }
-        self.confirmations.extend(confirm.into_values().map(|confirmation| (self.last_barrier, confirmation)));
         // Without a new barrier the last one may have been reached before.
-        self.on_barrier_reached(self.reached);
+        self.confirm_reached();
     }
 }
 
@@ -384,11 +403,7 @@ impl Overlay for Mesh {
     }
 
     fn routes(&self, offset: usize, limit: usize) -> Vec<RouteEntry> {
-        let all = self.peers.iter().flat_map(|(node, peer)| peer.table.iter().map(|(key, _)| (*node, key)));
-        all.skip(offset)
-            .take(limit)
-            .map(|(node, (client, filter))| RouteEntry { node, client: Some(client.clone()), filter: filter.clone() })
-            .collect()
+        self.route_lines().skip(offset).take(limit).collect()
     }
 
     fn route_count(&self) -> usize {

@@ -20,6 +20,7 @@
 //! ```
 
 mod config;
+mod confirm;
 mod forward;
 mod local;
 mod machine;
@@ -29,6 +30,7 @@ mod signal;
 mod table;
 
 pub use config::MeshConfig;
+pub(crate) use confirm::{Confirmation, Confirmations};
 pub use machine::{Mesh, MeshCounters};
 pub(crate) use settle::Settle;
 #[cfg(any(test, fuzzing))]

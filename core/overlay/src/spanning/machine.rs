@@ -183,9 +183,9 @@ impl Spanning {
         }
         self.complete = self.check_complete();
         if self.complete {
-            self.used.epoch = self.claim.epoch;
             let claimed = self.members.keys().map(|node| (*node, self.heard(*node).and_then(|claim| claim.parent)));
-            self.used.parents = claimed.chain([(self.me.node, self.claim.parent)]).collect();
+            let parents = claimed.chain([(self.me.node, self.claim.parent)]).collect();
+            self.used.replace(self.claim.epoch, parents);
         }
         self.used.route(self.me.node, &self.members);
     }
@@ -235,6 +235,12 @@ impl Spanning {
         u64::from(best) * 3 <= u64::from(present) * 2 && present - best >= 1_000
     }
 
+    /// Whether everybody has taken part in this epoch and there is no tree all the same. When it stays like that over a longer time,
+    /// [`Spanning::renew`] is worth it.
+    pub fn is_stuck(&self) -> bool {
+        !self.complete && self.members.keys().all(|node| self.heard(*node).is_some())
+    }
+
     /// What this node says.
     pub const fn claim(&self) -> Claim {
         self.claim
@@ -271,9 +277,19 @@ impl Spanning {
         self.used.hop_towards(node)
     }
 
+    /// The nodes between this one and `node` in the last complete tree, from here on; nothing if it has no way there.
+    pub fn between(&self, node: NodeId) -> Vec<NodeId> {
+        self.used.between(self.me.node, node)
+    }
+
     /// The parents of all nodes in the last complete tree.
     pub const fn parents(&self) -> &BTreeMap<NodeId, Option<NodeId>> {
         &self.used.parents
+    }
+
+    /// Grows whenever the last complete tree or the ways in it change.
+    pub const fn version_in_use(&self) -> u64 {
+        self.used.version
     }
 
     /// The epoch of the last complete tree.

@@ -13,12 +13,14 @@ pub(super) struct Used {
     pub(super) parents: BTreeMap<NodeId, Option<NodeId>>,
     /// The neighbour towards each node that can be reached over nodes that are still members.
     hops: BTreeMap<NodeId, NodeId>,
+    /// Grows whenever the tree or the ways in it change.
+    pub(super) version: u64,
 }
 
 impl Used {
     /// Looks again where to go from `me` to each node.
     pub(super) fn route(&mut self, me: NodeId, members: &Members) {
-        self.hops.clear();
+        let before = core::mem::take(&mut self.hops);
         let mut edges: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
         let lives = |node: NodeId| node == me || members.contains_key(&node);
         for (child, parent) in &self.parents {
@@ -36,6 +38,14 @@ impl Used {
                 }
             }
         }
+        self.version += u64::from(before != self.hops);
+    }
+
+    /// Another tree is complete.
+    pub(super) fn replace(&mut self, epoch: u64, parents: BTreeMap<NodeId, Option<NodeId>>) {
+        self.version += u64::from(parents != self.parents);
+        self.epoch = epoch;
+        self.parents = parents;
     }
 
     /// Parent and children that are still members.
@@ -49,6 +59,25 @@ impl Used {
     pub(super) fn is_behind(&self, me: NodeId, node: NodeId) -> bool {
         let above = core::iter::successors(Some(node), |node| self.parents.get(node).copied().flatten());
         above.take(self.parents.len()).any(|node| node == me)
+    }
+
+    /// Nodes on the way from `from` to `to`, without the two.
+    pub(super) fn between(&self, from: NodeId, to: NodeId) -> Vec<NodeId> {
+        if !self.hops.contains_key(&to) {
+            return Vec::new();
+        }
+        let above = |node: NodeId| core::iter::successors(Some(node), |node| self.parents.get(node).copied().flatten());
+        let down: Vec<NodeId> = above(to).collect();
+        let mut way = Vec::new();
+        for node in above(from) {
+            way.push(node);
+            if let Some(meeting) = down.iter().position(|other| *other == node) {
+                way.extend(down.iter().take(meeting).rev());
+                break;
+            }
+        }
+        way.retain(|node| *node != from && *node != to);
+        way
     }
 
     pub(super) fn hop_towards(&self, node: NodeId) -> Option<NodeId> {

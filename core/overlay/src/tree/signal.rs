@@ -1,0 +1,202 @@
+//! What two nodes tell each other of topics and filters, version 1. All numbers are big-endian.
+//!
+//! ```text
+//! signal   version = 1 u8 | kind u8 | body
+//!
+//! kind, body   1 snapshot begin
+//!              2 snapshot chunk    at least one entry, none of them taken back
+//!              3 snapshot end      number u64
+//!              4 changes           number u64 | entries
+//!              5 ack               number u64
+//!              6 sync-ok
+//!              7 digest            entries u64 | sum u64
+//!              8 pull
+//!
+//! entry        kind u8: 0 withdraw a topic, 1 advertise a topic, 2 no longer want a filter, 3 want a filter
+//!              text length u16 | text: a topic name or a topic filter
+//! ```
+//!
+//! Entries fill the rest of the signal. Numbers grow from one to the next; an ack confirms its number and all before. Changes without
+//! entries only ask for an ack. Decoding is strict: what an encoder would not have written is refused.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use sedge_mqtt::{TopicFilter, TopicName};
+
+const VERSION: u8 = 1;
+
+/// Why bytes are no signal, or none that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SignalError {
+    #[error("the signal ends too early")]
+    Truncated,
+    #[error("bytes behind the end of the signal")]
+    Trailing,
+    #[error("tree table signal version {0} is not supported")]
+    Version(u8),
+    #[error("{0} has a value that cannot be")]
+    Value(&'static str),
+    #[error("a snapshot chunk without entries")]
+    Empty,
+    #[error("more than {0} topics are advertised")]
+    Topics(usize),
+}
+
+/// One thing that a node tells another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Clients of the sender publish to the topic, or no longer.
+    Topic { topic: TopicName, there: bool },
+    /// Clients of the sender subscribe to the filter, or no longer.
+    Filter { filter: TopicFilter, there: bool },
+}
+
+impl Entry {
+    fn text(&self) -> &str {
+        match self {
+            Self::Topic { topic, .. } => topic.as_str(),
+            Self::Filter { filter, .. } => filter.as_str(),
+        }
+    }
+
+    /// How many bytes the entry takes.
+    pub(super) fn encoded_len(&self) -> usize {
+        1 + 2 + self.text().len()
+    }
+}
+
+/// A signal, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    SnapshotBegin,
+    SnapshotChunk(Vec<Entry>),
+    SnapshotEnd(u64),
+    Changes { number: u64, entries: Vec<Entry> },
+    Ack(u64),
+    SyncOk,
+    Digest { entries: u64, sum: u64 },
+    Pull,
+}
+
+impl Signal {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, SignalError> {
+        let mut rest = bytes;
+        let input = &mut rest;
+        match get_u8(input)? {
+            VERSION => {}
+            other => return Err(SignalError::Version(other)),
+        }
+        let signal = match get_u8(input)? {
+            1 => Self::SnapshotBegin,
+            2 => Self::SnapshotChunk(get_entries(input, false)?),
+            3 => Self::SnapshotEnd(get_u64(input)?),
+            4 => Self::Changes { number: get_u64(input)?, entries: get_entries(input, true)? },
+            5 => Self::Ack(get_u64(input)?),
+            6 => Self::SyncOk,
+            7 => Self::Digest { entries: get_u64(input)?, sum: get_u64(input)? },
+            8 => Self::Pull,
+            _ => return Err(SignalError::Value("kind")),
+        };
+        if input.is_empty() { Ok(signal) } else { Err(SignalError::Trailing) }
+    }
+
+    pub(super) fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(VERSION);
+        match self {
+            Self::SnapshotBegin => out.put_u8(1),
+            Self::SnapshotChunk(entries) => {
+                out.put_u8(2);
+                put_entries(entries, &mut out);
+            }
+            Self::SnapshotEnd(number) => put_numbers(3, &[*number], &mut out),
+            Self::Changes { number, entries } => {
+                put_numbers(4, &[*number], &mut out);
+                put_entries(entries, &mut out);
+            }
+            Self::Ack(number) => put_numbers(5, &[*number], &mut out),
+            Self::SyncOk => out.put_u8(6),
+            Self::Digest { entries, sum } => put_numbers(7, &[*entries, *sum], &mut out),
+            Self::Pull => out.put_u8(8),
+        }
+        out.freeze()
+    }
+}
+
+fn put_numbers(kind: u8, numbers: &[u64], out: &mut BytesMut) {
+    out.put_u8(kind);
+    for number in numbers {
+        out.put_u64(*number);
+    }
+}
+
+fn put_entries(entries: &[Entry], out: &mut BytesMut) {
+    for entry in entries {
+        out.put_u8(match entry {
+            Entry::Topic { there, .. } => u8::from(*there),
+            Entry::Filter { there, .. } => 2 + u8::from(*there),
+        });
+        // Topic names and filters are at most 65,535 bytes long.
+        out.put_u16(u16::try_from(entry.text().len()).unwrap_or(u16::MAX));
+        out.put_slice(entry.text().as_bytes());
+    }
+}
+
+fn get_entries(input: &mut &[u8], removals: bool) -> Result<Vec<Entry>, SignalError> {
+    let mut entries = Vec::new();
+    while !input.is_empty() {
+        let kind = get_u8(input)?;
+        let text = get_text(input)?;
+        let there = kind & 1 == 1;
+        if !there && !removals {
+            return Err(SignalError::Value("entry"));
+        }
+        entries.push(match kind {
+            0 | 1 => Entry::Topic { topic: TopicName::new(text).ok().ok_or(SignalError::Value("topic"))?, there },
+            2 | 3 => Entry::Filter { filter: TopicFilter::new(text).ok().ok_or(SignalError::Value("filter"))?, there },
+            _ => return Err(SignalError::Value("entry")),
+        });
+    }
+    if entries.is_empty() && !removals { Err(SignalError::Empty) } else { Ok(entries) }
+}
+
+fn get_text<'a>(input: &mut &'a [u8]) -> Result<&'a str, SignalError> {
+    let len = usize::from(input.try_get_u16().ok().ok_or(SignalError::Truncated)?);
+    let (text, rest) = input.split_at_checked(len).ok_or(SignalError::Truncated)?;
+    *input = rest;
+    core::str::from_utf8(text).ok().ok_or(SignalError::Value("text"))
+}
+
+fn get_u8(input: &mut &[u8]) -> Result<u8, SignalError> {
+    input.try_get_u8().ok().ok_or(SignalError::Truncated)
+}
+
+fn get_u64(input: &mut &[u8]) -> Result<u64, SignalError> {
+    input.try_get_u64().ok().ok_or(SignalError::Truncated)
+}
+
+/// Cuts entries into pieces of about `limit` bytes.
+pub(super) fn cut(entries: impl Iterator<Item = Entry>, limit: usize) -> impl Iterator<Item = Vec<Entry>> {
+    let mut entries = entries.peekable();
+    core::iter::from_fn(move || {
+        entries.peek()?;
+        let mut piece = Vec::new();
+        let mut bytes = 0;
+        while bytes < limit {
+            let Some(entry) = entries.next() else { break };
+            bytes += entry.encoded_len();
+            piece.push(entry);
+        }
+        Some(piece)
+    })
+}
+
+/// Body of the fuzz target: decoding must not panic, and what is accepted must be written again byte for byte.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_decode(data: &[u8]) {
+    if let Ok(signal) = Signal::decode(data) {
+        assert_eq!(signal.encode(), data);
+    }
+}
+
+#[cfg(test)]
+mod tests;
