@@ -41,6 +41,7 @@ pub(crate) fn build(
         seeds,
         discovers,
         overlay: config.cluster.overlay.clone(),
+        topic_roots: config.cluster.topic_roots,
         capacity: capacity::capacity(config.cluster.capacity),
         copies: config.cluster.copies,
         suback_cluster: config.cluster.suback == SubackMode::Cluster,

@@ -5,7 +5,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use sedge_base::{Duration, Incarnation, NodeId};
 use sedge_broker::RetainedConfig;
 use sedge_mqtt::Utf8;
-use sedge_overlay::MeshConfig;
+use sedge_overlay::{MeshConfig, RootPolicy};
 
 use crate::link::LinkConfig;
 
@@ -32,6 +32,8 @@ pub struct NodeConfig {
     pub discovers: bool,
     /// Name of the cooperation algorithm, one of [`crate::OVERLAYS`].
     pub overlay: String,
+    /// How topic trees choose their roots.
+    pub topic_roots: RootPolicy,
     /// How many nodes hold a session and what waits for it before anything of it is acknowledged, 1 to 5, as far as there are as many.
     pub copies: u8,
     /// Whether SUBACK waits until every reachable node routes accordingly (DESIGN section 1).
@@ -70,6 +72,7 @@ impl Default for NodeConfig {
             seeds: Vec::new(),
             discovers: false,
             overlay: "mesh".to_owned(),
+            topic_roots: RootPolicy::Capacity,
             copies: 2,
             suback_cluster: true,
             claim_timeout: Duration::from_secs(2),

@@ -1,24 +1,29 @@
 //! Which cooperation algorithm the nodes of a cluster use.
 
 use sedge_base::{Duration, Rng};
-use sedge_overlay::{Detour, Input, Mesh, Overlay};
+use sedge_overlay::{Detour, Input, Mesh, Overlay, SkipGraphConfig, SkipGraphOverlay, TopicTree, TopicTreeConfig};
 
 use super::Node;
 use crate::{NodeConfig, NodeConfigError};
 
 /// Names of the algorithms, the usual one first.
-pub const OVERLAYS: [&str; 1] = ["mesh"];
+pub const OVERLAYS: [&str; 3] = ["mesh", "topic-tree", "skip-graph"];
 
 /// How often the algorithm is told how many clients there are.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The algorithm that the settings name.
 pub(super) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overlay + Send>, NodeConfigError> {
-    let node = config.node;
+    let (node, address, rng) = (config.node, config.link_addr, rng.split(4));
     Ok(match config.overlay.as_str() {
-        "mesh" => Box::new(Mesh::new(node, config.mesh, rng.split(4))),
+        "mesh" => Box::new(Mesh::new(node, config.mesh, rng)),
+        "topic-tree" => {
+            let settings = TopicTreeConfig { roots: config.topic_roots, ..TopicTreeConfig::default() };
+            Box::new(TopicTree::new(node, address, settings, rng))
+        }
+        "skip-graph" => Box::new(SkipGraphOverlay::new(node, config.incarnation, SkipGraphConfig::default(), rng)),
         // Not for users.
-        "detour" => Box::new(Detour::new(node, rng.split(4))),
+        "detour" => Box::new(Detour::new(node, rng)),
         other => return Err(NodeConfigError::Overlay(other.to_owned())),
     })
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sedge_cluster::OVERLAYS;
+use sedge_cluster::{OVERLAYS, RootPolicy};
 
 use super::discovery;
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
@@ -264,6 +264,10 @@ const KEYS: &[Key] = &[
     }),
     key("cluster.capacity", "what the node can carry, for overlays that choose roots; 0: measured", |c, v| {
         put(&mut c.cluster.capacity, v.narrow(0, u32::MAX.into()))
+    }),
+    key("cluster.topic_roots", "how topic trees choose their roots", |c, v| {
+        let words = [("capacity", RootPolicy::Capacity), ("balance", RootPolicy::BALANCE)];
+        put(&mut c.cluster.topic_roots, v.choice(&words))
     }),
     key("cluster.suback", "whether SUBACK waits for the cluster", |c, v| {
         let words = [("cluster", SubackMode::Cluster), ("local", SubackMode::Local)];

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use sedge_base::{NodeId, Rate};
 use sedge_broker::{BrokerConfig, PublishRate, RetainedConfig};
+use sedge_cluster::RootPolicy;
 
 pub use access::{AclConfig, Anonymous, AuthConfig};
 pub(crate) use discovery::MulticastConfig;
@@ -154,6 +155,8 @@ pub struct ClusterConfig {
     pub ca_file: Option<PathBuf>,
     /// Cooperation algorithm.
     pub overlay: String,
+    /// How topic trees choose their roots.
+    pub topic_roots: RootPolicy,
     /// What the node can carry; 0: measured at the start.
     pub capacity: u32,
     /// When SUBACK is sent.
@@ -314,6 +317,7 @@ impl Default for ClusterConfig {
             cert_key_file: None,
             ca_file: None,
             overlay: "mesh".to_owned(),
+            topic_roots: RootPolicy::Capacity,
             capacity: 0,
             suback: SubackMode::Cluster,
             copies: 2,
