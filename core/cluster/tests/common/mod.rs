@@ -165,6 +165,11 @@ impl World {
         }
     }
 
+    /// Whether every node knows what the clients of all others want; other algorithms tell only those who need it.
+    pub(crate) fn has_tables_everywhere(&self) -> bool {
+        ["mesh", "detour"].contains(&self.overlay.as_str())
+    }
+
     /// A running cluster of nodes 1 to `nodes`.
     pub(crate) fn cluster(seed: u64, nodes: u64, shards: u16) -> Self {
         let mut world = Self::new(seed, shards);

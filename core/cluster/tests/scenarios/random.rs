@@ -142,15 +142,18 @@ impl Run {
             routes.into_iter().map(|route| format!("{route:?}")).collect()
         };
         let nodes = &self.world.hosts;
+        let sessions: usize = nodes.values().map(|host| host.node.status().sessions).sum();
+        assert_eq!(sessions, self.subscribers.len() + self.publishers.len(), "seed {seed}");
+        assert!(nodes.values().all(|host| host.node.status().unacknowledged == 0), "seed {seed}");
+        if !self.world.has_tables_everywhere() {
+            return;
+        }
         let all: BTreeSet<String> = nodes.values().flat_map(|host| lines(host.node.local_routes(0, 1_000))).collect();
         for host in nodes.values() {
             let mut known = lines(host.node.routes(0, 1_000));
             known.extend(lines(host.node.local_routes(0, 1_000)));
             assert_eq!(known, all, "seed {seed}");
         }
-        let sessions: usize = nodes.values().map(|host| host.node.status().sessions).sum();
-        assert_eq!(sessions, self.subscribers.len() + self.publishers.len(), "seed {seed}");
-        assert!(nodes.values().all(|host| host.node.status().unacknowledged == 0), "seed {seed}");
     }
 }
 
