@@ -147,6 +147,9 @@ impl Topics {
     /// Looks again who the members of the topics are; returns those whose members have changed.
     pub(super) fn take_changed(&mut self) -> Vec<TopicName> {
         let mut changed = Vec::new();
+        if self.dirty.is_empty() {
+            return changed;
+        }
         // Most topics have the members of the one before.
         let mut last: Members = Arc::new([]);
         for name in core::mem::take(&mut self.dirty) {
