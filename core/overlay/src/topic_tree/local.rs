@@ -178,6 +178,17 @@ impl Local {
         self.idle.next()
     }
 
+    /// Topics that the others have been told of.
+    pub(super) fn advertised(&self) -> impl Iterator<Item = TopicName> {
+        let announced = self.interests.iter().filter(|(_, standing)| standing.announced);
+        announced.filter_map(|(interest, _)| interest.topic())
+    }
+
+    /// Plain filters of clients of this node.
+    pub(super) fn wants(&self) -> impl Iterator<Item = &TopicFilter> {
+        self.wants.keys()
+    }
+
     pub(super) fn published(&self) -> usize {
         self.published.len()
     }

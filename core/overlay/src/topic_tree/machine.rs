@@ -17,17 +17,8 @@ use super::signal::{Change, Signal, SignalError, interest_len};
 use super::status::TopicTreeCounters;
 use super::topics::{Topics, Turn};
 use super::trees::Trees;
-use crate::mesh::Settle;
-use crate::{Advert, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token};
-
-/// A confirmation that waits for the shards.
-#[derive(Clone, Copy, Debug)]
-struct Confirmation {
-    node: NodeId,
-    link: u64,
-    number: u64,
-    whole: bool,
-}
+use crate::mesh::{Confirmation, Confirmations, Settle};
+use crate::{Advert, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token, Topology};
 
 /// One tree per set of interested nodes (overlay-trees section 8).
 #[derive(Debug)]
@@ -48,12 +39,7 @@ pub struct TopicTree {
     settle: Settle,
     /// The lowest number that some other node has confirmed.
     all_acked: u64,
-    /// What to confirm to each node once the shards route by it; not given to a barrier yet.
-    wanted: BTreeMap<NodeId, Confirmation>,
-    /// In the order of their barriers.
-    confirmations: VecDeque<(Barrier, Confirmation)>,
-    last_barrier: Barrier,
-    reached: Barrier,
+    confirmations: Confirmations,
     leases: Deadlines<NodeId>,
     next_refresh: Option<Instant>,
     digest_due: bool,
@@ -85,10 +71,7 @@ impl TopicTree {
             collect_at: None,
             settle: Settle::default(),
             all_acked: u64::MAX,
-            wanted: BTreeMap::new(),
-            confirmations: VecDeque::new(),
-            last_barrier: Barrier(0),
-            reached: Barrier(0),
+            confirmations: Confirmations::new(),
             leases: Deadlines::new(),
             next_refresh: None,
             digest_due: false,
@@ -346,9 +329,9 @@ impl TopicTree {
 
     fn want_confirmation(&mut self, node: NodeId, number: u64, whole: bool) {
         let Some(session) = self.peers.get(&node).and_then(|peer| peer.session.as_ref()) else { return };
-        let before = self.wanted.get(&node).is_some_and(|before| before.whole);
-        let confirmation = Confirmation { node, link: session.link, number, whole: whole || before };
-        self.wanted.insert(node, confirmation);
+        self.confirmations.want(Confirmation { node, link: session.link, number, sync_ok: whole });
+        // Whatever the shards have handed over before goes ahead of it.
+        self.confirmations.touch();
     }
 
     /// A neighbour tells what should have been heard of it: that is the refresh of its lease. If something is missing, either side
@@ -387,14 +370,14 @@ impl TopicTree {
     }
 
     fn on_barrier_reached(&mut self, barrier: Barrier) {
-        self.reached = self.reached.max(barrier);
-        while let Some((_, confirmation)) = self.confirmations.pop_front_if(|(barrier, _)| *barrier <= self.reached) {
+        self.confirmations.reach(barrier);
+        while let Some(confirmation) = self.confirmations.pop() {
             self.confirm(confirmation);
         }
     }
 
     fn confirm(&mut self, confirmation: Confirmation) {
-        let Confirmation { node, link, number, whole } = confirmation;
+        let Confirmation { node, link, number, sync_ok: whole } = confirmation;
         let session = self.peers.get(&node).and_then(|peer| peer.session.as_ref());
         if session.is_none_or(|session| session.link != link) {
             return;
@@ -436,7 +419,7 @@ impl TopicTree {
         self.raise_barrier();
         let sessions = self.peers.values().filter(|peer| peer.is_linked());
         let confirmed = sessions.map(|peer| peer.acked).min().unwrap_or(u64::MAX);
-        while let Some(token) = self.settle.pop_settled(confirmed, self.reached) {
+        while let Some(token) = self.settle.pop_settled(confirmed, self.confirmations.reached()) {
             self.outputs.push_back(Output::Settled(token));
         }
     }
@@ -481,17 +464,12 @@ impl TopicTree {
 
     /// What waits for the shards waits for one barrier together.
     fn raise_barrier(&mut self) {
-        let confirm = core::mem::take(&mut self.wanted);
         let tokens = core::mem::take(&mut self.local.tokens);
-        if tokens.is_empty() && confirm.is_empty() {
-            return;
-        }
-        self.last_barrier.0 += 1;
-        self.outputs.push_back(Output::Barrier(self.last_barrier));
+        let Some(barrier) = self.confirmations.raise(!tokens.is_empty()) else { return };
+        self.outputs.push_back(Output::Barrier(barrier));
         for (token, deadline) in tokens {
-            self.settle.wait(token, self.local.number, self.last_barrier, deadline);
+            self.settle.wait(token, self.local.number, barrier, deadline);
         }
-        self.confirmations.extend(confirm.into_values().map(|confirmation| (self.last_barrier, confirmation)));
     }
 
     fn stop_publishing(&mut self, topic: &TopicName) {
@@ -633,5 +611,9 @@ impl Overlay for TopicTree {
 
     fn route_count(&self) -> usize {
         self.peers.values().map(|peer| peer.routes().count()).sum()
+    }
+
+    fn topology(&self, limit: usize) -> Topology {
+        self.show(limit)
     }
 }

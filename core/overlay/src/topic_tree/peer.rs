@@ -167,12 +167,16 @@ impl Peer {
         self.held.matching(filter).map(|(interest, _)| interest)
     }
 
+    /// Filters that are kept of it.
+    pub(super) fn wants(&self) -> impl Iterator<Item = &TopicFilter> {
+        self.held.iter().filter(|(held, _)| held.role == Role::Subscriber).map(|(held, _)| &held.filter)
+    }
+
     /// The filters that publications for it have to be kept by. Of topics that this node does not publish nobody here knows whether it
     /// wants them, so `#` is always among them.
     pub(super) fn routes(&self) -> impl Iterator<Item = TopicFilter> {
-        let held = self.held.iter().filter(|(held, _)| held.role == Role::Subscriber).map(|(held, _)| &held.filter);
-        let wanted: BTreeSet<TopicFilter> =
-            held.chain(self.groups.keys()).cloned().chain(TopicFilter::new("#")).collect();
+        let kept = self.wants().chain(self.groups.keys()).cloned();
+        let wanted: BTreeSet<TopicFilter> = kept.chain(TopicFilter::new("#")).collect();
         wanted.into_iter()
     }
 }

@@ -16,7 +16,7 @@ pub(super) type Members = Arc<[NodeId]>;
 /// A topic that this node or another publishes.
 #[derive(Debug)]
 pub(super) struct Topic {
-    publishers: BTreeSet<NodeId>,
+    pub(super) publishers: BTreeSet<NodeId>,
     /// This node, and all others that have an interest in it.
     pub(super) members: Members,
     pub(super) tree: Option<TreeId>,

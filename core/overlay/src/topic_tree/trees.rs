@@ -18,6 +18,10 @@ pub(super) struct Tree {
     pub(super) members: Members,
     /// Of all members that can be reached, but the root.
     pub(super) parents: BTreeMap<NodeId, NodeId>,
+    /// Of all members that can be reached: the way from the root, in microseconds.
+    pub(super) costs: BTreeMap<NodeId, u64>,
+    /// How often the trees of this node had been computed before.
+    pub(super) version: u64,
     /// The neighbour in the tree on the way from here to each member.
     hops: BTreeMap<NodeId, NodeId>,
     topics: usize,
@@ -40,6 +44,8 @@ pub(super) struct Trees {
     ids: BTreeMap<(Members, NodeId), TreeId>,
     by_id: BTreeMap<TreeId, Tree>,
     last: u64,
+    /// How often all trees were computed anew.
+    version: u64,
 }
 
 impl Trees {
@@ -68,7 +74,7 @@ impl Trees {
         self.last += 1;
         let id = TreeId(self.last);
         self.ids.insert(key, id);
-        self.by_id.insert(id, map.grow(members, root));
+        self.by_id.insert(id, Tree { version: self.version, ..map.grow(members, root) });
         Some(id)
     }
 
@@ -85,8 +91,9 @@ impl Trees {
 
     /// Computes all trees anew.
     pub(super) fn grow_all(&mut self, map: &Map<'_>) {
+        self.version += 1;
         for tree in self.by_id.values_mut() {
-            *tree = Tree { topics: tree.topics, ..map.grow(&tree.members, tree.root) };
+            *tree = Tree { topics: tree.topics, version: self.version, ..map.grow(&tree.members, tree.root) };
         }
     }
 }
@@ -120,12 +127,14 @@ impl Map<'_> {
     /// with fewer hops counts, then the one over the preferred parent.
     fn grow(&self, members: &Members, root: NodeId) -> Tree {
         let mut parents = BTreeMap::new();
+        let mut costs = BTreeMap::new();
         let mut rim: BTreeMap<NodeId, Way> = BTreeMap::from([(root, (0, 0, None))]);
         let mut open: Vec<NodeId> = members.iter().copied().filter(|member| *member != root).collect();
         while let Some((node, (cost, hops, parent))) = self.pop_nearest(&mut rim) {
             if let Some(parent) = parent {
                 parents.insert(node, parent);
             }
+            costs.insert(node, cost);
             open.retain(|member| *member != node);
             for next in &open {
                 let Some(step) = self.cost(node, *next) else { continue };
@@ -138,7 +147,7 @@ impl Map<'_> {
             }
         }
         let hops = members.iter().filter_map(|member| Some((*member, self.hop(&parents, root, *member)?))).collect();
-        Tree { root, members: members.clone(), parents, hops, topics: 1 }
+        Tree { root, members: members.clone(), parents, costs, version: 0, hops, topics: 1 }
     }
 
     fn pop_nearest(&self, rim: &mut BTreeMap<NodeId, Way>) -> Option<(NodeId, Way)> {

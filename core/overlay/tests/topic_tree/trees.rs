@@ -298,3 +298,29 @@ fn a_late_joiner_is_in_the_trees_within_a_second() {
     }
     assert!(net.node(5).machine.is_linked(NodeId::new(1)));
 }
+
+#[test]
+fn trees_and_tables_are_shown() {
+    let mut net = Net::linked(3, CAPACITY);
+    net.local(2, &[add("c", "t/+")], None);
+    net.local(3, &[add("c", "t/1"), add("d", "other")], None);
+    load(&mut net, 2, 7, 0);
+    net.pass(SOON);
+    net.publish_all(&[1], &["t/1".into(), "x".into()]);
+    net.measure(|a, b| if a + b == 4 { 90_000 } else { 10_000 });
+    let shown = net.node(1).machine.topology(10);
+    assert_eq!(shown.trees.len(), 1, "nobody else is in the tree of x");
+    let tree = &shown.trees[0];
+    assert_eq!((tree.topic.as_ref().map(sedge_mqtt::TopicName::as_str), tree.complete), (Some("t/1"), true));
+    assert_eq!(tree.root, NodeId::new(2));
+    let nodes: Vec<_> =
+        tree.nodes.iter().map(|node| (node.node.get(), node.parent.map(NodeId::get), node.capability)).collect();
+    assert_eq!(nodes, [(1, Some(2), 1), (2, None, 7), (3, Some(2), 1)]);
+    assert!(tree.nodes.iter().all(|node| node.cost.is_some_and(|cost| cost == 0 || (10_000..12_000).contains(&cost))));
+    assert_eq!((shown.advertised.total, shown.interest.total, shown.adverts.total), (2, 2, 0));
+    assert!(shown.counters.iter().any(|(name, count)| *name == "signal_bytes" && *count > 0));
+    let shown = net.node(3).machine.topology(0);
+    assert_eq!((shown.adverts.total, shown.adverts.lines.len(), shown.interest.total, shown.trees.len()), (1, 0, 3, 0));
+    let line = &net.node(3).machine.topology(1).adverts.lines[0];
+    assert_eq!((line.topic.as_str(), line.origin.get(), line.next.get()), ("t/1", 1, 2));
+}
