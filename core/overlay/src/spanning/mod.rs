@@ -16,8 +16,8 @@
 //! and there are no cycles. What would raise a cost begins the next epoch: a member that leaves, or a lost link to the
 //! parent. The last complete tree stays in use until the members agree on the next one (make before break).
 //!
-//! From the moment every member knows of the last epoch, a tree is complete after two rounds of claims and final
-//! after as many as the deepest node has ancestors, and one more.
+//! From the moment every member knows of the last epoch, a tree is complete after two rounds of claims if all have links to the root,
+//! and final after as many as the deepest node has ancestors, and one more in which all hear of it.
 
 mod claim;
 pub(crate) mod cost;
