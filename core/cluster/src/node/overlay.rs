@@ -1,13 +1,16 @@
 //! Which cooperation algorithm the nodes of a cluster use.
 
 use sedge_base::{Duration, Rng};
-use sedge_overlay::{Detour, Input, Mesh, Overlay, SkipGraphConfig, SkipGraphOverlay, TopicTree, TopicTreeConfig};
+use sedge_overlay::{
+    Detour, Flood, Input, Mesh, Overlay, SkipGraphConfig, SkipGraphOverlay, TopicTree, TopicTreeConfig, Tree,
+    TreeConfig,
+};
 
 use super::Node;
 use crate::{NodeConfig, NodeConfigError};
 
 /// Names of the algorithms, the usual one first.
-pub const OVERLAYS: [&str; 3] = ["mesh", "topic-tree", "skip-graph"];
+pub const OVERLAYS: [&str; 5] = ["mesh", "flood", "tree", "topic-tree", "skip-graph"];
 
 /// How often the algorithm is told how many clients there are.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -17,6 +20,11 @@ pub(super) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overla
     let (node, address, rng) = (config.node, config.link_addr, rng.split(4));
     Ok(match config.overlay.as_str() {
         "mesh" => Box::new(Mesh::new(node, config.mesh, rng)),
+        "flood" => Box::new(Flood::new(node, address, config.mesh, rng)),
+        "tree" => {
+            let settings = TreeConfig { exchange: config.mesh, ..TreeConfig::default() };
+            Box::new(Tree::new(node, address, settings, rng))
+        }
         "topic-tree" => {
             let settings = TopicTreeConfig { roots: config.topic_roots, ..TopicTreeConfig::default() };
             Box::new(TopicTree::new(node, address, settings, rng))

@@ -147,6 +147,10 @@ impl Node {
         let mut nodes = Vec::new();
         if plain {
             self.overlay.destinations(&message.topic, &mut nodes);
+            if self.overlay.relays() {
+                // A member to which there never was a link is not served, whatever the algorithm thinks of it.
+                nodes.retain(|node| self.peers.contains_key(node));
+            }
             // This node sees to those who are gone.
             nodes.extend(self.orphans.matching(&message.topic));
             for node in nodes.drain(..).filter(|node| *node != origin) {

