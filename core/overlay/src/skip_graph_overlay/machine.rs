@@ -18,6 +18,9 @@ use crate::{Advert, Advertised, Input, Mesh, Neighbour, Output, Overlay, RouteEn
 /// What everything matches but names that start with `$`.
 const EVERYTHING: &str = "#";
 
+/// How often virtual nodes may join in one incarnation. Incarnations of 44 bits fit: milliseconds for five hundred years.
+const LIVES: u64 = 1 << 20;
+
 /// Counters of [`SkipGraphOverlay`], from its start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SkipGraphCounters {
@@ -87,13 +90,15 @@ impl SkipGraphOverlay {
             ..skip_graph::Config::default()
         };
         let vector = Vector::random(&mut rng);
+        // The machine counts the lives of its keys on from there: they have to stay below those of the next incarnation.
+        let lives = Incarnation::new(incarnation.get().saturating_mul(LIVES));
         let everything = TopicFilter::new(EVERYTHING).ok();
         let see_all = everything.map(|filter| Output::Table(Advertised::Remote { filter, wanted: true }));
         Self {
             me,
             config,
             mesh: Mesh::new(me, config.mesh, rng),
-            graph: Node::new(me, incarnation, vector, graph_config),
+            graph: Node::new(me, lives, vector, graph_config),
             started: false,
             interest: Interest::default(),
             audiences: Audiences::default(),
@@ -240,13 +245,13 @@ impl SkipGraphOverlay {
                     self.audiences.tell(from, &topic, subscribed);
                 }
             }
-            Signal::Ask(topics) => {
+            Signal::Ask { number, topics } => {
                 let answers = topics.iter().map(|topic| self.interest.is_subscribed(topic)).collect();
-                self.signal(from, &Signal::Answer(answers));
+                self.signal(from, &Signal::Answer { number, answers });
             }
-            Signal::Answer(answers) => {
+            Signal::Answer { number, answers } => {
                 let Some(peer) = self.peers.get_mut(&from) else { return Ok(()) };
-                let topics = peer.take_question(&answers)?;
+                let Some(topics) = peer.take_question(number, &answers)? else { return Ok(()) };
                 for (topic, subscribed) in topics.iter().zip(answers) {
                     self.audiences.answer(from, topic, subscribed);
                 }
@@ -389,18 +394,13 @@ const DOUBTFUL_TICKS: u32 = 10;
 const SWEEPS: u32 = 10;
 
 fn ask(peers: Vec<(&NodeId, &mut Peer)>, questions: Vec<Vec<TopicName>>, outputs: &mut VecDeque<Output>) {
-    let questions: Vec<(Arc<[TopicName]>, Bytes)> = questions
-        .into_iter()
-        .map(|topics| {
-            let shared = topics.as_slice().into();
-            (shared, Signal::Ask(topics).encode())
-        })
-        .collect();
+    let shared: Vec<Arc<[TopicName]>> = questions.iter().map(|topics| topics.as_slice().into()).collect();
     for (to, peer) in peers {
         peer.note_all_asked();
-        for (topics, bytes) in &questions {
-            peer.note_question(topics.clone());
-            outputs.push_back(Output::Signal { to: *to, bytes: bytes.clone() });
+        for (topics, shared) in questions.iter().zip(&shared) {
+            let number = peer.ask(shared.clone());
+            let bytes = Signal::Ask { number, topics: topics.clone() }.encode();
+            outputs.push_back(Output::Signal { to: *to, bytes });
         }
     }
 }

@@ -27,13 +27,15 @@ pub(super) struct Peer {
     /// Membership has lost the node although a link stands: it is forgotten with the link.
     pub(super) lost: bool,
     link: Link,
+    /// Number of the last question. It goes on over several links, since answers may be as late as that.
+    number: u64,
     /// Questions without an answer yet, oldest first.
-    asked: VecDeque<Arc<[TopicName]>>,
+    asked: VecDeque<(u64, Arc<[TopicName]>)>,
 }
 
 impl Peer {
     pub(super) fn link_up(&mut self, incarnation: Incarnation) {
-        *self = Self { incarnation, link: Link::New, ..Self::default() };
+        *self = Self { incarnation, link: Link::New, number: self.number, ..Self::default() };
     }
 
     pub(super) fn link_down(&mut self) {
@@ -67,16 +69,32 @@ impl Peer {
         }
     }
 
-    pub(super) fn note_question(&mut self, topics: Arc<[TopicName]>) {
-        self.asked.push_back(topics);
+    /// Another question; returns its number.
+    pub(super) fn ask(&mut self, topics: Arc<[TopicName]>) -> u64 {
+        self.number += 1;
+        self.asked.push_back((self.number, topics));
+        self.number
     }
 
-    /// What was asked for in the question that these are the answers to.
-    pub(super) fn take_question(&mut self, answers: &[bool]) -> Result<Arc<[TopicName]>, SignalError> {
-        let question = self.asked.pop_front().ok_or(SignalError::Value("order: answer without a question"))?;
+    /// What was asked for in the question that these are the answers to; none if it was asked anew over another link since.
+    pub(super) fn take_question(
+        &mut self,
+        number: u64,
+        answers: &[bool],
+    ) -> Result<Option<Arc<[TopicName]>>, SignalError> {
+        let next = self.asked.front().map_or(self.number + 1, |(next, _)| *next);
+        if number < next {
+            return Ok(None);
+        }
+        let question = self.asked.pop_front().filter(|_| number == next);
+        let (_, question) = question.ok_or(SignalError::Value("number of a question"))?;
         let (given, spare) = answers.split_at_checked(question.len()).ok_or(SignalError::Value("number of answers"))?;
         let is_whole = answers.len() == given.len().next_multiple_of(8);
-        if is_whole && !spare.contains(&true) { Ok(question) } else { Err(SignalError::Value("number of answers")) }
+        if is_whole && !spare.contains(&true) {
+            Ok(Some(question))
+        } else {
+            Err(SignalError::Value("number of answers"))
+        }
     }
 }
 
@@ -84,19 +102,36 @@ impl Peer {
 mod tests {
     use super::*;
 
+    fn topics(count: usize) -> Arc<[TopicName]> {
+        vec![TopicName::new("a").expect("a topic"); count].into()
+    }
+
     #[test]
     fn an_answer_fits_its_question() {
         let mut peer = Peer::default();
-        assert!(peer.take_question(&[false; 8]).is_err(), "nothing was asked");
+        assert!(peer.take_question(1, &[false; 8]).is_err(), "nothing was asked");
         let mut ask = |count: usize, answers: &[bool]| {
-            let topics: Arc<[TopicName]> = vec![TopicName::new("a").expect("a topic"); count].into();
-            peer.note_question(topics);
-            peer.take_question(answers).map(|topics| topics.len())
+            let number = peer.ask(topics(count));
+            peer.take_question(number, answers).map(|topics| topics.map(|topics| topics.len()))
         };
-        assert_eq!(ask(8, &[true; 8]), Ok(8));
-        assert_eq!(ask(3, &[true, true, true, false, false, false, false, false]), Ok(3));
+        assert_eq!(ask(8, &[true; 8]), Ok(Some(8)));
+        assert_eq!(ask(3, &[true, true, true, false, false, false, false, false]), Ok(Some(3)));
         assert!(ask(3, &[true, true, true, true, false, false, false, false]).is_err(), "one more than was asked for");
         assert!(ask(8, &[false; 16]).is_err());
         assert!(ask(9, &[false; 8]).is_err());
+        assert!(peer.take_question(6, &[false; 8]).is_err(), "a question that was not asked yet");
+    }
+
+    #[test]
+    fn answers_from_an_earlier_link_say_nothing() {
+        let mut peer = Peer::default();
+        peer.link_up(Incarnation::new(1));
+        assert_eq!((peer.ask(topics(1)), peer.ask(topics(1))), (1, 2));
+        peer.link_up(Incarnation::new(1));
+        assert_eq!(peer.take_question(1, &[false; 8]), Ok(None), "before it was asked anew");
+        assert_eq!(peer.ask(topics(2)), 3);
+        assert_eq!(peer.take_question(2, &[false; 8]), Ok(None));
+        assert!(peer.take_question(3, &[false; 8]).is_ok_and(|topics| topics.is_some()));
+        assert_eq!(peer.take_question(3, &[false; 8]), Ok(None), "again");
     }
 }

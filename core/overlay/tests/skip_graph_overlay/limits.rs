@@ -59,9 +59,14 @@ fn many_topics_are_cut_into_signals() {
 /// Bytes that cannot be close the link, and do no harm to others.
 #[test]
 fn what_is_no_signal_closes_the_link() {
-    for bytes in
-        [&b""[..], b"\x02\x03\0\0\x01a", b"\x01\x05\0", b"\x01\x01\x09", b"\x01\x02\x02\x09", b"\x01\x03\x01\0\x02$x"]
-    {
+    for bytes in [
+        &b""[..],
+        b"\x02\x03\0\0\x01a",
+        b"\x01\x05\0\0\0\0\0\0\0\x09\0",
+        b"\x01\x01\x09",
+        b"\x01\x02\x02\x09",
+        b"\x01\x03\x01\0\x02$x",
+    ] {
         let mut net = Net::of(3);
         net.subscribe(2, "a");
         net.publish(1, "a");

@@ -123,7 +123,7 @@ impl Net {
 
     pub(crate) fn start(&mut self, node: u64) {
         self.starts += 1;
-        let incarnation = self.starts * 1_000_000;
+        let incarnation = self.starts;
         let overlay =
             SkipGraphOverlay::new(NodeId::new(node), Incarnation::new(incarnation), self.config, Rng::new(incarnation));
         let state = Node {

@@ -334,6 +334,24 @@ fn a_lost_link_forgets_nothing_and_is_caught_up_on() {
     net.assert_graph();
 }
 
+/// The link is another one than before, and what was sent over the first one comes over the second.
+#[test]
+fn what_is_late_from_an_earlier_link_is_heard() {
+    let mut net = Net::of(2);
+    net.destinations(1, "a");
+    net.poll(1);
+    assert!(net.deliver(1, 2));
+    net.subscribe(2, "b");
+    net.poll(2);
+    let late = net.links.remove(&(2, 1)).expect("a link");
+    net.link(1, 2);
+    net.poll(1);
+    net.links.insert((2, 1), late);
+    net.settle();
+    assert!(net.nodes.values().all(|node| node.protocol_errors.is_empty()));
+    assert_eq!((net.destinations(1, "a"), net.publish(1, "b")), (vec![], vec![2]));
+}
+
 /// A node that was started anew before its death was noticed.
 #[test]
 fn a_new_incarnation_begins_with_nothing() {

@@ -7,7 +7,7 @@ mod wire;
 use bytes::{BufMut, Bytes, BytesMut};
 use sedge_mqtt::TopicName;
 
-use wire::{get_topic, get_u8, put_topic};
+use wire::{get_topic, get_u8, get_u64, put_topic};
 
 use crate::skip_graph::{Base, Message};
 
@@ -47,9 +47,9 @@ pub(super) enum Signal {
     /// Clients of the sender begin or cease to subscribe to these.
     News(Vec<(TopicName, bool)>),
     /// Clients of the sender publish to these: which of them does the receiver subscribe to?
-    Ask(Vec<TopicName>),
-    /// The answer to the oldest [`Signal::Ask`] without one, in its order. Up to seven more than there were topics.
-    Answer(Vec<bool>),
+    Ask { number: u64, topics: Vec<TopicName> },
+    /// The answer to the [`Signal::Ask`] of this number, in its order. Up to seven more than there were topics.
+    Answer { number: u64, answers: Vec<bool> },
 }
 
 impl Signal {
@@ -74,8 +74,11 @@ impl Signal {
                 let subscribed = wire::get_bool(input, "news")?;
                 Ok((get_topic(input)?, subscribed))
             })?),
-            ASK => Self::Ask(get_all(input, get_topic)?),
-            ANSWER => Self::Answer(get_all(input, get_u8)?.into_iter().flat_map(bits).collect()),
+            ASK => Self::Ask { number: get_u64(input)?, topics: get_all(input, get_topic)? },
+            ANSWER => {
+                let number = get_u64(input)?;
+                Self::Answer { number, answers: get_all(input, get_u8)?.into_iter().flat_map(bits).collect() }
+            }
             _ => return Err(SignalError::Value("kind")),
         })
     }
@@ -102,14 +105,16 @@ impl Signal {
                     put_topic(topic, &mut out);
                 }
             }
-            Self::Ask(topics) => {
+            Self::Ask { number, topics } => {
                 out.put_u8(ASK);
+                out.put_u64(*number);
                 for topic in topics {
                     put_topic(topic, &mut out);
                 }
             }
-            Self::Answer(answers) => {
+            Self::Answer { number, answers } => {
                 out.put_u8(ANSWER);
+                out.put_u64(*number);
                 for eight in answers.chunks(8) {
                     out.put_u8(eight.iter().rev().fold(0, |byte, answer| (byte << 1) | u8::from(*answer)));
                 }

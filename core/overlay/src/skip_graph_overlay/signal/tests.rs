@@ -85,8 +85,10 @@ fn signals() -> impl Strategy<Value = Signal> {
         vec(any::<u8>(), 1..20).prop_map(|bytes| Signal::Mesh(bytes.into())),
         (base, vec(message(), 1..6)).prop_map(|(base, messages)| Signal::Graph { base, messages }),
         vec((topic(), any::<bool>()), 1..6).prop_map(Signal::News),
-        vec(topic(), 1..6).prop_map(Signal::Ask),
-        vec(any::<u8>(), 1..6).prop_map(|bytes| Signal::Answer(bytes.into_iter().flat_map(bits).collect())),
+        (any::<u64>(), vec(topic(), 1..6)).prop_map(|(number, topics)| Signal::Ask { number, topics }),
+        (any::<u64>(), vec(any::<u8>(), 1..6)).prop_map(|(number, bytes)| {
+            Signal::Answer { number, answers: bytes.into_iter().flat_map(bits).collect() }
+        }),
     ]
 }
 
@@ -163,9 +165,11 @@ fn the_longest_message_fits() {
 fn the_layout_is_as_documented() {
     let topic = TopicName::new("a/b").unwrap();
     assert_eq!(&Signal::News(vec![(topic.clone(), true)]).encode()[..], b"\x01\x03\x01\0\x03a/b");
-    assert_eq!(&Signal::Ask(vec![topic.clone()]).encode()[..], b"\x01\x04\0\x03a/b");
+    let ask = Signal::Ask { number: 258, topics: vec![topic.clone()] };
+    assert_eq!(&ask.encode()[..], b"\x01\x04\0\0\0\0\0\0\x01\x02\0\x03a/b");
     let answers = vec![true, false, false, false, false, false, false, false, false, true];
-    assert_eq!(&Signal::Answer(answers).encode()[..], b"\x01\x05\x01\x02");
+    let answer = Signal::Answer { number: 258, answers };
+    assert_eq!(&answer.encode()[..], b"\x01\x05\0\0\0\0\0\0\x01\x02\x01\x02");
     assert_eq!(&Signal::Mesh(Bytes::from_static(b"\x01\x06")).encode()[..], b"\x01\x01\x01\x06");
     let to = Key::new(topic.clone(), Role::Publisher, NodeId::new(1));
     let peer = Peer { key: Key::new(topic, Role::Subscriber, NodeId::new(2)), vector: Vector::new(3), life: 4 };
