@@ -65,6 +65,8 @@ pub struct SkipGraphOverlay {
     peers: BTreeMap<NodeId, Peer>,
     /// Topics that the others have not been asked about yet.
     new_topics: Vec<TopicName>,
+    /// Number of the last question.
+    questions: u64,
     /// The time of the last event; publications come without one.
     now: Instant,
     /// When the graph is started although there is no neighbour to join.
@@ -104,6 +106,7 @@ impl SkipGraphOverlay {
             audiences: Audiences::default(),
             peers: BTreeMap::new(),
             new_topics: Vec::new(),
+            questions: 0,
             now: Instant::ZERO,
             start_at: None,
             begin_at: None,
@@ -251,7 +254,7 @@ impl SkipGraphOverlay {
             }
             Signal::Answer { number, answers } => {
                 let Some(peer) = self.peers.get_mut(&from) else { return Ok(()) };
-                let Some(topics) = peer.take_question(number, &answers)? else { return Ok(()) };
+                let Some(topics) = peer.take_question(number, self.questions, &answers)? else { return Ok(()) };
                 for (topic, subscribed) in topics.iter().zip(answers) {
                     self.audiences.answer(from, topic, subscribed);
                 }
@@ -323,9 +326,9 @@ impl SkipGraphOverlay {
             self.peers.iter_mut().filter(|(_, peer)| peer.is_linked()).partition(|(_, peer)| peer.is_new());
         let limit = self.config.signal_limit();
         if !anew.is_empty() {
-            ask(anew, cut(self.audiences.topics().cloned(), limit, topic_len), &mut self.outputs);
+            ask(anew, cut(self.audiences.topics().cloned(), limit, topic_len), &mut self.questions, &mut self.outputs);
         }
-        ask(known, cut(new, limit, topic_len), &mut self.outputs);
+        ask(known, cut(new, limit, topic_len), &mut self.questions, &mut self.outputs);
     }
 
     fn send_messages(&mut self) {
@@ -393,14 +396,22 @@ const DOUBTFUL_TICKS: u32 = 10;
 /// How often topics are looked through for those to which nobody publishes any more, in the time after which they are forgotten.
 const SWEEPS: u32 = 10;
 
-fn ask(peers: Vec<(&NodeId, &mut Peer)>, questions: Vec<Vec<TopicName>>, outputs: &mut VecDeque<Output>) {
-    let shared: Vec<Arc<[TopicName]>> = questions.iter().map(|topics| topics.as_slice().into()).collect();
+fn ask(
+    peers: Vec<(&NodeId, &mut Peer)>,
+    questions: Vec<Vec<TopicName>>,
+    last: &mut u64,
+    outputs: &mut VecDeque<Output>,
+) {
+    let number = |topics: Vec<TopicName>| -> (u64, Arc<[TopicName]>, Bytes) {
+        *last += 1;
+        (*last, topics.as_slice().into(), Signal::Ask { number: *last, topics }.encode())
+    };
+    let questions: Vec<_> = questions.into_iter().map(number).collect();
     for (to, peer) in peers {
         peer.note_all_asked();
-        for (topics, shared) in questions.iter().zip(&shared) {
-            let number = peer.ask(shared.clone());
-            let bytes = Signal::Ask { number, topics: topics.clone() }.encode();
-            outputs.push_back(Output::Signal { to: *to, bytes });
+        for (number, topics, bytes) in &questions {
+            peer.ask(*number, topics.clone());
+            outputs.push_back(Output::Signal { to: *to, bytes: bytes.clone() });
         }
     }
 }

@@ -27,15 +27,13 @@ pub(super) struct Peer {
     /// Membership has lost the node although a link stands: it is forgotten with the link.
     pub(super) lost: bool,
     link: Link,
-    /// Number of the last question. It goes on over several links, since answers may be as late as that.
-    number: u64,
     /// Questions without an answer yet, oldest first.
     asked: VecDeque<(u64, Arc<[TopicName]>)>,
 }
 
 impl Peer {
     pub(super) fn link_up(&mut self, incarnation: Incarnation) {
-        *self = Self { incarnation, link: Link::New, number: self.number, ..Self::default() };
+        *self = Self { incarnation, link: Link::New, ..Self::default() };
     }
 
     pub(super) fn link_down(&mut self) {
@@ -69,20 +67,20 @@ impl Peer {
         }
     }
 
-    /// Another question; returns its number.
-    pub(super) fn ask(&mut self, topics: Arc<[TopicName]>) -> u64 {
-        self.number += 1;
-        self.asked.push_back((self.number, topics));
-        self.number
+    /// Another question. Numbers grow for ever, since answers may come as late as over another link.
+    pub(super) fn ask(&mut self, number: u64, topics: Arc<[TopicName]>) {
+        self.asked.push_back((number, topics));
     }
 
-    /// What was asked for in the question that these are the answers to; none if it was asked anew over another link since.
+    /// What was asked for in the question that these are the answers to; none if it was asked anew over another link since. `last`: the
+    /// number of the last question to anybody.
     pub(super) fn take_question(
         &mut self,
         number: u64,
+        last: u64,
         answers: &[bool],
     ) -> Result<Option<Arc<[TopicName]>>, SignalError> {
-        let next = self.asked.front().map_or(self.number + 1, |(next, _)| *next);
+        let next = self.asked.front().map_or_else(|| last.saturating_add(1), |(next, _)| *next);
         if number < next {
             return Ok(None);
         }
@@ -109,29 +107,34 @@ mod tests {
     #[test]
     fn an_answer_fits_its_question() {
         let mut peer = Peer::default();
-        assert!(peer.take_question(1, &[false; 8]).is_err(), "nothing was asked");
+        assert!(peer.take_question(1, 0, &[false; 8]).is_err(), "nothing was asked");
+        let mut number = 0;
         let mut ask = |count: usize, answers: &[bool]| {
-            let number = peer.ask(topics(count));
-            peer.take_question(number, answers).map(|topics| topics.map(|topics| topics.len()))
+            number += 2;
+            peer.ask(number, topics(count));
+            peer.take_question(number, number, answers).map(|topics| topics.map(|topics| topics.len()))
         };
         assert_eq!(ask(8, &[true; 8]), Ok(Some(8)));
         assert_eq!(ask(3, &[true, true, true, false, false, false, false, false]), Ok(Some(3)));
         assert!(ask(3, &[true, true, true, true, false, false, false, false]).is_err(), "one more than was asked for");
         assert!(ask(8, &[false; 16]).is_err());
         assert!(ask(9, &[false; 8]).is_err());
-        assert!(peer.take_question(6, &[false; 8]).is_err(), "a question that was not asked yet");
+        assert!(peer.take_question(11, 10, &[false; 8]).is_err(), "a question that was not asked yet");
     }
 
     #[test]
     fn answers_from_an_earlier_link_say_nothing() {
         let mut peer = Peer::default();
         peer.link_up(Incarnation::new(1));
-        assert_eq!((peer.ask(topics(1)), peer.ask(topics(1))), (1, 2));
+        peer.ask(1, topics(1));
+        peer.ask(2, topics(1));
         peer.link_up(Incarnation::new(1));
-        assert_eq!(peer.take_question(1, &[false; 8]), Ok(None), "before it was asked anew");
-        assert_eq!(peer.ask(topics(2)), 3);
-        assert_eq!(peer.take_question(2, &[false; 8]), Ok(None));
-        assert!(peer.take_question(3, &[false; 8]).is_ok_and(|topics| topics.is_some()));
-        assert_eq!(peer.take_question(3, &[false; 8]), Ok(None), "again");
+        assert_eq!(peer.take_question(1, 2, &[false; 8]), Ok(None), "before it was asked anew");
+        peer.ask(3, topics(2));
+        peer.ask(4, topics(2));
+        assert_eq!(peer.take_question(2, 4, &[false; 8]), Ok(None));
+        assert!(peer.take_question(3, 4, &[false; 8]).is_ok_and(|topics| topics.is_some()));
+        assert_eq!(peer.take_question(3, 4, &[false; 8]), Ok(None), "again");
+        assert!(peer.take_question(5, 5, &[false; 8]).is_err(), "one that was left out");
     }
 }
