@@ -3,6 +3,8 @@
 use sedge_base::NodeId;
 use sedge_mqtt::{TopicFilter, TopicName};
 
+use crate::SkipGraphView;
+
 /// The trees and tables of an algorithm, as one node knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
@@ -14,6 +16,8 @@ pub struct Topology {
     pub adverts: Table<AdvertLine>,
     /// The subscription table of publications that pass here (PRT): who wants what.
     pub interest: Table<InterestLine>,
+    /// The part of a Skip Graph that this node holds.
+    pub graph: Option<SkipGraphView>,
     /// Counters from the start on, with names in `snake_case`.
     pub counters: Vec<(&'static str, u64)>,
 }

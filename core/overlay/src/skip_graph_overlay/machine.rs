@@ -13,7 +13,7 @@ use super::interest::{Interest, Turn, is_graph_topic, topic_of};
 use super::peer::Peer;
 use super::signal::{Signal, SignalError, cut, message_len, topic_len};
 use crate::skip_graph::{self, Message, Node, Vector};
-use crate::{Advert, Advertised, Input, Mesh, Neighbour, Output, Overlay, RouteEntry, Token};
+use crate::{Advert, Advertised, Input, Mesh, Neighbour, Output, Overlay, RouteEntry, Token, Topology};
 
 /// What everything matches but names that start with `$`.
 const EVERYTHING: &str = "#";
@@ -48,6 +48,26 @@ pub struct SkipGraphCounters {
     pub lost: u64,
     /// Neighbours in the graph that were left out because they were silent.
     pub silent: u64,
+}
+
+impl SkipGraphCounters {
+    /// Each with its name.
+    pub(super) fn named(self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("late_settlements", self.late_settlements),
+            ("repairs", self.repairs),
+            ("expired", self.expired),
+            ("untracked", self.untracked),
+            ("withheld", self.withheld),
+            ("asked", self.asked),
+            ("suspended", self.suspended),
+            ("resumed", self.resumed),
+            ("reported", self.reported),
+            ("undelivered", self.undelivered),
+            ("lost", self.lost),
+            ("silent", self.silent),
+        ]
+    }
 }
 
 /// The Skip Graph among brokers (SG-34): [`crate::skip_graph`] leads the ways, the subscribers of a topic are asked and tell over the direct
@@ -514,5 +534,9 @@ impl Overlay for SkipGraphOverlay {
 
     fn route_count(&self) -> usize {
         self.mesh.route_count() + self.peers.len() + self.audiences.subscriptions()
+    }
+
+    fn topology(&self, limit: usize) -> Topology {
+        self.show(limit)
     }
 }

@@ -1,10 +1,11 @@
 //! What the graph looks like from one node, for people.
 
 use sedge_base::NodeId;
-use sedge_mqtt::TopicName;
+use sedge_mqtt::{TopicFilter, TopicName};
 
 use super::SkipGraphOverlay;
 use crate::skip_graph::{Base, Key, Side, Vector};
+use crate::{InterestLine, Overlay, Table, Topology};
 
 /// A neighbour of a virtual node, which belongs to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,22 @@ impl SkipGraphOverlay {
             base: self.config.base,
             virtual_node_count: self.graph.keys().count(),
             virtual_nodes: self.graph.keys().skip(offset).take(limit).map(|key| self.virtual_node(key)).collect(),
+        }
+    }
+
+    /// What this node publishes and who is known to want it, its part of the graph, and what was counted.
+    pub(super) fn show(&self, limit: usize) -> Topology {
+        let topics = self.audiences.topics().take(limit).cloned().collect();
+        let interest = self.audiences.iter().filter_map(|(topic, node)| {
+            let filter = TopicFilter::new(topic.as_str()).ok()?;
+            Some(InterestLine { filter, node, next: self.way(topic, node) })
+        });
+        Topology {
+            advertised: Table { lines: topics, total: self.audiences.len() },
+            interest: Table { lines: interest.take(limit).collect(), total: self.audiences.subscriptions() },
+            graph: Some(self.view(0, limit)),
+            counters: self.counters().named(),
+            ..Topology::default()
         }
     }
 

@@ -94,6 +94,7 @@ impl TopicTree {
             advertised: table(self.local.advertised(), limit),
             adverts: table(adverts, limit),
             interest: table(interest.into_iter(), limit),
+            graph: None,
             counters: self.counters().named(),
         }
     }

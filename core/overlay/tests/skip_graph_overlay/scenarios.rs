@@ -420,6 +420,24 @@ fn routes_cover_all_destinations() {
     assert_eq!(net.nodes[&1].overlay.routes(0, 100), all[3..]);
 }
 
+/// SG-19: what an operator sees of a node.
+#[test]
+fn the_topology_shows_topics_subscribers_and_the_graph() {
+    let mut net = Net::of(3);
+    net.subscribe(2, "a");
+    net.subscribe(3, "a");
+    assert_eq!((net.publish(1, "a"), net.publish(1, "b")), (vec![2, 3], vec![]));
+    net.pass(5);
+    let topology = net.nodes[&1].overlay.topology(1);
+    assert_eq!((topology.advertised.lines.as_slice(), topology.advertised.total), (&[topic("a")][..], 2));
+    assert_eq!((topology.interest.lines.len(), topology.interest.total), (1, 2));
+    assert_eq!((topology.interest.lines[0].node, &topology.interest.lines[0].filter), (node(2), &filter("a")));
+    let graph = topology.graph.expect("a graph");
+    assert_eq!((graph.virtual_node_count, graph.virtual_nodes.len()), (2, 1));
+    assert!(graph.virtual_nodes[0].is_rendezvous_point);
+    assert!(topology.counters.contains(&("asked", 2)));
+}
+
 /// Ten minutes without a publication end a publisher, unless clients of the node subscribe.
 #[test]
 fn idle_publishers_leave_the_graph() {
