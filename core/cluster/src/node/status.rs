@@ -59,6 +59,7 @@ impl Node {
         let mut counters = self.links.counters().named().to_vec();
         counters.extend(self.counters.named());
         counters.extend(self.relay.counters());
+        counters.extend(self.overlay.topology(0).counters);
         let (takeovers, inherited) = self.takeovers.counts();
         counters.extend([
             ("takeovers", takeovers),
@@ -124,6 +125,11 @@ impl Node {
             filter: route.filter.as_str().to_owned(),
         };
         routes.map(line).collect()
+    }
+
+    /// Trees and tables of the cooperation algorithm, at most `limit` lines of each; empty where it has none.
+    pub fn topology(&self, limit: usize) -> sedge_overlay::Topology {
+        self.overlay.topology(limit)
     }
 
     /// At most `limit` lines of the local subscription table (FT-09) from the `offset`th on: what clients of this node want.

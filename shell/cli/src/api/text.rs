@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sedge_daemon::http::model::{
     Cluster, DeadMember, Drain, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions,
-    Status, Topology,
+    Status, Topology, TopologyTree,
 };
 
 use crate::table::{pairs, table};
@@ -122,7 +122,39 @@ pub(super) fn topology(topology: &Topology) -> String {
             vec![link.from.clone(), link.to.clone(), state.to_owned(), millis(link.rtt_micros)]
         })
         .collect();
-    format!("{}\n\n{}", table(&["NODE", "ADDRESS"], &nodes), table(&["FROM", "TO", "LINK", "RTT"], &links))
+    let mut parts = vec![
+        format!("overlay {}", topology.overlay),
+        table(&["NODE", "ADDRESS"], &nodes),
+        table(&["FROM", "TO", "LINK", "RTT"], &links),
+    ];
+    parts.extend(topology.trees.iter().map(tree));
+    let line = |name: &str, node: &str, next: &str| vec![name.to_owned(), node.to_owned(), next.to_owned()];
+    let adverts: Vec<_> = topology.adverts.iter().map(|a| line(&a.topic, &a.origin, &a.next)).collect();
+    if !adverts.is_empty() {
+        let rest = rest(topology.adverts_total, 0, adverts.len());
+        parts.push(table(&["PUBLISHED TOPIC", "AT", "NEXT"], &adverts) + &rest);
+    }
+    let interest: Vec<_> = topology.interest.iter().map(|i| line(&i.filter, &i.node, &i.next)).collect();
+    if !interest.is_empty() {
+        let rest = rest(topology.interest_total, 0, interest.len());
+        parts.push(table(&["WANTED FILTER", "AT", "NEXT"], &interest) + &rest);
+    }
+    parts.join("\n\n")
+}
+
+fn tree(tree: &TopologyTree) -> String {
+    let topic = tree.topic.as_ref().map_or_else(|| "of all topics".to_owned(), |topic| format!("of {topic}"));
+    let state = if tree.complete { "" } else { ", about to change" };
+    let rows: Vec<_> = tree
+        .nodes
+        .iter()
+        .map(|node| {
+            let parent = node.parent.clone().unwrap_or_else(|| "root".to_owned());
+            vec![node.node.clone(), parent, node.cost_micros.map_or_else(|| "-".to_owned(), millis)]
+        })
+        .collect();
+    let head = format!("tree {topic}, epoch {}{state}", tree.epoch);
+    format!("{head}\n{}", table(&["NODE", "PARENT", "FROM ROOT"], &rows))
 }
 
 pub(super) fn sessions(page: &Sessions) -> String {

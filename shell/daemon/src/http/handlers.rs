@@ -1,4 +1,4 @@
-//! Health, status, cluster, topology and routes.
+//! Health, status, cluster and routes.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
 use super::model::{
     Cluster, DeadMember, DiscoverySource, ErrorBody, JournalStatus, Link, Liveness, Member, Readiness, RecoveryReport,
-    Reload, ReloadedPart, Route, Routes, Status, Topology, TopologyLink, TopologyNode,
+    Reload, ReloadedPart, Route, Routes, Status,
 };
 use super::process;
 use super::server::Api;
@@ -216,20 +216,6 @@ fn link_model(link: &LinkStatus) -> Link {
         bytes_sent: link.bytes_sent,
         bytes_received: link.bytes_received,
     }
-}
-
-/// Nodes and links as this node knows them: its own links.
-#[utoipa::path(get, path = "/api/v1/topology", tag = "cluster", responses((status = 200, body = Topology)))]
-pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, ApiError> {
-    let node = ask_node(&api.shared, sedge_cluster::Node::status).await?;
-    let nodes = node.members.iter();
-    let nodes = nodes.map(|member| TopologyNode { node: member.node.to_string(), address: member.address.to_string() });
-    let links = node.members.iter().filter_map(|member| {
-        let link = member.link.as_ref()?;
-        let (from, to) = (node.node.to_string(), member.node.to_string());
-        Some(TopologyLink { from, to, rtt_micros: link.rtt_micros, synced: link.synced })
-    });
-    Ok(Json(Topology { node: api.facts.node.clone(), nodes: nodes.collect(), links: links.collect() }))
 }
 
 /// Some lines of the routing table: what clients of this node want, then what other nodes want (FT-09, FT-10).

@@ -12,6 +12,7 @@ mod process;
 mod retained;
 mod server;
 mod sessions;
+mod topology;
 
 pub(crate) use guard::{Guard, read_token, wrong_token};
 pub(crate) use model::RecoveryReport;

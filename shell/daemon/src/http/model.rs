@@ -1,5 +1,7 @@
 //! What the HTTP API says, as plain values: served by the daemon, read by `sedge status` and its sisters.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -263,6 +265,72 @@ pub struct Topology {
     pub nodes: Vec<TopologyNode>,
     /// All links it knows, each once.
     pub links: Vec<TopologyLink>,
+    /// Cooperation algorithm.
+    pub overlay: String,
+    /// Its trees that this node is part of, at most 1,000.
+    pub trees: Vec<TopologyTree>,
+    /// Where the publishers of topics are (SRT), at most 1,000 lines.
+    pub adverts: Vec<TopologyAdvert>,
+    /// How many lines there are.
+    pub adverts_total: usize,
+    /// What is wanted where, as far as this node has to know it (PRT), at most 1,000 lines.
+    pub interest: Vec<TopologyInterest>,
+    /// How many lines there are.
+    pub interest_total: usize,
+    /// Topics of publishers at this node that other nodes know of, at most 1,000.
+    pub advertised: Vec<String>,
+    /// Counters of the algorithm.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// A tree that publications take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyTree {
+    /// Its topic; absent if it is for all.
+    pub topic: Option<String>,
+    /// Which computation of it is in use.
+    pub epoch: u64,
+    /// Whether that is the last one.
+    pub complete: bool,
+    /// Its root.
+    pub root: String,
+    /// Its nodes.
+    pub nodes: Vec<TopologyTreeNode>,
+}
+
+/// A node of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyTreeNode {
+    /// Its id.
+    pub node: String,
+    /// The next one towards the root; absent for the root.
+    pub parent: Option<String>,
+    /// Round trips from the root to it, in microseconds, where known.
+    pub cost_micros: Option<u32>,
+    /// What it can carry.
+    pub capability: u64,
+}
+
+/// A line of the advertisement routing table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyAdvert {
+    /// The topic.
+    pub topic: String,
+    /// A node with publishers.
+    pub origin: String,
+    /// The neighbour towards it.
+    pub next: String,
+}
+
+/// A line of the table of who wants what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyInterest {
+    /// The filter.
+    pub filter: String,
+    /// A node with subscribers.
+    pub node: String,
+    /// The neighbour towards it, or the node itself.
+    pub next: String,
 }
 
 /// A node of a topology.

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{drain, handlers, metrics, retained, sessions};
+use super::{drain, handlers, metrics, retained, sessions, topology};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -14,7 +14,7 @@ use super::{drain, handlers, metrics, retained, sessions};
         metrics::metrics,
         handlers::status,
         handlers::cluster,
-        handlers::topology,
+        topology::topology,
         handlers::routes,
         handlers::reload,
         drain::progress,

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::error::ApiError;
 use super::model::{Listener, Listening, RecoveryReport};
-use super::{drain, guard, handlers, metrics, openapi, retained, sessions};
+use super::{drain, guard, handlers, metrics, openapi, retained, sessions, topology};
 use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
 use crate::identity::Identity;
@@ -134,7 +134,7 @@ fn router(api: Api) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/api/v1/status", get(handlers::status))
         .route("/api/v1/cluster", get(handlers::cluster))
-        .route("/api/v1/topology", get(handlers::topology))
+        .route("/api/v1/topology", get(topology::topology))
         .route("/api/v1/routes", get(handlers::routes))
         .route("/api/v1/sessions", get(sessions::sessions))
         .route("/api/v1/sessions/{client}", delete(sessions::end_session))

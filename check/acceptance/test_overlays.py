@@ -1,0 +1,158 @@
+"""The promises hold over every cooperation algorithm (DESIGN section 5), not only over the mesh."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client import Client
+from cluster import HOST, Cluster, get, wait_for
+from durable import Node, Publisher, Subscriber, pump, settle
+from mqttwire import V5, T
+
+OTHERS = ["flood", "tree", "topic-tree", "skip-graph"]
+
+
+def connected(cluster: Cluster, node: int, name: str) -> Client:
+    """A client of this node."""
+    client = Client(HOST, cluster.ports()[node], V5, timeout=10)
+    client.connect(name)
+    return client
+
+
+def payloads(client: Client, count: int) -> list[str]:
+    """The next so many messages, and that no more come at once."""
+    got = []
+    for _ in range(count):
+        message = client.expect(T.PUBLISH)
+        client.finish(message)
+        got.append(message.payload.decode())
+    client.nothing()
+    return got
+
+
+@pytest.mark.parametrize("overlay", OTHERS)
+def test_a_cluster_is_one_broker(make_cluster: Callable[..., Cluster], overlay: str) -> None:
+    """FT-01, SG-07, SG-31, SG-34, TR-11, TR-14 to TR-16, TR-19, TR-27, IL-08, IL-13: every subscriber at every node gets what it
+    wants, once and in order, from the first message of a topic on, and shared subscriptions and retained messages are of the cluster."""
+    cluster = make_cluster(4, "--overlay", overlay)
+    assert all(cluster.status(node)["overlay"] == overlay for node in range(4))
+    exact, wild, shared = ([connected(cluster, node, f"{kind}-{node}") for node in range(4)] for kind in ("e", "w", "s"))
+    for node in range(4):
+        exact[node].subscribe("site/a/temp", qos=node % 3)
+        wild[node].subscribe("site/+/temp", qos=2)
+        shared[node].subscribe("$share/g/site/#", qos=1)
+    publishers = [connected(cluster, node, f"p-{node}") for node in range(4)]
+    sent = [f"{publisher} {number}" for publisher in range(4) for number in range(30)]
+    for text in sent:
+        publisher, number = map(int, text.split())
+        publishers[publisher].publish("site/a/temp", text, qos=number % 3)
+    for client in [*exact, *wild]:
+        got = payloads(client, len(sent))
+        assert sorted(got) == sorted(sent)
+        for publisher in range(4):
+            own = [text for text in got if text.startswith(f"{publisher} ")]
+            assert own == [text for text in sent if text.startswith(f"{publisher} ")]
+    one_each: list[str] = []
+    wait_for("the members of the group have them all", lambda: len(one_each.extend(drain(shared)) or one_each) >= len(sent))
+    assert sorted(one_each) == sorted(sent)
+    publishers[1].publish("site/b/temp", "kept", qos=1, retain=True)
+    for node in range(4):
+        late = connected(cluster, node, f"late-{node}")
+        late.subscribe("site/b/#", qos=1)
+        assert payloads(late, 1) == ["kept"]
+    for node in range(4):
+        assert payloads(wild[node], 1) == ["kept"]
+        wild[node].unsubscribe("site/+/temp")
+    publishers[2].publish("site/c/temp", "for nobody", qos=2)
+    assert all(payloads(client, 0) == [] for client in wild)
+
+
+def drain(clients: list[Client]) -> list[str]:
+    """What has come to these clients."""
+    got = []
+    for client in clients:
+        client.ping()
+        while any(packet.type == T.PUBLISH for packet in client.inbox):
+            got += [message := client.expect(T.PUBLISH)]
+            client.finish(message)
+    return [message.payload.decode() for message in got]
+
+
+def topology(node: Node) -> dict[str, Any]:
+    """GET /api/v1/topology."""
+    found: dict[str, Any] = get(f"http://{HOST}:{node.http}/api/v1/topology")
+    return found
+
+
+def is_tree_of(node: Node, size: int) -> bool:
+    """Whether this node knows a complete tree of so many nodes: everybody but the root has a parent in it, without circles."""
+    trees = topology(node)["trees"]
+    if len(trees) != 1 or not trees[0]["complete"] or len(trees[0]["nodes"]) != size:
+        return False
+    parents = {line["node"]: line["parent"] for line in trees[0]["nodes"]}
+    for name in parents:
+        steps = 0
+        while name is not None and steps <= size:
+            name, steps = parents[name], steps + 1
+        if name is not None:
+            return False
+    return sum(parent is None for parent in parents.values()) == 1
+
+
+@pytest.mark.parametrize("overlay", OTHERS)
+def test_a_node_on_the_way_dies_under_load(binary: Path, tmp_path: Path, overlay: str) -> None:
+    """FT-21, TR-07, TR-22, TR-25, SG-32: kill -9 of a node without clients, over which the others' publications may go, for it is the
+    strongest and so the root: nothing that was acknowledged is lost, nothing with QoS 2 comes twice, the order holds, and within 5 s
+    the others have a tree without it."""
+    nodes = [Node(binary, tmp_path / f"node{number}", "memory") for number in range(5)]
+    for number, node in enumerate(nodes):
+        node.seeds = [f"{HOST}:{other.cluster}" for other in nodes if other is not node]
+        node.extra = f'overlay = "{overlay}"\ncapacity = {1000 if number == 4 else 10}\n'
+    try:
+        for node in nodes:
+            node.start()
+        wait_for("all are linked", lambda: all(len(topology(node)["links"]) == 4 for node in nodes), 30)
+        if overlay in ("flood", "tree"):
+            wait_for("they have a tree", lambda: all(is_tree_of(node, 5) for node in nodes), 30)
+            assert topology(nodes[0])["trees"][0]["root"] == nodes[4].status()["node"]
+        kill_under_load(nodes, overlay)
+    finally:
+        for node in nodes:
+            node.stop()
+
+
+def kill_under_load(nodes: list[Node], overlay: str) -> None:
+    """Publishes at four nodes for some seconds and kills the fifth meanwhile."""
+    publishers = [Publisher(f"pub-{qos}-{at}", f"load/{qos}/{at}", qos) for qos in (1, 2) for at in range(4)]
+    subscribers = [Subscriber(f"sub-{p.qos}-{p.topic[-1]}", p.topic, p.qos) for p in publishers]
+    sides: list[Publisher | Subscriber] = [*subscribers, *publishers]
+    for at, side in enumerate(sides):
+        side.connect(nodes[(at + at // 8) % 4])
+    victim, killed, mended = nodes[4], 0.0, 0.0
+    started = time.monotonic()
+    while time.monotonic() < started + 4:
+        for publisher in publishers:
+            if len(publisher.open) < 10:
+                publisher.publish()
+        for side in sides:
+            assert pump(side), f"{side.name}: the connection was ended"
+        if not killed and time.monotonic() > started + 1:
+            victim.kill()
+            killed = time.monotonic()
+        elif killed and not mended and overlay in ("flood", "tree") and all(is_tree_of(node, 4) for node in nodes[:4]):
+            mended = time.monotonic()
+            print(f"{overlay}: a tree without the dead node {mended - killed:.3f} s after kill -9")
+    if overlay in ("flood", "tree"):
+        assert 0 < mended < killed + 5
+    settle(sides, lambda: not any(publisher.open for publisher in publishers), lambda: [(p.name, p.open) for p in publishers])
+    pairs = list(zip(publishers, subscribers, strict=True))
+    settle(sides, lambda: all(set(range(p.next)) <= set(s.got) for p, s in pairs),
+           lambda: {s.name: sorted(set(range(p.next)) - set(s.got))[:10] for p, s in pairs})
+    for publisher, subscriber in pairs:
+        assert publisher.next > 50
+        assert subscriber.got == sorted(set(subscriber.got)), f"{subscriber.name} at {subscriber.qos}"
