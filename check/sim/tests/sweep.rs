@@ -1,5 +1,6 @@
 //! Many runs, each with faults of its own.
 
+use sedge_cluster::OVERLAYS;
 use sedge_sim::{Options, run};
 
 /// How many seeds, where the environment names no other number.
@@ -50,6 +51,18 @@ fn no_node_that_is_emptied_or_stopped_loses_anything() {
     }
 }
 
+/// FT-21, MQ-05, MQ-06, MQ-13, TR-26: the same over every other overlay, and over one that sends publications astray.
+#[test]
+fn no_overlay_violates_an_invariant() {
+    for overlay in OVERLAYS.into_iter().skip(1).chain(["detour"]) {
+        let plain = [2, 4, 5].map(Options::from_seed);
+        for options in plain.into_iter().chain([Options::crashing(2), Options::harsh(7), Options::draining(48)]) {
+            let report = run(options.over(overlay), false);
+            assert!(report.violations.is_empty(), "{report}");
+        }
+    }
+}
+
 /// Seeds that once found a bug.
 const KEPT: &[u64] = &[294, 375, 404];
 
@@ -62,13 +75,17 @@ const KEPT_DRAINING: &[u64] = &[11, 45, 48];
 /// Seeds that found one with every fault there is; 8 and 26 found what is promised of no session.
 const KEPT_HARSH: &[u64] = &[7, 8, 26, 32, 59];
 
+/// Seeds that found one with crashes where publications go astray.
+const KEPT_ASTRAY: &[u64] = &[7];
+
 #[test]
 fn seeds_that_found_a_bug_stay_clean() {
     let drawn = KEPT.iter().map(|seed| Options::from_seed(*seed));
     let crashing = KEPT_CRASHING.iter().map(|seed| Options::crashing(*seed));
     let draining = KEPT_DRAINING.iter().map(|seed| Options::draining(*seed));
     let harsh = KEPT_HARSH.iter().map(|seed| Options::harsh(*seed));
-    for options in drawn.chain(crashing).chain(draining).chain(harsh) {
+    let astray = KEPT_ASTRAY.iter().map(|seed| Options::crashing(*seed).over("detour"));
+    for options in astray.chain(drawn).chain(crashing).chain(draining).chain(harsh) {
         let report = run(options, false);
         assert!(report.violations.is_empty(), "{report}");
     }

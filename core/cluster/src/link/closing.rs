@@ -1,12 +1,12 @@
 //! How links end, and how new ones are made in their place.
 
 use sedge_base::{Duration, Incarnation, Instant, NodeId, Outbox};
-use sedge_mqtt::{DecodeError, Disconnect, Packet, ReasonCode, Utf8};
+use sedge_mqtt::{DecodeError, Disconnect, Packet, QoS, ReasonCode, Utf8};
 
 use super::conn::{Conn, Stage};
 use super::links::{Links, Timer};
 use super::notices::Kind;
-use super::{LinkConfig, Output};
+use super::{Frame, LinkConfig, Output};
 use crate::LinkId;
 
 /// How long a closed link may take to write its last words.
@@ -128,6 +128,11 @@ impl Links {
     /// The node has started again: its former life is over.
     pub(super) fn leave_former_life(&mut self, now: Instant, node: NodeId, incarnation: Incarnation) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
+        let waits = peer.channel.log().filter_map(|frame| match frame {
+            Frame::Publication(publication) if publication.message.qos > QoS::AtMostOnce => Some(publication.clone()),
+            Frame::Publication(_) | Frame::Control { .. } => None,
+        });
+        self.former.entry(node).or_default().extend(waits);
         self.counters.frames_lost += peer.channel.restart(incarnation) as u64;
         peer.failures = 0;
         for link in peer.link.into_iter().chain(peer.dial) {

@@ -53,6 +53,8 @@ pub struct Links {
     pub(super) conns: BTreeMap<LinkId, Conn>,
     pub(super) peers: BTreeMap<NodeId, Peer>,
     pub(super) incompatible: BTreeMap<NodeId, Incompatible>,
+    /// Publications with QoS 1 and 2 that former lives of neighbours have not acknowledged, until somebody asks.
+    pub(super) former: BTreeMap<NodeId, Vec<Publication>>,
     /// What closed links have still to write.
     pub(super) closing: BTreeMap<LinkId, Outbox>,
     pub(super) timers: Deadlines<Timer>,
@@ -77,6 +79,7 @@ impl Links {
             conns: BTreeMap::new(),
             peers: BTreeMap::new(),
             incompatible: BTreeMap::new(),
+            former: BTreeMap::new(),
             closing: BTreeMap::new(),
             timers: Deadlines::new(),
             outputs: VecDeque::new(),
@@ -266,6 +269,11 @@ impl Links {
             Frame::Publication(publication) => Some(publication),
             Frame::Control { .. } => None,
         })
+    }
+
+    /// Takes what the life before the present one has not acknowledged, with QoS 1 and 2, oldest first.
+    pub fn take_former(&mut self, node: NodeId) -> Vec<Publication> {
+        self.former.remove(&node).unwrap_or_default()
     }
 
     /// Takes leave of all neighbours: what fits into the outboxes is written, then all links are closed. Nothing is dialled or

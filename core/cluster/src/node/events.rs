@@ -135,6 +135,9 @@ impl Node {
     /// has to know is told again.
     fn link_up(&mut self, hello: Hello, resumed: bool, lost: &Lost) {
         let Hello { node, incarnation, capacity, link_addr } = hello;
+        if self.is_ahead_of_membership(node, incarnation) {
+            return;
+        }
         let accepted = &mut self.accepted;
         self.acks.lost(node, lost, |shard, ticket, reason| note(accepted, shard, ticket, reason));
         let peer = self.peers.entry(node).or_default();
@@ -171,6 +174,19 @@ impl Node {
         self.choose_backups();
         self.takeover_lives(Life { node, incarnation });
         self.pump(node);
+    }
+
+    /// Whether a node has started again before membership has told of the end of its former life. What that had is seen to first: the
+    /// new life links again afterwards.
+    fn is_ahead_of_membership(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
+        let former = self.peers.get_mut(&node).filter(|peer| peer.incarnation.is_some_and(|known| known < incarnation));
+        let Some(peer) = former else { return false };
+        if peer.is_linked() {
+            peer.standing = Standing::Lost;
+        }
+        self.links.forget(self.now.instant, node);
+        self.membership.handle(self.now, MembershipInput::Suspect { node });
+        true
     }
 
     /// Its frames wait for the link to come back, or for membership to say that the node is gone. Who is silent may be busy: membership
@@ -269,7 +285,9 @@ impl Node {
         }
         let straight = self.links.publications_for(node).filter(|publication| publication.waybill.is_none());
         let strays = straight.filter(|publication| publication.message.qos > QoS::AtMostOnce);
-        let mut strays: Vec<Stray> = strays.map(stray_of).collect();
+        let strays: Vec<Stray> = strays.map(stray_of).collect();
+        let former = self.links.take_former(node).into_iter().filter(|publication| publication.waybill.is_none());
+        let mut strays: Vec<Stray> = former.map(|publication| stray_of(&publication)).chain(strays).collect();
         let relayed = self.relay.outgoing.take(node);
         let plain = relayed.iter().filter(|open| open.plain);
         strays.extend(plain.map(|open| Stray { message: Arc::clone(&open.message), plain: true, groups: Vec::new() }));
