@@ -190,7 +190,6 @@ impl Node {
                     continue;
                 }
             }
-            let message = Arc::clone(&message);
             let publication =
                 Publication { message: Arc::clone(&message), plain, groups, retained_copy, waybill: None };
             let frame = Frame::Publication(publication);

@@ -126,9 +126,10 @@ impl Node {
             ends.iter().filter(|end| end.node == hop).for_each(|end| self.went_straight(sender, *end));
             return;
         }
-        for end in ends.into_iter().filter(|end| end.node != hop) {
+        for end in ends {
             let waybill = Waybill { sender, incarnation, hops: 0, ends: SmallVec::from_slice(&[end]) };
-            if self.links.send(self.now.instant, end.node, frame(message, flags, waybill)).is_ok() {
+            let frame = frame(message, flags, waybill);
+            if end.node != hop && self.links.send(self.now.instant, end.node, frame).is_ok() {
                 self.went_straight(sender, end);
             } else {
                 self.counters.publications_without_channel += 1;
@@ -205,15 +206,16 @@ impl Node {
     fn send_straight(&mut self, to: NodeId, after: u64, before: u64) {
         let Some(stream) = self.relay.outgoing.stream(to) else { return };
         let (sender, incarnation) = (self.config.node, self.config.incarnation);
-        for (number, open) in stream.take_indirect(after, before) {
+        for (number, open) in stream.indirect(after, before) {
             let end = End { node: to, number, behind: 0 };
             let waybill = Waybill { sender, incarnation, hops: 0, ends: SmallVec::from_slice(&[end]) };
             let frame = frame(&open.message, (open.plain, open.retained_copy), waybill);
-            self.relay.repaired += 1;
             if self.links.send(self.now.instant, to, frame).is_err() {
-                // The link that comes next gets everything.
+                // When there is room again, or a link: see `relay_due` and `relay_restarts`.
                 break;
             }
+            self.relay.repaired += 1;
+            self.relay.outgoing.note_direct(end);
         }
     }
 

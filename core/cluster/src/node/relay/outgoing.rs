@@ -59,16 +59,11 @@ impl Stream {
         Some(End { node, number: self.last, behind: 0 })
     }
 
-    /// What has not arrived and is not on the direct link, after number `from` and before `to`; it is from here on.
-    pub(super) fn take_indirect(&mut self, from: u64, to: u64) -> Vec<(u64, Open)> {
-        let range = self.open.range_mut(from.saturating_add(1)..to.max(from.saturating_add(1)));
-        let indirect = range.filter(|(_, open)| !open.direct);
-        indirect
-            .map(|(number, open)| {
-                open.direct = true;
-                (*number, open.clone())
-            })
-            .collect()
+    /// What has not arrived and is not on the direct link, after number `from` and before `to`.
+    pub(super) fn indirect(&self, from: u64, to: u64) -> Vec<(u64, Open)> {
+        let first = from.saturating_add(1);
+        let range = self.open.range(first..to.max(first));
+        range.filter(|(_, open)| !open.direct).map(|(number, open)| (*number, open.clone())).collect()
     }
 }
 
@@ -86,14 +81,14 @@ impl Outgoing {
     /// It was given to the link to the destination.
     pub(super) fn note_direct(&mut self, end: End) {
         if end.behind == 0
-            && let Some(open) = self.stream(end.node).and_then(|stream| stream.open.get_mut(&end.number))
+            && let Some(open) = self.streams.get_mut(&end.node).and_then(|stream| stream.open.get_mut(&end.number))
         {
             open.direct = true;
         }
     }
 
-    pub(super) fn stream(&mut self, node: NodeId) -> Option<&mut Stream> {
-        self.streams.get_mut(&node)
+    pub(super) fn stream(&self, node: NodeId) -> Option<&Stream> {
+        self.streams.get(&node)
     }
 
     /// The link to a destination has begun anew and may have lost what was given to it. Returns the number behind which the stream goes

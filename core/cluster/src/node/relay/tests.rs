@@ -64,9 +64,11 @@ impl Pair {
 
     /// What is missing comes over the link, in order.
     fn repair(&mut self, (after, before): (u64, u64)) {
-        let missing = self.outgoing.stream(DESTINATION).map(|stream| stream.take_indirect(after, before));
+        let missing = self.outgoing.stream(DESTINATION).map(|stream| stream.indirect(after, before));
         for (number, open) in missing.into_iter().flatten() {
-            self.arrives(End { node: DESTINATION, number, behind: 0 }, &open.message, true);
+            let end = End { node: DESTINATION, number, behind: 0 };
+            self.outgoing.note_direct(end);
+            self.arrives(end, &open.message, true);
         }
     }
 
