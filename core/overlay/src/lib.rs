@@ -16,6 +16,7 @@ mod status;
 mod topic_tree;
 mod tree;
 mod trunk;
+mod wire;
 
 pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token};
 pub use detour::Detour;

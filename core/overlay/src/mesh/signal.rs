@@ -20,28 +20,16 @@
 //! Changes fill the rest of the signal. The number of an adv or a snapshot end grows from one to the next; an ack confirms it and all
 //! before. Decoding is strict: what an encoder would not have written is refused.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use sedge_base::ClientId;
 use sedge_mqtt::TopicFilter;
 
 use crate::{Advert, AdvertOp};
 
-const VERSION: u8 = 1;
+pub(super) use crate::wire::SignalError;
+use crate::wire::{get_text, get_u8, get_u64, put_numbers, put_text};
 
-/// Why bytes are no signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SignalError {
-    #[error("the signal ends too early")]
-    Truncated,
-    #[error("bytes behind the end of the signal")]
-    Trailing,
-    #[error("signal version {0} is not supported")]
-    Version(u8),
-    #[error("{0} has a value that cannot be")]
-    Value(&'static str),
-    #[error("a signal without changes")]
-    Empty,
-}
+const VERSION: u8 = 1;
 
 /// A signal, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,13 +95,6 @@ pub(super) fn encoded_len(change: &Advert) -> Option<usize> {
     u16::try_from(client.max(filter)).is_ok().then_some(1 + 2 + client + 2 + filter)
 }
 
-fn put_numbers(kind: u8, numbers: &[u64], out: &mut BytesMut) {
-    out.put_u8(kind);
-    for number in numbers {
-        out.put_u64(*number);
-    }
-}
-
 fn put_changes(changes: &[Advert], out: &mut BytesMut) {
     for change in changes {
         out.put_u8(match change.op {
@@ -124,12 +105,6 @@ fn put_changes(changes: &[Advert], out: &mut BytesMut) {
         put_text(change.client.as_str(), out);
         put_text(change.filter.as_str(), out);
     }
-}
-
-fn put_text(text: &str, out: &mut BytesMut) {
-    // Whoever hands over changes has asked for their length.
-    out.put_u16(u16::try_from(text.len()).unwrap_or(u16::MAX));
-    out.put_slice(text.as_bytes());
 }
 
 fn get_changes(input: &mut &[u8], removals: bool) -> Result<Vec<Advert>, SignalError> {
@@ -147,21 +122,6 @@ fn get_changes(input: &mut &[u8], removals: bool) -> Result<Vec<Advert>, SignalE
     }
     // A question has none; a piece of a snapshot would say nothing.
     if changes.is_empty() && !removals { Err(SignalError::Empty) } else { Ok(changes) }
-}
-
-fn get_text<'a>(input: &mut &'a [u8], what: &'static str) -> Result<&'a str, SignalError> {
-    let len = usize::from(input.try_get_u16().ok().ok_or(SignalError::Truncated)?);
-    let (text, rest) = input.split_at_checked(len).ok_or(SignalError::Truncated)?;
-    *input = rest;
-    core::str::from_utf8(text).ok().ok_or(SignalError::Value(what))
-}
-
-fn get_u8(input: &mut &[u8]) -> Result<u8, SignalError> {
-    input.try_get_u8().ok().ok_or(SignalError::Truncated)
-}
-
-fn get_u64(input: &mut &[u8]) -> Result<u64, SignalError> {
-    input.try_get_u64().ok().ok_or(SignalError::Truncated)
 }
 
 /// Body of the fuzz target: decoding must not panic, and what is accepted must be written again byte for byte.

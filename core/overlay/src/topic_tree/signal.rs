@@ -1,28 +1,16 @@
 //! What two nodes say to each other about topics, version 1. All numbers are big-endian; `docs/protocol/topic-tree.md` draws the
 //! layout. Decoding is strict: what an encoder would not have written is refused.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use sedge_base::NodeId;
 use sedge_mqtt::TopicFilter;
 
 use super::interest::{Counts, Interest, Role};
 
-const VERSION: u8 = 1;
+pub(super) use crate::wire::SignalError;
+use crate::wire::{get_bool, get_text, get_u8, get_u32, get_u64, put_numbers, put_text};
 
-/// Why bytes are no signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SignalError {
-    #[error("the signal ends too early")]
-    Truncated,
-    #[error("bytes behind the end of the signal")]
-    Trailing,
-    #[error("signal version {0} is not supported")]
-    Version(u8),
-    #[error("{0} has a value that cannot be")]
-    Value(&'static str),
-    #[error("a signal without content")]
-    Empty,
-}
+const VERSION: u8 = 1;
 
 /// One change of what a node has to do with topics.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,13 +156,6 @@ fn text_len(filter: &TopicFilter) -> Option<usize> {
     u16::try_from(len).is_ok().then_some(2 + len)
 }
 
-fn put_numbers(kind: u8, numbers: &[u64], out: &mut BytesMut) {
-    out.put_u8(kind);
-    for number in numbers {
-        out.put_u64(*number);
-    }
-}
-
 fn put_changes(changes: &[Change], out: &mut BytesMut) {
     for change in changes {
         put_change(change, out);
@@ -186,11 +167,11 @@ fn put_change(change: &Change, out: &mut BytesMut) {
         Change::Begins(interest) => put_interest(interest, out),
         Change::Ends(interest) => {
             out.put_u8(if interest.role == Role::Publisher { 3 } else { 4 });
-            put_text(&interest.filter, out);
+            put_text(interest.filter.as_str(), out);
         }
         Change::Group(filter, counts) => {
             out.put_u8(5);
-            put_text(filter, out);
+            put_text(filter.as_str(), out);
             out.put_u32(counts.online);
             out.put_u32(counts.offline);
         }
@@ -199,13 +180,7 @@ fn put_change(change: &Change, out: &mut BytesMut) {
 
 fn put_interest(interest: &Interest, out: &mut BytesMut) {
     out.put_u8(if interest.role == Role::Publisher { 1 } else { 2 });
-    put_text(&interest.filter, out);
-}
-
-fn put_text(filter: &TopicFilter, out: &mut BytesMut) {
-    // Whoever hands over filters has asked for their length.
-    out.put_u16(u16::try_from(filter.as_str().len()).unwrap_or(u16::MAX));
-    out.put_slice(filter.as_str().as_bytes());
+    put_text(interest.filter.as_str(), out);
 }
 
 fn put_facts(facts: &Facts, out: &mut BytesMut) {
@@ -269,11 +244,7 @@ fn get_plain(input: &mut &[u8]) -> Result<TopicFilter, SignalError> {
 }
 
 fn get_filter(input: &mut &[u8]) -> Result<TopicFilter, SignalError> {
-    let len = usize::from(input.try_get_u16().ok().ok_or(SignalError::Truncated)?);
-    let (text, rest) = input.split_at_checked(len).ok_or(SignalError::Truncated)?;
-    *input = rest;
-    let text = core::str::from_utf8(text).ok().ok_or(SignalError::Value("filter"))?;
-    TopicFilter::new(text).ok().ok_or(SignalError::Value("filter"))
+    TopicFilter::new(get_text(input, "filter")?).ok().ok_or(SignalError::Value("filter"))
 }
 
 fn get_facts(input: &mut &[u8]) -> Result<Facts, SignalError> {
@@ -283,26 +254,6 @@ fn get_facts(input: &mut &[u8]) -> Result<Facts, SignalError> {
         return Err(SignalError::Value("order: round trips"));
     }
     Ok(Facts { capacity, clients, rooted, round_trips })
-}
-
-fn get_bool(input: &mut &[u8], what: &'static str) -> Result<bool, SignalError> {
-    match get_u8(input)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(SignalError::Value(what)),
-    }
-}
-
-fn get_u8(input: &mut &[u8]) -> Result<u8, SignalError> {
-    input.try_get_u8().ok().ok_or(SignalError::Truncated)
-}
-
-fn get_u32(input: &mut &[u8]) -> Result<u32, SignalError> {
-    input.try_get_u32().ok().ok_or(SignalError::Truncated)
-}
-
-fn get_u64(input: &mut &[u8]) -> Result<u64, SignalError> {
-    input.try_get_u64().ok().ok_or(SignalError::Truncated)
 }
 
 /// Body of the fuzz target: decoding must not panic, and what is accepted must be written again byte for byte.

@@ -19,27 +19,13 @@
 //! Entries fill the rest of the signal. Numbers grow from one to the next; an ack confirms its number and all before. Changes without
 //! entries only ask for an ack. Decoding is strict: what an encoder would not have written is refused.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use sedge_mqtt::{TopicFilter, TopicName};
 
-const VERSION: u8 = 1;
+pub(super) use crate::wire::SignalError;
+use crate::wire::{get_text, get_u8, get_u64, put_numbers, put_text};
 
-/// Why bytes are no signal, or none that fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SignalError {
-    #[error("the signal ends too early")]
-    Truncated,
-    #[error("bytes behind the end of the signal")]
-    Trailing,
-    #[error("tree table signal version {0} is not supported")]
-    Version(u8),
-    #[error("{0} has a value that cannot be")]
-    Value(&'static str),
-    #[error("a snapshot chunk without entries")]
-    Empty,
-    #[error("more than {0} topics are advertised")]
-    Topics(usize),
-}
+const VERSION: u8 = 1;
 
 /// One thing that a node tells another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,13 +108,6 @@ impl Signal {
     }
 }
 
-fn put_numbers(kind: u8, numbers: &[u64], out: &mut BytesMut) {
-    out.put_u8(kind);
-    for number in numbers {
-        out.put_u64(*number);
-    }
-}
-
 fn put_entries(entries: &[Entry], out: &mut BytesMut) {
     for entry in entries {
         out.put_u8(match entry {
@@ -136,8 +115,7 @@ fn put_entries(entries: &[Entry], out: &mut BytesMut) {
             Entry::Filter { there, .. } => 2 + u8::from(*there),
         });
         // Topic names and filters are at most 65,535 bytes long.
-        out.put_u16(u16::try_from(entry.text().len()).unwrap_or(u16::MAX));
-        out.put_slice(entry.text().as_bytes());
+        put_text(entry.text(), out);
     }
 }
 
@@ -145,7 +123,7 @@ fn get_entries(input: &mut &[u8], removals: bool) -> Result<Vec<Entry>, SignalEr
     let mut entries = Vec::new();
     while !input.is_empty() {
         let kind = get_u8(input)?;
-        let text = get_text(input)?;
+        let text = get_text(input, "text")?;
         let there = kind & 1 == 1;
         if !there && !removals {
             return Err(SignalError::Value("entry"));
@@ -157,21 +135,6 @@ fn get_entries(input: &mut &[u8], removals: bool) -> Result<Vec<Entry>, SignalEr
         });
     }
     if entries.is_empty() && !removals { Err(SignalError::Empty) } else { Ok(entries) }
-}
-
-fn get_text<'a>(input: &mut &'a [u8]) -> Result<&'a str, SignalError> {
-    let len = usize::from(input.try_get_u16().ok().ok_or(SignalError::Truncated)?);
-    let (text, rest) = input.split_at_checked(len).ok_or(SignalError::Truncated)?;
-    *input = rest;
-    core::str::from_utf8(text).ok().ok_or(SignalError::Value("text"))
-}
-
-fn get_u8(input: &mut &[u8]) -> Result<u8, SignalError> {
-    input.try_get_u8().ok().ok_or(SignalError::Truncated)
-}
-
-fn get_u64(input: &mut &[u8]) -> Result<u64, SignalError> {
-    input.try_get_u64().ok().ok_or(SignalError::Truncated)
 }
 
 /// Cuts entries into pieces of about `limit` bytes.

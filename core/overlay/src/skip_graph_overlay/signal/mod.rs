@@ -4,6 +4,7 @@
 mod graph;
 mod wire;
 
+pub(super) use crate::wire::SignalError;
 use bytes::{BufMut, Bytes, BytesMut};
 use sedge_mqtt::TopicName;
 
@@ -21,21 +22,6 @@ const ANSWER: u8 = 5;
 
 /// Longer names are no topics of the graph, so that the longest message, which names all neighbours of a virtual node, is far below 1 MiB.
 pub(super) const MAX_TOPIC_BYTES: usize = 4096;
-
-/// Why bytes are no signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SignalError {
-    #[error("the signal ends too early")]
-    Truncated,
-    #[error("signal version {0} is not supported")]
-    Version(u8),
-    #[error("{0} has a value that cannot be")]
-    Value(&'static str),
-    #[error("a signal without content")]
-    Empty,
-    #[error("its vectors have another base; set the same at all nodes")]
-    Base,
-}
 
 /// A signal, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,37 +1,14 @@
 //! Parts of signals. All numbers are big-endian.
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{BufMut, BytesMut};
 use sedge_base::NodeId;
 use sedge_mqtt::TopicName;
 
 use super::{MAX_TOPIC_BYTES, SignalError};
 use crate::skip_graph::{Base, End, Key, Note, Peer, Range, Role, Side, Status, Vector};
+pub(super) use crate::wire::{get_bool, get_u8, get_u16, get_u32, get_u64};
 
 type Result<T> = core::result::Result<T, SignalError>;
-
-pub(super) fn get_u8(input: &mut &[u8]) -> Result<u8> {
-    input.try_get_u8().ok().ok_or(SignalError::Truncated)
-}
-
-pub(super) fn get_u16(input: &mut &[u8]) -> Result<u16> {
-    input.try_get_u16().ok().ok_or(SignalError::Truncated)
-}
-
-pub(super) fn get_u32(input: &mut &[u8]) -> Result<u32> {
-    input.try_get_u32().ok().ok_or(SignalError::Truncated)
-}
-
-pub(super) fn get_u64(input: &mut &[u8]) -> Result<u64> {
-    input.try_get_u64().ok().ok_or(SignalError::Truncated)
-}
-
-pub(super) fn get_bool(input: &mut &[u8], what: &'static str) -> Result<bool> {
-    match get_u8(input)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(SignalError::Value(what)),
-    }
-}
 
 pub(super) fn get_base(input: &mut &[u8]) -> Result<Base> {
     match get_u8(input)? {
