@@ -35,7 +35,7 @@ enum Command {
     Sub(Box<subscribe::SubArgs>),
     /// Show a node and its cluster
     Status(api::ApiArgs),
-    /// Show the nodes of a cluster and the links between them
+    /// Show the nodes of a cluster, the links between them, and the trees and tables of its overlay
     Topology(api::ApiArgs),
     /// Show the sessions of a node
     Sessions(api::SessionsArgs),

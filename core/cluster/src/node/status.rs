@@ -62,7 +62,7 @@ impl Node {
         counters.extend(self.overlay.topology(0).counters);
         let (takeovers, inherited) = self.takeovers.counts();
         counters.extend([
-            ("takeovers", takeovers),
+            ("node_takeovers", takeovers),
             ("takeovers_sessions", inherited),
             ("orphans_dropped", self.orphans.dropped()),
             ("members_cleaned", self.membership.cleaned()),

@@ -254,8 +254,10 @@ fn health_metrics_and_description_are_there() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     }
+    let mut seen = std::collections::BTreeSet::new();
     for name in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         assert!(name.starts_with("sedge_") || name.starts_with("process_"), "{name}");
+        assert!(seen.insert(name), "{name} stands there twice");
     }
     for name in ["process_cpu_seconds_total ", "process_resident_memory_bytes "] {
         assert!(metrics.lines().any(|line| line.starts_with(name)), "{name} is not in\n{metrics}");
