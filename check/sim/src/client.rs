@@ -364,6 +364,7 @@ impl Client {
             session: self.session,
             filter,
             qos,
+            persistent: self.persistent,
             from: now,
             until: None,
         });

@@ -5,6 +5,7 @@
 //! (safety). Then everything is healed, clients come back, and within a bound the cluster has to agree with itself (liveness).
 //! Which faults happen at all is drawn, too, so that each run has a mix of its own.
 
+mod churn;
 mod client;
 mod host;
 pub mod invariant;
@@ -17,6 +18,7 @@ mod trace;
 mod workload;
 mod world;
 
+pub use churn::{ChurnOptions, Delivery, Figures, Traffic, churn};
 pub use options::{Options, Sabotage};
 pub use report::{Report, Violation};
 pub use world::run;

@@ -3,21 +3,25 @@
 use std::process::ExitCode;
 
 use sedge_cluster::OVERLAYS;
-use sedge_sim::{Options, run};
+use sedge_sim::{ChurnOptions, Options, churn, run};
 
 type Draw = fn(u64) -> Options;
 
-const USAGE: &str = "usage: sedge-sim [over NAME] [harsh|crash|drain] run SEED          one run, printed step by step
-       sedge-sim [over NAME] [harsh|crash|drain] sweep FROM COUNT  many runs, one line each; fails at the first violation
-       sedge-sim [over NAME] [harsh|crash|drain] check SEED        one run twice: both must be equal
+const USAGE: &str = "usage: sedge-sim [over NAME] [harsh|crash|drain|part] run SEED          one run, printed step by step
+       sedge-sim [over NAME] [harsh|crash|drain|part] sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim [over NAME] [harsh|crash|drain|part] check SEED        one run twice: both must be equal
+       sedge-sim churn NODES SECONDS SEED [OVERLAY ...]            overlays while 1 % of their nodes die and start each second
 The nodes cooperate over the overlay NAME: mesh if none is named, or detour, which sends publications astray.
 With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, and with `drain` one is emptied
-or stopped after the other, and nothing may be lost;
+or stopped after the other, and with `part` they fall apart into two sides and find each other again, and nothing may be lost;
 otherwise the seed says which faults there are.";
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "churn") {
+        return run_churn(&arguments[1..]);
+    }
     let overlay = match arguments.as_slice() {
         [over, name, ..] if over == "over" => OVERLAYS.into_iter().chain(["detour"]).find(|known| known == name),
         _ => Some(OVERLAYS[0]),
@@ -33,6 +37,7 @@ fn main() -> ExitCode {
         Some("harsh") => (Options::harsh, true),
         Some("crash") => (Options::crashing, true),
         Some("drain") => (Options::draining, true),
+        Some("part") => (Options::parting, true),
         Some(_) | None => (Options::from_seed, false),
     };
     arguments.drain(..usize::from(named));
@@ -67,4 +72,24 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Runs the algorithms one after the other while nodes come and go.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
+fn run_churn(arguments: &[String]) -> ExitCode {
+    let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
+    let (Some(nodes), Some(seconds), Some(seed)) = (number(0), number(1), number(2)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let named = &arguments[3..];
+    if named.iter().any(|name| !OVERLAYS.contains(&name.as_str())) {
+        eprintln!("there is no such overlay\n{USAGE}");
+        return ExitCode::from(2);
+    }
+    let nodes = usize::try_from(nodes).unwrap_or(usize::MAX);
+    for overlay in OVERLAYS.into_iter().filter(|overlay| named.is_empty() || named.iter().any(|name| name == overlay)) {
+        println!("{}", churn(ChurnOptions { seed, overlay, nodes, subscriptions: 3, seconds, deaths: 10 }));
+    }
+    ExitCode::SUCCESS
 }

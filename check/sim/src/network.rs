@@ -115,6 +115,16 @@ impl Network {
         }
     }
 
+    /// Which hosts cannot reach each other.
+    pub(crate) fn cuts(&self) -> Vec<(usize, usize)> {
+        self.cuts.iter().copied().collect()
+    }
+
+    /// Joins two hosts again.
+    pub(crate) fn join(&mut self, a: usize, b: usize) {
+        self.cuts.remove(&(a.min(b), a.max(b)));
+    }
+
     /// Joins everything again.
     pub(crate) fn heal(&mut self) {
         self.cuts.clear();

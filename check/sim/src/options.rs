@@ -54,6 +54,8 @@ pub struct Options {
     pub link_cuts: bool,
     /// Whether nodes are cut off from each other for a while.
     pub partitions: bool,
+    /// Whether a partition leaves two sides that are whole in themselves, and excuses no loss of what both sides knew of.
+    pub parts: bool,
     /// Whether nodes are killed and started again.
     pub crashes: bool,
     /// Whether nodes are emptied or told to stop, and started again, one after the other.
@@ -86,6 +88,7 @@ impl Options {
             roaming: rng.chance(1, 2),
             link_cuts: rng.chance(1, 3),
             partitions: rng.chance(1, 4),
+            parts: false,
             crashes: rng.chance(1, 4),
             drains: false,
             spaced: false,
@@ -140,6 +143,20 @@ impl Options {
             crashes: false,
             drains: true,
             spaced: true,
+            queue_limit: 100_000,
+            ..drawn
+        }
+    }
+
+    /// The nodes fall apart into two sides and find each other again, over and over.
+    pub fn parting(seed: u64) -> Self {
+        let drawn = Self::from_seed(seed);
+        Self {
+            nodes: drawn.nodes + 2,
+            faults_for: drawn.faults_for * 2,
+            partitions: true,
+            parts: true,
+            crashes: false,
             queue_limit: 100_000,
             ..drawn
         }

@@ -27,6 +27,8 @@ pub(crate) struct Subscription {
     pub(crate) session: u64,
     pub(crate) filter: TopicFilter,
     pub(crate) qos: QoS,
+    /// Whether the session outlives its connection.
+    pub(crate) persistent: bool,
     /// When the SUBACK arrived.
     pub(crate) from: Instant,
     /// When the client gave it up, or its session ended.
@@ -157,6 +159,16 @@ impl Oracle {
     pub(crate) fn served(&mut self, client: usize, now: Instant) {
         let open = self.moves.iter_mut().filter(|one| one.client == client && one.until.is_none());
         open.for_each(|one| one.until = Some(now));
+    }
+
+    /// Whether the publisher's node could not know of this subscription: it was made, or the session ends with a connection, while
+    /// some nodes could not hear each other.
+    pub(crate) fn is_out_of_reach(&self, subscription: &Subscription, publication: &Publication) -> bool {
+        self.cuts.iter().any(|cut| {
+            let during =
+                publication.acknowledged.is_none_or(|at| at >= cut.from) && is_before(publication.sent, cut.until);
+            during && (!subscription.persistent || subscription.from >= cut.from)
+        })
     }
 
     /// Whether a second copy of a message, or one out of order, breaks no promise. See [`Split`] and [`Move`].

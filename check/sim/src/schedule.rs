@@ -39,6 +39,8 @@ pub(crate) enum Event {
     Fault,
     /// What was cut is joined again.
     Heal,
+    /// Two hosts that were cut off from each other reach each other again.
+    Rejoin { a: usize, b: usize },
     /// A host is emptied or told to stop, if it may.
     Drain,
     /// A host that was told to stop has had its time.

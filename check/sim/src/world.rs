@@ -169,7 +169,7 @@ impl World {
         if complete {
             self.formed = true;
         } else if self.formed {
-            self.oracle.disturbed |= !self.options.spaced;
+            self.oracle.disturbed |= !(self.options.spaced || self.options.parts);
         } else if !self.oracle.publications.is_empty() {
             // Before the cluster has formed a publisher's node may not know of a subscriber's.
             self.oracle.disturbed |= self.hosts.len() > 1;
@@ -211,6 +211,7 @@ impl World {
             Event::Act { client } => self.act(client),
             Event::Fault => self.fault(),
             Event::Heal => self.heal(),
+            Event::Rejoin { a, b } => self.rejoin(a, b),
             Event::Drain => self.drain(),
             Event::Stopped { host, life } => self.stopped(host, life),
             Event::Restart { host } => self.restart(host),

@@ -51,6 +51,20 @@ fn no_node_that_is_emptied_or_stopped_loses_anything() {
     }
 }
 
+/// How many seeds with partitions.
+const PARTING: u64 = 2;
+
+/// FT-31, MQ-05, MQ-06: the nodes fall apart into two sides and find each other again, one pair after the other; whatever was
+/// acknowledged comes, for all that was subscribed before.
+#[test]
+fn no_partition_loses_anything() {
+    let from = number("SEDGE_SIM_FROM", 16);
+    for seed in from..from + number("SEDGE_SIM_SEEDS", PARTING) {
+        let report = run(Options::parting(seed), false);
+        assert!(report.violations.is_empty(), "{report}");
+    }
+}
+
 /// FT-21, MQ-05, MQ-06, MQ-13, TR-26: the same over every other overlay, and over one that sends publications astray.
 #[test]
 fn no_overlay_violates_an_invariant() {
@@ -73,10 +87,25 @@ const KEPT_CRASHING: &[u64] = &[37, 68, 119];
 const KEPT_DRAINING: &[u64] = &[11, 45, 48];
 
 /// Seeds that found one with every fault there is; 8 and 26 found what is promised of no session.
-const KEPT_HARSH: &[u64] = &[7, 8, 26, 32, 59];
+const KEPT_HARSH: &[u64] = &[3, 7, 8, 26, 32, 59];
 
-/// Seeds that found one with crashes where publications go astray.
-const KEPT_ASTRAY: &[u64] = &[7];
+/// Seeds that found one with partitions.
+const KEPT_PARTING: &[u64] = &[2, 18, 23];
+
+/// Makes the options of a seed.
+type Kind = fn(u64) -> Options;
+
+/// Seeds that found one over other overlays.
+const KEPT_OVER: &[(&str, Kind, u64)] = &[
+    ("detour", Options::crashing, 7),
+    ("tree", Options::crashing, 3),
+    ("tree", Options::harsh, 3),
+    ("tree", Options::harsh, 32),
+    ("flood", Options::harsh, 26),
+    ("topic-tree", Options::harsh, 3),
+    ("topic-tree", Options::harsh, 59),
+    ("topic-tree", Options::draining, 11),
+];
 
 #[test]
 fn seeds_that_found_a_bug_stay_clean() {
@@ -84,8 +113,9 @@ fn seeds_that_found_a_bug_stay_clean() {
     let crashing = KEPT_CRASHING.iter().map(|seed| Options::crashing(*seed));
     let draining = KEPT_DRAINING.iter().map(|seed| Options::draining(*seed));
     let harsh = KEPT_HARSH.iter().map(|seed| Options::harsh(*seed));
-    let astray = KEPT_ASTRAY.iter().map(|seed| Options::crashing(*seed).over("detour"));
-    for options in astray.chain(drawn).chain(crashing).chain(draining).chain(harsh) {
+    let over = KEPT_OVER.iter().map(|(overlay, kind, seed)| kind(*seed).over(overlay));
+    let parting = KEPT_PARTING.iter().map(|seed| Options::parting(*seed));
+    for options in over.chain(drawn).chain(parting).chain(crashing).chain(draining).chain(harsh) {
         let report = run(options, false);
         assert!(report.violations.is_empty(), "{report}");
     }

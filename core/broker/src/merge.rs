@@ -68,6 +68,13 @@ impl Broker {
         }
     }
 
+    /// The client has had this message where its session was before: it does not get it again.
+    pub fn has_had(&mut self, client: &ClientId, id: MessageId) {
+        if let Some(key) = self.clients.get(client).copied() {
+            self.merged.note(key, id);
+        }
+    }
+
     /// The client gets nothing until [`Broker::let_go`]: what comes for it waits in its queue, by the rules of the queue.
     pub fn hold(&mut self, client: &ClientId) {
         if let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) {

@@ -131,6 +131,13 @@ pub enum SessionStep {
     Merge(Merge),
     /// What the former owner of a session that comes here knows of its inheritance.
     Known(Known),
+    /// The session of this client, which may be on its way here, has had this publication before it came: it is not to get it again.
+    Had {
+        /// The client.
+        client: ClientId,
+        /// The publication.
+        id: MessageId,
+    },
     /// What comes for the session waits: what came before will be merged.
     Hold(ClientId),
     /// As [`SessionStep::Hold`], for all sessions there are: it will turn out which ones.

@@ -17,7 +17,7 @@ const CONFIRM_TIMEOUT: Duration = Duration::from_millis(150);
 const REFUSED_TIMEOUT: Duration = Duration::from_millis(10);
 const GOSSIP_PERIOD: Duration = Duration::from_millis(100);
 const ANNOUNCE_PERIOD: Duration = Duration::from_secs(5);
-const DEAD_ANNOUNCE_PERIOD: Duration = Duration::from_secs(1);
+const DEAD_ANNOUNCE_PERIOD: Duration = Duration::from_millis(250);
 /// As EMQX has it (`cluster.autoclean`).
 const AUTOCLEAN: Duration = Duration::from_mins(5);
 const REMEMBER_DEAD: Duration = Duration::from_hours(24);

@@ -52,6 +52,11 @@ impl Dead {
         self.deadlines.cancel(&node);
     }
 
+    /// Whether this node died, and is still called.
+    pub(crate) fn has(&self, node: NodeId) -> bool {
+        self.by_node.contains_key(&node)
+    }
+
     /// Cleans up what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(node) = self.deadlines.pop_due(now) {

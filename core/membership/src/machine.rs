@@ -21,7 +21,7 @@ use crate::wire::{Datagram, WireCodec};
 use crate::{Config, ConfigError, DownCause, Input, Member, Output};
 
 /// Dead members called in one period; the choice is random.
-const DEAD_CALLS: usize = 4;
+const DEAD_CALLS: usize = 8;
 /// Members told of a departure directly; the others hear it from them.
 const FAREWELLS: usize = 64;
 
@@ -236,7 +236,7 @@ impl Membership {
             }
             return;
         }
-        if self.declares_me_dead(&datagram) && !self.renewals.allowed(now) {
+        if self.declares_me_dead(&datagram) && !self.renewals.allows(now) {
             return;
         }
         if self.foca.handle_data(bytes, &mut self.sink).is_err() {
@@ -406,13 +406,23 @@ impl Membership {
         }
         while let Some(notification) = self.sink.told.pop_front() {
             match notification {
-                OwnedNotification::MemberUp(member) => self.on_up(member),
+                OwnedNotification::MemberUp(member) => {
+                    self.on_return(now, member.node);
+                    self.on_up(member);
+                }
                 OwnedNotification::MemberDown(member) => self.on_down(now, member.node, DownCause::Dead),
                 OwnedNotification::Rename(_, member) => self.on_rename(now, member),
                 OwnedNotification::Rejoin(me) => self.on_rejoin(now, me),
                 OwnedNotification::Active => self.rejoining = false,
                 OwnedNotification::Idle | OwnedNotification::Defunct => {}
             }
+        }
+    }
+
+    /// Where one is that was lost, others are likely to be.
+    fn on_return(&mut self, now: Instant, node: NodeId) {
+        if self.dead.has(node) {
+            self.next_call = Some(now);
         }
     }
 
@@ -461,7 +471,7 @@ impl Membership {
             self.outputs.push_back(Output::Outranked);
         }
         self.rejoining = true;
-        self.next_call.get_or_insert(now + self.call_period);
+        self.next_call = Some(now);
         self.outputs.push_back(Output::Rejoined(me));
     }
 }

@@ -38,6 +38,7 @@ impl Backbone {
 
     /// Feeds one event. A signal that is the algorithm's own is handed back.
     pub(crate) fn handle(&mut self, now: Now, input: Input) -> Option<(NodeId, Bytes)> {
+        self.trunk.tick(now.instant);
         match &input {
             Input::NeighbourUp(neighbour) if neighbour.node != self.me => self.trunk.link_up(now.instant, neighbour),
             Input::NeighbourDown { node, gone } => {

@@ -23,7 +23,8 @@ pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
             let owed = publication.qos != QoS::AtMostOnce
                 && publication.acknowledged.is_some()
                 && publication.sent > subscription.from
-                && subscription.filter.matches(&publication.topic);
+                && subscription.filter.matches(&publication.topic)
+                && !oracle.is_out_of_reach(subscription, publication);
             if owed && !got.contains(&number) {
                 lost.push(format!(
                     "p{number} ({:?} on {}, sent {} by client-{}, acknowledged) never reached client-{} ({} since {})",

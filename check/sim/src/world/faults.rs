@@ -32,6 +32,31 @@ impl World {
     }
 
     fn partition(&mut self) {
+        if self.options.parts {
+            self.part();
+        } else {
+            self.cut_off();
+        }
+        self.oracle.cut(self.now);
+        let heal = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
+        self.schedule.at(heal, Event::Heal);
+    }
+
+    /// Two sides, none of which is empty.
+    fn part(&mut self) {
+        let mut hosts: Vec<usize> = (0..self.hosts.len()).collect();
+        self.fault_rng.shuffle(&mut hosts);
+        let (left, right) = hosts.split_at(1 + self.fault_rng.index(hosts.len() - 1));
+        self.trace.note(self.now, &format!("fault: hosts {left:?} are parted from {right:?}"));
+        for host in left {
+            for other in right {
+                self.network.cut(*host, *other);
+            }
+        }
+    }
+
+    /// One host cannot reach most of the others.
+    fn cut_off(&mut self) {
         let island = self.fault_rng.index(self.hosts.len());
         let others: Vec<usize> = (0..self.hosts.len()).filter(|host| *host != island).collect();
         self.trace.note(self.now, &format!("fault: host {island} is cut off"));
@@ -41,14 +66,27 @@ impl World {
             }
         }
         self.oracle.disturbed = true;
-        self.oracle.cut(self.now);
-        let heal = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
-        self.schedule.at(heal, Event::Heal);
     }
 
+    /// All hosts reach each other again, at once or, where two sides find each other, one pair after the other.
     pub(super) fn heal(&mut self) {
+        if self.options.parts && !self.calm {
+            let slowest = *self.fault_rng.pick(&[1, 50, 700]).unwrap_or(&1);
+            for (a, b) in self.network.cuts() {
+                let when = self.now + Duration::from_millis(self.fault_rng.below(slowest));
+                self.schedule.at(when, Event::Rejoin { a, b });
+            }
+            return;
+        }
         self.trace.note(self.now, "healed");
         self.network.heal();
+        self.resume_wires();
+    }
+
+    /// Two hosts reach each other again.
+    pub(super) fn rejoin(&mut self, a: usize, b: usize) {
+        self.trace.note(self.now, &format!("hosts {a} and {b} reach each other"));
+        self.network.join(a, b);
         self.resume_wires();
     }
 

@@ -253,8 +253,8 @@ impl World {
 
     /// Lets what waited behind cuts go on.
     pub(super) fn resume_wires(&mut self) {
-        let wires: Vec<WireId> = self.network.wires.keys().copied().collect();
-        for wire in wires {
+        let wires = self.network.wires.iter().filter(|(_, wire)| !self.network.is_wire_cut(wire));
+        for wire in wires.map(|(id, _)| *id).collect::<Vec<_>>() {
             for side in 0..2 {
                 let Some(found) = self.network.wires.get_mut(&wire) else { continue };
                 let stalled: Vec<Bytes> = found.stalled[side].drain(..).collect();

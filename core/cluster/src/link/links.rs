@@ -128,6 +128,19 @@ impl Links {
         self.timers.cancel(&Timer::Redial(node));
         self.timers.cancel(&Timer::Linger(node));
         self.counters.frames_lost += peer.channel.log_len() as u64;
+        // What was read and not handed out is not acknowledged: it comes again, if it is to come at all.
+        let is_of_node = |output: &Output| match output {
+            Output::Up { peer, .. } => peer.node == node,
+            Output::Frame { from: of, .. } | Output::Acked { node: of, .. } => *of == node,
+            Output::Dial { .. }
+            | Output::Transmit { .. }
+            | Output::Close { .. }
+            | Output::Down { .. }
+            | Output::Refused { .. }
+            | Output::RoundTrip { .. }
+            | Output::Event(_) => false,
+        };
+        self.outputs.retain(|output| !is_of_node(output));
         for link in peer.link.into_iter().chain(peer.dial) {
             self.close(now, link, Farewell::Goodbye("not wanted"), String::new());
         }

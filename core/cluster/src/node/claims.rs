@@ -29,6 +29,8 @@ pub(super) struct Claims {
     /// Who gets the session that a shard was told to give up.
     leaving: BTreeMap<(ClientId, u64), NodeId>,
     early: VecDeque<(ClientId, u64, Session)>,
+    /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
+    postponed: BTreeMap<ClientId, (u64, NodeId)>,
     /// What other owners of clients that are claimed right now had for them.
     merges: BTreeMap<ClientId, Vec<mail::Merge>>,
 }
@@ -385,14 +387,31 @@ impl Node {
         if !clean_start && self.keep(&client, epoch, to) {
             return;
         }
+        // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it.
+        if !clean_start && self.claims.owns(&client) && !self.ring.contains(&to) {
+            self.claims.postponed.insert(client, (epoch, to));
+            return;
+        }
         self.give_up(client, epoch, clean_start, to);
+    }
+
+    /// The members have changed: gives up what belongs to those who are back.
+    pub(super) fn relinquish_postponed(&mut self) {
+        let postponed = core::mem::take(&mut self.claims.postponed);
+        for (client, (epoch, to)) in postponed {
+            if self.claims.owned.get(&client).is_some_and(|owned| owned.told < epoch) {
+                self.relinquish(client, epoch, false, to);
+            }
+        }
     }
 
     /// Goes on with a session that a successor has taken over, since this node lives: the client is served here, and what it has had
     /// is known here. What came for it at the successor will be merged. False if another node has a better claim.
     fn keep(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
         let Some(owned) = self.claims.owned.get_mut(client) else { return false };
-        if !owned.is_claimed || !epoch::succeeds(epoch, owned.told) {
+        // A home that was asked twice has granted more than the shard was told.
+        let succeeds = epoch::succeeds(epoch, owned.told) || epoch::succeeds(epoch, owned.granted);
+        if !owned.is_claimed || !succeeds {
             return false;
         }
         let epoch = epoch::kept(epoch.max(owned.granted));
@@ -404,6 +423,7 @@ impl Node {
 
     fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
         let shard = shard_of(&client, self.config.shards);
+        self.claims.postponed.remove(&client);
         self.claims.leaving.insert((client.clone(), epoch), to);
         self.tell_shard(shard, session_step(SessionStep::Relinquish(mail::Relinquish { client, epoch, clean_start })));
     }
@@ -436,6 +456,9 @@ impl Node {
         }
         if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
             self.handed_over(&client, epoch, to);
+        }
+        if session.is_some() {
+            self.send_had(to, &client);
         }
         self.send_session(to, &client, epoch, session.as_deref());
     }
@@ -514,6 +537,19 @@ impl Node {
         self.claimed_late(client, epoch, session, caught);
     }
 
+    /// More nodes know where to send: former owners that still catch may have waited for that.
+    pub(super) fn release_again(&mut self) {
+        let leftovers = |wanted: &Wanted| match wanted.phase {
+            Phase::Leftovers { epoch, from, .. } => Some((epoch, from)),
+            Phase::Asked { .. } | Phase::Session { .. } | Phase::Adopting { .. } | Phase::Flushing { .. } => None,
+        };
+        let wanted = self.claims.wanted.iter();
+        let waits: Vec<_> = wanted.filter_map(|(client, wanted)| Some((client.clone(), leftovers(wanted)?))).collect();
+        for (client, (epoch, from)) in waits {
+            self.send_release(from, &client, epoch);
+        }
+    }
+
     /// A node is gone, or has forgotten what it was told: claims that wait for it look elsewhere.
     pub(super) fn claims_without(&mut self, node: NodeId, gone: bool) {
         let (mut ask_again, mut serve) = (Vec::new(), Vec::new());
@@ -551,6 +587,7 @@ impl Node {
         if gone {
             self.claims.leaving.retain(|_, to| *to != node);
             self.release_all_of(node);
+            self.releases_without();
         }
     }
 
@@ -561,7 +598,7 @@ impl Node {
         wanted.phase = Phase::Adopting { epoch, from, session };
         self.set_claim_deadline(client);
         let handed = Handed { client: client.clone(), epoch };
-        self.change_and_wait(client, &changes, Waiter::Adoption(handed));
+        self.change_and_wait_for_all(client, &changes, Waiter::Adoption(handed));
     }
 
     /// Everybody sends here: the shard begins to catch.

@@ -7,6 +7,7 @@ use sedge_base::{ClientId, Duration, Instant, NodeId};
 
 use super::Node;
 use super::home::{Home, home_of, view_of};
+use crate::NodeState;
 use crate::link::ControlTopic;
 use crate::wire::{DirectoryMail, WireError};
 
@@ -89,7 +90,12 @@ impl Node {
     fn home_claim(&mut self, by: NodeId, client: ClientId, clean_start: bool) {
         let wait = if self.is_home(&client) { Duration::ZERO } else { self.config.register_timeout };
         let claim = Delayed { client, by, clean_start, view_until: self.now.instant + wait };
-        if self.directory.home.knows(&claim.client) || (self.is_registered() && self.is_due(&claim)) {
+        // At a node that joins a link may come up before membership tells of the neighbour, which has registered what it owns by then: it
+        // is to be asked for the session, and can be as soon as it is a member.
+        let is_joining = self.state == NodeState::Recovery;
+        let owner = self.directory.home.owner(&claim.client);
+        let is_known = owner.is_some_and(|(owner, _)| !is_joining || self.ring.contains(&owner));
+        if is_known || (self.is_registered() && self.is_due(&claim)) {
             self.home_grant(by, claim.client, clean_start);
         } else {
             self.directory.delayed.push(claim);
@@ -171,6 +177,7 @@ impl Node {
         let before = self.note_members();
         self.register_moved(&before);
         self.ask_new_homes();
+        self.relinquish_postponed();
     }
 
     /// Claims that wait for a node that is no longer the home of their clients go to the one that is: only there the owners are

@@ -45,6 +45,7 @@ impl Node {
                     peer.overlay_synced = true;
                 }
                 self.release_reunions();
+                self.release_again();
                 // What was published since the link came up.
                 let life = self.life_of(node);
                 self.give_kept(life);
@@ -297,7 +298,12 @@ impl Node {
         let has_successor = successors.iter().any(lives);
         let life = incarnation.map(|incarnation| Life { node, incarnation });
         let is_kept = has_successor || !has_left;
-        let life = life.filter(|life| is_kept && !self.orphans.is_taken(*life, self.now.instant));
+        let life = life.filter(|_| is_kept);
+        let is_taken = life.is_some_and(|life| self.orphans.is_taken(life, self.now.instant));
+        if is_taken {
+            successors.clear();
+        }
+        let has_successor = has_successor && !is_taken;
         let entries = relayed.into_iter().filter_map(|open| open.entry);
         if life.is_some() && has_successor {
             self.acks.orphan(node, entries);
@@ -314,6 +320,7 @@ impl Node {
         self.marks.forget(Source::Stream(node));
         self.relay_without(node);
         self.directory.home.purge(node);
+        let late = if is_taken { strays.clone() } else { Vec::new() };
         if let Some(life) = life {
             self.orphan(life, successors, strays);
             self.give_early(life);
@@ -326,6 +333,10 @@ impl Node {
         self.overlay.handle(self.now, Input::NeighbourDown { node, gone: true });
         self.overlay.handle(self.now, Input::MemberDown { node });
         self.drain_overlay();
+        // Somebody has its sessions already, and did not hear of these.
+        for stray in late.into_iter().filter(|stray| stray.plain) {
+            self.publish_for(&stray.message);
+        }
         // Who takes sessions over owns them before it says that it has registered all it has.
         self.orphans_without();
         self.register_moved(&before);

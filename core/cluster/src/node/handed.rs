@@ -1,6 +1,6 @@
 //! Sessions that this node has given away, until nothing comes for them here any more. See `shard/handover.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
@@ -17,6 +17,9 @@ use crate::wire::{SessionMail, Writer, write_message};
 /// How long a new owner may take to say that it gets everything itself. It gives up sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Nodes of older versions of the protocol do not understand who knows where to send.
+const VERSION: u32 = 2;
+
 type Key = (ClientId, u64);
 
 /// Sessions given away and not released.
@@ -25,6 +28,10 @@ pub(super) struct HandedOver {
     to: BTreeMap<Key, NodeId>,
     /// Filters that are withdrawn elsewhere, while what is still on its way is delivered.
     withdrawn: BTreeMap<Key, Vec<TopicFilter>>,
+    /// What new owners have said that do not know all nodes that send here: which ones know where to send.
+    premature: BTreeMap<Key, Vec<NodeId>>,
+    /// Those of which the new owner gets everything itself.
+    released: BTreeSet<Key>,
     deadlines: Deadlines<Key>,
 }
 
@@ -50,13 +57,44 @@ impl Node {
 
     /// Tells the former owner that it need not catch any longer.
     pub(super) fn send_release(&mut self, to: NodeId, client: &ClientId, epoch: u64) {
-        let mail = SessionMail::Release { client: client.clone(), epoch };
+        let is_synced = |node: &NodeId| self.peers.get(node).is_some_and(|peer| peer.overlay_synced);
+        let me = self.config.node;
+        let is_older = self.links.version(to).is_some_and(|version| version < VERSION);
+        let known_to = self.ring.iter().copied().filter(|node| *node == me || is_synced(node));
+        let known_to = (!is_older).then(|| known_to.collect());
+        let mail = SessionMail::Release { client: client.clone(), epoch, known_to };
         self.send_control(to, ControlTopic::Session, mail.encode());
     }
 
+    /// The new owner gets everything itself that these nodes send. Others may not have found it yet, after a partition, and send here:
+    /// then it says so again when it knows them, too.
+    pub(super) fn release_for(&mut self, client: ClientId, epoch: u64, known_to: Option<Vec<NodeId>>) {
+        let me = self.config.node;
+        let Some(known_to) = known_to else { return self.release(client, epoch) };
+        if self.ring.iter().all(|node| *node == me || known_to.contains(node)) {
+            return self.release(client, epoch);
+        }
+        let key = (client, epoch);
+        if self.handed.to.contains_key(&key) && !self.handed.released.contains(&key) {
+            self.handed.premature.insert(key, known_to);
+        }
+    }
+
+    /// A node is gone: it may have been the only one that did not know where to send.
+    pub(super) fn releases_without(&mut self) {
+        for ((client, epoch), known_to) in core::mem::take(&mut self.handed.premature) {
+            self.release_for(client, epoch, Some(known_to));
+        }
+    }
+
     /// The new owner gets everything itself.
-    pub(super) fn release(&mut self, client: ClientId, epoch: u64) {
-        self.handed.deadlines.cancel(&(client.clone(), epoch));
+    fn release(&mut self, client: ClientId, epoch: u64) {
+        let key = (client.clone(), epoch);
+        if !self.handed.to.contains_key(&key) || !self.handed.released.insert(key.clone()) {
+            return;
+        }
+        self.handed.deadlines.cancel(&key);
+        self.handed.premature.remove(&key);
         let shard = shard_of(&client, self.config.shards);
         self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Release(Handed { client, epoch }))));
     }
@@ -113,7 +151,9 @@ impl Node {
     /// The shard gives what it has caught.
     pub(super) fn leftovers(&mut self, handed: Handed, messages: &[Arc<Message>]) {
         let Handed { client, epoch } = handed;
-        let Some(to) = self.handed.to.remove(&(client.clone(), epoch)) else { return };
+        let key = (client.clone(), epoch);
+        self.handed.released.remove(&key);
+        let Some(to) = self.handed.to.remove(&key) else { return };
         if !self.ring.contains(&to) {
             self.counters.leftovers_discarded += messages.len() as u64;
             return;

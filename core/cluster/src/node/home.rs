@@ -31,11 +31,6 @@ pub(super) struct Loser {
 }
 
 impl Home {
-    /// Whether somebody is known to own this client.
-    pub(super) fn knows(&self, client: &ClientId) -> bool {
-        self.entries.contains_key(client)
-    }
-
     /// Who is known to own this client, and under which epoch.
     pub(super) fn owner(&self, client: &ClientId) -> Option<(NodeId, u64)> {
         self.entries.get(client).map(|entry| (entry.owner, entry.epoch))
@@ -104,12 +99,12 @@ mod tests {
         assert_eq!(home.claim(&client, a, 50), (116, None));
         assert_eq!(home.claim(&client, b, 50), (132, Some(a)));
         home.forget(&client, a, 116);
-        assert!(home.knows(&client));
+        assert!(home.owner(&client).is_some());
         assert_eq!(home.owner(&client), Some((b, 132)));
         home.forget(&client, b, 131);
-        assert!(home.knows(&client));
+        assert!(home.owner(&client).is_some());
         home.forget(&client, b, 133);
-        assert!(!home.knows(&client));
+        assert_eq!(home.owner(&client), None);
     }
 
     /// MQ-11, FT-31
@@ -123,7 +118,7 @@ mod tests {
         assert_eq!(home.register(&client, b, 12), Some(Loser { owner: a, epoch: 12, to: b }));
         assert_eq!(home.register(&client, c, 12), Some(Loser { owner: b, epoch: 14, to: c }));
         home.purge(c);
-        assert!(!home.knows(&client));
+        assert_eq!(home.owner(&client), None);
     }
 
     /// FT-31

@@ -10,6 +10,7 @@ mod directory;
 mod drain;
 mod epoch;
 mod events;
+mod had;
 mod handed;
 mod home;
 mod interest;
@@ -48,6 +49,7 @@ pub use self::config::{NodeConfig, NodeConfigError};
 use self::copies::Copies;
 use self::directory::Directory;
 use self::drain::Drain;
+use self::had::Had;
 use self::handed::HandedOver;
 use self::interest::InterestTable;
 use self::journal::{Restoration, RetainedJournal};
@@ -103,6 +105,7 @@ pub struct Node {
     directory: Directory,
     claims: Claims,
     handed: HandedOver,
+    had: Had,
     transfers: Transfers,
     /// Mail of the directory from this node to itself.
     local_mail: VecDeque<DirectoryMail>,
@@ -172,6 +175,7 @@ impl Node {
             directory: Directory::default(),
             claims: Claims::default(),
             handed: HandedOver::default(),
+            had: Had::default(),
             transfers: Transfers::default(),
             local_mail: VecDeque::new(),
             copies: Copies::default(),

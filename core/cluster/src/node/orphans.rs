@@ -60,6 +60,8 @@ struct Orphaned {
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
+    /// Whether it has come back, and nothing more is kept for it.
+    is_back: bool,
     /// Nodes that have come back, and how much of what was kept they have.
     told: BTreeMap<Life, usize>,
 }
@@ -201,6 +203,7 @@ impl Node {
             strays: Vec::new(),
             bytes: 0,
             is_awaited,
+            is_back: false,
             told: BTreeMap::new(),
         };
         for stray in strays {
@@ -253,6 +256,7 @@ impl Node {
             return self.end_orphan(node);
         }
         if let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_awaited) {
+            orphaned.is_back = true;
             let filters = core::mem::take(&mut orphaned.filters);
             self.let_orphan_go(node, &filters);
             self.orphans.deadlines.set(node, self.now.instant + RETURN);
@@ -261,7 +265,8 @@ impl Node {
 
     /// A publication for a node that is gone.
     pub(super) fn stray(&mut self, node: NodeId, message: &Arc<Message>, plain: bool, groups: &[TopicFilter]) -> Kept {
-        let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return Kept::No };
+        let orphaned = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_back);
+        let Some(orphaned) = orphaned else { return Kept::No };
         // A shared subscription has members elsewhere, or none.
         let groups = if orphaned.is_awaited { groups } else { &[] };
         if message.qos == QoS::AtMostOnce || (!plain && groups.is_empty()) {
@@ -383,10 +388,14 @@ impl Node {
     pub(super) fn orphans_without(&mut self) {
         let orphaned: Vec<NodeId> = self.orphans.nodes.keys().copied().collect();
         for node in orphaned {
+            // Who is a member again in the same life goes on with its sessions itself, and gets what is kept as soon as it is linked.
+            let is_back = self.membership.member(node).is_some_and(|member| {
+                self.ring.contains(&node) && self.orphaned_life(node) == Some(member.incarnation)
+            });
             match self.successor_of(node) {
-                Some(successor) if successor == self.config.node => self.take_over(node),
-                Some(_) => {}
-                None => self.nobody_takes_over(node),
+                Some(successor) if successor != self.config.node => {}
+                Some(_) if !is_back => self.take_over(node),
+                Some(_) | None => self.nobody_takes_over(node),
             }
         }
     }

@@ -151,6 +151,7 @@ impl Node {
     pub(super) fn pump(&mut self, to: NodeId) {
         while let Some((topic, payload)) = self.next_piece(to) {
             let size = payload.len();
+            self.fence_off(to);
             let frame = Frame::Control { topic, payload: payload.clone() };
             let sent = self.links.send(self.now.instant, to, frame);
             let Some(peer) = self.peers.get_mut(&to) else { return };

@@ -56,11 +56,15 @@ struct Held {
     latest: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Reunion {
     /// Under which epoch it gives the session up; `None` until it has.
     given_up: Option<u64>,
+    /// Whether all neighbours have answered since: one that had taken this node for dead has met it anew, or is not known to know.
+    is_answered: bool,
     is_released: bool,
+    /// Whether what it has caught is here.
+    is_caught: bool,
     messages: Vec<(Arc<Message>, Option<TopicFilter>)>,
 }
 
@@ -139,7 +143,7 @@ impl Node {
     pub(super) fn begin_reunion(&mut self, client: &ClientId, from: NodeId) {
         let key = (client.clone(), from);
         self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
-        let reunion = Reunion { given_up: None, is_released: false, messages: Vec::new() };
+        let reunion = Reunion::default();
         self.reunions.sessions.insert(key, reunion);
         self.tell_shard(shard_of(client, self.config.shards), session_step(SessionStep::Hold(client.clone())));
     }
@@ -163,11 +167,20 @@ impl Node {
         reunion.given_up = Some(epoch);
         reunion.messages.extend(messages_of(session).map(|queued| (Arc::clone(&queued.message), queued.group.clone())));
         if session.subscriptions.iter().any(is_plain) {
-            self.release_reunions();
+            self.change_and_wait_for_all(client, &[], Waiter::Release(client.clone(), from));
         } else {
+            reunion.is_caught = true;
             self.flush_reunion(client, from);
         }
         true
+    }
+
+    /// All neighbours that knew this node have answered.
+    pub(super) fn reunion_is_answered(&mut self, client: ClientId, from: NodeId) {
+        if let Some(reunion) = self.reunions.sessions.get_mut(&(client, from)) {
+            reunion.is_answered = true;
+            self.release_reunions();
+        }
     }
 
     /// Tells successors to send what they have caught, if all know what is wanted here.
@@ -179,7 +192,8 @@ impl Node {
         }
         let mut due = Vec::new();
         for ((client, from), reunion) in &mut self.reunions.sessions {
-            if let Some(epoch) = reunion.given_up.filter(|_| !reunion.is_released) {
+            // Said again when more nodes are known: see [`Node::release_for`].
+            if let Some(epoch) = reunion.given_up.filter(|_| reunion.is_answered && !reunion.is_caught) {
                 reunion.is_released = true;
                 due.push((*from, client.clone(), epoch));
             }
@@ -204,12 +218,16 @@ impl Node {
         let reunion = self.reunions.sessions.entry(key.clone()).or_insert_with(|| Reunion {
             given_up: Some(epoch),
             is_released: true,
-            messages: Vec::new(),
+            is_caught: true,
+            ..Reunion::default()
         });
         if reunion.given_up != Some(epoch) {
-            return false;
+            // It has given up once more since, which is not complete.
+            reunion.messages.extend(messages.iter().map(|message| (Arc::clone(message), None)));
+            return true;
         }
         self.reunions.deadlines.set(key, self.now.instant + HOLD);
+        (reunion.is_released, reunion.is_caught) = (true, true);
         reunion.messages.extend(messages.iter().map(|message| (Arc::clone(message), None)));
         self.flush_reunion(client, from);
         true

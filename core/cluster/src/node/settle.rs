@@ -29,6 +29,8 @@ pub(super) enum Waiter {
     Flush(Handed),
     /// The node, which withdraws the interest of a session that it has given away.
     Withdrawal(Handed),
+    /// The node, until all neighbours have answered, so that none only seems to know what is wanted here.
+    Release(ClientId, NodeId),
     /// The node, until everything is in that was sent to the client's two owners.
     Reunion(ClientId, NodeId),
     /// The node, until all shards catch what is for sessions that it takes over.

@@ -232,7 +232,7 @@ impl Node {
             retained_copy: message.retain,
             waybill: None,
         };
-        self.publication(Source::Link(life.node), 0, publication);
+        self.publication(Source::Link(self.config.node), 0, publication);
         self.publish_for(&message);
         if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
             takeover.strays.push(Stray { message, plain: true, groups: Vec::new() });
@@ -338,8 +338,11 @@ impl Node {
             return;
         }
         if self.takeovers.lives.remove(&life).is_some_and(|takeover| takeover.lives) {
-            // Others give what they have kept to the node itself when they find it again.
-            return self.taken_over(life.node, life.incarnation);
+            // Others give what they have kept to the node itself when they find it again. It may yet die.
+            if self.orphaned_life(life.node) == Some(life.incarnation) {
+                self.end_orphan(life.node);
+            }
+            return;
         }
         let Life { node: of, incarnation } = life;
         let linked: Vec<NodeId> =

@@ -84,7 +84,11 @@ impl Node {
                     self.session_arrived(from, &client, epoch, session.map(Box::new));
                 }
             }
-            SessionMail::Release { client, epoch } => self.release(client, epoch),
+            SessionMail::Release { client, epoch, known_to } => self.release_for(client, epoch, known_to),
+            SessionMail::Had { client, marks } => {
+                self.check_known(2)?;
+                self.had.arrives(self.now.instant, client, &marks);
+            }
             SessionMail::Known(known) => {
                 let shard = shard_of(&known.client, self.config.shards);
                 self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Known(known))));

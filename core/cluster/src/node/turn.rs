@@ -212,6 +212,7 @@ impl Node {
             Waiter::Adoption(handed) => return self.adoption_settled(handed),
             Waiter::Flush(handed) => return self.tell_behind_all(&handed, SessionStep::Flush),
             Waiter::Withdrawal(handed) => return self.withdrawal_settled(&handed),
+            Waiter::Release(client, from) => return self.reunion_is_answered(client, from),
             Waiter::Reunion(client, from) => return self.reunited(client, from),
             Waiter::Inheritance(life) => return self.inheritance_is_caught(life),
             Waiter::Takeover(life) => return self.takeover_is_known(life),

@@ -40,6 +40,8 @@ struct Catch {
     messages: Vec<Arc<Message>>,
     /// Of a session whose node is gone: what was on its way there.
     strays: Vec<Arc<Message>>,
+    /// What is caught, or will be, and the session has had before.
+    had: BTreeSet<MessageId>,
     bytes: usize,
     /// Withdrawals that the node was not told yet.
     withheld: Vec<InterestChange>,
@@ -130,9 +132,9 @@ impl Handovers {
     }
 
     /// The session of this client is here: adds to it what came for it meanwhile. What only the former owner has caught was
-    /// published before anybody knew the new one, and so comes first. It may have caught other things later, without what lies
-    /// between, if other clients of its node wanted them: of what both have caught the order here counts. Returns what a former
-    /// move has left to be withdrawn.
+    /// published before anybody knew the new one, and so comes first, unless something older of the same shard was caught here: then it
+    /// was lost on its way here (QoS 0). The former owner may have caught other things later, without what lies between, if other clients
+    /// of its node wanted them: of what both have caught the order here counts. Returns what a former move has left to be withdrawn.
     pub(super) fn arrive(
         &mut self,
         client: &ClientId,
@@ -144,9 +146,8 @@ impl Handovers {
             let wants = |filter: &TopicFilter| session.subscriptions.iter().any(|wanted| wanted.filter == *filter);
             caught.withheld.retain(|change| !wants(&change.filter));
             let mut known = ids_of(session);
-            let caught_here: BTreeSet<MessageId> = caught.messages.iter().map(|message| message.id).collect();
-            let only_there = leftovers.into_iter().filter(|message| !caught_here.contains(&message.id));
-            for message in only_there.chain(caught.messages) {
+            known.append(&mut caught.had);
+            for message in in_order(leftovers, caught.messages) {
                 if known.insert(message.id) {
                     let queued = queued(session, message);
                     session.queue.extend(queued);
@@ -170,11 +171,18 @@ impl Handovers {
         self.arrive(&client, Some(state), strays)
     }
 
-    /// A publication that was on its way to a node that is gone.
-    pub(super) fn catch_stray(&mut self, message: &Arc<Message>) {
+    /// The session that comes has had this publication before it was given up.
+    pub(super) fn has_had(&mut self, client: &ClientId, id: MessageId) {
+        if let Some(session) = self.sessions.get_mut(client) {
+            session.had.insert(id);
+        }
+    }
+
+    /// A publication that was on its way to a node that is gone, for the sessions of these clients.
+    pub(super) fn catch_stray(&mut self, message: &Arc<Message>, of: &BTreeSet<ClientId>) {
         let sessions = &mut self.sessions;
         self.filters.matches(&message.topic, |client, ()| {
-            let Some(session) = sessions.get_mut(client) else { return };
+            let Some(session) = sessions.get_mut(client).filter(|_| of.contains(client)) else { return };
             if session.strays.last().is_none_or(|known| known.id != message.id) {
                 session.strays.push(Arc::clone(message));
             }
@@ -220,6 +228,29 @@ impl Handovers {
     }
 }
 
+/// What was caught at two places, once each: what only the first has goes before what the second has later of the same shard.
+fn in_order(there: Vec<Arc<Message>>, here: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
+    let known: BTreeSet<MessageId> = here.iter().map(|message| message.id).collect();
+    let source = |id: &MessageId| (id.node, id.incarnation, id.shard);
+    let mut places: BTreeMap<_, Vec<(u64, usize)>> = BTreeMap::new();
+    for (at, message) in here.iter().enumerate() {
+        places.entry(source(&message.id)).or_default().push((message.id.seq, at));
+    }
+    let end = here.len();
+    let place = |id: &MessageId| {
+        let known = places.get(&source(id))?;
+        let older = known.partition_point(|(seq, _)| *seq < id.seq);
+        (older > 0).then(|| known.get(older).map_or(end, |(_, at)| *at))
+    };
+    let only_there = there.into_iter().filter(|message| !known.contains(&message.id));
+    let mut placed: Vec<(usize, Arc<Message>)> =
+        only_there.map(|message| (place(&message.id).unwrap_or(0), message)).collect();
+    // What is caught here stands behind what was put at its place.
+    placed.extend(here.into_iter().enumerate());
+    placed.sort_by_key(|(at, _)| *at);
+    placed.into_iter().map(|(_, message)| message).collect()
+}
+
 /// What a session has to deliver.
 pub(super) fn ids_of(session: &SessionState) -> BTreeSet<MessageId> {
     let inflight = session.inflight.iter().filter_map(|inflight| match &inflight.phase {
@@ -245,4 +276,38 @@ fn queued(session: &SessionState, message: Arc<Message>) -> Option<QueuedState> 
     }
     let qos = best?.min(message.qos);
     Some(QueuedState { message, qos, retain, subscription_ids, group: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use sedge_base::{Incarnation, NodeId, ShardId};
+    use sedge_mqtt::{Stamp, TopicName};
+
+    use super::*;
+
+    fn message(node: u64, seq: u64) -> Arc<Message> {
+        let (node, shard) = (NodeId::new(node), ShardId(0));
+        Arc::new(Message {
+            id: MessageId { node, incarnation: Incarnation::new(1), shard, seq },
+            topic: TopicName::new("t").unwrap(),
+            payload: b"x".as_slice().into(),
+            qos: QoS::AtMostOnce,
+            retain: false,
+            properties: None,
+            stamp: Stamp { millis: 1, counter: 0, node, shard },
+            expires_at: None,
+            publisher: None,
+        })
+    }
+
+    /// MQ-13
+    #[test]
+    fn what_only_the_former_owner_has_comes_first_but_not_ahead_of_older_publications() {
+        let there = [(1, 1), (1, 4), (2, 7), (3, 9), (3, 11)];
+        let here = [(1, 2), (3, 8), (3, 10), (1, 3), (1, 5), (3, 11)];
+        let all = |list: &[(u64, u64)]| list.iter().map(|(node, seq)| message(*node, *seq)).collect::<Vec<_>>();
+        let found = in_order(all(&there), all(&here));
+        let found: Vec<(u64, u64)> = found.iter().map(|message| (message.id.node.get(), message.id.seq)).collect();
+        assert_eq!(found, [(1, 1), (2, 7), (1, 2), (3, 8), (3, 9), (3, 10), (1, 3), (1, 4), (1, 5), (3, 11)]);
+    }
 }

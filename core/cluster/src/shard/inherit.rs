@@ -145,8 +145,10 @@ impl Shard {
         }
         let Some(coming) = self.inheritance.lives.remove(&life) else { return };
         let Coming { sessions, outdated, strays, heard, deferred, .. } = coming;
+        // Another node's sessions may be coming at the same time, with strays of their own.
+        let of: BTreeSet<ClientId> = sessions.iter().map(|(_, session)| session.state.client.clone()).collect();
         for stray in strays.iter() {
-            self.handovers.catch_stray(stray);
+            self.handovers.catch_stray(stray, &of);
         }
         let mut restored = Vec::with_capacity(sessions.len());
         for (shard, mut session) in sessions {

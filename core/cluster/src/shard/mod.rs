@@ -237,6 +237,7 @@ impl Shard {
             | SessionStep::Arriving(_)
             | SessionStep::Arrive(_)
             | SessionStep::Known(_)
+            | SessionStep::Had { .. }
             | SessionStep::HoldAll
             | SessionStep::LetGoAll { .. } => step,
         };
@@ -258,14 +259,7 @@ impl Shard {
                 self.withdraw(&client, left);
                 self.tell_node(ToNode::Adopted(Box::new(Handed { client, epoch })));
             }
-            SessionStep::Release(handed) => {
-                self.broker.session_left(&handed.client);
-                let mail = match self.handovers.release(&handed.client, handed.epoch) {
-                    Some(changes) => ToNode::Withdraw(Box::new((handed, changes))),
-                    None => ToNode::Leftovers(Box::new((handed, Vec::new()))),
-                };
-                self.tell_node(mail);
-            }
+            SessionStep::Release(handed) => self.release(handed),
             SessionStep::Flush(handed) => {
                 if self.handovers.flush(&handed.client, handed.epoch, self.place.shards) {
                     self.tell_node(ToNode::Adopted(Box::new(handed)));
@@ -281,6 +275,10 @@ impl Shard {
             SessionStep::Arrive(life) => self.arrive(now, life),
             SessionStep::Merge(merge) => self.merge(now, merge),
             SessionStep::Known(known) => self.inheritance.remember(known),
+            SessionStep::Had { client, id } => {
+                self.handovers.has_had(&client, id);
+                self.broker.has_had(&client, id);
+            }
             SessionStep::Hold(client) => {
                 // Where it once came from does not matter: what is merged is what comes from now on.
                 self.inheritance.forget(&client);
@@ -290,6 +288,15 @@ impl Shard {
             SessionStep::LetGo(client) => self.broker.let_go(now, &client),
             SessionStep::LetGoAll { but } => self.broker.let_go_all(now, |client| but.contains(client)),
         }
+    }
+
+    fn release(&mut self, handed: Handed) {
+        self.broker.session_left(&handed.client);
+        let mail = match self.handovers.release(&handed.client, handed.epoch) {
+            Some(changes) => ToNode::Withdraw(Box::new((handed, changes))),
+            None => ToNode::Leftovers(Box::new((handed, Vec::new()))),
+        };
+        self.tell_node(mail);
     }
 
     fn withdraw(&mut self, client: &ClientId, changes: Vec<InterestChange>) {

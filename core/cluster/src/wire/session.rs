@@ -1,11 +1,13 @@
 //! A session on its way to its new owner.
 
 use bytes::Bytes;
-use sedge_base::{ClientId, Duration, Incarnation, Timestamp};
+use sedge_base::{ClientId, Duration, Incarnation, NodeId, Timestamp};
 use sedge_broker::{
     InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState,
 };
-use sedge_mqtt::{PacketId, QoS, ReasonCode, RetainHandling, SubscriptionOptions, Utf8, Version, Will, WillProperties};
+use sedge_mqtt::{
+    MessageId, PacketId, QoS, ReasonCode, RetainHandling, SubscriptionOptions, Utf8, Version, Will, WillProperties,
+};
 
 use super::message::{read_id, write_id};
 use super::{Reader, Result, WireError, Writer, read_message, write_message};
@@ -33,9 +35,18 @@ pub(crate) enum SessionMail {
         client: ClientId,
         /// Epoch of the new owner.
         epoch: u64,
+        /// Nodes that know where to send, the new owner among them; `None` from and to nodes of version 1 of the protocol: all.
+        known_to: Option<Vec<NodeId>>,
     },
     /// To the new owner, ahead of an inherited session: what it came with.
     Known(Known),
+    /// To the new owner, ahead of a session: the last QoS 2 publication of each shard that the session may have had.
+    Had {
+        /// The client.
+        client: ClientId,
+        /// One of each shard.
+        marks: Vec<MessageId>,
+    },
 }
 
 impl SessionMail {
@@ -50,10 +61,13 @@ impl SessionMail {
                 out.bool(*last);
                 out.bytes(bytes);
             }
-            Self::Release { client, epoch } => {
+            Self::Release { client, epoch, known_to } => {
                 out.u8(2);
                 out.client(client);
                 out.u64(*epoch);
+                if let Some(known_to) = known_to {
+                    out.list(known_to, |out, node| out.node(*node));
+                }
             }
             Self::Known(Known { client, from, copied, added }) => {
                 out.u8(3);
@@ -62,6 +76,11 @@ impl SessionMail {
                 out.u64(from.incarnation.get());
                 out.list(copied, write_id);
                 out.list(added, write_id);
+            }
+            Self::Had { client, marks } => {
+                out.u8(4);
+                out.client(client);
+                out.list(marks, write_id);
             }
         }
         out.finish()
@@ -75,13 +94,18 @@ impl SessionMail {
                 let (leftovers, last) = (from.bool()?, from.bool()?);
                 Self::Part { client, epoch, leftovers, last, bytes: from.bytes()? }
             }
-            2 => Self::Release { client: from.client()?, epoch: from.u64()? },
+            2 => {
+                let (client, epoch) = (from.client()?, from.u64()?);
+                let known_to = if from.is_empty() { None } else { Some(from.list(Reader::node)?) };
+                Self::Release { client, epoch, known_to }
+            }
             3 => {
                 let client = from.client()?;
                 let life = Life { node: from.node()?, incarnation: Incarnation::new(from.u64()?) };
                 let (copied, added) = (from.list(read_id)?, from.list(read_id)?);
                 Self::Known(Known { client, from: life, copied, added })
             }
+            4 => Self::Had { client: from.client()?, marks: from.list(read_id)? },
             _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;

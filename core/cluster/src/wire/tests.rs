@@ -158,7 +158,9 @@ fn all_mail_comes_back_as_it_was() {
     let client = ClientId::new("c");
     for mail in [
         SessionMail::Part { client: client.clone(), epoch: 1, leftovers: true, last: false, bytes: session_bytes() },
-        SessionMail::Release { client: client.clone(), epoch: 2 },
+        SessionMail::Release { client: client.clone(), epoch: 2, known_to: Some(vec![NodeId::new(1), NodeId::new(7)]) },
+        SessionMail::Release { client: client.clone(), epoch: 2, known_to: None },
+        SessionMail::Had { client: client.clone(), marks: vec![message(1).id, message(2).id] },
         SessionMail::Known(Known {
             client,
             from: Life { node: NodeId::new(3), incarnation: Incarnation::new(4) },

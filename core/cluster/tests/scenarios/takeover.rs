@@ -123,3 +123,44 @@ fn who_comes_back_at_once_finds_the_session_when_two_of_four_are_dead() {
         assert!(lost.is_empty(), "seed {seed}: {lost:?}");
     }
 }
+
+/// FT-21, MQ-05: a publication whose publisher has no PUBREC when its node dies goes out once more, and does not come again to a session
+/// that has had it and has moved since, to the node's successor or another one.
+#[test]
+fn what_a_session_had_before_it_moved_does_not_come_again_when_the_publishers_node_dies() {
+    let mut had = 0;
+    for seed in 0..20 {
+        let mut world = World::cluster(900 + seed, 5, 1 + u16::try_from(seed % 2).expect("0 or 1"));
+        let slow = world.connect_with(3, "slow", kept());
+        world.subscribe(slow, "t/#", QoS::ExactlyOnce);
+        let before = ["a", "b"].map(|id| world.connect_with(2, id, kept()));
+        for client in before {
+            world.subscribe(client, "t/#", QoS::AtMostOnce);
+        }
+        let publisher = world.connect_with(1, "pub", kept());
+        world.publish(publisher, "t/0", "first", QoS::ExactlyOnce);
+        world.run(100);
+        world.cut(1, 3);
+        world.send_publish(publisher, "t/x", "once", QoS::ExactlyOnce, false);
+        world.run(20);
+        if before.iter().any(|client| !world.got(*client).contains(&"once")) {
+            // Node 3 has the copies of node 1, or is on the way.
+            continue;
+        }
+        had += 1;
+        for client in before {
+            world.hang_up(client);
+        }
+        let after = [("a", 4), ("b", 5)].map(|(id, node)| world.connect_with(node, id, kept()));
+        assert_eq!(world.clients[publisher].acked.len(), 1, "seed {seed}: nobody was slow");
+        world.kill(1);
+        world.heal();
+        world.run(10_000);
+        for (before, after) in before.into_iter().zip(after) {
+            let got = got(&world, &[before, after]);
+            assert_eq!(got.get("once"), Some(&1), "seed {seed}\n{}", world.log.join("\n"));
+        }
+        assert_eq!(world.got(slow), ["first", "once"], "seed {seed}\n{}", world.log.join("\n"));
+    }
+    assert!(had >= 5, "{had} of 20");
+}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use sedge_base::{Deadlines, Instant, NodeId, Now, Rng};
+use sedge_base::{Deadlines, Duration, Instant, NodeId, Now, Rng};
 use sedge_mqtt::TopicName;
 
 use super::MeshConfig;
@@ -14,6 +14,9 @@ use super::peer::{Peer, Session};
 use super::settle::Settle;
 use super::signal::{Signal, SignalError};
 use crate::{Advert, Barrier, Input, Output, Overlay, RouteEntry, Token};
+
+/// Who is so late at the end of a lease stood still itself: refreshes may wait to be read.
+const STANDSTILL: Duration = Duration::from_secs(1);
 
 /// Counters of [`Mesh`], from its start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub struct Mesh {
     leases: Deadlines<NodeId>,
     next_refresh: Option<Instant>,
     digest_due: bool,
+    /// Some neighbour is to have a snapshot.
+    snapshots_due: bool,
     links: u64,
     counters: MeshCounters,
     outputs: VecDeque<Output>,
@@ -67,6 +72,7 @@ impl Mesh {
             leases: Deadlines::new(),
             next_refresh: None,
             digest_due: false,
+            snapshots_due: false,
             links: 0,
             counters: MeshCounters::default(),
             outputs: VecDeque::new(),
@@ -113,6 +119,7 @@ impl Mesh {
         let peer = self.peers.entry(node).or_default();
         peer.lost = false;
         peer.link_up(self.links);
+        self.snapshots_due = true;
         self.leases.set(node, now + self.config.lease);
         self.next_refresh.get_or_insert(now + self.config.refresh);
     }
@@ -203,6 +210,7 @@ impl Mesh {
             Signal::Pull => {
                 if let Some(session) = &mut peer.session {
                     session.snapshot_due = true;
+                    self.snapshots_due = true;
                 }
             }
         }
@@ -271,11 +279,16 @@ impl Mesh {
         if self.local.has_news() {
             self.send_news();
         }
-        self.send_snapshots();
+        if core::mem::take(&mut self.snapshots_due) {
+            self.send_snapshots();
+        }
         if core::mem::take(&mut self.digest_due) {
             self.send_digests();
         }
         self.raise_barrier();
+        if !self.settle.waits_for_neighbours(self.confirmations.reached()) {
+            return;
+        }
         let sessions = self.peers.values().filter_map(|peer| peer.session.as_ref());
         let confirmed = sessions.map(|session| session.acked).min().unwrap_or(u64::MAX);
         while let Some(token) = self.settle.pop_settled(confirmed, self.confirmations.reached()) {
@@ -363,7 +376,11 @@ impl Overlay for Mesh {
         while let Some(token) = self.settle.pop_late(now) {
             self.outputs.push_back(Output::Settled(token));
         }
-        while let Some(node) = self.leases.pop_due(now) {
+        while let Some((due, node)) = self.leases.next().and_then(|due| Some((due, self.leases.pop_due(now)?))) {
+            if now.since(due) > STANDSTILL {
+                self.leases.set(node, now + self.config.refresh);
+                continue;
+            }
             self.counters.expired += 1;
             match self.peers.get_mut(&node) {
                 Some(peer) if peer.session.is_some() => peer.forget(node, &mut self.forward),

@@ -26,6 +26,11 @@ impl Settle {
         self.waiting.push_back(Waiting { token, number, barrier, deadline });
     }
 
+    /// Whether somebody waits for nothing but neighbours, given that all shards have reached `reached`.
+    pub(crate) fn waits_for_neighbours(&self, reached: Barrier) -> bool {
+        self.waiting.front().is_some_and(|first| first.barrier <= reached)
+    }
+
     /// Takes the first token that need not wait longer: every neighbour has confirmed `confirmed`, and all shards have reached
     /// `reached`.
     pub(crate) fn pop_settled(&mut self, confirmed: u64, reached: Barrier) -> Option<Token> {

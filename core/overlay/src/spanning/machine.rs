@@ -12,6 +12,9 @@ use super::{Claim, Rank};
 /// Claims are kept for so many nodes; those of others are not heard.
 const MAX_CLAIMS: usize = 4096;
 
+/// From so many other members on, what can be mended without a new epoch is: one costs a few claims from everybody to everybody.
+const LARGE: usize = 64;
+
 /// One node's part in a tree. See the [module](super).
 #[derive(Clone, Debug)]
 pub struct Spanning {
@@ -20,52 +23,87 @@ pub struct Spanning {
     /// The last claim of every other node, members or not: a claim may be faster than the news that its node is a member.
     claims: BTreeMap<NodeId, Claim>,
     claim: Claim,
+    /// Rank of the root as it is claimed.
+    root: Rank,
     has_news: bool,
+    /// Something has changed since [`Spanning::refresh`].
+    stale: bool,
     complete: bool,
     used: Used,
+    large: usize,
 }
 
 impl Spanning {
     /// The tree of one node.
     pub fn new(me: Rank) -> Self {
         let claim = Claim { epoch: 1, version: 0, capability: me.capability, root: me.node, cost: 0, parent: None };
-        let members = Members::new();
-        let claims = BTreeMap::new();
-        let mut tree = Self { me, members, claims, claim, has_news: true, complete: false, used: Used::default() };
+        let mut tree = Self {
+            me,
+            members: Members::new(),
+            claims: BTreeMap::new(),
+            claim,
+            root: me,
+            has_news: true,
+            stale: false,
+            complete: false,
+            used: Used::default(),
+            large: LARGE,
+        };
         tree.compute();
         tree
     }
 
-    /// What makes a member, or this node itself, the root. The capability counts from the next epoch on, and only this node's own:
-    /// others tell theirs in their claims.
+    /// As if the tree were large with so many other members.
+    #[cfg(test)]
+    pub(super) const fn large_from(mut self, members: usize) -> Self {
+        self.large = members;
+        self
+    }
+
+    /// Whether there are so many members that not every change begins an epoch, and that [`Spanning::refresh`] is not called by itself.
+    pub fn is_large(&self) -> bool {
+        self.members.len() >= self.large
+    }
+
+    /// What makes a member, or this node itself, the root. The capability counts from the next epoch on, which begins at once while there
+    /// are no others, and only this node's own: others tell theirs in their claims.
     pub fn set_rank(&mut self, rank: Rank) {
         if rank.node == self.me.node {
-            self.me = rank;
+            let before = core::mem::replace(&mut self.me, rank);
+            if self.members.is_empty() && before != rank {
+                self.renew();
+            }
         } else if let Some(member) = self.members.get_mut(&rank.node) {
             member.rank = rank;
         }
         self.compute();
     }
 
-    /// A node belongs to the tree from now on. Its link is taken for up until [`Spanning::unlink`]. The next epoch begins, unless
-    /// the tree of the present one is not complete anyhow or the node has already been heard in it: then it takes part.
+    /// A node belongs to the tree from now on. Its link is taken for up until [`Spanning::unlink`]. It takes part in the present
+    /// epoch as soon as it is heard in it: more ways never raise a cost, and a greater root replaces the present one.
     pub fn join(&mut self, node: NodeId, rank: Rank) {
         if node == self.me.node || self.members.contains_key(&node) {
             return self.set_rank(rank);
         }
-        let begins = self.complete && self.heard(node).is_none();
         self.members.insert(node, Member::new(rank));
-        if begins { self.renew() } else { self.compute() }
+        self.relax(node);
     }
 
-    /// A node no longer belongs to the tree.
+    /// A node no longer belongs to the tree. The next epoch begins if it has taken part in this one; in a large tree only if it was the
+    /// root, or the parent of this node and there is no other.
     pub fn leave(&mut self, node: NodeId) {
         if self.members.remove(&node).is_none() {
             return;
         }
         // A node that has not taken part in this epoch is on nobody's way.
         let took_part = self.claims.remove(&node).is_some_and(|claim| claim.epoch == self.claim.epoch);
-        if took_part { self.renew() } else { self.compute() }
+        if self.is_large() && self.claim.root != node {
+            self.lose(node);
+        } else if took_part {
+            self.renew();
+        } else {
+            self.compute();
+        }
     }
 
     /// The link to a member is up again.
@@ -73,7 +111,7 @@ impl Spanning {
         if let Some(member) = self.members.get_mut(&node).filter(|member| !member.linked) {
             member.linked = true;
             member.edge = Edge::UNMEASURED;
-            self.compute();
+            self.relax(node);
         }
     }
 
@@ -82,7 +120,37 @@ impl Spanning {
         let Some(member) = self.members.get_mut(&node).filter(|member| member.linked) else { return };
         member.linked = false;
         member.edge = Edge::DOWN;
-        if self.claim.parent == Some(node) { self.renew() } else { self.compute() }
+        self.lose(node);
+    }
+
+    /// There is no way over `node` any more.
+    fn lose(&mut self, node: NodeId) {
+        if self.claim.parent == Some(node) && !(self.is_large() && self.adopt()) {
+            self.renew();
+        } else {
+            self.changed();
+        }
+    }
+
+    /// Takes the best parent among those that are nearer to the root than this node has ever claimed to be in this epoch: none of them
+    /// is behind it. The claimed cost does not rise with a longer way, for what is behind this node counts on it. Says whether there is one.
+    fn adopt(&mut self) -> bool {
+        let claimed = self.claim.cost;
+        let nearer = |member: &Member| {
+            let near = self.heard(member.rank.node).is_some_and(|claim| claim.cost < claimed);
+            if near { member.edge.fresh() } else { UNREACHABLE }
+        };
+        let (cost, parent) = self.best(self.claim.root, nearer);
+        if parent.is_none() {
+            return false;
+        }
+        if parent != self.claim.parent {
+            let version = self.claim.version.saturating_add(1);
+            self.claim = Claim { version, cost: cost.min(claimed), parent, ..self.claim };
+            self.has_news = true;
+        }
+        self.changed();
+        true
     }
 
     /// A round trip to a member was measured, in microseconds. Smoothed (an eighth of each new value), rounded up to steps of at
@@ -92,7 +160,7 @@ impl Spanning {
         if let Some(member) = self.members.get_mut(&node).filter(|member| member.linked)
             && member.edge.measure(micros)
         {
-            self.compute();
+            self.relax(node);
         }
     }
 
@@ -115,20 +183,16 @@ impl Spanning {
         if node == self.me.node || (!known && self.claims.len() >= MAX_CLAIMS) {
             return;
         }
-        self.claims.insert(node, claim);
-        self.catch_up();
-    }
-
-    /// Enters the highest epoch that was heard of.
-    fn catch_up(&mut self) {
-        let highest = self.claims.values().map(|claim| claim.epoch).max().unwrap_or(0);
-        if highest > self.claim.epoch { self.enter(highest) } else { self.compute() }
+        if self.claims.insert(node, claim) == Some(claim) {
+            return;
+        }
+        // Enters the highest epoch that was heard of.
+        if claim.epoch > self.claim.epoch { self.enter(claim.epoch) } else { self.relax(node) }
     }
 
     /// Begins the next epoch.
     pub fn renew(&mut self) {
-        let highest = self.claims.values().map(|claim| claim.epoch).max().unwrap_or(0);
-        self.enter(highest.max(self.claim.epoch).saturating_add(1));
+        self.enter(self.claim.epoch.saturating_add(1));
     }
 
     fn enter(&mut self, epoch: u64) {
@@ -152,10 +216,9 @@ impl Spanning {
     }
 
     /// The greatest that takes part in this epoch.
-    fn root(&self) -> NodeId {
+    fn greatest(&self) -> Rank {
         let others = self.participants().map(|(member, claim)| Rank { capability: claim.capability, ..member.rank });
-        let me = Rank { capability: self.claim.capability, ..self.me };
-        others.fold(me, Ord::max).node
+        others.fold(Rank { capability: self.claim.capability, ..self.me }, Ord::max)
     }
 
     /// The best way to the root: what it costs and over whom. Between ways that cost the same, the parent that is nearer to the root,
@@ -172,41 +235,87 @@ impl Spanning {
 
     /// Looks at all claims again.
     fn compute(&mut self) {
-        let root = self.root();
+        self.root = self.greatest();
+        let root = self.root.node;
         let (cost, parent) =
             if root == self.me.node { (0, None) } else { self.best(root, |member| member.edge.cost()) };
-        // Within an epoch and for one root costs only fall: that rules out cycles.
+        self.claim_way(root, cost, parent);
+        self.changed();
+    }
+
+    /// Looks at the claim of one member and the link to it.
+    fn relax(&mut self, node: NodeId) {
+        let Some((member, claim)) = self.members.get(&node).zip(self.heard(node)) else { return self.changed() };
+        if node == self.root.node || (Rank { capability: claim.capability, ..member.rank }) > self.root {
+            return self.compute();
+        }
+        let edge = member.edge.cost();
+        if claim.root == self.root.node && claim.cost != UNREACHABLE && edge != UNREACHABLE {
+            self.claim_way(claim.root, claim.cost.saturating_add(edge).min(UNREACHABLE - 1), Some(node));
+        }
+        self.changed();
+    }
+
+    /// Within an epoch and for one root costs only fall: that rules out cycles.
+    fn claim_way(&mut self, root: NodeId, cost: u32, parent: Option<NodeId>) {
         if root != self.claim.root || cost < self.claim.cost {
             let version = self.claim.version.saturating_add(1);
             self.claim = Claim { version, root, cost, parent, ..self.claim };
             self.has_news = true;
         }
-        self.complete = self.check_complete();
-        if self.complete {
-            let claimed = self.members.keys().map(|node| (*node, self.heard(*node).and_then(|claim| claim.parent)));
-            let parents = claimed.chain([(self.me.node, self.claim.parent)]).collect();
+    }
+
+    fn changed(&mut self) {
+        self.stale = true;
+        if !self.is_large() {
+            self.refresh();
+        }
+    }
+
+    /// Whether there is something that [`Spanning::refresh`] or [`Spanning::take_news`] would find.
+    pub const fn is_stale(&self) -> bool {
+        self.stale || self.has_news
+    }
+
+    /// Looks whether the tree is complete, and where its ways lead. In a large tree this is left to the owner, who does it every now
+    /// and then.
+    pub fn refresh(&mut self) {
+        if !core::mem::replace(&mut self.stale, false) {
+            return;
+        }
+        let root = self.claim.root;
+        let everyone = || self.members.keys().copied().chain([self.me.node]);
+        self.complete = everyone().all(|node| self.fits(node, root));
+        if self.complete || (self.is_large() && self.is_next()) {
+            let fitting = everyone().filter(|node| self.complete || self.fits(*node, root));
+            let parents = fitting.map(|node| (node, self.claimed(node).and_then(|claim| claim.parent))).collect();
             self.used.replace(self.claim.epoch, parents);
         }
         self.used.route(self.me.node, &self.members);
     }
 
-    /// See [`Spanning::is_complete`]. That each parent is nearer to the root than its child is what makes it a tree.
-    fn check_complete(&self) -> bool {
-        let root = self.claim.root;
-        let claimed = |node: NodeId| {
-            if node == self.me.node {
-                return Some(&self.claim);
-            }
-            self.members.contains_key(&node).then(|| self.heard(node)).flatten()
-        };
-        let fits = |node: NodeId| {
-            let Some(claim) = claimed(node).filter(|claim| claim.root == root) else { return false };
-            match claim.parent {
-                None => node == root,
-                Some(parent) => node != root && claimed(parent).is_some_and(|parent| parent.cost < claim.cost),
-            }
-        };
-        self.members.keys().copied().chain([self.me.node]).all(fits)
+    /// Whether the tree of this epoch has everybody who is in the one in use, even if it has not everybody yet: in a large one there is
+    /// always somebody who has just come.
+    fn is_next(&self) -> bool {
+        let in_use = self.used.parents.keys().filter(|node| self.members.contains_key(node));
+        self.used.epoch == self.claim.epoch || in_use.copied().all(|node| self.fits(node, self.claim.root))
+    }
+
+    /// What a member, or this node, claims in this epoch.
+    fn claimed(&self, node: NodeId) -> Option<&Claim> {
+        if node == self.me.node {
+            return Some(&self.claim);
+        }
+        self.members.contains_key(&node).then(|| self.heard(node)).flatten()
+    }
+
+    /// Whether a node agrees on the root and has a parent that is nearer to it: that is what makes a tree of those who do.
+    fn fits(&self, node: NodeId, root: NodeId) -> bool {
+        let Some(claim) = self.claimed(node).filter(|claim| claim.root == root) else { return false };
+        match claim.parent {
+            None => node == root,
+            Some(parent) => node != root && self.claimed(parent).is_some_and(|parent| parent.cost < claim.cost),
+        }
     }
 
     /// Whether the next epoch would shorten this node's way to the root by a third and a millisecond or more, or change the root for
@@ -233,6 +342,15 @@ impl Spanning {
         };
         let (best, _) = self.best(root, others);
         u64::from(best) * 3 <= u64::from(present) * 2 && present - best >= 1_000
+    }
+
+    /// Makes the best of round trips and strengths as they are by now: begins the next epoch, unless a large tree can be mended by another
+    /// parent of this node.
+    pub fn improve(&mut self) {
+        let parent = self.claim.parent;
+        if !(self.is_large() && parent.is_some() && self.adopt() && self.claim.parent != parent) {
+            self.renew();
+        }
     }
 
     /// Whether everybody has taken part in this epoch and there is no tree all the same. When it stays like that over a longer time,
@@ -274,7 +392,7 @@ impl Spanning {
     /// The neighbour in the last complete tree over which `node` is reached; none if the way leads over a node that is no longer a
     /// member, or over a link of this node that is down.
     pub fn hop_towards(&self, node: NodeId) -> Option<NodeId> {
-        self.used.hop_towards(node)
+        self.used.hop_towards(node).filter(|hop| self.members.get(hop).is_some_and(|member| member.linked))
     }
 
     /// The nodes between this one and `node` in the last complete tree, from here on; nothing if it has no way there.

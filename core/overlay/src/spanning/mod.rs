@@ -16,6 +16,11 @@
 //! and there are no cycles. What would raise a cost begins the next epoch: a member that leaves, or a lost link to the
 //! parent. The last complete tree stays in use until the members agree on the next one (make before break).
 //!
+//! A member that joins begins no epoch: more ways only lower costs. With 64 other members or more the tree is *large*: whoever loses its
+//! parent takes another that is nearer to the root than it has ever claimed to be itself, none of which can be behind it, without raising
+//! its claim; so only the end of the root begins an epoch. Its ways need not be the shortest then, and nodes that have just come do not
+//! keep the others from using the tree they agree on.
+//!
 //! From the moment every member knows of the last epoch, a tree is complete after two rounds of claims if all have links to the root,
 //! and final after as many as the deepest node has ancestors, and one more in which all hear of it.
 

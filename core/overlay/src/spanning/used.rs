@@ -1,6 +1,6 @@
 //! The tree in use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sedge_base::NodeId;
 
@@ -20,25 +20,29 @@ pub(super) struct Used {
 impl Used {
     /// Looks again where to go from `me` to each node.
     pub(super) fn route(&mut self, me: NodeId, members: &Members) {
-        let before = core::mem::take(&mut self.hops);
-        let mut edges: BTreeMap<NodeId, BTreeSet<NodeId>> = BTreeMap::new();
         let lives = |node: NodeId| node == me || members.contains_key(&node);
+        let mut edges: Vec<(NodeId, NodeId)> = Vec::with_capacity(2 * self.parents.len());
         for (child, parent) in &self.parents {
             if let Some(parent) = parent.filter(|parent| lives(*parent) && lives(*child)) {
-                edges.entry(*child).or_default().insert(parent);
-                edges.entry(parent).or_default().insert(*child);
+                edges.extend([(*child, parent), (parent, *child)]);
             }
         }
-        let beside = |node: NodeId| edges.get(&node).into_iter().flatten().copied();
+        edges.sort_unstable();
+        let beside = |node: NodeId| {
+            let from = edges.partition_point(|(one, _)| *one < node);
+            edges.iter().skip(from).take_while(move |(one, _)| *one == node).map(|(_, other)| *other)
+        };
+        let mut hops = BTreeMap::new();
         for neighbour in beside(me).filter(|node| members.get(node).is_some_and(|member| member.linked)) {
             let mut open = vec![(me, neighbour)];
             while let Some((from, node)) = open.pop() {
-                if self.hops.insert(node, neighbour).is_none() {
+                if hops.insert(node, neighbour).is_none() {
                     open.extend(beside(node).filter(|next| *next != from && *next != me).map(|next| (node, next)));
                 }
             }
         }
-        self.version += u64::from(before != self.hops);
+        self.version += u64::from(hops != self.hops);
+        self.hops = hops;
     }
 
     /// Another tree is complete.

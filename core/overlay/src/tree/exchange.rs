@@ -23,6 +23,16 @@ pub(super) struct Counts {
     pub(super) expired: u64,
 }
 
+/// What is to be looked for before anything is sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    /// Some neighbour may have to be told of filters.
+    news: bool,
+    /// Some neighbour is to have a snapshot.
+    snapshots: bool,
+    digests: bool,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Exchange {
@@ -48,7 +58,7 @@ pub(super) struct Exchange {
     confirmations: Confirmations,
     leases: Deadlines<NodeId>,
     next_refresh: Option<Instant>,
-    digest_due: bool,
+    due: Due,
     links: u64,
     pub(super) counts: Counts,
     outputs: VecDeque<Output>,
@@ -73,7 +83,7 @@ impl Exchange {
             confirmations: Confirmations::new(),
             leases: Deadlines::new(),
             next_refresh: None,
-            digest_due: false,
+            due: Due::default(),
             links: 0,
             counts: Counts::default(),
             outputs: VecDeque::new(),
@@ -96,6 +106,7 @@ impl Exchange {
         let peer = self.peers.entry(node).or_default();
         peer.lost = false;
         peer.link_up(self.links);
+        self.due.snapshots = true;
         self.leases.set(node, now + self.config.exchange.lease);
         self.next_refresh.get_or_insert(now + self.config.exchange.refresh);
         if is_new {
@@ -147,7 +158,10 @@ impl Exchange {
             match self.interest.apply(change) {
                 Change::Nothing => {}
                 Change::First => self.want(&change.filter),
-                Change::Last => self.peers.values_mut().for_each(|peer| peer.tell(&change.filter, false)),
+                Change::Last => {
+                    self.due.news = true;
+                    self.peers.values_mut().for_each(|peer| peer.tell(&change.filter, false));
+                }
             }
         }
         if let Some(token) = token {
@@ -161,6 +175,7 @@ impl Exchange {
         self.origins.matching(filter, |_, nodes| origins.extend(nodes));
         self.interest.add_origins(filter, origins.iter().copied());
         let relays = self.behind.iter().filter(|(_, behind)| !behind.is_disjoint(&origins)).map(|(relay, _)| *relay);
+        self.due.news = true;
         for node in relays.chain(origins.iter().copied()) {
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.tell(filter, true);
@@ -197,6 +212,7 @@ impl Exchange {
         }
         let relays = self.behind.iter().filter(|(_, behind)| behind.contains(&origin)).map(|(relay, _)| *relay);
         let concerned: Vec<NodeId> = relays.chain([origin]).collect();
+        self.due.news = true;
         for filter in self.interest.add_origin(topic, origin) {
             for node in &concerned {
                 if let Some(peer) = self.peers.get_mut(node) {
@@ -230,6 +246,7 @@ impl Exchange {
     /// Works out anew what a node has to know.
     fn tell_what_is_due(&mut self, node: NodeId) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
+        self.due.news = true;
         let mut origins = self.behind.get(&node).cloned().unwrap_or_default();
         origins.insert(node);
         peer.tell_exactly(&self.interest.concerning(&origins));
@@ -267,6 +284,7 @@ impl Exchange {
             Signal::Pull => {
                 if let Some(session) = &mut peer.session {
                     session.snapshot_due = true;
+                    self.due.snapshots = true;
                 }
                 self.touch();
             }
@@ -339,7 +357,7 @@ impl Exchange {
         }
         if self.next_refresh.is_some_and(|at| at <= now) {
             let linked = self.peers.values().any(|peer| peer.session.is_some());
-            self.digest_due = linked;
+            self.due.digests = linked;
             self.publishes.age(now, &self.config);
             let goes_on = linked || self.publishes.len() > 0;
             self.next_refresh = goes_on.then_some(now + self.config.exchange.refresh);
@@ -359,11 +377,14 @@ impl Exchange {
 
     /// Turns everything that has gathered since the last poll into outputs: changes between two polls travel together.
     fn flush(&mut self) {
-        if self.asks_all || self.publishes.has_news() || self.peers.values().any(Peer::has_news) {
+        let filters = core::mem::take(&mut self.due.news) && self.peers.values().any(Peer::has_news);
+        if self.asks_all || self.publishes.has_news() || filters {
             self.send_news();
         }
-        self.send_snapshots();
-        if core::mem::take(&mut self.digest_due) {
+        if core::mem::take(&mut self.due.snapshots) {
+            self.send_snapshots();
+        }
+        if core::mem::take(&mut self.due.digests) {
             self.send_digests();
         }
         let tokens = core::mem::take(&mut self.tokens);
@@ -374,6 +395,9 @@ impl Exchange {
             self.settle.wait(token, self.number, self.confirmations.last(), deadline);
         }
         self.confirm_reached();
+        if !self.settle.waits_for_neighbours(self.confirmations.reached()) {
+            return;
+        }
         let linked = self.peers.values().filter(|peer| peer.session.is_some());
         let confirmed = linked.map(|peer| peer.confirmed(self.number)).min().unwrap_or(u64::MAX);
         while let Some(token) = self.settle.pop_settled(confirmed, self.confirmations.reached()) {

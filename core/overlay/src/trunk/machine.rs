@@ -15,6 +15,11 @@ use crate::status::{TreeNode, TreeView};
 const REFRESH_MILLIS: u64 = 10_000;
 const REFRESH: Duration = Duration::from_millis(REFRESH_MILLIS);
 
+/// In a large tree, what has changed within this time is told and looked at together.
+const PACE: Duration = Duration::from_millis(100);
+/// In a large tree, a link may be missing for so long before others are told: most are about to come up or belong to dead nodes.
+const DEAF: Duration = Duration::from_secs(2);
+
 /// Counters of a tree, from the start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrunkCounters {
@@ -62,6 +67,18 @@ pub(crate) struct Trunk {
     links: BTreeSet<NodeId>,
     /// Something may have to be said.
     dirty: bool,
+    /// In a large tree: when that is done, and when it was done last.
+    due: Option<Instant>,
+    paced: Instant,
+    /// Members without a link, as was last told to all.
+    deaf: Vec<NodeId>,
+    /// In a large tree: when it is looked at them again.
+    deaf_due: Option<Instant>,
+    /// How many others have told that they cannot hear somebody.
+    deaf_peers: usize,
+    /// Some peer has not been told our claim as it is.
+    untold: bool,
+    now: Instant,
     outdated: bool,
     next_check: Option<Instant>,
     /// The epoch in use when trees were last counted.
@@ -81,6 +98,13 @@ impl Trunk {
             peers: BTreeMap::new(),
             links: BTreeSet::new(),
             dirty: false,
+            due: None,
+            paced: Instant::ZERO,
+            deaf: Vec::new(),
+            deaf_due: None,
+            deaf_peers: 0,
+            untold: false,
+            now: Instant::ZERO,
             outdated: false,
             next_check: None,
             counted: 0,
@@ -109,19 +133,19 @@ impl Trunk {
             return;
         }
         self.peers.insert(node, Peer::new(incarnation));
+        self.untold = true;
         self.spanning.join(node, Rank { capability: capacity.into(), address, node });
         if !self.links.contains(&node) {
             self.spanning.unlink(node);
         }
-        self.changed();
-        self.tell_all();
+        self.links_changed();
     }
 
     pub(crate) fn member_down(&mut self, node: NodeId) {
-        if self.peers.remove(&node).is_some() {
+        if let Some(peer) = self.peers.remove(&node) {
+            self.deaf_peers -= usize::from(!peer.deaf.is_empty());
             self.spanning.leave(node);
-            self.changed();
-            self.tell_all();
+            self.links_changed();
         }
     }
 
@@ -132,18 +156,18 @@ impl Trunk {
         self.member_up(now, neighbour);
         self.spanning.link(node);
         if let Some(peer) = self.peers.get_mut(&node) {
+            self.deaf_peers -= usize::from(!peer.deaf.is_empty());
             *peer = Peer::new(peer.incarnation);
+            self.untold = true;
         }
-        self.changed();
-        self.tell_all();
+        self.links_changed();
     }
 
     pub(crate) fn link_down(&mut self, node: NodeId) {
         self.drop_signals(node);
         if self.links.remove(&node) {
             self.spanning.unlink(node);
-            self.changed();
-            self.tell_all();
+            self.links_changed();
         }
     }
 
@@ -177,7 +201,9 @@ impl Trunk {
             }
         }
         if let Some(peer) = self.peers.get_mut(&from) {
+            self.deaf_peers -= usize::from(!peer.deaf.is_empty());
             peer.deaf = deaf.into_iter().collect();
+            self.deaf_peers += usize::from(!peer.deaf.is_empty());
             let Peer { deaf, passed, .. } = peer;
             passed.retain(|node, _| deaf.contains(node));
         }
@@ -187,17 +213,62 @@ impl Trunk {
 
     fn changed(&mut self) {
         self.dirty = true;
+        if self.spanning.is_large() && (self.untold || self.deaf_peers > 0 || self.spanning.is_stale()) {
+            let due = self.now.max(self.paced + PACE);
+            self.due.get_or_insert(due);
+        }
         if self.spanning.is_complete() && self.spanning.epoch_in_use() != self.counted {
             self.counted = self.spanning.epoch_in_use();
             self.counters.trees += 1;
         }
     }
 
+    /// Others may have to be told whom this node cannot hear.
+    fn links_changed(&mut self) {
+        if self.spanning.is_large() {
+            self.deaf_due.get_or_insert(self.now + DEAF);
+        } else {
+            self.look_for_deaf();
+        }
+        self.changed();
+    }
+
+    fn look_for_deaf(&mut self) {
+        let deaf: Vec<NodeId> = self.peers.keys().filter(|node| !self.links.contains(node)).copied().collect();
+        if deaf != self.deaf {
+            self.deaf = deaf;
+            self.tell_all();
+        }
+    }
+
     fn tell_all(&mut self) {
         self.peers.values_mut().for_each(|peer| peer.told = false);
+        self.untold = true;
+    }
+
+    /// The time of what comes next.
+    pub(crate) const fn tick(&mut self, now: Instant) {
+        self.now = now;
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        self.check(now);
+        if self.deaf_due.is_some_and(|at| at <= now) {
+            self.deaf_due = None;
+            self.look_for_deaf();
+            self.changed();
+        }
+        if self.due.is_some_and(|at| at <= now) {
+            self.due = None;
+            self.paced = now;
+            self.spanning.refresh();
+            self.flush();
+        }
+    }
+
+    /// Looks every now and then whether the tree is still good.
+    fn check(&mut self, now: Instant) {
         if self.next_check.is_none_or(|at| at > now) {
             return;
         }
@@ -206,31 +277,35 @@ impl Trunk {
         if before && self.outdated {
             self.outdated = false;
             self.counters.renewals += 1;
-            self.spanning.renew();
+            self.spanning.improve();
         }
         self.peers.values_mut().for_each(|peer| peer.passed.clear());
         self.tell_all();
         self.changed();
     }
 
-    pub(crate) const fn poll_timeout(&self) -> Option<Instant> {
-        self.next_check
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        [self.next_check, self.due, self.deaf_due].into_iter().flatten().min()
     }
 
     /// The next signal and whom it is for.
     pub(crate) fn poll_signal(&mut self) -> Option<(NodeId, Bytes)> {
-        if core::mem::take(&mut self.dirty) {
+        if self.dirty && self.due.is_none() {
             self.flush();
         }
         self.signals.pop_front()
     }
 
     fn flush(&mut self) {
+        self.dirty = false;
         if self.spanning.take_news() {
             self.tell_all();
         }
-        let deaf: Vec<NodeId> = self.peers.keys().filter(|node| !self.links.contains(node)).copied().collect();
-        let claims: BTreeMap<NodeId, _> = self.spanning.claims().collect();
+        if self.deaf_peers == 0 && !core::mem::replace(&mut self.untold, false) {
+            return;
+        }
+        let claims: BTreeMap<NodeId, _> =
+            if self.deaf_peers == 0 { BTreeMap::new() } else { self.spanning.claims().collect() };
         for (to, peer) in self.peers.iter_mut().filter(|(node, _)| self.links.contains(node)) {
             let unheard = peer.deaf.iter().filter_map(|node| Some((*node, *claims.get(node)?)));
             let passed: Vec<_> = unheard
@@ -243,7 +318,7 @@ impl Trunk {
             }
             peer.told = true;
             self.counters.signals += 1;
-            let signal = Signal { claim: self.spanning.claim(), deaf: deaf.clone(), passed };
+            let signal = Signal { claim: self.spanning.claim(), deaf: self.deaf.clone(), passed };
             self.signals.push_back((*to, signal.encode()));
         }
     }
@@ -259,7 +334,7 @@ impl Trunk {
 
     /// The neighbour over which a publication goes to this node: the node itself where the tree has no way.
     pub(crate) fn way(&self, destination: NodeId) -> NodeId {
-        self.spanning.hop_towards(destination).unwrap_or(destination)
+        self.spanning.hop_towards(destination).filter(|hop| self.links.contains(hop)).unwrap_or(destination)
     }
 
     /// The nodes between this one and another in the tree in use.

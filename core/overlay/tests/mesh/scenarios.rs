@@ -310,6 +310,18 @@ fn what_is_not_refreshed_vanishes_after_its_lease_and_not_before() {
     net.check_tables(1, &[2]);
 }
 
+/// FT-16
+#[test]
+fn who_stood_still_forgets_nobody() {
+    let mut net = Net::linked(2);
+    net.local(2, &[add("c", "a")], None);
+    net.settle();
+    net.now = net.now + Duration::from_secs(45);
+    net.pass(Duration::ZERO);
+    assert_eq!(net.hops(1, "a"), [2]);
+    assert_eq!(net.node(1).mesh.counters(), MeshCounters::default());
+}
+
 #[test]
 fn links_are_wanted_to_all_members() {
     let mut net = Net::new(1, MeshConfig::default());
