@@ -25,8 +25,8 @@ def free_port(nodes: int) -> int:
     raise RuntimeError("no free ports")
 
 
-def experiment(binary: Path, words: str, nodes: int, *more: str) -> Any:
-    """What an experiment finds, as JSON; nothing it started is left."""
+def experiment(binary: Path, words: str, nodes: int, *more: str, overlay: str = "mesh") -> Any:
+    """What an experiment finds, as JSON; nothing it started is left, the first of which had this overlay."""
     command = [str(binary), "bench", *words.split(), "--nodes", str(nodes), "--port", str(free_port(nodes)), *more]
     done = subprocess.run([*command, "--json", "--quiet"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def experiment(binary: Path, words: str, nodes: int, *more: str) -> Any:
         # Elsewhere somebody else may answer once an emulated network is gone.
         with socket.socket() as probe:
             assert host != "127.0.0.1" or probe.connect_ex((host, int(port))) != 0, f"{broker} is still there"
-        assert (broker["version"], broker["overlay"]) == (version(binary), "mesh")
+        assert (broker["version"], broker["overlay"]) == (version(binary), overlay)
     return report
 
 
@@ -97,11 +97,24 @@ def test_a_grid_counts_what_goes_over_the_links(binary: Path) -> None:
 def test_convergence_and_repair_are_timed(binary: Path, how: str) -> None:
     """BM-18: from the nodes' own status."""
     report = experiment(binary, f"converge --runs 1 --how {how}", 3)
-    [run] = report["runs"]
+    [series] = report["series"]
+    [run] = series["runs"]
     assert (len(run["convergence"]), len(run["repair"]), run["routed"]) == (3, 2, True)
     assert run["lost"] not in {node["node"] for node in run["repair"]}
-    assert report["convergence"]["seconds"]["mean"] == run["convergence_s"] > 0
-    assert report["repair"]["seconds"]["mean"] == run["repair_s"] > 0
+    assert series["convergence"]["seconds"]["mean"] == run["convergence_s"] > 0
+    assert series["repair"]["seconds"]["mean"] == run["repair_s"] > 0
+
+
+def test_trees_are_repaired_and_clients_of_the_others_lose_nothing(binary: Path) -> None:
+    """TR-22 to TR-26: the root of all trees is killed under load with QoS 1; the others have trees without it, and every message comes
+    once."""
+    report = experiment(binary, "converge --runs 1 --victim root --load --overlay tree,topic-tree", 3, overlay="tree")
+    assert [series["overlay"] for series in report["series"]] == ["tree", "topic-tree"]
+    for series, roots in zip(report["series"], (1, 2), strict=True):
+        [run] = series["runs"]
+        assert run["rooted"] == roots and run["routed"], run
+        service = run["service"]
+        assert (service["lost"], service["duplicates"]) == (0, 0) and service["expected"] > 500, service
 
 
 @pytest.mark.skipif(not (can_make_namespaces() and os.path.exists("/dev/net/tun")),
@@ -117,3 +130,27 @@ def test_an_experiment_runs_over_an_emulated_network(binary: Path) -> None:
     [there] = [link for link in run["links"] if (link["from"], link["to"]) == (1, 2)]
     assert there["bytes"] > 10 * 1000
     assert "emulated 10mbit" in report["head"]["network"]
+
+
+@pytest.mark.skipif(not (can_make_namespaces() and os.path.exists("/dev/net/tun")),
+                    reason="SKIP: needs root, the right to make network namespaces, and /dev/net/tun")
+def test_a_grid_tells_publications_from_signalling_over_several_overlays(binary: Path) -> None:
+    """TR-14, TR-28, TR-29: flooding reaches nodes that nobody wants it at, tree and topic tree only with the first message of a topic;
+    what the network counted are the publications that the nodes say they sent; nothing is left unread unless links are encrypted."""
+    words = ("grid --topics 1 --payload 1000 --locality 0 --publishers 2 --subscribers 1 --messages 10 --interval 50 "
+             "--quiet-s 0.2 --emulate --link-delay 5 --overlay flood,tree,topic-tree:balance")
+    report = experiment(binary, words, 3, overlay="flood")
+    assert [cell["overlay"] for cell in report["cells"]] == ["flood", "tree", "topic-tree:balance"]
+    for cell in report["cells"]:
+        [run] = cell["runs"]
+        told = run["told"]
+        assert (run["figures"]["expected"], run["figures"]["lost"]) == (20, 0)
+        assert told["publications"]["count"] == run["traffic"]["publications"]
+        assert told["publications"]["bytes"] > told["publications"]["count"] * 1000
+        assert told["unread_bytes"] == 0 < told["signalling_bytes"]
+        assert cell["overlay"] == "flood" or told["mechanisms"]["$sedge/overlay"] > 0, told
+        strangers = told["to_strangers"]["count"]
+        assert strangers == 20 if cell["overlay"] == "flood" else strangers < 20, (cell["overlay"], told)
+    encrypted = experiment(binary, words.replace(",tree,topic-tree:balance", " --encrypt"), 3, overlay="flood")
+    [run] = encrypted["cells"][0]["runs"]
+    assert run["told"]["publications"]["count"] == 0 and run["told"]["unread_bytes"] > 40 * 1000

@@ -2,22 +2,23 @@
 
 use crate::report::section;
 
-/// What the delay depends on.
+/// What the delay of a publication to the last of its subscribers depends on, if it spreads over a binary tree of brokers whose root
+/// is the publisher's, and all brokers have as many subscribers (Banno, section 4.4).
 #[derive(Clone, Copy, Debug)]
-struct Site {
-    /// Brokers of the site.
-    brokers: f64,
-    /// Subscribers of all topics.
-    subscribers: f64,
-    /// Delay between two brokers, in milliseconds.
-    link: f64,
-    /// Time a broker needs for each subscriber, in milliseconds.
-    each: f64,
+pub struct Site {
+    /// Brokers of the site, `m`.
+    pub brokers: f64,
+    /// Subscribers of all topics, `S`.
+    pub subscribers: f64,
+    /// Delay between two brokers in milliseconds, `t_c`.
+    pub link: f64,
+    /// Time that a broker needs for each subscriber in milliseconds, `t_p`.
+    pub each: f64,
 }
 
 /// Which way is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Advice {
+pub enum Advice {
     /// On as few brokers as possible: not slower, and always cheaper.
     Intensive,
     /// On as many as possible: faster.
@@ -26,15 +27,15 @@ enum Advice {
 
 impl Site {
     /// The constants of the source.
-    const SOURCE: Self = Self { brokers: 10_000.0, subscribers: 2e7, link: 1.0, each: 0.01 };
+    pub const SOURCE: Self = Self { brokers: 10_000.0, subscribers: 2e7, link: 1.0, each: 0.01 };
 
     /// Subscribers of one broker.
-    fn share(self) -> f64 {
+    pub fn share(self) -> f64 {
         self.subscribers / self.brokers
     }
 
-    /// Worst delay of the intensive assignment for a topic with so many subscribers, in milliseconds.
-    fn intensive(self, topic: f64) -> f64 {
+    /// Worst delay of the intensive assignment for a topic with so many subscribers, in milliseconds (`T_i`).
+    pub fn intensive(self, topic: f64) -> f64 {
         if topic >= self.share() {
             self.link * ((topic / self.share()).ceil() + 1.0).log2().ceil() + self.each * self.share()
         } else {
@@ -42,8 +43,8 @@ impl Site {
         }
     }
 
-    /// Worst delay of the extensive assignment, in milliseconds.
-    fn extensive(self, topic: f64) -> f64 {
+    /// Worst delay of the extensive assignment, in milliseconds (`T_e`).
+    pub fn extensive(self, topic: f64) -> f64 {
         if topic >= self.brokers {
             self.link * self.brokers.log2().ceil() + self.each * (topic / self.brokers)
         } else {
@@ -51,8 +52,8 @@ impl Site {
         }
     }
 
-    /// By how much the intensive assignment is slower, in milliseconds, with whole steps of the tree smoothed out.
-    fn difference(self, topic: f64) -> f64 {
+    /// By how much the intensive assignment is slower, in milliseconds, with whole steps of the tree smoothed out (`T_d`).
+    pub fn difference(self, topic: f64) -> f64 {
         let Self { brokers, subscribers, link, each } = self;
         match (topic < self.share(), topic < brokers) {
             (true, true) => link * (1.0 - topic.log2()) + each * (topic - 1.0),
@@ -66,7 +67,13 @@ impl Site {
         }
     }
 
-    fn advice(self, topic: f64) -> Advice {
+    /// Worst delay in milliseconds of subscribers at so many brokers, the publisher's not among them, at most `most` at one.
+    pub fn as_it_is(self, brokers: f64, most: f64) -> f64 {
+        self.link * (brokers + 1.0).log2().ceil() + self.each * most
+    }
+
+    /// The better assignment of a topic with so many subscribers.
+    pub fn advice(self, topic: f64) -> Advice {
         // For a single subscriber both put it on one broker; the formula counts the publisher's broker only once.
         if topic <= 1.0 || self.difference(topic) < 1e-9 { Advice::Intensive } else { Advice::Extensive }
     }
@@ -147,5 +154,8 @@ mod tests {
         near(site.intensive(4_000.0), 2.0 + 20.0);
         near(site.extensive(1_000.0), 10.0 + 0.01);
         near(site.extensive(20_000.0), 14.0 + 0.02);
+        // The intensive assignment, written out: two brokers, full but for the publisher's.
+        near(site.as_it_is(2.0, 2_000.0), site.intensive(4_000.0));
+        near(site.as_it_is(1.0, 100.0), site.intensive(100.0));
     }
 }

@@ -19,4 +19,5 @@ mod stats;
 mod tables;
 mod world;
 
+pub use assignment::{Advice, Site};
 pub use run::{Experiment, Options, run};

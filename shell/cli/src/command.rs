@@ -37,6 +37,8 @@ enum Command {
     Status(api::ApiArgs),
     /// Show the nodes of a cluster, the links between them, and the trees and tables of its overlay
     Topology(api::ApiArgs),
+    /// Say which topics' subscribers should share nodes and which should be spread, from a cluster that runs
+    Advise(api::AdviseArgs),
     /// Show the sessions of a node
     Sessions(api::SessionsArgs),
     /// Show where a node sends publications
@@ -84,6 +86,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Sub(args) => subscribe::run(&args),
         Command::Status(args) => api::status(&args),
         Command::Topology(args) => api::topology(&args),
+        Command::Advise(args) => api::advise(&args),
         Command::Sessions(args) => api::sessions(&args),
         Command::Routes(args) => api::routes(&args),
         Command::Retained(args) => api::retained(&args),

@@ -295,6 +295,7 @@ impl Engine {
                     cut: count.cut,
                     queue_bytes: link.waiting_bytes(),
                     queue_high_water_bytes: count.high_water,
+                    carried: self.fabric.carried(from, to).cloned().unwrap_or_default(),
                 });
             }
         }

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use sedge_base::{Deadlines, Instant, Rng};
 
 use super::link::{Link, LinkSetting};
+use super::meter::Meter;
 use super::setting::NetworkPlan;
+use super::status::Carried;
 use crate::num;
 
 /// Most packets that all links together hold: what comes above is dropped and counted. At 1,500 bytes some 100 MB.
@@ -17,6 +19,8 @@ pub(super) struct Fabric {
     nodes: usize,
     /// Link from `a` to `b` at `a * nodes + b`; those from a node to itself are never used.
     links: Vec<Link<Bytes>>,
+    /// What each link carries.
+    meters: Vec<Meter>,
     due: Deadlines<usize>,
     held: usize,
     /// Packets for which the network as a whole had no room.
@@ -58,8 +62,9 @@ impl Fabric {
             };
             Link::new(setting, rng.split(num::count(at)))
         };
-        let links = delays.into_iter().enumerate().map(link).collect();
-        Self { nodes: plan.nodes, links, due: Deadlines::new(), held: 0, overflow: 0, stray: 0 }
+        let links: Vec<_> = delays.into_iter().enumerate().map(link).collect();
+        let meters = links.iter().map(|_| Meter::default()).collect();
+        Self { nodes: plan.nodes, links, meters, due: Deadlines::new(), held: 0, overflow: 0, stray: 0 }
     }
 
     pub(super) const fn nodes(&self) -> usize {
@@ -68,6 +73,10 @@ impl Fabric {
 
     pub(super) fn link(&self, from: usize, to: usize) -> Option<&Link<Bytes>> {
         self.links.get(self.index(from, to)?)
+    }
+
+    pub(super) fn carried(&self, from: usize, to: usize) -> Option<&Carried> {
+        self.meters.get(self.index(from, to)?).map(|meter| &meter.carried)
     }
 
     /// Changes the links that are meant, by sender and receiver.
@@ -108,6 +117,9 @@ impl Fabric {
         if self.held >= HELD {
             self.overflow += 1;
             return;
+        }
+        if let Some(meter) = self.meters.get_mut(index) {
+            meter.packet(&packet);
         }
         if let Some(link) = self.links.get_mut(index) {
             let before = link.held();

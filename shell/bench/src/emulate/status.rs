@@ -1,5 +1,6 @@
 //! What an emulated network says about itself.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,35 @@ pub struct LinkStatus {
     pub queue_bytes: u64,
     /// Most bytes that waited at once.
     pub queue_high_water_bytes: u64,
+    /// What its packets carried.
+    pub carried: Carried,
+}
+
+/// What the packets of one direction of a link carried, by the bytes of MQTT in them: each once, however often it was sent, and
+/// without the headers of TCP and IP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// Publications of clients.
+    pub publications: Passed,
+    /// What the nodes told each other over TCP.
+    pub control: Passed,
+    /// UDP, with headers.
+    pub datagram_bytes: u64,
+    /// Bytes of connections that cannot be read as MQTT: they are encrypted, or began before the network.
+    pub unread_bytes: u64,
+    /// Publications by topic. At most 1,024 topics are told apart; the others are under `(others)`.
+    pub topics: BTreeMap<String, Passed>,
+    /// What the nodes told each other by the topic on which they did; `packets` are those that are no PUBLISH.
+    pub mechanisms: BTreeMap<String, Passed>,
+}
+
+/// How much of something passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Passed {
+    /// Packets of MQTT.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// The program that emulates a network.

@@ -26,9 +26,9 @@ pub(crate) struct ClusterArgs {
     /// Processors of nodes that are started, such as 0 or 0-3; several such lists, separated by /, go to the nodes in turn
     #[arg(long, value_delimiter = '/')]
     pub(crate) cpus: Vec<String>,
-    /// Cooperation algorithm of nodes that are started, if the recipe takes one [default for sedge: mesh]
-    #[arg(long)]
-    pub(crate) overlay: Option<String>,
+    /// Cooperation algorithm of nodes that are started, if the recipe takes one, such as tree or topic-tree:balance; grid and converge take several, separated by commas [default for sedge: mesh]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) overlay: Vec<String>,
     /// Put every node that is started on an emulated network: see --link-rate and --link-delay; needs root
     #[arg(long)]
     pub(crate) emulate: bool,
@@ -185,6 +185,9 @@ pub(crate) struct GridArgs {
     /// Quality of service of publications and subscriptions
     #[arg(long, short, default_value_t = 0)]
     pub(crate) qos: u8,
+    /// Encrypt links on an emulated network, too: then nobody can tell what they carry
+    #[arg(long)]
+    pub(crate) encrypt: bool,
     /// Seconds without clients in which the nodes' own traffic is measured
     #[arg(long, default_value_t = 2.0)]
     pub(crate) quiet_s: f64,
@@ -207,14 +210,29 @@ pub(crate) enum Loss {
     Stop,
 }
 
+/// Which node is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Victim {
+    /// Any.
+    Random,
+    /// Any, which is made the strongest, so that trees have it as their root.
+    Root,
+}
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConvergeArgs {
     /// Runs
     #[arg(long, default_value_t = 5)]
     pub(crate) runs: usize,
-    /// How a random node is lost
-    #[arg(long, value_enum, default_value = "kill")]
-    pub(crate) how: Loss,
+    /// How a node is lost; both one after another: kill,stop
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "kill")]
+    pub(crate) how: Vec<Loss>,
+    /// Which node is lost: any, or the root of all trees, for which it is made the strongest
+    #[arg(long, value_enum, default_value = "random")]
+    pub(crate) victim: Victim,
+    /// Messages with QoS 1 between the other nodes while it happens: what is lost, and how late they are
+    #[arg(long)]
+    pub(crate) load: bool,
     /// Pause between two looks at a node, in ms
     #[arg(long, default_value_t = 5.0)]
     pub(crate) poll_ms: f64,

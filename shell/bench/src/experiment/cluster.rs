@@ -23,6 +23,8 @@ const FORM: Duration = Duration::from_secs(90);
 const TURN: Duration = Duration::from_millis(20);
 /// Distance of the ports for other nodes, and of those for HTTP, from those for clients.
 const APART: u16 = 100;
+/// What the node can carry that is to be the strongest; the others carry 1.
+const STRONGEST: u32 = 1_000;
 /// Most nodes: their ports have to fit between.
 pub(crate) const NODES_MAX: u16 = 64;
 
@@ -37,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) cpus: Vec<String>,
     /// Cooperation algorithm.
     pub(crate) overlay: String,
+    /// The node that is to be the strongest, if it matters; the others are equal then.
+    pub(crate) strongest: Option<usize>,
     /// The emulated network between the nodes; without, they are all on the loopback interface.
     pub(crate) network: Option<NetworkPlan>,
     /// Where nodes keep their files.
@@ -88,6 +92,7 @@ impl Plan {
                 outside: place.map_or_else(|| local.clone(), |place| place.host.to_string()),
                 bind: if place.is_some() { "0.0.0.0" } else { "127.0.0.1" },
                 dir: self.folder.join(&name).display().to_string(),
+                capacity: self.strongest.map_or(0, |strongest| if strongest == index { STRONGEST } else { 1 }),
                 name,
             })
         };
@@ -306,6 +311,7 @@ mod tests {
             port,
             cpus: Vec::new(),
             overlay: String::new(),
+            strongest: None,
             network: None,
             folder: "/nowhere".into(),
         }

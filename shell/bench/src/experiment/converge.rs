@@ -9,13 +9,14 @@ use rustix::process::Signal;
 use sedge_base::Rng;
 use serde::Serialize;
 
-use super::args::{ConvergeArgs, Loss};
+use super::args::{ConvergeArgs, Loss, Victim};
 use super::cluster::{Cluster, Plan, routes_everywhere};
 use super::recipe::StatusApi;
-use super::result::{Head, csv, write_files};
-use super::stats::Average;
+use super::result::{Head, cell, csv, write_files};
+use super::service::{self, Load, Service};
+use super::stats::{Average, text};
 use super::status::Api;
-use super::target::{Target, plan};
+use super::target::{Target, each_overlay, plan};
 use crate::error::BenchError;
 use crate::num;
 use crate::report::{Table, html_page, number};
@@ -43,16 +44,20 @@ struct NodeTime {
 #[derive(Clone, Debug, Serialize)]
 struct Run {
     seed: u64,
-    /// From the start of the first process until the last node knew all others.
+    /// From the start of the first process until the last node knew all others and had its trees.
     convergence_s: f64,
     convergence: Vec<NodeTime>,
     /// The node that was lost.
     lost: String,
-    /// From the loss until the last of the others had no trace of it.
+    /// Trees of which it was the root, as the others had them.
+    rooted: usize,
+    /// From the loss until the last of the others had no trace of it, and trees without it.
     repair_s: f64,
     repair: Vec<NodeTime>,
     /// Afterwards a message from each survivor came out at each.
     routed: bool,
+    /// What clients of the survivors noticed.
+    service: Option<Service>,
 }
 
 /// One of the two times.
@@ -63,20 +68,69 @@ struct Times {
     uncertain_s: f64,
 }
 
-/// All runs.
+/// All runs with one overlay and one kind of loss.
+#[derive(Clone, Debug, Serialize)]
+struct Series {
+    overlay: Option<String>,
+    how: &'static str,
+    convergence: Times,
+    repair: Times,
+    /// Largest latency of any message while a node was lost, in ms.
+    worst_ms: Option<Average>,
+    runs: Vec<Run>,
+}
+
+/// All series.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ConvergeReport {
     head: Head,
-    how: String,
     poll_ms: f64,
-    convergence: Times,
-    repair: Times,
-    runs: Vec<Run>,
+    victim: &'static str,
+    series: Vec<Series>,
 }
 
 /// Forms clusters, and takes a node from each.
 pub(crate) fn converge(args: &ConvergeArgs, note: &mut dyn FnMut(&str)) -> Result<ConvergeReport, BenchError> {
-    let plan = plan(&args.cluster, (5, args.seed))?;
+    let flags = each_overlay(&args.cluster);
+    let plans = flags.iter().map(|flags| plan(flags, (5, args.seed))).collect::<Result<Vec<Plan>, _>>()?;
+    let mut head = None;
+    let mut series = Vec::new();
+    for plan in &plans {
+        check(plan, args)?;
+        let target = Target::Started(Box::new(plan.clone()));
+        let overlay = target.overlay().map(ToOwned::to_owned);
+        for how in &args.how {
+            let mut runs = Vec::new();
+            for number_of_run in 0..num::count(args.runs.max(1)) {
+                let (run, brokers) = form_and_lose(plan, *how, args.seed.wrapping_add(number_of_run), args)?;
+                note(&format!(
+                    "{} run {}: formed in {} s; without {} ({}) after {} s",
+                    overlay.as_deref().unwrap_or_default(),
+                    number_of_run + 1,
+                    number(run.convergence_s),
+                    run.lost,
+                    how.name(),
+                    number(run.repair_s)
+                ));
+                runs.push(run);
+                head.get_or_insert_with(|| Head::new("converge", &target, brokers, args.seed));
+            }
+            series.push(Series::new(overlay.clone(), *how, runs));
+        }
+    }
+    let mut head: Head = head.ok_or_else(|| BenchError::Usage("no run was asked for".to_owned()))?;
+    let overlays: Vec<&str> = plans.iter().map(|plan| plan.overlay.as_str()).collect();
+    head.overlay = head.overlay.map(|_| overlays.join(", "));
+    let victim = match args.victim {
+        Victim::Random => "a random node",
+        Victim::Root => "the strongest node",
+    };
+    let report = ConvergeReport { head, poll_ms: args.poll_ms, victim, series };
+    write_files(&args.report, || report.csv(), || report.html())?;
+    Ok(report)
+}
+
+fn check(plan: &Plan, args: &ConvergeArgs) -> Result<(), BenchError> {
     if plan.recipe.status == StatusApi::None {
         let name = &plan.recipe.name;
         return Err(BenchError::Usage(format!("recipe {name} has no status API: nobody can be asked who knows whom")));
@@ -89,58 +143,71 @@ pub(crate) fn converge(args: &ConvergeArgs, note: &mut dyn FnMut(&str)) -> Resul
             return Err(BenchError::Usage(format!("{flag} {value}: 0 to a million")));
         }
     }
-    let mut head = None;
-    let mut runs = Vec::new();
-    for number_of_run in 0..num::count(args.runs.max(1)) {
-        let (run, brokers) = form_and_lose(&plan, args.seed.wrapping_add(number_of_run), args)?;
-        note(&format!(
-            "run {}: formed in {} s; without {} after {} s",
-            number_of_run + 1,
-            number(run.convergence_s),
-            run.lost,
-            number(run.repair_s)
-        ));
-        runs.push(run);
-        let target = Target::Started(Box::new(plan.clone()));
-        head.get_or_insert_with(|| Head::new("converge", &target, brokers, args.seed));
+    Ok(())
+}
+
+impl Loss {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "killed",
+            Self::Stop => "frozen",
+        }
     }
-    let head = head.ok_or_else(|| BenchError::Usage("no run was asked for".to_owned()))?;
-    let uncertain =
-        |get: fn(&Run) -> &[NodeTime]| runs.iter().flat_map(get).map(|time| time.uncertain_s).fold(0.0, f64::max);
-    let report = ConvergeReport {
-        head,
-        how: match args.how {
-            Loss::Kill => "killed".to_owned(),
-            Loss::Stop => "frozen".to_owned(),
-        },
-        poll_ms: args.poll_ms,
-        convergence: Times {
-            seconds: Average::of(runs.iter().map(|run| run.convergence_s)),
-            uncertain_s: uncertain(|run| &run.convergence),
-        },
-        repair: Times {
-            seconds: Average::of(runs.iter().map(|run| run.repair_s)),
-            uncertain_s: uncertain(|run| &run.repair),
-        },
-        runs,
-    };
-    write_files(&args.report, || report.csv(), || report.html())?;
-    Ok(report)
+}
+
+impl Series {
+    fn new(overlay: Option<String>, how: Loss, runs: Vec<Run>) -> Self {
+        let uncertain =
+            |get: fn(&Run) -> &[NodeTime]| runs.iter().flat_map(get).map(|time| time.uncertain_s).fold(0.0, f64::max);
+        Self {
+            overlay,
+            how: how.name(),
+            convergence: Times {
+                seconds: Average::of(runs.iter().map(|run| run.convergence_s)),
+                uncertain_s: uncertain(|run| &run.convergence),
+            },
+            repair: Times {
+                seconds: Average::of(runs.iter().map(|run| run.repair_s)),
+                uncertain_s: uncertain(|run| &run.repair),
+            },
+            worst_ms: Average::of(runs.iter().filter_map(|run| Some(run.service.as_ref()?.worst_ms))),
+            runs,
+        }
+    }
+
+    /// Messages that the clients of the survivors did not get, or got twice; none without load.
+    fn missed(&self, get: fn(&Service) -> u64) -> Option<u64> {
+        self.runs.iter().map(|run| run.service.as_ref().map(get)).sum()
+    }
+}
+
+/// Whether `api` knows exactly `wanted` and has trees of them.
+fn knows(api: &Api, wanted: &BTreeSet<String>) -> bool {
+    api.view().is_some_and(|view| view.is_exactly(wanted)) && api.topology().is_some_and(|trees| trees.is_of(wanted))
+}
+
+/// Whether `api` is ready, knows so many, and has trees of them.
+fn has_formed(api: &Api, count: usize) -> bool {
+    let all = api.view().filter(|view| view.is_of(count)).map(|view| view.nodes());
+    all.is_some_and(|all| api.topology().is_some_and(|trees| trees.is_of(&all)))
+        && api.status().is_some_and(|status| status.ready)
 }
 
 fn form_and_lose(
     plan: &Plan,
+    how: Loss,
     seed: u64,
     args: &ConvergeArgs,
 ) -> Result<(Run, Vec<super::cluster::NodeInfo>), BenchError> {
     let pause = Duration::from_secs_f64(args.poll_ms / 1e3);
     let most = Duration::from_secs_f64(args.timeout_s);
-    let mut cluster = Cluster::start(plan)?;
+    let victim = Rng::new(seed).index(plan.nodes);
+    let strongest = (args.victim == Victim::Root).then_some(victim);
+    let mut cluster = Cluster::start(&Plan { strongest, ..plan.clone() })?;
     let apis = cluster.apis();
     let count = apis.len();
-    let formed =
-        |api: &Api| api.view().is_some_and(|view| view.is_of(count)) && api.status().is_some_and(|status| status.ready);
     let began = cluster.began;
+    let formed = |api: &Api| has_formed(api, count);
     let convergence = watch(&apis, began, (pause, most), &formed, &mut || cluster.check_alive())?;
     let convergence = convergence.ok_or_else(|| late("the nodes did not find each other", args))?;
     let brokers = cluster.describe();
@@ -148,17 +215,23 @@ fn form_and_lose(
     let ids = ids.ok_or_else(|| late("a node does not answer", args))?;
     let names = |index: usize| brokers.get(index).map(|broker| broker.name.clone()).unwrap_or_default();
 
-    let victim = Rng::new(seed).index(count);
     let survivors: Vec<usize> = (0..count).filter(|index| *index != victim).collect();
     let wanted: BTreeSet<String> = survivors.iter().filter_map(|index| ids.get(*index).cloned()).collect();
     let left: Vec<Api> = survivors.iter().filter_map(|index| apis.get(*index).cloned()).collect();
-    let began = Instant::now();
-    cluster.signal(victim, if args.how == Loss::Kill { Signal::KILL } else { Signal::STOP });
-    let repaired = |api: &Api| api.view().is_some_and(|view| view.is_exactly(&wanted));
-    let repair = watch(&left, began, (pause, most), &repaired, &mut || Ok(()))?;
-    let repair = repair.ok_or_else(|| late("a node still knows the one that was lost", args))?;
     let endpoints = cluster.endpoints();
+    let lost = endpoints.get(victim).filter(|_| args.load);
     let endpoints: Vec<_> = survivors.iter().filter_map(|index| endpoints.get(*index).cloned()).collect();
+    let load = lost.map(|lost| Load::start(&endpoints, lost));
+    if load.is_some() {
+        std::thread::sleep(service::BEFORE);
+    }
+    let rooted = |api: &Api| api.topology().zip(ids.get(victim)).map_or(0, |(trees, id)| trees.rooted_at(id));
+    let rooted = left.first().map_or(0, rooted);
+    let began = Instant::now();
+    cluster.signal(victim, if how == Loss::Kill { Signal::KILL } else { Signal::STOP });
+    let repair = watch(&left, began, (pause, most), &|api: &Api| knows(api, &wanted), &mut || Ok(()))?;
+    let repair = repair.ok_or_else(|| late("a node still knows the one that was lost", args))?;
+    let service = load.map(Load::end).transpose()?;
     let routed = routes_everywhere(&endpoints)?;
     let last = |times: &[NodeTime]| times.iter().map(|time| time.at_s).fold(0.0, f64::max);
     let named = |times: Vec<NodeTime>, indexes: &[usize]| -> Vec<NodeTime> {
@@ -170,9 +243,11 @@ fn form_and_lose(
         convergence_s: last(&convergence),
         convergence: named(convergence, &all),
         lost: names(victim),
+        rooted,
         repair_s: last(&repair),
         repair: named(repair, &survivors),
         routed,
+        service,
     };
     Ok((run, brokers))
 }
@@ -225,56 +300,97 @@ impl ConvergeReport {
     /// For people.
     pub(crate) fn text(&self) -> String {
         let mut table = Table::default();
-        table.row(["", "mean, s", "stddev", "± 95 %", "runs", "uncertain, ms", "source, s", "stddev"]);
-        for (name, times, source) in [("convergence", &self.convergence, CONVERGENCE), ("repair", &self.repair, REPAIR)]
-        {
-            let seconds = times.seconds.unwrap_or_default();
-            table.row([
-                name.to_owned(),
-                format!("{:.3}", seconds.mean),
-                format!("{:.3}", seconds.stddev),
-                seconds.ci95.map_or_else(|| "-".to_owned(), |ci95| format!("{ci95:.3}")),
-                seconds.count.to_string(),
-                number(times.uncertain_s * 1e3),
-                source.0.to_string(),
-                source.1.to_string(),
-            ]);
+        let names = ["overlay", "node lost", "runs", "roots", "", "mean, s", "stddev", "± 95 %", "uncertain, ms"];
+        let more = ["source, s", "stddev", "worst latency, ms", "lost", "twice"];
+        table.row(names.into_iter().chain(more).map(ToOwned::to_owned));
+        for series in &self.series {
+            let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+            for (name, times, source) in
+                [("convergence", &series.convergence, CONVERGENCE), ("repair", &series.repair, REPAIR)]
+            {
+                let seconds = times.seconds.unwrap_or_default();
+                let mut row = vec![
+                    series.overlay.clone().unwrap_or_default(),
+                    series.how.to_owned(),
+                    seconds.count.to_string(),
+                    series.runs.iter().map(|run| run.rooted).sum::<usize>().to_string(),
+                    name.to_owned(),
+                    format!("{:.3}", seconds.mean),
+                    format!("{:.3}", seconds.stddev),
+                    seconds.ci95.map_or_else(|| "-".to_owned(), |ci95| format!("{ci95:.3}")),
+                    number(times.uncertain_s * 1e3),
+                    source.0.to_string(),
+                    source.1.to_string(),
+                ];
+                if name == "repair" {
+                    let (lost, twice) =
+                        (series.missed(|service| service.lost), series.missed(|service| service.duplicates));
+                    row.extend([text(series.worst_ms), count(lost), count(twice)]);
+                }
+                table.row(row);
+            }
         }
         let mut out = format!("{}\n{}\n", self.head.text(), table.text());
-        let routed = self.runs.iter().filter(|run| run.routed).count();
+        let runs = || self.series.iter().flat_map(|series| &series.runs);
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,
-            "convergence: from the start of the first process until the last node is ready and has a link in step to each other;\n\
-             repair: from the loss of a random node ({}) until no other knows it and all have links in step to each other;\n\
+            "convergence: from the start of the first process until the last node is ready and has a link in step to each other,\n\
+             and trees of all nodes if its overlay has trees without clients; repair: from the loss of {} until no other knows it,\n\
+             all have links in step to each other, and no tree has it; roots: trees that had it as their root, in all runs;\n\
              each node is looked at {} ms after the last answer; uncertain: most time between the last look with another result\n\
-             and the one that counts. In {routed} of {} runs a message from each survivor came out at each afterwards.",
-            self.how,
+             and the one that counts. With --load: largest latency of QoS 1 between the others, messages that they lost or got twice.\n\
+             In {} of {} runs a message from each survivor came out at each afterwards.",
+            self.victim,
             number(self.poll_ms),
-            self.runs.len()
+            runs().filter(|run| run.routed).count(),
+            runs().count()
         );
         out
     }
 
     fn csv(&self) -> String {
-        let rows = self.runs.iter().enumerate().flat_map(|(run, times)| {
-            let phases = [("convergence", &times.convergence), ("repair", &times.repair)];
-            phases.into_iter().flat_map(move |(phase, nodes)| {
-                nodes.iter().map(move |time| {
-                    [
-                        (run + 1).to_string(),
-                        times.seed.to_string(),
-                        phase.to_owned(),
-                        time.node.clone(),
-                        time.at_s.to_string(),
-                        time.uncertain_s.to_string(),
-                        time.looks.to_string(),
-                        times.lost.clone(),
-                    ]
-                })
-            })
-        });
-        csv(["run", "seed", "phase", "node", "at_s", "uncertain_s", "looks", "lost"], rows)
+        let mut rows = Vec::new();
+        for series in &self.series {
+            for (run, times) in series.runs.iter().enumerate() {
+                for (phase, nodes) in [("convergence", &times.convergence), ("repair", &times.repair)] {
+                    rows.extend(nodes.iter().map(|time| {
+                        let service = |get: fn(&Service) -> f64| cell(times.service.as_ref().map(get));
+                        [
+                            series.overlay.clone().unwrap_or_default(),
+                            series.how.to_owned(),
+                            (run + 1).to_string(),
+                            times.seed.to_string(),
+                            phase.to_owned(),
+                            time.node.clone(),
+                            time.at_s.to_string(),
+                            time.uncertain_s.to_string(),
+                            time.looks.to_string(),
+                            times.lost.clone(),
+                            service(|service| service.worst_ms),
+                            service(|service| num::real(service.lost)),
+                            service(|service| num::real(service.duplicates)),
+                        ]
+                    }));
+                }
+            }
+        }
+        let names = [
+            "overlay",
+            "how",
+            "run",
+            "seed",
+            "phase",
+            "node",
+            "at_s",
+            "uncertain_s",
+            "looks",
+            "lost",
+            "worst_ms",
+            "messages_lost",
+            "duplicates",
+        ];
+        csv(names, rows.into_iter())
     }
 
     fn html(&self) -> String {

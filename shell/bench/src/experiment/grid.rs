@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::args::GridArgs;
+use super::args::{ClusterArgs, GridArgs};
+use super::carried::{Interest, Split};
 use super::result::{Head, cell, csv, warnings, write_files};
 use super::stats::{Average, text};
 use super::status::LinkCounters;
-use super::target::{Target, Up};
+use super::target::{Target, Up, each_overlay};
 use crate::emulate::{EmulatorStatus, LinkStatus};
 use crate::error::BenchError;
 use crate::num;
@@ -31,11 +32,22 @@ struct Traffic {
     publications: Option<f64>,
 }
 
+/// What the emulated network carried during one run.
+#[derive(Clone, Debug, Serialize)]
+struct Told {
+    /// Without what is quiet.
+    #[serde(flatten)]
+    split: Split,
+    /// Signalling in as much time as measured without clients.
+    quiet_signalling_bytes: f64,
+}
+
 /// One run of one cell.
 #[derive(Clone, Debug, Serialize)]
 struct CellRun {
     seed: u64,
     traffic: Option<Traffic>,
+    told: Option<Told>,
     /// What every direction of every link of the emulated network did since it was made.
     links: Vec<LinkStatus>,
     /// How well it was emulated.
@@ -46,6 +58,7 @@ struct CellRun {
 /// One combination of topics, payload and locality.
 #[derive(Clone, Debug, Serialize)]
 struct Cell {
+    overlay: Option<String>,
     topics: u32,
     payload: u32,
     locality: u8,
@@ -53,6 +66,12 @@ struct Cell {
     loss_rate: Option<Average>,
     link_kib: Option<Average>,
     quiet_kib: Option<Average>,
+    publication_kib: Option<Average>,
+    busiest_kib: Option<Average>,
+    stranger_kib: Option<Average>,
+    unsubscribed_kib: Option<Average>,
+    signalling_kib: Option<Average>,
+    quiet_signalling_kib: Option<Average>,
     link_publications: Option<Average>,
     broker_cpu_s: Option<Average>,
     broker_rss_mib: Option<Average>,
@@ -74,27 +93,42 @@ pub(crate) struct GridReport {
 pub(crate) fn grid(args: &GridArgs, note: &mut dyn FnMut(&str)) -> Result<GridReport, BenchError> {
     check(args)?;
     let options = args.target.options(Vec::new());
-    let target = Target::new(&args.cluster, &options, (5, args.course.seed))?;
+    let target = |cluster: &ClusterArgs| {
+        let mut target = Target::new(cluster, &options, (5, args.course.seed))?;
+        if !args.encrypt {
+            target.bare_links();
+        }
+        Ok(target)
+    };
+    let targets = each_overlay(&args.cluster).iter().map(target).collect::<Result<Vec<Target>, BenchError>>()?;
     let mut head = None;
     let mut cells = Vec::new();
     for locality in &args.locality {
         for payload in &args.payload {
             for topics in &args.topics {
-                let mut runs = Vec::new();
+                let mut runs: Vec<Vec<CellRun>> = targets.iter().map(|_| Vec::new()).collect();
                 for repetition in 0..repetitions(*locality, args) {
                     let seed = args.course.seed.wrapping_add(NEXT_PLACEMENT * repetition);
                     let scenario = scenario((*topics, *payload, *locality), seed, args)?;
-                    let up = target.up(&options)?;
-                    head.get_or_insert_with(|| Head::new("grid", &target, up.nodes.clone(), args.course.seed));
-                    runs.push(measure(&scenario, args.quiet_s, &up)?);
+                    // One after another with the same placement, so that all have the machine as it is.
+                    for (target, runs) in targets.iter().zip(&mut runs) {
+                        let up = target.up(&options)?;
+                        head.get_or_insert_with(|| Head::new("grid", target, up.nodes.clone(), args.course.seed));
+                        runs.push(measure(&scenario, args.quiet_s, &up)?);
+                    }
                 }
-                let cell = Cell::new((*topics, *payload, *locality), runs);
-                note(&format!("locality {locality} %, {payload} bytes, {topics} topics: {} ms", text(cell.latency_ms)));
-                cells.push(cell);
+                for (target, runs) in targets.iter().zip(runs) {
+                    let cell = Cell::new(target.overlay(), (*topics, *payload, *locality), runs);
+                    let (name, delay) = (target.overlay().unwrap_or_default(), text(cell.latency_ms));
+                    note(&format!("locality {locality} %, {payload} bytes, {topics} topics: {name} {delay} ms"));
+                    cells.push(cell);
+                }
             }
         }
     }
-    let head = head.ok_or_else(|| BenchError::Usage("the grid has no cell".to_owned()))?;
+    let mut head: Head = head.ok_or_else(|| BenchError::Usage("the grid has no cell".to_owned()))?;
+    let overlays: Vec<&str> = targets.iter().filter_map(Target::overlay).collect();
+    head.overlay = Some(overlays.join(", ")).filter(|names| !names.is_empty()).or(head.overlay);
     let report = GridReport {
         head,
         publishers: args.publishers,
@@ -144,17 +178,20 @@ fn scenario((topics, payload, locality): (u32, u32, u8), seed: u64, args: &GridA
 }
 
 fn measure(scenario: &Scenario, quiet_s: f64, up: &Up) -> Result<CellRun, BenchError> {
-    let before = up.traffic();
+    let look = || (up.traffic(), up.network().map(|status| status.links).unwrap_or_default());
+    let interest = Interest::new(scenario, up.options.brokers.len())?;
+    let (before, links_before) = look();
     let began = Instant::now();
     if before.is_some() {
         std::thread::sleep(Duration::from_secs_f64(quiet_s));
     }
-    let start = up.traffic();
+    let (start, links_start) = look();
     let quiet_took = began.elapsed().as_secs_f64();
     let began = Instant::now();
     let figures = Figures::from(&run(scenario, &up.options, &mut |_| ())?);
     let took = began.elapsed().as_secs_f64();
-    let traffic = up.traffic().zip(start).zip(before).map(|((end, start), before)| {
+    let (end, network) = (up.traffic(), up.network());
+    let traffic = end.zip(start).zip(before).map(|((end, start), before)| {
         let sent = end.since(start);
         Traffic {
             bytes: sent.bytes,
@@ -162,15 +199,21 @@ fn measure(scenario: &Scenario, quiet_s: f64, up: &Up) -> Result<CellRun, BenchE
             publications: sent.publications,
         }
     });
-    let (links, emulator) = up.network().map_or_else(Default::default, |status| (status.links, Some(status.emulator)));
-    Ok(CellRun { seed: scenario.seed, traffic, links, emulator, figures })
+    let told = network.as_ref().map(|network| Told {
+        split: Split::new(&links_start, &network.links, &interest),
+        quiet_signalling_bytes: Split::new(&links_before, &links_start, &interest).quiet(quiet_took, took),
+    });
+    let (links, emulator) = network.map_or_else(Default::default, |status| (status.links, Some(status.emulator)));
+    Ok(CellRun { seed: scenario.seed, traffic, told, links, emulator, figures })
 }
 
 impl Cell {
-    fn new((topics, payload, locality): (u32, u32, u8), runs: Vec<CellRun>) -> Self {
+    fn new(overlay: Option<&str>, (topics, payload, locality): (u32, u32, u8), runs: Vec<CellRun>) -> Self {
         let mean = |get: &dyn Fn(&CellRun) -> Option<f64>| Average::of(runs.iter().filter_map(get));
         let traffic = |get: fn(Traffic) -> f64| mean(&|run| Some(get(run.traffic?) / 1_024.0));
+        let told = |get: fn(&Told) -> f64| mean(&|run| Some(get(run.told.as_ref()?) / 1_024.0));
         Self {
+            overlay: overlay.map(ToOwned::to_owned),
             topics,
             payload,
             locality,
@@ -179,6 +222,12 @@ impl Cell {
             loss_rate: mean(&|run| (run.figures.expected > 0).then_some(run.figures.loss_rate)),
             link_kib: traffic(|traffic| traffic.bytes),
             quiet_kib: traffic(|traffic| traffic.quiet_bytes),
+            publication_kib: told(|told| num::real(told.split.publications.bytes)),
+            busiest_kib: told(|told| num::real(told.split.busiest_bytes)),
+            stranger_kib: told(|told| num::real(told.split.to_strangers.bytes)),
+            unsubscribed_kib: told(|told| num::real(told.split.to_unsubscribed.bytes)),
+            signalling_kib: told(|told| num::real(told.split.signalling_bytes)),
+            quiet_signalling_kib: told(|told| told.quiet_signalling_bytes),
             link_publications: mean(&|run| run.traffic?.publications),
             broker_cpu_s: mean(&|run| run.figures.broker_cpu_s),
             broker_rss_mib: mean(&|run| Some(num::real(run.figures.broker_rss_kib?) / 1_024.0)),
@@ -191,33 +240,30 @@ impl GridReport {
     /// For people.
     pub(crate) fn text(&self) -> String {
         let mut table = Table::default();
-        table.row([
-            "locality, %",
-            "payload",
-            "topics",
-            "runs",
-            "delay, ms",
-            "loss rate",
-            "links, KiB",
-            "of it quiet",
-            "over links",
-            "CPU, s",
-            "memory, MiB",
-        ]);
+        let names = ["overlay", "locality, %", "payload", "topics", "runs", "delay, ms", "loss rate", "links, KiB"];
+        let more = ["of it quiet", "publications", "busiest link", "to strangers", "without subscriber", "signalling"];
+        let last = ["of it quiet", "over links", "CPU, s", "memory, MiB"];
+        table.row(names.into_iter().chain(more).chain(last).map(ToOwned::to_owned));
         for cell in &self.cells {
-            table.row([
-                cell.locality.to_string(),
-                cell.payload.to_string(),
-                cell.topics.to_string(),
-                cell.runs.len().to_string(),
-                text(cell.latency_ms),
-                text(cell.loss_rate),
-                text(cell.link_kib),
-                text(cell.quiet_kib),
-                text(cell.link_publications),
-                text(cell.broker_cpu_s),
-                text(cell.broker_rss_mib),
-            ]);
+            let place = [cell.locality.to_string(), cell.payload.to_string(), cell.topics.to_string()];
+            let figures = [
+                cell.latency_ms,
+                cell.loss_rate,
+                cell.link_kib,
+                cell.quiet_kib,
+                cell.publication_kib,
+                cell.busiest_kib,
+                cell.stranger_kib,
+                cell.unsubscribed_kib,
+                cell.signalling_kib,
+                cell.quiet_signalling_kib,
+                cell.link_publications,
+                cell.broker_cpu_s,
+                cell.broker_rss_mib,
+            ];
+            let overlay = cell.overlay.clone().unwrap_or_else(|| "-".to_owned());
+            let first = std::iter::once(overlay).chain(place).chain([cell.runs.len().to_string()]);
+            table.row(first.chain(figures.map(text)));
         }
         let mut out = format!(
             "{}{} publishers with {} messages each, one every {} ms; {} subscribers\n\n{}\n",
@@ -233,7 +279,9 @@ impl GridReport {
             out,
             "means over the runs of a cell, ± half of the interval that holds the true mean with 95 % certainty;\n\
              links: bytes sent between brokers, of it what they send each other without any client in the same time;\n\
-             over links: publications sent between brokers; CPU and memory: all brokers together"
+             publications (KiB) once for each link, over the link with most of them, to brokers without publishers and subscribers of the\n\
+             topic, and to brokers without subscribers of it; signalling: what brokers tell each other (KiB), of it without clients;\n\
+             over links: number of publications sent between brokers; CPU and memory: all brokers together"
         );
         out.push_str(&warnings(self.cells.iter().flat_map(|cell| cell.runs.iter().map(|run| &run.figures))));
         out
@@ -243,7 +291,9 @@ impl GridReport {
         let runs = self.cells.iter().flat_map(|cell_of| {
             cell_of.runs.iter().map(|run| {
                 let figures = &run.figures;
+                let told = |get: fn(&Told) -> f64| cell(run.told.as_ref().map(get));
                 [
+                    cell_of.overlay.clone().unwrap_or_default(),
                     cell_of.locality.to_string(),
                     cell_of.payload.to_string(),
                     cell_of.topics.to_string(),
@@ -257,12 +307,24 @@ impl GridReport {
                     cell(run.traffic.map(|traffic| traffic.bytes)),
                     cell(run.traffic.map(|traffic| traffic.quiet_bytes)),
                     cell(run.traffic.and_then(|traffic| traffic.publications)),
+                    told(|told| num::real(told.split.publications.bytes)),
+                    told(|told| num::real(told.split.busiest_bytes)),
+                    told(|told| num::real(told.split.to_strangers.count)),
+                    told(|told| num::real(told.split.to_strangers.bytes)),
+                    told(|told| num::real(told.split.to_unsubscribed.count)),
+                    told(|told| num::real(told.split.to_unsubscribed.bytes)),
+                    told(|told| num::real(told.split.signalling_bytes)),
+                    told(|told| told.quiet_signalling_bytes),
+                    told(|told| told.split.mechanisms.get("$sedge/overlay").copied().map_or(0.0, num::real)),
+                    told(|told| num::real(told.split.other_bytes)),
+                    told(|told| num::real(told.split.unread_bytes)),
                     cell(figures.broker_cpu_s),
                     cell(figures.broker_rss_kib.map(num::real)),
                 ]
             })
         });
         let names = [
+            "overlay",
             "locality",
             "payload",
             "topics",
@@ -276,6 +338,17 @@ impl GridReport {
             "link_bytes",
             "quiet_bytes",
             "link_publications",
+            "publication_bytes",
+            "busiest_link_bytes",
+            "to_strangers",
+            "to_strangers_bytes",
+            "to_unsubscribed",
+            "to_unsubscribed_bytes",
+            "signalling_bytes",
+            "quiet_signalling_bytes",
+            "overlay_bytes",
+            "other_bytes",
+            "unread_bytes",
             "broker_cpu_s",
             "broker_rss_kib",
         ];

@@ -2,12 +2,14 @@
 //! those of the source.
 
 mod args;
+mod carried;
 mod cluster;
 mod converge;
 mod grid;
 mod pattern;
 mod recipe;
 mod result;
+mod service;
 mod stats;
 mod status;
 mod sweep;

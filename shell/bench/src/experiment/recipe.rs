@@ -43,7 +43,9 @@ pub(crate) enum StatusApi {
 ///
 /// Places in the command and in files: `{node}` (name) and `{number}` (from 0) of the node, `{nodes}` (how many), `{address}` (where
 /// the others reach it), `{bind}` (where it is to listen for clients), `{port}`, `{cluster_port}`, `{http_port}` and `{dir}` of the node, `{seeds}` (`ADDRESS:CLUSTER_PORT` of its peers, separated by
-/// commas), `{links}` (the text `link` for each of its peers, with `{peer}`, `{peer_address}` and `{peer_port}`), `{overlay}`.
+/// commas), `{links}` (the text `link` for each of its peers, with `{peer}`, `{peer_address}` and `{peer_port}`), `{overlay}` (what is before a
+/// colon in the name of the overlay), `{topic_roots}` (what is behind it, or `capacity`) and `{encryption}` (of links: `on` or `off`),
+/// `{capacity}` (what the node can carry; 0: it finds out).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterRecipe {
@@ -83,10 +85,12 @@ pub(crate) struct Seat {
     pub(crate) cluster_port: u16,
     pub(crate) http_port: u16,
     pub(crate) dir: String,
+    /// What the node can carry; 0: it finds out.
+    pub(crate) capacity: u32,
 }
 
 const SEDGE: &str = "env -u SEDGE_CLUSTER__KEY_FILE -u SEDGE_CLUSTER__ADVERTISE -u SEDGE_NODE__ID SEDGE_CLUSTER__KEY=benchmark-cluster \
-    SEDGE_CLUSTER__BIND={address} SEDGE_CLUSTER__SEEDS={seeds} SEDGE_CLUSTER__OVERLAY={overlay} SEDGE_HTTP__ENABLED=true SEDGE_HTTP__BIND={bind} \
+    SEDGE_CLUSTER__BIND={address} SEDGE_CLUSTER__SEEDS={seeds} SEDGE_CLUSTER__OVERLAY={overlay} SEDGE_CLUSTER__TOPIC_ROOTS={topic_roots} SEDGE_CLUSTER__ENCRYPTION={encryption} SEDGE_CLUSTER__CAPACITY={capacity} SEDGE_HTTP__ENABLED=true SEDGE_HTTP__BIND={bind} \
     SEDGE_AUTH__ANONYMOUS=always \
     sedge serve --name {node} --bind {bind} --port {port} --cluster-port {cluster_port} --http-port {http_port}";
 
@@ -132,6 +136,13 @@ impl ClusterRecipe {
         self.command.contains("{overlay}") || self.files.values().any(|text| text.contains("{overlay}"))
     }
 
+    /// The recipe with links that are not encrypted, so that an emulated network can tell what they carry.
+    pub(crate) fn with_plain_links(self) -> Self {
+        let plain = |text: String| text.replace("{encryption}", "off");
+        let files = self.files.into_iter().map(|(name, text)| (name, plain(text))).collect();
+        Self { command: plain(self.command), files, ..self }
+    }
+
     /// `text` with its places filled for node `node` of `seats`.
     pub(crate) fn fill(&self, text: &str, seats: &[Seat], node: usize, overlay: &str) -> String {
         let peers = || self.shape.peers(node, seats.len()).into_iter().filter_map(|peer| seats.get(peer));
@@ -142,6 +153,7 @@ impl ClusterRecipe {
                 places.into_iter().fold(self.link.clone(), |text, (place, value)| text.replace(place, value))
             })
             .collect();
+        let (overlay, topic_roots) = overlay.split_once(':').unwrap_or((overlay, "capacity"));
         let seeds: Vec<String> = peers().map(|peer| format!("{}:{}", peer.address, peer.cluster_port)).collect();
         let Some(seat) = seats.get(node) else { return text.to_owned() };
         let places = [
@@ -158,6 +170,9 @@ impl ClusterRecipe {
             ("{http_port}", seat.http_port.to_string()),
             ("{dir}", seat.dir.clone()),
             ("{overlay}", overlay.to_owned()),
+            ("{topic_roots}", topic_roots.to_owned()),
+            ("{encryption}", "on".to_owned()),
+            ("{capacity}", seat.capacity.to_string()),
         ];
         places.into_iter().fold(text.to_owned(), |text, (place, value)| text.replace(place, &value))
     }
@@ -177,6 +192,7 @@ mod tests {
             cluster_port: 200 + number,
             http_port: 300 + number,
             dir: format!("/d/{number}"),
+            capacity: 0,
         };
         (0..count).map(seat).collect()
     }
@@ -205,6 +221,11 @@ mod tests {
         let sedge = ClusterRecipe::built_in("sedge").expect("a recipe");
         let command = sedge.fill(&sedge.command, &seats, 1, "mesh");
         assert!(command.contains("SEDGE_CLUSTER__SEEDS=10.0.0.1:200,10.0.0.3:202 "), "{command}");
+        let command = sedge.fill(&sedge.command, &seats, 1, "topic-tree:balance");
+        assert!(command.contains("OVERLAY=topic-tree SEDGE_CLUSTER__TOPIC_ROOTS=balance "), "{command}");
+        assert!(command.contains("ENCRYPTION=on "), "{command}");
+        let plain = sedge.with_plain_links();
+        assert!(plain.fill(&plain.command, &seats, 1, "mesh").contains("ENCRYPTION=off "));
         let line = ClusterRecipe::built_in("mosquitto-line").expect("a recipe");
         let text = line.files.get("mosquitto.conf").expect("a file");
         assert!(line.fill(text, &seats, 0, "").contains("address 10.0.0.2:101\n"));

@@ -61,8 +61,47 @@ impl View {
 
     /// Whether the node knows `count` members, itself included, and has a link to each.
     pub(crate) fn is_of(&self, count: usize) -> bool {
-        let all = self.members.iter().map(|member| member.node.clone()).collect();
-        self.members.len() == count && self.is_exactly(&all)
+        self.members.len() == count && self.is_exactly(&self.nodes())
+    }
+
+    /// All that the node knows, itself included.
+    pub(crate) fn nodes(&self) -> BTreeSet<String> {
+        self.members.iter().map(|member| member.node.clone()).collect()
+    }
+}
+
+/// `/api/v1/topology`, as far as it is needed here.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Topology {
+    overlay: String,
+    trees: Vec<Tree>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Tree {
+    root: String,
+    complete: bool,
+    nodes: Vec<TreeNode>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct TreeNode {
+    node: String,
+}
+
+impl Topology {
+    /// Whether all trees that the node knows are finished and of these nodes alone; where there is one tree for everything, of all of
+    /// them.
+    pub(crate) fn is_of(&self, wanted: &BTreeSet<String>) -> bool {
+        let nodes = |tree: &Tree| tree.nodes.iter().map(|node| node.node.clone()).collect::<BTreeSet<String>>();
+        let fits = |tree: &Tree| tree.complete && wanted.contains(&tree.root) && nodes(tree).is_subset(wanted);
+        let whole = || matches!(self.trees.as_slice(), [tree] if nodes(tree) == *wanted);
+        self.trees.iter().all(fits) && (!matches!(self.overlay.as_str(), "flood" | "tree") || whole())
+    }
+
+    /// How many trees have this root.
+    pub(crate) fn rooted_at(&self, node: &str) -> usize {
+        self.trees.iter().filter(|tree| tree.root == node).count()
     }
 }
 
@@ -90,6 +129,11 @@ impl Api {
     /// The cluster as the node sees it; none while it does not answer.
     pub(crate) fn view(&self) -> Option<View> {
         self.get("/api/v1/cluster")
+    }
+
+    /// The trees of the node's overlay; none while it does not answer.
+    pub(crate) fn topology(&self) -> Option<Topology> {
+        self.get("/api/v1/topology")
     }
 
     /// What the node has sent over its links; none if it does not say.
@@ -174,6 +218,27 @@ mod tests {
         let alone: BTreeSet<String> = ["a".to_owned()].into();
         assert!(!with(r#"{"synced":true}"#).is_exactly(&alone), "one too many");
         assert!(view(r#"{"members":[{"node":"a","this":true,"link":null}]}"#).is_exactly(&alone));
+    }
+
+    #[test]
+    fn trees_are_whole_once_they_are_finished_and_of_those_that_are_left() {
+        let wanted: BTreeSet<String> = ["a", "b"].map(str::to_owned).into();
+        let with = |overlay: &str, trees: &str| -> Topology {
+            serde_json::from_str(&format!(r#"{{"overlay":"{overlay}","trees":[{trees}]}}"#)).expect("a topology")
+        };
+        let tree = |root: &str, complete: bool, nodes: &[&str]| {
+            let nodes: Vec<String> = nodes.iter().map(|node| format!(r#"{{"node":"{node}"}}"#)).collect();
+            format!(r#"{{"root":"{root}","complete":{complete},"nodes":[{}]}}"#, nodes.join(","))
+        };
+        let both = tree("a", true, &["a", "b"]);
+        assert!(with("tree", &both).is_of(&wanted) && with("topic-tree", &both).is_of(&wanted));
+        assert_eq!((with("tree", &both).rooted_at("a"), with("tree", &both).rooted_at("b")), (1, 0));
+        let part = tree("a", true, &["a"]);
+        assert!(!with("flood", &part).is_of(&wanted) && with("topic-tree", &part).is_of(&wanted));
+        assert!(!with("flood", "").is_of(&wanted) && with("mesh", "").is_of(&wanted));
+        for wrong in [tree("a", false, &["a", "b"]), tree("c", true, &["a", "b"]), tree("a", true, &["a", "b", "c"])] {
+            assert!(!with("tree", &wrong).is_of(&wanted) && !with("topic-tree", &wrong).is_of(&wanted), "{wrong}");
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Target {
             ("--recipe", args.recipe.is_some()),
             ("--nodes", args.nodes.is_some()),
             ("--cpus", !args.cpus.is_empty()),
-            ("--overlay", args.overlay.is_some()),
+            ("--overlay", !args.overlay.is_empty()),
             ("--emulate", args.emulate),
         ] {
             if given {
@@ -77,6 +77,23 @@ impl Target {
         match self {
             Self::Running => None,
             Self::Started(plan) => Some(&plan.recipe.name),
+        }
+    }
+
+    /// The overlay its brokers are started with.
+    pub(crate) fn overlay(&self) -> Option<&str> {
+        match self {
+            Self::Running => None,
+            Self::Started(plan) => plan.recipe.takes_overlay().then_some(plan.overlay.as_str()),
+        }
+    }
+
+    /// Leaves links on an emulated network unencrypted, so that it can tell what they carry.
+    pub(crate) fn bare_links(&mut self) {
+        if let Self::Started(plan) = self
+            && plan.network.is_some()
+        {
+            plan.recipe = plan.recipe.clone().with_plain_links();
         }
     }
 
@@ -128,6 +145,15 @@ impl Target {
     }
 }
 
+/// The flags for each of the overlays that `args` has.
+pub(crate) fn each_overlay(args: &ClusterArgs) -> Vec<ClusterArgs> {
+    if args.overlay.len() < 2 {
+        return vec![args.clone()];
+    }
+    let alone = |overlay: &String| ClusterArgs { overlay: vec![overlay.clone()], ..args.clone() };
+    args.overlay.iter().map(alone).collect()
+}
+
 /// How the cluster is started that the flags ask for, with `nodes` unless they say how many. Delays of links are drawn from `seed`.
 pub(crate) fn plan(args: &ClusterArgs, (nodes, seed): (usize, u64)) -> Result<Plan, BenchError> {
     let name = args.recipe.as_deref().unwrap_or("sedge");
@@ -137,8 +163,11 @@ pub(crate) fn plan(args: &ClusterArgs, (nodes, seed): (usize, u64)) -> Result<Pl
         let names = ClusterRecipe::NAMES.join(", ");
         BenchError::Usage(format!("no recipe {name} of a cluster: there are {names}, and those of --recipes FILE"))
     })?;
-    if let Some(overlay) = args.overlay.as_ref().filter(|_| !recipe.takes_overlay()) {
+    if let Some(overlay) = args.overlay.first().filter(|_| !recipe.takes_overlay()) {
         return Err(BenchError::Usage(format!("--overlay {overlay}: recipe {name} takes none")));
+    }
+    if let [_, second, ..] = args.overlay.as_slice() {
+        return Err(BenchError::Usage(format!("--overlay {second}: this experiment takes one overlay at a time")));
     }
     let nodes = args.nodes.unwrap_or(nodes);
     let (rate, delay) = (args.link_rate, args.link_delay);
@@ -149,7 +178,8 @@ pub(crate) fn plan(args: &ClusterArgs, (nodes, seed): (usize, u64)) -> Result<Pl
         network: args.emulate.then(network),
         port: args.port,
         cpus: args.cpus.clone(),
-        overlay: args.overlay.clone().unwrap_or_else(|| OVERLAY.to_owned()),
+        overlay: args.overlay.first().cloned().unwrap_or_else(|| OVERLAY.to_owned()),
+        strongest: None,
         folder: std::env::temp_dir().join(format!("sedge-bench-{}", std::process::id())),
     })
 }
@@ -166,7 +196,7 @@ mod tests {
             nodes: None,
             port: 20_901,
             cpus: Vec::new(),
-            overlay: None,
+            overlay: Vec::new(),
             emulate: false,
             link_rate: Rate::UNLIMITED,
             link_delay: Delay::Fixed(1.0),
@@ -194,8 +224,14 @@ mod tests {
         std::fs::write(&path, text).expect("a file");
         let own = ClusterArgs { recipe: Some("own".to_owned()), recipes: Some(path), ..args() };
         assert_eq!(plan(&own, (2, 1)).expect("a plan").recipe.command, "own {port} {seeds}");
-        let overlay = ClusterArgs { overlay: Some("flood".to_owned()), ..own };
+        let overlay = ClusterArgs { overlay: vec!["flood".to_owned()], ..own };
         assert!(plan(&overlay, (2, 1)).expect_err("no overlay").to_string().contains("takes none"));
+        let two = ClusterArgs { overlay: vec!["mesh".to_owned(), "tree".to_owned()], ..args() };
+        assert!(plan(&two, (2, 1)).expect_err("two").to_string().contains("one overlay at a time"));
+        let alone: Vec<_> =
+            each_overlay(&two).iter().filter_map(|args| Some(plan(args, (2, 1)).ok()?.overlay)).collect();
+        assert_eq!(alone, ["mesh", "tree"]);
+        assert_eq!(each_overlay(&args()).len(), 1);
         let unknown = ClusterArgs { recipe: Some("x".to_owned()), ..args() };
         assert!(plan(&unknown, (2, 1)).expect_err("unknown").to_string().contains("mosquitto-line"));
     }

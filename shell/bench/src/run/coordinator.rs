@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -92,6 +93,14 @@ enum Step {
     Time,
 }
 
+/// A number for the run that begins at `now`, in ms. Different from run to run, so that nothing an earlier run left behind is taken for
+/// this one's, and client ids are no other's, also of one that begins at the same time in this process.
+fn next_run(now: u32) -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let next = |last: u32| Some(now.max(last.wrapping_add(1)));
+    LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_or(now, |last| now.max(last.wrapping_add(1)))
+}
+
 impl<'a> Coordinator<'a> {
     fn new(scenario: &Scenario, options: &Options, note: &'a mut dyn FnMut(&str)) -> Result<Self, BenchError> {
         if options.brokers.is_empty() {
@@ -111,8 +120,7 @@ impl<'a> Coordinator<'a> {
             brokers: options.brokers.clone(),
             username: options.username.clone(),
             password: options.password.clone(),
-            // Different from run to run, so that nothing an earlier run left behind is taken for this one's.
-            run: u32::try_from(clock.now() / 1_000_000 % u64::from(u32::MAX)).unwrap_or(0),
+            run: next_run(u32::try_from(clock.now() / 1_000_000 % u64::from(u32::MAX)).unwrap_or(0)),
             raw: options.raw.is_some(),
             drivers,
             first: 0,
@@ -423,5 +431,18 @@ impl<'a> Coordinator<'a> {
             }
         }
         left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_begin_at_the_same_time_have_different_numbers() {
+        let first = next_run(u32::MAX - 9);
+        let numbers = [first, next_run(u32::MAX - 9), next_run(u32::MAX - 9)];
+        assert!(numbers.iter().all(|number| *number >= u32::MAX - 9));
+        assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2] && numbers[0] != numbers[2], "{numbers:?}");
     }
 }

@@ -50,6 +50,17 @@ impl Api {
         self.understand(self.with_token(self.agent.get(self.url(path))).call())
     }
 
+    /// Gets `path` as plain text.
+    pub(crate) fn text(&self, path: &str) -> Result<String, Failure> {
+        let answer = self.with_token(self.agent.get(self.url(path))).call();
+        let mut answer = answer.map_err(|error| self.unreachable(&error))?;
+        if !answer.status().is_success() {
+            return Err(Failure::failed(format!("{}{path}: status {}", self.base, answer.status())));
+        }
+        let body = answer.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+        body.map_err(|error| self.unreachable(&error))
+    }
+
     /// Deletes `path`.
     pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
         self.understand(self.with_token(self.agent.delete(self.url(path))).call())

@@ -30,6 +30,11 @@ pub(crate) struct ApiArgs {
 
 impl ApiArgs {
     pub(super) fn client(&self) -> Result<Api, Failure> {
+        self.client_at(&self.api)
+    }
+
+    /// The same for the API of another node.
+    pub(super) fn client_at(&self, base: &str) -> Result<Api, Failure> {
         let token = match (&self.token, &self.token_file) {
             (Some(token), _) => Some(one_token("--token", token)?),
             (None, Some(path)) => {
@@ -39,7 +44,7 @@ impl ApiArgs {
             }
             (None, None) => None,
         };
-        Api::new(&self.api, token.as_deref())
+        Api::new(base, token.as_deref())
     }
 }
 

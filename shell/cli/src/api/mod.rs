@@ -1,10 +1,12 @@
 //! Commands that look at and steer a running node through its HTTP API.
 
+mod advise;
 mod client;
 mod commands;
 mod drain;
 mod text;
 
+pub(crate) use advise::{AdviseArgs, advise};
 pub(crate) use client::Api;
 pub(crate) use commands::{
     ApiArgs, KickArgs, PageArgs, RetainedArgs, SessionsArgs, kick, retained, routes, sessions, status, topology,
