@@ -52,6 +52,8 @@ pub(crate) struct Client {
     incoming: BTreeSet<PacketId>,
     subscribing: BTreeMap<PacketId, (TopicFilter, QoS)>,
     unsubscribing: BTreeMap<PacketId, TopicFilter>,
+    /// The last request for each filter: answers may come in another order.
+    newest: BTreeMap<TopicFilter, PacketId>,
 }
 
 impl Client {
@@ -76,6 +78,7 @@ impl Client {
             incoming: BTreeSet::new(),
             subscribing: BTreeMap::new(),
             unsubscribing: BTreeMap::new(),
+            newest: BTreeMap::new(),
         }
     }
 
@@ -140,6 +143,7 @@ impl Client {
         self.dropped_at = now;
         self.subscribing.clear();
         self.unsubscribing.clear();
+        self.newest.clear();
         if !self.persistent {
             self.end_session(now, oracle);
         }
@@ -205,6 +209,7 @@ impl Client {
         oracle.unsubscribed(self.index, self.session, &filter, now);
         let packet_id = self.packet_id();
         self.subscribing.insert(packet_id, (filter.clone(), qos));
+        self.newest.insert(filter.clone(), packet_id);
         let options = SubscriptionOptions { qos, ..SubscriptionOptions::default() };
         self.send(&Packet::Subscribe(Subscribe {
             packet_id,
@@ -352,13 +357,10 @@ impl Client {
             oracle.protocol.push(format!("{}: SUBACK {packet_id} for nothing", self.id()));
             return;
         };
-        if reasons.iter().any(|reason| reason.is_error()) {
+        if reasons.iter().any(|reason| reason.is_error()) || self.newest.get(&filter) != Some(&packet_id) {
             return;
         }
         self.subscriptions.insert(filter.clone(), qos);
-        if self.subscribing.values().any(|(renewed, _)| *renewed == filter) {
-            return;
-        }
         oracle.subscribed(Subscription {
             client: self.index,
             session: self.session,

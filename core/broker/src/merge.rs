@@ -6,11 +6,12 @@ use std::sync::Arc;
 use sedge_base::{ClientId, Now};
 use sedge_mqtt::{Message, MessageId, QoS};
 
-use crate::Broker;
 use crate::inflight::Slot;
 use crate::journal::kept;
 use crate::send::Link;
 use crate::session::SessionKey;
+use crate::subscription::Subscription;
+use crate::{Broker, InterestChange, InterestOp, SubscriptionState};
 
 /// Messages that are remembered as merged; the oldest are forgotten first.
 const MAX_MERGED: usize = 65_536;
@@ -66,6 +67,31 @@ impl Broker {
         if let Some(session) = self.sessions.get_mut(key) {
             session.queue.restore_order();
         }
+    }
+
+    /// The client has subscribed to this at another owner of its session. What it has subscribed to here stays as it is.
+    /// Returns what changes for the cluster.
+    pub fn resubscribe(
+        &mut self,
+        now: Now,
+        client: &ClientId,
+        subscribed: Vec<SubscriptionState>,
+    ) -> Vec<InterestChange> {
+        self.now = now;
+        let mut changes = Vec::new();
+        let Some(key) = self.clients.get(client).copied() else { return changes };
+        for SubscriptionState { filter, options, id } in subscribed {
+            let Some(session) = self.sessions.get(key) else { break };
+            if session.subscriptions.get(&filter).is_some()
+                || session.subscriptions.len() >= self.config.max_subscriptions
+            {
+                continue;
+            }
+            let op = InterestOp::Add { retained: false, online: session.connection.is_some() };
+            changes.push(InterestChange { filter: filter.clone(), op });
+            self.subscribe(key, Subscription { filter, options, id: id.unwrap_or(0), checked: false });
+        }
+        changes
     }
 
     /// The client has had this message where its session was before: it does not get it again.

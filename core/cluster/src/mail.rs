@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, Incarnation, NodeId, ShardId};
-use sedge_broker::{Deliver, InterestChange, RestoredSession, SessionState, Ticket};
+use sedge_broker::{Deliver, InterestChange, RestoredSession, SessionState, SubscriptionState, Ticket};
 use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter, Utf8};
 
 use crate::journal::Heard;
@@ -131,6 +131,16 @@ pub enum SessionStep {
     Merge(Merge),
     /// What the former owner of a session that comes here knows of its inheritance.
     Known(Known),
+    /// Another owner of the session gives it up, where the client has these subscriptions: those that it has made there since the copy
+    /// are made here, too. Answer: [`ToNode::Resubscribed`].
+    Resubscribe {
+        /// The client.
+        client: ClientId,
+        /// The other owner.
+        from: NodeId,
+        /// All its subscriptions there.
+        subscriptions: Vec<SubscriptionState>,
+    },
     /// The session of this client, which may be on its way here, has had this publication before it came: it is not to get it again.
     Had {
         /// The client.
@@ -139,7 +149,12 @@ pub enum SessionStep {
         id: MessageId,
     },
     /// What comes for the session waits: what came before will be merged.
-    Hold(ClientId),
+    Hold {
+        /// The client.
+        client: ClientId,
+        /// Where the session once came from does not matter any more: what is merged is what comes from now on.
+        afresh: bool,
+    },
     /// As [`SessionStep::Hold`], for all sessions there are: it will turn out which ones.
     HoldAll,
     /// What has waited goes out.
@@ -162,6 +177,8 @@ pub struct Known {
     pub copied: Vec<MessageId>,
     /// Of others, who had not yet sent them to its node, or did not know that they had arrived.
     pub added: Vec<MessageId>,
+    /// What the copy had subscribed to; `None` from nodes of version 1 of the protocol.
+    pub filters: Option<Vec<TopicFilter>>,
 }
 
 /// See [`SessionStep::Merge`].
@@ -342,6 +359,15 @@ pub enum ToNode {
     },
     /// Ahead of [`ToNode::Relinquished`]: for the new owner under this epoch.
     Known(Box<(u64, Known)>),
+    /// See [`SessionStep::Resubscribe`]: what changes.
+    Resubscribed {
+        /// The client.
+        client: ClientId,
+        /// The other owner.
+        from: NodeId,
+        /// What is wanted here from now on.
+        changes: Vec<InterestChange>,
+    },
     /// Answer to [`SessionStep::Adopt`] and [`SessionStep::Flush`].
     Adopted(Box<Handed>),
     /// Answer to [`SessionStep::Release`]: the interest of a session that was handed over is to be withdrawn.

@@ -297,13 +297,23 @@ impl Node {
                     return;
                 }
                 if let Some(session) = session {
-                    self.send_release(from, client, epoch);
-                    let messages = messages_of(&session).map(|queued| self.held(&queued.message, queued.group.clone()));
-                    let (client, messages) = (client.clone(), messages.collect());
-                    self.merge(mail::Merge { client, from: self.life_of(from), messages });
+                    self.given_up_unasked(from, client, epoch, &session);
                 }
             }
         }
+    }
+
+    /// There were two owners, and the other one goes.
+    fn given_up_unasked(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: &SessionState) {
+        if self.claims.owns(client) && !self.claims.wants(client) {
+            self.begin_reunion(client, from, false);
+            self.given_back(from, client, epoch, Some(session));
+            return;
+        }
+        self.send_release(from, client, epoch);
+        let messages = messages_of(session).map(|queued| self.held(&queued.message, queued.group.clone()));
+        let (client, messages) = (client.clone(), messages.collect());
+        self.merge(mail::Merge { client, from: self.life_of(from), messages });
     }
 
     pub(super) fn life_of(&self, node: NodeId) -> Life {
@@ -387,15 +397,18 @@ impl Node {
         if !clean_start && self.keep(&client, epoch, to) {
             return;
         }
-        // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it.
-        if !clean_start && self.claims.owns(&client) && !self.ring.contains(&to) {
-            self.claims.postponed.insert(client, (epoch, to));
+        // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And what another
+        // owner has had for the session goes with it.
+        let waits = !self.ring.contains(&to) || self.reunions.is_reuniting(&client);
+        if !clean_start && self.claims.owns(&client) && waits {
+            let postponed = self.claims.postponed.entry(client).or_insert((epoch, to));
+            *postponed = (*postponed).max((epoch, to));
             return;
         }
         self.give_up(client, epoch, clean_start, to);
     }
 
-    /// The members have changed: gives up what belongs to those who are back.
+    /// Gives up what belongs to those who are back, or what is complete now.
     pub(super) fn relinquish_postponed(&mut self) {
         let postponed = core::mem::take(&mut self.claims.postponed);
         for (client, (epoch, to)) in postponed {
@@ -417,7 +430,7 @@ impl Node {
         let epoch = epoch::kept(epoch.max(owned.granted));
         (owned.granted, owned.told, owned.successor) = (epoch, epoch, Some(successor));
         self.tell_epoch(client, epoch, None);
-        self.begin_reunion(client, successor);
+        self.begin_reunion(client, successor, true);
         true
     }
 
@@ -431,7 +444,11 @@ impl Node {
     /// A shard gives an inherited session up.
     pub(super) fn known_leaves(&mut self, epoch: u64, known: &Known) {
         if let Some(to) = self.claims.leaving.get(&(known.client.clone(), epoch)).copied() {
-            self.send_control(to, ControlTopic::Session, SessionMail::Known(known.clone()).encode());
+            let mut known = known.clone();
+            if self.is_older(to) {
+                known.filters = None;
+            }
+            self.send_control(to, ControlTopic::Session, SessionMail::Known(known).encode());
         }
     }
 

@@ -131,7 +131,8 @@ impl Node {
         }
     }
 
-    /// A node that is being emptied is told that it is no backup, in case that it still thinks so.
+    /// A node that is being emptied, or was taken for dead, is told that it is no backup, in case that it still thinks so: its copy
+    /// misses what has changed since.
     pub(super) fn end_stale_backup(&mut self, node: NodeId) {
         if self.copies.backups.iter().all(|backup| backup.node != node) {
             self.send_control(node, ControlTopic::Replica, ReplicaMail::End.encode());

@@ -178,6 +178,8 @@ impl Node {
         self.register_moved(&before);
         self.ask_new_homes();
         self.relinquish_postponed();
+        self.release_reunions();
+        self.release_again();
     }
 
     /// Claims that wait for a node that is no longer the home of their clients go to the one that is: only there the owners are

@@ -33,6 +33,8 @@ type Shard = (NodeId, Incarnation, ShardId);
 pub(super) struct Had {
     /// The last QoS 2 publication of each shard that came here, and when.
     here: BTreeMap<Shard, (u64, Instant)>,
+    /// The last one of each shard that came from its own node.
+    first_hand: BTreeMap<Shard, u64>,
     /// How far they had come for sessions that have moved here, and when those moved.
     sessions: BTreeMap<ClientId, (Instant, BTreeMap<Shard, u64>)>,
     /// When they are forgotten.
@@ -41,15 +43,30 @@ pub(super) struct Had {
 
 impl Had {
     /// A publication has come, or was made here.
-    pub(super) fn note(&mut self, now: Instant, message: &Message) {
+    pub(super) fn note(&mut self, now: Instant, message: &Message, is_first_hand: bool) {
         if message.qos == QoS::ExactlyOnce {
             let id = message.id;
+            if is_first_hand {
+                let last = self.first_hand.entry((id.node, id.incarnation, id.shard)).or_default();
+                *last = id.seq.max(*last);
+                if self.first_hand.len() > MAX_SHARDS {
+                    self.first_hand.pop_first();
+                }
+            }
             let (last, at) = self.here.entry((id.node, id.incarnation, id.shard)).or_insert((id.seq, now));
             (*last, *at) = (id.seq.max(*last), now);
             if self.here.len() > MAX_SHARDS {
                 self.here.pop_first();
             }
         }
+    }
+
+    /// Whether a publication that another node passes on is older than what its own node has sent here since. Then that node had nobody
+    /// here to send it to, and it goes out once more because it was taken for dead: it is nothing for those who have come since.
+    fn is_past(&self, message: &Message) -> bool {
+        let id = message.id;
+        let last = self.first_hand.get(&(id.node, id.incarnation, id.shard));
+        message.qos == QoS::ExactlyOnce && last.is_some_and(|last| id.seq < *last)
     }
 
     /// What a session that leaves has had.
@@ -100,13 +117,22 @@ impl Node {
     }
 
     /// A publication is about to be given to the shards. If it does not come from the life of its node that made it, sessions that have
-    /// moved here may have had it.
-    pub(super) fn tell_who_had(&mut self, from: Source, message: &Message) {
+    /// moved here may have had it. False if nobody is to get it.
+    pub(super) fn note_had(&mut self, from: Source, message: &Message) -> bool {
         let (Source::Link(sender) | Source::Stream(sender)) = from;
         let is_first_hand = sender == message.id.node && self.life_of(sender).incarnation == message.id.incarnation;
-        if message.qos != QoS::ExactlyOnce || is_first_hand {
-            return;
+        if !is_first_hand && self.had.is_past(message) {
+            self.counters.publications_repeated += 1;
+            return false;
         }
+        self.had.note(self.now.instant, message, is_first_hand);
+        if message.qos == QoS::ExactlyOnce && !is_first_hand {
+            self.tell_had(message);
+        }
+        true
+    }
+
+    fn tell_had(&mut self, message: &Message) {
         for client in self.had.who(&message.id) {
             let shard = shard_of(&client, self.config.shards);
             let had = SessionStep::Had { client, id: message.id };
@@ -117,6 +143,10 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use sedge_mqtt::{Stamp, TopicName};
+
     use super::*;
 
     fn id(node: u64, seq: u64) -> MessageId {
@@ -137,5 +167,31 @@ mod tests {
         assert!(had.who(&id(1, 5)).is_empty());
         had.arrives(at(3), client.clone(), &[id(1, 5)]);
         assert!(had.leaves(at(3) + WINDOW, &client).is_empty());
+    }
+
+    fn message(id: MessageId) -> Arc<Message> {
+        Arc::new(Message {
+            id,
+            topic: TopicName::new("t").unwrap(),
+            payload: b"x".as_slice().into(),
+            qos: QoS::ExactlyOnce,
+            retain: false,
+            properties: None,
+            stamp: Stamp { millis: 1, counter: 0, node: id.node, shard: id.shard },
+            expires_at: None,
+            publisher: None,
+        })
+    }
+
+    /// FT-31
+    #[test]
+    fn what_a_node_has_gone_beyond_is_past() {
+        let (mut had, at) = (Had::default(), Instant::from_millis(0));
+        had.note(at, &message(id(2, 8)), false);
+        assert!(!had.is_past(&message(id(2, 7))), "only passed on so far");
+        had.note(at, &message(id(2, 5)), true);
+        assert!(had.is_past(&message(id(2, 4))));
+        assert!(!had.is_past(&message(id(2, 6))), "it died before it had sent this");
+        assert!(!had.is_past(&message(id(1, 4))), "of another node");
     }
 }

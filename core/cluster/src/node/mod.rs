@@ -244,6 +244,7 @@ impl Node {
             ToNode::BarrierReached(number) => self.barrier_reached(number),
             ToNode::Claim { client, conn, clean_start } => self.claim(from, client, conn, clean_start),
             ToNode::Known(known) => self.known_leaves(known.0, &known.1),
+            ToNode::Resubscribed { client, from, changes } => self.resubscribed(&client, from, &changes),
             ToNode::Leaves(client) => self.leaves(client),
             ToNode::Relinquished { client, epoch, session } => self.relinquished(&client, epoch, session),
             ToNode::Adopted(handed) => self.adopted(&handed),

@@ -41,7 +41,7 @@ impl Node {
     /// that the new subscription waits for.
     pub(super) fn publish(&mut self, shard: ShardId, publish: Publish) {
         let Publish { message, ticket, remote, matched, groups } = publish;
-        self.had.note(self.now.instant, &message);
+        self.had.note(self.now.instant, &message, false);
         let remote = remote && !sys::stays_here(&message.topic);
         let mut legs = Vec::new();
         self.plan(&message, remote, &mut legs);
@@ -90,11 +90,7 @@ impl Node {
             self.retain(&message);
         }
         // The share of a group may come a second time, and back to its origin: it is chosen again where there was no member.
-        let fresh = (plain || retained_copy) && self.is_fresh(&message);
-        if fresh {
-            self.had.note(self.now.instant, &message);
-            self.tell_who_had(from, &message);
-        }
+        let fresh = (plain || retained_copy) && self.is_fresh(&message) && self.note_had(from, &message);
         let mut shards = SmallVec::<[(ShardId, SmallVec<[TopicFilter; 1]>); 4]>::new();
         if plain && fresh {
             self.interest.shards_for(&message.topic, |shard| {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId};
-use sedge_broker::SessionState;
+use sedge_broker::{InterestChange, SessionState};
 use sedge_mqtt::{Message, TopicFilter};
 use sedge_overlay::{Input, Neighbour};
 
@@ -79,6 +79,12 @@ impl Reunions {
         self.sessions.len()
     }
 
+    /// Whether more may come for a session from another owner.
+    pub(super) fn is_reuniting(&self, client: &ClientId) -> bool {
+        let first = (client.clone(), NodeId::new(0));
+        self.sessions.range(first..).next().is_some_and(|((other, _), _)| other == client)
+    }
+
     /// A node is gone as this one sees it.
     pub(super) fn departs(&mut self, now: Instant, node: NodeId, incarnation: Option<Incarnation>) {
         self.awaited.remove(&node);
@@ -111,6 +117,7 @@ impl Node {
             }
             let latest = held.map_or(now + PATIENCE, |held| held.latest);
             self.reunions.held = Some(Held { next: latest.min(now + SETTLE), is_said: false, latest });
+            self.end_stale_backup(neighbour.node);
         }
         self.overlay.handle(self.now, Input::NeighbourUp(neighbour));
     }
@@ -139,13 +146,14 @@ impl Node {
         self.tell_all_shards(|| session_step(SessionStep::LetGoAll { but: Arc::clone(&but) }));
     }
 
-    /// This node goes on with a session that a successor has taken over.
-    pub(super) fn begin_reunion(&mut self, client: &ClientId, from: NodeId) {
+    /// This node goes on with a session that a successor has taken over. `afresh`: what is merged is what comes from now on.
+    pub(super) fn begin_reunion(&mut self, client: &ClientId, from: NodeId, afresh: bool) {
         let key = (client.clone(), from);
         self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
         let reunion = Reunion::default();
         self.reunions.sessions.insert(key, reunion);
-        self.tell_shard(shard_of(client, self.config.shards), session_step(SessionStep::Hold(client.clone())));
+        let hold = SessionStep::Hold { client: client.clone(), afresh };
+        self.tell_shard(shard_of(client, self.config.shards), session_step(hold));
     }
 
     /// The successor has given its session up. False if that is not what is waited for.
@@ -167,12 +175,19 @@ impl Node {
         reunion.given_up = Some(epoch);
         reunion.messages.extend(messages_of(session).map(|queued| (Arc::clone(&queued.message), queued.group.clone())));
         if session.subscriptions.iter().any(is_plain) {
-            self.change_and_wait_for_all(client, &[], Waiter::Release(client.clone(), from));
+            let subscriptions = session.subscriptions.clone();
+            let resubscribe = SessionStep::Resubscribe { client: client.clone(), from, subscriptions };
+            self.tell_shard(shard_of(client, self.config.shards), session_step(resubscribe));
         } else {
             reunion.is_caught = true;
             self.flush_reunion(client, from);
         }
         true
+    }
+
+    /// The shard knows what is wanted now: so will all neighbours.
+    pub(super) fn resubscribed(&mut self, client: &ClientId, from: NodeId, changes: &[InterestChange]) {
+        self.change_and_wait_for_all(client, changes, Waiter::Release(client.clone(), from));
     }
 
     /// All neighbours that knew this node have answered.
@@ -249,11 +264,13 @@ impl Node {
         }
         let messages = reunion.messages.iter().map(|(message, group)| self.held(message, group.clone())).collect();
         self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages });
-        let first = (client.clone(), NodeId::new(0));
-        let is_last = self.reunions.sessions.range(first..).next().is_none_or(|((other, _), _)| *other != client);
-        if is_last && self.reunions.held.is_none() {
+        if self.reunions.is_reuniting(&client) {
+            return;
+        }
+        if self.reunions.held.is_none() {
             self.tell_shard(shard_of(&client, self.config.shards), session_step(SessionStep::LetGo(client)));
         }
+        self.relinquish_postponed();
     }
 
     /// A node is gone: it sends nothing any more.

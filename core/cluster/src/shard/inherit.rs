@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Now, ShardId};
-use sedge_broker::{InterestChange, InterestOp, RestoredSession};
+use sedge_broker::{InterestChange, InterestOp, RestoredSession, SubscriptionState};
 use sedge_mqtt::{Message, MessageId, TopicFilter};
 
 use super::Shard;
@@ -165,7 +165,9 @@ impl Shard {
             let client = session.state.client.clone();
             let added = ids_of(&session.state).difference(&copied).copied().collect();
             let copied = copied.into_iter().collect();
-            self.inheritance.remember(Known { client: client.clone(), from: life, copied, added });
+            let filters = session.state.subscriptions.iter().map(|subscription| subscription.filter.clone()).collect();
+            let known = Known { client: client.clone(), from: life, copied, added, filters: Some(filters) };
+            self.inheritance.remember(known);
             self.withdraw(&client, left);
             restored.push(session);
         }
@@ -179,6 +181,20 @@ impl Shard {
             self.drain_broker(now);
         }
         self.has_inherited(life);
+    }
+
+    /// What the client has subscribed to at another owner of its session since there were two is in force here, too. What it has withdrawn
+    /// at one of them may come back: nobody remembers that.
+    pub(super) fn resubscribe(
+        &mut self,
+        now: Now,
+        client: &ClientId,
+        mut subscriptions: Vec<SubscriptionState>,
+    ) -> Vec<InterestChange> {
+        let copied = self.inheritance.known.get(client).and_then(|known| known.filters.as_ref());
+        let Some(copied) = copied else { return Vec::new() };
+        subscriptions.retain(|subscription| !copied.contains(&subscription.filter));
+        self.broker.resubscribe(now, client, subscriptions)
     }
 
     /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this

@@ -226,7 +226,8 @@ impl Shard {
             | SessionStep::Release(Handed { client, .. })
             | SessionStep::Flush(Handed { client, .. })
             | SessionStep::Collect(Handed { client, .. })
-            | SessionStep::Hold(client)
+            | SessionStep::Hold { client, .. }
+            | SessionStep::Resubscribe { client, .. }
             | SessionStep::LetGo(client)
             | SessionStep::Merge(Merge { client, .. }) => {
                 let client = client.clone();
@@ -275,13 +276,18 @@ impl Shard {
             SessionStep::Arrive(life) => self.arrive(now, life),
             SessionStep::Merge(merge) => self.merge(now, merge),
             SessionStep::Known(known) => self.inheritance.remember(known),
+            SessionStep::Resubscribe { client, from, subscriptions } => {
+                let changes = self.resubscribe(now, &client, subscriptions);
+                self.tell_node(ToNode::Resubscribed { client, from, changes });
+            }
             SessionStep::Had { client, id } => {
                 self.handovers.has_had(&client, id);
                 self.broker.has_had(&client, id);
             }
-            SessionStep::Hold(client) => {
-                // Where it once came from does not matter: what is merged is what comes from now on.
-                self.inheritance.forget(&client);
+            SessionStep::Hold { client, afresh } => {
+                if afresh {
+                    self.inheritance.forget(&client);
+                }
                 self.broker.hold(&client);
             }
             SessionStep::HoldAll => self.broker.hold_all(),

@@ -38,7 +38,7 @@ pub(crate) enum SessionMail {
         /// Nodes that know where to send, the new owner among them; `None` from and to nodes of version 1 of the protocol: all.
         known_to: Option<Vec<NodeId>>,
     },
-    /// To the new owner, ahead of an inherited session: what it came with.
+    /// To the new owner, ahead of an inherited session: what it came with. Filters only to nodes of version 2 of the protocol.
     Known(Known),
     /// To the new owner, ahead of a session: the last QoS 2 publication of each shard that the session may have had.
     Had {
@@ -69,13 +69,16 @@ impl SessionMail {
                     out.list(known_to, |out, node| out.node(*node));
                 }
             }
-            Self::Known(Known { client, from, copied, added }) => {
+            Self::Known(Known { client, from, copied, added, filters }) => {
                 out.u8(3);
                 out.client(client);
                 out.node(from.node);
                 out.u64(from.incarnation.get());
                 out.list(copied, write_id);
                 out.list(added, write_id);
+                if let Some(filters) = filters {
+                    out.list(filters, |out, filter| out.text(filter.as_str()));
+                }
             }
             Self::Had { client, marks } => {
                 out.u8(4);
@@ -103,7 +106,8 @@ impl SessionMail {
                 let client = from.client()?;
                 let life = Life { node: from.node()?, incarnation: Incarnation::new(from.u64()?) };
                 let (copied, added) = (from.list(read_id)?, from.list(read_id)?);
-                Self::Known(Known { client, from: life, copied, added })
+                let filters = if from.is_empty() { None } else { Some(from.list(Reader::filter)?) };
+                Self::Known(Known { client, from: life, copied, added, filters })
             }
             4 => Self::Had { client: from.client()?, marks: from.list(read_id)? },
             _ => return Err(WireError::UNKNOWN),

@@ -166,6 +166,7 @@ fn all_mail_comes_back_as_it_was() {
             from: Life { node: NodeId::new(3), incarnation: Incarnation::new(4) },
             copied: vec![message(1).id],
             added: Vec::new(),
+            filters: Some(session().subscriptions.into_iter().map(|subscription| subscription.filter).collect()),
         }),
     ] {
         assert_eq!(SessionMail::decode(mail.encode()), Ok(mail));
