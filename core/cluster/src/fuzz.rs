@@ -233,67 +233,21 @@ fn canonical<T: PartialEq + Debug>(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use super::replay::{corpus, replay};
 
-    use sedge_base::Rng;
-
-    fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-        let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        files.sort();
-        assert!(!files.is_empty());
-        files.into_iter().map(|path| (path.display().to_string(), std::fs::read(path).unwrap())).collect()
-    }
-
-    /// Runs a body over its corpus, then over this many mutations of it.
-    fn replay(target: &str, mutations: u32, body: fn(&[u8])) {
-        let corpus = corpus(target);
-        for (name, data) in &corpus {
-            println!("{name}");
-            body(data);
-        }
-        let mut rng = Rng::new(1);
-        for number in 0..mutations {
-            let (name, data) = rng.pick(&corpus).unwrap();
-            let (_, other) = rng.pick(&corpus).unwrap();
-            let data = mutated(&mut rng, data.clone(), other);
-            println!("{number} of {name}: {:02x?}", &data[..data.len().min(1_000)]);
-            body(&data);
-        }
-    }
-
-    fn mutated(rng: &mut Rng, mut data: Vec<u8>, other: &[u8]) -> Vec<u8> {
-        for _ in 0..=rng.index(3) {
-            let at = rng.index(data.len());
-            let end = (at + 1 + rng.index(8)).min(data.len());
-            match rng.index(8) {
-                0 => data.truncate(at),
-                1 => drop(data.drain(at..end)),
-                2 => drop(data.splice(at..at, data[at..end].to_vec())),
-                3 => data.extend_from_slice(&other[rng.index(other.len())..]),
-                4 => data[at..end].fill(0xff),
-                5 => data[at] = *rng.pick(&[0, 1, 2, 0x7f, 0x80, 0xff, b'0', b' ']).unwrap(),
-                6 => data[at] = data[at].wrapping_add(1),
-                _ => data[at] ^= 1 << rng.index(8),
-            }
-            if data.is_empty() {
-                break;
-            }
-        }
-        data
-    }
+    const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
     /// FT-21
     #[test]
     fn the_link_corpus_and_mutations_of_it_pass() {
-        replay("link", 3_000, super::link);
+        replay(CRATE, "link", 3_000, super::link);
     }
 
     /// Recordings that are not believed any more would test strangers only.
     #[test]
     fn recorded_neighbours_are_believed() {
         let is_recorded = |name: &str| name.contains("/accepted-") || name.contains("/dialled-");
-        let recorded: Vec<_> = corpus("link").into_iter().filter(|(name, _)| is_recorded(name)).collect();
+        let recorded: Vec<_> = corpus(CRATE, "link").into_iter().filter(|(name, _)| is_recorded(name)).collect();
         assert_eq!(recorded.len(), 12);
         for (name, data) in recorded {
             let (said, _) = super::hear(data[0], &data[2..], data.len());
@@ -304,6 +258,10 @@ mod tests {
     /// FT-21
     #[test]
     fn the_mail_corpus_and_mutations_of_it_pass() {
-        replay("mail", 5_000, super::mail);
+        replay(CRATE, "mail", 5_000, super::mail);
     }
 }
+
+#[cfg(test)]
+#[path = "../../../check/replay/mod.rs"]
+mod replay;

@@ -16,6 +16,8 @@ mod api;
 mod config;
 mod confirm;
 mod dead;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod machine;
 mod member;
 mod patience;

@@ -305,15 +305,5 @@ impl Codec<Member> for WireCodec {
     }
 }
 
-/// Body of the fuzz target: decoding must not panic, and what is accepted must be written again byte for byte.
-#[cfg(any(test, fuzzing))]
-pub fn fuzz_decode(data: &[u8]) {
-    if let Ok(datagram) = Datagram::decode(data) {
-        let mut again = Vec::new();
-        assert_eq!(datagram.encode(&mut again), Ok(()));
-        assert_eq!(again, data);
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@ mod api;
 mod backbone;
 mod detour;
 mod flood;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod mesh;
 pub mod skip_graph;
 mod skip_graph_overlay;
@@ -21,21 +23,11 @@ mod wire;
 pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token};
 pub use detour::Detour;
 pub use flood::{Flood, FloodCounters};
-#[cfg(any(test, fuzzing))]
-pub use mesh::fuzz_decode as fuzz_mesh_signal;
 pub use mesh::{Mesh, MeshConfig, MeshCounters};
-#[cfg(any(test, fuzzing))]
-pub use skip_graph_overlay::fuzz_decode as fuzz_skip_graph_signal;
 pub use skip_graph_overlay::{
     SkipGraphConfig, SkipGraphCounters, SkipGraphOverlay, SkipGraphView, VirtualNeighbour, VirtualNode,
 };
 pub use status::{AdvertLine, InterestLine, Table, Topology, TreeNode, TreeView};
-#[cfg(any(test, fuzzing))]
-pub use topic_tree::fuzz_decode as fuzz_topic_tree_signal;
 pub use topic_tree::{RootPolicy, TopicTree, TopicTreeConfig, TopicTreeCounters, TopicView};
-#[cfg(any(test, fuzzing))]
-pub use tree::fuzz_decode as fuzz_tree_signal;
 pub use tree::{Tree, TreeConfig, TreeCounters};
 pub use trunk::TrunkCounters;
-#[cfg(any(test, fuzzing))]
-pub use trunk::fuzz_decode as fuzz_trunk_signal;

@@ -43,7 +43,8 @@ fn seeded(place: Place, sequence: u64) -> Hasher {
     hasher
 }
 
-fn checksum(place: Place, sequence: u64, bytes: &[u8]) -> u32 {
+/// As a frame of this sequence number has it.
+pub(crate) fn checksum(place: Place, sequence: u64, bytes: &[u8]) -> u32 {
     let mut hasher = seeded(place, sequence);
     hasher.update(bytes);
     hasher.finalize()

@@ -6,6 +6,8 @@
 
 mod files;
 mod format;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod log;
 mod recover;
 mod syncer;

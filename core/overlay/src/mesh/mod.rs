@@ -34,4 +34,4 @@ pub(crate) use confirm::{Confirmation, Confirmations};
 pub use machine::{Mesh, MeshCounters};
 pub(crate) use settle::Settle;
 #[cfg(any(test, fuzzing))]
-pub use signal::fuzz_decode;
+pub(crate) use signal::fuzz_decode;

@@ -40,5 +40,5 @@ mod view;
 pub use config::SkipGraphConfig;
 pub use machine::{SkipGraphCounters, SkipGraphOverlay};
 #[cfg(any(test, fuzzing))]
-pub use signal::fuzz_decode;
+pub(crate) use signal::fuzz_decode;
 pub use view::{SkipGraphView, VirtualNeighbour, VirtualNode};

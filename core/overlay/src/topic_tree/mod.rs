@@ -80,5 +80,5 @@ mod trees;
 pub use config::{RootPolicy, TopicTreeConfig};
 pub use machine::TopicTree;
 #[cfg(any(test, fuzzing))]
-pub use signal::fuzz_decode;
+pub(crate) use signal::fuzz_decode;
 pub use status::{TopicTreeCounters, TopicView};

@@ -37,4 +37,4 @@ mod signal;
 pub use config::TreeConfig;
 pub use machine::{Tree, TreeCounters};
 #[cfg(any(test, fuzzing))]
-pub use signal::fuzz_decode;
+pub(crate) use signal::fuzz_decode;

@@ -26,4 +26,4 @@ mod tests;
 pub(crate) use machine::Trunk;
 pub use machine::TrunkCounters;
 #[cfg(any(test, fuzzing))]
-pub use signal::fuzz_decode;
+pub(crate) use signal::fuzz_decode;

@@ -152,13 +152,13 @@ fn get_all<T>(input: &mut &[u8], get: impl Fn(&mut &[u8]) -> Result<T, SignalErr
     if all.is_empty() { Err(SignalError::Empty) } else { Ok(all) }
 }
 
-/// Body of the fuzz target: decoding must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
 #[cfg(any(test, fuzzing))]
-pub fn fuzz_decode(data: &[u8]) {
+pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let bytes = Bytes::copy_from_slice(data);
-    if let Ok(signal) = Signal::decode(&bytes) {
-        assert_eq!(signal.encode(), bytes);
-    }
+    let Ok(signal) = Signal::decode(&bytes) else { return false };
+    assert_eq!(signal.encode(), bytes);
+    true
 }
 
 #[cfg(test)]
