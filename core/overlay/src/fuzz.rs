@@ -278,7 +278,9 @@ impl Subject {
         let shown = self.machine.topology(2);
         assert!(shown.advertised.total <= TOPICS_MAX && shown.advertised.lines.len() <= 2);
         assert!(shown.trees.iter().all(|tree| tree.nodes.len() <= 1 + OTHERS.len()));
-        assert!(shown.trees.len() <= 1 + TOPICS_MAX && shown.adverts.lines.len() <= 2 && shown.interest.lines.len() <= 2);
+        assert!(
+            shown.trees.len() <= 1 + TOPICS_MAX && shown.adverts.lines.len() <= 2 && shown.interest.lines.len() <= 2
+        );
         assert!(shown.graph.is_none_or(|graph| graph.virtual_nodes.len() <= 2));
     }
 }

@@ -8,6 +8,8 @@ pub mod config;
 mod daemon;
 mod discovery;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod host_port;
 pub mod http;
 mod identity;

@@ -10,6 +10,9 @@
 //! nothing, and no clocks have to agree. Nobody is answered: a beacon goes to the group and says nothing but the sender's own address,
 //! which its datagrams show anyway, and random numbers.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

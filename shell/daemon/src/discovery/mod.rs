@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use sedge_base::ShardId;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use beacon::fuzz as beacon_fuzz;
 pub(crate) use etcd::EtcdSettings;
 pub(crate) use found::{Discovered, SourceState};
 pub(crate) use kubernetes::KubernetesSettings;

@@ -5,8 +5,8 @@
 
 mod certificates;
 mod cluster;
-#[cfg(test)]
-mod hostile;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod layers;
 mod listener;
 mod proxy;

@@ -7,7 +7,7 @@ use super::upgrade::{self, Upgrade};
 use super::{Fault, Flow};
 
 /// Bytes of answers to pings that may wait; RFC 6455 lets a server answer the newest one only.
-const PONGS_BYTES_MAX: usize = 4 * 1024;
+pub(super) const PONGS_BYTES_MAX: usize = 4 * 1024;
 /// Longest payload of a control frame (RFC 6455, section 5.5).
 const CONTROL_BYTES_MAX: u64 = 125;
 

@@ -1,0 +1,35 @@
+//! Fuzz targets: what strangers may send to a listener, and what may come to the group of the nodes. Stable tests run them, too, over the
+//! committed corpora and over mutations of them.
+
+/// See `transport/hostile.rs`.
+pub fn layers(data: &[u8]) {
+    crate::transport::hostile::layers(data);
+}
+
+/// See `discovery/beacon/fuzz.rs`.
+pub fn beacon(data: &[u8]) {
+    crate::discovery::beacon_fuzz::beacon(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replay::replay;
+
+    const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+
+    /// MQ-12
+    #[test]
+    fn the_layers_corpus_and_mutations_of_it_pass() {
+        replay(CRATE, "layers", 20_000, super::layers);
+    }
+
+    /// EL-02
+    #[test]
+    fn the_beacon_corpus_and_mutations_of_it_pass() {
+        replay(CRATE, "beacon", 20_000, super::beacon);
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../check/replay/mod.rs"]
+mod replay;
