@@ -286,12 +286,9 @@ impl Mesh {
             self.send_digests();
         }
         self.raise_barrier();
-        if !self.settle.waits_for_neighbours(self.confirmations.reached()) {
-            return;
-        }
-        let sessions = self.peers.values().filter_map(|peer| peer.session.as_ref());
-        let confirmed = sessions.map(|session| session.acked).min().unwrap_or(u64::MAX);
-        while let Some(token) = self.settle.pop_settled(confirmed, self.confirmations.reached()) {
+        let (peers, reached) = (&self.peers, self.confirmations.reached());
+        let confirmed = |node: NodeId| Some(peers.get(&node)?.session.as_ref()?.acked);
+        while let Some(token) = self.settle.pop_settled(reached, peers.keys().copied(), confirmed) {
             self.outputs.push_back(Output::Settled(token));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sedge_base::Instant;
+use sedge_base::{Instant, NodeId};
 
 use crate::{Barrier, Token};
 
@@ -18,6 +18,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct Settle {
     waiting: VecDeque<Waiting>,
+    /// A neighbour that had not confirmed the first when they were last looked through: until it has, there is no need to look again.
+    held_up_by: Option<NodeId>,
     late: u64,
 }
 
@@ -26,16 +28,21 @@ impl Settle {
         self.waiting.push_back(Waiting { token, number, barrier, deadline });
     }
 
-    /// Whether somebody waits for nothing but neighbours, given that all shards have reached `reached`.
-    pub(crate) fn waits_for_neighbours(&self, reached: Barrier) -> bool {
-        self.waiting.front().is_some_and(|first| first.barrier <= reached)
-    }
-
-    /// Takes the first token that need not wait longer: every neighbour has confirmed `confirmed`, and all shards have reached
-    /// `reached`.
-    pub(crate) fn pop_settled(&mut self, confirmed: u64, reached: Barrier) -> Option<Token> {
-        let first = self.waiting.front()?;
-        if first.number > confirmed || first.barrier > reached {
+    /// Takes the first token that need not wait longer: all shards have reached `reached`, and every neighbour has confirmed its number.
+    /// `confirmed` tells what a neighbour has confirmed; none: it is not waited for.
+    pub(crate) fn pop_settled(
+        &mut self,
+        reached: Barrier,
+        neighbours: impl Iterator<Item = NodeId>,
+        confirmed: impl Fn(NodeId) -> Option<u64>,
+    ) -> Option<Token> {
+        let first = self.waiting.front().filter(|first| first.barrier <= reached)?;
+        let is_behind = |node: &NodeId| confirmed(*node).is_some_and(|confirmed| confirmed < first.number);
+        if self.held_up_by.as_ref().is_some_and(is_behind) {
+            return None;
+        }
+        self.held_up_by = neighbours.into_iter().find(is_behind);
+        if self.held_up_by.is_some() {
             return None;
         }
         self.waiting.pop_front().map(|first| first.token)

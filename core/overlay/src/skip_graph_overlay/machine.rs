@@ -85,6 +85,8 @@ pub struct SkipGraphOverlay {
     peers: BTreeMap<NodeId, Peer>,
     /// Topics that the others have not been asked about yet.
     new_topics: Vec<TopicName>,
+    /// A link has come up since the last questions: that node has to be asked about all topics.
+    has_new_peer: bool,
     /// Number of the last question.
     questions: u64,
     /// The time of the last event; publications come without one.
@@ -126,6 +128,7 @@ impl SkipGraphOverlay {
             audiences: Audiences::default(),
             peers: BTreeMap::new(),
             new_topics: Vec::new(),
+            has_new_peer: false,
             questions: 0,
             now: Instant::ZERO,
             start_at: None,
@@ -184,6 +187,7 @@ impl SkipGraphOverlay {
         let peer = self.peers.entry(node).or_default();
         let is_reborn = peer.incarnation != Incarnation::default() && peer.incarnation != incarnation;
         peer.link_up(incarnation);
+        self.has_new_peer = true;
         self.audiences.doubt(node);
         if is_reborn {
             self.graph.handle(self.now, skip_graph::Input::NodeDown(node));
@@ -341,6 +345,10 @@ impl SkipGraphOverlay {
     }
 
     fn send_questions(&mut self) {
+        // Polled for after every event: with many nodes it matters that nothing is looked through in vain.
+        if !core::mem::take(&mut self.has_new_peer) && self.new_topics.is_empty() {
+            return;
+        }
         let new = core::mem::take(&mut self.new_topics);
         let (anew, known): (Vec<_>, Vec<_>) =
             self.peers.iter_mut().filter(|(_, peer)| peer.is_linked()).partition(|(_, peer)| peer.is_new());

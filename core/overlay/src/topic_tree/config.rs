@@ -42,6 +42,9 @@ pub struct TopicTreeConfig {
     pub max_heard_topics: usize,
     /// How many trees a node keeps. Publications to topics of further ones go straight to their destinations.
     pub max_trees: usize,
+    /// How many of its links a node tells the others of, so that with N nodes each keeps N times as many: those to nodes with which it has
+    /// topics in common come first, then the shortest. Publications over others go straight to their destinations.
+    pub max_links: usize,
     /// How long changes of members, links and loads gather before roots are elected and round trips are told (the source's `T_t`).
     pub collect: Duration,
     /// After this time a change counts as settled even if a neighbour has not confirmed it.
@@ -62,6 +65,7 @@ impl Default for TopicTreeConfig {
             max_topics: 10_000,
             max_heard_topics: 100_000,
             max_trees: 1_000,
+            max_links: 128,
             collect: Duration::from_millis(250),
             settle_timeout: Duration::from_secs(2),
             signal_bytes: 64 * 1024,

@@ -37,8 +37,8 @@ pub struct TopicTree {
     pub(super) stale: Stale,
     pub(super) collect_at: Option<Instant>,
     settle: Settle,
-    /// The lowest number that some other node has confirmed.
-    all_acked: u64,
+    /// The lowest number that some other node has confirmed; none: it has to be looked for.
+    all_acked: Option<u64>,
     confirmations: Confirmations,
     leases: Deadlines<NodeId>,
     next_refresh: Option<Instant>,
@@ -70,7 +70,7 @@ impl TopicTree {
             stale: Stale::default(),
             collect_at: None,
             settle: Settle::default(),
-            all_acked: u64::MAX,
+            all_acked: None,
             confirmations: Confirmations::new(),
             leases: Deadlines::new(),
             next_refresh: None,
@@ -99,7 +99,7 @@ impl TopicTree {
         self.links += 1;
         let link = self.links;
         self.peers.entry(node).or_insert_with(|| Peer::new(neighbour)).link_up(neighbour, link);
-        self.count_acked();
+        self.all_acked = None;
         self.leases.set(node, self.now + self.config.lease);
         self.next_refresh.get_or_insert(self.now + self.config.refresh);
         self.own.has_spoken = true;
@@ -154,7 +154,8 @@ impl TopicTree {
         self.leases.cancel(&node);
         self.stale.roots = true;
         self.stale.facts = true;
-        self.count_acked();
+        self.gather();
+        self.all_acked = None;
     }
 
     fn forget_wants(&mut self, node: NodeId) {
@@ -186,10 +187,6 @@ impl TopicTree {
     /// Signals that no link has taken must not reach the next one.
     fn drop_signals(&mut self, node: NodeId) {
         self.outputs.retain(|output| !matches!(output, Output::Signal { to, .. } if *to == node));
-    }
-
-    fn count_acked(&mut self) {
-        self.all_acked = self.peers.values().map(|peer| peer.acked).min().unwrap_or(u64::MAX);
     }
 
     fn on_local(&mut self, changes: Vec<Advert>, token: Option<Token>) {
@@ -320,7 +317,7 @@ impl TopicTree {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.acked = peer.acked.max(number);
         }
-        self.count_acked();
+        self.all_acked = None;
         if whole {
             self.note_whole(from, |session| &mut session.whole_heard);
         }
@@ -417,9 +414,9 @@ impl TopicTree {
             self.send_digests();
         }
         self.raise_barrier();
-        let sessions = self.peers.values().filter(|peer| peer.is_linked());
-        let confirmed = sessions.map(|peer| peer.acked).min().unwrap_or(u64::MAX);
-        while let Some(token) = self.settle.pop_settled(confirmed, self.confirmations.reached()) {
+        let (peers, reached) = (&self.peers, self.confirmations.reached());
+        let confirmed = |node: NodeId| peers.get(&node).filter(|peer| peer.is_linked()).map(|peer| peer.acked);
+        while let Some(token) = self.settle.pop_settled(reached, peers.keys().copied(), confirmed) {
             self.outputs.push_back(Output::Settled(token));
         }
     }
@@ -581,7 +578,9 @@ impl Overlay for TopicTree {
         };
         self.topics.subscribers(topic, |node| nodes.push(node));
         // Those who have not said yet whether they want it may want it.
-        if number.is_none_or(|number| self.all_acked < number) {
+        let lowest = || self.peers.values().map(|peer| peer.acked).min().unwrap_or(u64::MAX);
+        let all_acked = *self.all_acked.get_or_insert_with(lowest);
+        if number.is_none_or(|number| all_acked < number) {
             self.counters.unconfirmed += u64::from(!self.peers.is_empty());
             let unsure = self.peers.iter().filter(|(_, peer)| number.is_none_or(|number| peer.acked < number));
             nodes.extend(unsure.map(|(node, _)| *node));

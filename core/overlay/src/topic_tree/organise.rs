@@ -72,7 +72,8 @@ impl TopicTree {
         if core::mem::take(&mut self.stale.roots) {
             changed = self.topics.iter().map(|(name, _)| name.clone()).collect();
         }
-        let facts_changed = core::mem::take(&mut self.stale.facts);
+        // All trees are computed anew: what many tell at a time is taken in together.
+        let facts_changed = self.collect_at.is_none() && core::mem::take(&mut self.stale.facts);
         if changed.is_empty() && !facts_changed && !core::mem::take(&mut self.stale.rooted) {
             return;
         }
@@ -137,8 +138,7 @@ impl TopicTree {
     fn tell_facts(&mut self) {
         // Nobody counts roots when the strongest has them all.
         let rooted = if self.config.roots == RootPolicy::Capacity { 0 } else { self.rooted_at(self.me) };
-        let linked = self.peers.iter().filter(|(_, peer)| peer.is_linked());
-        let round_trips = linked.map(|(node, peer)| (*node, peer.edge.cost())).collect();
+        let round_trips = self.round_trips();
         let told = &self.own.told;
         // What has hardly changed stays as it was told.
         let keep = |told: u32, now: u32| if is_far(told, now) { now } else { told };
@@ -153,11 +153,30 @@ impl TopicTree {
         self.signal_all(&bytes);
     }
 
+    /// What the links count for that the others are told of. All must compute trees from the same, so it is this node that leaves links
+    /// out where there are too many, and not the others.
+    fn round_trips(&mut self) -> Vec<(NodeId, u32)> {
+        let linked = self.peers.iter().filter(|(_, peer)| peer.is_linked());
+        let mut round_trips: Vec<(NodeId, u32)> = linked.map(|(node, peer)| (*node, peer.edge.cost())).collect();
+        let limit = self.config.max_links;
+        if round_trips.len() > limit {
+            let fellows: BTreeSet<NodeId> =
+                self.topics.iter().flat_map(|(_, topic)| topic.members.iter().copied()).collect();
+            round_trips.sort_by_key(|(node, micros)| (!fellows.contains(node), *micros, *node));
+            self.counters.untold_links += (round_trips.len() - limit) as u64;
+            round_trips.truncate(limit);
+            round_trips.sort_unstable();
+        }
+        round_trips
+    }
+
     pub(super) fn on_facts(&mut self, from: NodeId, facts: Facts) {
         self.counted.insert(from, self.rooted_at(from));
-        if let Some(peer) = self.peers.get_mut(&from) {
-            self.stale.facts |= peer.facts.as_ref() != Some(&facts);
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        if peer.facts.as_ref() != Some(&facts) {
             peer.facts = Some(facts);
+            self.stale.facts = true;
+            self.gather();
         }
     }
 

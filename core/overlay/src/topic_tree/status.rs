@@ -28,6 +28,8 @@ pub struct TopicTreeCounters {
     pub ignored: u64,
     /// How often a topic got no tree because of [`super::TopicTreeConfig::max_trees`].
     pub refused_trees: u64,
+    /// Links left out each time that others were told of links, because of [`super::TopicTreeConfig::max_links`].
+    pub untold_links: u64,
 }
 
 /// A topic in which this node takes part.
@@ -143,6 +145,7 @@ impl TopicTreeCounters {
             ("over_limit", self.over_limit),
             ("ignored", self.ignored),
             ("refused_trees", self.refused_trees),
+            ("untold_links", self.untold_links),
         ]
     }
 }

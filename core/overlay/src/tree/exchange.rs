@@ -395,12 +395,10 @@ impl Exchange {
             self.settle.wait(token, self.number, self.confirmations.last(), deadline);
         }
         self.confirm_reached();
-        if !self.settle.waits_for_neighbours(self.confirmations.reached()) {
-            return;
-        }
-        let linked = self.peers.values().filter(|peer| peer.session.is_some());
-        let confirmed = linked.map(|peer| peer.confirmed(self.number)).min().unwrap_or(u64::MAX);
-        while let Some(token) = self.settle.pop_settled(confirmed, self.confirmations.reached()) {
+        let (peers, reached, number) = (&self.peers, self.confirmations.reached(), self.number);
+        let linked = |node: NodeId| peers.get(&node).filter(|peer| peer.session.is_some());
+        let confirmed = |node: NodeId| Some(linked(node)?.confirmed(number));
+        while let Some(token) = self.settle.pop_settled(reached, peers.keys().copied(), confirmed) {
             self.outputs.push_back(Output::Settled(token));
         }
     }

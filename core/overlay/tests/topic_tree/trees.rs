@@ -16,6 +16,7 @@ const fn with(roots: RootPolicy) -> TopicTreeConfig {
         max_topics: 1_000,
         max_heard_topics: 1_000,
         max_trees: 100,
+        max_links: 128,
         collect: Duration::from_millis(250),
         settle_timeout: Duration::from_secs(2),
         signal_bytes: 65_536,
@@ -323,4 +324,32 @@ fn trees_and_tables_are_shown() {
     assert_eq!((shown.adverts.total, shown.adverts.lines.len(), shown.interest.total, shown.trees.len()), (1, 0, 3, 0));
     let line = &net.node(3).machine.topology(1).adverts.lines[0];
     assert_eq!((line.topic.as_str(), line.origin.get(), line.next.get()), ("t/1", 1, 2));
+}
+
+/// What a node keeps of the others' links is bounded by what each tells.
+#[test]
+fn of_many_links_those_to_fellows_and_the_shortest_are_told() {
+    let mut net = Net::new(6, TopicTreeConfig { max_links: 2, ..CAPACITY });
+    net.link_all();
+    net.local(1, &[add("c", "t")], None);
+    net.local(6, &[add("c", "t")], None);
+    net.settle();
+    // The lower the id the shorter the way; and 1 and 6, who are far from each other, publish and subscribe to the same.
+    net.measure(|from, to| u32::try_from(from * to).expect("few nodes") * 1_000);
+    net.publish_all(&[1, 2], &["t".into()]);
+    net.pass(Duration::from_secs(12));
+    assert_eq!(net.root(&[1, 2, 6], "t"), Some(1));
+    assert_eq!(net.view(1, "t").parents, [(NodeId::new(2), NodeId::new(1)), (NodeId::new(6), NodeId::new(1))]);
+    assert!(net.node(1).machine.counters().untold_links > 0);
+    // 3, 4 and 5 are told by nobody who is far away, so that there is no tree, and publications arrive all the same.
+    for node in [3, 4, 5, 6] {
+        net.local(node, &[add("c", "u")], None);
+    }
+    net.settle();
+    net.publish(5, "u");
+    net.settle();
+    assert_eq!(net.publish(5, "u"), [3, 4, 6]);
+    for to in [3, 4, 6] {
+        assert!(net.way("u", 5, to).len() <= 2);
+    }
 }
