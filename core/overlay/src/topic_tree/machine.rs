@@ -534,7 +534,7 @@ impl Overlay for TopicTree {
         while let Some(topic) = self.local.pop_idle(now, &self.config) {
             self.stop_publishing(&topic);
         }
-        if self.collect_at.is_some_and(|at| at <= now) {
+        if [self.collect_at, self.own.speak_at].into_iter().flatten().any(|at| at <= now) {
             self.on_collected();
         }
         if self.next_refresh.is_some_and(|at| at <= now) {
@@ -558,9 +558,9 @@ impl Overlay for TopicTree {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let timers =
-            [self.settle.next(), self.leases.next(), self.next_refresh, self.collect_at, self.local.next_idle()];
-        timers.into_iter().flatten().min()
+        let collect = [self.collect_at, self.own.speak_at];
+        let timers = [self.settle.next(), self.leases.next(), self.next_refresh, self.local.next_idle()];
+        timers.into_iter().chain(collect).flatten().min()
     }
 
     fn destinations(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use sedge_base::NodeId;
+use sedge_base::{Duration, Instant, NodeId};
 use sedge_mqtt::TopicName;
 
 use super::RootPolicy;
@@ -14,6 +14,11 @@ use super::signal::{Elected, Facts, ROOT_LEN, Signal};
 use super::topics::{Members, members_key, topic_key};
 use super::trees::Map;
 use crate::spanning::Rank;
+
+/// With so many other nodes, what a node says of its links is heard by all of them, and all the time there is somebody who comes or goes:
+/// it is said at most once in this time.
+const LARGE: usize = 64;
+const PACE: Duration = Duration::from_secs(2);
 
 /// Whether two loads differ so much that the others are told: by more than a quarter of the greater.
 fn is_far(one: u32, other: u32) -> bool {
@@ -40,12 +45,16 @@ pub(super) struct Own {
     pub(super) is_due: bool,
     /// Somebody has been told.
     pub(super) has_spoken: bool,
+    /// When all were told last.
+    spoken: Option<Instant>,
+    /// With many nodes: when they are told next.
+    pub(super) speak_at: Option<Instant>,
 }
 
 impl Own {
     pub(super) fn new() -> Self {
         let told = Facts { capacity: 1, ..Facts::default() };
-        Self { capacity: 1, clients: 0, told, is_due: false, has_spoken: false }
+        Self { capacity: 1, clients: 0, told, is_due: false, has_spoken: false, spoken: None, speak_at: None }
     }
 
     /// The load changes; says whether so much that the others should be told.
@@ -127,8 +136,14 @@ impl TopicTree {
     /// The time to gather is over.
     pub(super) fn on_collected(&mut self) {
         self.collect_at = None;
-        if core::mem::take(&mut self.own.is_due) {
-            self.tell_facts();
+        self.own.speak_at = None;
+        if self.own.is_due {
+            let next = self.own.spoken.map(|at| at + PACE).filter(|at| self.peers.len() >= LARGE && *at > self.now);
+            self.own.speak_at = next;
+            if next.is_none() {
+                self.own.is_due = false;
+                self.tell_facts();
+            }
         }
         self.reorganise();
         self.elect();
@@ -148,6 +163,7 @@ impl TopicTree {
             return;
         }
         self.own.told = facts;
+        self.own.spoken = Some(self.now);
         self.stale.facts = true;
         let bytes = Signal::Facts(self.own.told.clone()).encode();
         self.signal_all(&bytes);

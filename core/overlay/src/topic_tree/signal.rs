@@ -32,13 +32,6 @@ pub(super) struct Facts {
     pub(super) round_trips: Vec<(NodeId, u32)>,
 }
 
-impl Facts {
-    pub(super) fn round_trip(&self, to: NodeId) -> Option<u32> {
-        let at = self.round_trips.binary_search_by_key(&to, |(node, _)| *node).ok()?;
-        self.round_trips.get(at).map(|(_, micros)| *micros)
-    }
-}
-
 /// What stands for a topic or set of members, and who was elected root of it.
 pub(super) type Elected = (u64, NodeId);
 

@@ -98,8 +98,42 @@ impl Trees {
     }
 }
 
-/// A way from the root that was found so far: its cost, its hops and the last node before its end.
-type Way = (u64, usize, Option<NodeId>);
+/// A way from the root that was found so far: its cost, its hops and the last member before its end.
+type Way = (u64, usize, Option<usize>);
+
+/// The links between some members, by their places.
+struct Links {
+    /// What each tells of the way to each, row by row.
+    told: Vec<Option<u32>>,
+    members: usize,
+}
+
+impl Links {
+    fn new(map: &Map<'_>, members: &Members) -> Self {
+        let mut told = vec![None; members.len() * members.len()];
+        for (row, member) in told.chunks_mut(members.len().max(1)).zip(members.iter()) {
+            let Some(facts) = map.facts.get(member) else { continue };
+            // Both are in the order of the nodes.
+            let mut cells = row.iter_mut().zip(members.iter()).peekable();
+            for (node, micros) in &facts.round_trips {
+                while cells.next_if(|(_, other)| *other < node).is_some() {}
+                if let Some((cell, _)) = cells.next_if(|(_, other)| *other == node) {
+                    *cell = Some(*micros);
+                }
+            }
+        }
+        Self { told, members: members.len() }
+    }
+
+    /// What the links of a member count for in microseconds: what the one says for which it takes longer. None if either does not tell of
+    /// it.
+    fn of(&self, at: usize) -> impl Iterator<Item = (usize, u64)> {
+        let row = self.told.iter().skip(at * self.members).take(self.members);
+        let column = self.told.iter().skip(at).step_by(self.members.max(1));
+        let links = row.zip(column).enumerate();
+        links.filter_map(|(other, (there, back))| Some((other, u64::from((*there)?.max((*back)?)))))
+    }
+}
 
 /// What the nodes have told of their links.
 #[derive(Debug)]
@@ -111,14 +145,6 @@ pub(super) struct Map<'a> {
 }
 
 impl Map<'_> {
-    /// What the link between two nodes counts for in microseconds: what the one says for which it takes longer. None if either does
-    /// not tell of it.
-    fn cost(&self, one: NodeId, other: NodeId) -> Option<u64> {
-        let there = self.facts.get(&one)?.round_trip(other)?;
-        let back = self.facts.get(&other)?.round_trip(one)?;
-        Some(u64::from(there.max(back)))
-    }
-
     fn order(&self, node: NodeId) -> usize {
         self.order.get(&node).copied().unwrap_or(usize::MAX)
     }
@@ -126,34 +152,32 @@ impl Map<'_> {
     /// The shortest ways from `root` to all members over links between members (Dijkstra 1959). Of ways that take equally long the one
     /// with fewer hops counts, then the one over the preferred parent.
     fn grow(&self, members: &Members, root: NodeId) -> Tree {
-        let mut parents = BTreeMap::new();
-        let mut costs = BTreeMap::new();
-        let mut rim: BTreeMap<NodeId, Way> = BTreeMap::from([(root, (0, 0, None))]);
-        let mut open: Vec<NodeId> = members.iter().copied().filter(|member| *member != root).collect();
-        while let Some((node, (cost, hops, parent))) = self.pop_nearest(&mut rim) {
-            if let Some(parent) = parent {
-                parents.insert(node, parent);
-            }
-            costs.insert(node, cost);
-            open.retain(|member| *member != node);
-            for next in &open {
-                let Some(step) = self.cost(node, *next) else { continue };
-                let offer = (cost + step, hops + 1, Some(node));
-                let best = rim.entry(*next).or_insert(offer);
-                let rank = |(cost, hops, parent): Way| (cost, hops, parent.map_or(0, |parent| self.order(parent)));
-                if rank(offer) < rank(*best) {
-                    *best = offer;
+        let links = Links::new(self, members);
+        let order: Vec<usize> = members.iter().map(|member| self.order(*member)).collect();
+        let rank = |(cost, hops, parent): Way| (cost, hops, parent.map_or(0, |parent| order[parent]));
+        let (mut parents, mut costs) = (BTreeMap::new(), BTreeMap::new());
+        let mut rim: Vec<Option<Way>> =
+            members.iter().map(|member| (*member == root).then_some((0, 0, None))).collect();
+        let mut is_open = vec![true; members.len()];
+        let nearest = |rim: &[Option<Way>]| {
+            let ways =
+                rim.iter().enumerate().filter_map(|(at, way)| way.map(|(cost, hops, _)| (cost, hops, order[at], at)));
+            ways.min().map(|(.., at)| at)
+        };
+        while let Some(at) = nearest(&rim) {
+            let Some((cost, hops, parent)) = rim[at].take() else { break };
+            is_open[at] = false;
+            parents.extend(parent.map(|parent| (members[at], members[parent])));
+            costs.insert(members[at], cost);
+            for (next, step) in links.of(at).filter(|(next, _)| is_open[*next]) {
+                let offer = (cost + step, hops + 1, Some(at));
+                if rim[next].is_none_or(|best| rank(offer) < rank(best)) {
+                    rim[next] = Some(offer);
                 }
             }
         }
         let hops = members.iter().filter_map(|member| Some((*member, self.hop(&parents, root, *member)?))).collect();
         Tree { root, members: members.clone(), parents, costs, version: 0, hops, topics: 1 }
-    }
-
-    fn pop_nearest(&self, rim: &mut BTreeMap<NodeId, Way>) -> Option<(NodeId, Way)> {
-        let nearest = rim.iter().min_by_key(|(node, (cost, hops, _))| (*cost, *hops, self.order(**node)));
-        let node = *nearest?.0;
-        rim.remove_entry(&node)
     }
 
     /// The neighbour of this node in the tree on the way to `member`.
@@ -228,7 +252,8 @@ mod tests {
                 let (mut cost, mut node) = (0, id(at));
                 while let Some(parent) = tree.parents.get(&node) {
                     prop_assert!(set.contains(parent));
-                    cost += map(1, &all).cost(node, *parent).unwrap();
+                    let place = |node: NodeId| members.iter().position(|at| id(*at) == node).unwrap();
+                    cost += Links::new(&map(1, &all), &set).of(place(node)).find(|(at, _)| *at == place(*parent)).unwrap().1;
                     node = *parent;
                 }
                 prop_assert_eq!((node, cost), (id(root), expected));
