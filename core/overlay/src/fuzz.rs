@@ -172,7 +172,7 @@ impl Subject {
                     self.feed(Input::MemberDown { node });
                 }
             }
-            6 => self.publish(TopicName::new(text_of(input, &TOPICS)?).ok()?),
+            6 => self.publish(&TopicName::new(text_of(input, &TOPICS)?).ok()?),
             7 => self.change(text_of(input, &FILTERS)?, AdvertOp::Add { online: true })?,
             8 => self.change(text_of(input, &FILTERS)?, AdvertOp::Remove)?,
             9 => {
@@ -233,14 +233,14 @@ impl Subject {
         assert!(self.machine.poll_timeout().is_none_or(|due| due > self.now), "due again at once");
     }
 
-    fn publish(&mut self, topic: TopicName) {
+    fn publish(&mut self, topic: &TopicName) {
         let mut nodes = Vec::new();
-        self.machine.destinations(&topic, &mut nodes);
+        self.machine.destinations(topic, &mut nodes);
         self.poll();
         assert!(nodes.is_sorted_by(|one, other| one < other), "{nodes:?}");
         for node in nodes {
             assert!(OTHERS.contains(&node.get()), "a publication goes to {node:?}");
-            let way = self.machine.way(&topic, node);
+            let way = self.machine.way(topic, node);
             assert!(way == node || self.linked.contains(&way), "over {way:?} to {node:?}");
         }
     }
