@@ -10,6 +10,7 @@ mod groups;
 mod operate;
 mod publications;
 mod random;
+mod relays;
 mod retained;
 mod routes;
 mod seeds;

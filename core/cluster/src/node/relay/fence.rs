@@ -14,6 +14,10 @@ use crate::wire::RelayMail;
 /// How long mail waits for publications with QoS 0; those that come later are dropped. So long it waits for others before they are asked
 /// for.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Publications of the sender that come at such distances are a stream in front of a busy link: mail waits on.
+const DISTANCE: Duration = Duration::from_secs(1);
+/// But no longer than this.
+const LONGEST: Duration = Duration::from_secs(10);
 /// Frames of a neighbour that may wait; more are taken without their publications.
 const MAX_WAITING: usize = 10_000;
 
@@ -23,16 +27,22 @@ struct Fence {
     incarnation: Incarnation,
     place: Place,
     deadline: Instant,
+    /// When the patience with QoS 0 ends.
+    end: Instant,
     waiting: VecDeque<(u64, Frame)>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Fences(BTreeMap<NodeId, Fence>);
+pub(super) struct Fences {
+    fences: BTreeMap<NodeId, Fence>,
+    /// When the last publication of each sender came.
+    last: BTreeMap<NodeId, Instant>,
+}
 
 impl Fences {
     pub(super) fn timeout(&self) -> Option<Instant> {
-        self.0.values().map(|fence| fence.deadline).min()
+        self.fences.values().map(|fence| fence.deadline).min()
     }
 }
 
@@ -47,7 +57,7 @@ impl Node {
 
     /// A neighbour's frame, if its turn has come; it waits otherwise.
     pub(in crate::node) fn admit(&mut self, from: NodeId, number: u64, frame: Frame) -> Option<Frame> {
-        let Some(fence) = self.relay.fences.0.get_mut(&from) else { return Some(frame) };
+        let Some(fence) = self.relay.fences.fences.get_mut(&from) else { return Some(frame) };
         let passes = match &frame {
             Frame::Publication(publication) => publication.waybill.is_some(),
             Frame::Control { topic: ControlTopic::Relay, payload } => {
@@ -67,17 +77,29 @@ impl Node {
     }
 
     pub(super) fn fence(&mut self, from: NodeId, incarnation: Incarnation, place: Place) {
-        if !self.relay.incoming.has((from, incarnation), place) {
-            let deadline = self.now.instant + PATIENCE;
-            let waiting = VecDeque::new();
-            self.relay.fences.0.insert(from, Fence { incarnation, place, deadline, waiting });
+        if self.relay.incoming.has((from, incarnation), place) {
+            return self.relay.incoming.seal((from, incarnation), place);
+        }
+        let now = self.now.instant;
+        let stream_ends = self.relay.fences.last.get(&from).map_or(now, |last| *last + DISTANCE);
+        let (deadline, end) = ((now + PATIENCE).max(stream_ends), now + LONGEST);
+        let waiting = VecDeque::new();
+        self.relay.fences.fences.insert(from, Fence { incarnation, place, deadline, end, waiting });
+    }
+
+    /// Something of a sender's stream has come: what its mail waits for may be behind that.
+    pub(super) fn put_off_fence(&mut self, from: NodeId) {
+        let now = self.now.instant;
+        self.relay.fences.last.insert(from, now);
+        if let Some(fence) = self.relay.fences.fences.get_mut(&from) {
+            fence.deadline = (now + DISTANCE).min(fence.end).max(fence.deadline);
         }
     }
 
     /// Lets the mail of a neighbour in that need not wait any longer; false if there is none.
     pub(in crate::node) fn open_next_fence(&mut self) -> bool {
         let incoming = &self.relay.incoming;
-        let mut fences = self.relay.fences.0.iter();
+        let mut fences = self.relay.fences.fences.iter();
         let open = fences.find(|(from, fence)| incoming.has((**from, fence.incarnation), fence.place));
         let Some((from, _)) = open else { return false };
         self.open_fence(*from);
@@ -86,11 +108,13 @@ impl Node {
 
     /// Lets the mail of a neighbour in, up to its next fence.
     pub(in crate::node) fn open_fence(&mut self, from: NodeId) {
-        let Some(fence) = self.relay.fences.0.remove(&from) else { return };
-        let mut waiting = fence.waiting;
+        let Some(Fence { incarnation, place, mut waiting, .. }) = self.relay.fences.fences.remove(&from) else {
+            return;
+        };
+        self.relay.incoming.seal((from, incarnation), place);
         while let Some((number, frame)) = waiting.pop_front() {
             self.frame(from, number, frame);
-            if let Some(fence) = self.relay.fences.0.get_mut(&from) {
+            if let Some(fence) = self.relay.fences.fences.get_mut(&from) {
                 fence.waiting.append(&mut waiting);
             }
         }
@@ -98,14 +122,15 @@ impl Node {
 
     /// The link has begun anew, or the neighbour is gone: what it said before is taken as it is.
     pub(in crate::node) fn open_all_fences(&mut self, from: NodeId) {
-        while self.relay.fences.0.contains_key(&from) {
+        self.relay.fences.last.remove(&from);
+        while self.relay.fences.fences.contains_key(&from) {
             self.open_fence(from);
         }
     }
 
     pub(super) fn fences_due(&mut self) {
         let now = self.now.instant;
-        let fences = self.relay.fences.0.iter_mut().filter(|(_, fence)| fence.deadline <= now);
+        let fences = self.relay.fences.fences.iter_mut().filter(|(_, fence)| fence.deadline <= now);
         let due = fences.map(|(from, fence)| {
             fence.deadline = now + PATIENCE;
             ((*from, fence.incarnation), fence.place)

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sedge_base::{Incarnation, NodeId};
 
 use super::Place;
+use super::order::Order;
 use crate::link::{End, Publication};
 
 /// Publications of one sender that wait for an earlier one, and their bytes. What comes over a relay beyond that is dropped: the sender
@@ -34,6 +35,10 @@ struct Stream {
     /// What may be acknowledged for now.
     limit: u64,
     acknowledged: Option<u64>,
+    /// What was delivered with QoS 0, topic by topic.
+    order: Order,
+    /// Mail that had to stay behind this place was taken in: what is before it and comes now is too late for any topic.
+    sealed: Place,
 }
 
 /// The streams of all senders.
@@ -43,10 +48,11 @@ pub(in crate::node) struct Incoming {
     /// Senders to acknowledge to.
     due: BTreeSet<NodeId>,
     late: u64,
+    overtaken: u64,
 }
 
 impl Stream {
-    const fn new(incarnation: Incarnation) -> Self {
+    fn new(incarnation: Incarnation) -> Self {
         Self {
             incarnation,
             up_to: 0,
@@ -56,6 +62,8 @@ impl Stream {
             told: None,
             limit: u64::MAX,
             acknowledged: None,
+            order: Order::default(),
+            sealed: (0, 0),
         }
     }
 
@@ -75,7 +83,15 @@ impl Stream {
     }
 
     /// Whether this is the next one; it is taken then.
-    fn takes(&mut self, (number, behind): (u64, u64)) -> bool {
+    fn takes(&mut self, key: (u64, u64), publication: &Publication) -> bool {
+        let takes = self.is_next(key);
+        if takes && key.1 > 0 {
+            self.order.note(&publication.message);
+        }
+        takes
+    }
+
+    fn is_next(&mut self, (number, behind): (u64, u64)) -> bool {
         if behind == 0 && number == self.up_to + 1 {
             (self.up_to, self.behind) = (number, 0);
             return true;
@@ -97,7 +113,7 @@ impl Stream {
             }
             let publication = first.remove();
             self.held_bytes -= publication.message.payload.len() + 128;
-            if !is_old && self.takes(key) {
+            if !is_old && self.takes(key, &publication) {
                 ready.push((own_number(key), publication));
             }
         }
@@ -129,7 +145,7 @@ impl Incoming {
         let mut accepted = Accepted::default();
         let Some(stream) = self.stream(sender, incarnation) else { return accepted };
         let key = (end.number, end.behind);
-        if stream.takes(key) {
+        if stream.takes(key, &publication) {
             accepted.ready.push((own_number(key), publication));
             stream.drain(&mut accepted.ready);
             self.due.insert(sender);
@@ -141,6 +157,9 @@ impl Incoming {
                 stream.told = Some(before);
                 accepted.gap = Some((stream.up_to, before));
             }
+        } else if end.behind > 0 && key > stream.sealed && stream.order.takes_late(&publication.message) {
+            self.overtaken += 1;
+            accepted.ready.push((own_number(key), publication));
         } else {
             stream.acknowledged = None;
             self.late += 1;
@@ -193,6 +212,13 @@ impl Incoming {
         }
     }
 
+    /// Mail is taken in that had to wait for everything up to a place.
+    pub(super) fn seal(&mut self, (sender, incarnation): (NodeId, Incarnation), place: Place) {
+        if let Some(stream) = self.streams.get_mut(&sender).filter(|stream| stream.incarnation == incarnation) {
+            stream.sealed = stream.sealed.max(place);
+        }
+    }
+
     /// Waits no longer for what was sent with QoS 0 up to a place; returns what had waited for it. `Err`: the last publication with a
     /// number that has come, for others are missing.
     pub(super) fn give_up(
@@ -207,6 +233,7 @@ impl Incoming {
             }
             if stream.up_to == number {
                 stream.behind = stream.behind.max(behind);
+                stream.sealed = stream.sealed.max((number, behind));
                 stream.drain(&mut ready);
             }
         }
@@ -224,8 +251,13 @@ impl Incoming {
         self.streams.values().map(|stream| stream.held.len()).sum()
     }
 
-    /// Publications that had come before, or were overtaken with QoS 0.
+    /// Publications that had come before, or with QoS 0 too late.
     pub(in crate::node) const fn late(&self) -> u64 {
         self.late
+    }
+
+    /// Publications with QoS 0 that were overtaken by others than those of their topic and publisher, and so were not too late.
+    pub(in crate::node) const fn overtaken(&self) -> u64 {
+        self.overtaken
     }
 }

@@ -3,6 +3,7 @@
 
 mod fence;
 mod incoming;
+mod order;
 mod outgoing;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ pub(super) use self::incoming::Incoming;
 use self::outgoing::{Open, Outgoing};
 use super::Node;
 use super::marks::Source;
-use crate::link::{ControlTopic, End, Frame, Publication, Waybill};
+use crate::link::{ControlTopic, End, Frame, Publication, SendError, Waybill};
 use crate::wire::{RelayMail, WireError};
 
 /// How long a publication may be on its way before it is sent over the direct link, too.
@@ -44,6 +45,8 @@ pub(super) struct Relay {
     passed_on: u64,
     /// Publications sent again over the direct link.
     repaired: u64,
+    /// Destinations of publications that a full link has refused.
+    refused: u64,
 }
 
 impl Relay {
@@ -51,8 +54,14 @@ impl Relay {
         [self.next_look, self.fences.timeout()].into_iter().flatten().min()
     }
 
-    pub(super) fn counters(&self) -> [(&'static str, u64); 3] {
-        [("relay_passed_on", self.passed_on), ("relay_repaired", self.repaired), ("relay_late", self.incoming.late())]
+    pub(super) fn counters(&self) -> [(&'static str, u64); 5] {
+        [
+            ("relay_passed_on", self.passed_on),
+            ("relay_repaired", self.repaired),
+            ("relay_refused", self.refused),
+            ("relay_late", self.incoming.late()),
+            ("relay_overtaken", self.incoming.overtaken()),
+        ]
     }
 }
 
@@ -118,21 +127,24 @@ impl Node {
         dispatched
     }
 
-    /// Sends one frame to the next node; to the destinations themselves if there is no link to that.
+    /// Sends one frame to the next node; to the destinations themselves if there is no link to that. What a full link refuses does not go
+    /// straight: it would overtake what is on its way. With QoS 0 it is lost, anything else is sent again by its sender.
     fn forward(&mut self, hop: NodeId, message: &Arc<Message>, flags: (bool, bool), waybill: Waybill) {
         let Waybill { sender, incarnation, .. } = waybill;
         let ends = waybill.ends.clone();
-        if self.links.send(self.now.instant, hop, frame(message, flags, waybill)).is_ok() {
-            ends.iter().filter(|end| end.node == hop).for_each(|end| self.went_straight(sender, *end));
-            return;
+        match self.links.send(self.now.instant, hop, frame(message, flags, waybill)) {
+            Ok(_) => return ends.iter().filter(|end| end.node == hop).for_each(|end| self.went_straight(sender, *end)),
+            Err(SendError::Full | SendError::TooLarge) => return self.relay.refused += ends.len() as u64,
+            Err(SendError::NoChannel) => {}
         }
         for end in ends {
             let waybill = Waybill { sender, incarnation, hops: 0, ends: SmallVec::from_slice(&[end]) };
             let frame = frame(message, flags, waybill);
-            if end.node != hop && self.links.send(self.now.instant, end.node, frame).is_ok() {
-                self.went_straight(sender, end);
-            } else {
-                self.counters.publications_without_channel += 1;
+            let sent = (end.node != hop).then(|| self.links.send(self.now.instant, end.node, frame));
+            match sent {
+                Some(Ok(_)) => self.went_straight(sender, end),
+                Some(Err(SendError::Full | SendError::TooLarge)) => self.relay.refused += 1,
+                Some(Err(SendError::NoChannel)) | None => self.counters.publications_without_channel += 1,
             }
         }
     }
@@ -166,6 +178,7 @@ impl Node {
     }
 
     fn arrives(&mut self, life: (NodeId, Incarnation), end: End, publication: Publication, straight: bool) {
+        self.put_off_fence(life.0);
         let accepted = self.relay.incoming.accept(life, end, publication, straight);
         for (number, publication) in accepted.ready {
             self.publication(Source::Stream(life.0), number, publication);
