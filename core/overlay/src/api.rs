@@ -209,6 +209,21 @@ pub trait Overlay {
     /// outputs afterwards.
     fn destinations(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>);
 
+    /// Adds to `nodes` those of the destinations of a publication to `topic` that are among them only because they were asked whether they
+    /// want this topic, over links that are in step, and have not answered. The owner may keep publications for them back for as
+    /// long, and asks for the destinations again then: it may leave out who has answered that it does not want them. Comes behind
+    /// [`Overlay::destinations`] of the same topic.
+    fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
+        let _ = (topic, nodes);
+    }
+
+    /// Whether `to` relies, once it has this signal, on having what was published here before: then nothing is kept back for it any
+    /// longer. Asked when the signal has been polled, and before the next one is.
+    fn promises(&self, to: NodeId, signal: &[u8]) -> bool {
+        let _ = (to, signal);
+        true
+    }
+
     /// Adds to `nodes` all other nodes to which a link is up (retained values go to everyone).
     fn everyone(&self, nodes: &mut Vec<NodeId>);
 

@@ -98,6 +98,16 @@ impl Backbone {
         Some(Output::Signal { to, bytes: with_part(SHARED, &bytes) })
     }
 
+    /// Whether a signal promises something ([`Overlay::promises`]); the algorithm's own signals are left to it.
+    pub(crate) fn promises(signal: &[u8], own: impl FnOnce(&[u8]) -> bool) -> bool {
+        match signal.split_first() {
+            Some((&SHARED, rest)) => crate::mesh::promises(rest),
+            Some((&OWN, rest)) => own(rest),
+            Some(_) => false,
+            None => true,
+        }
+    }
+
     /// The neighbour towards `destination`.
     pub(crate) fn way(&self, destination: NodeId) -> NodeId {
         self.trunk.way(destination)

@@ -82,6 +82,7 @@ impl Node {
     /// Gives the link up with all that is on its way. Publishers that wait for the neighbour wait no longer.
     fn drop_link(&mut self, node: NodeId) {
         self.links.forget(self.now.instant, node);
+        self.relay.asking.note_news();
         let accepted = &mut self.accepted;
         self.acks.gone(node, |shard, ticket, reason| note(accepted, shard, ticket, reason));
         if let Some(peer) = self.peers.get_mut(&node)
@@ -218,6 +219,7 @@ impl Node {
                 Ok(())
             }
             Frame::Control { topic: ControlTopic::Overlay, payload } => {
+                self.relay.asking.note_news();
                 self.overlay.handle(self.now, Input::Signal { from, bytes: payload });
                 Ok(())
             }
@@ -280,6 +282,7 @@ impl Node {
     /// A node is gone. Its sessions go on at its successor, if it has one; if not, what is for them is kept, unless it has said farewell.
     fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_left: bool) {
         self.open_all_fences(node);
+        self.relay.asking.forget(node);
         let mut successors = self.peers.get(&node).map(|peer| peer.backups.clone()).unwrap_or_default();
         if self.replicas.has_whole(node) && !successors.contains(&self.config.node) {
             successors.push(self.config.node);

@@ -230,6 +230,7 @@ impl Node {
             NodeInput::CancelDrain => self.end_drain(DrainEnd::Cancelled),
             NodeInput::Full(full) => self.set_full(full),
             NodeInput::Shutdown => {
+                self.hand_out_all();
                 self.state = NodeState::Leaving;
                 self.membership.handle(now, sedge_membership::Input::Leave);
                 self.links.shutdown(instant);

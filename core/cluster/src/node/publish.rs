@@ -42,6 +42,7 @@ impl Node {
     pub(super) fn publish(&mut self, shard: ShardId, publish: Publish) {
         let Publish { message, ticket, remote, matched, groups } = publish;
         self.had.note(self.now.instant, &message, false);
+        self.keep_pace(&message);
         let remote = remote && !sys::stays_here(&message.topic);
         let mut legs = Vec::new();
         self.plan(&message, remote, &mut legs);
@@ -208,6 +209,9 @@ impl Node {
                     sent.refused |= message.qos > QoS::AtMostOnce;
                 }
             }
+        }
+        if shard.is_some() && !parcels.is_empty() {
+            self.keep_back(message, &mut parcels);
         }
         if !parcels.is_empty() {
             let dispatched = self.dispatch(message, &parcels, entry, false);

@@ -56,6 +56,7 @@ impl Node {
     pub(super) fn flush(&mut self) {
         loop {
             self.turn();
+            self.hand_out_answered();
             self.flush_table();
             self.check_restoration();
             if let Some(barrier) = self.settles.next_barrier(self.config.shards) {
@@ -114,7 +115,9 @@ impl Node {
 
     /// Sends a control frame. One that cannot be sent would leave the neighbour with half the truth: the link begins anew then.
     pub(super) fn send_control(&mut self, to: NodeId, topic: ControlTopic, payload: Bytes) -> Option<FrameSeq> {
-        if topic != ControlTopic::Relay {
+        let is_promise = topic != ControlTopic::Overlay || self.overlay.promises(to, &payload);
+        if topic != ControlTopic::Relay && is_promise {
+            self.hand_out_for(to);
             self.fence_off(to);
         }
         match self.links.send(self.now.instant, to, Frame::Control { topic, payload }) {

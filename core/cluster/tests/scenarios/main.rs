@@ -17,4 +17,5 @@ mod seeds;
 mod sessions;
 mod sys;
 mod takeover;
+mod topics;
 mod versions;

@@ -91,6 +91,10 @@ impl Overlay for Flood {
         }
     }
 
+    fn promises(&self, _: NodeId, signal: &[u8]) -> bool {
+        Backbone::promises(signal, |_| true)
+    }
+
     fn everyone(&self, nodes: &mut Vec<NodeId>) {
         self.backbone.shared.everyone(nodes);
     }

@@ -1,6 +1,6 @@
 //! Confirmations that wait for the shards.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sedge_base::NodeId;
 
@@ -14,6 +14,41 @@ pub(crate) struct Confirmation {
     pub(crate) link: u64,
     pub(crate) number: u64,
     pub(crate) sync_ok: bool,
+}
+
+/// Answers to one neighbour that are remembered.
+const MAX_ANSWERS: usize = 64;
+
+/// Which confirmations to one neighbour are only answers to questions about topics: it does not rely on what was published before them.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    /// The last number for whose confirmation the neighbour may wait for another reason.
+    relied: u64,
+    confirmed: u64,
+    numbers: BTreeSet<u64>,
+}
+
+impl Answers {
+    /// What has this number is no question about topics, or not only.
+    pub(crate) const fn rely(&mut self, number: u64) {
+        self.relied = number;
+    }
+
+    /// Everything up to this number is confirmed.
+    pub(crate) fn confirm(&mut self, number: u64) {
+        if self.relied <= self.confirmed {
+            self.numbers.insert(number);
+            if self.numbers.len() > MAX_ANSWERS {
+                self.numbers.pop_first();
+            }
+        }
+        self.confirmed = number;
+    }
+
+    /// Whether the confirmation of this number is only an answer.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.numbers.contains(&number)
+    }
 }
 
 /// Confirmations and the barriers they wait for. What gathers between two polls waits for one barrier together.

@@ -94,6 +94,11 @@ impl Mesh {
         !self.local.has_news() && sessions.all(|session| session.acked >= number && session.sync_ok_received)
     }
 
+    /// Visits the nodes that want a topic, some of them more than once.
+    pub(crate) fn wanting(&self, topic: &TopicName, visit: impl FnMut(NodeId)) {
+        self.forward.matches(topic, visit);
+    }
+
     /// Somebody waits for what was changed so far, until `deadline` at most.
     pub(crate) fn wait(&mut self, token: Token, deadline: Instant) {
         self.local.tokens.push((token, deadline));

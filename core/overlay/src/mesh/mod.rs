@@ -30,8 +30,9 @@ mod signal;
 mod table;
 
 pub use config::MeshConfig;
-pub(crate) use confirm::{Confirmation, Confirmations};
+pub(crate) use confirm::{Answers, Confirmation, Confirmations};
 pub use machine::{Mesh, MeshCounters};
 pub(crate) use settle::Settle;
 #[cfg(any(test, fuzzing))]
 pub(crate) use signal::fuzz_decode;
+pub(crate) use signal::promises;

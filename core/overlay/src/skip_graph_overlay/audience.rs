@@ -48,6 +48,12 @@ impl Audiences {
         true
     }
 
+    /// Visits those who have not said whether they subscribe to `topic`.
+    pub(super) fn unanswered(&self, topic: &TopicName) -> impl Iterator<Item = NodeId> {
+        let audience = self.topics.get(topic).into_iter();
+        audience.flat_map(|audience| audience.unknown.difference(&audience.subscribers).copied())
+    }
+
     /// Compares with whether the graph says that there are subscribers. True if it should look once more: it has said otherwise at this and
     /// another publication, `patience` apart, with nobody left who has to answer.
     pub(super) fn contradicts(&mut self, now: Instant, topic: &TopicName, active: bool, patience: Duration) -> bool {

@@ -520,6 +520,21 @@ impl Overlay for SkipGraphOverlay {
         self.counters.withheld += u64::from(nodes.is_empty());
     }
 
+    fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
+        let mut open: Vec<NodeId> = self.audiences.unanswered(topic).collect();
+        if open.is_empty() {
+            return;
+        }
+        open.retain(|node| self.peers.get(node).is_some_and(Peer::is_synced));
+        // Wildcards.
+        self.mesh.wanting(topic, |node| open.retain(|open| *open != node));
+        nodes.append(&mut open);
+    }
+
+    fn promises(&self, _: NodeId, signal: &[u8]) -> bool {
+        Signal::mesh_part(signal).is_some_and(crate::mesh::promises)
+    }
+
     fn everyone(&self, nodes: &mut Vec<NodeId>) {
         self.mesh.everyone(nodes);
     }

@@ -55,6 +55,11 @@ impl Peer {
         matches!(self.link, Link::New | Link::Syncing)
     }
 
+    /// Whether it is in step and has only not answered questions about new topics.
+    pub(super) fn is_synced(&self) -> bool {
+        self.link == Link::Synced && !self.lost
+    }
+
     pub(super) fn note_all_asked(&mut self) {
         if self.link == Link::New {
             self.link = Link::Syncing;

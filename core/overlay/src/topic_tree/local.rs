@@ -156,6 +156,11 @@ impl Local {
         Publishing::Begins
     }
 
+    /// Number of the signal that announces a topic, the largest of all before it was sent; none if the topic is not announced.
+    pub(super) fn asked(&self, topic: &TopicName) -> Option<u64> {
+        self.published.get(topic).map(|published| published.number.unwrap_or(u64::MAX))
+    }
+
     /// Takes a topic that no client has published for [`TopicTreeConfig::idle`].
     pub(super) fn pop_idle(&mut self, now: Instant, config: &TopicTreeConfig) -> Option<TopicName> {
         while let Some(topic) = self.idle.pop_due(now) {

@@ -9,7 +9,7 @@ use sedge_mqtt::{TopicFilter, TopicName};
 
 use super::TopicTreeConfig;
 use super::elections::Elections;
-use super::interest::{Counts, Interest};
+use super::interest::{Counts, Interest, Role};
 use super::local::{Local, Publishing, cut};
 use super::organise::{Own, Stale};
 use super::peer::{Peer, Peers, Session};
@@ -230,7 +230,11 @@ impl TopicTree {
                 self.want_confirmation(from, number, true);
             }
             Signal::Ask { number, changes } => {
-                peer.take_number(number)?;
+                let is_topic = |change: &Change| match change {
+                    Change::Begins(interest) | Change::Ends(interest) => interest.role == Role::Publisher,
+                    Change::Group(..) => false,
+                };
+                peer.take_number(number, !changes.is_empty() && changes.iter().all(is_topic))?;
                 self.on_ask(from, changes);
                 self.want_confirmation(from, number, false);
             }
@@ -375,10 +379,9 @@ impl TopicTree {
 
     fn confirm(&mut self, confirmation: Confirmation) {
         let Confirmation { node, link, number, sync_ok: whole } = confirmation;
-        let session = self.peers.get(&node).and_then(|peer| peer.session.as_ref());
-        if session.is_none_or(|session| session.link != link) {
-            return;
-        }
+        let session = self.peers.get_mut(&node).and_then(|peer| peer.session.as_mut());
+        let Some(session) = session.filter(|session| session.link == link) else { return };
+        session.answers.confirm(number);
         self.signal(node, &Signal::Confirm { number, whole });
         if whole {
             self.note_whole(node, |session| &mut session.whole_sent);
@@ -587,6 +590,29 @@ impl Overlay for TopicTree {
         }
         nodes.sort_unstable();
         nodes.dedup();
+    }
+
+    fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
+        let Some(number) = self.local.asked(topic) else { return };
+        if self.all_acked >= number {
+            return;
+        }
+        let mut wanting = BTreeSet::new();
+        self.topics.subscribers(topic, |node| _ = wanting.insert(node));
+        let is_open =
+            |(node, peer): &(&NodeId, &Peer)| peer.is_in_step() && peer.acked < number && !wanting.contains(*node);
+        nodes.extend(self.peers.iter().filter(is_open).map(|(node, _)| *node));
+    }
+
+    fn promises(&self, to: NodeId, signal: &[u8]) -> bool {
+        match Signal::decode(signal) {
+            Ok(Signal::Confirm { number, whole: false }) => {
+                let session = self.peers.get(&to).and_then(|peer| peer.session.as_ref());
+                session.is_none_or(|session| !session.answers.has(number))
+            }
+            Ok(Signal::Confirm { .. }) | Err(_) => true,
+            Ok(_) => false,
+        }
     }
 
     fn everyone(&self, nodes: &mut Vec<NodeId>) {

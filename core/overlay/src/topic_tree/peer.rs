@@ -9,6 +9,7 @@ use super::interest::{Counts, Interest, Role, Sum};
 use super::overlaps::Overlaps;
 use super::signal::{Facts, SignalError};
 use crate::Neighbour;
+use crate::mesh::Answers;
 use crate::spanning::Rank;
 use crate::spanning::cost::Edge;
 
@@ -34,6 +35,7 @@ pub(super) struct Session {
     pub(super) whole_heard: bool,
     /// The highest number of the neighbour's own.
     number: u64,
+    pub(super) answers: Answers,
     incoming: Incoming,
 }
 
@@ -84,6 +86,11 @@ impl Peer {
         self.session.is_some()
     }
 
+    /// Whether either side has confirmed what the other has told when the link came up.
+    pub(super) fn is_in_step(&self) -> bool {
+        !self.lost && self.session.as_ref().is_some_and(|session| session.whole_sent && session.whole_heard)
+    }
+
     /// Its rank by the capacity that it tells.
     pub(super) fn rank(&self) -> Rank {
         let capability = self.facts.as_ref().map_or(self.neighbour.capacity, |facts| facts.capacity);
@@ -114,14 +121,15 @@ impl Peer {
             return Err(SignalError::Value("number"));
         }
         session.number = number;
+        session.answers.rely(number);
         session.incoming = Incoming::Complete;
         let snapshot = self.snapshot;
         let groups = self.groups.extract_if(.., |_, (_, seen)| *seen != snapshot).map(|(group, _)| group).collect();
         Ok((self.held.extract(|seen| *seen != snapshot), groups))
     }
 
-    /// A numbered question comes in.
-    pub(super) fn take_number(&mut self, number: u64) -> Result<(), SignalError> {
+    /// A numbered question comes in; `is_question`: only about topics that are published, or no longer.
+    pub(super) fn take_number(&mut self, number: u64, is_question: bool) -> Result<(), SignalError> {
         let Some(session) = self.session.as_mut().filter(|session| session.incoming != Incoming::Nothing) else {
             return Err(SignalError::Value("order: question before a snapshot"));
         };
@@ -129,6 +137,9 @@ impl Peer {
             return Err(SignalError::Value("number"));
         }
         session.number = number;
+        if !is_question {
+            session.answers.rely(number);
+        }
         Ok(())
     }
 

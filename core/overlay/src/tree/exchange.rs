@@ -329,6 +329,9 @@ impl Exchange {
             if session.is_none_or(|session| session.link != link) {
                 continue;
             }
+            if let Some(session) = self.peers.get_mut(&node).and_then(|peer| peer.session.as_mut()) {
+                session.answers.confirm(number);
+            }
             self.signal(node, &Signal::Ack(number));
             if sync_ok {
                 self.signal(node, &Signal::SyncOk);
@@ -481,6 +484,32 @@ impl Exchange {
         };
         let known: Vec<NodeId> = members.filter(is_due).collect();
         nodes.extend(&known);
+        advert.is_open = known.iter().any(|node| !wanting.contains(node));
         advert.known = Some((self.generation, known));
+    }
+
+    /// Adds those who were asked about a topic, over links that are in step, and have neither answered nor said that they want it.
+    pub(super) fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
+        let Some(advert) = self.publishes.get(topic) else { return };
+        if !advert.is_open && advert.known.as_ref().is_some_and(|(generation, _)| *generation == self.generation) {
+            return;
+        }
+        let mut wanting = BTreeSet::new();
+        self.wants.matches(topic, |node, ()| _ = wanting.insert(*node));
+        let is_open =
+            |(node, peer): &(&NodeId, &Peer)| peer.is_asked(self.number, advert.number) && !wanting.contains(*node);
+        nodes.extend(self.peers.iter().filter(is_open).map(|(node, _)| *node));
+    }
+
+    /// Whether a signal says that something was done, behind what was published before.
+    pub(super) fn promises(&self, to: NodeId, signal: &[u8]) -> bool {
+        match Signal::decode(signal) {
+            Ok(Signal::Ack(number)) => {
+                let session = self.peers.get(&to).and_then(|peer| peer.session.as_ref());
+                session.is_none_or(|session| !session.answers.has(number))
+            }
+            Ok(Signal::SyncOk) | Err(_) => true,
+            Ok(_) => false,
+        }
     }
 }

@@ -221,6 +221,14 @@ impl Overlay for Tree {
         }
     }
 
+    fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
+        self.exchange.unanswered(topic, nodes);
+    }
+
+    fn promises(&self, to: NodeId, signal: &[u8]) -> bool {
+        Backbone::promises(signal, |own| self.exchange.promises(to, own))
+    }
+
     fn everyone(&self, nodes: &mut Vec<NodeId>) {
         self.backbone.shared.everyone(nodes);
     }

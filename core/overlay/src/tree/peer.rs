@@ -7,6 +7,7 @@ use sedge_mqtt::{TopicFilter, TopicName};
 use super::config::MAX_TOPICS;
 use super::digest::Digest;
 use super::signal::{Entry, SignalError};
+use crate::mesh::Answers;
 
 /// How far the neighbour's snapshot has come.
 #[derive(Debug, Default)]
@@ -32,6 +33,7 @@ pub(super) struct Session {
     pub(super) sync_ok_received: bool,
     /// The highest number of its own.
     number: u64,
+    pub(super) answers: Answers,
     incoming: Incoming,
 }
 
@@ -84,6 +86,13 @@ impl Peer {
             return 0;
         }
         session.outstanding.front().map_or(number, |first| first - 1)
+    }
+
+    /// Whether it was asked, over a link that is in step, and has not answered up to `number`. `last` is that of the last changes.
+    pub(super) fn is_asked(&self, last: u64, number: u64) -> bool {
+        let Some(session) = &self.session else { return false };
+        let is_in_step = !session.snapshot_due && session.snapshot.is_none() && self.is_complete();
+        is_in_step && !self.expired && !self.lost && self.confirmed(last) < number
     }
 
     /// Changes or a snapshot with this number were sent.
@@ -180,6 +189,7 @@ impl Peer {
             return Err(SignalError::Value("order: end without a snapshot"));
         };
         session.number = number;
+        session.answers.rely(number);
         self.expired = false;
         let gone = self.topics.difference(&topics).cloned().map(|topic| Entry::Topic { topic, there: false });
         let unwanted = self.filters.difference(&filters).cloned().map(|filter| Entry::Filter { filter, there: false });
@@ -196,6 +206,9 @@ impl Peer {
             return Err(SignalError::Value("number"));
         }
         session.number = number;
+        if entries.is_empty() || entries.iter().any(|entry| matches!(entry, Entry::Filter { .. })) {
+            session.answers.rely(number);
+        }
         self.apply(entries)
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Advert {
     single: bool,
     /// Where publications go, as it was in this generation of the tables.
     pub(super) known: Option<(u64, Vec<NodeId>)>,
+    /// Whether some of those have not answered.
+    pub(super) is_open: bool,
 }
 
 /// See the [module](self).
@@ -75,7 +77,7 @@ impl Publishes {
         self.names.insert(topic.clone());
         self.singles.push_back(topic.clone());
         self.untold.insert(topic.clone(), true);
-        let advert = Advert { number: u64::MAX, published: now, single: true, known: None };
+        let advert = Advert { number: u64::MAX, published: now, single: true, known: None, is_open: true };
         Some(self.adverts.get_or_insert_with(topic, || advert))
     }
 
@@ -116,6 +118,10 @@ impl Publishes {
         }
         let adverts = &self.adverts;
         self.singles.retain(|topic| adverts.get(topic).is_some_and(|advert| advert.single));
+    }
+
+    pub(super) fn get(&self, topic: &TopicName) -> Option<&Advert> {
+        self.adverts.get(topic)
     }
 
     pub(super) fn has_news(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Publications that go over other nodes: numbered streams between sender and destination, whatever way the cooperation algorithm
 //! sends them (`docs/adr/0010-relayed-publications.md`).
 
+mod asking;
 mod fence;
 mod incoming;
 mod order;
@@ -16,6 +17,7 @@ use sedge_base::{Duration, Incarnation, Instant, NodeId};
 use sedge_mqtt::{Message, QoS};
 use smallvec::SmallVec;
 
+use self::asking::Asking;
 use self::fence::Fences;
 pub(super) use self::incoming::Incoming;
 use self::outgoing::{Open, Outgoing};
@@ -39,6 +41,7 @@ type Place = (u64, u64);
 pub(super) struct Relay {
     pub outgoing: Outgoing,
     pub incoming: Incoming,
+    pub asking: Asking,
     fences: Fences,
     next_look: Option<Instant>,
     /// Frames passed on for others.
@@ -51,16 +54,18 @@ pub(super) struct Relay {
 
 impl Relay {
     pub(super) fn timeout(&self) -> Option<Instant> {
-        [self.next_look, self.fences.timeout()].into_iter().flatten().min()
+        [self.next_look, self.fences.timeout(), self.asking.timeout()].into_iter().flatten().min()
     }
 
-    pub(super) fn counters(&self) -> [(&'static str, u64); 5] {
+    pub(super) fn counters(&self) -> [(&'static str, u64); 7] {
         [
             ("relay_passed_on", self.passed_on),
             ("relay_repaired", self.repaired),
             ("relay_refused", self.refused),
             ("relay_late", self.incoming.late()),
             ("relay_overtaken", self.incoming.overtaken()),
+            ("relay_spared", self.asking.spared),
+            ("relay_unanswered", self.asking.unanswered),
         ]
     }
 }
@@ -251,6 +256,7 @@ impl Node {
 
     pub(super) fn relay_due(&mut self) {
         self.fences_due();
+        self.hand_out_due();
         let now = self.now.instant;
         if self.relay.next_look.is_none_or(|at| at > now) {
             return;

@@ -39,6 +39,11 @@ pub(super) enum Signal {
 }
 
 impl Signal {
+    /// What an encoded signal has of the mesh.
+    pub(super) fn mesh_part(signal: &[u8]) -> Option<&[u8]> {
+        signal.strip_prefix(&[VERSION, MESH])
+    }
+
     pub(super) fn decode(bytes: &Bytes) -> Result<Self, SignalError> {
         let mut rest = &bytes[..];
         let input = &mut rest;

@@ -1,0 +1,132 @@
+//! The first publications of a topic, which nobody knows yet.
+
+use sedge_mqtt::QoS;
+
+use crate::common::{Options, World};
+
+/// Frames with publications that all nodes have sent to each other.
+fn sent(world: &World) -> u64 {
+    world.hosts.keys().map(|node| world.counter(*node, "links_publications_sent")).sum()
+}
+
+/// Whether the algorithm asks who wants a topic when it is published first.
+fn asks(world: &World) -> bool {
+    ["tree", "topic-tree", "skip-graph"].contains(&world.overlay.as_str())
+}
+
+/// TR-17, TR-21: the first publication goes nowhere where it is not wanted, and is not lost where it is.
+#[test]
+fn the_first_publication_goes_only_where_it_is_wanted() {
+    for seed in 0..10 {
+        let mut world = World::cluster(800 + seed, 5, 2);
+        let subscriber = world.connect(4, "sub");
+        world.subscribe(subscriber, "wanted/+", QoS::AtMostOnce);
+        let publishers = [world.connect(2, "pub2"), world.connect(5, "pub5")];
+        world.run(500);
+        let before = sent(&world);
+        for publisher in publishers {
+            for number in 0..5 {
+                world.send_publish(publisher, "strange/a", &number.to_string(), QoS::AtMostOnce, false);
+            }
+        }
+        world.run(500);
+        if asks(&world) {
+            assert_eq!(sent(&world) - before, 0, "seed {seed}");
+        }
+        for (at, publisher) in publishers.iter().enumerate() {
+            for number in 0..5 {
+                let topic = format!("wanted/{at}");
+                world.send_publish(*publisher, &topic, &format!("{at} {number}"), QoS::AtMostOnce, false);
+            }
+        }
+        world.run(500);
+        let got = world.got(subscriber);
+        for at in 0..2 {
+            let prefix = format!("{at} ");
+            let numbers: Vec<&str> = got.iter().filter_map(|got| got.strip_prefix(&prefix)).collect();
+            assert_eq!(numbers, ["0", "1", "2", "3", "4"], "seed {seed}");
+        }
+        let frames = sent(&world) - before;
+        match world.overlay.as_str() {
+            // Over as many nodes as lie between.
+            "tree" => assert!(frames <= 30, "seed {seed}: {frames}"),
+            "topic-tree" | "skip-graph" => assert_eq!(frames, 10, "seed {seed}"),
+            _ => {}
+        }
+    }
+}
+
+/// MQ-13: whoever does not answer, holds up the others for no longer than a second, and gets everything itself when it is back.
+#[test]
+fn a_node_that_does_not_answer_holds_nobody_up_for_long() {
+    for seed in 0..5 {
+        let mut world = World::cluster(820 + seed, 4, 2);
+        if world.overlay == "detour" {
+            return;
+        }
+        let subscribers = [world.connect(3, "sub3"), world.connect(4, "sub4")];
+        for subscriber in subscribers {
+            world.subscribe(subscriber, "t", QoS::AtMostOnce);
+        }
+        let publisher = world.connect(2, "pub");
+        world.run(500);
+        world.delays.network = 1;
+        world.cut(2, 3);
+        for number in 0..10 {
+            world.send_publish(publisher, "t", &number.to_string(), QoS::AtMostOnce, false);
+        }
+        world.run(1_100);
+        let all: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        assert_eq!(world.got(subscribers[1]), all, "seed {seed}");
+        assert!(world.got(subscribers[0]).is_empty() || world.got(subscribers[0]) == all, "seed {seed}");
+    }
+}
+
+/// MQ-13, FT-12: clients that come to the publisher's node or the subscriber's meanwhile, and more publications than are kept, change
+/// neither order nor number.
+#[test]
+fn what_is_kept_comes_once_and_in_order() {
+    for seed in 0..20 {
+        let mut world = World::cluster(840 + seed, 4, 2);
+        if world.overlay == "detour" {
+            return;
+        }
+        world.delays.network = 5_000;
+        let subscribers = [world.connect(1, "sub1"), world.connect(3, "sub3"), world.connect(4, "sub4")];
+        for subscriber in subscribers {
+            world.subscribe(subscriber, "new/+", QoS::AtMostOnce);
+        }
+        let publisher = world.connect(2, "pub");
+        // Publications that are on their way when that is changed may overtake each other: the ways of these nodes are found first.
+        world.publish(publisher, "new/ways", "AtMostOnce", QoS::AtMostOnce);
+        world.run(2_000);
+        for round in 0..4 {
+            let topic = format!("new/{round}");
+            let count = if round == 3 { 1_500 } else { 40 };
+            for number in 0..count {
+                let qos = if number % 7 == 6 { QoS::AtLeastOnce } else { QoS::AtMostOnce };
+                let retain = round == 2 && number % 10 == 3;
+                world.send_publish(publisher, &topic, &format!("{qos:?} {round} {number:05}"), qos, retain);
+                if count == 40 {
+                    world.run(1);
+                }
+                if number % 10 == 5 && count == 40 {
+                    let client = world.dial_client(2 + number % 3, &format!("c{round}-{number}"), Options::default());
+                    world.send_subscribe(client, "other", QoS::AtMostOnce);
+                }
+            }
+            world.run(1_500);
+        }
+        for (node, subscriber) in [1, 3, 4].into_iter().zip(subscribers) {
+            let got = world.got(subscriber);
+            let late = usize::try_from(world.counter(node, "relay_late")).unwrap();
+            // A topic tree is looked at again meanwhile.
+            let allowed = if world.overlay == "topic-tree" { 5 } else { 0 };
+            assert!(got.len() + late == 1_621 && late <= allowed, "seed {seed}, node {node}: {late} late");
+            for qos in ["AtMostOnce", "AtLeastOnce"] {
+                let of: Vec<&str> = got.iter().filter(|got| got.starts_with(qos)).copied().collect();
+                assert!(of.is_sorted_by(|a, b| a < b), "seed {seed}: {qos}");
+            }
+        }
+    }
+}
