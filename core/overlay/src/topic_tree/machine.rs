@@ -594,7 +594,7 @@ impl Overlay for TopicTree {
 
     fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
         let Some(number) = self.local.asked(topic) else { return };
-        if self.all_acked >= number {
+        if self.all_acked.is_some_and(|all| all >= number) {
             return;
         }
         let mut wanting = BTreeSet::new();
