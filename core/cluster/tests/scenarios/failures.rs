@@ -208,6 +208,41 @@ fn what_both_sides_of_a_partition_have_acknowledged_is_delivered() {
     }
 }
 
+/// FT-31, MQ-11: what a client has subscribed to at its successor is in force at its node, too, when it comes back there before the nodes have
+/// found each other; and what it has subscribed to there is in force where it goes then.
+#[test]
+fn what_was_subscribed_to_on_the_other_side_holds() {
+    for seed in 0..20 {
+        let mut world = World::cluster(700 + seed, 3, 2);
+        let kept = || Options { expiry: 1_000, ..Options::default() };
+        let first = world.connect_with(3, "sub", kept());
+        world.subscribe(first, "a", QoS::AtLeastOnce);
+        world.run(200);
+        world.cut(1, 3);
+        world.cut(2, 3);
+        world.hang_up(first);
+        world.run(4_000);
+        let there = world.connect_with(1 + seed % 2, "sub", kept());
+        world.subscribe(there, "b", QoS::AtLeastOnce);
+        world.hang_up(there);
+        let back = world.connect_with(3, "sub", kept());
+        world.subscribe(back, "c", QoS::AtLeastOnce);
+        world.heal();
+        world.settle_members(3);
+        world.run(3_000);
+        let publisher = world.connect(2, "pub");
+        for topic in ["a", "b", "c"] {
+            world.publish(publisher, topic, topic, QoS::AtLeastOnce);
+        }
+        let again = world.connect_with(1, "sub", kept());
+        world.run(3_000);
+        let mut got = world.got(back);
+        got.extend(world.got(again));
+        got.sort_unstable();
+        assert_eq!(got, ["a", "b", "c"], "seed {seed}\n{}", world.log.join("\n"));
+    }
+}
+
 /// FT-31, MQ-13: what was published on the other side comes before what is published there after the partition.
 #[test]
 fn after_a_partition_messages_come_in_order() {
