@@ -166,6 +166,31 @@ pub enum SessionStep {
     },
 }
 
+impl SessionStep {
+    /// The client of a step that has to wait while that client's session is coming.
+    pub(crate) const fn client(&self) -> Option<&ClientId> {
+        match self {
+            Self::Claimed(Claimed { client, .. })
+            | Self::Relinquish(Relinquish { client, .. })
+            | Self::Adopt(Adopt { client, .. })
+            | Self::Release(Handed { client, .. })
+            | Self::Flush(Handed { client, .. })
+            | Self::Collect(Handed { client, .. })
+            | Self::Hold { client, .. }
+            | Self::Resubscribe { client, .. }
+            | Self::LetGo(client)
+            | Self::Merge(Merge { client, .. }) => Some(client),
+            Self::Inherit(_)
+            | Self::Arriving(_)
+            | Self::Arrive(_)
+            | Self::Known(_)
+            | Self::Had { .. }
+            | Self::HoldAll
+            | Self::LetGoAll { .. } => None,
+        }
+    }
+}
+
 /// The messages that an inherited session came with, should the node that it comes from live after all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {

@@ -27,7 +27,7 @@ use self::inherit::Inheritance;
 use self::journal::ShardJournal;
 use self::table::{ForwardTable, Matched};
 use crate::mail::{
-    Adopt, Again, Claimed, Handed, Interest, Leave, Location, Merge, Publish, Relinquish, SessionStep, ToNode, ToShard,
+    Adopt, Again, Claimed, Handed, Interest, Leave, Location, Publish, Relinquish, SessionStep, ToNode, ToShard,
 };
 use crate::{ShardInput, ShardOutput};
 
@@ -219,28 +219,12 @@ impl Shard {
 
     /// A session comes or goes.
     fn session_step(&mut self, now: Now, step: SessionStep) {
-        let step = match &step {
-            SessionStep::Claimed(Claimed { client, .. })
-            | SessionStep::Relinquish(Relinquish { client, .. })
-            | SessionStep::Adopt(Adopt { client, .. })
-            | SessionStep::Release(Handed { client, .. })
-            | SessionStep::Flush(Handed { client, .. })
-            | SessionStep::Collect(Handed { client, .. })
-            | SessionStep::Hold { client, .. }
-            | SessionStep::Resubscribe { client, .. }
-            | SessionStep::LetGo(client)
-            | SessionStep::Merge(Merge { client, .. }) => {
-                let client = client.clone();
+        let step = match step.client().cloned() {
+            Some(client) => {
                 let Some(step) = self.inheritance.defer(&client, step) else { return };
                 step
             }
-            SessionStep::Inherit(_)
-            | SessionStep::Arriving(_)
-            | SessionStep::Arrive(_)
-            | SessionStep::Known(_)
-            | SessionStep::Had { .. }
-            | SessionStep::HoldAll
-            | SessionStep::LetGoAll { .. } => step,
+            None => step,
         };
         match step {
             SessionStep::Claimed(claimed) => {
