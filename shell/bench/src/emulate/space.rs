@@ -84,11 +84,17 @@ impl Drop for Space {
     }
 }
 
-/// Ends the processes in a namespace and removes it.
+/// Ends the processes in a namespace and removes it. `ip` fails where a process of anybody ends while it looks through all of them, so it is
+/// asked again as long as there is something to remove.
 pub(super) fn remove(name: &str) -> Result<(), BenchError> {
-    end_processes(name)?;
-    ip(&["netns", "del", name])?;
-    Ok(())
+    let deadline = Instant::now() + END;
+    loop {
+        let removed = end_processes(name).and_then(|()| ip(&["netns", "del", name]).map(drop));
+        if removed.is_ok() || Instant::now() > deadline || !exists(name) {
+            return removed;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Processes in a namespace.
