@@ -124,11 +124,8 @@ impl Asking {
 impl Node {
     /// Keeps a publication of a client of this node back from those who may not want it; leaves those to whom it goes at once.
     pub(in crate::node) fn keep_back(&mut self, message: &Arc<Message>, parcels: &mut SmallVec<[Parcel; 8]>) {
-        if message.qos > QoS::AtMostOnce {
-            return;
-        }
-        if message.retain {
-            // All stores get it at once, and nobody may get it before what was published earlier.
+        if message.qos > QoS::AtMostOnce || message.retain {
+            // Everybody gets it at once, and nobody may get it before what was published earlier.
             return self.hand_out(&message.topic);
         }
         let mut asked = Vec::new();
