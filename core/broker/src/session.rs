@@ -51,13 +51,19 @@ pub(crate) struct Session {
     pub(crate) version: Version,
     /// Whether a CONNACK was sent for it, here or elsewhere: the next one says that it is present.
     pub(crate) begun: bool,
-    /// Whether the journal has its subscriptions and messages, too, and not only its will.
+    /// Whether the journal has its subscriptions and messages, too, and not only its will: it outlives its connection, or others get
+    /// what it was chosen for.
     pub(crate) is_kept: bool,
     /// Whether everything waits: see [`crate::Broker::hold`].
     pub(crate) is_held: bool,
 }
 
 impl Session {
+    /// Whether it may be chosen for messages that others get if it ends.
+    pub(crate) fn shares(&self) -> bool {
+        self.subscriptions.iter().any(crate::subscription::Subscription::is_shared)
+    }
+
     pub(crate) fn new(client: ClientId, generation: u32) -> Self {
         Self {
             client,

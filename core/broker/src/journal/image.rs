@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Duration, Timestamp};
-use sedge_mqtt::{Message, MessageId, PacketId, ReasonCode, TopicFilter, Will};
+use sedge_mqtt::{Message, MessageId, PacketId, QoS, ReasonCode, TopicFilter, Will};
 
 use super::{QueuedRecord, Record, SessionFacts, SessionNumber};
 use crate::detach::detach_own;
@@ -21,6 +21,27 @@ pub struct RestoredSession {
     pub was_connected: bool,
     /// QoS 2 publications of its client that were on their way to their receivers.
     pub transits: Vec<(PacketId, Arc<Message>)>,
+}
+
+impl RestoredSession {
+    /// If it has ended with its connection: returns what goes to other members of shared subscriptions (MQTT 5.0 section 4.8.2), and
+    /// leaves only its will. QoS 2 that was sent goes to nobody else.
+    pub fn end(&mut self) -> Vec<(Arc<Message>, TopicFilter)> {
+        if self.state.expiry_secs > 0 {
+            return Vec::new();
+        }
+        let state = &mut self.state;
+        let unacknowledged = state.inflight.drain(..).filter_map(|inflight| match inflight.phase {
+            InflightPhase::Sent(queued) => Some(queued).filter(|queued| queued.qos == QoS::AtLeastOnce),
+            InflightPhase::Released => None,
+        });
+        let shares = unacknowledged.chain(state.queue.drain(..));
+        let shares = shares.filter_map(|queued| Some((queued.message, queued.group?))).collect();
+        state.subscriptions.clear();
+        state.inbound.clear();
+        self.transits.clear();
+        shares
+    }
 }
 
 #[derive(Debug)]

@@ -114,8 +114,8 @@ impl Broker {
         let Some(session) = self.sessions.get_mut(key).filter(|session| session.begun) else { return };
         let Some(journal) = &mut self.journal else { return };
         if session.number == 0 {
-            // Of a session that ends with its connection only the will is kept.
-            session.is_kept = session.expiry_secs > 0;
+            // Of a session that ends with its connection only the will is kept, unless others get what it was chosen for.
+            session.is_kept = session.expiry_secs > 0 || session.shares();
             if session.is_kept || session.will.is_some() {
                 session.number = journal.next_session();
                 self.write_session(key, true);
@@ -138,11 +138,26 @@ impl Broker {
     }
 
     pub(crate) fn note_subscribed(&mut self, key: SessionKey, filter: &TopicFilter) {
+        if filter.share_group().is_some() && self.keep_from_now_on(key) {
+            return;
+        }
         let Some(session) = self.sessions.get(key) else { return };
         let Some((journal, number)) = kept(self.journal.as_deref_mut(), session) else { return };
         if let Some(subscription) = session.subscriptions.get(filter) {
             journal.push(Record::Subscribed { session: number, subscription: subscription.state() });
         }
+    }
+
+    /// A session that ends with its connection shares a subscription. False if it is kept already, or nothing is.
+    fn keep_from_now_on(&mut self, key: SessionKey) -> bool {
+        let session = self.sessions.get_mut(key).filter(|session| session.begun && !session.is_kept);
+        let (Some(session), Some(journal)) = (session, &mut self.journal) else { return false };
+        session.is_kept = true;
+        if session.number == 0 {
+            session.number = journal.next_session();
+        }
+        self.write_session(key, true);
+        true
     }
 
     pub(crate) fn note_unsubscribed(&mut self, key: SessionKey, filter: &TopicFilter) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sedge_base::Now;
 use sedge_mqtt::{Message, PacketId, QoS, ReasonCode};
 
-use super::{RestoredSession, SessionNumber};
+use super::{Record, RestoredSession, SessionNumber};
 use crate::api::TicketKind;
 use crate::session::{Session, SessionKey};
 use crate::will::delay_of;
@@ -62,7 +62,18 @@ impl Broker {
         RestoredSession { number, state, was_connected: session.connection.is_some(), transits }
     }
 
-    fn restore_session(&mut self, restored: RestoredSession, is_written: bool) {
+    fn restore_session(&mut self, mut restored: RestoredSession, is_written: bool) {
+        let has_ended = restored.state.expiry_secs == 0;
+        for (message, group) in restored.end() {
+            self.counters.bounced += 1;
+            self.outputs.push_back(Output::Bounced { message, group });
+        }
+        if has_ended && restored.state.will.is_none() {
+            if let Some(journal) = self.journal.as_mut().filter(|_| is_written) {
+                journal.push(Record::Ended { session: restored.number });
+            }
+            return;
+        }
         let RestoredSession { number, state, was_connected, transits } = restored;
         let is_kept = state.expiry_secs > 0;
         let messages: Vec<_> = state
@@ -96,6 +107,9 @@ impl Broker {
         }
         if !is_written {
             self.begin_in_new_journal(key, &transits);
+        } else if has_ended {
+            // Only its will is left.
+            self.write_session(key, true);
         } else if was_connected {
             // It has lost its connection just now, also for the next restart.
             self.note_facts(key);

@@ -50,6 +50,8 @@ struct Takeover {
     heard: Arc<BTreeMap<ShardId, Heard>>,
     /// QoS 2 publications of their clients that were on their way.
     transits: Vec<Arc<Message>>,
+    /// What sessions were chosen for that have ended with their connections: other members get it.
+    shares: Vec<(Arc<Message>, TopicFilter)>,
     /// Who has not said what it has kept; `None` before they are asked.
     waits_for: Option<BTreeSet<NodeId>>,
     strays: Vec<Stray>,
@@ -103,6 +105,7 @@ impl Node {
             changes: Vec::new(),
             heard: Arc::default(),
             transits: Vec::new(),
+            shares: Vec::new(),
             waits_for: None,
             strays: Vec::new(),
             stage: Stage::Catching,
@@ -132,6 +135,7 @@ impl Node {
             let (sessions, of_shard) = copy.recovery.into_sessions(self.now.wall);
             heard.insert(from, of_shard);
             for mut session in sessions {
+                takeover.shares.extend(session.end());
                 let client = session.state.client.clone();
                 session.state.epoch = epoch::inherited(session.state.epoch);
                 for (packet_id, message) in session.transits.drain(..) {
@@ -188,6 +192,7 @@ impl Node {
         takeover.lives = true;
         // Its own session has them still.
         takeover.transits.clear();
+        takeover.shares.clear();
         match takeover.stage {
             Stage::Telling | Stage::Asking => self.conclude_takeover(life),
             Stage::Catching | Stage::Arriving => {}
@@ -286,6 +291,10 @@ impl Node {
         let mut strays = core::mem::take(&mut takeover.strays);
         let heard = Arc::clone(&takeover.heard);
         let lives = takeover.lives;
+        for (message, group) in core::mem::take(&mut takeover.shares) {
+            let again = Again { message, group, not: life.node };
+            self.tell_shard(ShardId::default(), ToShard::Again(Box::new(again)));
+        }
         strays.extend(self.strays_of(life.node));
         let mut plain = Vec::new();
         let mut known = BTreeSet::new();

@@ -345,7 +345,7 @@ impl Shard {
                     }
                 }
                 // Only what a journal held comes while the node recovers without a client having sent it just now.
-                Output::Route { .. } if self.is_restoring => self.held_back.push(output),
+                Output::Route { .. } | Output::Bounced { .. } if self.is_restoring => self.held_back.push(output),
                 Output::Route { message, ticket, matched } => self.route(now, &message, ticket, matched),
                 Output::Bounced { message, group } => {
                     self.choose_again(now, message, group, Location::Shard(self.place.shard));

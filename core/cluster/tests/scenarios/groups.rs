@@ -76,3 +76,30 @@ fn a_message_for_members_that_have_just_left_goes_to_another() {
         assert_eq!(members.iter().map(|member| world.got(*member).len()).sum::<usize>(), 30, "seed {seed}");
     }
 }
+
+/// MQ-14, FT-20: what a member's node had for it when it died goes to another member, also if its session would have ended with its
+/// connection.
+#[test]
+fn what_a_dead_nodes_member_was_chosen_for_goes_to_another() {
+    for seed in 0..20 {
+        let mut world = World::cluster(150 + seed, 3, 2);
+        world.delays.network = 1 + world.rng.below(3_000);
+        let silent = world.connect_with(2, "silent", Options { clean: true, silent: true, ..Options::default() });
+        world.subscribe(silent, "$share/g/t", QoS::AtLeastOnce);
+        let other = world.connect(1 + 2 * (seed % 2), "other");
+        world.subscribe(other, "$share/g/t", QoS::AtLeastOnce);
+        let publisher = world.connect(1, "pub");
+        for number in 0..100 {
+            world.send_publish(publisher, "t", &format!("{number:03}"), QoS::AtLeastOnce, false);
+        }
+        world.run(1_000);
+        assert_eq!(world.clients[publisher].acked.len(), 100, "seed {seed}");
+        assert!(world.got(other).len() < 100, "seed {seed}: all went to one");
+        world.kill(2);
+        world.run(5_000);
+        let mut got = world.got(other);
+        got.sort_unstable();
+        let all: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
+        assert_eq!(got, all, "seed {seed}\n{}", world.log.join("\n"));
+    }
+}
