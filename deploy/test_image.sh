@@ -7,6 +7,8 @@ if ! rustup target add "$(uname -m)-unknown-linux-musl" >/dev/null 2>&1; then
   echo "SKIP image: rustup cannot install the target $(uname -m)-unknown-linux-musl here"
   exit 0
 fi
+# The image is tested, not how fast the program in it is.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 deploy/image.sh
 case "$(uname -m)" in x86_64) architecture=amd64 ;; *) architecture=arm64 ;; esac
 work=$(mktemp -d)
