@@ -98,6 +98,37 @@ def test_everything_that_lasts_is_there_after_a_kill(make_node: Callable[..., No
     assert isinstance(journal, dict) and journal["recovery"]["sessions"] >= 4 and not journal["recovery"]["missing_batches"]
 
 
+@pytest.mark.parametrize("end", ["connection", "process"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_shares_of_an_ended_session_go_to_the_other_member(make_node: Callable[..., Node], shards: int, end: str) -> None:
+    """MQ-14, FT-29: what a member of a shared subscription had not acknowledged when its session ended with its connection, or with
+    the broker, goes to the member that stays, on the same thread or on another one."""
+    node = make_node("journal", shards=shards)
+    staying = node.client("staying")
+    leaving = node.client("leaving", clean=True, props={})
+    for member in (staying, leaving):
+        member.subscribe("$share/group/job", qos=1)
+    speaking = node.client("speaking", clean=True, props={})
+    for number in range(20):
+        speaking.publish("job", str(number), qos=1)
+    found: list[int] = []
+
+    def came() -> int:
+        staying.ping()
+        while any(packet.type == T.PUBLISH for packet in staying.inbox):
+            found.append(int(staying.message().payload))
+        return len(set(found))
+
+    wait_for("each has some", lambda: (leaving.ping(), 0 < came() < 20 and len(leaving.inbox) + len(found) == 20)[1])
+    if end == "connection":
+        leaving.drop()
+    else:
+        node.kill()
+        node.start()
+        staying = node.client("staying")
+    wait_for("the one that stays has all", lambda: came() == 20)
+
+
 def test_a_full_journal_refuses_and_recovers(make_node: Callable[..., Node]) -> None:
     """FT-34: at the limit publications get 0x97; acknowledgements make room, and then they are taken again. The size stays
     bounded."""

@@ -331,15 +331,26 @@ pub enum Output {
         /// Whether an ordinary subscription here matched.
         matched: bool,
     },
-    /// A member of this shared subscription had been chosen here, but there is none (any more): choose again.
+    /// A member of this shared subscription had been chosen here and does not get it: choose again.
     Bounced {
         /// What.
         message: Arc<Message>,
         /// The shared subscription.
         group: TopicFilter,
+        /// Why it comes back.
+        reason: BounceReason,
     },
     /// Something an operator wants to read in the log.
     Event(Event),
+}
+
+/// Why a message that a member of a shared subscription was chosen for comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BounceReason {
+    /// The shared subscription has no member here (any more).
+    NoMember,
+    /// The member's session has ended. There may be other members here.
+    SessionEnded,
 }
 
 /// Something worth a line in the log.

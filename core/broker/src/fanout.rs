@@ -10,7 +10,7 @@ use crate::room::Room;
 use crate::send::{Encoded, Env, Link};
 use crate::session::SessionKey;
 use crate::subscription::Granted;
-use crate::{Broker, Deliver, Output};
+use crate::{BounceReason, Broker, Deliver, Output};
 
 /// One receiver of a message.
 #[derive(Debug)]
@@ -130,7 +130,11 @@ impl Broker {
     pub(crate) fn deliver_to_group(&mut self, message: &Arc<Message>, filter: TopicFilter) {
         let Some((member, granted, number)) = self.choose_member(message, &filter) else {
             self.counters.bounced += 1;
-            self.outputs.push_back(Output::Bounced { message: Arc::clone(message), group: filter });
+            self.outputs.push_back(Output::Bounced {
+                message: Arc::clone(message),
+                group: filter,
+                reason: BounceReason::NoMember,
+            });
             return;
         };
         let Some(mut link) = self.link(member) else { return };

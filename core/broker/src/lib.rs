@@ -41,7 +41,9 @@ mod verdicts;
 mod will;
 
 pub use access::{Admission, Identity, Policy};
-pub use api::{Credentials, Deliver, Event, Input, InterestChange, InterestOp, Method, Output, Report, Ticket};
+pub use api::{
+    BounceReason, Credentials, Deliver, Event, Input, InterestChange, InterestOp, Method, Output, Report, Ticket,
+};
 pub use broker::{Broker, Place};
 pub use config::{BrokerConfig, RetainedConfig};
 pub use counters::{Counters, Dropped};

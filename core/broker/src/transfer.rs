@@ -13,8 +13,8 @@ use crate::room::Room;
 use crate::session::{PendingWill, Session, SessionKey};
 use crate::subscription::Subscription;
 use crate::{
-    Broker, InboundState, InflightPhase, InflightState, InterestChange, InterestOp, Output, QueuedState, SessionState,
-    SubscriptionState, Ticket, WillState,
+    BounceReason, Broker, InboundState, InflightPhase, InflightState, InterestChange, InterestOp, Output, QueuedState,
+    SessionState, SubscriptionState, Ticket, WillState,
 };
 
 /// Numbers and whole filters of a session's shared subscriptions.
@@ -95,7 +95,11 @@ impl Broker {
                 continue;
             };
             self.counters.bounced += 1;
-            self.outputs.push_back(Output::Bounced { message: outgoing.message, group: group.clone() });
+            self.outputs.push_back(Output::Bounced {
+                message: outgoing.message,
+                group: group.clone(),
+                reason: BounceReason::SessionEnded,
+            });
         }
     }
 

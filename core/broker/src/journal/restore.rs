@@ -9,7 +9,7 @@ use super::{Record, RestoredSession, SessionNumber};
 use crate::api::TicketKind;
 use crate::session::{Session, SessionKey};
 use crate::will::delay_of;
-use crate::{Broker, InflightPhase, Output};
+use crate::{BounceReason, Broker, InflightPhase, Output};
 
 impl Broker {
     /// Takes in what a journal has held: nobody is connected. `numbers` is the highest number of a session in the journal that this
@@ -66,7 +66,7 @@ impl Broker {
         let has_ended = restored.state.expiry_secs == 0;
         for (message, group) in restored.end() {
             self.counters.bounced += 1;
-            self.outputs.push_back(Output::Bounced { message, group });
+            self.outputs.push_back(Output::Bounced { message, group, reason: BounceReason::SessionEnded });
         }
         if has_ended && restored.state.will.is_none() {
             if let Some(journal) = self.journal.as_mut().filter(|_| is_written) {

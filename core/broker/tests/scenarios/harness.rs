@@ -7,8 +7,8 @@ use bytes::{Bytes, BytesMut};
 use sedge_access::scram::{Exchange, Mechanism, Verifier};
 use sedge_base::{ClientId, ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
 use sedge_broker::{
-    Admission, Broker, BrokerConfig, Credentials, Deliver, Event, Identity, Input, InterestChange, InterestOp, Output,
-    Place, PublishRate, RetainedConfig, RetainedStore, SessionState, Ticket,
+    Admission, BounceReason, Broker, BrokerConfig, Credentials, Deliver, Event, Identity, Input, InterestChange,
+    InterestOp, Output, Place, PublishRate, RetainedConfig, RetainedStore, SessionState, Ticket,
 };
 use sedge_mqtt::{
     Ack, ConnAck, Connect, ConnectProperties, Decoder, Disconnect, Message, Packet, PacketId, Publish,
@@ -61,7 +61,7 @@ pub(crate) struct Bench {
     pub(crate) routed: Vec<(Arc<Message>, bool)>,
     pub(crate) events: Vec<Event>,
     pub(crate) interest: Vec<(ClientId, InterestChange)>,
-    pub(crate) bounced: Vec<(Arc<Message>, TopicFilter)>,
+    pub(crate) bounced: Vec<(Arc<Message>, TopicFilter, BounceReason)>,
     pub(crate) relinquished: Vec<Option<Box<SessionState>>>,
     pub(crate) leaves: Vec<ClientId>,
     pub(crate) ended: Vec<(ClientId, u64)>,
@@ -396,7 +396,7 @@ impl Bench {
             Output::Ended { client, epoch } => self.ended.push((client, epoch)),
             Output::Interest { client, changes, ticket } => self.on_interest(&client, changes, ticket),
             Output::Route { message, ticket, matched } => self.on_route(message, ticket, matched),
-            Output::Bounced { message, group } => self.bounced.push((message, group)),
+            Output::Bounced { message, group, reason } => self.bounced.push((message, group, reason)),
             Output::Event(event) => self.events.push(event),
         }
     }

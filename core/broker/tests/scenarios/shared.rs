@@ -99,7 +99,7 @@ fn an_ended_session_gives_its_share_back() {
         bench.publish(publisher, "a", payload, qos);
     }
     bench.cut(conn);
-    let bounced: Vec<_> = bench.bounced.iter().map(|(message, _)| &message.payload[..]).collect();
+    let bounced: Vec<_> = bench.bounced.iter().map(|(message, ..)| &message.payload[..]).collect();
     assert_eq!(bounced, [&b"sent 1"[..], b"queued 2", b"queued 1"]);
     assert_eq!(bench.broker.counters().queued_messages, 0);
 }

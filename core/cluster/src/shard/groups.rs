@@ -21,8 +21,11 @@ pub(super) struct Bounces {
 
 impl Bounces {
     /// Notes that there is no member at `place`. Returns all places tried for this message, or nothing if it is enough.
-    pub(super) fn note(&mut self, id: &MessageId, group: &TopicFilter, place: Location) -> Option<&[Location]> {
+    pub(super) fn note(&mut self, id: &MessageId, group: &TopicFilter, place: Option<Location>) -> Option<&[Location]> {
         let key = (*id, group.clone());
+        let Some(place) = place else {
+            return Some(self.tried.get(&key).map_or(&[], |tried| tried.as_slice()));
+        };
         if !self.tried.contains_key(&key) {
             if self.order.len() >= LIMIT
                 && let Some(oldest) = self.order.pop_front()
@@ -46,19 +49,23 @@ mod tests {
 
     use super::*;
 
+    const NOWHERE: Option<Location> = Some(Location::Shard(ShardId(0)));
+
     /// MQ-14
     #[test]
     fn a_message_is_tried_a_few_times_only() {
         let mut bounces = Bounces::default();
         let id = |seq| MessageId { node: NodeId::new(1), incarnation: Incarnation::new(1), shard: ShardId(0), seq };
         let group = TopicFilter::new("$share/g/a").unwrap();
+        // A session that ended says nothing of its place.
+        assert_eq!(bounces.note(&id(1), &group, None), Some(&[][..]));
         for round in 1..=TRIES {
-            let tried = bounces.note(&id(1), &group, Location::Shard(ShardId(0))).map(<[Location]>::len);
+            let tried = bounces.note(&id(1), &group, NOWHERE).map(<[Location]>::len);
             assert_eq!(tried, Some(round));
         }
-        assert!(bounces.note(&id(1), &group, Location::Shard(ShardId(0))).is_none());
+        assert!(bounces.note(&id(1), &group, NOWHERE).is_none());
         for seq in 2..2 + LIMIT as u64 {
-            assert!(bounces.note(&id(seq), &group, Location::Shard(ShardId(0))).is_some());
+            assert!(bounces.note(&id(seq), &group, NOWHERE).is_some());
         }
         assert_eq!((bounces.tried.len(), bounces.order.len()), (LIMIT, LIMIT));
     }

@@ -217,7 +217,7 @@ impl Shard {
                 // What has come to this node has come to the session, or to the copy that it goes on from.
                 _ if seen || copied.contains(&message.id) || added.contains(&message.id) => {}
                 _ if !self.inheritance.note_merged(&client, message.id) => {}
-                Some(group) => self.choose_again(now, message, group, Location::Node(from.node)),
+                Some(group) => self.choose_again(now, message, group, Some(Location::Node(from.node))),
                 None => plain.push(message),
             }
         }

@@ -10,7 +10,7 @@ use sedge_mqtt::{Message, MessageId, QoS};
 use super::{Choice, Shard};
 use crate::RestoredShard;
 use crate::journal::{Heard, Seen};
-use crate::mail::{Location, ToNode};
+use crate::mail::ToNode;
 use crate::wire::{Entry, write_broker_entry, write_entry};
 
 /// Lives of this node whose publications may still be on their way.
@@ -75,10 +75,10 @@ impl Shard {
         for output in held_back {
             if let Output::Route { message, ticket, matched } = output {
                 self.route(now, &message, ticket, matched);
-            } else if let Output::Bounced { message, group } = output {
+            } else if let Output::Bounced { message, group, reason } = output {
                 // What must not come twice may have been given to another member by a node that had a copy.
                 if self.hold.is_none() || message.qos < QoS::ExactlyOnce {
-                    self.choose_again(now, message, group, Location::Shard(self.place.shard));
+                    self.on_bounced(now, message, group, reason);
                 }
             }
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use sedge_base::{ClientId, ConnId, Instant, Now, Outbox, Rng, Seed};
-use sedge_broker::{Broker, BrokerConfig, Deliver, Input, InterestChange, Output, Place, Ticket};
+use sedge_broker::{BounceReason, Broker, BrokerConfig, Deliver, Input, InterestChange, Output, Place, Ticket};
 use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter};
 use smallvec::SmallVec;
 
@@ -184,7 +184,7 @@ impl Shard {
             }
             ToShard::Again(again) => {
                 let Again { message, group, not } = *again;
-                self.choose_again(now, message, group, Location::Node(not));
+                self.choose_again(now, message, group, Some(Location::Node(not)));
             }
             ToShard::Table(changes) => self.table.apply(&changes),
             ToShard::Barrier(barrier) => self.tell_node(ToNode::BarrierReached(barrier)),
@@ -347,9 +347,7 @@ impl Shard {
                 // Only what a journal held comes while the node recovers without a client having sent it just now.
                 Output::Route { .. } | Output::Bounced { .. } if self.is_restoring => self.held_back.push(output),
                 Output::Route { message, ticket, matched } => self.route(now, &message, ticket, matched),
-                Output::Bounced { message, group } => {
-                    self.choose_again(now, message, group, Location::Shard(self.place.shard));
-                }
+                Output::Bounced { message, group, reason } => self.on_bounced(now, message, group, reason),
                 Output::Event(event) => self.outputs.push_back(ShardOutput::Event(event)),
             }
         }
@@ -419,8 +417,18 @@ impl Shard {
         }
     }
 
-    /// The place chosen for a shared subscription has no member: tries another, a few times.
-    fn choose_again(&mut self, now: Now, message: Arc<Message>, group: TopicFilter, not: Location) {
+    /// A message for a shared subscription comes back from the broker of this shard.
+    fn on_bounced(&mut self, now: Now, message: Arc<Message>, group: TopicFilter, reason: BounceReason) {
+        let not = match reason {
+            BounceReason::NoMember => Some(Location::Shard(self.place.shard)),
+            BounceReason::SessionEnded => None,
+        };
+        self.choose_again(now, message, group, not);
+    }
+
+    /// Chooses another place for a message to a shared subscription; not the one that is known to have no member, and a few times
+    /// only.
+    fn choose_again(&mut self, now: Now, message: Arc<Message>, group: TopicFilter, not: Option<Location>) {
         let place = self.bounces.note(&message.id, &group, not).and_then(|tried| self.table.choose(&group, tried));
         let Some(place) = place else {
             self.counters.groups_dropped += 1;

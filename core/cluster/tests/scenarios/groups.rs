@@ -77,6 +77,32 @@ fn a_message_for_members_that_have_just_left_goes_to_another() {
     }
 }
 
+/// MQ-14: what a member had not acknowledged when its session ended goes to another member, wherever that is: on the same shard, on
+/// another one, on another node.
+#[test]
+fn what_an_ended_session_was_chosen_for_goes_to_another() {
+    for seed in 0..20 {
+        let mut world = World::cluster(100 + seed, 1 + seed % 2, 1 + u16::try_from(seed / 2 % 2).expect("small"));
+        world.delays.network = 1 + world.rng.below(3_000);
+        let silent = world.connect_with(1, "silent", Options { clean: true, silent: true, ..Options::default() });
+        world.subscribe(silent, "$share/g/t", QoS::AtLeastOnce);
+        let other = world.connect(1 + seed % 2, "other");
+        world.subscribe(other, "$share/g/t", QoS::AtLeastOnce);
+        let publisher = world.connect(1, "pub");
+        for number in 0..100 {
+            world.send_publish(publisher, "t", &format!("{number:03}"), QoS::AtLeastOnce, false);
+        }
+        world.run(1_000);
+        assert!(world.got(other).len() < 100, "seed {seed}: all went to one");
+        world.hang_up(silent);
+        world.run(1_000);
+        let mut got = world.got(other);
+        got.sort_unstable();
+        let all: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
+        assert_eq!(got, all, "seed {seed}\n{}", world.log.join("\n"));
+    }
+}
+
 /// MQ-14, FT-20: what a member's node had for it when it died goes to another member, also if its session would have ended with its
 /// connection.
 #[test]
