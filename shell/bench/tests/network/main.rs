@@ -104,7 +104,7 @@ impl Received {
     }
 
     fn mbit_s(from: (usize, Duration), to: (usize, Duration)) -> f64 {
-        f64::from(u32::try_from((to.0 - from.0) * 8).expect("few")) / (to.1 - from.1).as_secs_f64() / 1e6
+        f64::from(u32::try_from((to.0 - from.0) * 8).expect("few")) / to.1.saturating_sub(from.1).as_secs_f64() / 1e6
     }
 
     /// The rate from the first byte to the last.
