@@ -9,6 +9,7 @@ use sedge_base::{
 use sedge_mqtt::{ReasonCode, SubscriptionTrie, Utf8};
 use slab::Slab;
 
+use crate::chunks::Chunks;
 use crate::clock::Clock;
 use crate::connection::{ConnKey, Connection, Connections, Fresh, Phase};
 use crate::disconnect::Ending;
@@ -17,6 +18,7 @@ use crate::group::Groups;
 use crate::journal::Journal;
 use crate::merge::Merged;
 use crate::room::free;
+use crate::send::little_waits;
 use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
 use crate::throttle::Throttle;
@@ -91,6 +93,7 @@ pub struct Broker {
     pub(crate) scratch: Scratch,
     pub(crate) merged: Merged,
     pub(crate) buffers: BufferPool,
+    pub(crate) chunks: Chunks,
     /// Number of the last ticket for a subscription or resumption.
     pub(crate) tickets: u32,
     /// Generation of the last session.
@@ -132,6 +135,7 @@ impl Broker {
             scratch: Scratch::default(),
             merged: Merged::default(),
             buffers: BufferPool::new(SPARE_BYTES),
+            chunks: Chunks::default(),
             tickets: 0,
             generation: 0,
             journal: None,
@@ -163,6 +167,9 @@ impl Broker {
             Input::Report(report) => self.on_report(report),
             Input::Kick { client, reason, end_session } => self.on_kick(&client, reason, end_session),
             Input::Shutdown { elsewhere } => self.on_shutdown(&elsewhere),
+        }
+        if little_waits(&self.counters) {
+            self.chunks.release();
         }
     }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use sedge_mqtt::{Message, TopicName, Utf8};
 
+use crate::chunks::Chunks;
+
 /// Messages with a smaller payload than this are copied by [`detach`]; larger ones fill most of their buffer anyway.
 pub const DETACH_BELOW_BYTES: usize = 16 * 1024;
 
@@ -18,6 +20,22 @@ pub fn detach(message: &Arc<Message>) -> Arc<Message> {
     let (topic, payload) = content(message);
     let properties = message.properties.as_deref().map(|properties| Box::new(properties.detached()));
     Arc::new(Message { topic, payload, properties, publisher: message.publisher.clone(), ..**message })
+}
+
+/// As [`detach`], in a buffer with others if there is one.
+pub(crate) fn detach_among(message: &Arc<Message>, chunks: &mut Chunks) -> Arc<Message> {
+    if message.properties.is_none()
+        && let Some((topic, payload)) = chunks.content(&message.topic, &message.payload)
+    {
+        return Arc::new(Message {
+            topic,
+            payload,
+            properties: None,
+            publisher: message.publisher.clone(),
+            ..**message
+        });
+    }
+    detach(message)
 }
 
 /// As [`detach`]; a message that nobody else has is changed where it is.
@@ -42,7 +60,7 @@ fn content(message: &Message) -> (TopicName, Bytes) {
 }
 
 /// The topic in the buffer of the payload: one allocation for both.
-fn shared_topic(text: Bytes, topic: &TopicName) -> TopicName {
+pub(crate) fn shared_topic(text: Bytes, topic: &TopicName) -> TopicName {
     let shared = Utf8::from_bytes(text).ok().and_then(|text| TopicName::try_from(text).ok());
     shared.unwrap_or_else(|| topic.detached())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sedge_mqtt::{Message, QoS, TopicFilter};
 
 use crate::access::may_receive;
-use crate::outgoing::{Ids, Outgoing};
+use crate::outgoing::{Buffer, Copies, Ids, Outgoing};
 use crate::room::Room;
 use crate::send::{Encoded, Env, Link};
 use crate::session::SessionKey;
@@ -36,7 +36,7 @@ impl Broker {
         let Deliver { message, plain, groups } = deliver;
         self.clock.observe(message.stamp);
         if plain {
-            self.fan_out(&message);
+            self.fan_out(&message, Buffer::Read);
         }
         for group in groups {
             self.deliver_to_group(&message, group);
@@ -44,15 +44,15 @@ impl Broker {
     }
 
     /// Delivers to the ordinary subscriptions that match; says whether there is one.
-    pub(crate) fn fan_out(&mut self, message: &Arc<Message>) -> bool {
+    pub(crate) fn fan_out(&mut self, message: &Arc<Message>, buffer: Buffer) -> bool {
         let mut scratch = core::mem::take(&mut self.scratch);
         self.find_receivers(message, &mut scratch);
         let matched = !scratch.receivers.is_empty();
         let many = scratch.receivers.len() > 1;
-        let mut kept = None;
+        let mut copies = Copies::default();
         for receiver in scratch.receivers.drain(..) {
             let encoded = if many { Some(&mut scratch.encoded) } else { None };
-            self.deliver_to(message, receiver, &mut kept, encoded);
+            self.deliver_to((message, buffer), receiver, &mut copies, encoded);
         }
         if many {
             scratch.encoded.clear();
@@ -66,7 +66,7 @@ impl Broker {
         let mut scratch = core::mem::take(&mut self.scratch);
         self.find_receivers(message, &mut scratch);
         for receiver in scratch.receivers.drain(..).filter(|receiver| receiver.session == session) {
-            self.deliver_to(message, receiver, &mut None, None);
+            self.deliver_to((message, Buffer::Read), receiver, &mut Copies::default(), None);
         }
         self.scratch = scratch;
     }
@@ -104,9 +104,9 @@ impl Broker {
 
     fn deliver_to(
         &mut self,
-        message: &Arc<Message>,
+        (message, buffer): (&Arc<Message>, Buffer),
         receiver: Receiver,
-        kept: &mut Option<Arc<Message>>,
+        copies: &mut Copies,
         encoded: Option<&mut Encoded>,
     ) {
         let qos = message.qos.min(receiver.qos);
@@ -115,14 +115,14 @@ impl Broker {
         }
         let Some(mut link) = self.link(receiver.session) else { return };
         let retain = receiver.retain_as_published && message.retain;
-        let outgoing = Outgoing { message: Arc::clone(message), ids: receiver.ids, group: 0, qos, retain, kept: false };
+        let outgoing = Outgoing { message: Arc::clone(message), ids: receiver.ids, group: 0, qos, retain, buffer };
         if let Some(connection) = &mut link.connection
             && message.retain
             && !connection.requests.is_empty()
         {
             connection.remember(message);
         }
-        link.offer(outgoing, None, encoded, kept);
+        link.offer(outgoing, None, encoded, copies);
     }
 
     /// Delivers to one member of a shared subscription: a connected one with room, else a connected one, else one that is
@@ -144,9 +144,9 @@ impl Broker {
             group: number,
             qos: message.qos.min(granted.qos),
             retain: granted.retain_as_published && message.retain,
-            kept: false,
+            buffer: Buffer::Read,
         };
-        link.offer(outgoing, Some(&filter), None, &mut None);
+        link.offer(outgoing, Some(&filter), None, &mut Copies::default());
     }
 
     fn choose_member(&mut self, message: &Message, filter: &TopicFilter) -> Option<(SessionKey, Granted, u32)> {
@@ -199,6 +199,7 @@ impl Broker {
             counters: &mut self.counters,
             outputs: &mut self.outputs,
             buffers: &mut self.buffers,
+            chunks: &mut self.chunks,
             journal: self.journal.as_deref_mut(),
             now: self.now,
         };

@@ -199,12 +199,12 @@ mod tests {
     use sedge_mqtt::QoS;
 
     use super::*;
-    use crate::outgoing::Ids;
+    use crate::outgoing::{Buffer, Ids};
     use crate::testing::message;
 
     fn item(number: u32) -> Outgoing {
         let message = Arc::new(message("t", &number.to_string()));
-        Outgoing { message, ids: Ids::NONE, group: 0, qos: QoS::AtLeastOnce, retain: false, kept: false }
+        Outgoing { message, ids: Ids::NONE, group: 0, qos: QoS::AtLeastOnce, retain: false, buffer: Buffer::Read }
     }
 
     fn id(number: u16) -> PacketId {

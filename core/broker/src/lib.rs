@@ -7,6 +7,7 @@ mod access;
 mod alias;
 mod api;
 mod broker;
+mod chunks;
 mod clock;
 mod config;
 mod connect;

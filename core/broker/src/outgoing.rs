@@ -5,7 +5,8 @@ use std::sync::Arc;
 use sedge_mqtt::{Message, QoS};
 use smallvec::SmallVec;
 
-use crate::detach;
+use crate::chunks::Chunks;
+use crate::detach::{detach, detach_among};
 use crate::room::MESSAGE_BYTES;
 
 /// Identifiers of the subscriptions that matched, in as little room as possible.
@@ -68,8 +69,25 @@ pub(crate) struct Outgoing {
     pub(crate) group: u32,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
-    /// Whether `message` is detached already.
-    pub(crate) kept: bool,
+    pub(crate) buffer: Buffer,
+}
+
+/// Where topic, payload and properties of a message lie. What is alive of a buffer keeps all of it alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Buffer {
+    /// In what was read from a socket.
+    Read,
+    /// In a buffer with other messages that wait.
+    Shared,
+    /// By themselves.
+    Own,
+}
+
+/// Copies of one message for all sessions that have to keep it.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    brief: Option<Arc<Message>>,
+    long: Option<Arc<Message>>,
 }
 
 impl Outgoing {
@@ -85,14 +103,22 @@ impl Outgoing {
 
     /// Makes it fit for waiting long.
     pub(crate) fn keep(&mut self) {
-        self.keep_as(&mut None);
+        self.keep_long(&mut Copies::default());
     }
 
     /// The same for many sessions that get the message: they share one copy.
-    pub(crate) fn keep_as(&mut self, copy: &mut Option<Arc<Message>>) {
-        if !self.kept {
-            self.message = Arc::clone(copy.get_or_insert_with(|| detach(&self.message)));
-            self.kept = true;
+    pub(crate) fn keep_long(&mut self, copies: &mut Copies) {
+        if self.buffer != Buffer::Own {
+            self.message = Arc::clone(copies.long.get_or_insert_with(|| detach(&self.message)));
+            self.buffer = Buffer::Own;
+        }
+    }
+
+    /// Makes it fit for waiting until a connected client acknowledges it.
+    pub(crate) fn keep_briefly(&mut self, copies: &mut Copies, chunks: &mut Chunks) {
+        if self.buffer == Buffer::Read {
+            self.message = Arc::clone(copies.brief.get_or_insert_with(|| detach_among(&self.message, chunks)));
+            self.buffer = Buffer::Shared;
         }
     }
 }

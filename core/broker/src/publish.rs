@@ -10,7 +10,9 @@ use crate::connection::{ConnKey, Connection, is_owned_topic};
 use crate::disconnect::Ending;
 use crate::inbound::{Answer, Arrival};
 use crate::journal::kept;
+use crate::outgoing::Buffer;
 use crate::process::Fault;
+use crate::send::much_waits;
 use crate::session::{SessionKey, session_of};
 use crate::{Broker, Output, Record, Report, Ticket};
 
@@ -149,6 +151,11 @@ impl Broker {
         let Publish { dup: _, qos, retain, topic: _, packet_id: _, payload, mut properties } = publish;
         let expiry = properties.as_mut().and_then(|properties| properties.message_expiry.take());
         let properties = properties.filter(|properties| **properties != PublishProperties::default());
+        // Somebody is likely to have to keep it: one copy now saves another one of the whole message.
+        let is_kept = qos > QoS::AtMostOnce && properties.is_none() && much_waits(&self.counters);
+        let content = if is_kept { self.chunks.content(&topic, &payload) } else { None };
+        let buffer = if content.is_some() { Buffer::Shared } else { Buffer::Read };
+        let (topic, payload) = content.unwrap_or((topic, payload));
         let message = Arc::new(Message {
             id: self.clock.next_id(),
             topic,
@@ -166,7 +173,7 @@ impl Broker {
         {
             journal.received(session, packet_id, &message);
         }
-        let matched = self.fan_out(&message);
+        let matched = self.fan_out(&message, buffer);
         let ticket = ticket.map(|(ticket, _)| ticket);
         self.outputs.push_back(Output::Route { message, ticket, matched });
     }
@@ -185,7 +192,7 @@ impl Broker {
             expires_at: expiry.map(|expiry| self.now.wall + expiry),
             publisher: None,
         });
-        let matched = self.fan_out(&message);
+        let matched = self.fan_out(&message, Buffer::Read);
         self.outputs.push_back(Output::Route { message, ticket: None, matched });
     }
 

@@ -240,12 +240,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::outgoing::Ids;
+    use crate::outgoing::{Buffer, Ids};
     use crate::testing::message;
 
     fn item(number: u32, qos: QoS) -> Outgoing {
         let message = Arc::new(message("t", &number.to_string()));
-        Outgoing { message, ids: Ids::NONE, group: 0, qos, retain: false, kept: false }
+        Outgoing { message, ids: Ids::NONE, group: 0, qos, retain: false, buffer: Buffer::Read }
     }
 
     fn payloads(queue: &mut Queue, counters: &mut Counters) -> Vec<String> {

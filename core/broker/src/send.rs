@@ -1,7 +1,6 @@
 //! Messages into sessions and out to clients.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bytes::BytesMut;
 use sedge_base::{BufferPool, Now};
@@ -10,10 +9,11 @@ use sedge_mqtt::{
     publish_len,
 };
 
+use crate::chunks::Chunks;
 use crate::connection::{Connection, Fresh};
 use crate::inflight::Slot;
 use crate::journal::{Journal, Origin, kept};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Copies, Outgoing};
 use crate::room::{MESSAGE_BYTES, Room};
 use crate::session::Session;
 use crate::{BrokerConfig, Counters, Output};
@@ -33,6 +33,7 @@ pub(crate) struct Env<'a> {
     pub(crate) counters: &'a mut Counters,
     pub(crate) outputs: &'a mut VecDeque<Output>,
     pub(crate) buffers: &'a mut BufferPool,
+    pub(crate) chunks: &'a mut Chunks,
     pub(crate) journal: Option<&'a mut Journal>,
     pub(crate) now: Now,
 }
@@ -72,23 +73,25 @@ enum Sent {
 
 impl Link<'_> {
     /// Delivers a message, one for a shared subscription with its filter: sends it, or lets it wait, or drops it by the rules.
-    /// Sessions that have to keep the message share the `copy`.
+    /// Sessions that have to keep the message share the `copies`.
     pub(crate) fn offer(
         &mut self,
         mut outgoing: Outgoing,
         group: Option<&TopicFilter>,
         encoded: Option<&mut Encoded>,
-        copy: &mut Option<Arc<Message>>,
+        copies: &mut Copies,
     ) {
-        let Some(connection) = self.connection.as_deref_mut() else { return self.offer_offline(outgoing, group, copy) };
+        let Some(connection) = self.connection.as_deref_mut() else {
+            return self.offer_offline(outgoing, group, copies);
+        };
         let limits = (self.env.config, &*self.env.counters);
         if may_send(self.session, connection, (outgoing.qos, outgoing.size()), limits) {
             if outgoing.qos > QoS::AtMostOnce && much_waits(self.env.counters) {
-                outgoing.keep_as(copy);
+                outgoing.keep_briefly(copies, self.env.chunks);
             }
             self.env.send(self.session, connection, outgoing, Origin::Fresh(group), encoded);
         } else {
-            self.enqueue(outgoing, group, copy);
+            self.enqueue(outgoing, group, copies);
         }
     }
 
@@ -120,22 +123,24 @@ impl Link<'_> {
         }
     }
 
-    fn offer_offline(&mut self, outgoing: Outgoing, group: Option<&TopicFilter>, copy: &mut Option<Arc<Message>>) {
+    fn offer_offline(&mut self, outgoing: Outgoing, group: Option<&TopicFilter>, copies: &mut Copies) {
         if outgoing.qos == QoS::AtMostOnce && !self.env.config.queue_qos0_offline {
             self.env.counters.dropped.offline_qos0 += 1;
         } else {
-            self.enqueue(outgoing, group, copy);
+            self.enqueue(outgoing, group, copies);
         }
     }
 
-    fn enqueue(&mut self, mut outgoing: Outgoing, group: Option<&TopicFilter>, copy: &mut Option<Arc<Message>>) {
+    fn enqueue(&mut self, mut outgoing: Outgoing, group: Option<&TopicFilter>, copies: &mut Copies) {
         if is_expired(&outgoing.message, self.env.now) {
             self.env.counters.dropped.expired += 1;
             return;
         }
         let is_long = self.session.queue.len() >= KEEP_FROM_MESSAGES;
-        if self.connection.is_none() || is_long || much_waits(self.env.counters) {
-            outgoing.keep_as(copy);
+        if self.connection.is_none() || is_long {
+            outgoing.keep_long(copies);
+        } else if much_waits(self.env.counters) {
+            outgoing.keep_briefly(copies, self.env.chunks);
         }
         let room = Room::of(self.env.config, self.session, self.connection.as_deref());
         let Env { counters, journal, now, .. } = &mut self.env;
@@ -195,8 +200,13 @@ fn fits(
 }
 
 /// Whether what waits for all clients together is worth copies that pin no read buffers.
-const fn much_waits(counters: &Counters) -> bool {
+pub(crate) const fn much_waits(counters: &Counters) -> bool {
     counters.queued_bytes + counters.inflight_bytes > KEEP_FROM_BYTES
+}
+
+/// Whether so little waits that it is not about to become much.
+pub(crate) const fn little_waits(counters: &Counters) -> bool {
+    counters.queued_bytes + counters.inflight_bytes < KEEP_FROM_BYTES / 2
 }
 
 fn is_expired(message: &Message, now: Now) -> bool {

@@ -12,7 +12,7 @@ use sedge_mqtt::{
 use crate::access::may_receive;
 use crate::api::TicketKind;
 use crate::connection::{ConnKey, Request, RequestPacket, Wanted};
-use crate::outgoing::{Ids, Outgoing};
+use crate::outgoing::{Buffer, Copies, Ids, Outgoing};
 use crate::process::Fault;
 use crate::session::{Session, SessionKey, session_of};
 use crate::subscription::Subscription;
@@ -175,9 +175,8 @@ impl Broker {
             return;
         }
         let qos = message.qos.min(options.qos);
-        // The store has detached it.
-        let outgoing = Outgoing { message, ids: wanted.ids.clone(), group: 0, qos, retain: true, kept: true };
-        link.offer(outgoing, None, None, &mut None);
+        let outgoing = Outgoing { message, ids: wanted.ids.clone(), group: 0, qos, retain: true, buffer: Buffer::Own };
+        link.offer(outgoing, None, None, &mut Copies::default());
     }
 
     fn answer_request(&mut self, key: ConnKey, packet: RequestPacket, reasons: Vec<ReasonCode>) {

@@ -8,7 +8,7 @@ use sedge_mqtt::{QoS, TopicFilter};
 use crate::broker::Timer;
 use crate::connection::Phase;
 use crate::inflight::Slot;
-use crate::outgoing::{Ids, Outgoing};
+use crate::outgoing::{Buffer, Ids, Outgoing};
 use crate::room::Room;
 use crate::session::{PendingWill, Session, SessionKey};
 use crate::subscription::Subscription;
@@ -238,7 +238,7 @@ fn outgoing(queued: QueuedState, groups: &crate::group::Groups) -> Outgoing {
     let QueuedState { message, qos, retain, subscription_ids, group } = queued;
     let group = group.map_or(0, |filter| groups.number(&filter));
     let ids = Ids::from(&subscription_ids[..]);
-    let mut outgoing = Outgoing { message, ids, group, qos, retain, kept: false };
+    let mut outgoing = Outgoing { message, ids, group, qos, retain, buffer: Buffer::Read };
     // It came in the buffer of a link together with many others.
     outgoing.keep();
     outgoing

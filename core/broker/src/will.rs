@@ -6,6 +6,7 @@ use sedge_base::{ClientId, Duration};
 use sedge_mqtt::{Message, PublishProperties, Will, WillProperties};
 
 use crate::broker::Timer;
+use crate::outgoing::Buffer;
 use crate::session::SessionKey;
 use crate::{Broker, Identity, Output};
 
@@ -72,7 +73,7 @@ impl Broker {
             publisher: Some(client),
         });
         self.counters.wills += 1;
-        let matched = self.fan_out(&message);
+        let matched = self.fan_out(&message, Buffer::Read);
         self.outputs.push_back(Output::Route { message, ticket: None, matched });
     }
 
