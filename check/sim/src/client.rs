@@ -225,6 +225,11 @@ impl Client {
         self.subscriptions.keys().find(|filter| !renewed(filter)).cloned()
     }
 
+    /// Whether it has a subscription, or has asked for one.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        !self.subscriptions.is_empty() || !self.subscribing.is_empty()
+    }
+
     /// Unsubscribes: from now on there is no right to what matches.
     pub(crate) fn unsubscribe(&mut self, now: Instant, filter: TopicFilter, oracle: &mut Oracle) {
         self.subscriptions.remove(&filter);

@@ -36,6 +36,10 @@ pub struct Options {
     pub shards: u16,
     /// MQTT clients.
     pub clients: usize,
+    /// More clients, all members of one shared subscription and subscribed to nothing else.
+    pub workers: usize,
+    /// Whether the sessions of some of them end with their connections.
+    pub clean_workers: bool,
     /// Length of the first phase.
     pub faults_for: Duration,
     /// Longest pause between two actions of a client.
@@ -79,6 +83,8 @@ impl Options {
             nodes: 1 + rng.index(4),
             shards: u16::try_from(1 + rng.index(3)).unwrap_or(1),
             clients: 3 + rng.index(10),
+            workers: 0,
+            clean_workers: false,
             faults_for: Duration::from_secs(5 + rng.below(10)),
             pause: Duration::from_millis(*rng.pick(&[20, 50, 100, 300]).unwrap_or(&20)),
             mail_delay: Duration::from_micros(*rng.pick(&[1, 100, 5_000]).unwrap_or(&1)),
@@ -159,6 +165,17 @@ impl Options {
             crashes: false,
             queue_limit: 100_000,
             ..drawn
+        }
+    }
+
+    /// Members of a shared subscription come and go, in half of the runs while nodes crash as in [`Options::crashing`].
+    pub fn sharing(seed: u64) -> Self {
+        let mut rng = Rng::new(seed).split(7);
+        Self {
+            workers: 2 + rng.index(4),
+            clean_workers: rng.chance(1, 2),
+            crashes: rng.chance(1, 2),
+            ..Self::crashing(seed)
         }
     }
 

@@ -87,6 +87,10 @@ pub(crate) struct Oracle {
     pub(crate) splits: Vec<Split>,
     pub(crate) cuts: Vec<Cut>,
     pub(crate) moves: Vec<Move>,
+    /// Clients that subscribe to a shared subscription and to nothing else.
+    pub(crate) workers: BTreeSet<usize>,
+    /// Whether the sessions of some of them end with their connections.
+    pub(crate) workers_end: bool,
     /// Broken rules of the protocol, seen by clients.
     pub(crate) protocol: Vec<String>,
     /// Whether anything happened after which acknowledged messages may be lost for now: a node crashed, or was declared dead.

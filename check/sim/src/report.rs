@@ -60,6 +60,7 @@ fn mode(options: &Options) -> String {
     let faults = match options {
         Options { harsh: true, .. } => "harsh ",
         Options { drains: true, .. } => "drain ",
+        Options { workers: 1.., .. } => "share ",
         Options { spaced: true, .. } => "crash ",
         Options { parts: true, .. } => "part ",
         _ => "",

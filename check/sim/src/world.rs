@@ -5,7 +5,7 @@ use sedge_mqtt::Version;
 
 use crate::client::Client;
 use crate::host::Host;
-use crate::invariant::{agreement, bounded, not_lost, once, order, protocol};
+use crate::invariant::{agreement, bounded, not_lost, once, order, protocol, shares};
 use crate::network::Network;
 use crate::oracle::Oracle;
 use crate::schedule::{Event, Schedule, delay};
@@ -73,19 +73,23 @@ impl World {
             .map(|index| Host::start(index, 0, &options, &mut host_rng.split(index as u64)))
             .collect();
         let mut client_rng = rng.split(3);
-        let clients = (0..options.clients)
+        let all = options.clients + options.workers;
+        let clients = (0..all)
             .map(|index| {
                 let version = if client_rng.chance(1, 2) { Version::V5 } else { Version::V311 };
-                Client::new(index, version, client_rng.chance(2, 3), client_rng.index(options.nodes))
+                let stays = index >= options.clients && !options.clean_workers;
+                Client::new(index, version, client_rng.chance(2, 3) || stays, client_rng.index(options.nodes))
             })
             .collect();
+        let workers = (options.clients..all).collect();
+        let oracle = Oracle { workers, workers_end: options.clean_workers, ..Oracle::default() };
         Self {
             now: Instant::ZERO,
             schedule: Schedule::default(),
             network: Network::default(),
             hosts,
             clients,
-            oracle: Oracle::default(),
+            oracle,
             trace: Trace::new(print),
             calm: false,
             host_rng,
@@ -132,8 +136,11 @@ impl World {
             violations.extend(twice.into_iter().map(|detail| Violation { invariant: agreement::NAME, detail }));
         }
         if self.owes_everything() {
-            let lost = not_lost::check(&self.oracle);
-            violations.extend(lost.into_iter().map(|detail| Violation { invariant: not_lost::NAME, detail }));
+            for (name, found) in
+                [(not_lost::NAME, not_lost::check(&self.oracle)), (shares::NAME, shares::check(&self.oracle))]
+            {
+                violations.extend(found.into_iter().map(|detail| Violation { invariant: name, detail }));
+            }
         }
         violations
     }

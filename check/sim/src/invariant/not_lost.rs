@@ -13,7 +13,8 @@ pub(crate) const NAME: &str = "not_lost";
 pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
     let mut lost = Vec::new();
     for subscription in &oracle.subscriptions {
-        if subscription.until.is_some() || subscription.qos == QoS::AtMostOnce {
+        let is_shared = subscription.filter.share_group().is_some();
+        if subscription.until.is_some() || subscription.qos == QoS::AtMostOnce || is_shared {
             continue;
         }
         let key = (subscription.client, subscription.session);

@@ -1,6 +1,7 @@
 //! Lets clients act.
 
 use sedge_base::Duration;
+use sedge_mqtt::{QoS, TopicFilter};
 
 use super::World;
 use crate::network::WINDOW_BYTES;
@@ -29,8 +30,10 @@ impl World {
             if silence > PING_AFTER {
                 self.clients[client].ping();
             }
-            if !self.calm {
-                self.work(client);
+            match (self.calm, self.oracle.workers.contains(&client)) {
+                (true, _) => {}
+                (false, true) => self.share(client),
+                (false, false) => self.work(client),
             }
             self.pump(wire, 0, WINDOW_BYTES);
         }
@@ -70,6 +73,20 @@ impl World {
             Action::Drop => self.drop_connection(client, false),
             Action::Disconnect => self.drop_connection(client, true),
             Action::Nothing => {}
+        }
+    }
+
+    /// What a member of the shared subscription does: it subscribes once in each session, and comes and goes.
+    fn share(&mut self, client: usize) {
+        let one = &mut self.clients[client];
+        if !one.is_subscribed() {
+            let Ok(filter) = TopicFilter::new("$share/workers/#") else { unreachable!("a filter") };
+            return one.subscribe(self.now, filter, QoS::ExactlyOnce, &mut self.oracle);
+        }
+        match self.client_rng.below(100) {
+            0..4 => self.drop_connection(client, false),
+            4 => self.drop_connection(client, true),
+            _ => {}
         }
     }
 
