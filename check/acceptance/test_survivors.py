@@ -182,6 +182,9 @@ def test_retained_messages_agree_after_a_partition(islands: Callable[..., Island
     publish(0, "keep/left-clears", "")
     publish(2, "keep/right-clears", "")
     publish(0, "keep/both", "earlier")
+    # The two sides tell earlier from later by the milliseconds of their clocks.
+    at = time.time_ns() // 1_000_000
+    wait_for("the clocks have gone on", lambda: time.time_ns() // 1_000_000 > at + 1)
     publish(2, "keep/both", "later")
     publish(1, "keep/left", "left")
     publish(2, "keep/right", "right")
