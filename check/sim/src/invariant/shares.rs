@@ -1,4 +1,5 @@
-//! An acknowledged QoS 1 or 2 publication reaches a member of every shared subscription that has had one all along, and with QoS 2 no more than one.
+//! An acknowledged QoS 1 or 2 publication reaches a member of every shared subscription that has had one all along, and with QoS 2
+//! no more than one.
 
 use std::collections::BTreeMap;
 

@@ -20,7 +20,8 @@ pub(super) struct Bounces {
 }
 
 impl Bounces {
-    /// Notes that there is no member at `place`. Returns all places tried for this message, or nothing if it is enough.
+    /// Notes that there is no member at `place`, if one is named. Returns all places tried for this message, or nothing if it is
+    /// enough.
     pub(super) fn note(&mut self, id: &MessageId, group: &TopicFilter, place: Option<Location>) -> Option<&[Location]> {
         let key = (*id, group.clone());
         let Some(place) = place else {
