@@ -111,6 +111,8 @@ pub enum SessionStep {
     Claimed(Claimed),
     /// Another node owns the client id now.
     Relinquish(Relinquish),
+    /// A session is about to be announced here that has these shared subscriptions: what its members are chosen for waits for it.
+    Expect(Adopt),
     /// A session is about to come and its interest is known everywhere: catch what matches, then answer with
     /// [`ToNode::Adopted`].
     Adopt(Adopt),
@@ -172,6 +174,7 @@ impl SessionStep {
         match self {
             Self::Claimed(Claimed { client, .. })
             | Self::Relinquish(Relinquish { client, .. })
+            | Self::Expect(Adopt { client, .. })
             | Self::Adopt(Adopt { client, .. })
             | Self::Release(Handed { client, .. })
             | Self::Flush(Handed { client, .. })

@@ -283,7 +283,7 @@ impl Node {
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
             Some(&Phase::Session { epoch: mine, from: former, .. }) if epoch == mine || from == former => match session
             {
-                Some(session) if session.subscriptions.iter().any(is_plain) => {
+                Some(session) if !session.subscriptions.is_empty() => {
                     self.adopt(from, client, mine, session);
                 }
                 session => self.claimed_late(client, mine, session, Vec::new()),
@@ -471,7 +471,7 @@ impl Node {
         if !self.ring.contains(&to) {
             return self.take_back(&client, epoch, session);
         }
-        if session.as_ref().is_some_and(|session| session.subscriptions.iter().any(is_plain)) {
+        if session.as_ref().is_some_and(|session| !session.subscriptions.is_empty()) {
             self.handed_over(&client, epoch, to);
         }
         if session.is_some() {
@@ -610,9 +610,16 @@ impl Node {
 
     /// The session is here: everybody is told to send its messages here, too, before the former owner stops to catch them.
     fn adopt(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
-        let changes = plain_interest(&session, false);
+        let changes = interest_of(&session, false);
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        let shared = session.subscriptions.iter().filter(|subscription| !is_plain(subscription));
+        let filters: Vec<_> = shared.map(|subscription| subscription.filter.clone()).collect();
+        let shard = wanted.shard;
         wanted.phase = Phase::Adopting { epoch, from, session };
+        if !filters.is_empty() {
+            let expect = mail::Adopt { client: client.clone(), epoch, filters };
+            self.tell_shard(shard, session_step(SessionStep::Expect(expect)));
+        }
         self.set_claim_deadline(client);
         let handed = Handed { client: client.clone(), epoch };
         self.change_and_wait_for_all(client, &changes, Waiter::Adoption(handed));
@@ -624,8 +631,7 @@ impl Node {
         let Some(wanted) = self.claims.wanted.get(&client) else { return };
         let Phase::Adopting { epoch: mine, session, .. } = &wanted.phase else { return };
         if *mine == epoch {
-            let plain = session.subscriptions.iter().filter(|subscription| is_plain(subscription));
-            let filters = plain.map(|plain| plain.filter.clone()).collect();
+            let filters = session.subscriptions.iter().map(|subscription| subscription.filter.clone()).collect();
             let shard = wanted.shard;
             self.tell_shard(shard, session_step(SessionStep::Adopt(mail::Adopt { client, epoch, filters })));
         }
@@ -676,7 +682,7 @@ impl Node {
         }
         let before = core::mem::replace(&mut wanted.phase, Phase::Asked { home });
         let Phase::Leftovers { epoch, session, .. } = before else { return };
-        let changes = plain_interest(&session, true);
+        let changes = interest_of(&session, true);
         wanted.phase = Phase::Flushing { epoch, session, leftovers: messages };
         self.set_claim_deadline(client);
         let handed = Handed { client: client.clone(), epoch };
@@ -694,11 +700,11 @@ impl Node {
     }
 }
 
-/// The ordinary subscriptions of a session as a change of interest.
-fn plain_interest(session: &SessionState, online: bool) -> Vec<InterestChange> {
+/// The subscriptions of a session as a change of interest.
+fn interest_of(session: &SessionState, online: bool) -> Vec<InterestChange> {
     let op = InterestOp::Add { retained: false, online };
-    let plain = session.subscriptions.iter().filter(|subscription| is_plain(subscription));
-    plain.map(|plain| InterestChange { filter: plain.filter.clone(), op }).collect()
+    let subscriptions = session.subscriptions.iter();
+    subscriptions.map(|subscription| InterestChange { filter: subscription.filter.clone(), op }).collect()
 }
 
 /// What a session has to deliver with QoS 1 and 2, oldest first.
@@ -710,7 +716,7 @@ pub(super) fn messages_of(session: &SessionState) -> impl Iterator<Item = &Queue
     inflight.chain(&session.queue).filter(|queued| queued.qos > QoS::AtMostOnce)
 }
 
-/// Whether a subscription is an ordinary one. Shared ones need no handover: their messages go to another member, or come back.
+/// Whether a subscription is an ordinary one.
 pub(super) fn is_plain(subscription: &SubscriptionState) -> bool {
     subscription.filter.share_group().is_none()
 }

@@ -14,7 +14,7 @@ use super::marks::Source;
 use super::peers::Standing;
 use crate::NodeOutput;
 use crate::link::{ControlTopic, Frame, FrameSeq, Hello, Lost, Output as LinkOutput, Publication};
-use crate::mail::{Life, Location, TableChange, ToShard};
+use crate::mail::{Life, TableChange, ToShard};
 use crate::wire::{Stray, WireError};
 
 impl Node {
@@ -28,7 +28,7 @@ impl Node {
                 }
             }
             Output::Table(Advertised::Group { node, group, online, offline }) => {
-                self.table.push(TableChange::Group { at: Location::Node(node), group, online, offline });
+                self.members_at(node, group, online, offline);
             }
             Output::Barrier(barrier) => {
                 self.flush_table();

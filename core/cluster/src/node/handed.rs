@@ -122,7 +122,8 @@ impl Node {
     pub(super) fn withdraw(&mut self, handed: Handed, changes: &[InterestChange]) {
         let client = handed.client.clone();
         let shard = shard_of(&client, self.config.shards);
-        let filters: Vec<_> = changes.iter().map(|change| change.filter.clone()).collect();
+        let plain = changes.iter().filter(|change| change.filter.share_group().is_none());
+        let filters: Vec<_> = plain.map(|change| change.filter.clone()).collect();
         for filter in &filters {
             let effect = self.interest.hold(shard, filter);
             self.table.extend(effect.table);

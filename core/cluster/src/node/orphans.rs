@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::Node;
 use super::relay::Parcel;
 use crate::link::{ControlTopic, Frame, Publication};
-use crate::mail::{Life, TableChange};
+use crate::mail::{Life, Location, TableChange};
 use crate::wire::{ReplicaMail, Stray};
 
 /// How long a successor may take.
@@ -56,6 +56,8 @@ struct Orphaned {
     /// Who takes the sessions over, one after the other should they die, too.
     successors: Vec<NodeId>,
     filters: BTreeSet<TopicFilter>,
+    /// Shared subscriptions of which it is taken for a place with members until somebody has them.
+    groups: BTreeSet<TopicFilter>,
     strays: Vec<Stray>,
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
@@ -200,6 +202,7 @@ impl Node {
             incarnation,
             successors,
             filters,
+            groups: BTreeSet::new(),
             strays: Vec::new(),
             bytes: 0,
             is_awaited,
@@ -359,9 +362,31 @@ impl Node {
         self.orphans.nodes.get(&node).map(|orphaned| orphaned.incarnation)
     }
 
+    /// What members a shared subscription has at a node, as that node says, or its absence. Sessions that somebody takes over go on to be
+    /// members, though not the first choice: what they are chosen for is kept with the rest.
+    pub(super) fn members_at(&mut self, node: NodeId, group: TopicFilter, online: u32, mut offline: u32) {
+        let orphaned = self.orphans.nodes.get_mut(&node).filter(|orphaned| orphaned.is_awaited && !orphaned.is_back);
+        if let Some(orphaned) = orphaned {
+            if (online, offline) == (0, 0) {
+                orphaned.groups.insert(group.clone());
+                offline = 1;
+            } else {
+                orphaned.groups.remove(&group);
+            }
+        }
+        self.table.push(TableChange::Group { at: Location::Node(node), group, online, offline });
+    }
+
+    fn let_members_go(&mut self, node: NodeId, groups: BTreeSet<TopicFilter>) {
+        for group in groups {
+            self.table.push(TableChange::Group { at: Location::Node(node), group, online: 0, offline: 0 });
+        }
+    }
+
     /// Nothing is kept for this node any longer, and nobody waits.
     pub(super) fn end_orphan(&mut self, node: NodeId) {
         let Some(orphaned) = self.orphans.nodes.remove(&node) else { return };
+        self.let_members_go(node, orphaned.groups);
         self.let_orphan_go(node, &orphaned.filters);
         self.orphans.deadlines.cancel(&node);
         let accepted = &mut self.accepted;
@@ -404,6 +429,8 @@ impl Node {
     fn nobody_takes_over(&mut self, node: NodeId) {
         let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return };
         if core::mem::take(&mut orphaned.is_awaited) {
+            let groups = core::mem::take(&mut orphaned.groups);
+            self.let_members_go(node, groups);
             self.orphans.deadlines.set(node, self.now.instant + ABSENCE);
             let accepted = &mut self.accepted;
             self.acks.found(node, |shard, ticket, reason| super::events::note(accepted, shard, ticket, reason));

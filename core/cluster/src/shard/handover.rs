@@ -9,6 +9,9 @@
 //!    new owner.
 //! 4. When nothing that was sent to both can be on its way to the new owner any more, its shard puts all together: everything
 //!    published was caught by one of them or by both; the message ids tell.
+//!
+//! A member of a shared subscription stays one all the time. What it is chosen for while it is at neither node is for another member,
+//! or, if there is none, waits at the node until the move is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,15 +32,25 @@ pub(super) struct Handovers {
     leaving: Option<ClientId>,
     sessions: BTreeMap<ClientId, Catch>,
     filters: SubscriptionTrie<ClientId, ()>,
+    /// Who of them is a member of a shared subscription.
+    groups: BTreeMap<TopicFilter, BTreeSet<ClientId>>,
+    /// What was caught for shared subscriptions whose members have moved: to be chosen for again.
+    freed: Vec<Share>,
     dropped: u64,
 }
+
+/// A message for one member of a shared subscription.
+pub(super) type Share = (Arc<Message>, TopicFilter);
 
 #[derive(Debug, Default)]
 struct Catch {
     /// Epoch of the new owner; 0 until the broker has given the session up.
     epoch: u64,
+    /// Whether the session comes, and does not go.
+    comes: bool,
     filters: Vec<TopicFilter>,
     messages: Vec<Arc<Message>>,
+    shares: Vec<Share>,
     /// Of a session whose node is gone: what was on its way there.
     strays: Vec<Arc<Message>>,
     /// What is caught, or will be, and the session has had before.
@@ -49,10 +62,21 @@ struct Catch {
     collected: u16,
 }
 
+impl Catch {
+    /// Whether there is room for one more message, which is then taken for caught.
+    fn takes(&mut self, message: &Message) -> bool {
+        let size = message.payload.len() + message.topic.as_bytes().len() + 64;
+        let has_room = self.messages.len() + self.shares.len() < MAX_MESSAGES && self.bytes + size <= MAX_BYTES;
+        self.bytes += if has_room { size } else { 0 };
+        has_room
+    }
+}
+
 impl Handovers {
     pub(super) fn new(seed: Seed) -> Self {
         let filters = SubscriptionTrie::with_seed(seed);
-        Self { leaving: None, sessions: BTreeMap::new(), filters, dropped: 0 }
+        let (sessions, groups) = (BTreeMap::new(), BTreeMap::new());
+        Self { leaving: None, sessions, filters, groups, freed: Vec::new(), dropped: 0 }
     }
 
     /// Messages that were not caught because a limit was reached.
@@ -70,9 +94,7 @@ impl Handovers {
         if self.leaving.as_ref() != Some(client) {
             return;
         }
-        let is_kept =
-            |change: &InterestChange| change.op == InterestOp::Remove && change.filter.share_group().is_none();
-        let withheld: Vec<_> = changes.extract_if(.., |change| is_kept(change)).collect();
+        let withheld: Vec<_> = changes.extract_if(.., |change| change.op == InterestOp::Remove).collect();
         if !withheld.is_empty() {
             let filters = withheld.iter().map(|change| change.filter.clone()).collect();
             self.insert(client, Catch { filters, withheld, ..Catch::default() });
@@ -127,8 +149,45 @@ impl Handovers {
     pub(super) fn adopt(&mut self, client: &ClientId, epoch: u64, filters: Vec<TopicFilter>) -> Vec<InterestChange> {
         let mut left = self.remove(client).map(|session| session.withheld).unwrap_or_default();
         left.retain(|change| !filters.contains(&change.filter));
-        self.insert(client, Catch { epoch, filters, ..Catch::default() });
+        self.insert(client, Catch { epoch, comes: true, filters, ..Catch::default() });
         left
+    }
+
+    /// A session is about to be announced here that has these shared subscriptions.
+    pub(super) fn expect(&mut self, client: &ClientId, epoch: u64, groups: Vec<TopicFilter>) {
+        let Some(session) = self.sessions.get_mut(client) else {
+            return self.insert(client, Catch { epoch, comes: true, filters: groups, ..Catch::default() });
+        };
+        session.comes = true;
+        for group in groups {
+            if !session.filters.contains(&group) {
+                self.groups.entry(group.clone()).or_default().insert(client.clone());
+                session.filters.push(group);
+            }
+        }
+    }
+
+    /// Whether a member of this shared subscription is about to be here.
+    pub(super) fn awaits_member(&self, group: &TopicFilter) -> bool {
+        let members = self.groups.get(group).into_iter().flatten();
+        members.into_iter().any(|client| self.sessions.get(client).is_some_and(|session| session.comes))
+    }
+
+    /// A message for a shared subscription that has no member just now. False if it has none on the move either.
+    pub(super) fn catch_share(&mut self, message: &Arc<Message>, group: &TopicFilter) -> bool {
+        let Some(client) = self.groups.get(group).and_then(BTreeSet::first) else { return false };
+        let Some(session) = self.sessions.get_mut(client) else { return false };
+        if !session.takes(message) {
+            self.dropped += 1;
+        } else {
+            session.shares.push((detach(message), group.clone()));
+        }
+        true
+    }
+
+    /// What was caught for shared subscriptions and has to be chosen for again.
+    pub(super) fn take_freed(&mut self) -> Vec<Share> {
+        core::mem::take(&mut self.freed)
     }
 
     /// The session of this client is here: adds to it what came for it meanwhile. What only the former owner has caught was
@@ -201,12 +260,10 @@ impl Handovers {
             if session.messages.last().is_some_and(|known| known.id == message.id) {
                 return;
             }
-            let size = message.payload.len() + message.topic.as_bytes().len() + 64;
-            if session.messages.len() >= MAX_MESSAGES || session.bytes + size > MAX_BYTES {
+            if !session.takes(message) {
                 *dropped += 1;
                 return;
             }
-            session.bytes += size;
             session.messages.push(Arc::clone(kept.get_or_insert_with(|| detach(message))));
         });
     }
@@ -214,16 +271,28 @@ impl Handovers {
     fn insert(&mut self, client: &ClientId, session: Catch) {
         self.remove(client);
         for filter in &session.filters {
-            self.filters.insert(filter, client.clone(), ());
+            if filter.share_group().is_some() {
+                self.groups.entry(filter.clone()).or_default().insert(client.clone());
+            } else {
+                self.filters.insert(filter, client.clone(), ());
+            }
         }
         self.sessions.insert(client.clone(), session);
     }
 
     fn remove(&mut self, client: &ClientId) -> Option<Catch> {
-        let session = self.sessions.remove(client)?;
+        let mut session = self.sessions.remove(client)?;
         for filter in &session.filters {
-            self.filters.remove(filter, client);
+            if let Some(members) = self.groups.get_mut(filter) {
+                members.remove(client);
+                if members.is_empty() {
+                    self.groups.remove(filter);
+                }
+            } else {
+                self.filters.remove(filter, client);
+            }
         }
+        self.freed.append(&mut session.shares);
         Some(session)
     }
 }

@@ -105,9 +105,8 @@ impl Shard {
                 coming.outdated.push((state.client.clone(), filters.collect()));
                 continue;
             }
-            let plain = state.subscriptions.iter().map(|subscription| &subscription.filter);
-            let plain = plain.filter(|filter| filter.share_group().is_none()).cloned().collect();
-            filters.push((state.client.clone(), state.epoch, plain));
+            let wanted = state.subscriptions.iter().map(|subscription| subscription.filter.clone());
+            filters.push((state.client.clone(), state.epoch, wanted.collect()));
             self.inheritance.clients.insert(state.client.clone(), of);
             coming.sessions.push((shard, session));
         }

@@ -215,6 +215,9 @@ impl Shard {
             ToShard::Mark(mark) => self.mark(mark),
             ToShard::Marked { by, mark } => self.marked(now, by, mark),
         }
+        for (message, group) in self.handovers.take_freed() {
+            self.choose_again(now, message, group, None);
+        }
     }
 
     /// A session comes or goes.
@@ -239,6 +242,7 @@ impl Shard {
                 }
                 self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
             }
+            SessionStep::Expect(Adopt { client, epoch, filters }) => self.handovers.expect(&client, epoch, filters),
             SessionStep::Adopt(Adopt { client, epoch, filters }) => {
                 let left = self.handovers.adopt(&client, epoch, filters);
                 self.withdraw(&client, left);
@@ -420,6 +424,11 @@ impl Shard {
     /// A message for a shared subscription comes back from the broker of this shard.
     fn on_bounced(&mut self, now: Now, message: Arc<Message>, group: TopicFilter, reason: BounceReason) {
         let not = match reason {
+            // It is known here before its session is.
+            BounceReason::NoMember if self.handovers.awaits_member(&group) => {
+                self.handovers.catch_share(&message, &group);
+                return;
+            }
             BounceReason::NoMember => Some(Location::Shard(self.place.shard)),
             BounceReason::SessionEnded => None,
         };
@@ -431,7 +440,9 @@ impl Shard {
     fn choose_again(&mut self, now: Now, message: Arc<Message>, group: TopicFilter, not: Option<Location>) {
         let place = self.bounces.note(&message.id, &group, not).and_then(|tried| self.table.choose(&group, tried));
         let Some(place) = place else {
-            self.counters.groups_dropped += 1;
+            if !self.handovers.catch_share(&message, &group) {
+                self.counters.groups_dropped += 1;
+            }
             return;
         };
         match place {

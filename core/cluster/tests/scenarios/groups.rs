@@ -103,6 +103,47 @@ fn what_an_ended_session_was_chosen_for_goes_to_another() {
     }
 }
 
+/// MQ-14, MQ-11: the only member of a shared subscription goes from node to node under load: everything comes, once.
+#[test]
+fn the_only_member_moves_and_loses_nothing() {
+    for seed in 0..20 {
+        let mut world = World::cluster(200 + seed, 3, 2);
+        world.delays.network = 1 + world.rng.below(3_000);
+        world.delays.mailbox = 1 + world.rng.below(500);
+        let kept = || Options { expiry: 3_600, ..Options::default() };
+        let member = world.connect_with(1, "member", kept());
+        world.subscribe(member, "$share/g/t", QoS::ExactlyOnce);
+        let publishers = [world.connect(1, "pub1"), world.connect(3, "pub3")];
+        let mut connections = vec![member];
+        for round in 0_u64..60 {
+            for publisher in publishers {
+                world.send_publish(publisher, "t", &format!("{publisher}-{round:03}"), QoS::ExactlyOnce, false);
+            }
+            if round % 15 == 7 {
+                connections.push(world.dial_client(1 + (round / 15) % 3, "member", kept()));
+            }
+            let wait = world.rng.below(3);
+            world.run(wait);
+        }
+        world.run(5_000);
+        let mut got: Vec<String> = Vec::new();
+        for got_here in connections.iter().flat_map(|connection| &world.clients[*connection].got) {
+            got.extend((!got_here.dup).then(|| got_here.payload.clone()));
+        }
+        let sent = publishers.iter().flat_map(|publisher| (0..60).map(move |round| format!("{publisher}-{round:03}")));
+        let lost: Vec<String> = sent.filter(|sent| !got.contains(sent)).collect();
+        let count = got.len();
+        got.sort_unstable();
+        got.dedup();
+        assert!(
+            lost.is_empty() && got.len() == count,
+            "seed {seed}: lost {lost:?}, {} twice\n{}",
+            count - got.len(),
+            world.log.join("\n")
+        );
+    }
+}
+
 /// MQ-14, FT-20: what a member's node had for it when it died goes to another member, also if its session would have ended with its
 /// connection.
 #[test]
