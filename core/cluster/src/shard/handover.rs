@@ -177,10 +177,10 @@ impl Handovers {
     pub(super) fn catch_share(&mut self, message: &Arc<Message>, group: &TopicFilter) -> bool {
         let Some(client) = self.groups.get(group).and_then(BTreeSet::first) else { return false };
         let Some(session) = self.sessions.get_mut(client) else { return false };
-        if !session.takes(message) {
-            self.dropped += 1;
-        } else {
+        if session.takes(message) {
             session.shares.push((detach(message), group.clone()));
+        } else {
+            self.dropped += 1;
         }
         true
     }
