@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -165,6 +167,12 @@ class Chaos:
             self.swarm.run(0.1)
 
 
+def gist(lines: list[str]) -> list[str]:
+    """Of lines one after the other that differ in numbers only the first and the last, and how many they are."""
+    runs = [list(run) for _, run in itertools.groupby(lines, key=lambda line: re.sub(r"(?<= )[\d.]+", "", line))]
+    return [run[0] if len(run) == 1 else f"{len(run)} from {run[0]} to {run[-1]}" for run in runs]
+
+
 @dataclass
 class Verdict:
     """What the clients were owed and did not get, or got twice, or in the wrong order."""
@@ -197,7 +205,7 @@ class Verdict:
         head += f"; {self.never_whole}" if self.never_whole else ""
         parts = [("lost", self.lost), ("twice", self.twice), ("out of order", self.disordered), ("session lost", self.sessions),
                  ("never acknowledged", self.stuck)]
-        return "\n".join([head, *(f"  {name}: {line}" for name, lines in parts for line in lines[:20])])
+        return "\n".join([head, *(f"  {name}: {line}" for name, lines in parts for line in gist(lines)[:20])])
 
 
 def judge(swarm: Swarm) -> Verdict:

@@ -46,7 +46,7 @@ pub(super) struct Orphans {
     /// Lives whose sessions somebody has.
     taken: VecDeque<(Life, Instant)>,
     /// Successors who have asked before this node knew.
-    early: Vec<(NodeId, Life)>,
+    early: Vec<(NodeId, Life, Instant)>,
     dropped: u64,
 }
 
@@ -177,6 +177,17 @@ impl Orphans {
         self.nodes.values().map(|orphaned| orphaned.strays.len()).sum()
     }
 
+    /// A successor asks about a life that has not ended as this node sees it.
+    fn asks(&mut self, by: NodeId, life: Life, now: Instant) {
+        self.early.retain(|(asker, of, at)| (*asker, *of) != (by, life) && now < *at + TAKEN_FOR);
+        self.early.push((by, life, now));
+    }
+
+    /// Whether somebody has asked about a life that has not ended as this node sees it.
+    fn is_asked_early(&self, life: Life, now: Instant) -> bool {
+        self.early.iter().any(|(_, of, at)| *of == life && now < *at + TAKEN_FOR)
+    }
+
     /// Whether somebody has the sessions of this life already.
     pub(super) fn is_taken(&self, life: Life, now: Instant) -> bool {
         self.taken.iter().any(|(taken, at)| *taken == life && now < *at + TAKEN_FOR)
@@ -303,42 +314,41 @@ impl Node {
 
     /// A successor asks what was on its way to a node.
     pub(super) fn strays_wanted(&mut self, by: NodeId, of: NodeId, incarnation: Incarnation) {
-        // What was kept is there to be asked for, also if the node has come back meanwhile.
-        if self.orphaned_life(of) != Some(incarnation) && self.knows_alive(Life { node: of, incarnation }) {
-            // It is not gone yet as this node sees it: that is what it will ask then.
-            let asked = (by, Life { node: of, incarnation });
-            if !self.orphans.early.contains(&asked) {
-                self.orphans.early.push(asked);
-            }
+        let life = Life { node: of, incarnation };
+        let is_gone = !self.knows_alive(life);
+        if !is_gone {
+            // It is not gone yet as this node sees it, or not any more. What it kept while it was is there to be asked for; what is on its
+            // way there now it can tell when it is gone again.
+            self.orphans.asks(by, life, self.now.instant);
             self.membership.handle(self.now, sedge_membership::Input::Suspect { node: of });
-            return;
         }
-        self.give_strays(by, of, incarnation);
+        self.give_strays(by, life, is_gone);
     }
 
     /// A node is gone: answers who has asked before.
     pub(super) fn give_early(&mut self, life: Life) {
         let early = core::mem::take(&mut self.orphans.early);
-        let (due, early): (Vec<_>, Vec<_>) = early.into_iter().partition(|(_, of)| *of == life);
+        let (due, early): (Vec<_>, Vec<_>) = early.into_iter().partition(|(_, of, _)| *of == life);
         self.orphans.early = early;
-        for (by, of) in due {
-            self.give_strays(by, of.node, of.incarnation);
+        for (by, of, _) in due {
+            self.give_strays(by, of, true);
         }
     }
 
-    fn give_strays(&mut self, to: NodeId, of: NodeId, incarnation: Incarnation) {
+    /// Sends what is kept for a node that is gone; `is_all`: there will be nothing else.
+    fn give_strays(&mut self, to: NodeId, life: Life, is_all: bool) {
+        let Life { node: of, incarnation } = life;
         let orphaned = self.orphans.nodes.get(&of).filter(|orphaned| orphaned.incarnation == incarnation);
         let strays = orphaned.map(|orphaned| orphaned.strays.clone()).unwrap_or_default();
-        let mut pieces = strays.chunks(PER_MAIL).map(<[Stray]>::to_vec).peekable();
-        loop {
-            let strays = pieces.next().unwrap_or_default();
-            let last = pieces.peek().is_none();
-            let mail = ReplicaMail::Strays { of, incarnation, last, strays };
+        let mut pieces: Vec<Vec<Stray>> = strays.chunks(PER_MAIL).map(<[Stray]>::to_vec).collect();
+        if pieces.is_empty() && is_all {
+            pieces.push(Vec::new());
+        }
+        let count = pieces.len();
+        for (at, strays) in pieces.into_iter().enumerate() {
+            let mail = ReplicaMail::Strays { of, incarnation, last: is_all && at + 1 == count, strays };
             if let Some(peer) = self.peers.get_mut(&to) {
                 peer.push_bulk(ControlTopic::Replica, mail.encode());
-            }
-            if last {
-                break;
             }
         }
         self.pump(to);
@@ -347,7 +357,8 @@ impl Node {
     /// The sessions of a node that is gone are safe elsewhere, with everything that was for them.
     pub(super) fn taken_over(&mut self, of: NodeId, incarnation: Incarnation) {
         let life = Life { node: of, incarnation };
-        if self.orphans.nodes.get(&of).is_some_and(|orphaned| orphaned.incarnation == incarnation) {
+        let is_early = self.knows_alive(life) && self.orphans.is_asked_early(life, self.now.instant);
+        if !is_early && self.orphaned_life(of) == Some(incarnation) {
             return self.end_orphan(of);
         }
         // This node does not know of the death yet. What it knows already may be an earlier one, by mistake.

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::Node;
 use super::marks::Source;
 use super::orphans::Kept;
+use super::peers::Peer;
 use super::relay::Parcel;
 use crate::link::{Frame, FrameSeq, Publication, SendError};
 use crate::mail::{Again, Publish, ToShard};
@@ -195,7 +196,11 @@ impl Node {
             let publication =
                 Publication { message: Arc::clone(&message), plain, groups, retained_copy, waybill: None };
             let frame = Frame::Publication(publication);
-            match self.links.send(self.now.instant, to, frame) {
+            // Behind what was kept before it, as soon as there is a link: see `give_kept`.
+            let is_given_later = kept != Kept::No && !self.peers.get(&to).is_some_and(Peer::is_linked);
+            let result =
+                if is_given_later { Err(SendError::NoChannel) } else { self.links.send(self.now.instant, to, frame) };
+            match result {
                 Ok(seq) => sent.frames.push((to, seq)),
                 Err(SendError::NoChannel) if kept == Kept::Awaited => {}
                 Err(SendError::NoChannel) => {
