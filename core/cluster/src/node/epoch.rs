@@ -19,9 +19,14 @@ pub(super) const fn inherited(former: u64) -> u64 {
     (former + 1) | 1
 }
 
-/// Of an owner that lives after all, later than its successor's; of one of two that had the same.
+/// Of an owner that lives after all, later than its successor's.
 pub(super) const fn kept(successor: u64) -> u64 {
     successor + 1 + (successor + 1) % 2
+}
+
+/// Of one of two owners that had the same. One of two successors stays one: the owner that they succeed may live after all.
+pub(super) const fn after_tie(epoch: u64) -> u64 {
+    epoch + 2
 }
 
 /// Whether `epoch` is that of a successor of the owner whose epoch is `own`.

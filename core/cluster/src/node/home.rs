@@ -56,7 +56,7 @@ impl Home {
             return None;
         }
         let (winner, loser) = if (epoch, owner) > (known.epoch, known.owner) { (said, *known) } else { (*known, said) };
-        let epoch = if winner.epoch == loser.epoch { epoch::kept(winner.epoch) } else { winner.epoch };
+        let epoch = if winner.epoch == loser.epoch { epoch::after_tie(winner.epoch) } else { winner.epoch };
         *known = Entry { owner: winner.owner, epoch };
         Some(Loser { owner: loser.owner, epoch, to: winner.owner })
     }
@@ -117,6 +117,8 @@ mod tests {
         assert_eq!(home.register(&client, b, 9), Some(Loser { owner: b, epoch: 10, to: a }));
         assert_eq!(home.register(&client, b, 12), Some(Loser { owner: a, epoch: 12, to: b }));
         assert_eq!(home.register(&client, c, 12), Some(Loser { owner: b, epoch: 14, to: c }));
+        assert_eq!(home.register(&client, b, 15), Some(Loser { owner: c, epoch: 15, to: b }));
+        assert_eq!(home.register(&client, c, 15), Some(Loser { owner: b, epoch: 17, to: c }), "one of two successors is still one");
         home.purge(c);
         assert_eq!(home.owner(&client), None);
     }
