@@ -281,6 +281,10 @@ impl Node {
 
     /// A node is gone. Its sessions go on at its successor, if it has one; if not, what is for them is kept, unless it has said farewell.
     fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_left: bool) {
+        if !self.peers.contains_key(&node) && self.ring.binary_search(&node).is_err() {
+            // Its link has said so before membership did.
+            return;
+        }
         self.open_all_fences(node);
         self.relay.asking.forget(node);
         let mut successors = self.peers.get(&node).map(|peer| peer.backups.clone()).unwrap_or_default();
