@@ -45,6 +45,8 @@ struct Owned {
     is_claimed: bool,
     /// A successor that had taken the session over, although this node lives.
     successor: Option<NodeId>,
+    /// From which node it was taken over.
+    inherited_from: Option<NodeId>,
 }
 
 #[derive(Debug)]
@@ -151,8 +153,15 @@ impl Claims {
     }
 
     /// A client whose session the journal held, or that is taken over from a node that is gone.
-    pub(super) fn restore(&mut self, client: ClientId, epoch: u64) {
-        self.owned.insert(client, Owned { granted: epoch, told: epoch, is_claimed: false, successor: None });
+    pub(super) fn restore(&mut self, client: ClientId, epoch: u64, inherited_from: Option<NodeId>) {
+        let owned = Owned { granted: epoch, told: epoch, is_claimed: false, successor: None, inherited_from };
+        self.owned.insert(client, owned);
+    }
+
+    /// Clients whose sessions were taken over from a node, and the epochs that their homes know.
+    pub(super) fn inherited_from(&self, node: NodeId) -> Vec<(ClientId, u64)> {
+        let inherited = self.owned.iter().filter(|(_, owned)| owned.inherited_from == Some(node));
+        inherited.map(|(client, owned)| (client.clone(), owned.granted)).collect()
     }
 
     fn take_early(&mut self, client: &ClientId, epoch: u64) -> Option<Session> {
@@ -369,7 +378,7 @@ impl Node {
         self.claims.deadlines.cancel(client);
         self.claims.early.retain(|(early, ..)| early != client);
         let granted = wanted.granted.max(epoch);
-        let owned = Owned { granted, told: epoch, is_claimed: true, successor: None };
+        let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None };
         self.claims.owned.insert(client.clone(), owned);
         let (shard, conn) = (wanted.shard, wanted.conn);
         let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
@@ -420,7 +429,7 @@ impl Node {
 
     /// Goes on with a session that a successor has taken over, since this node lives: the client is served here, and what it has had
     /// is known here. What came for it at the successor will be merged. False if another node has a better claim.
-    fn keep(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
+    pub(super) fn keep(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
         let Some(owned) = self.claims.owned.get_mut(client) else { return false };
         // A home that was asked twice has granted more than the shard was told.
         let succeeds = epoch::succeeds(epoch, owned.told) || epoch::succeeds(epoch, owned.granted);
@@ -431,6 +440,10 @@ impl Node {
         (owned.granted, owned.told, owned.successor) = (epoch, epoch, Some(successor));
         self.tell_epoch(client, epoch, None);
         self.begin_reunion(client, successor, true);
+        // The home says so, too, as soon as the successor and this node can both reach it.
+        let relinquish =
+            DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to: self.config.node };
+        self.send_directory(successor, relinquish);
         true
     }
 
@@ -486,7 +499,7 @@ impl Node {
             return;
         }
         let epoch = epoch::inherited(epoch);
-        self.claims.restore(client.clone(), epoch);
+        self.claims.restore(client.clone(), epoch, None);
         self.tell_epoch(client, epoch, session);
     }
 

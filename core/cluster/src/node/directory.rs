@@ -136,6 +136,9 @@ impl Node {
     }
 
     fn home_register(&mut self, owner: NodeId, client: &ClientId, epoch: u64) {
+        if !self.is_home(client) && self.keep(client, epoch, owner) {
+            return;
+        }
         let Some(loser) = self.directory.home.register(client, owner, epoch) else { return };
         let (epoch, to) = (loser.epoch, loser.to);
         self.counters.directory_conflicts += 1;
@@ -240,6 +243,15 @@ impl Node {
         let clients = self.claims.owned().filter(|(client, _)| homed(client));
         let clients: Vec<_> = clients.map(|(client, epoch)| (client.clone(), epoch)).collect();
         self.register(node, &clients);
+    }
+
+    /// A node that was taken for dead is told which of its sessions were taken over here: their homes may find out later, when they
+    /// reach both nodes, and by then it may have delivered what is behind that which came for them here.
+    pub(super) fn register_inherited_with(&mut self, node: NodeId) {
+        let (view, last) = (self.directory.view, false);
+        for clients in self.claims.inherited_from(node).chunks(BATCH) {
+            self.send_directory(node, DirectoryMail::Register { view, last, clients: clients.to_vec() });
+        }
     }
 
     fn register(&mut self, to: NodeId, clients: &[(ClientId, u64)]) {

@@ -171,6 +171,7 @@ impl Node {
         self.introduce(node);
         self.offer_digests(node, false);
         self.register_all_with(node);
+        self.register_inherited_with(node);
         self.claims_without(node, false);
         self.tell_backups(node);
         self.choose_backups();

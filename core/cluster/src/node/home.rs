@@ -118,7 +118,11 @@ mod tests {
         assert_eq!(home.register(&client, b, 12), Some(Loser { owner: a, epoch: 12, to: b }));
         assert_eq!(home.register(&client, c, 12), Some(Loser { owner: b, epoch: 14, to: c }));
         assert_eq!(home.register(&client, b, 15), Some(Loser { owner: c, epoch: 15, to: b }));
-        assert_eq!(home.register(&client, c, 15), Some(Loser { owner: b, epoch: 17, to: c }), "one of two successors is still one");
+        assert_eq!(
+            home.register(&client, c, 15),
+            Some(Loser { owner: b, epoch: 17, to: c }),
+            "one of two successors is still one"
+        );
         home.purge(c);
         assert_eq!(home.owner(&client), None);
     }

@@ -62,7 +62,7 @@ impl Node {
         for (client, epoch) in clients {
             // The home is this node until it knows others.
             self.directory.home.register(&client, me, epoch);
-            self.claims.restore(client, epoch);
+            self.claims.restore(client, epoch, None);
         }
         self.restoration = Restoration { waits_for: self.config.shards, is_awaited: true };
     }

@@ -112,7 +112,7 @@ impl Node {
             lives: false,
             shards: self.config.shards,
         };
-        let sessions = self.inherit(replica, &mut takeover);
+        let sessions = self.inherit(node, replica, &mut takeover);
         self.takeovers.count += 1;
         self.takeovers.sessions += sessions.iter().map(|shard| shard.len() as u64).sum::<u64>();
         let count: usize = sessions.iter().map(Vec::len).sum();
@@ -127,7 +127,12 @@ impl Node {
     }
 
     /// Takes the sessions out of a copy: by shard of this node, each with the shard it was at.
-    fn inherit(&mut self, replica: Replica, takeover: &mut Takeover) -> Vec<Vec<(ShardId, RestoredSession)>> {
+    fn inherit(
+        &mut self,
+        of: NodeId,
+        replica: Replica,
+        takeover: &mut Takeover,
+    ) -> Vec<Vec<(ShardId, RestoredSession)>> {
         let mut dealt: Vec<Vec<_>> = (0..self.config.shards).map(|_| Vec::new()).collect();
         let mut heard = BTreeMap::new();
         for (number, copy) in replica.shards.into_iter().enumerate() {
@@ -143,7 +148,7 @@ impl Node {
                     takeover.transits.push(message);
                 }
                 if session.state.expiry_secs > 0 && !self.claims.owns(&client) {
-                    self.claims.restore(client.clone(), session.state.epoch);
+                    self.claims.restore(client.clone(), session.state.epoch, Some(of));
                     self.takeovers.fresh.push((client.clone(), session.state.epoch));
                 }
                 let op = InterestOp::Add { retained: false, online: false };
