@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Now};
-use sedge_mqtt::{Message, MessageId, QoS};
+use sedge_mqtt::{Message, MessageId, QoS, SubscriptionOptions, TopicFilter};
 
 use crate::inflight::Slot;
 use crate::journal::kept;
@@ -69,27 +69,31 @@ impl Broker {
         }
     }
 
-    /// The client has subscribed to this at another owner of its session. What it has subscribed to here stays as it is.
-    /// Returns what changes for the cluster.
+    /// The client has subscribed to this at another owner of its session. What `is_new` there is in force here, too. What it has
+    /// subscribed to at both stays as it is here, with the higher QoS of the two: nobody knows which one it asked for last, and this
+    /// way nothing is lost. Returns what changes for the cluster.
     pub fn resubscribe(
         &mut self,
         now: Now,
         client: &ClientId,
         subscribed: Vec<SubscriptionState>,
+        is_new: impl Fn(&TopicFilter) -> bool,
     ) -> Vec<InterestChange> {
         self.now = now;
         let mut changes = Vec::new();
         let Some(key) = self.clients.get(client).copied() else { return changes };
         for SubscriptionState { filter, options, id } in subscribed {
             let Some(session) = self.sessions.get(key) else { break };
-            if session.subscriptions.get(&filter).is_some()
-                || session.subscriptions.len() >= self.config.max_subscriptions
-            {
-                continue;
+            if let Some(known) = session.subscriptions.get(&filter) {
+                if known.options.qos < options.qos {
+                    let options = SubscriptionOptions { qos: options.qos, ..known.options };
+                    self.subscribe(key, Subscription { options, ..known.clone() });
+                }
+            } else if is_new(&filter) && session.subscriptions.len() < self.config.max_subscriptions {
+                let op = InterestOp::Add { retained: false, online: session.connection.is_some() };
+                changes.push(InterestChange { filter: filter.clone(), op });
+                self.subscribe(key, Subscription { filter, options, id: id.unwrap_or(0), checked: false });
             }
-            let op = InterestOp::Add { retained: false, online: session.connection.is_some() };
-            changes.push(InterestChange { filter: filter.clone(), op });
-            self.subscribe(key, Subscription { filter, options, id: id.unwrap_or(0), checked: false });
         }
         changes
     }

@@ -109,6 +109,11 @@ impl Claims {
         self.owned.contains_key(client)
     }
 
+    /// Whether this node does not own the client, or only a session that is older than this one: its shard goes on with the newer one.
+    pub(super) fn is_outdated(&self, client: &ClientId, epoch: u64) -> bool {
+        self.owned.get(client).is_none_or(|owned| !owned.is_claimed && owned.told < epoch)
+    }
+
     /// Whether the client is to become this node's.
     pub(super) fn wants(&self, client: &ClientId) -> bool {
         self.wanted.contains_key(client)

@@ -147,7 +147,7 @@ impl Node {
                     session.state.inbound.push(InboundState { packet_id, answer: Some(ReasonCode::Success) });
                     takeover.transits.push(message);
                 }
-                if session.state.expiry_secs > 0 && !self.claims.owns(&client) {
+                if session.state.expiry_secs > 0 && self.claims.is_outdated(&client, session.state.epoch) {
                     self.claims.restore(client.clone(), session.state.epoch, Some(of));
                     self.takeovers.fresh.push((client.clone(), session.state.epoch));
                 }

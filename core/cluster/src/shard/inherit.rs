@@ -188,12 +188,11 @@ impl Shard {
         &mut self,
         now: Now,
         client: &ClientId,
-        mut subscriptions: Vec<SubscriptionState>,
+        subscriptions: Vec<SubscriptionState>,
     ) -> Vec<InterestChange> {
         let copied = self.inheritance.known.get(client).and_then(|known| known.filters.as_ref());
-        let Some(copied) = copied else { return Vec::new() };
-        subscriptions.retain(|subscription| !copied.contains(&subscription.filter));
-        self.broker.resubscribe(now, client, subscriptions)
+        let is_new = |filter: &TopicFilter| copied.is_some_and(|copied| !copied.contains(filter));
+        self.broker.resubscribe(now, client, subscriptions, is_new)
     }
 
     /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this

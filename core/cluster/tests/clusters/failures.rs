@@ -217,6 +217,7 @@ fn what_was_subscribed_to_on_the_other_side_holds() {
         let kept = || Options { expiry: 1_000, ..Options::default() };
         let first = world.connect_with(3, "sub", kept());
         world.subscribe(first, "a", QoS::AtLeastOnce);
+        world.subscribe(first, "d", QoS::AtMostOnce);
         world.run(200);
         world.cut(1, 3);
         world.cut(2, 3);
@@ -224,6 +225,7 @@ fn what_was_subscribed_to_on_the_other_side_holds() {
         world.run(4_000);
         let there = world.connect_with(1 + seed % 2, "sub", kept());
         world.subscribe(there, "b", QoS::AtLeastOnce);
+        world.subscribe(there, "d", QoS::AtLeastOnce);
         world.hang_up(there);
         let back = world.connect_with(3, "sub", kept());
         world.subscribe(back, "c", QoS::AtLeastOnce);
@@ -231,7 +233,7 @@ fn what_was_subscribed_to_on_the_other_side_holds() {
         world.settle_members(3);
         world.run(3_000);
         let publisher = world.connect(2, "pub");
-        for topic in ["a", "b", "c"] {
+        for topic in ["a", "b", "c", "d"] {
             world.publish(publisher, topic, topic, QoS::AtLeastOnce);
         }
         let again = world.connect_with(1, "sub", kept());
@@ -239,7 +241,9 @@ fn what_was_subscribed_to_on_the_other_side_holds() {
         let mut got = world.got(back);
         got.extend(world.got(again));
         got.sort_unstable();
-        assert_eq!(got, ["a", "b", "c"], "seed {seed}\n{}", world.log.join("\n"));
+        assert_eq!(got, ["a", "b", "c", "d"], "seed {seed}\n{}", world.log.join("\n"));
+        let of_both = world.clients[back].got.iter().chain(&world.clients[again].got);
+        assert!(of_both.into_iter().all(|got| got.qos == QoS::AtLeastOnce), "the higher QoS holds");
     }
 }
 
