@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, Now, ShardId};
+use sedge_base::{ClientId, NodeId, Now, ShardId};
 use sedge_broker::{InterestChange, InterestOp, RestoredSession, SubscriptionState};
 use sedge_mqtt::{Message, MessageId, TopicFilter};
 
@@ -182,16 +182,19 @@ impl Shard {
         self.has_inherited(life);
     }
 
-    /// What the client has subscribed to at another owner of its session since there were two is in force here, too. What it has withdrawn
-    /// at one of them may come back: nobody remembers that.
+    /// What the client has subscribed to at another owner of its session, `from`, since there were two is in force here, too. What it has
+    /// withdrawn at one of them may come back: nobody remembers that. Of two where neither succeeded the other all counts.
     pub(super) fn resubscribe(
         &mut self,
         now: Now,
         client: &ClientId,
+        from: NodeId,
         subscriptions: Vec<SubscriptionState>,
     ) -> Vec<InterestChange> {
-        let copied = self.inheritance.known.get(client).and_then(|known| known.filters.as_ref());
-        let is_new = |filter: &TopicFilter| copied.is_some_and(|copied| !copied.contains(filter));
+        let me = self.place.node;
+        let succession = self.inheritance.known.get(client).filter(|known| [me, from].contains(&known.from.node));
+        let copied = succession.and_then(|known| known.filters.as_ref());
+        let is_new = |filter: &TopicFilter| copied.is_none_or(|copied| !copied.contains(filter));
         self.broker.resubscribe(now, client, subscriptions, is_new)
     }
 

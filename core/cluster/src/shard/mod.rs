@@ -265,7 +265,7 @@ impl Shard {
             SessionStep::Merge(merge) => self.merge(now, merge),
             SessionStep::Known(known) => self.inheritance.remember(known),
             SessionStep::Resubscribe { client, from, subscriptions } => {
-                let changes = self.resubscribe(now, &client, subscriptions);
+                let changes = self.resubscribe(now, &client, from, subscriptions);
                 self.tell_node(ToNode::Resubscribed { client, from, changes });
             }
             SessionStep::Had { client, id } => {
