@@ -182,8 +182,8 @@ impl Shard {
         self.has_inherited(life);
     }
 
-    /// What the client has subscribed to at another owner of its session, `from`, since there were two is in force here, too. What it has
-    /// withdrawn at one of them may come back: nobody remembers that. Of two where neither succeeded the other all counts.
+    /// What the client has subscribed to at another owner of its session, `from`, since one of the two succeeded the other is in force here,
+    /// too. What it has withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one all counts.
     pub(super) fn resubscribe(
         &mut self,
         now: Now,
@@ -192,9 +192,11 @@ impl Shard {
         subscriptions: Vec<SubscriptionState>,
     ) -> Vec<InterestChange> {
         let me = self.place.node;
-        let succession = self.inheritance.known.get(client).filter(|known| [me, from].contains(&known.from.node));
-        let copied = succession.and_then(|known| known.filters.as_ref());
-        let is_new = |filter: &TopicFilter| copied.is_none_or(|copied| !copied.contains(filter));
+        let known =
+            self.inheritance.known.get(client).and_then(|known| Some((known.from.node, known.filters.as_ref()?)));
+        let is_new = |filter: &TopicFilter| {
+            known.is_some_and(|(of, copied)| ![me, from].contains(&of) || !copied.contains(filter))
+        };
         self.broker.resubscribe(now, client, subscriptions, is_new)
     }
 
