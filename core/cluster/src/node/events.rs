@@ -282,8 +282,8 @@ impl Node {
 
     /// A node is gone. Its sessions go on at its successor, if it has one; if not, what is for them is kept, unless it has said farewell.
     fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_left: bool) {
-        if !self.peers.contains_key(&node) && self.ring.binary_search(&node).is_err() {
-            // Its link has said so before membership did.
+        // Its link may have said so before membership did.
+        if incarnation.is_some_and(|incarnation| !self.orphans.ends(Life { node, incarnation })) {
             return;
         }
         self.open_all_fences(node);

@@ -31,6 +31,8 @@ const PER_MAIL: usize = 256;
 const MAX_TAKEN: usize = 64;
 /// How long they are: the news of a death spread faster, and a node that lives after all may really die later.
 const TAKEN_FOR: Duration = Duration::from_secs(5);
+/// Nodes that are gone and are remembered; the one with the lowest id is forgotten first.
+const MAX_ENDED: usize = 1024;
 
 /// See the module.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub(super) struct Orphans {
     deadlines: Deadlines<NodeId>,
     /// Lives whose sessions somebody has.
     taken: VecDeque<(Life, Instant)>,
+    /// Lives that have ended as this node sees it.
+    ended: BTreeMap<NodeId, Incarnation>,
     /// Successors who have asked before this node knew.
     early: Vec<(NodeId, Life, Instant)>,
     dropped: u64,
@@ -100,6 +104,7 @@ impl Orphans {
             withdrawn: BTreeSet::new(),
             deadlines: Deadlines::new(),
             taken: VecDeque::new(),
+            ended: BTreeMap::new(),
             early: Vec::new(),
             dropped: 0,
         }
@@ -196,6 +201,16 @@ impl Orphans {
     /// This life goes on after all.
     pub(super) fn lives(&mut self, life: Life) {
         self.taken.retain(|(taken, _)| *taken != life);
+        self.ended.remove(&life.node);
+    }
+
+    /// This life has ended; false if that is no news.
+    pub(super) fn ends(&mut self, life: Life) -> bool {
+        let is_news = self.ended.insert(life.node, life.incarnation) != Some(life.incarnation);
+        if self.ended.len() > MAX_ENDED {
+            self.ended.pop_first();
+        }
+        is_news
     }
 }
 
