@@ -254,7 +254,8 @@ impl Journal {
                 self.end_transit(key);
                 self.push(Record::Answered { session, packet_id, answer });
             }
-            None => {}
+            // It came before the session, or anything, was kept.
+            None => self.push(Record::Answered { session, packet_id, answer }),
         }
     }
 

@@ -6,7 +6,7 @@ use sedge_broker::{Broker, Image, Input, Place, Record, RestoredSession};
 use sedge_mqtt::{Packet, ReasonCode};
 
 use crate::harness::*;
-use crate::random::{World, config, step};
+use crate::random::{Step, World, config, step};
 
 /// A journal in memory: batches, and where the last checkpoint began.
 #[derive(Default)]
@@ -71,6 +71,35 @@ fn check(log: &mut Log, world: &mut World) {
     world.check();
 }
 
+/// Lives of a broker, one after the other: what happens in each, and whether a checkpoint begins before it.
+fn live(lives: &[Vec<(Step, bool)>]) {
+    let mut world = World { bench: Bench::with(config()), conns: [None; 5] };
+    world.bench.broker.keep_journal();
+    let mut log = Log::default();
+    for (life, steps) in (1..).zip(lives) {
+        for (step, checkpoint) in steps {
+            if *checkpoint {
+                log.begin_checkpoint(&mut world.bench);
+            }
+            world.step(step);
+            check(&mut log, &mut world);
+        }
+        log.restart(&mut world.bench, life);
+        world.conns = [None; 5];
+        check(&mut log, &mut world);
+    }
+}
+
+/// MQ-06, MQ-14: a QoS 2 publication is under way when its client's session, which would end with its connection, begins to be kept.
+#[test]
+fn what_is_under_way_when_a_session_begins_to_be_kept_is_answered_in_the_journal() {
+    let connect = Step::Connect { client: 0, clean: true, v5: false, will: false, window: None };
+    let publish = Step::Publish { who: 0, topic: 0, qos: 2, packet: 1, retain: false, expiry: false };
+    let share = Step::Subscribe { who: 0, filter: 3, qos: 0 };
+    let steps = [Step::Slow(true), connect, Step::Answer, publish, share, Step::Answer, Step::Answer];
+    live(&[steps.into_iter().map(|step| (step, false)).collect()]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -80,21 +109,7 @@ proptest! {
     fn the_journal_says_what_the_broker_holds(
         lives in prop::collection::vec(prop::collection::vec((step(), prop::bool::weighted(0.1)), 1..60), 1..4)
     ) {
-        let mut world = World { bench: Bench::with(config()), conns: [None; 5] };
-        world.bench.broker.keep_journal();
-        let mut log = Log::default();
-        for (life, steps) in (1..).zip(&lives) {
-            for (step, checkpoint) in steps {
-                if *checkpoint {
-                    log.begin_checkpoint(&mut world.bench);
-                }
-                world.step(step);
-                check(&mut log, &mut world);
-            }
-            log.restart(&mut world.bench, life);
-            world.conns = [None; 5];
-            check(&mut log, &mut world);
-        }
+        live(&lives);
     }
 }
 
