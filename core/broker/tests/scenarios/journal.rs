@@ -100,6 +100,24 @@ fn what_is_under_way_when_a_session_begins_to_be_kept_is_answered_in_the_journal
     live(&[steps.into_iter().map(|step| (step, false)).collect()]);
 }
 
+/// FT-21, MQ-06: the same where nothing was kept before, as with the first copy at another node.
+#[test]
+fn what_is_under_way_when_a_broker_begins_to_keep_a_journal_is_answered_in_it() {
+    let mut world = World { bench: Bench::with(config()), conns: [None; 5] };
+    let connect = Step::Connect { client: 0, clean: false, v5: false, will: false, window: None };
+    let publish = Step::Publish { who: 0, topic: 0, qos: 2, packet: 1, retain: false, expiry: false };
+    for step in [Step::Slow(true), connect, Step::Answer, publish] {
+        world.step(&step);
+    }
+    world.bench.broker.keep_journal();
+    let mut log = Log::default();
+    check(&mut log, &mut world);
+    for _ in 0..2 {
+        world.step(&Step::Answer);
+        check(&mut log, &mut world);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
