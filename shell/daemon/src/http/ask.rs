@@ -18,7 +18,7 @@ where
     T: Send + 'static,
     Q: FnOnce(&View<'_>) -> T + Send + 'static,
 {
-    answer(shard, send(shared, shard, question)).await
+    receive(shard, send(shared, shard, question)).await
 }
 
 /// Runs `question` on all threads at the same time; answers by shard.
@@ -36,7 +36,7 @@ where
     }
     let mut answers = Vec::new();
     for (shard, receiver) in asked {
-        answers.push(answer(shard, receiver).await?);
+        answers.push(receive(shard, receiver).await?);
     }
     Ok(answers)
 }
@@ -55,7 +55,8 @@ where
     receiver
 }
 
-async fn answer<T>(shard: ShardId, receiver: oneshot::Receiver<T>) -> Result<T, ApiError> {
+/// Waits for what `shard` answers.
+pub(super) async fn receive<T>(shard: ShardId, receiver: oneshot::Receiver<T>) -> Result<T, ApiError> {
     match tokio::time::timeout(PATIENCE, receiver).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => Err(ApiError::Stopping),

@@ -9,13 +9,14 @@ use axum::extract::{Query, State};
 use sedge_base::ShardId;
 use sedge_cluster::{DrainEnd, DrainState, DrainStatus};
 use serde::Deserialize;
+use tokio::sync::oneshot;
 
-use super::ask::ask_node;
+use super::ask::{ask_node, receive};
 use super::error::ApiError;
 use super::handlers::parameters;
 use super::model::{Drain, ErrorBody};
 use super::server::Api;
-use crate::runtime::Letter;
+use crate::runtime::{DrainOrder, Letter};
 
 /// Seconds after which a node serves on if nothing is said.
 const LIMIT: u32 = 600;
@@ -56,8 +57,7 @@ pub(super) async fn start(
     api.shared.stop_when_drained.store(stop, Ordering::Release);
     tracing::info!(limit_seconds = limit, stop, "the node is to be emptied");
     let limit = Duration::from_secs(u64::from(limit));
-    api.shared.post(ShardId(0), Letter::Drain(Some(limit)));
-    let status = ask_node(&api.shared, |node| node.status().drain).await?;
+    let status = order(&api, Some(limit)).await?;
     let hindrance = match status.gave_up {
         Some(DrainEnd::NobodyElse) => "there is no other node that could take its sessions",
         Some(DrainEnd::OlderNode) => {
@@ -72,8 +72,14 @@ pub(super) async fn start(
 #[utoipa::path(delete, path = "/api/v1/drain", tag = "node", responses((status = 200, body = Drain)))]
 pub(super) async fn cancel(State(api): State<Api>) -> Result<Json<Drain>, ApiError> {
     api.shared.stop_when_drained.store(false, Ordering::Release);
-    api.shared.post(ShardId(0), Letter::Drain(None));
-    progress(State(api)).await
+    let status = order(&api, None).await?;
+    Ok(Json(model(&api, status)))
+}
+
+async fn order(api: &Api, limit: Option<Duration>) -> Result<DrainStatus, ApiError> {
+    let (answer, answered) = oneshot::channel();
+    api.shared.post(ShardId(0), Letter::Drain(DrainOrder { limit, answer }));
+    receive(ShardId(0), answered).await
 }
 
 pub(super) fn model(api: &Api, status: DrainStatus) -> Drain {

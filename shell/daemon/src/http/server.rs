@@ -18,8 +18,8 @@ use crate::identity::Identity;
 use crate::runtime::Shared;
 use crate::{Config, StartError};
 
-/// How long open requests may take when the node stops.
-const STOP_GRACE: Duration = Duration::from_millis(300);
+/// How long open requests may take when the node stops. The shards have ended then: what is asked of them is answered at once.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// What does not change while a node runs.
 #[derive(Clone, Debug)]

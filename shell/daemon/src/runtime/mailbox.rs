@@ -30,6 +30,8 @@ pub(crate) struct Mailbox<T, W = mio::Waker> {
 struct State<T> {
     letters: Vec<T>,
     sleeping: bool,
+    /// The owner has ended.
+    closed: bool,
     /// The owner is to take one more turn before it sleeps.
     nudged: bool,
     /// Senders that found the mailbox full and want to know when it is not any more.
@@ -47,14 +49,16 @@ pub(crate) enum Room {
 
 impl<T, W: Wake> Mailbox<T, W> {
     pub(crate) fn new(waker: W) -> Self {
-        let state = State { letters: Vec::new(), sleeping: false, nudged: false, waiting: Vec::new() };
+        let state = State { letters: Vec::new(), sleeping: false, closed: false, nudged: false, waiting: Vec::new() };
         Self { state: Mutex::new(state), waker }
     }
 
     /// Puts a batch in, in order. `sender` is the number of the mailbox that is woken when this one, now full, was emptied.
     pub(crate) fn post(&self, batch: &mut Vec<T>, sender: usize) -> Room {
         let mut state = self.lock();
-        if state.letters.is_empty() {
+        if state.closed {
+            batch.clear();
+        } else if state.letters.is_empty() {
             std::mem::swap(&mut state.letters, batch);
         } else {
             state.letters.append(batch);
@@ -70,8 +74,19 @@ impl<T, W: Wake> Mailbox<T, W> {
     /// Puts one letter in that comes from no shard.
     pub(crate) fn post_one(&self, letter: T) {
         let mut state = self.lock();
-        state.letters.push(letter);
+        if !state.closed {
+            state.letters.push(letter);
+        }
         self.rouse(state);
+    }
+
+    /// Nobody will read these letters any more, nor those that come: they are dropped, so that whoever waits for an answer knows.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let letters = std::mem::take(&mut state.letters);
+        drop(state);
+        drop(letters);
     }
 
     /// Whether there is room; if not, `sender` is woken when there is.
@@ -182,6 +197,19 @@ mod tests {
         assert!(mailbox.may_sleep());
         mailbox.nudge();
         assert_eq!(rings(&mailbox), 1);
+    }
+
+    #[test]
+    fn who_waits_for_an_answer_from_one_that_has_ended_is_told() {
+        let mailbox = Mailbox::<_, Bell>::new(Bell::default());
+        let (before, answered_before) = std::sync::mpsc::channel::<()>();
+        let (after, answered_after) = std::sync::mpsc::channel::<()>();
+        mailbox.post_one(before);
+        mailbox.close();
+        mailbox.post_one(after.clone());
+        assert_eq!(mailbox.post(&mut vec![after], 1), Room::Yes);
+        assert!(answered_before.recv().is_err() && answered_after.recv().is_err());
+        assert_eq!(mailbox.len(), 0);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, NodeId, ShardId};
 use sedge_broker::{Policy, Report};
 use sedge_cluster::mail::{ToNode, ToShard};
-use sedge_cluster::{Node, Shard};
+use sedge_cluster::{DrainStatus, Node, Shard};
 use sedge_mqtt::{ReasonCode, Utf8};
 use tokio::sync::oneshot;
 
@@ -66,8 +66,8 @@ pub(crate) enum Letter {
     Seeds(Vec<SocketAddr>),
     /// For the node: end a connection at another one. The answer is the node that has done it, if there is one.
     Kick(Box<RemoteKick>),
-    /// For the node: be emptied within this time, or serve on.
-    Drain(Option<std::time::Duration>),
+    /// For the node: be emptied, or serve on.
+    Drain(DrainOrder),
     /// Say good-bye and end; clients can go to these server references.
     Stop(Arc<[Utf8]>),
     /// Behind the publications of that thread: to be answered in [`Shared::answers`] when they are in this thread's journal.
@@ -82,6 +82,14 @@ pub(crate) struct RemoteKick {
     pub(crate) reason: ReasonCode,
     pub(crate) end_session: bool,
     pub(crate) answer: oneshot::Sender<Option<NodeId>>,
+}
+
+/// See [`Letter::Drain`].
+pub(crate) struct DrainOrder {
+    /// How long it may take; none: serve on.
+    pub(crate) limit: Option<std::time::Duration>,
+    /// How it stands then. With the order, since a node that is empty at once may stop before it reads another letter.
+    pub(crate) answer: oneshot::Sender<DrainStatus>,
 }
 
 /// Looks at a thread's machines and sends the answer wherever it belongs.

@@ -130,6 +130,9 @@ impl Worker {
             }
             self.turn(&events)?;
         }
+        if let Some(mailbox) = self.shared.boxes.get(usize::from(self.id.0)) {
+            mailbox.close();
+        }
         self.close_journal()
     }
 
@@ -226,7 +229,7 @@ impl Worker {
                     hub.kick(self.now, *kick);
                 }
             }
-            Letter::Drain(limit) => self.drain(limit),
+            Letter::Drain(order) => self.drain(order),
             Letter::Stop(elsewhere) => self.start_stopping(elsewhere),
             Letter::Mark(from, mark) => self.note_mark(from, mark),
             // The turn it causes is all.

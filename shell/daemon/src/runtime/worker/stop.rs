@@ -8,8 +8,8 @@ use sedge_cluster::{NodeInput, ShardInput};
 use sedge_mqtt::Utf8;
 
 use super::Worker;
-use crate::runtime::Letter;
 use crate::runtime::clients::Phase;
+use crate::runtime::{DrainOrder, Letter};
 
 /// How long clients have to read our good-bye.
 const CLIENTS_GRACE: Duration = Duration::from_millis(1200);
@@ -37,10 +37,12 @@ impl Worker {
     }
 
     /// Begins to empty the node, or lets it serve on.
-    pub(super) fn drain(&mut self, limit: Option<Duration>) {
+    pub(super) fn drain(&mut self, order: DrainOrder) {
         let Some(hub) = &mut self.hub else { return };
-        let input = limit.map_or(NodeInput::CancelDrain, |limit| NodeInput::Drain { limit });
+        let input = order.limit.map_or(NodeInput::CancelDrain, |limit| NodeInput::Drain { limit });
         hub.node.handle(self.now, input);
+        // Whoever asked may have gone.
+        let _ = order.answer.send(hub.node.status().drain);
     }
 
     /// The node is empty.
