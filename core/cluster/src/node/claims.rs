@@ -28,11 +28,20 @@ pub(super) struct Claims {
     deadlines: Deadlines<ClientId>,
     /// Who gets the session that a shard was told to give up.
     leaving: BTreeMap<(ClientId, u64), NodeId>,
-    early: VecDeque<(ClientId, u64, Session)>,
+    early: VecDeque<Early>,
     /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
     postponed: BTreeMap<ClientId, (u64, NodeId)>,
     /// What other owners of clients that are claimed right now had for them.
     merges: BTreeMap<ClientId, Vec<mail::Merge>>,
+}
+
+/// A session that came before the grant.
+#[derive(Debug)]
+struct Early {
+    from: NodeId,
+    client: ClientId,
+    epoch: u64,
+    session: Session,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -170,8 +179,8 @@ impl Claims {
     }
 
     fn take_early(&mut self, client: &ClientId, epoch: u64) -> Option<Session> {
-        let at = self.early.iter().position(|(known, of, _)| known == client && *of == epoch)?;
-        self.early.remove(at).map(|(_, _, session)| session)
+        let at = self.early.iter().position(|early| early.client == *client && early.epoch == epoch)?;
+        self.early.remove(at).map(|early| early.session)
     }
 }
 
@@ -231,8 +240,14 @@ impl Node {
             // Two homes have granted it: the first one's word is carried out, the second one learns of it by registration.
             return;
         }
+        // A late word on an earlier claim, which the home has made anew of what it heard since: the session is here.
+        let is_late = self.claims.owned.get(client).is_some_and(|owned| owned.is_claimed && owned.told == epoch);
+        let former = former.filter(|_| !is_late);
         let former_lives = former.is_some_and(|former| self.ring.contains(&former));
-        if !former_lives && let Some(session) = self.claims.take_early(client, epoch) {
+        if !is_late
+            && !former_lives
+            && let Some(session) = self.claims.take_early(client, epoch)
+        {
             // It sent what it had before it went.
             return self.claimed_late(client, epoch, session, Vec::new());
         }
@@ -302,9 +317,9 @@ impl Node {
                 }
                 session => self.claimed_late(client, mine, session, Vec::new()),
             },
-            Some(Phase::Asked { .. }) => self.keep_early(client, epoch, session),
+            Some(Phase::Asked { .. }) => self.keep_early(from, client, epoch, session),
             // It may be given to this node, and be here sooner than the home's word.
-            None if !self.claims.owns(client) => self.keep_early(client, epoch, session),
+            None if !self.claims.owns(client) => self.keep_early(from, client, epoch, session),
             // The client was served without it: two owners after a partition, or a former owner that was slow.
             Some(_) | None => {
                 if self.given_back(from, client, epoch, session.as_deref()) {
@@ -325,9 +340,9 @@ impl Node {
             return;
         }
         self.send_release(from, client, epoch);
-        let messages = messages_of(session).map(|queued| self.held(&queued.message, queued.group.clone()));
-        let (client, messages) = (client.clone(), messages.collect());
-        self.merge(mail::Merge { client, from: self.life_of(from), messages });
+        let messages = messages_of(session).map(|queued| self.held(client, &queued.message, queued.group.clone()));
+        let messages = messages.collect();
+        self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages });
     }
 
     pub(super) fn life_of(&self, node: NodeId) -> Life {
@@ -335,18 +350,21 @@ impl Node {
         Life { node, incarnation }
     }
 
-    fn keep_early(&mut self, client: &ClientId, epoch: u64, session: Session) {
+    fn keep_early(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
         if self.claims.early.len() >= EARLY_LIMIT {
             self.claims.early.pop_front();
             self.counters.sessions_discarded += 1;
         }
-        self.claims.early.push_back((client.clone(), epoch, session));
+        self.claims.early.push_back(Early { from, client: client.clone(), epoch, session });
     }
 
-    pub(super) fn held(&self, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
+    /// What another owner had for a client.
+    pub(super) fn held(&mut self, client: &ClientId, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
         let id = message.id;
         let own = (id.node, id.incarnation) == (self.config.node, self.config.incarnation);
-        mail::Held { message: Arc::clone(message), group, seen: own || self.windows.has(&id) }
+        let seen = self.had.has(client, &id, own || self.windows.has(&id));
+        self.had.gets(client, id);
+        mail::Held { message: Arc::clone(message), group, seen }
     }
 
     /// Another owner had something for a client of this node.
@@ -381,13 +399,21 @@ impl Node {
     fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
         let Some(wanted) = self.claims.wanted.remove(client) else { return };
         self.claims.deadlines.cancel(client);
-        self.claims.early.retain(|(early, ..)| early != client);
+        let of_client = |early: &VecDeque<Early>| early.iter().position(|early| early.client == *client);
+        let mut others = Vec::new();
+        while let Some(at) = of_client(&self.claims.early) {
+            others.extend(self.claims.early.remove(at));
+        }
         let granted = wanted.granted.max(epoch);
         let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None };
         self.claims.owned.insert(client.clone(), owned);
         let (shard, conn) = (wanted.shard, wanted.conn);
         let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
+        // Sessions that came under other epochs are those of other owners.
+        for Early { from, epoch, session, .. } in others {
+            self.session_arrived(from, client, epoch, session);
+        }
         for merge in self.claims.merges.remove(client).unwrap_or_default() {
             self.merge(merge);
         }
@@ -629,6 +655,9 @@ impl Node {
     /// The session is here: everybody is told to send its messages here, too, before the former owner stops to catch them.
     fn adopt(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
         let changes = interest_of(&session, false);
+        if !self.claims.owns(client) {
+            self.had.goes_on_here(from, client);
+        }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let shared = session.subscriptions.iter().filter(|subscription| !is_plain(subscription));
         let filters: Vec<_> = shared.map(|subscription| subscription.filter.clone()).collect();
@@ -700,6 +729,10 @@ impl Node {
         }
         let before = core::mem::replace(&mut wanted.phase, Phase::Asked { home });
         let Phase::Leftovers { epoch, session, .. } = before else { return };
+        for message in &messages {
+            self.had.gets(client, message.id);
+        }
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let changes = interest_of(&session, true);
         wanted.phase = Phase::Flushing { epoch, session, leftovers: messages };
         self.set_claim_deadline(client);

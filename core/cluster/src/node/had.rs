@@ -2,9 +2,12 @@
 //! have had it (see `takeover.rs`), and the ids that a node remembers say nothing about sessions that have come to it since.
 //!
 //! The former owner says, ahead of the session, how far the publications of each shard of each node had come there. Publications of one
-//! shard come in order, so that the session has had all up to that.
+//! shard come in order, so that the session has had all up to that. What this node had seen beyond that when the session came is a gap.
+//! So it is known what is new to a session of what another owner gives back that has had one, too. Of a session whose node is gone the
+//! copy says how far it was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, ShardId};
 use sedge_mqtt::{Message, MessageId, QoS};
@@ -24,6 +27,8 @@ const MAX_SESSIONS: usize = 10_000;
 const MAX_SHARDS: usize = 4_096;
 /// Shards that are named for one session; those of the highest nodes are left out.
 const MAX_MARKS: usize = 1_024;
+/// Publications in the gaps of one session that have reached it all the same; with more than that, its gaps count as filled.
+const MAX_FILLS: usize = 4_096;
 
 /// A shard in one life of its node.
 type Shard = (NodeId, Incarnation, ShardId);
@@ -31,22 +36,61 @@ type Shard = (NodeId, Incarnation, ShardId);
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Had {
-    /// The last QoS 2 publication of each shard that came here, and when.
+    /// The last publication with QoS 1 or 2 of each shard that came here, and when.
     here: BTreeMap<Shard, (u64, Instant)>,
     /// The last one of each shard that came from its own node.
     first_hand: BTreeMap<Shard, u64>,
-    /// How far they had come for sessions that have moved here, and when those moved.
-    sessions: BTreeMap<ClientId, (Instant, BTreeMap<Shard, u64>)>,
+    /// Sessions that have moved here.
+    sessions: BTreeMap<ClientId, Moved>,
     /// When they are forgotten.
     deadlines: Deadlines<ClientId>,
+}
+
+/// What is known of a session that has moved here.
+#[derive(Debug, Default)]
+struct Moved {
+    since: Instant,
+    /// How far publications had come for it where it was, as each of those nodes says.
+    said: BTreeMap<NodeId, BTreeMap<Shard, u64>>,
+    /// The same for the node that it came from, when it came.
+    came_with: Arc<BTreeMap<Shard, u64>>,
+    gaps: Arc<BTreeMap<Shard, Gap>>,
+    /// What it has had of its gaps.
+    fills: BTreeSet<MessageId>,
+    /// The same, of all sessions that came together from a node that is gone.
+    strays: Arc<BTreeSet<MessageId>>,
+}
+
+/// Publications of a shard that had been here before the session, and not where it came from.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    /// The last one before it.
+    after: u64,
+    /// The last one of it.
+    to: u64,
+}
+
+impl Moved {
+    fn is_in_gap(&self, id: &MessageId) -> bool {
+        let gap = self.gaps.get(&(id.node, id.incarnation, id.shard));
+        gap.is_some_and(|gap| gap.after < id.seq && id.seq <= gap.to)
+    }
+
+    /// Up to which publication of a shard it has had all, if `last` is the last one that came here.
+    fn mark(&self, shard: &Shard, last: u64) -> u64 {
+        let Some(gap) = self.gaps.get(shard).filter(|gap| gap.to == last) else { return last };
+        let fills = self.fills.iter().chain(self.strays.iter());
+        let of_shard = fills.filter(|id| (id.node, id.incarnation, id.shard) == *shard);
+        of_shard.map(|id| id.seq).max().unwrap_or(gap.after).clamp(gap.after, last)
+    }
 }
 
 impl Had {
     /// A publication has come, or was made here.
     pub(super) fn note(&mut self, now: Instant, message: &Message, is_first_hand: bool) {
-        if message.qos == QoS::ExactlyOnce {
+        if message.qos > QoS::AtMostOnce {
             let id = message.id;
-            if is_first_hand {
+            if is_first_hand && message.qos == QoS::ExactlyOnce {
                 let last = self.first_hand.entry((id.node, id.incarnation, id.shard)).or_default();
                 *last = id.seq.max(*last);
                 if self.first_hand.len() > MAX_SHARDS {
@@ -69,28 +113,32 @@ impl Had {
         message.qos == QoS::ExactlyOnce && last.is_some_and(|last| id.seq < *last)
     }
 
-    /// What a session that leaves has had.
-    fn leaves(&mut self, now: Instant, client: &ClientId) -> Vec<MessageId> {
-        self.here.retain(|_, (_, at)| now < *at + WINDOW);
-        let mut marks: BTreeMap<Shard, u64> = self.here.iter().map(|(shard, (last, _))| (*shard, *last)).collect();
+    /// What a session that leaves has had. `goes_on`: whether a node still lives the life in which it made publications; those of others
+    /// are forgotten.
+    fn leaves(&mut self, now: Instant, client: &ClientId, goes_on: impl Fn(&Shard) -> bool) -> Vec<MessageId> {
+        self.here.retain(|shard, (_, at)| now < *at + WINDOW || goes_on(shard));
         self.deadlines.cancel(client);
-        let before = self.sessions.remove(client).filter(|(since, _)| now < *since + WINDOW);
-        for (shard, last) in before.into_iter().flat_map(|(_, marks)| marks) {
-            let known = marks.entry(shard).or_default();
-            *known = last.max(*known);
+        let before = self.sessions.remove(client).filter(|moved| now < moved.since + WINDOW).unwrap_or_default();
+        let here = self.here.iter().map(|(shard, (last, _))| (*shard, before.mark(shard, *last)));
+        let mut marks: BTreeMap<Shard, u64> = here.collect();
+        for (shard, last) in before.said.values().flatten().chain(before.came_with.iter()) {
+            let known = marks.entry(*shard).or_default();
+            *known = (*last).max(*known);
         }
         let marks = marks.into_iter().take(MAX_MARKS);
         marks.map(|((node, incarnation, shard), seq)| MessageId { node, incarnation, shard, seq }).collect()
     }
 
-    /// A session comes that has had this.
-    pub(super) fn arrives(&mut self, now: Instant, client: ClientId, marks: &[MessageId]) {
+    /// A session comes, or has come, that has had this at another node.
+    pub(super) fn arrives(&mut self, now: Instant, from: NodeId, client: ClientId, marks: &[MessageId]) {
         while let Some(client) = self.deadlines.pop_due(now) {
             self.sessions.remove(&client);
         }
         let marks = marks.iter().take(MAX_MARKS).map(|id| ((id.node, id.incarnation, id.shard), id.seq)).collect();
         self.deadlines.set(client.clone(), now + WINDOW);
-        self.sessions.insert(client, (now, marks));
+        let moved = self.sessions.entry(client).or_default();
+        moved.since = now;
+        moved.said.insert(from, marks);
         if self.sessions.len() > MAX_SESSIONS
             && let Some((first, _)) = self.sessions.pop_first()
         {
@@ -98,18 +146,91 @@ impl Had {
         }
     }
 
+    /// A session goes on here that comes from this node. Of shards that it has not named nothing is known.
+    pub(super) fn goes_on_here(&mut self, from: NodeId, client: &ClientId) {
+        let Some(moved) = self.sessions.get_mut(client) else { return };
+        let Some(marks) = moved.said.get(&from) else { return };
+        moved.came_with = Arc::new(marks.clone());
+        moved.gaps = Arc::new(gaps(&self.here, marks));
+        moved.fills.clear();
+        moved.strays = Arc::default();
+    }
+
+    /// Sessions go on here whose node is gone, and that had this there.
+    pub(super) fn inherits<'a>(
+        &mut self,
+        now: Instant,
+        clients: impl Iterator<Item = &'a ClientId>,
+        marks: BTreeMap<Shard, u64>,
+    ) {
+        let (gaps, marks) = (Arc::new(gaps(&self.here, &marks)), Arc::new(marks));
+        for client in clients {
+            if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(client) {
+                return;
+            }
+            let (came_with, gaps) = (Arc::clone(&marks), Arc::clone(&gaps));
+            self.deadlines.set(client.clone(), now + WINDOW);
+            self.sessions.insert(client.clone(), Moved { since: now, came_with, gaps, ..Moved::default() });
+        }
+    }
+
+    /// Others had kept this for sessions whose node is gone, and they get it.
+    pub(super) fn get_strays<'a>(&mut self, clients: impl Iterator<Item = &'a ClientId>, strays: BTreeSet<MessageId>) {
+        let strays = Arc::new(strays);
+        for client in clients {
+            if let Some(moved) = self.sessions.get_mut(client) {
+                moved.strays = Arc::clone(&strays);
+            }
+        }
+    }
+
+    /// A session gets this from where it was.
+    pub(super) fn gets(&mut self, client: &ClientId, id: MessageId) {
+        let Some(moved) = self.sessions.get_mut(client).filter(|moved| moved.is_in_gap(&id)) else { return };
+        moved.fills.insert(id);
+        if moved.fills.len() > MAX_FILLS {
+            moved.gaps = Arc::default();
+            moved.fills.clear();
+        }
+    }
+
+    /// Whether a session has had a publication, here or where it was. `is_seen`: whether it was here.
+    pub(super) fn has(&self, client: &ClientId, id: &MessageId, is_seen: bool) -> bool {
+        let Some(moved) = self.sessions.get(client) else { return is_seen };
+        if moved.is_in_gap(id) {
+            return moved.fills.contains(id) || moved.strays.contains(id);
+        }
+        is_seen || has_come_to(&moved.came_with, id)
+    }
+
     /// Sessions that had this publication before they came here.
     fn who(&self, id: &MessageId) -> Vec<ClientId> {
-        let shard = (id.node, id.incarnation, id.shard);
-        let had = self.sessions.iter().filter(|(_, (_, marks))| marks.get(&shard).is_some_and(|last| id.seq <= *last));
+        let had = self.sessions.iter().filter(|(_, moved)| moved.said.values().any(|marks| has_come_to(marks, id)));
         had.map(|(client, _)| client.clone()).collect()
     }
+}
+
+/// What came here behind what a session has had.
+fn gaps(here: &BTreeMap<Shard, (u64, Instant)>, had: &BTreeMap<Shard, u64>) -> BTreeMap<Shard, Gap> {
+    let gaps = here.iter().filter_map(|(shard, (to, _))| {
+        let after = *had.get(shard).filter(|after| *after < to)?;
+        Some((*shard, Gap { after, to: *to }))
+    });
+    gaps.collect()
+}
+
+fn has_come_to(marks: &BTreeMap<Shard, u64>, id: &MessageId) -> bool {
+    marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
 }
 
 impl Node {
     /// A session is about to be sent to its new owner.
     pub(super) fn send_had(&mut self, to: NodeId, client: &ClientId) {
-        let marks = self.had.leaves(self.now.instant, client);
+        let (me, peers) = ((self.config.node, self.config.incarnation), &self.peers);
+        let goes_on = |(node, incarnation, _): &Shard| {
+            (*node, *incarnation) == me || peers.get(node).is_some_and(|peer| peer.incarnation == Some(*incarnation))
+        };
+        let marks = self.had.leaves(self.now.instant, client, goes_on);
         if !marks.is_empty() {
             let mail = SessionMail::Had { client: client.clone(), marks };
             self.send_control(to, ControlTopic::Session, mail.encode());
@@ -158,15 +279,40 @@ mod tests {
     fn a_session_takes_along_what_it_had_at_all_its_nodes() {
         let (mut had, client) = (Had::default(), ClientId::new("c"));
         let at = Instant::from_millis;
-        had.arrives(at(0), client.clone(), &[id(1, 5), id(2, 9)]);
+        let (former, never) = (NodeId::new(9), |_: &Shard| false);
+        had.arrives(at(0), former, client.clone(), &[id(1, 5), id(2, 9)]);
         had.here.insert((NodeId::new(2), Incarnation::new(1), ShardId(0)), (4, at(1)));
         had.here.insert((NodeId::new(3), Incarnation::new(1), ShardId(0)), (7, at(1)));
         assert_eq!(had.who(&id(1, 5)), core::slice::from_ref(&client));
         assert!(had.who(&id(1, 6)).is_empty() && had.who(&id(3, 7)).is_empty());
-        assert_eq!(had.leaves(at(2), &client), [id(1, 5), id(2, 9), id(3, 7)]);
+        assert_eq!(had.leaves(at(2), &client, never), [id(1, 5), id(2, 9), id(3, 7)]);
         assert!(had.who(&id(1, 5)).is_empty());
-        had.arrives(at(3), client.clone(), &[id(1, 5)]);
-        assert!(had.leaves(at(3) + WINDOW, &client).is_empty());
+        had.arrives(at(3), former, client.clone(), &[id(1, 5)]);
+        assert!(had.leaves(at(3) + WINDOW, &client, never).is_empty());
+    }
+
+    /// FT-31
+    #[test]
+    fn what_was_here_before_a_session_is_new_to_it() {
+        let (mut had, client) = (Had::default(), ClientId::new("c"));
+        let (former, other, at) = (NodeId::new(9), NodeId::new(8), Instant::from_millis(0));
+        had.note(at, &message(id(2, 7)), true);
+        had.note(at, &message(id(3, 7)), true);
+        had.arrives(at, former, client.clone(), &[id(2, 4)]);
+        had.arrives(at, other, client.clone(), &[id(2, 1)]);
+        had.goes_on_here(former, &client);
+        let has = |had: &Had, id| had.has(&client, &id, true);
+        assert!(has(&had, id(2, 4)) && !has(&had, id(2, 5)) && !has(&had, id(2, 7)));
+        assert!(has(&had, id(3, 7)), "nobody has said how far that was");
+        assert!(had.has(&client, &id(2, 3), false), "it has had this where it was");
+        had.gets(&client, id(2, 5));
+        assert!(has(&had, id(2, 5)));
+        let stays = |_: &Shard| true;
+        let moved = had.sessions.get(&client).unwrap();
+        assert_eq!((moved.mark(&(NodeId::new(2), Incarnation::new(1), ShardId(0)), 7), moved.since), (5, at));
+        had.note(at, &message(id(2, 8)), true);
+        assert!(has(&had, id(2, 8)), "it was there when this came");
+        assert_eq!(had.leaves(at, &client, stays), [id(2, 8), id(3, 7)]);
     }
 
     fn message(id: MessageId) -> Arc<Message> {

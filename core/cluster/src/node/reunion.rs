@@ -262,7 +262,8 @@ impl Node {
         if let Some(epoch) = reunion.given_up.filter(|_| !reunion.is_released) {
             self.send_release(from, &client, epoch);
         }
-        let messages = reunion.messages.iter().map(|(message, group)| self.held(message, group.clone())).collect();
+        let messages = reunion.messages.iter();
+        let messages = messages.map(|(message, group)| self.held(&client, message, group.clone())).collect();
         self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages });
         if self.reunions.is_reuniting(&client) {
             return;

@@ -47,6 +47,8 @@ pub(super) struct Takeovers {
 struct Takeover {
     /// The interest of the sessions.
     changes: Vec<(ClientId, Vec<InterestChange>)>,
+    /// Clients that this node owns from now on.
+    clients: Vec<ClientId>,
     heard: Arc<BTreeMap<ShardId, Heard>>,
     /// QoS 2 publications of their clients that were on their way.
     transits: Vec<Arc<Message>>,
@@ -103,6 +105,7 @@ impl Node {
         let life = Life { node, incarnation };
         let mut takeover = Takeover {
             changes: Vec::new(),
+            clients: Vec::new(),
             heard: Arc::default(),
             transits: Vec::new(),
             shares: Vec::new(),
@@ -138,7 +141,9 @@ impl Node {
         for (number, copy) in replica.shards.into_iter().enumerate() {
             let from = ShardId(u16::try_from(number).unwrap_or(u16::MAX));
             let (sessions, of_shard) = copy.recovery.into_sessions(self.now.wall);
+            let had = of_shard.clone();
             heard.insert(from, of_shard);
+            let known = takeover.clients.len();
             for mut session in sessions {
                 takeover.shares.extend(session.end());
                 let client = session.state.client.clone();
@@ -150,6 +155,7 @@ impl Node {
                 if session.state.expiry_secs > 0 && self.claims.is_outdated(&client, session.state.epoch) {
                     self.claims.restore(client.clone(), session.state.epoch, Some(of));
                     self.takeovers.fresh.push((client.clone(), session.state.epoch));
+                    takeover.clients.push(client.clone());
                 }
                 let op = InterestOp::Add { retained: false, online: false };
                 let plain = session.state.subscriptions.iter().map(|subscription| &subscription.filter);
@@ -160,6 +166,7 @@ impl Node {
                     dealt.push((from, session));
                 }
             }
+            self.had.inherits(self.now.instant, takeover.clients.iter().skip(known), had);
         }
         takeover.heard = Arc::new(heard);
         dealt
@@ -296,6 +303,7 @@ impl Node {
         let mut strays = core::mem::take(&mut takeover.strays);
         let heard = Arc::clone(&takeover.heard);
         let lives = takeover.lives;
+        let clients = core::mem::take(&mut takeover.clients);
         for (message, group) in core::mem::take(&mut takeover.shares) {
             let again = Again { message, group, not: life.node };
             self.tell_shard(ShardId::default(), ToShard::Again(Box::new(again)));
@@ -311,6 +319,7 @@ impl Node {
                 plain.push(message);
             }
         }
+        self.had.get_strays(clients.iter(), known);
         let strays: Arc<[_]> = plain.into();
         for shard in (0..self.config.shards).map(ShardId) {
             let (strays, heard) = (Arc::clone(&strays), Arc::clone(&heard));

@@ -87,7 +87,7 @@ impl Node {
             SessionMail::Release { client, epoch, known_to } => self.release_for(client, epoch, known_to),
             SessionMail::Had { client, marks } => {
                 self.check_known(2)?;
-                self.had.arrives(self.now.instant, client, &marks);
+                self.had.arrives(self.now.instant, from, client, &marks);
             }
             SessionMail::Known(known) => {
                 let shard = shard_of(&known.client, self.config.shards);
