@@ -308,7 +308,7 @@ mod tests {
         had.gets(&client, id(2, 5));
         assert!(has(&had, id(2, 5)));
         let stays = |_: &Shard| true;
-        let moved = had.sessions.get(&client).unwrap();
+        let moved = &had.sessions[&client];
         assert_eq!((moved.mark(&(NodeId::new(2), Incarnation::new(1), ShardId(0)), 7), moved.since), (5, at));
         had.note(at, &message(id(2, 8)), true);
         assert!(has(&had, id(2, 8)), "it was there when this came");
@@ -327,6 +327,21 @@ mod tests {
             expires_at: None,
             publisher: None,
         })
+    }
+
+    /// FT-22, FT-31
+    #[test]
+    fn of_what_was_here_before_a_session_was_taken_over_it_has_what_was_kept() {
+        let (mut had, client) = (Had::default(), ClientId::new("c"));
+        let at = Instant::from_millis;
+        had.note(at(0), &message(id(2, 7)), true);
+        let heard = BTreeMap::from([((NodeId::new(2), Incarnation::new(1), ShardId(0)), 4)]);
+        had.inherits(at(0), core::iter::once(&client), heard);
+        assert!(had.has(&client, &id(2, 4), false) && !had.has(&client, &id(2, 5), true));
+        had.get_strays(core::iter::once(&client), BTreeSet::from([id(2, 6)]));
+        assert!(had.has(&client, &id(2, 6), true) && !had.has(&client, &id(2, 7), true));
+        assert_eq!(had.leaves(at(1), &client, |_| true), [id(2, 6)]);
+        assert!(had.has(&client, &id(2, 7), true), "it has left, and nothing more is known");
     }
 
     /// FT-31
