@@ -218,6 +218,8 @@ pub struct Merge {
     pub from: Life,
     /// What its session had to deliver, oldest first.
     pub messages: Vec<Held>,
+    /// Whether this came late, and says nothing of what else its session had.
+    pub is_late: bool,
 }
 
 /// One life of a node.

@@ -8,6 +8,7 @@ use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
 use sedge_broker::{InflightPhase, InterestChange, InterestOp, QueuedState, SessionState, SubscriptionState};
 use sedge_mqtt::{Message, QoS, TopicFilter};
 
+use super::forwards;
 use super::settle::{Departure, Waiter};
 use super::{Node, epoch};
 use crate::link::ControlTopic;
@@ -319,7 +320,9 @@ impl Node {
             },
             Some(Phase::Asked { .. }) => self.keep_early(from, client, epoch, session),
             // It may be given to this node, and be here sooner than the home's word.
-            None if !self.claims.owns(client) => self.keep_early(from, client, epoch, session),
+            None if !self.claims.owns(client) && !self.has_left(client, epoch) => {
+                self.keep_early(from, client, epoch, session);
+            }
             // The client was served without it: two owners after a partition, or a former owner that was slow.
             Some(_) | None => {
                 if self.given_back(from, client, epoch, session.as_deref()) {
@@ -340,9 +343,14 @@ impl Node {
             return;
         }
         self.send_release(from, client, epoch);
+        if !self.claims.owns(client) && !self.claims.wants(client) {
+            let plain = messages_of(session).filter(|queued| queued.group.is_none());
+            let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
+            return self.send_late(client, &messages);
+        }
         let messages = messages_of(session).map(|queued| self.held(client, &queued.message, queued.group.clone()));
         let messages = messages.collect();
-        self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages });
+        self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages, is_late: false });
     }
 
     pub(super) fn life_of(&self, node: NodeId) -> Life {
@@ -407,6 +415,7 @@ impl Node {
         let granted = wanted.granted.max(epoch);
         let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None };
         self.claims.owned.insert(client.clone(), owned);
+        self.forwards.forget(client);
         let (shard, conn) = (wanted.shard, wanted.conn);
         let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
@@ -714,6 +723,9 @@ impl Node {
         epoch: u64,
         messages: Vec<Arc<Message>>,
     ) {
+        if let Some(left) = forwards::passed_on(epoch) {
+            return self.passed_on(from, client, left, &messages);
+        }
         if self.caught_elsewhere(from, client, epoch, &messages) {
             return;
         }
@@ -721,8 +733,7 @@ impl Node {
         let wanted = self.claims.wanted.get_mut(client);
         let Some(wanted) = wanted.filter(|wanted| wanted.phase.epoch() == Some(epoch)) else {
             // The client is at another node now, or the session has moved again since.
-            self.counters.leftovers_discarded += messages.len() as u64;
-            return;
+            return self.send_late(client, &messages);
         };
         if !matches!(wanted.phase, Phase::Leftovers { .. }) {
             return;

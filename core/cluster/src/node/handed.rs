@@ -53,6 +53,7 @@ impl Node {
         let key = (client.clone(), epoch);
         self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
         self.handed.to.insert(key, to);
+        self.forwards.note(self.now.instant, client, epoch, to);
     }
 
     /// Whether a node speaks an older version of the protocol.

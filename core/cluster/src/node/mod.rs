@@ -10,6 +10,7 @@ mod directory;
 mod drain;
 mod epoch;
 mod events;
+mod forwards;
 mod had;
 mod handed;
 mod home;
@@ -49,6 +50,7 @@ pub use self::config::{NodeConfig, NodeConfigError};
 use self::copies::Copies;
 use self::directory::Directory;
 use self::drain::Drain;
+use self::forwards::Forwards;
 use self::had::Had;
 use self::handed::HandedOver;
 use self::interest::InterestTable;
@@ -106,6 +108,7 @@ pub struct Node {
     claims: Claims,
     handed: HandedOver,
     had: Had,
+    forwards: Forwards,
     transfers: Transfers,
     /// Mail of the directory from this node to itself.
     local_mail: VecDeque<DirectoryMail>,
@@ -176,6 +179,7 @@ impl Node {
             claims: Claims::default(),
             handed: HandedOver::default(),
             had: Had::default(),
+            forwards: Forwards::default(),
             transfers: Transfers::default(),
             local_mail: VecDeque::new(),
             copies: Copies::default(),

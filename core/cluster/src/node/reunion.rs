@@ -264,7 +264,7 @@ impl Node {
         }
         let messages = reunion.messages.iter();
         let messages = messages.map(|(message, group)| self.held(&client, message, group.clone())).collect();
-        self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages });
+        self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages, is_late: false });
         if self.reunions.is_reuniting(&client) {
             return;
         }

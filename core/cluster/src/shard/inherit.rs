@@ -203,7 +203,10 @@ impl Shard {
     /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this
     /// session gets what only the other one had. What it came with and the other has no longer the client has had there.
     pub(super) fn merge(&mut self, now: Now, merge: Merge) {
-        let Merge { client, from, messages } = merge;
+        let Merge { client, from, messages, is_late } = merge;
+        if is_late {
+            return self.merge_late(now, &client, messages);
+        }
         let known = self.inheritance.forget(&client);
         if known.as_ref().is_some_and(|known| known.from.node == from.node && known.from != from) {
             // A later life of the node brings what its journal held. The copy was as good, and has gone on since.
@@ -225,6 +228,14 @@ impl Shard {
             }
         }
         self.broker.merge(now, &client, &plain, &taken);
+        self.drain_broker(now);
+    }
+
+    /// Something has come late, at a node where the session was before.
+    fn merge_late(&mut self, now: Now, client: &ClientId, messages: Vec<Held>) {
+        let news = messages.into_iter().filter(|held| !held.seen).map(|held| held.message);
+        let news: Vec<_> = news.filter(|message| self.inheritance.note_merged(client, message.id)).collect();
+        self.broker.merge(now, client, &news, &BTreeSet::new());
         self.drain_broker(now);
     }
 }

@@ -1,0 +1,119 @@
+//! Where sessions have gone: a node that comes back from the other side of a partition gives what it had for them to the node where they
+//! were as far as it has heard. That node passes it on to where they are now.
+//!
+//! The new owner may have had the same publication; it tells by the id (see `had.rs` and `shard/inherit.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
+use sedge_mqtt::Message;
+
+use super::Node;
+use crate::mail;
+use crate::wire::{Writer, write_message};
+
+/// How long a node may be away.
+const WINDOW: Duration = Duration::from_mins(10);
+/// Sessions that are remembered; the one with the lowest client id is forgotten first.
+const MAX_SESSIONS: usize = 10_000;
+/// Bit of the epoch in mail with what is passed on, which no owner's has. The rest is the epoch under which the session has left whoever
+/// passes it on: who has let it go before that does not know better, and so nothing goes in circles.
+const LATE: u64 = 1 << 63;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Forwards {
+    /// Under which epoch a session has left, and to whom it went.
+    sessions: BTreeMap<ClientId, (u64, NodeId)>,
+    deadlines: Deadlines<ClientId>,
+}
+
+/// Of what is passed on, under which epoch the session has left the node that does so.
+pub(super) const fn passed_on(epoch: u64) -> Option<u64> {
+    if epoch & LATE == 0 { None } else { Some(epoch & !LATE) }
+}
+
+impl Forwards {
+    /// A session has left.
+    pub(super) fn note(&mut self, now: Instant, client: &ClientId, epoch: u64, to: NodeId) {
+        while let Some(client) = self.deadlines.pop_due(now) {
+            self.sessions.remove(&client);
+        }
+        self.deadlines.set(client.clone(), now + WINDOW);
+        self.sessions.insert(client.clone(), (epoch, to));
+        if self.sessions.len() > MAX_SESSIONS
+            && let Some((first, _)) = self.sessions.pop_first()
+        {
+            self.deadlines.cancel(&first);
+        }
+    }
+
+    /// The session is here again.
+    pub(super) fn forget(&mut self, client: &ClientId) {
+        self.deadlines.cancel(client);
+        self.sessions.remove(client);
+    }
+
+    /// Whether a session has left for a newer owner than this epoch's.
+    fn has_left(&self, client: &ClientId, epoch: u64) -> bool {
+        self.sessions.get(client).is_some_and(|(left, _)| *left > epoch)
+    }
+}
+
+impl Node {
+    /// What another owner has under this epoch is for one who has come after it.
+    pub(super) fn has_left(&self, client: &ClientId, epoch: u64) -> bool {
+        self.forwards.has_left(client, epoch)
+    }
+
+    /// Passes on what has come for a session that is elsewhere now.
+    pub(super) fn send_late(&mut self, client: &ClientId, messages: &[Arc<Message>]) {
+        if messages.is_empty() {
+            return;
+        }
+        let left = self.forwards.sessions.get(client).copied().filter(|(_, to)| self.ring.contains(to));
+        let Some((epoch, to)) = left else {
+            self.counters.leftovers_discarded += messages.len() as u64;
+            return;
+        };
+        let mut out = Writer::default();
+        out.list(messages, |out, message| write_message(out, message));
+        self.send_parts(to, client, epoch | LATE, true, out.finish());
+    }
+
+    /// A former owner of a session, which it has left under this epoch, passes on what came for it. It may have moved again since.
+    pub(super) fn passed_on(&mut self, from: NodeId, client: &ClientId, left: u64, messages: &[Arc<Message>]) {
+        if !self.claims.owns(client) && !self.claims.wants(client) {
+            if self.has_left(client, left) {
+                self.send_late(client, messages);
+            } else {
+                self.counters.leftovers_discarded += messages.len() as u64;
+            }
+            return;
+        }
+        let messages = messages.iter().map(|message| self.held(client, message, None)).collect();
+        let (client, from) = (client.clone(), self.life_of(from));
+        self.merge(mail::Merge { client, from, messages, is_late: true });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FT-31
+    #[test]
+    fn it_is_known_where_a_session_has_gone_until_it_is_back_or_for_some_time() {
+        let (mut forwards, a, b) = (Forwards::default(), ClientId::new("a"), ClientId::new("b"));
+        let at = Instant::from_millis;
+        forwards.note(at(0), &a, 7, NodeId::new(1));
+        forwards.note(at(1), &b, 8, NodeId::new(2));
+        assert!(forwards.has_left(&a, 6) && !forwards.has_left(&a, 7));
+        assert_eq!((passed_on(7), passed_on(7 | LATE)), (None, Some(7)));
+        forwards.forget(&a);
+        assert!(!forwards.has_left(&a, 6) && forwards.has_left(&b, 7));
+        forwards.note(at(1) + WINDOW, &a, 9, NodeId::new(1));
+        assert!(forwards.has_left(&a, 8) && !forwards.has_left(&b, 7));
+    }
+}
