@@ -20,7 +20,7 @@ pub(crate) enum SessionMail {
     Part {
         /// The client.
         client: ClientId,
-        /// Epoch of the new owner.
+        /// Epoch of the new owner. With the highest bit set: of the one to whom the sender had given the session away before this came.
         epoch: u64,
         /// Whether this belongs to the messages that came after the session had been sent.
         leftovers: bool,
@@ -40,7 +40,7 @@ pub(crate) enum SessionMail {
     },
     /// To the new owner, ahead of an inherited session: what it came with. Filters only to nodes of version 2 of the protocol.
     Known(Known),
-    /// To the new owner, ahead of a session: the last QoS 2 publication of each shard that the session may have had.
+    /// To the new owner, ahead of a session: the last publication with QoS 1 or 2 of each shard that the session may have had.
     Had {
         /// The client.
         client: ClientId,
