@@ -51,7 +51,7 @@ pub(super) struct Had {
 struct Moved {
     since: Instant,
     /// How far publications had come for it where it was, as each of those nodes says.
-    said: BTreeMap<NodeId, BTreeMap<Shard, u64>>,
+    said: BTreeMap<NodeId, Arc<BTreeMap<Shard, u64>>>,
     /// The same for the node that it came from, when it came.
     came_with: Arc<BTreeMap<Shard, u64>>,
     gaps: Arc<BTreeMap<Shard, Gap>>,
@@ -121,7 +121,7 @@ impl Had {
         let before = self.sessions.remove(client).filter(|moved| now < moved.since + WINDOW).unwrap_or_default();
         let here = self.here.iter().map(|(shard, (last, _))| (*shard, before.mark(shard, *last)));
         let mut marks: BTreeMap<Shard, u64> = here.collect();
-        for (shard, last) in before.said.values().flatten().chain(before.came_with.iter()) {
+        for (shard, last) in before.said.values().chain([&before.came_with]).flat_map(|marks| marks.iter()) {
             let known = marks.entry(*shard).or_default();
             *known = (*last).max(*known);
         }
@@ -138,7 +138,7 @@ impl Had {
         self.deadlines.set(client.clone(), now + WINDOW);
         let moved = self.sessions.entry(client).or_default();
         moved.since = now;
-        moved.said.insert(from, marks);
+        moved.said.insert(from, Arc::new(marks));
         if self.sessions.len() > MAX_SESSIONS
             && let Some((first, _)) = self.sessions.pop_first()
         {
@@ -150,8 +150,8 @@ impl Had {
     pub(super) fn goes_on_here(&mut self, from: NodeId, client: &ClientId) {
         let Some(moved) = self.sessions.get_mut(client) else { return };
         let Some(marks) = moved.said.get(&from) else { return };
-        moved.came_with = Arc::new(marks.clone());
         moved.gaps = Arc::new(gaps(&self.here, marks));
+        moved.came_with = Arc::clone(marks);
         moved.fills.clear();
         moved.strays = Arc::default();
     }
