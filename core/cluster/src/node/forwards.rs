@@ -11,7 +11,6 @@ use sedge_mqtt::Message;
 
 use super::Node;
 use crate::mail;
-use crate::wire::{Writer, write_message};
 
 /// How long a node may be away.
 const WINDOW: Duration = Duration::from_mins(10);
@@ -77,9 +76,7 @@ impl Node {
             self.counters.leftovers_discarded += messages.len() as u64;
             return;
         };
-        let mut out = Writer::default();
-        out.list(messages, |out, message| write_message(out, message));
-        self.send_parts(to, client, epoch | LATE, true, out.finish());
+        self.send_leftovers(to, client, epoch | LATE, messages);
     }
 
     /// A former owner of a session, which it has left under this epoch, passes on what came for it. It may have moved again since.

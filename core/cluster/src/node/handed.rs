@@ -164,8 +164,13 @@ impl Node {
             self.counters.leftovers_discarded += messages.len() as u64;
             return;
         }
+        self.send_leftovers(to, &client, epoch, messages);
+    }
+
+    /// Sends what has come for a session to where it is now.
+    pub(super) fn send_leftovers(&mut self, to: NodeId, client: &ClientId, epoch: u64, messages: &[Arc<Message>]) {
         let mut out = Writer::default();
         out.list(messages, |out, message| write_message(out, message));
-        self.send_parts(to, &client, epoch, true, out.finish());
+        self.send_parts(to, client, epoch, true, out.finish());
     }
 }

@@ -99,6 +99,7 @@ impl Received {
         let mut received = Self(vec![(total, Duration::ZERO)]);
         while received.bytes() < bytes || (started.elapsed() < PATIENCE && !enough(&received)) {
             let length = stream.read(&mut buffer).expect("data");
+            assert!(length > 0, "the sender has gone");
             received.0.push((received.bytes() + length, started.elapsed()));
         }
         received
