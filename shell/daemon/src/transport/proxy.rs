@@ -9,6 +9,8 @@ use super::Fault;
 
 /// Largest header, extensions included.
 const HEADER_BYTES_MAX: usize = 4 * 1024;
+/// Largest header of version 1, its end included.
+const LINE_BYTES_MAX: usize = 107;
 /// First bytes of the two versions.
 const BEGINNINGS: [&[u8]; 2] = [b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"];
 
@@ -44,6 +46,9 @@ impl Preface {
             }
             return Err(Fault::Proxy("there is no PROXY header"));
         }
+        if self.is_endless() {
+            return Err(Fault::Proxy("the PROXY header is wrong"));
+        }
         let config = ParseConfig { include_tlvs: false, allow_v1: true, allow_v2: true };
         match ProxyHeader::parse(&self.header, config) {
             Ok((header, length)) => {
@@ -54,6 +59,12 @@ impl Preface {
             Err(Error::BufferTooShort) if self.header.len() <= HEADER_BYTES_MAX => Ok(None),
             Err(_) => Err(Fault::Proxy("the PROXY header is wrong")),
         }
+    }
+
+    /// Whether it is of version 1 and longer than that may be, however much of it has come.
+    fn is_endless(&self) -> bool {
+        let line = self.header.get(..LINE_BYTES_MAX).unwrap_or_default();
+        line.starts_with(BEGINNINGS[0]) && !line.windows(2).any(|two| two == b"\r\n")
     }
 }
 
@@ -91,6 +102,18 @@ mod tests {
             assert_eq!(complete.source, source.map(|text| text.parse().unwrap()));
             assert_eq!(complete.rest[..], *b"\x10rest");
             assert!(feed(&mut Preface::new(true), header, 1).unwrap().is_some(), "byte by byte");
+        }
+    }
+
+    #[test]
+    fn a_line_is_no_longer_than_it_may_be_however_it_comes() {
+        for (padding, is_valid) in
+            [(LINE_BYTES_MAX - V1_UNKNOWN.len(), true), (LINE_BYTES_MAX - V1_UNKNOWN.len() + 1, false)]
+        {
+            let line = [b"PROXY UNKNOWN".as_slice(), &vec![b' '; padding], b"\r\n"].concat();
+            for piece in [1, 50, line.len()] {
+                assert_eq!(feed(&mut Preface::new(false), &line, piece).is_ok(), is_valid, "{piece} bytes at once");
+            }
         }
     }
 
