@@ -9,7 +9,7 @@ use sedge_base::{
 use sedge_mqtt::{ReasonCode, SubscriptionTrie, Utf8};
 use slab::Slab;
 
-use crate::chunks::Chunks;
+use crate::chunks::{Chunks, SharedBuffers};
 use crate::clock::Clock;
 use crate::connection::{ConnKey, Connection, Connections, Fresh, Phase};
 use crate::disconnect::Ending;
@@ -226,6 +226,11 @@ impl Broker {
     /// What was counted.
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The buffers that messages share while they wait for their acknowledgements.
+    pub fn shared_buffers(&self) -> SharedBuffers {
+        self.chunks.status()
     }
 
     /// All sessions, in an order that depends only on the inputs.

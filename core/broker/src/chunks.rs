@@ -21,6 +21,16 @@ const LOOKS: usize = 2;
 pub(crate) struct Chunks {
     filling: Option<BytesMut>,
     filled: VecDeque<BytesMut>,
+    refused: u64,
+}
+
+/// How the buffers stand that messages share while they wait for their acknowledgements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedBuffers {
+    /// Buffers of 8 KiB, at most 1,024.
+    pub count: usize,
+    /// Messages that have a buffer of their own because there were as many as there may be.
+    pub refused: u64,
 }
 
 impl Chunks {
@@ -30,7 +40,11 @@ impl Chunks {
         let name = topic.as_bytes();
         let size = name.len() + payload.len();
         let has_room = |filling: &BytesMut| filling.capacity() - filling.len() >= size;
-        if size > SHARE_UP_TO_BYTES || (!self.filling.as_ref().is_some_and(has_room) && !self.turn()) {
+        if size > SHARE_UP_TO_BYTES {
+            return None;
+        }
+        if !self.filling.as_ref().is_some_and(has_room) && !self.turn() {
+            self.refused += 1;
             return None;
         }
         let filling = self.filling.as_mut()?;
@@ -44,8 +58,13 @@ impl Chunks {
     /// Gives the memory back. What is in use lives on without this.
     pub(crate) fn release(&mut self) {
         if self.filling.is_some() || !self.filled.is_empty() {
-            *self = Self::default();
+            *self = Self { refused: self.refused, ..Self::default() };
         }
+    }
+
+    /// How many there are, and how often that was not enough.
+    pub(crate) fn status(&self) -> SharedBuffers {
+        SharedBuffers { count: self.filled.len() + usize::from(self.filling.is_some()), refused: self.refused }
     }
 
     /// Begins another buffer; false if there may be no more.
@@ -112,6 +131,7 @@ mod tests {
         }
         assert_eq!((waiting.len(), chunks.filled.len()), (2 * CHUNKS_MAX, CHUNKS_MAX));
         assert!(chunks.content(&topic(), b"x").is_none());
+        assert_eq!(chunks.status(), SharedBuffers { count: CHUNKS_MAX, refused: 2 });
         waiting.clear();
         assert!(chunks.content(&topic(), b"x").is_some());
     }

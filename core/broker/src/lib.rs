@@ -46,6 +46,7 @@ pub use api::{
     BounceReason, Credentials, Deliver, Event, Input, InterestChange, InterestOp, Method, Output, Report, Ticket,
 };
 pub use broker::{Broker, Place};
+pub use chunks::SharedBuffers;
 pub use config::{BrokerConfig, RetainedConfig};
 pub use counters::{Counters, Dropped};
 pub use detach::{DETACH_BELOW_BYTES, detach};
