@@ -69,6 +69,14 @@ impl Broker {
         }
     }
 
+    /// What the session of a client has to deliver with QoS 1 and 2, oldest first, but for what it was chosen for by shared subscriptions.
+    pub fn waiting(&self, client: &ClientId) -> impl Iterator<Item = Arc<Message>> {
+        let session = self.clients.get(client).and_then(|key| self.sessions.get(*key));
+        let outgoing = session.into_iter().flat_map(|session| session.inflight.messages().chain(session.queue.iter()));
+        let plain = outgoing.filter(|outgoing| outgoing.qos > QoS::AtMostOnce && outgoing.group == 0);
+        plain.map(|outgoing| Arc::clone(&outgoing.message))
+    }
+
     /// The client has subscribed to this at another owner of its session. What `is_new` there is in force here, too. What it has
     /// subscribed to at both stays as it is here, with the higher QoS of the two: nobody knows which one it asked for last, and this
     /// way nothing is lost. Returns what changes for the cluster.

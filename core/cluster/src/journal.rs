@@ -4,19 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{ClientId, Incarnation, NodeId, ShardId, Timestamp};
+use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
 use sedge_broker::{Image, RestoredSession, SessionNumber};
 use sedge_mqtt::{Message, MessageId, TopicName};
 
+use crate::mail::Heard;
 use crate::reception::shard_of;
 use crate::shard::Choice;
 use crate::wire::{Entry, WireError, read_entries};
 
 /// The last number of each life and shard of this node that a shard has seen.
 pub(crate) type Seen = BTreeMap<(Incarnation, ShardId), u64>;
-
-/// The last number of each life and shard of each node whose publications a shard has taken in.
-pub(crate) type Heard = BTreeMap<(NodeId, Incarnation, ShardId), u64>;
 
 /// A batch that was written by another version, or is not a batch at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,6 @@ use sedge_base::{ClientId, ConnId, Incarnation, NodeId, ShardId};
 use sedge_broker::{Deliver, InterestChange, RestoredSession, SessionState, SubscriptionState, Ticket};
 use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter, Utf8};
 
-use crate::journal::Heard;
 pub use crate::shard::Exact;
 
 /// Mail for a shard, from the node or another shard. Small, so that queues of it are.
@@ -264,7 +263,15 @@ pub struct Claimed {
     pub session: Option<Box<SessionState>>,
     /// What came for it at its former owner since then.
     pub leftovers: Vec<Arc<Message>>,
+    /// If there is a session of the client here, too: what the one that comes has had. It gets what only the one here had to deliver.
+    pub beside: Option<Arc<Heard>>,
 }
+
+/// A shard in one life of its node.
+pub type ShardLife = (NodeId, Incarnation, ShardId);
+
+/// How far the publications of each shard had come.
+pub type Heard = BTreeMap<ShardLife, u64>;
 
 /// See [`SessionStep::Adopt`].
 #[derive(Debug)]

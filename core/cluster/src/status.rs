@@ -54,6 +54,12 @@ pub struct NodeStatus {
     pub copies_wanted: usize,
     /// Sessions on their way to or from this node.
     pub moving: usize,
+    /// Sessions that have moved here, of which is known what they had before; at most 10,000.
+    pub arrived: usize,
+    /// Sessions that have left, of which is known where they went; at most 10,000.
+    pub left: usize,
+    /// Sessions that are here before the directory has said so.
+    pub early: usize,
     /// Nodes whose sessions this node holds a copy of.
     pub replicas: usize,
     /// Nodes that are gone and whose sessions another node is taking over.

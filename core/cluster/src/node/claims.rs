@@ -8,18 +8,16 @@ use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
 use sedge_broker::{InflightPhase, InterestChange, InterestOp, QueuedState, SessionState, SubscriptionState};
 use sedge_mqtt::{Message, QoS, TopicFilter};
 
+use super::early::Early;
 use super::forwards;
 use super::settle::{Departure, Waiter};
 use super::{Node, epoch};
 use crate::link::ControlTopic;
-use crate::mail::{self, Handed, Known, Life, SessionStep, ToShard};
+use crate::mail::{self, Handed, Heard, Known, Life, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::wire::{DirectoryMail, ReplicaMail, SessionMail};
 
-/// Sessions that came before the grant and wait for it; the oldest is dropped first.
-const EARLY_LIMIT: usize = 1024;
-
-type Session = Option<Box<SessionState>>;
+pub(super) type Session = Option<Box<SessionState>>;
 
 /// What this node owns, wants to own and gives away.
 #[derive(Debug, Default)]
@@ -29,20 +27,11 @@ pub(super) struct Claims {
     deadlines: Deadlines<ClientId>,
     /// Who gets the session that a shard was told to give up.
     leaving: BTreeMap<(ClientId, u64), NodeId>,
-    early: VecDeque<Early>,
+    pub(super) early: Early,
     /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
     postponed: BTreeMap<ClientId, (u64, NodeId)>,
     /// What other owners of clients that are claimed right now had for them.
     merges: BTreeMap<ClientId, Vec<mail::Merge>>,
-}
-
-/// A session that came before the grant.
-#[derive(Debug)]
-struct Early {
-    from: NodeId,
-    client: ClientId,
-    epoch: u64,
-    session: Session,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +61,8 @@ struct Wanted {
     later: VecDeque<(ConnId, bool)>,
     /// Another node claims it already; it gets the session once it is here.
     next: Option<Next>,
+    /// This node has a session of the client itself: what the one that comes has had.
+    beside: Option<Arc<Heard>>,
 }
 
 #[derive(Debug)]
@@ -179,9 +170,10 @@ impl Claims {
         inherited.map(|(client, owned)| (client.clone(), owned.granted)).collect()
     }
 
-    fn take_early(&mut self, client: &ClientId, epoch: u64) -> Option<Session> {
-        let at = self.early.iter().position(|early| early.client == *client && early.epoch == epoch)?;
-        self.early.remove(at).map(|early| early.session)
+    /// Whether a shard was told to give the session of this client up, and has not done so.
+    fn is_leaving(&self, client: &ClientId) -> bool {
+        let first = (client.clone(), 0);
+        self.leaving.range(first..).next().is_some_and(|((other, _), _)| other == client)
     }
 }
 
@@ -205,7 +197,7 @@ impl Node {
     ) {
         let home = self.home_of(&client);
         let (conn, phase) = (Some(conn), Phase::Asked { home });
-        let wanted = Wanted { shard, conn, clean_start, phase, granted: 0, later, next: None };
+        let wanted = Wanted { shard, conn, clean_start, phase, granted: 0, later, next: None, beside: None };
         self.claims.wanted.insert(client.clone(), wanted);
         self.set_claim_deadline(&client);
         self.send_directory(home, DirectoryMail::Claim { client, clean_start });
@@ -247,7 +239,7 @@ impl Node {
         let former_lives = former.is_some_and(|former| self.ring.contains(&former));
         if !is_late
             && !former_lives
-            && let Some(session) = self.claims.take_early(client, epoch)
+            && let Some(session) = self.claims.early.take(client, epoch)
         {
             // It sent what it had before it went.
             return self.claimed_late(client, epoch, session, Vec::new());
@@ -270,7 +262,7 @@ impl Node {
             return;
         };
         wanted.phase = Phase::Session { epoch, from, of: from };
-        if let Some(session) = self.claims.take_early(client, epoch) {
+        if let Some(session) = self.claims.early.take(client, epoch) {
             self.session_arrived(from, client, epoch, session);
         } else {
             self.set_claim_deadline(client);
@@ -282,7 +274,8 @@ impl Node {
         if !self.claims.wanted.contains_key(client) && !self.claims.owns(client) {
             let shard = shard_of(client, self.config.shards);
             let (phase, later) = (Phase::Asked { home }, VecDeque::new());
-            let wanted = Wanted { shard, conn: None, clean_start: false, phase, granted: 0, later, next: None };
+            let wanted =
+                Wanted { shard, conn: None, clean_start: false, phase, granted: 0, later, next: None, beside: None };
             self.claims.wanted.insert(client.clone(), wanted);
         }
         self.granted(home, client, epoch, Some(former));
@@ -297,7 +290,7 @@ impl Node {
         }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return false };
         wanted.phase = Phase::Session { epoch, from, of: former };
-        if let Some(session) = self.claims.take_early(client, epoch) {
+        if let Some(session) = self.claims.early.take(client, epoch) {
             self.session_arrived(from, client, epoch, session);
             return true;
         }
@@ -329,26 +322,29 @@ impl Node {
                     return;
                 }
                 if let Some(session) = session {
-                    self.given_up_unasked(from, client, epoch, &session);
+                    self.given_up_unasked(from, client, epoch, session);
                 }
             }
         }
     }
 
     /// There were two owners, and the other one goes.
-    fn given_up_unasked(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: &SessionState) {
+    fn given_up_unasked(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
+        if self.claims.owns(client) && self.claims.is_leaving(client) {
+            return self.keep_early(from, client, epoch, Some(session));
+        }
         if self.claims.owns(client) && !self.claims.wants(client) {
             self.begin_reunion(client, from, false);
-            self.given_back(from, client, epoch, Some(session));
+            self.given_back(from, client, epoch, Some(&session));
             return;
         }
         self.send_release(from, client, epoch);
         if !self.claims.owns(client) && !self.claims.wants(client) {
-            let plain = messages_of(session).filter(|queued| queued.group.is_none());
+            let plain = messages_of(&session).filter(|queued| queued.group.is_none());
             let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
             return self.send_late(client, &messages);
         }
-        let messages = messages_of(session).map(|queued| self.held(client, &queued.message, queued.group.clone()));
+        let messages = messages_of(&session).map(|queued| self.held(client, &queued.message, queued.group.clone()));
         let messages = messages.collect();
         self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages, is_late: false });
     }
@@ -358,19 +354,11 @@ impl Node {
         Life { node, incarnation }
     }
 
-    fn keep_early(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
-        if self.claims.early.len() >= EARLY_LIMIT {
-            self.claims.early.pop_front();
-            self.counters.sessions_discarded += 1;
-        }
-        self.claims.early.push_back(Early { from, client: client.clone(), epoch, session });
-    }
-
     /// What another owner had for a client.
     pub(super) fn held(&mut self, client: &ClientId, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
         let id = message.id;
         let own = (id.node, id.incarnation) == (self.config.node, self.config.incarnation);
-        let seen = self.had.has(client, &id, own || self.windows.has(&id));
+        let seen = self.had.has(client, message, own, self.windows.has(&id));
         self.had.gets(client, id);
         mail::Held { message: Arc::clone(message), group, seen }
     }
@@ -407,27 +395,23 @@ impl Node {
     fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
         let Some(wanted) = self.claims.wanted.remove(client) else { return };
         self.claims.deadlines.cancel(client);
-        let of_client = |early: &VecDeque<Early>| early.iter().position(|early| early.client == *client);
-        let mut others = Vec::new();
-        while let Some(at) = of_client(&self.claims.early) {
-            others.extend(self.claims.early.remove(at));
+        if session.is_none() && !wanted.clean_start && !self.claims.owns(client) && self.reunions.may_return() {
+            self.had.begins(self.now, client);
         }
         let granted = wanted.granted.max(epoch);
         let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None };
         self.claims.owned.insert(client.clone(), owned);
         self.forwards.forget(client);
-        let (shard, conn) = (wanted.shard, wanted.conn);
-        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers };
+        let (shard, conn, beside) = (wanted.shard, wanted.conn, wanted.beside);
+        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers, beside };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
         // Sessions that came under other epochs are those of other owners.
-        for Early { from, epoch, session, .. } in others {
-            self.session_arrived(from, client, epoch, session);
-        }
+        self.look_at_early(client);
         for merge in self.claims.merges.remove(client).unwrap_or_default() {
             self.merge(merge);
         }
         if let Some(Next { epoch, clean_start, to }) = wanted.next {
-            self.give_up(client.clone(), epoch, clean_start, to);
+            self.relinquish(client.clone(), epoch, clean_start, to);
         }
         let mut later = wanted.later;
         if let Some((conn, clean_start)) = later.pop_front() {
@@ -441,6 +425,11 @@ impl Node {
             && wanted.phase.epoch().is_some_and(|mine| mine < epoch)
         {
             wanted.next = Some(Next { epoch, clean_start, to });
+            return;
+        }
+        let is_stale = |wanted: &Wanted| wanted.phase.epoch().is_some_and(|mine| mine > epoch);
+        if !clean_start && self.claims.wanted.get(&client).is_some_and(is_stale) {
+            // It went to that node, and is on its way back.
             return;
         }
         if !clean_start && self.keep(&client, epoch, to) {
@@ -531,6 +520,7 @@ impl Node {
             self.send_had(to, &client);
         }
         self.send_session(to, &client, epoch, session.as_deref());
+        self.look_at_early(&client);
     }
 
     /// The new owner of a session has gone before the session was sent to it.
@@ -545,7 +535,8 @@ impl Node {
 
     /// This node owns the client under this epoch, for no connection's sake.
     fn tell_epoch(&mut self, client: &ClientId, epoch: u64, session: Session) {
-        let claimed = mail::Claimed { client: client.clone(), conn: None, epoch, session, leftovers: Vec::new() };
+        let leftovers = Vec::new();
+        let claimed = mail::Claimed { client: client.clone(), conn: None, epoch, session, leftovers, beside: None };
         let shard = shard_of(client, self.config.shards);
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
         self.register_one(client, epoch);
@@ -664,10 +655,12 @@ impl Node {
     /// The session is here: everybody is told to send its messages here, too, before the former owner stops to catch them.
     fn adopt(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
         let changes = interest_of(&session, false);
-        if !self.claims.owns(client) {
-            self.had.goes_on_here(from, client);
+        let is_beside = self.claims.owns(client);
+        if !is_beside {
+            self.had.goes_on_here(self.now, from, client);
         }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        wanted.beside = is_beside.then(|| self.had.said(from, client));
         let shared = session.subscriptions.iter().filter(|subscription| !is_plain(subscription));
         let filters: Vec<_> = shared.map(|subscription| subscription.filter.clone()).collect();
         let shard = wanted.shard;

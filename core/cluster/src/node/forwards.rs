@@ -54,6 +54,11 @@ impl Forwards {
         self.sessions.remove(client);
     }
 
+    /// Sessions that are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// Whether a session has left for a newer owner than this epoch's.
     fn has_left(&self, client: &ClientId, epoch: u64) -> bool {
         self.sessions.get(client).is_some_and(|(left, _)| *left > epoch)

@@ -9,18 +9,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, ShardId};
+use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId, Now};
 use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::Node;
 use super::marks::Source;
 use crate::link::ControlTopic;
-use crate::mail::SessionStep;
+use crate::mail::{Heard, SessionStep, ShardLife};
 use crate::reception::shard_of;
 use crate::wire::SessionMail;
 
 /// How long a publication may be on its way until its node is known to be gone and its client's session goes on elsewhere.
 const WINDOW: Duration = Duration::from_secs(15);
+/// How long nodes may be apart and know afterwards what they had before.
+const APART: Duration = Duration::from_mins(10);
 /// Sessions that are remembered; the one with the lowest client id is forgotten first.
 const MAX_SESSIONS: usize = 10_000;
 /// Shards that are remembered; those of the node with the lowest id are forgotten first.
@@ -30,16 +32,18 @@ const MAX_MARKS: usize = 1_024;
 /// Publications in the gaps of one session that have reached it all the same; with more than that, its gaps count as filled.
 const MAX_FILLS: usize = 4_096;
 
-/// A shard in one life of its node.
-type Shard = (NodeId, Incarnation, ShardId);
+/// The last publication of each, and when it came.
+type Here = BTreeMap<ShardLife, (u64, Instant)>;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Had {
     /// The last publication with QoS 1 or 2 of each shard that came here, and when.
-    here: BTreeMap<Shard, (u64, Instant)>,
+    here: Here,
     /// The last one of each shard that came from its own node.
-    first_hand: BTreeMap<Shard, u64>,
+    first_hand: Heard,
+    /// The latest time in a stamp, in milliseconds: the clocks of this node's shards are not ahead of it, or of the wall clock.
+    latest: u64,
     /// Sessions that have moved here.
     sessions: BTreeMap<ClientId, Moved>,
     /// When they are forgotten.
@@ -49,12 +53,15 @@ pub(super) struct Had {
 /// What is known of a session that has moved here.
 #[derive(Debug, Default)]
 struct Moved {
-    since: Instant,
+    until: Instant,
+    /// By the stamps of this node's shards, in milliseconds: what they made before that is not known here and came to nobody who was not
+    /// here. 0: it counts as had.
+    began: u64,
     /// How far publications had come for it where it was, as each of those nodes says.
-    said: BTreeMap<NodeId, Arc<BTreeMap<Shard, u64>>>,
+    said: BTreeMap<NodeId, Arc<Heard>>,
     /// The same for the node that it came from, when it came.
-    came_with: Arc<BTreeMap<Shard, u64>>,
-    gaps: Arc<BTreeMap<Shard, Gap>>,
+    came_with: Arc<Heard>,
+    gaps: Arc<BTreeMap<ShardLife, Gap>>,
     /// What it has had of its gaps.
     fills: BTreeSet<MessageId>,
     /// The same, of all sessions that came together from a node that is gone.
@@ -77,7 +84,7 @@ impl Moved {
     }
 
     /// Up to which publication of a shard it has had all, if `last` is the last one that came here.
-    fn mark(&self, shard: &Shard, last: u64) -> u64 {
+    fn mark(&self, shard: &ShardLife, last: u64) -> u64 {
         let Some(gap) = self.gaps.get(shard).filter(|gap| gap.to == last) else { return last };
         let fills = self.fills.iter().chain(self.strays.iter());
         let of_shard = fills.filter(|id| (id.node, id.incarnation, id.shard) == *shard);
@@ -86,8 +93,14 @@ impl Moved {
 }
 
 impl Had {
+    /// Sessions of which is known what they have had.
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// A publication has come, or was made here.
     pub(super) fn note(&mut self, now: Instant, message: &Message, is_first_hand: bool) {
+        self.latest = self.latest.max(message.stamp.millis);
         if message.qos > QoS::AtMostOnce {
             let id = message.id;
             if is_first_hand && message.qos == QoS::ExactlyOnce {
@@ -115,12 +128,12 @@ impl Had {
 
     /// What a session that leaves has had. `goes_on`: whether a node still lives the life in which it made publications; those of others
     /// are forgotten.
-    fn leaves(&mut self, now: Instant, client: &ClientId, goes_on: impl Fn(&Shard) -> bool) -> Vec<MessageId> {
-        self.here.retain(|shard, (_, at)| now < *at + WINDOW || goes_on(shard));
+    fn leaves(&mut self, now: Instant, client: &ClientId, goes_on: impl Fn(&ShardLife) -> bool) -> Vec<MessageId> {
+        self.here.retain(|shard, (_, at)| now < *at + APART || goes_on(shard));
         self.deadlines.cancel(client);
-        let before = self.sessions.remove(client).filter(|moved| now < moved.since + WINDOW).unwrap_or_default();
+        let before = self.sessions.remove(client).filter(|moved| now < moved.until).unwrap_or_default();
         let here = self.here.iter().map(|(shard, (last, _))| (*shard, before.mark(shard, *last)));
-        let mut marks: BTreeMap<Shard, u64> = here.collect();
+        let mut marks: Heard = here.collect();
         for (shard, last) in before.said.values().chain([&before.came_with]).flat_map(|marks| marks.iter()) {
             let known = marks.entry(*shard).or_default();
             *known = (*last).max(*known);
@@ -135,10 +148,16 @@ impl Had {
             self.sessions.remove(&client);
         }
         let marks = marks.iter().take(MAX_MARKS).map(|id| ((id.node, id.incarnation, id.shard), id.seq)).collect();
-        self.deadlines.set(client.clone(), now + WINDOW);
-        let moved = self.sessions.entry(client).or_default();
-        moved.since = now;
-        moved.said.insert(from, Arc::new(marks));
+        self.remember(now + WINDOW, client, |_, moved| {
+            moved.said.insert(from, Arc::new(marks));
+        });
+    }
+
+    fn remember(&mut self, until: Instant, client: ClientId, change: impl FnOnce(&Here, &mut Moved)) {
+        let moved = self.sessions.entry(client.clone()).or_default();
+        change(&self.here, moved);
+        moved.until = moved.until.max(until);
+        self.deadlines.set(client, moved.until);
         if self.sessions.len() > MAX_SESSIONS
             && let Some((first, _)) = self.sessions.pop_first()
         {
@@ -146,23 +165,36 @@ impl Had {
         }
     }
 
-    /// A session goes on here that comes from this node. Of shards that it has not named nothing is known.
-    pub(super) fn goes_on_here(&mut self, from: NodeId, client: &ClientId) {
+    /// A session goes on here that comes from this node. It had nothing of shards that the node has not named, if it has named all.
+    pub(super) fn goes_on_here(&mut self, now: Now, from: NodeId, client: &ClientId) {
+        let began = self.latest.max(now.wall.as_millis());
         let Some(moved) = self.sessions.get_mut(client) else { return };
         let Some(marks) = moved.said.get(&from) else { return };
-        moved.gaps = Arc::new(gaps(&self.here, marks));
+        moved.gaps =
+            Arc::new(if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) });
         moved.came_with = Arc::clone(marks);
+        moved.began = began;
         moved.fills.clear();
         moved.strays = Arc::default();
     }
 
+    /// What a session has had that comes from this node.
+    pub(super) fn said(&self, from: NodeId, client: &ClientId) -> Arc<Heard> {
+        let said = self.sessions.get(client).and_then(|moved| moved.said.get(&from));
+        said.map(Arc::clone).unwrap_or_default()
+    }
+
+    /// A session begins here while other nodes, which may have one of the same client, are away: what was here before is nothing that it has
+    /// had.
+    pub(super) fn begins(&mut self, now: Now, client: &ClientId) {
+        let (began, until) = (self.latest.max(now.wall.as_millis()), now.instant + APART);
+        self.remember(until, client.clone(), |here, moved| {
+            *moved = Moved { began, gaps: Arc::new(all_gaps(here, &BTreeMap::new())), ..Moved::default() };
+        });
+    }
+
     /// Sessions go on here whose node is gone, and that had this there.
-    pub(super) fn inherits<'a>(
-        &mut self,
-        now: Instant,
-        clients: impl Iterator<Item = &'a ClientId>,
-        marks: BTreeMap<Shard, u64>,
-    ) {
+    pub(super) fn inherits<'a>(&mut self, now: Instant, clients: impl Iterator<Item = &'a ClientId>, marks: Heard) {
         let (gaps, marks) = (Arc::new(gaps(&self.here, &marks)), Arc::new(marks));
         for client in clients {
             if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(client) {
@@ -170,7 +202,7 @@ impl Had {
             }
             let (came_with, gaps) = (Arc::clone(&marks), Arc::clone(&gaps));
             self.deadlines.set(client.clone(), now + WINDOW);
-            self.sessions.insert(client.clone(), Moved { since: now, came_with, gaps, ..Moved::default() });
+            self.sessions.insert(client.clone(), Moved { until: now + WINDOW, came_with, gaps, ..Moved::default() });
         }
     }
 
@@ -194,13 +226,15 @@ impl Had {
         }
     }
 
-    /// Whether a session has had a publication, here or where it was. `is_seen`: whether it was here.
-    pub(super) fn has(&self, client: &ClientId, id: &MessageId, is_seen: bool) -> bool {
-        let Some(moved) = self.sessions.get(client) else { return is_seen };
+    /// Whether a session has had a publication, here or where it was. `is_own`: whether a client of this node published it; `is_seen`:
+    /// whether it came here.
+    pub(super) fn has(&self, client: &ClientId, message: &Message, is_own: bool, is_seen: bool) -> bool {
+        let (moved, id) = (self.sessions.get(client), &message.id);
+        let Some(moved) = moved else { return is_own || is_seen };
         if moved.is_in_gap(id) {
             return moved.fills.contains(id) || moved.strays.contains(id);
         }
-        is_seen || has_come_to(&moved.came_with, id)
+        is_seen || (is_own && message.stamp.millis >= moved.began) || has_come_to(&moved.came_with, id)
     }
 
     /// Sessions that had this publication before they came here.
@@ -211,7 +245,7 @@ impl Had {
 }
 
 /// What came here behind what a session has had.
-fn gaps(here: &BTreeMap<Shard, (u64, Instant)>, had: &BTreeMap<Shard, u64>) -> BTreeMap<Shard, Gap> {
+fn gaps(here: &Here, had: &Heard) -> BTreeMap<ShardLife, Gap> {
     let gaps = here.iter().filter_map(|(shard, (to, _))| {
         let after = *had.get(shard).filter(|after| *after < to)?;
         Some((*shard, Gap { after, to: *to }))
@@ -219,7 +253,13 @@ fn gaps(here: &BTreeMap<Shard, (u64, Instant)>, had: &BTreeMap<Shard, u64>) -> B
     gaps.collect()
 }
 
-fn has_come_to(marks: &BTreeMap<Shard, u64>, id: &MessageId) -> bool {
+/// The same, where it is known of all shards what a session has had.
+fn all_gaps(here: &Here, had: &Heard) -> BTreeMap<ShardLife, Gap> {
+    let unnamed = here.iter().filter(|(shard, _)| !had.contains_key(shard));
+    gaps(here, had).into_iter().chain(unnamed.map(|(shard, (to, _))| (*shard, Gap { after: 0, to: *to }))).collect()
+}
+
+fn has_come_to(marks: &Heard, id: &MessageId) -> bool {
     marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
 }
 
@@ -227,14 +267,12 @@ impl Node {
     /// A session is about to be sent to its new owner.
     pub(super) fn send_had(&mut self, to: NodeId, client: &ClientId) {
         let (me, peers) = ((self.config.node, self.config.incarnation), &self.peers);
-        let goes_on = |(node, incarnation, _): &Shard| {
+        let goes_on = |(node, incarnation, _): &ShardLife| {
             (*node, *incarnation) == me || peers.get(node).is_some_and(|peer| peer.incarnation == Some(*incarnation))
         };
         let marks = self.had.leaves(self.now.instant, client, goes_on);
-        if !marks.is_empty() {
-            let mail = SessionMail::Had { client: client.clone(), marks };
-            self.send_control(to, ControlTopic::Session, mail.encode());
-        }
+        let mail = SessionMail::Had { client: client.clone(), marks };
+        self.send_control(to, ControlTopic::Session, mail.encode());
     }
 
     /// A publication is about to be given to the shards. If it does not come from the life of its node that made it, sessions that have
@@ -266,9 +304,14 @@ impl Node {
 mod tests {
     use std::sync::Arc;
 
+    use sedge_base::{Incarnation, ShardId, Timestamp};
     use sedge_mqtt::{Stamp, TopicName};
 
     use super::*;
+
+    fn now(millis: u64) -> Now {
+        Now { instant: Instant::from_millis(millis), wall: Timestamp::from_millis(millis) }
+    }
 
     fn id(node: u64, seq: u64) -> MessageId {
         MessageId { node: NodeId::new(node), incarnation: Incarnation::new(1), shard: ShardId(0), seq }
@@ -279,7 +322,7 @@ mod tests {
     fn a_session_takes_along_what_it_had_at_all_its_nodes() {
         let (mut had, client) = (Had::default(), ClientId::new("c"));
         let at = Instant::from_millis;
-        let (former, never) = (NodeId::new(9), |_: &Shard| false);
+        let (former, never) = (NodeId::new(9), |_: &ShardLife| false);
         had.arrives(at(0), former, client.clone(), &[id(1, 5), id(2, 9)]);
         had.here.insert((NodeId::new(2), Incarnation::new(1), ShardId(0)), (4, at(1)));
         had.here.insert((NodeId::new(3), Incarnation::new(1), ShardId(0)), (7, at(1)));
@@ -288,7 +331,12 @@ mod tests {
         assert_eq!(had.leaves(at(2), &client, never), [id(1, 5), id(2, 9), id(3, 7)]);
         assert!(had.who(&id(1, 5)).is_empty());
         had.arrives(at(3), former, client.clone(), &[id(1, 5)]);
-        assert!(had.leaves(at(3) + WINDOW, &client, never).is_empty());
+        assert_eq!(
+            had.leaves(at(3) + WINDOW, &client, never),
+            [id(2, 4), id(3, 7)],
+            "only what came here is known still"
+        );
+        assert!(had.leaves(at(3) + APART, &client, never).is_empty());
     }
 
     /// FT-31
@@ -300,19 +348,19 @@ mod tests {
         had.note(at, &message(id(3, 7)), true);
         had.arrives(at, former, client.clone(), &[id(2, 4)]);
         had.arrives(at, other, client.clone(), &[id(2, 1)]);
-        had.goes_on_here(former, &client);
-        let has = |had: &Had, id| had.has(&client, &id, true);
+        had.goes_on_here(now(0), former, &client);
+        let has = |had: &Had, id| had.has(&client, &message(id), false, true);
         assert!(has(&had, id(2, 4)) && !has(&had, id(2, 5)) && !has(&had, id(2, 7)));
-        assert!(has(&had, id(3, 7)), "nobody has said how far that was");
-        assert!(had.has(&client, &id(2, 3), false), "it has had this where it was");
+        assert!(!has(&had, id(3, 7)), "the former owner has not heard of that shard");
+        assert!(had.has(&client, &message(id(2, 3)), false, false), "it has had this where it was");
         had.gets(&client, id(2, 5));
         assert!(has(&had, id(2, 5)));
-        let stays = |_: &Shard| true;
+        let stays = |_: &ShardLife| true;
         let moved = &had.sessions[&client];
-        assert_eq!((moved.mark(&(NodeId::new(2), Incarnation::new(1), ShardId(0)), 7), moved.since), (5, at));
+        assert_eq!((moved.mark(&(NodeId::new(2), Incarnation::new(1), ShardId(0)), 7), moved.until), (5, at + WINDOW));
         had.note(at, &message(id(2, 8)), true);
         assert!(has(&had, id(2, 8)), "it was there when this came");
-        assert_eq!(had.leaves(at, &client, stays), [id(2, 8), id(3, 7)]);
+        assert_eq!(had.leaves(at, &client, stays), [id(2, 8), id(3, 0)]);
     }
 
     fn message(id: MessageId) -> Arc<Message> {
@@ -329,6 +377,22 @@ mod tests {
         })
     }
 
+    /// FT-31
+    #[test]
+    fn what_was_here_before_a_session_began_is_new_to_it() {
+        let (mut had, client) = (Had::default(), ClientId::new("c"));
+        let has = |had: &Had, number| had.has(&client, &message(id(2, number)), false, true);
+        had.note(Instant::from_millis(5), &message(id(2, 7)), true);
+        assert!(has(&had, 7), "of a session of which nothing is known");
+        had.begins(now(5), &client);
+        had.note(Instant::from_millis(6), &message(id(2, 8)), true);
+        assert!(!has(&had, 7) && has(&had, 8));
+        let own = |millis| {
+            Arc::new(Message { stamp: Stamp { millis, ..message(id(1, 1)).stamp }, ..(*message(id(1, 1))).clone() })
+        };
+        assert!(!had.has(&client, &own(4), true, false) && had.has(&client, &own(5), true, false));
+    }
+
     /// FT-22, FT-31
     #[test]
     fn of_what_was_here_before_a_session_was_taken_over_it_has_what_was_kept() {
@@ -337,11 +401,15 @@ mod tests {
         had.note(at(0), &message(id(2, 7)), true);
         let heard = BTreeMap::from([((NodeId::new(2), Incarnation::new(1), ShardId(0)), 4)]);
         had.inherits(at(0), core::iter::once(&client), heard);
-        assert!(had.has(&client, &id(2, 4), false) && !had.has(&client, &id(2, 5), true));
+        assert!(
+            had.has(&client, &message(id(2, 4)), false, false) && !had.has(&client, &message(id(2, 5)), false, true)
+        );
         had.get_strays(core::iter::once(&client), BTreeSet::from([id(2, 6)]));
-        assert!(had.has(&client, &id(2, 6), true) && !had.has(&client, &id(2, 7), true));
+        assert!(
+            had.has(&client, &message(id(2, 6)), false, true) && !had.has(&client, &message(id(2, 7)), false, true)
+        );
         assert_eq!(had.leaves(at(1), &client, |_| true), [id(2, 6)]);
-        assert!(had.has(&client, &id(2, 7), true), "it has left, and nothing more is known");
+        assert!(had.has(&client, &message(id(2, 7)), false, true), "it has left, and nothing more is known");
     }
 
     /// FT-31

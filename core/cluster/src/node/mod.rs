@@ -8,6 +8,7 @@ mod config;
 mod copies;
 mod directory;
 mod drain;
+mod early;
 mod epoch;
 mod events;
 mod forwards;

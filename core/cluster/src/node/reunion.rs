@@ -79,6 +79,11 @@ impl Reunions {
         self.sessions.len()
     }
 
+    /// Whether nodes are away that may live.
+    pub(super) fn may_return(&self) -> bool {
+        !self.departed.is_empty()
+    }
+
     /// Whether more may come for a session from another owner.
     pub(super) fn is_reuniting(&self, client: &ClientId) -> bool {
         let first = (client.clone(), NodeId::new(0));
@@ -226,10 +231,11 @@ impl Node {
         epoch: u64,
         messages: &[Arc<Message>],
     ) -> bool {
-        if !self.claims.owns(client) || self.claims.wants(client) {
+        let key = (client.clone(), from);
+        let is_awaited = self.reunions.sessions.get(&key).is_some_and(|reunion| reunion.given_up == Some(epoch));
+        if !is_awaited && (!self.claims.owns(client) || self.claims.wants(client)) {
             return false;
         }
-        let key = (client.clone(), from);
         let reunion = self.reunions.sessions.entry(key.clone()).or_insert_with(|| Reunion {
             given_up: Some(epoch),
             is_released: true,

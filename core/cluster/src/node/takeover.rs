@@ -17,9 +17,8 @@ use super::marks::Source;
 use super::replicas::Replica;
 use super::settle::Waiter;
 use super::{Node, epoch};
-use crate::journal::Heard;
 use crate::link::ControlTopic;
-use crate::mail::{Again, Arriving, Inherit, Life, SessionStep, ToShard};
+use crate::mail::{Again, Arriving, Heard, Inherit, Life, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::wire::{ReplicaMail, Stray};
 

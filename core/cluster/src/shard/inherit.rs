@@ -10,8 +10,7 @@ use sedge_mqtt::{Message, MessageId, TopicFilter};
 
 use super::Shard;
 use super::handover::ids_of;
-use crate::journal::Heard;
-use crate::mail::{Arriving, Held, Inherit, Known, Life, Location, Merge, SessionStep};
+use crate::mail::{Arriving, Heard, Held, Inherit, Known, Life, Location, Merge, SessionStep};
 
 /// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
 const MAX_KNOWN: usize = 1_000_000;
@@ -229,6 +228,15 @@ impl Shard {
         }
         self.broker.merge(now, &client, &plain, &taken);
         self.drain_broker(now);
+    }
+
+    /// What the session here has to deliver and another one of the same client, which has had this, has not.
+    pub(super) fn only_here(&self, client: &ClientId, had: &Heard) -> Vec<Arc<Message>> {
+        let is_new = |message: &Arc<Message>| {
+            let id = message.id;
+            had.get(&(id.node, id.incarnation, id.shard)).is_none_or(|last| *last < id.seq)
+        };
+        self.broker.waiting(client).filter(is_new).collect()
     }
 
     /// Something has come late, at a node where the session was before.

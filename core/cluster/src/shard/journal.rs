@@ -9,7 +9,8 @@ use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::{Choice, Shard};
 use crate::RestoredShard;
-use crate::journal::{Heard, Seen};
+use crate::journal::Seen;
+use crate::mail::Heard;
 use crate::mail::ToNode;
 use crate::wire::{Entry, write_broker_entry, write_entry};
 

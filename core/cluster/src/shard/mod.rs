@@ -8,7 +8,7 @@ mod inherit;
 mod journal;
 mod table;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -231,10 +231,14 @@ impl Shard {
         };
         match step {
             SessionStep::Claimed(claimed) => {
-                let Claimed { client, conn, epoch, mut session, leftovers } = claimed;
+                let Claimed { client, conn, epoch, mut session, leftovers, beside } = claimed;
                 let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
                 self.withdraw(&client, left);
-                self.broker.handle(now, Input::Claimed { client, conn, epoch, session });
+                let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));
+                self.broker.handle(now, Input::Claimed { client: client.clone(), conn, epoch, session });
+                if !own.is_empty() {
+                    self.broker.merge(now, &client, &own, &BTreeSet::new());
+                }
             }
             SessionStep::Relinquish(Relinquish { client, epoch, clean_start }) => {
                 if !clean_start {

@@ -1,7 +1,7 @@
 //! Nodes and links fail.
 
 use sedge_cluster::NodeState;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sedge_mqtt::QoS;
 
@@ -300,5 +300,56 @@ fn after_a_partition_messages_come_in_order() {
                 );
             }
         }
+    }
+}
+
+/// FT-31, MQ-09: a cluster in three pieces, a client that was at each of them and goes on from node to node while they find each other. What
+/// was on its way to it when it left may come again.
+#[test]
+fn who_was_everywhere_gets_all_that_was_acknowledged_since() {
+    for seed in 0..60 {
+        let mut world = World::cluster(800 + seed, 3, 2);
+        world.delays.network = 1 + world.rng.below(3_000);
+        let kept = || Options { expiry: 1_000, ..Options::default() };
+        let publishers = [1, 2, 3].map(|node| world.connect(node, &format!("pub{node}")));
+        let mut at = world.connect_with(1, "sub", kept());
+        world.subscribe(at, "t/#", QoS::ExactlyOnce);
+        world.run(200);
+        for (left, right) in [(1, 2), (1, 3), (2, 3)] {
+            world.cut(left, right);
+        }
+        world.run(3_500);
+        let mut before = vec![at];
+        for node in [2, 3] {
+            world.hang_up(at);
+            at = world.connect_with(node, "sub", kept());
+            world.subscribe(at, "t/#", QoS::ExactlyOnce);
+            world.subscribe(at, &format!("u/{node}"), QoS::ExactlyOnce);
+            world.run(20);
+            before.push(at);
+        }
+        world.heal();
+        for number in 0..40 {
+            for publisher in publishers {
+                world.send_publish(publisher, "t/x", &format!("{publisher} {number}"), QoS::ExactlyOnce, false);
+            }
+            for _ in 0..10 {
+                if world.rng.chance(1, 50) {
+                    let node = 1 + world.rng.below(3);
+                    world.hang_up(at);
+                    at = world.dial_client(node, "sub", kept());
+                    before.push(at);
+                }
+                world.run(5);
+            }
+        }
+        world.settle_members(3);
+        world.run(4_000);
+        before.push(world.connect_with(2, "sub", kept()));
+        world.run(3_000);
+        let got: BTreeSet<&str> = before.iter().flat_map(|at| world.got(*at)).collect();
+        let of = |publisher: usize| (0..40).map(move |number| format!("{publisher} {number}"));
+        let missing: Vec<_> = publishers.into_iter().flat_map(of).filter(|sent| !got.contains(sent.as_str())).collect();
+        assert!(missing.is_empty(), "seed {seed}: {missing:?}\n{}", world.log.join("\n"));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use sedge_broker::Counters;
+use sedge_broker::{Counters, SharedBuffers};
 use sedge_cluster::{LinkStatus, MemberStatus, NodeStatus, ShardCounters};
 
 use self::text::{Exposition, Kind};
@@ -29,6 +29,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     let node = ask_node(&api.shared, sedge_cluster::Node::status).await?;
     let parts = ask_all(&api.shared, |view| Part {
         broker: view.shard.broker().counters().clone(),
+        buffers: view.shard.broker().shared_buffers(),
         shard: view.shard.counters(),
         stats: view.stats.clone(),
         journal: view.journal.clone(),
@@ -59,6 +60,7 @@ type Row<'a, T> = (&'a str, Kind, &'a str, Read<T>);
 /// What one thread has counted.
 struct Part {
     broker: Counters,
+    buffers: SharedBuffers,
     shard: ShardCounters,
     stats: WorkerStats,
     journal: Option<KeeperStats>,
@@ -140,6 +142,10 @@ fn limit_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     out.single("buffered_bytes_limit", Gauge, "The most there may be: limits.max_buffered_bytes.", limit);
     out.single("inflight_bytes", Gauge, "Those of unacknowledged messages.", sum(|c| c.inflight_bytes));
     out.single("outbox_bytes", Gauge, "Those on their way to clients.", sum(|c| c.outbox_bytes));
+    let shared = parts.iter().map(|part| part.buffers.count as u64).sum();
+    out.single("shared_buffers", Gauge, "Buffers of 8 KiB that unacknowledged messages share.", shared);
+    let refused = parts.iter().map(|part| part.buffers.refused).sum();
+    out.single("shared_buffers_full_total", Counter, "Messages that found no room in 1,024 of them.", refused);
     let pauses = sum(|c| c.publish_pauses);
     out.single("publish_pauses_total", Counter, "Times a client was not read: limits.max_publish_rate.", pauses);
     let micros = sum(|c| c.publish_pause_micros);
@@ -311,6 +317,9 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         ("copies", "Nodes that hold this node's sessions, itself included.", node.copies),
         ("copies_wanted", "How many that should be.", node.copies_wanted),
         ("sessions_moving", "Sessions on their way to or from this node.", node.moving),
+        ("sessions_arrived", "Sessions that have moved here, while it is known what they had before.", node.arrived),
+        ("sessions_left", "Sessions that have left, while it is known where they went.", node.left),
+        ("sessions_early", "Sessions that are here before the directory has said so.", node.early),
         ("replicas", "Nodes whose sessions this node holds a copy of.", node.replicas),
         ("orphaned_nodes", "Nodes that are gone and whose sessions are being taken over.", node.orphaned),
         ("strays", "Publications kept for these sessions.", node.strays),
