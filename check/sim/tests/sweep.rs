@@ -104,7 +104,7 @@ const KEPT_DRAINING: &[u64] = &[11, 45, 48];
 const KEPT_HARSH: &[u64] = &[3, 7, 8, 26, 32, 59];
 
 /// Seeds that found one with partitions.
-const KEPT_PARTING: &[u64] = &[2, 13, 18, 22, 23, 44, 49, 51, 61, 77, 99, 101, 128, 129, 157];
+const KEPT_PARTING: &[u64] = &[2, 13, 18, 22, 23, 44, 49, 51, 61, 77, 99, 101, 128, 129, 157, 167, 179];
 
 /// Seeds that found one with a shared subscription.
 const KEPT_SHARING: &[u64] = &[10, 15, 37];
