@@ -1,7 +1,7 @@
 //! The emulated network from inside its nodes: what they measure is what was set. Apart from the other tests, whose times it would disturb.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -47,9 +47,19 @@ fn socket(node: &Node) -> UdpSocket {
     socket
 }
 
+/// Reads again what was interrupted: one that waits for a limited time ends early when the machine stops the process and lets it go on.
+fn uninterrupted<T>(mut read: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match read() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 fn receives(socket: &UdpSocket, within: Duration) -> bool {
     socket.set_read_timeout(Some(within)).expect("a timeout");
-    socket.recv(&mut [0; 2_000]).is_ok()
+    uninterrupted(|| socket.recv(&mut [0; 2_000])).is_ok()
 }
 
 fn link(network: &Network, from: usize, to: usize) -> LinkStatus {
@@ -75,9 +85,9 @@ fn the_round_trip_time_is_twice_the_delay() {
         for _ in 0..30 {
             let started = Instant::now();
             here.send_to(&[7; 64], (network.nodes()[b].site, PORT)).expect("sent");
-            let (length, from) = there.recv_from(&mut [0; 2_000]).expect("received");
+            let (length, from) = uninterrupted(|| there.recv_from(&mut [0; 2_000])).expect("received");
             there.send_to(&vec![7; length], from).expect("sent back");
-            here.recv(&mut [0; 2_000]).expect("back");
+            uninterrupted(|| here.recv(&mut [0; 2_000])).expect("back");
             let took = started.elapsed().as_secs_f64() * 1e3;
             assert!(took >= set, "{took} ms is less than {set} ms");
             shortest = shortest.min(took);
@@ -94,11 +104,11 @@ impl Received {
     /// Reads at least `bytes`, and on until `enough` or for [`PATIENCE`].
     fn read(stream: &mut TcpStream, bytes: usize, enough: impl Fn(&Self) -> bool) -> Self {
         let mut buffer = vec![0; 65_536];
-        let total = stream.read(&mut buffer).expect("data");
+        let total = uninterrupted(|| stream.read(&mut buffer)).expect("data");
         let started = Instant::now();
         let mut received = Self(vec![(total, Duration::ZERO)]);
         while received.bytes() < bytes || (started.elapsed() < PATIENCE && !enough(&received)) {
-            let length = stream.read(&mut buffer).expect("data");
+            let length = uninterrupted(|| stream.read(&mut buffer)).expect("data");
             assert!(length > 0, "the sender has gone");
             received.0.push((received.bytes() + length, started.elapsed()));
         }
