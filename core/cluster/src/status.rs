@@ -58,7 +58,7 @@ pub struct NodeStatus {
     pub arrived: usize,
     /// Sessions that have left, of which is known where they went; at most 10,000.
     pub left: usize,
-    /// Sessions that are here before the directory has said so.
+    /// Sessions that wait here until it is known to whom they belong: before the home's word, or while the client's session leaves; at most 1,024.
     pub early: usize,
     /// Nodes whose sessions this node holds a copy of.
     pub replicas: usize,

@@ -54,8 +54,8 @@ pub(super) struct Had {
 #[derive(Debug, Default)]
 struct Moved {
     until: Instant,
-    /// By the stamps of this node's shards, in milliseconds: what they made before that is not known here and came to nobody who was not
-    /// here. 0: it counts as had.
+    /// When it came, by the stamps of this node's shards in milliseconds. What their clients had published before that it has not had, unless
+    /// it came with it; of what they publish for nobody elsewhere the node does not hear, so that no gap tells. 0: it has had all.
     began: u64,
     /// How far publications had come for it where it was, as each of those nodes says.
     said: BTreeMap<NodeId, Arc<Heard>>,

@@ -319,7 +319,7 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         ("sessions_moving", "Sessions on their way to or from this node.", node.moving),
         ("sessions_arrived", "Sessions that have moved here, while it is known what they had before.", node.arrived),
         ("sessions_left", "Sessions that have left, while it is known where they went.", node.left),
-        ("sessions_early", "Sessions that are here before the directory has said so.", node.early),
+        ("sessions_early", "Sessions that wait here until it is known to whom they belong.", node.early),
         ("replicas", "Nodes whose sessions this node holds a copy of.", node.replicas),
         ("orphaned_nodes", "Nodes that are gone and whose sessions are being taken over.", node.orphaned),
         ("strays", "Publications kept for these sessions.", node.strays),
