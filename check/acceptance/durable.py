@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mqttwire as w
 from client import Client, ClientError
@@ -74,6 +75,29 @@ class Node:
         """GET /api/v1/status."""
         found: dict[str, object] = get(f"http://{HOST}:{self.http}/api/v1/status")
         return found
+
+    def topology(self) -> dict[str, Any]:
+        """GET /api/v1/topology."""
+        found: dict[str, Any] = get(f"http://{HOST}:{self.http}/api/v1/topology")
+        return found
+
+    def is_linked(self, others: int) -> bool:
+        """Whether it has links to so many."""
+        return len(self.topology()["links"]) == others
+
+    def has_tree_of(self, size: int) -> bool:
+        """Whether it knows a complete tree of so many nodes: everybody but the root has a parent in it, without circles."""
+        trees = self.topology()["trees"]
+        if len(trees) != 1 or not trees[0]["complete"] or len(trees[0]["nodes"]) != size:
+            return False
+        parents = {line["node"]: line["parent"] for line in trees[0]["nodes"]}
+        for name in parents:
+            steps = 0
+            while name is not None and steps <= size:
+                name, steps = parents[name], steps + 1
+            if name is not None:
+                return False
+        return sum(parent is None for parent in parents.values()) == 1
 
 
 class Publisher:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from client import Client
-from cluster import HOST, Cluster, get, wait_for
+from cluster import HOST, Cluster, wait_for
 from durable import Node, Publisher, Subscriber, pump, settle
 from mqttwire import V5, T
 
@@ -83,27 +82,6 @@ def drain(clients: list[Client]) -> list[str]:
     return [message.payload.decode() for message in got]
 
 
-def topology(node: Node) -> dict[str, Any]:
-    """GET /api/v1/topology."""
-    found: dict[str, Any] = get(f"http://{HOST}:{node.http}/api/v1/topology")
-    return found
-
-
-def is_tree_of(node: Node, size: int) -> bool:
-    """Whether this node knows a complete tree of so many nodes: everybody but the root has a parent in it, without circles."""
-    trees = topology(node)["trees"]
-    if len(trees) != 1 or not trees[0]["complete"] or len(trees[0]["nodes"]) != size:
-        return False
-    parents = {line["node"]: line["parent"] for line in trees[0]["nodes"]}
-    for name in parents:
-        steps = 0
-        while name is not None and steps <= size:
-            name, steps = parents[name], steps + 1
-        if name is not None:
-            return False
-    return sum(parent is None for parent in parents.values()) == 1
-
-
 @pytest.mark.parametrize("overlay", OTHERS)
 def test_a_node_on_the_way_dies_under_load(binary: Path, tmp_path: Path, overlay: str) -> None:
     """FT-21, TR-07, TR-22, TR-25, SG-32: kill -9 of a node without clients, over which the others' publications may go, for it is the
@@ -116,10 +94,10 @@ def test_a_node_on_the_way_dies_under_load(binary: Path, tmp_path: Path, overlay
     try:
         for node in nodes:
             node.start()
-        wait_for("all are linked", lambda: all(len(topology(node)["links"]) == 4 for node in nodes), 30)
+        wait_for("all are linked", lambda: all(node.is_linked(4) for node in nodes), 30)
         if overlay in ("flood", "tree"):
-            wait_for("they have a tree", lambda: all(is_tree_of(node, 5) for node in nodes), 30)
-            assert topology(nodes[0])["trees"][0]["root"] == nodes[4].status()["node"]
+            wait_for("they have a tree", lambda: all(node.has_tree_of(5) for node in nodes), 30)
+            assert nodes[0].topology()["trees"][0]["root"] == nodes[4].status()["node"]
         kill_under_load(nodes, overlay)
     finally:
         for node in nodes:
@@ -145,7 +123,7 @@ def kill_under_load(nodes: list[Node], overlay: str) -> None:
         if not killed and time.monotonic() > started + 1:
             victim.kill()
             killed = time.monotonic()
-        elif killed and not mended and overlay in ("flood", "tree") and all(is_tree_of(node, 4) for node in nodes[:4]):
+        elif killed and not mended and overlay in ("flood", "tree") and all(node.has_tree_of(4) for node in nodes[:4]):
             mended = time.monotonic()
             print(f"{overlay}: a tree without the dead node {mended - killed:.3f} s after kill -9")
     if overlay in ("flood", "tree"):

@@ -48,6 +48,8 @@ pub struct NodeStatus {
     pub relayed: usize,
     /// Publications that came over other nodes and wait for earlier ones.
     pub relay_held: usize,
+    /// Publications to new topics that are kept back until others have said whether they want them; at most 1,000.
+    pub relay_kept: usize,
     /// Nodes that hold this node's sessions, itself included.
     pub copies: usize,
     /// How many that should be, with as many members as there are.

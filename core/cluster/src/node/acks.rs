@@ -65,6 +65,19 @@ impl AckTable {
         self.done(entry, &mut accepted);
     }
 
+    /// A destination of the publication of this entry has no room for it.
+    pub(super) fn refused(
+        &mut self,
+        entry: u64,
+        reason: ReasonCode,
+        mut accepted: impl FnMut(ShardId, Ticket, ReasonCode),
+    ) {
+        if let Some(entry) = self.entries.get_mut(&entry) {
+            entry.reason = reason;
+        }
+        self.done(entry, &mut accepted);
+    }
+
     /// The successor of a node has taken what the node had not, or there is none. Visits the publishers that wait no longer.
     pub(super) fn found(&mut self, node: NodeId, mut accepted: impl FnMut(ShardId, Ticket, ReasonCode)) {
         for number in self.orphaned.remove(&node).unwrap_or_default() {

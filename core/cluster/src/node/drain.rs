@@ -242,6 +242,7 @@ impl Node {
             && self.replicas.len() == 0
             && self.acks.len() == 0
             && self.relay.outgoing.len() == 0
+            && self.relay.asking.len() == 0
             && !self.takeovers.is_busy()
             && !self.settles.has_departures()
             && self.peers.iter().all(|(node, peer)| peer.has_taken_all() || !self.ring.contains(node));

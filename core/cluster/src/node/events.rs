@@ -287,7 +287,6 @@ impl Node {
             return;
         }
         self.open_all_fences(node);
-        self.relay.asking.forget(node);
         let mut successors = self.peers.get(&node).map(|peer| peer.backups.clone()).unwrap_or_default();
         if self.replicas.has_whole(node) && !successors.contains(&self.config.node) {
             successors.push(self.config.node);
@@ -297,7 +296,8 @@ impl Node {
         let strays: Vec<Stray> = strays.map(stray_of).collect();
         let former = self.links.take_former(node).into_iter().filter(|publication| publication.waybill.is_none());
         let mut strays: Vec<Stray> = former.map(|publication| stray_of(&publication)).chain(strays).collect();
-        let relayed = self.relay.outgoing.take(node);
+        let mut relayed = self.relay.outgoing.take(node);
+        relayed.extend(self.relay.asking.forget(node));
         let plain = relayed.iter().filter(|open| open.plain);
         strays.extend(plain.map(|open| Stray { message: Arc::clone(&open.message), plain: true, groups: Vec::new() }));
         let before = self.note_members();

@@ -216,11 +216,11 @@ impl Node {
             }
         }
         if shard.is_some() && !parcels.is_empty() {
-            self.keep_back(message, &mut parcels);
+            sent.relayed = self.keep_back(message, entry, &mut parcels);
         }
         if !parcels.is_empty() {
             let dispatched = self.dispatch(message, &parcels, entry, false);
-            sent.relayed = dispatched.kept;
+            sent.relayed += dispatched.kept;
             sent.refused |= dispatched.refused;
         }
         sent

@@ -83,6 +83,7 @@ impl Node {
             unacknowledged: self.acks.len(),
             relayed: self.relay.outgoing.len(),
             relay_held: self.relay.incoming.held(),
+            relay_kept: self.relay.asking.len(),
             copies: 1 + self.copies.whole().count(),
             copies_wanted: usize::from(self.config.copies.max(1)).min(self.ring.len()),
             moving: self.claims.wanted() + self.handed.len() + self.reunions.len(),

@@ -17,16 +17,17 @@ fn asks(world: &World) -> bool {
 /// TR-17, TR-21: the first publication goes nowhere where it is not wanted, and is not lost where it is.
 #[test]
 fn the_first_publication_goes_only_where_it_is_wanted() {
-    for seed in 0..10 {
+    let all = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
+    for (seed, qos) in (0..30).zip(all.into_iter().cycle()) {
         let mut world = World::cluster(800 + seed, 5, 2);
         let subscriber = world.connect(4, "sub");
-        world.subscribe(subscriber, "wanted/+", QoS::AtMostOnce);
+        world.subscribe(subscriber, "wanted/+", qos);
         let publishers = [world.connect(2, "pub2"), world.connect(5, "pub5")];
         world.run(500);
         let before = sent(&world);
         for publisher in publishers {
             for number in 0..5 {
-                world.send_publish(publisher, "strange/a", &number.to_string(), QoS::AtMostOnce, false);
+                world.send_publish(publisher, "strange/a", &number.to_string(), qos, false);
             }
         }
         world.run(500);
@@ -36,7 +37,7 @@ fn the_first_publication_goes_only_where_it_is_wanted() {
         for (at, publisher) in publishers.iter().enumerate() {
             for number in 0..5 {
                 let topic = format!("wanted/{at}");
-                world.send_publish(*publisher, &topic, &format!("{at} {number}"), QoS::AtMostOnce, false);
+                world.send_publish(*publisher, &topic, &format!("{at} {number}"), qos, false);
             }
         }
         world.run(500);
@@ -128,5 +129,28 @@ fn what_is_kept_comes_once_and_in_order() {
                 assert!(of.is_sorted_by(|a, b| a < b), "seed {seed}: {qos}");
             }
         }
+    }
+}
+
+/// MQ-13, FT-12: one to a topic that is known stays behind an earlier one of its publisher to a new topic, and does not wait with it for a node
+/// that does not answer.
+#[test]
+fn a_known_topic_waits_for_no_stranger() {
+    for (seed, qos) in (0..10).zip([QoS::AtLeastOnce, QoS::ExactlyOnce].into_iter().cycle()) {
+        let mut world = World::cluster(860 + seed, 4, 2);
+        if world.overlay == "detour" {
+            return;
+        }
+        let subscriber = world.connect(3, "sub");
+        world.subscribe(subscriber, "#", qos);
+        let publisher = world.connect(2, "pub");
+        world.publish(publisher, "known", "0", qos);
+        world.run(2_000);
+        world.cut(2, 4);
+        for (topic, payload) in [("new", "1"), ("known", "2"), ("newer", "3"), ("known", "4")] {
+            world.send_publish(publisher, topic, payload, qos, false);
+        }
+        world.run(500);
+        assert_eq!(world.got(subscriber), ["0", "1", "2", "3", "4"], "seed {seed}");
     }
 }

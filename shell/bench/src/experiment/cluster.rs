@@ -21,6 +21,8 @@ use crate::scenario::{Placement, PublisherGroup, Scenario, SubscriberGroup};
 const FORM: Duration = Duration::from_secs(90);
 /// Time between two looks while waiting.
 const TURN: Duration = Duration::from_millis(20);
+/// Most time for a message of each to come out at all others.
+const CROSSING_S: f64 = 10.0;
 /// Distance of the ports for other nodes, and of those for HTTP, from those for clients.
 const APART: u16 = 100;
 /// What the node can carry that is to be the strongest; the others carry 1.
@@ -202,7 +204,7 @@ impl Cluster {
             }
         }
         // Only messages show it where nobody can be asked, and show it best everywhere.
-        while !routes_everywhere(&self.endpoints())? {
+        while !cross(&self.endpoints())?.is_whole() {
             self.check_alive()?;
             if Instant::now() > deadline {
                 let name = &self.plan.recipe.name;
@@ -276,8 +278,27 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether a message that enters at any of `brokers` comes out at all of them.
-pub(crate) fn routes_everywhere(brokers: &[Endpoint]) -> Result<bool, BenchError> {
+/// A message of each broker that was to come out at each.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Crossing {
+    expected: u64,
+    arrived: u64,
+}
+
+impl Crossing {
+    /// Whether all have come out.
+    pub(crate) const fn is_whole(self) -> bool {
+        self.arrived == self.expected
+    }
+
+    /// For people.
+    pub(crate) fn text(self) -> String {
+        format!("{} of {} messages came out", self.arrived, self.expected)
+    }
+}
+
+/// Sends a message with QoS 1 from a client of each of `brokers` to one of each.
+pub(crate) fn cross(brokers: &[Endpoint]) -> Result<Crossing, BenchError> {
     let count = u32::try_from(brokers.len()).unwrap_or(u32::MAX);
     let scenario = Scenario {
         name: "crossing".to_owned(),
@@ -291,13 +312,15 @@ pub(crate) fn routes_everywhere(brokers: &[Endpoint]) -> Result<bool, BenchError
         }],
         subscribers: vec![SubscriberGroup { count, filter: "bench/crossing/#".to_owned(), brokers: Placement::Spread }],
         messages: Some(1),
+        qos: 1,
         warmup_s: 0.0,
-        drain_s: 2.0,
+        drain_s: CROSSING_S,
         ..Scenario::default()
     };
     let options = Options { brokers: brokers.to_vec(), threads: 1, ..Options::default() };
     let outcome = run(&scenario, &options, &mut |_| ())?;
-    Ok(outcome.tally.lost == 0 && outcome.tally.received > 0)
+    let (count, tally) = (u64::from(count), outcome.tally);
+    Ok(Crossing { expected: count * count, arrived: tally.received.saturating_sub(tally.duplicates) })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use sedge_base::Rng;
 use serde::Serialize;
 
 use super::args::{ConvergeArgs, Loss, Victim};
-use super::cluster::{Cluster, Plan, routes_everywhere};
+use super::cluster::{Cluster, Crossing, Plan, cross};
 use super::recipe::StatusApi;
 use super::result::{Head, cell, csv, write_files};
 use super::service::{self, Load, Service};
@@ -56,6 +56,8 @@ struct Run {
     repair: Vec<NodeTime>,
     /// Afterwards a message from each survivor came out at each.
     routed: bool,
+    /// How many of them did.
+    crossing: Crossing,
     /// What clients of the survivors noticed.
     service: Option<Service>,
 }
@@ -104,13 +106,14 @@ pub(crate) fn converge(args: &ConvergeArgs, note: &mut dyn FnMut(&str)) -> Resul
             for number_of_run in 0..num::count(args.runs.max(1)) {
                 let (run, brokers) = form_and_lose(plan, *how, args.seed.wrapping_add(number_of_run), args)?;
                 note(&format!(
-                    "{} run {}: formed in {} s; without {} ({}) after {} s",
+                    "{} run {}: formed in {} s; without {} ({}) after {} s; {}",
                     overlay.as_deref().unwrap_or_default(),
                     number_of_run + 1,
                     number(run.convergence_s),
                     run.lost,
                     how.name(),
-                    number(run.repair_s)
+                    number(run.repair_s),
+                    run.crossing.text()
                 ));
                 runs.push(run);
                 head.get_or_insert_with(|| Head::new("converge", &target, brokers, args.seed));
@@ -232,7 +235,7 @@ fn form_and_lose(
     let repair = watch(&left, began, (pause, most), &|api: &Api| knows(api, &wanted), &mut || Ok(()))?;
     let repair = repair.ok_or_else(|| late("a node still knows the one that was lost", args))?;
     let service = load.map(Load::end).transpose()?;
-    let routed = routes_everywhere(&endpoints)?;
+    let crossing = cross(&endpoints)?;
     let last = |times: &[NodeTime]| times.iter().map(|time| time.at_s).fold(0.0, f64::max);
     let named = |times: Vec<NodeTime>, indexes: &[usize]| -> Vec<NodeTime> {
         times.into_iter().zip(indexes).map(|(time, index)| NodeTime { node: names(*index), ..time }).collect()
@@ -246,7 +249,8 @@ fn form_and_lose(
         rooted,
         repair_s: last(&repair),
         repair: named(repair, &survivors),
-        routed,
+        routed: crossing.is_whole(),
+        crossing,
         service,
     };
     Ok((run, brokers))

@@ -124,6 +124,7 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         unacknowledged: node.unacknowledged,
         relayed: node.relayed,
         relay_held: node.relay_held,
+        relay_kept: node.relay_kept,
         copies: node.copies,
         copies_wanted: node.copies_wanted,
         moving: node.moving,

@@ -313,6 +313,12 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
     );
     out.single("relayed", Gauge, "Publications sent over other nodes that have not arrived.", node.relayed as u64);
     out.single("relay_held", Gauge, "Publications that wait for earlier ones of their sender.", node.relay_held as u64);
+    out.single(
+        "relay_kept",
+        Gauge,
+        "Publications to new topics that wait for others to want them.",
+        node.relay_kept as u64,
+    );
     let copies = [
         ("copies", "Nodes that hold this node's sessions, itself included.", node.copies),
         ("copies_wanted", "How many that should be.", node.copies_wanted),

@@ -60,6 +60,8 @@ pub struct Status {
     pub relayed: usize,
     /// Publications that came over other nodes and wait for earlier ones.
     pub relay_held: usize,
+    /// Publications to new topics, kept back until others have said whether they want them.
+    pub relay_kept: usize,
     /// Nodes that hold this node's sessions and what waits for them, itself included.
     pub copies: usize,
     /// How many that should be with as many members as there are; fewer copies: a crash now may lose messages.

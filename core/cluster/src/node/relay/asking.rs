@@ -16,53 +16,77 @@
 //! ```
 //!
 //! They go to whoever has not answered after [`PATIENCE`], when there is no room to keep more, and before mail on which more rests than on an
-//! answer (DESIGN section 1, "SUBACK means the cluster knows"): to such mail it makes no difference that they were kept.
+//! answer (DESIGN section 1, "SUBACK means the cluster knows"). So to a destination that wants them it looks as if they had been slow on their
+//! way, and one that says no would not have wanted them when the question came, which was on the same link before them.
 //!
-//! Only QoS 0 is kept back: copies of sessions and takeovers rest on the order in which QoS 1 and 2 come from one shard, whatever their topics.
+//! # Order
+//!
+//! Publications to the same topic stay in order, and to each destination those with QoS 1 and 2 of one shard, whatever their topics: copies of
+//! sessions and takeovers rest on that. So one to a known topic may have to wait behind one to a new topic. It does not wait for
+//! all answers then: what is before it goes alone to those who have answered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{Duration, Instant, NodeId, ShardId};
-use sedge_mqtt::{Message, QoS, TopicName};
+use sedge_mqtt::{Message, QoS, ReasonCode, TopicName};
 use smallvec::SmallVec;
 
 use super::Parcel;
+use super::outgoing::Open;
 use crate::node::Node;
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Publications that are kept back, and their bytes; more go to everyone, with what was kept of their topic.
+/// Publications that are kept back, and their bytes; when there are more, those who would have to wait get everything at once.
 const MAX_KEPT: usize = 1_000;
 const MAX_KEPT_BYTES: usize = 16 * 1024 * 1024;
 /// How many publications of the same shard one may fall behind: receivers tell apart what has come before within 4096.
 const MAX_BEHIND: u64 = 1_024;
-/// How often what is kept of a topic is sent for the sake of mail before all have answered. Every time takes its way through the links again.
+/// How often a publication is sent for the sake of mail before all have answered. Every time takes its way through the links again.
 const MAX_HURRIES: u8 = 3;
+
+/// A destination of something that is kept.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    parcel: Parcel,
+    /// Whether it was asked and had not answered; if not, it waits for what is before it only.
+    is_asked: bool,
+}
 
 /// A publication, and for whom it is kept.
 #[derive(Debug)]
 struct Kept {
     message: Arc<Message>,
-    nodes: SmallVec<[NodeId; 8]>,
+    /// The publisher that waits for it.
+    entry: Option<u64>,
+    waiting: SmallVec<[Waiting; 4]>,
+    until: Instant,
+    hurries: u8,
 }
 
-/// A topic that others were asked about.
+/// A publication that is kept no longer.
 #[derive(Debug)]
-struct Asked {
-    until: Instant,
-    /// For whom anything is kept.
-    nodes: BTreeSet<NodeId>,
-    kept: Vec<Kept>,
-    hurries: u8,
+struct Released {
+    message: Arc<Message>,
+    entry: Option<u64>,
+    waiting: SmallVec<[Waiting; 4]>,
+}
+
+/// Who has to wait for nothing more than its answer.
+#[derive(Debug, Default)]
+struct Blocked {
+    topics: BTreeSet<(TopicName, NodeId)>,
+    shards: BTreeSet<(ShardId, NodeId)>,
 }
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(in crate::node) struct Asking {
-    topics: BTreeMap<TopicName, Asked>,
-    count: usize,
+    kept: VecDeque<Kept>,
     bytes: usize,
+    /// How many publications with QoS 1 and 2 of a shard are kept for a node.
+    ordered: BTreeMap<(ShardId, NodeId), usize>,
     /// Numbers of publications of shards below which nothing is kept.
     oldest: BTreeMap<ShardId, u64>,
     /// Somebody may have answered.
@@ -77,9 +101,32 @@ fn size(message: &Message) -> usize {
     message.payload.len() + message.topic.as_bytes().len() + 128
 }
 
+fn is_ordered(message: &Message) -> bool {
+    message.qos > QoS::AtMostOnce
+}
+
+impl Blocked {
+    fn has(&self, message: &Message, to: NodeId) -> bool {
+        self.topics.contains(&(message.topic.clone(), to))
+            || (is_ordered(message) && self.shards.contains(&(message.id.shard, to)))
+    }
+
+    fn add(&mut self, message: &Message, to: NodeId) {
+        self.topics.insert((message.topic.clone(), to));
+        if is_ordered(message) {
+            self.shards.insert((message.id.shard, to));
+        }
+    }
+}
+
 impl Asking {
     pub(super) fn timeout(&self) -> Option<Instant> {
-        self.topics.values().map(|asked| asked.until).min()
+        self.kept.front().map(|kept| kept.until)
+    }
+
+    /// Publications that are kept back.
+    pub(in crate::node) fn len(&self) -> usize {
+        self.kept.len()
     }
 
     /// An algorithm has heard something, or a link is down.
@@ -88,59 +135,150 @@ impl Asking {
     }
 
     fn has_room(&self, message: &Message) -> bool {
-        self.count < MAX_KEPT && self.bytes + size(message) <= MAX_KEPT_BYTES
+        self.kept.len() < MAX_KEPT && self.bytes + size(message) <= MAX_KEPT_BYTES
     }
 
-    fn keep(&mut self, until: Instant, message: &Arc<Message>, nodes: SmallVec<[NodeId; 8]>) {
-        self.count += 1;
-        self.bytes += size(message);
-        self.oldest.entry(message.id.shard).or_insert(message.id.seq);
-        let new = || Asked { until, nodes: BTreeSet::new(), kept: Vec::new(), hurries: 0 };
-        let asked = self.topics.entry(message.topic.detached()).or_insert_with(new);
-        asked.nodes.extend(&nodes);
-        asked.kept.push(Kept { message: Arc::clone(message), nodes });
+    /// Whether something is kept for a node that this has to stay behind.
+    fn is_before(&self, message: &Message, to: NodeId) -> bool {
+        let same_topic = |kept: &Kept| kept.message.topic == message.topic && kept.is_for(to);
+        (is_ordered(message) && self.ordered.contains_key(&(message.id.shard, to))) || self.kept.iter().any(same_topic)
     }
 
-    fn take(&mut self, topic: &TopicName) -> Option<Asked> {
-        let asked = self.topics.remove(topic)?;
-        self.count -= asked.kept.len();
-        self.bytes -= asked.kept.iter().map(|kept| size(&kept.message)).sum::<usize>();
-        if self.topics.is_empty() {
-            self.oldest.clear();
+    fn keep(&mut self, kept: Kept) {
+        self.bytes += size(&kept.message);
+        self.oldest.entry(kept.message.id.shard).or_insert(kept.message.id.seq);
+        if is_ordered(&kept.message) {
+            for waiting in &kept.waiting {
+                *self.ordered.entry((kept.message.id.shard, waiting.parcel.to)).or_default() += 1;
+            }
         }
-        Some(asked)
+        self.kept.push_back(kept);
     }
 
-    /// A node is gone.
-    pub(in crate::node) fn forget(&mut self, node: NodeId) {
+    fn take(&mut self) -> VecDeque<Kept> {
+        self.bytes = 0;
+        self.ordered.clear();
+        self.oldest.clear();
+        core::mem::take(&mut self.kept)
+    }
+
+    /// A node is gone: what was kept for it with QoS 1 and 2.
+    pub(in crate::node) fn forget(&mut self, node: NodeId) -> Vec<Open> {
         self.is_news = true;
-        for asked in self.topics.values_mut().filter(|asked| asked.nodes.contains(&node)) {
-            asked.nodes.remove(&node);
-            asked.kept.iter_mut().for_each(|kept| kept.nodes.retain(|kept| *kept != node));
+        let mut found = Vec::new();
+        for mut kept in self.take() {
+            if let Some(at) = kept.waiting.iter().position(|waiting| waiting.parcel.to == node) {
+                let Parcel { plain, retained_copy, .. } = kept.waiting.remove(at).parcel;
+                if is_ordered(&kept.message) {
+                    let (message, entry, since) = (Arc::clone(&kept.message), kept.entry, kept.until);
+                    found.push(Open { message, plain, retained_copy, entry, since, direct: false });
+                }
+            }
+            if !kept.waiting.is_empty() {
+                self.keep(kept);
+            }
         }
+        found
+    }
+
+    /// For whom something to a topic that is known waits behind the publication at each place, by shard and node: the last such place.
+    fn last_behind(&self) -> BTreeMap<(ShardId, NodeId), usize> {
+        let mut last = BTreeMap::new();
+        for (at, kept) in self.kept.iter().enumerate().filter(|(_, kept)| is_ordered(&kept.message)) {
+            for waiting in kept.waiting.iter().filter(|waiting| !waiting.is_asked) {
+                last.insert((kept.message.id.shard, waiting.parcel.to), at);
+            }
+        }
+        last
+    }
+
+    /// Takes out what may go. `is_open`: whether a node has yet to say whether it wants a topic; `is_hurried`: whether a node gets something
+    /// all the same.
+    fn release(
+        &mut self,
+        is_open: impl Fn(&TopicName, NodeId) -> bool,
+        is_hurried: impl Fn(&Kept, NodeId) -> bool,
+    ) -> Vec<Released> {
+        let last = self.last_behind();
+        let mut blocked = Blocked::default();
+        let mut released = Vec::new();
+        for (at, mut kept) in self.take().into_iter().enumerate() {
+            let (mut ready, mut hurried) = (BTreeSet::new(), false);
+            for Waiting { parcel: Parcel { to, .. }, is_asked } in kept.waiting.iter().copied() {
+                let is_now = is_hurried(&kept, to);
+                hurried |= is_now;
+                let has_answered = !is_asked || kept.hurries >= MAX_HURRIES || !is_open(&kept.message.topic, to);
+                if is_now || (has_answered && !blocked.has(&kept.message, to)) {
+                    ready.insert(to);
+                }
+            }
+            let shard = kept.message.id.shard;
+            let is_whole = ready.len() == kept.waiting.len();
+            let goes = |waiting: &Waiting| {
+                let to = waiting.parcel.to;
+                let is_waited_for = last.get(&(shard, to)).is_some_and(|last| *last > at);
+                ready.contains(&to) && (is_whole || hurried || (is_ordered(&kept.message) && is_waited_for))
+            };
+            let (now, later) = kept.waiting.iter().copied().partition(goes);
+            kept.waiting = later;
+            kept.hurries += u8::from(hurried);
+            let now: SmallVec<[Waiting; 4]> = now;
+            if !now.is_empty() {
+                released.push(Released { message: Arc::clone(&kept.message), entry: kept.entry, waiting: now });
+            }
+            if !kept.waiting.is_empty() {
+                kept.waiting.iter().for_each(|waiting| blocked.add(&kept.message, waiting.parcel.to));
+                self.keep(kept);
+            }
+        }
+        released
+    }
+}
+
+impl Kept {
+    fn is_for(&self, to: NodeId) -> bool {
+        self.waiting.iter().any(|waiting| waiting.parcel.to == to)
     }
 }
 
 impl Node {
-    /// Keeps a publication of a client of this node back from those who may not want it; leaves those to whom it goes at once.
-    pub(in crate::node) fn keep_back(&mut self, message: &Arc<Message>, parcels: &mut SmallVec<[Parcel; 8]>) {
-        if message.qos > QoS::AtMostOnce || message.retain {
-            // Everybody gets it at once, and nobody may get it before what was published earlier.
-            return self.hand_out(&message.topic);
-        }
+    /// Keeps a publication of a client of this node back from those who may not want it; leaves those to whom it goes at once. Returns for how
+    /// many its publisher has to wait besides.
+    pub(in crate::node) fn keep_back(
+        &mut self,
+        message: &Arc<Message>,
+        entry: Option<u64>,
+        parcels: &mut SmallVec<[Parcel; 8]>,
+    ) -> usize {
         let mut asked = Vec::new();
-        self.overlay.unanswered(&message.topic, &mut asked);
-        let before = self.relay.asking.topics.get(&message.topic).map(|asked| &asked.nodes);
-        let waits = |node: &NodeId| asked.contains(node) || before.is_some_and(|nodes| nodes.contains(node));
-        let nodes: SmallVec<[NodeId; 8]> = parcels.iter().map(|parcel| parcel.to).filter(waits).collect();
-        if nodes.is_empty() {
-            return;
+        if !message.retain {
+            self.overlay.unanswered(&message.topic, &mut asked);
         }
-        if !self.relay.asking.has_room(message) {
-            return self.hand_out(&message.topic);
+        if asked.is_empty() && self.relay.asking.kept.is_empty() {
+            return 0;
         }
-        parcels.retain(|parcel| !nodes.contains(&parcel.to));
-        self.relay.asking.keep(self.now.instant + PATIENCE, message, nodes);
+        let asking = &self.relay.asking;
+        let mut waiting = SmallVec::<[Waiting; 4]>::new();
+        for parcel in parcels.iter().copied() {
+            let is_asked = asked.contains(&parcel.to);
+            if is_asked || asking.is_before(message, parcel.to) {
+                waiting.push(Waiting { parcel, is_asked });
+            }
+        }
+        if waiting.is_empty() {
+            return 0;
+        }
+        if !asking.has_room(message) {
+            let is_waiting = |to| waiting.iter().any(|waiting| waiting.parcel.to == to);
+            self.hand_out(|_, to| is_waiting(to));
+            return 0;
+        }
+        parcels.retain(|parcel| waiting.iter().all(|waiting| waiting.parcel.to != parcel.to));
+        let count = if is_ordered(message) { waiting.len() } else { 0 };
+        // What is kept long must not hold the buffer that its packet came in.
+        let (message, until) = (sedge_broker::detach(message), self.now.instant + PATIENCE);
+        self.relay.asking.keep(Kept { message, entry, waiting, until, hurries: 0 });
+        count
     }
 
     /// A client of this node publishes: what is kept of its shard must not fall too far behind.
@@ -153,93 +291,75 @@ impl Node {
 
     /// Ends a turn: sends what all have answered for whom it is kept.
     pub(in crate::node) fn hand_out_answered(&mut self) {
-        if !core::mem::take(&mut self.relay.asking.is_news) {
-            return;
-        }
-        let (overlay, asking) = (&self.overlay, &self.relay.asking);
-        let is_answered = |(topic, asked): &(&TopicName, &Asked)| {
-            let mut open = Vec::new();
-            overlay.unanswered(topic, &mut open);
-            !open.iter().any(|node| asked.nodes.contains(node))
-        };
-        let answered: Vec<TopicName> =
-            asking.topics.iter().filter(is_answered).map(|(topic, _)| topic.clone()).collect();
-        for topic in answered {
-            self.hand_out(&topic);
+        if core::mem::take(&mut self.relay.asking.is_news) {
+            self.hand_out(|_, _| false);
         }
     }
 
     /// Sends what has been kept long enough.
     pub(super) fn hand_out_due(&mut self) {
         let now = self.now.instant;
-        let due = self.relay.asking.topics.iter().filter(|(_, asked)| asked.until <= now);
-        let due: Vec<TopicName> = due.map(|(topic, _)| topic.clone()).collect();
-        for topic in due {
-            self.hand_out(&topic);
+        if self.relay.asking.timeout().is_some_and(|until| until <= now) {
+            self.hand_out(|kept, _| kept.until <= now);
         }
     }
 
     /// Sends all that is kept.
     pub(in crate::node) fn hand_out_all(&mut self) {
-        let topics: Vec<TopicName> = self.relay.asking.topics.keys().cloned().collect();
-        for topic in topics {
-            self.hand_out(&topic);
-        }
-    }
-
-    /// Sends what is kept of a topic to those who want it, and to those who have not answered.
-    fn hand_out(&mut self, topic: &TopicName) {
-        let Some(asked) = self.relay.asking.take(topic) else { return };
-        let (wanting, open) = self.audience(topic);
-        for Kept { message, nodes } in asked.kept {
-            self.send_kept(&message, &nodes, &wanting, &open);
-        }
-    }
-
-    /// Who may want publications to a topic, and who of them has only not answered.
-    fn audience(&mut self, topic: &TopicName) -> (Vec<NodeId>, Vec<NodeId>) {
-        let (mut wanting, mut open) = (Vec::new(), Vec::new());
-        self.overlay.destinations(topic, &mut wanting);
-        self.overlay.unanswered(topic, &mut open);
-        (wanting, open)
-    }
-
-    fn send_kept(&mut self, message: &Arc<Message>, nodes: &[NodeId], wanting: &[NodeId], open: &[NodeId]) {
-        let known = |node: &&NodeId| wanting.contains(node) && self.peers.contains_key(node);
-        let parcels: SmallVec<[Parcel; 8]> =
-            nodes.iter().filter(known).map(|to| Parcel { to: *to, plain: true, retained_copy: false }).collect();
-        self.relay.asking.spared += (nodes.len() - parcels.len()) as u64;
-        self.relay.asking.unanswered += parcels.iter().filter(|parcel| open.contains(&parcel.to)).count() as u64;
-        if !parcels.is_empty() {
-            self.dispatch(message, &parcels, None, false);
-        }
+        self.hand_out(|_, _| true);
     }
 
     /// Mail is about to go to a node that has to find there what was published before it: sends what is kept for that node. Others who are
     /// known to want it get theirs with it, since a part of the way may be the same.
     pub(in crate::node) fn hand_out_for(&mut self, to: NodeId) {
-        let concerned = self.relay.asking.topics.iter().filter(|(_, asked)| asked.nodes.contains(&to));
-        let topics: Vec<TopicName> = concerned.map(|(topic, _)| topic.clone()).collect();
-        for topic in topics {
-            let Some(mut asked) = self.relay.asking.take(&topic) else { continue };
-            let (wanting, open) = self.audience(&topic);
-            asked.hurries += 1;
-            let stays = |node: &NodeId| asked.hurries <= MAX_HURRIES && *node != to && open.contains(node);
-            let mut rest = Vec::new();
-            for Kept { message, nodes } in asked.kept {
-                type Nodes = SmallVec<[NodeId; 8]>;
-                let (later, now): (Nodes, Nodes) = nodes.into_iter().partition(|node| stays(node));
-                self.send_kept(&message, &now, &wanting, &open);
-                if !later.is_empty() {
-                    rest.push((message, later));
-                }
+        if self.relay.asking.kept.iter().any(|kept| kept.is_for(to)) {
+            self.hand_out(|_, one| one == to);
+        }
+    }
+
+    /// Sends what is kept to those who want it, and in a hurry to those who have not answered.
+    fn hand_out(&mut self, is_hurried: impl Fn(&Kept, NodeId) -> bool) {
+        if self.relay.asking.kept.is_empty() {
+            return;
+        }
+        let mut open = BTreeMap::<TopicName, Vec<NodeId>>::new();
+        for kept in &self.relay.asking.kept {
+            if !open.contains_key(&kept.message.topic) {
+                let mut nodes = Vec::new();
+                self.overlay.unanswered(&kept.message.topic, &mut nodes);
+                open.insert(kept.message.topic.clone(), nodes);
             }
-            for (message, nodes) in rest {
-                self.relay.asking.keep(asked.until, &message, nodes);
-            }
-            if let Some(again) = self.relay.asking.topics.get_mut(&topic) {
-                again.hurries = asked.hurries;
-            }
+        }
+        let is_open = |topic: &TopicName, to| open.get(topic).is_some_and(|nodes| nodes.contains(&to));
+        let released = self.relay.asking.release(is_open, is_hurried);
+        for released in released {
+            self.send_released(&released, is_open);
+        }
+    }
+
+    fn send_released(&mut self, released: &Released, is_open: impl Fn(&TopicName, NodeId) -> bool) {
+        let Released { message, entry, waiting } = released;
+        let mut wanting = Vec::new();
+        self.overlay.destinations(&message.topic, &mut wanting);
+        let goes = |waiting: &&Waiting| {
+            let Waiting { parcel, is_asked } = waiting;
+            let is_wanted = !is_asked || parcel.retained_copy || wanting.contains(&parcel.to);
+            is_wanted && self.peers.contains_key(&parcel.to)
+        };
+        let parcels: SmallVec<[Parcel; 8]> = waiting.iter().filter(goes).map(|waiting| waiting.parcel).collect();
+        self.relay.asking.spared += (waiting.len() - parcels.len()) as u64;
+        let unanswered =
+            waiting.iter().filter(goes).filter(|one| one.is_asked && is_open(&message.topic, one.parcel.to));
+        self.relay.asking.unanswered += unanswered.count() as u64;
+        let sent = if parcels.is_empty() { 0 } else { self.dispatch(message, &parcels, *entry, false).kept };
+        let Some(entry) = entry else { return };
+        let accepted = &mut self.accepted;
+        let mut note = |shard, ticket, reason| crate::node::events::note(accepted, shard, ticket, reason);
+        for _ in sent..parcels.len() {
+            self.acks.refused(*entry, ReasonCode::QuotaExceeded, &mut note);
+        }
+        for _ in parcels.len()..waiting.len() {
+            self.acks.arrived(*entry, &mut note);
         }
     }
 }
