@@ -65,6 +65,14 @@ impl AckTable {
         self.done(entry, &mut accepted);
     }
 
+    /// Somebody wants the publication of this entry, which was not known when it was made.
+    pub(super) fn wanted(&mut self, entry: u64) {
+        let reason = self.entries.get_mut(&entry).map(|entry| &mut entry.reason);
+        if let Some(reason) = reason.filter(|reason| **reason == ReasonCode::NoMatchingSubscribers) {
+            *reason = ReasonCode::Success;
+        }
+    }
+
     /// A destination of the publication of this entry has no room for it.
     pub(super) fn refused(
         &mut self,

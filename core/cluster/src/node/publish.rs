@@ -33,6 +33,8 @@ struct Sent {
     orphaned: SmallVec<[NodeId; 2]>,
     /// How many destinations it is relayed to.
     relayed: usize,
+    /// How many of them may not want it.
+    asked: usize,
     refused: bool,
 }
 
@@ -48,7 +50,7 @@ impl Node {
         let mut legs = Vec::new();
         self.plan(&message, remote, &mut legs);
         if let Some(ticket) = ticket
-            && self.is_full_elsewhere(&legs, groups.as_deref().unwrap_or_default())
+            && self.is_full_elsewhere(&message, &legs, groups.as_deref().unwrap_or_default())
         {
             self.counters.publications_refused += 1;
             return self.accepted(shard, ticket, ReasonCode::QuotaExceeded);
@@ -61,11 +63,12 @@ impl Node {
                 self.again(shard, &message, group, node);
             }
         }
-        let reached = matched || legs.iter().any(|leg| leg.plain || !leg.groups.is_empty());
+        let wanted = legs.iter().filter(|leg| leg.plain || !leg.groups.is_empty()).count();
         let entry = ticket.map(|_| self.acks.reserve());
         let sent = self.send_legs(Some(shard), entry, &message, legs);
         let (Some(ticket), Some(entry)) = (ticket, entry) else { return };
-        let reason = match (stored && !sent.refused, reached) {
+        // Who was asked may want it yet: see `send_released`.
+        let reason = match (stored && !sent.refused, matched || wanted > sent.asked) {
             (false, _) => ReasonCode::QuotaExceeded,
             (true, true) => ReasonCode::Success,
             (true, false) => ReasonCode::NoMatchingSubscribers,
@@ -77,11 +80,23 @@ impl Node {
         }
     }
 
-    /// Whether a neighbour has no room to keep what it would get.
-    fn is_full_elsewhere(&self, legs: &[Leg], groups: &[(NodeId, TopicFilter)]) -> bool {
+    /// Whether a neighbour that is known to want it has no room to keep it.
+    fn is_full_elsewhere(&self, message: &Message, legs: &[Leg], groups: &[(NodeId, TopicFilter)]) -> bool {
+        if self.peers.values().all(|peer| !peer.is_full) {
+            return false;
+        }
+        let mut asked = Vec::new();
+        if !message.retain {
+            self.overlay.unanswered(&message.topic, &mut asked);
+        }
         let groups = groups.iter().map(|(node, _)| *node).filter(|node| self.overlay.is_linked(*node));
-        let mut nodes = legs.iter().map(|leg| leg.to).chain(groups);
-        nodes.any(|node| self.peers.get(&node).is_some_and(|peer| peer.is_full))
+        let mut nodes = legs.iter().map(|leg| leg.to).filter(|node| !asked.contains(node)).chain(groups);
+        nodes.any(|node| self.is_full_at(node))
+    }
+
+    /// Whether a neighbour has no room to keep what it would get.
+    pub(super) fn is_full_at(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.is_full)
     }
 
     /// A publication from another node, of this number there. It is put into the store first, so that no snapshot misses what was
@@ -216,7 +231,7 @@ impl Node {
             }
         }
         if shard.is_some() && !parcels.is_empty() {
-            sent.relayed = self.keep_back(message, entry, &mut parcels);
+            (sent.relayed, sent.asked) = self.keep_back(message, entry, &mut parcels);
         }
         if !parcels.is_empty() {
             let dispatched = self.dispatch(message, &parcels, entry, false);

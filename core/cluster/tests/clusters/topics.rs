@@ -1,6 +1,6 @@
 //! The first publications of a topic, which nobody knows yet.
 
-use sedge_mqtt::QoS;
+use sedge_mqtt::{QoS, ReasonCode};
 
 use crate::common::{Options, World};
 
@@ -33,6 +33,13 @@ fn the_first_publication_goes_only_where_it_is_wanted() {
         world.run(500);
         if asks(&world) {
             assert_eq!(sent(&world) - before, 0, "seed {seed}");
+            let told = match qos {
+                QoS::AtMostOnce => vec![],
+                QoS::AtLeastOnce => vec![ReasonCode::NoMatchingSubscribers; 5],
+                // That of PUBCOMP.
+                QoS::ExactlyOnce => vec![ReasonCode::Success; 5],
+            };
+            assert!(publishers.iter().all(|publisher| world.clients[*publisher].acked == told), "seed {seed}");
         }
         for (at, publisher) in publishers.iter().enumerate() {
             for number in 0..5 {
@@ -41,6 +48,9 @@ fn the_first_publication_goes_only_where_it_is_wanted() {
             }
         }
         world.run(500);
+        let told = |publisher: &usize| world.clients[*publisher].acked.iter().skip(5).copied().collect::<Vec<_>>();
+        let all = if qos == QoS::AtMostOnce { vec![] } else { vec![ReasonCode::Success; 5] };
+        assert!(world.overlay == "detour" || publishers.iter().all(|publisher| told(publisher) == all), "seed {seed}");
         let got = world.got(subscriber);
         for at in 0..2 {
             let prefix = format!("{at} ");

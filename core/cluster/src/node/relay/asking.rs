@@ -243,19 +243,19 @@ impl Kept {
 
 impl Node {
     /// Keeps a publication of a client of this node back from those who may not want it; leaves those to whom it goes at once. Returns for how
-    /// many its publisher has to wait besides.
+    /// many its publisher has to wait besides, and how many of them may not want it.
     pub(in crate::node) fn keep_back(
         &mut self,
         message: &Arc<Message>,
         entry: Option<u64>,
         parcels: &mut SmallVec<[Parcel; 8]>,
-    ) -> usize {
+    ) -> (usize, usize) {
         let mut asked = Vec::new();
         if !message.retain {
             self.overlay.unanswered(&message.topic, &mut asked);
         }
         if asked.is_empty() && self.relay.asking.kept.is_empty() {
-            return 0;
+            return (0, 0);
         }
         let asking = &self.relay.asking;
         let mut waiting = SmallVec::<[Waiting; 4]>::new();
@@ -266,19 +266,20 @@ impl Node {
             }
         }
         if waiting.is_empty() {
-            return 0;
+            return (0, 0);
         }
         if !asking.has_room(message) {
             let is_waiting = |to| waiting.iter().any(|waiting| waiting.parcel.to == to);
             self.hand_out(|_, to| is_waiting(to));
-            return 0;
+            return (0, 0);
         }
         parcels.retain(|parcel| waiting.iter().all(|waiting| waiting.parcel.to != parcel.to));
-        let count = if is_ordered(message) { waiting.len() } else { 0 };
+        let is_asked = waiting.iter().filter(|waiting| waiting.is_asked).count();
+        let counts = if is_ordered(message) { (waiting.len(), is_asked) } else { (0, 0) };
         // What is kept long must not hold the buffer that its packet came in.
         let (message, until) = (sedge_broker::detach(message), self.now.instant + PATIENCE);
         self.relay.asking.keep(Kept { message, entry, waiting, until, hurries: 0 });
-        count
+        counts
     }
 
     /// A client of this node publishes: what is kept of its shard must not fall too far behind.
@@ -346,19 +347,24 @@ impl Node {
             let is_wanted = !is_asked || parcel.retained_copy || wanting.contains(&parcel.to);
             is_wanted && self.peers.contains_key(&parcel.to)
         };
-        let parcels: SmallVec<[Parcel; 8]> = waiting.iter().filter(goes).map(|waiting| waiting.parcel).collect();
-        self.relay.asking.spared += (waiting.len() - parcels.len()) as u64;
-        let unanswered =
-            waiting.iter().filter(goes).filter(|one| one.is_asked && is_open(&message.topic, one.parcel.to));
-        self.relay.asking.unanswered += unanswered.count() as u64;
+        let wanted: SmallVec<[Waiting; 4]> = waiting.iter().filter(goes).copied().collect();
+        let is_unsure = |one: &&Waiting| one.is_asked && is_open(&message.topic, one.parcel.to);
+        self.relay.asking.spared += (waiting.len() - wanted.len()) as u64;
+        self.relay.asking.unanswered += wanted.iter().filter(is_unsure).count() as u64;
+        // As for whoever publishes to a topic that is known: see `publish`.
+        let has_room = |one: &&Waiting| entry.is_none() || !one.is_asked || !self.is_full_at(one.parcel.to);
+        let parcels: SmallVec<[Parcel; 8]> = wanted.iter().filter(has_room).map(|one| one.parcel).collect();
         let sent = if parcels.is_empty() { 0 } else { self.dispatch(message, &parcels, *entry, false).kept };
         let Some(entry) = entry else { return };
+        if !wanted.is_empty() {
+            self.acks.wanted(*entry);
+        }
         let accepted = &mut self.accepted;
         let mut note = |shard, ticket, reason| crate::node::events::note(accepted, shard, ticket, reason);
-        for _ in sent..parcels.len() {
+        for _ in sent..wanted.len() {
             self.acks.refused(*entry, ReasonCode::QuotaExceeded, &mut note);
         }
-        for _ in parcels.len()..waiting.len() {
+        for _ in wanted.len()..waiting.len() {
             self.acks.arrived(*entry, &mut note);
         }
     }
