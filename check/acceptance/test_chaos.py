@@ -4,8 +4,8 @@ The gate runs a short time with the kinds of faults in `GATE`. Longer, or with o
 
     SEDGE_CHAOS_MINUTES=10 SEDGE_CHAOS_FAULTS=kill,pause,partition SEDGE_SEED=7 check/acceptance/run --binary PATH -s test_chaos.py
 
-`SEDGE_CHAOS_NODES` (5), `SEDGE_CHAOS_COPIES` (2), `SEDGE_CHAOS_DURABILITY` (memory) and `SEDGE_CHAOS_RATE` (messages a second of each
-publisher, 40) are for experiments. The kinds of faults are the methods of `chaos.Chaos`; `double` wants four nodes and three copies.
+`SEDGE_CHAOS_NODES` (5), `SEDGE_CHAOS_COPIES` (2), `SEDGE_CHAOS_OVERLAY` (mesh), `SEDGE_CHAOS_DURABILITY` (memory) and `SEDGE_CHAOS_RATE`
+(messages a second of each publisher, 40) are for experiments. The kinds of faults are the methods of `chaos.Chaos`; `double` wants four nodes and three copies.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def strike_and_heal(chaos: Chaos, kinds: list[str], seconds: float) -> str:
 def run(binary: Path, folder: Path, kinds: list[str], seconds: float, seed: int, *, nodes: int, copies: int) -> Verdict:
     """Faults of these kinds for so long, each mended before the next."""
     rng = random.Random(seed)
-    durability = setting("DURABILITY", "memory")
-    islands = Islands(binary, folder, nodes, node__durability=durability, node__shards=2, cluster__copies=copies)
+    durability, overlay = setting("DURABILITY", "memory"), setting("OVERLAY", "mesh")
+    islands = Islands(binary, folder, nodes, node__durability=durability, node__shards=2, cluster__copies=copies, cluster__overlay=overlay)
     swarm = Swarm([(islands.address(node), MQTT) for node in range(nodes)], rng, rate=float(setting("RATE", "40")))
     chaos, never_whole = Chaos(islands, swarm, rng), ""
     try:
@@ -68,7 +68,7 @@ def run(binary: Path, folder: Path, kinds: list[str], seconds: float, seed: int,
         islands.stop()
     verdict = judge(swarm)
     verdict.never_whole, verdict.moving = never_whole, chaos.moving.total()
-    print(f"\nseed {seed}, {nodes} nodes, copies {copies}, faults {dict(chaos.counts)}: {verdict}")
+    print(f"\nseed {seed}, {overlay}, {nodes} nodes, copies {copies}, faults {dict(chaos.counts)}: {verdict}")
     if not verdict.is_clean():
         print(swarm.story())
     return verdict
