@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +82,38 @@ def drain(clients: list[Client]) -> list[str]:
             got += [message := client.expect(T.PUBLISH)]
             client.finish(message)
     return [message.payload.decode() for message in got]
+
+
+def test_a_skip_graph_shows_its_tables(make_cluster: Callable[..., Cluster], binary: Path) -> None:
+    """SG-04, SG-09, SG-10, SG-11, SG-19: topics that nobody else wants are shown as suspended until somebody does, nothing is sent for them, and
+    each topic has one rendezvous point among its publishers; links are shown with their load, to people as well."""
+    cluster = make_cluster(3, "--overlay", "skip-graph")
+
+    def shown(node: int) -> dict[str, Any]:
+        found: dict[str, Any] = cluster.api(node, "topology")
+        return found
+
+    def own(node: int, topic: str) -> list[dict[str, Any]]:
+        return [one for one in shown(node)["graph"]["virtual_nodes"] if one["topic"] == topic]
+
+    publishers = [connected(cluster, node, f"p-{node}") for node in range(2)]
+    for publisher in publishers:
+        assert publisher.publish("site/a", "nobody", qos=1).reason == 0x10
+    wait_for("the topic is suspended", lambda: all(shown(node)["suspended"] == ["site/a"] for node in range(2)), 20)
+    wait_for("one rendezvous point",
+             lambda: sum(one["rendezvous_point"] for node in range(2) for one in own(node, "site/a")) == 1, 20)
+    assert not own(2, "site/a")
+    assert sum(link["publications_sent"] for node in range(3) for link in shown(node)["links"]) == 0
+    subscriber = connected(cluster, 2, "s")
+    subscriber.subscribe("site/a", qos=1)
+    assert all(shown(node)["suspended"] == [] for node in range(2))
+    for publisher in publishers:
+        assert publisher.publish("site/a", "somebody", qos=1).reason == 0
+    assert payloads(subscriber, 2) == ["somebody"] * 2
+    wait_for("the graph knows the subscriber", lambda: [one["role"] for one in own(2, "site/a")] == ["subscriber"]
+             and any(own(2, "site/a")[0][side] for side in ("left", "right")), 20)
+    text = subprocess.run([str(binary), "topology", "--api", f"http://{HOST}:{cluster.http + 1}"], capture_output=True, text=True, check=True).stdout
+    assert "PUBLISHED" in text and "Skip Graph, vector" in text and "site/a" in text
 
 
 @pytest.mark.parametrize("overlay", OTHERS)

@@ -12,6 +12,8 @@ pub struct Topology {
     pub trees: Vec<TreeView>,
     /// Topics that clients of this node publish to and that other nodes know of.
     pub advertised: Table<TopicName>,
+    /// Those of them that nobody elsewhere wants, so that nothing is sent for them (SG-10); of a Skip Graph only.
+    pub suspended: Table<TopicName>,
     /// The advertisement routing table (SRT): where the publishers of a topic are.
     pub adverts: Table<AdvertLine>,
     /// The subscription table of publications that pass here (PRT): who wants what.

@@ -31,6 +31,12 @@ impl Audiences {
         self.topics.keys()
     }
 
+    /// Topics to which no other node subscribes, as all have said.
+    pub(super) fn suspended(&self) -> impl Iterator<Item = &TopicName> {
+        let is_suspended = |audience: &Audience| audience.subscribers.is_empty() && audience.unknown.is_empty();
+        self.topics.iter().filter(move |(_, audience)| is_suspended(audience)).map(|(topic, _)| topic)
+    }
+
     /// A topic more; all of these are to be asked.
     pub(super) fn begin(&mut self, now: Instant, topic: TopicName, unknown: BTreeSet<NodeId>) {
         self.topics.insert(

@@ -67,6 +67,10 @@ impl SkipGraphOverlay {
         });
         Topology {
             advertised: Table { lines: topics, total: self.audiences.len() },
+            suspended: Table {
+                lines: self.audiences.suspended().take(limit).cloned().collect(),
+                total: self.audiences.suspended().count(),
+            },
             interest: Table { lines: interest.take(limit).collect(), total: self.audiences.subscriptions() },
             graph: Some(self.view(0, limit)),
             counters: self.counters().named(),

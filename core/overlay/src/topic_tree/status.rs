@@ -96,8 +96,8 @@ impl TopicTree {
             advertised: table(self.local.advertised(), limit),
             adverts: table(adverts, limit),
             interest: table(interest.into_iter(), limit),
-            graph: None,
             counters: self.counters().named(),
+            ..Topology::default()
         }
     }
 

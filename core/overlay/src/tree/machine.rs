@@ -266,8 +266,8 @@ impl Overlay for Tree {
             advertised: Table { lines: publishes.topics().take(limit).cloned().collect(), total: publishes.len() },
             adverts: Table { lines: adverts.take(limit).map(advert).collect(), total: adverts_total },
             interest: Table { lines: own.chain(others).take(limit).map(wanted).collect(), total: interest_total },
-            graph: None,
             counters: self.counters().named(),
+            ..Topology::default()
         }
     }
 }

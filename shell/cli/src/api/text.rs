@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sedge_daemon::http::model::{
     Cluster, DeadMember, Drain, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions,
-    Status, Topology, TopologyTree,
+    Status, Topology, TopologyGraph, TopologyTree, TopologyVirtualNeighbour, TopologyVirtualNode,
 };
 
 use crate::table::{pairs, table};
@@ -119,13 +119,16 @@ pub(super) fn topology(topology: &Topology) -> String {
         .iter()
         .map(|link| {
             let state = if link.synced { "up" } else { "syncing" };
-            vec![link.from.clone(), link.to.clone(), state.to_owned(), millis(link.rtt_micros)]
+            let load = [link.publications_sent, link.publications_received].map(|count| count.to_string());
+            let load = load.into_iter().chain([bytes(link.bytes_sent), bytes(link.bytes_received)]);
+            let line = [link.from.clone(), link.to.clone(), state.to_owned(), millis(link.rtt_micros)];
+            line.into_iter().chain(load).collect()
         })
         .collect();
     let mut parts = vec![
         format!("overlay {}", topology.overlay),
         table(&["NODE", "ADDRESS"], &nodes),
-        table(&["FROM", "TO", "LINK", "RTT"], &links),
+        table(&["FROM", "TO", "LINK", "RTT", "PUBLISHED", "TAKEN", "SENT", "RECEIVED"], &links),
     ];
     parts.extend(topology.trees.iter().map(tree));
     let line = |name: &str, node: &str, next: &str| vec![name.to_owned(), node.to_owned(), next.to_owned()];
@@ -139,7 +142,29 @@ pub(super) fn topology(topology: &Topology) -> String {
         let rest = rest(topology.interest_total, 0, interest.len());
         parts.push(table(&["WANTED FILTER", "AT", "NEXT"], &interest) + &rest);
     }
+    let suspended: Vec<_> = topology.suspended.iter().map(|topic| vec![topic.clone()]).collect();
+    if !suspended.is_empty() {
+        let rest = rest(topology.suspended_total, 0, suspended.len());
+        parts.push(table(&["SUSPENDED TOPIC"], &suspended) + &rest);
+    }
+    parts.extend(topology.graph.as_ref().map(graph));
     parts.join("\n\n")
+}
+
+fn graph(graph: &TopologyGraph) -> String {
+    let side = |side: &[TopologyVirtualNeighbour]| {
+        let one = |one: &TopologyVirtualNeighbour| format!("{} {}-{}", one.node, one.lowest_level, one.highest_level);
+        if side.is_empty() { "-".to_owned() } else { side.iter().map(one).collect::<Vec<_>>().join(", ") }
+    };
+    let row = |own: &TopologyVirtualNode| {
+        let topic = own.topic.clone().unwrap_or_else(|| "-".to_owned());
+        let role = if own.rendezvous_point { "rendezvous point".to_owned() } else { own.role.clone() };
+        vec![topic, role, side(&own.left), side(&own.right)]
+    };
+    let rows: Vec<_> = graph.virtual_nodes.iter().map(row).collect();
+    let rest = rest(graph.virtual_nodes_total, 0, rows.len());
+    let head = format!("Skip Graph, vector {}; neighbours with their levels", graph.vector);
+    format!("{head}\n{}{rest}", table(&["TOPIC", "ROLE", "LEFT", "RIGHT"], &rows))
 }
 
 fn tree(tree: &TopologyTree) -> String {

@@ -281,6 +281,12 @@ pub struct Topology {
     pub interest_total: usize,
     /// Topics of publishers at this node that other nodes know of, at most 1,000.
     pub advertised: Vec<String>,
+    /// Those of them that nobody elsewhere wants, so that nothing is sent for them; known with `skip-graph`; at most 1,000.
+    pub suspended: Vec<String>,
+    /// How many there are.
+    pub suspended_total: usize,
+    /// The part of a Skip Graph that this node holds; absent with other overlays.
+    pub graph: Option<TopologyGraph>,
     /// Counters of the algorithm.
     pub counters: BTreeMap<String, u64>,
 }
@@ -311,6 +317,49 @@ pub struct TopologyTreeNode {
     pub cost_micros: Option<u32>,
     /// What it can carry.
     pub capability: u64,
+}
+
+/// A part of a Skip Graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyGraph {
+    /// The node's membership vector, 16 hexadecimal digits.
+    pub vector: String,
+    /// How many virtual nodes it has.
+    pub virtual_nodes_total: usize,
+    /// The first of them in the order of the graph, at most 1,000.
+    pub virtual_nodes: Vec<TopologyVirtualNode>,
+}
+
+/// A topic that clients of a node publish or subscribe to, as part of a Skip Graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyVirtualNode {
+    /// The topic; absent for the place of a node without topics.
+    pub topic: Option<String>,
+    /// `publisher` or `subscriber`.
+    pub role: String,
+    /// Neighbours of other nodes towards smaller keys, nearest first.
+    pub left: Vec<TopologyVirtualNeighbour>,
+    /// The same towards larger keys.
+    pub right: Vec<TopologyVirtualNeighbour>,
+    /// Whether it is the rendezvous point of the topic.
+    pub rendezvous_point: bool,
+    /// Whether the topic is suspended as the graph knows it; absent if that is not known, or if it is no publisher.
+    pub suspended: Option<bool>,
+}
+
+/// A neighbour in a Skip Graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TopologyVirtualNeighbour {
+    /// Whose it is.
+    pub node: String,
+    /// Its topic.
+    pub topic: Option<String>,
+    /// `publisher` or `subscriber`.
+    pub role: String,
+    /// On which levels it is the neighbour: from this one.
+    pub lowest_level: u32,
+    /// To this one.
+    pub highest_level: u32,
 }
 
 /// A line of the advertisement routing table.
@@ -355,6 +404,16 @@ pub struct TopologyLink {
     pub rtt_micros: u32,
     /// Whether both sides know each other's tables.
     pub synced: bool,
+    /// Frames sent and not acknowledged.
+    pub unacknowledged: usize,
+    /// Publications sent since it exists.
+    pub publications_sent: u64,
+    /// Publications received since it exists.
+    pub publications_received: u64,
+    /// Bytes sent since it is up.
+    pub bytes_sent: u64,
+    /// Bytes received since it is up.
+    pub bytes_received: u64,
 }
 
 /// Some of the sessions of a node (`GET /api/v1/sessions`).

@@ -2,12 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
-use sedge_cluster::TreeView;
+use sedge_cluster::{Key, Role, SkipGraphView, Table, TreeView, VirtualNeighbour};
+use sedge_mqtt::TopicName;
 
 use super::ask::ask_node;
 use super::error::ApiError;
 use super::model::{
-    Topology, TopologyAdvert, TopologyInterest, TopologyLink, TopologyNode, TopologyTree, TopologyTreeNode,
+    Topology, TopologyAdvert, TopologyGraph, TopologyInterest, TopologyLink, TopologyNode, TopologyTree,
+    TopologyTreeNode, TopologyVirtualNeighbour, TopologyVirtualNode,
 };
 use super::server::Api;
 
@@ -24,7 +26,17 @@ pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, A
     let links = node.members.iter().filter_map(|member| {
         let link = member.link.as_ref()?;
         let (from, to) = (node.node.to_string(), member.node.to_string());
-        Some(TopologyLink { from, to, rtt_micros: link.rtt_micros, synced: link.synced })
+        Some(TopologyLink {
+            from,
+            to,
+            rtt_micros: link.rtt_micros,
+            synced: link.synced,
+            unacknowledged: link.unacknowledged,
+            publications_sent: link.publications_sent,
+            publications_received: link.publications_received,
+            bytes_sent: link.bytes_sent,
+            bytes_received: link.bytes_received,
+        })
     });
     let adverts = overlay.adverts.lines.iter().map(|line| TopologyAdvert {
         topic: line.topic.as_str().to_owned(),
@@ -46,9 +58,49 @@ pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, A
         adverts_total: overlay.adverts.total,
         interest: interest.collect(),
         interest_total: overlay.interest.total,
-        advertised: overlay.advertised.lines.iter().map(|topic| topic.as_str().to_owned()).collect(),
+        advertised: names(&overlay.advertised),
+        suspended: names(&overlay.suspended),
+        suspended_total: overlay.suspended.total,
+        graph: overlay.graph.as_ref().map(graph),
         counters: overlay.counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     }))
+}
+
+fn names(topics: &Table<TopicName>) -> Vec<String> {
+    topics.lines.iter().map(|topic| topic.as_str().to_owned()).collect()
+}
+
+fn graph(graph: &SkipGraphView) -> TopologyGraph {
+    let virtual_nodes = graph.virtual_nodes.iter().map(|own| {
+        let (topic, role) = place(&own.key);
+        TopologyVirtualNode {
+            topic,
+            role,
+            left: own.left.iter().map(neighbour).collect(),
+            right: own.right.iter().map(neighbour).collect(),
+            rendezvous_point: own.is_rendezvous_point,
+            suspended: own.is_suspended,
+        }
+    });
+    TopologyGraph {
+        vector: format!("{:016x}", graph.vector.get()),
+        virtual_nodes_total: graph.virtual_node_count,
+        virtual_nodes: virtual_nodes.collect(),
+    }
+}
+
+fn neighbour(neighbour: &VirtualNeighbour) -> TopologyVirtualNeighbour {
+    let (topic, role) = place(&neighbour.key);
+    let (lowest_level, highest_level) = neighbour.levels;
+    TopologyVirtualNeighbour { node: neighbour.key.node.to_string(), topic, role, lowest_level, highest_level }
+}
+
+fn place(key: &Key<TopicName>) -> (Option<String>, String) {
+    let role = match key.role {
+        Role::Publisher => "publisher",
+        Role::Subscriber => "subscriber",
+    };
+    (key.topic.as_ref().map(|topic| topic.as_str().to_owned()), role.to_owned())
 }
 
 fn tree(tree: &TreeView) -> TopologyTree {
