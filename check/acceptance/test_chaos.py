@@ -27,6 +27,9 @@ pytestmark = pytest.mark.skipif(not can_make_namespaces(), reason="needs root an
 # Kinds of faults that the gate runs, with time to heal in between; what the others lose is in docs/guarantees.md.
 GATE = ["blink", "cut", "move"]
 GATE_SECONDS = 20.0
+# The same for each of the other overlays.
+OVERLAYS = ["flood", "tree", "topic-tree", "skip-graph"]
+OVERLAY_SECONDS = 6.0
 # No news for so long after the last fault: what has not come by then does not come.
 PATIENCE = 12.0
 
@@ -49,10 +52,11 @@ def strike_and_heal(chaos: Chaos, kinds: list[str], seconds: float) -> str:
     return ""
 
 
-def run(binary: Path, folder: Path, kinds: list[str], seconds: float, seed: int, *, nodes: int, copies: int) -> Verdict:
+def run(binary: Path, folder: Path, kinds: list[str], seconds: float, seed: int, *, nodes: int, copies: int,
+        overlay: str) -> Verdict:
     """Faults of these kinds for so long, each mended before the next."""
     rng = random.Random(seed)
-    durability, overlay = setting("DURABILITY", "memory"), setting("OVERLAY", "mesh")
+    durability = setting("DURABILITY", "memory")
     islands = Islands(binary, folder, nodes, node__durability=durability, node__shards=2, cluster__copies=copies, cluster__overlay=overlay)
     swarm = Swarm([(islands.address(node), MQTT) for node in range(nodes)], rng, rate=float(setting("RATE", "40")))
     chaos, never_whole = Chaos(islands, swarm, rng), ""
@@ -81,7 +85,15 @@ def test_nothing_acknowledged_is_lost(binary: Path, tmp_path: Path) -> None:
     kinds = setting("FAULTS", ",".join(GATE)).split(",")
     seed = int(os.environ.get("SEDGE_SEED", "1"))
     verdict = run(binary, tmp_path, kinds, minutes * 60 or GATE_SECONDS, seed,
-                  nodes=int(setting("NODES", "5")), copies=int(setting("COPIES", "2")))
+                  nodes=int(setting("NODES", "5")), copies=int(setting("COPIES", "2")), overlay=setting("OVERLAY", "mesh"))
+    assert verdict.is_clean(), f"seed {seed}: {verdict}"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_nothing_acknowledged_is_lost_over_any_overlay(binary: Path, tmp_path: Path, overlay: str) -> None:
+    """The same, with publications that go over other nodes."""
+    seed = int(os.environ.get("SEDGE_SEED", "1"))
+    verdict = run(binary, tmp_path, GATE, OVERLAY_SECONDS, seed, nodes=5, copies=2, overlay=overlay)
     assert verdict.is_clean(), f"seed {seed}: {verdict}"
 
 
