@@ -85,8 +85,8 @@ struct Blocked {
 pub(in crate::node) struct Asking {
     kept: VecDeque<Kept>,
     bytes: usize,
-    /// How many publications with QoS 1 and 2 of a shard are kept for a node.
-    ordered: BTreeMap<(ShardId, NodeId), usize>,
+    /// Of which shards publications with QoS 1 and 2 are kept for which nodes.
+    ordered: BTreeSet<(ShardId, NodeId)>,
     /// Numbers of publications of shards below which nothing is kept.
     oldest: BTreeMap<ShardId, u64>,
     /// Somebody may have answered.
@@ -141,16 +141,14 @@ impl Asking {
     /// Whether something is kept for a node that this has to stay behind.
     fn is_before(&self, message: &Message, to: NodeId) -> bool {
         let same_topic = |kept: &Kept| kept.message.topic == message.topic && kept.is_for(to);
-        (is_ordered(message) && self.ordered.contains_key(&(message.id.shard, to))) || self.kept.iter().any(same_topic)
+        (is_ordered(message) && self.ordered.contains(&(message.id.shard, to))) || self.kept.iter().any(same_topic)
     }
 
     fn keep(&mut self, kept: Kept) {
         self.bytes += size(&kept.message);
         self.oldest.entry(kept.message.id.shard).or_insert(kept.message.id.seq);
         if is_ordered(&kept.message) {
-            for waiting in &kept.waiting {
-                *self.ordered.entry((kept.message.id.shard, waiting.parcel.to)).or_default() += 1;
-            }
+            self.ordered.extend(kept.waiting.iter().map(|waiting| (kept.message.id.shard, waiting.parcel.to)));
         }
         self.kept.push_back(kept);
     }
