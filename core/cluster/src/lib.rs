@@ -19,6 +19,7 @@ pub use journal::{JournalError, Recovery, RestoredNode, RestoredShard};
 pub use node::{Node, NodeConfig, NodeConfigError, OVERLAYS};
 pub use reception::{Reception, ReceptionResult};
 pub use sedge_membership::Config as MembershipConfig;
+pub use sedge_overlay::skip_graph::{Base as SkipGraphBase, Method as SkipGraphMethod};
 pub use sedge_overlay::{RootPolicy, Topology, TreeView};
 pub use shard::{Shard, ShardConfig, ShardCounters};
 pub use status::{
