@@ -42,6 +42,33 @@ def test_a_cluster_is_one_broker(make_cluster: Callable[..., Cluster], overlay: 
     wants, once and in order, from the first message of a topic on, and shared subscriptions and retained messages are of the cluster."""
     cluster = make_cluster(4, "--overlay", overlay)
     assert all(cluster.status(node)["overlay"] == overlay for node in range(4))
+    is_one_broker(cluster)
+
+
+def test_a_skip_graph_as_it_is_set_is_one_broker(make_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+    """SG-21, SG-22, SG-24: the same with other vectors and ways than usual."""
+    monkeypatch.setenv("SEDGE_CLUSTER__SKIP_GRAPH_METHOD", "mrf")
+    monkeypatch.setenv("SEDGE_CLUSTER__SKIP_GRAPH_BASE", "4")
+    is_one_broker(make_cluster(4, "--overlay", "skip-graph"))
+
+
+def test_nodes_of_another_base_are_refused_with_the_key_to_set(binary: Path, tmp_path: Path) -> None:
+    """SG-21: base 2 and base 4 make no graph, and the log names the key."""
+    nodes = [Node(binary, tmp_path / f"node{number}", "memory") for number in range(2)]
+    for node, base in zip(nodes, (2, 4), strict=True):
+        node.seeds = [f"{HOST}:{other.cluster}" for other in nodes if other is not node]
+        node.extra = f'overlay = "skip-graph"\nskip_graph_base = {base}\n'
+    try:
+        for node in nodes:
+            node.start()
+        wait_for("one says what is wrong", lambda: any("cluster.skip_graph_base" in node.log.read_text() for node in nodes), 20)
+    finally:
+        for node in nodes:
+            node.stop()
+
+
+def is_one_broker(cluster: Cluster) -> None:
+    """Subscribers and publishers at four nodes, with names, wildcards, shared subscriptions and a retained message."""
     exact, wild, shared = ([connected(cluster, node, f"{kind}-{node}") for node in range(4)] for kind in ("e", "w", "s"))
     for node in range(4):
         exact[node].subscribe("site/a/temp", qos=node % 3)

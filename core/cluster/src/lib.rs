@@ -19,7 +19,7 @@ pub use journal::{JournalError, Recovery, RestoredNode, RestoredShard};
 pub use node::{Node, NodeConfig, NodeConfigError, OVERLAYS};
 pub use reception::{Reception, ReceptionResult};
 pub use sedge_membership::Config as MembershipConfig;
-pub use sedge_overlay::skip_graph::{Key, Role};
+pub use sedge_overlay::skip_graph::{Base as SkipGraphBase, Key, Method as SkipGraphMethod, Role};
 pub use sedge_overlay::{RootPolicy, SkipGraphView, Table, Topology, TreeView, VirtualNeighbour};
 pub use shard::{Shard, ShardConfig, ShardCounters};
 pub use status::{

@@ -182,6 +182,22 @@ pub enum Output {
     },
 }
 
+/// Where a publication goes on to from here, for one of its destinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The destination.
+    pub destination: NodeId,
+    /// The neighbour over which it is reached, or the destination itself.
+    pub next: NodeId,
+}
+
+impl Way {
+    /// The direct way.
+    pub const fn straight(destination: NodeId) -> Self {
+        Self { destination, next: destination }
+    }
+}
+
 /// A cooperation algorithm.
 pub trait Overlay {
     /// Its name in configuration and listings.
@@ -233,6 +249,14 @@ pub trait Overlay {
     fn way(&self, topic: &TopicName, destination: NodeId) -> NodeId {
         let _ = topic;
         destination
+    }
+
+    /// Sets [`Way::next`] for all destinations that a publication to `topic` has from here on, each of which is there once: as
+    /// [`Overlay::way`] for each, unless the algorithm divides them among its neighbours as a whole.
+    fn ways(&self, topic: &TopicName, ways: &mut [Way]) {
+        for way in ways {
+            way.next = self.way(topic, way.destination);
+        }
     }
 
     /// Whether a link to `node` is up, for mail to it (claims, shares of groups).

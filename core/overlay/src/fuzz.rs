@@ -9,7 +9,7 @@ use sedge_mqtt::{TopicFilter, TopicName};
 
 use crate::{
     Advert, AdvertOp, Advertised, Barrier, Flood, Input, Mesh, MeshConfig, Neighbour, Output, Overlay, SkipGraphConfig,
-    SkipGraphOverlay, Token, TopicTree, TopicTreeConfig, Tree, TreeConfig,
+    SkipGraphOverlay, Token, TopicTree, TopicTreeConfig, Tree, TreeConfig, Way,
 };
 
 /// Who is tested. The others are 1, 3 and 4.
@@ -238,10 +238,13 @@ impl Subject {
         self.machine.destinations(topic, &mut nodes);
         self.poll();
         assert!(nodes.is_sorted_by(|one, other| one < other), "{nodes:?}");
-        for node in nodes {
+        let mut ways: Vec<Way> = nodes.into_iter().map(Way::straight).collect();
+        self.machine.ways(topic, &mut ways);
+        for Way { destination: node, next } in ways {
             assert!(OTHERS.contains(&node.get()), "a publication goes to {node:?}");
-            let way = self.machine.way(topic, node);
-            assert!(way == node || self.linked.contains(&way), "over {way:?} to {node:?}");
+            for way in [next, self.machine.way(topic, node)] {
+                assert!(way == node || self.linked.contains(&way), "over {way:?} to {node:?}");
+            }
         }
     }
 

@@ -20,7 +20,7 @@ mod tree;
 mod trunk;
 mod wire;
 
-pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token};
+pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token, Way};
 pub use detour::Detour;
 pub use flood::{Flood, FloodCounters};
 pub use mesh::{Mesh, MeshConfig, MeshCounters};

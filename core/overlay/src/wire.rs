@@ -17,7 +17,7 @@ pub(crate) enum SignalError {
     Empty,
     #[error("more than {0} topics are advertised")]
     Topics(usize),
-    #[error("its vectors have another base; set the same at all nodes")]
+    #[error("its membership vectors have another base: cluster.skip_graph_base has to be the same at all nodes")]
     Base,
 }
 

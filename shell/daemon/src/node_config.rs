@@ -42,6 +42,8 @@ pub(crate) fn build(
         discovers,
         overlay: config.cluster.overlay.clone(),
         topic_roots: config.cluster.topic_roots,
+        skip_graph_base: config.cluster.skip_graph_base,
+        skip_graph_method: config.cluster.skip_graph_method,
         capacity: capacity::capacity(config.cluster.capacity),
         copies: config.cluster.copies,
         suback_cluster: config.cluster.suback == SubackMode::Cluster,

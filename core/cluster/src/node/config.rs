@@ -5,6 +5,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use sedge_base::{Duration, Incarnation, NodeId};
 use sedge_broker::RetainedConfig;
 use sedge_mqtt::Utf8;
+use sedge_overlay::skip_graph::{Base, Method};
 use sedge_overlay::{MeshConfig, RootPolicy};
 
 use crate::link::LinkConfig;
@@ -34,6 +35,10 @@ pub struct NodeConfig {
     pub overlay: String,
     /// How topic trees choose their roots.
     pub topic_roots: RootPolicy,
+    /// Base of the membership vectors of the Skip Graph; the same at all nodes.
+    pub skip_graph_base: Base,
+    /// How the Skip Graph divides what goes to many nodes.
+    pub skip_graph_method: Method,
     /// How many nodes hold a session and what waits for it before anything of it is acknowledged, 1 to 5, as far as there are as many.
     pub copies: u8,
     /// Whether SUBACK waits until every reachable node routes accordingly (DESIGN section 1).
@@ -73,6 +78,8 @@ impl Default for NodeConfig {
             discovers: false,
             overlay: "mesh".to_owned(),
             topic_roots: RootPolicy::Capacity,
+            skip_graph_base: Base::default(),
+            skip_graph_method: Method::default(),
             copies: 2,
             suback_cluster: true,
             claim_timeout: Duration::from_secs(2),

@@ -29,7 +29,11 @@ pub(super) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overla
             let settings = TopicTreeConfig { roots: config.topic_roots, ..TopicTreeConfig::default() };
             Box::new(TopicTree::new(node, address, settings, rng))
         }
-        "skip-graph" => Box::new(SkipGraphOverlay::new(node, config.incarnation, SkipGraphConfig::default(), rng)),
+        "skip-graph" => {
+            let (base, method) = (config.skip_graph_base, config.skip_graph_method);
+            let settings = SkipGraphConfig { base, method, ..SkipGraphConfig::default() };
+            Box::new(SkipGraphOverlay::new(node, config.incarnation, settings, rng))
+        }
         // Not for users.
         "detour" => Box::new(Detour::new(node, rng)),
         other => return Err(NodeConfigError::Overlay(other.to_owned())),

@@ -13,7 +13,9 @@ use sedge_base::{ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, Shard
 use sedge_broker::{Place, PublishRate, Report};
 use sedge_cluster::link::LinkConfig;
 use sedge_cluster::mail::{ToNode, ToShard};
-use sedge_cluster::{LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, ShardConfig, ShardInput, ShardOutput};
+use sedge_cluster::{
+    LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, ShardConfig, ShardInput, ShardOutput, SkipGraphMethod,
+};
 use sedge_mqtt::{QoS, TopicName};
 
 pub(crate) use self::client::{Client, Options};
@@ -115,6 +117,7 @@ pub(crate) struct World {
     shards: u16,
     /// Cooperation algorithm of the nodes that are started.
     pub(crate) overlay: String,
+    method: SkipGraphMethod,
     starts: u64,
     /// Answers to operators.
     pub(crate) kicked: Vec<(u64, Option<NodeId>)>,
@@ -123,10 +126,15 @@ pub(crate) struct World {
     pub(crate) log: Vec<String>,
 }
 
-/// The scenarios run over every cooperation algorithm: `SEDGE_TEST_OVERLAY` names it.
+/// The scenarios run over every cooperation algorithm: `SEDGE_TEST_OVERLAY` names it, or `skip-graph:mrf`.
 #[expect(clippy::disallowed_methods, reason = "a test program has no other way to be told")]
-fn overlay() -> String {
-    std::env::var("SEDGE_TEST_OVERLAY").unwrap_or_else(|_| "mesh".to_owned())
+fn overlay() -> (String, SkipGraphMethod) {
+    let name = std::env::var("SEDGE_TEST_OVERLAY").unwrap_or_else(|_| "mesh".to_owned());
+    match name.split_once(':') {
+        None => (name, SkipGraphMethod::Sfb),
+        Some(("skip-graph", "mrf")) => ("skip-graph".to_owned(), SkipGraphMethod::Mrf),
+        Some(_) => panic!("there is no {name}"),
+    }
 }
 
 fn address(node: u64) -> SocketAddr {
@@ -144,6 +152,7 @@ impl World {
     /// Nothing yet. Nodes will have `shards` shards.
     pub(crate) fn new(seed: u64, shards: u16) -> Self {
         let instant = Instant::from_millis(1_000);
+        let (overlay, method) = overlay();
         Self {
             now: Now { instant, wall: Timestamp::from_millis(EPOCH_MILLIS) },
             rng: Rng::new(seed),
@@ -157,7 +166,8 @@ impl World {
             wires: BTreeMap::new(),
             cut: BTreeSet::new(),
             shards,
-            overlay: overlay(),
+            overlay,
+            method,
             starts: 0,
             kicked: Vec::new(),
             drained: Vec::new(),
@@ -209,6 +219,7 @@ impl World {
             link_addr: address(node),
             seeds: vec![address(1), address(2)],
             overlay: self.overlay.clone(),
+            skip_graph_method: self.method,
             links: LinkConfig::new("test", Some(b"a secret that all nodes share".to_vec())),
             ..NodeConfig::default()
         };

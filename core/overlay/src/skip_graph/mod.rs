@@ -40,3 +40,4 @@ pub use message::{Errand, Message};
 pub use status::Status;
 pub use table::{Peer, Side};
 pub use vector::{Base, Vector};
+pub use way::Halves;

@@ -4,6 +4,15 @@ use sedge_base::NodeId;
 
 use super::{Key, Node, Role, Side, Topic};
 
+/// To whom a subscriber hands what is for nodes below and above itself, see [`Node::halves`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Halves {
+    /// Who gets everything for smaller node ids.
+    pub left: Option<NodeId>,
+    /// Who gets everything for larger node ids.
+    pub right: Option<NodeId>,
+}
+
 impl<T: Topic> Node<T> {
     /// Over which node a publication to `topic` goes from here to `destination`, who subscribes to it; none if this node has no part in
     /// the topic or knows nobody on the way.
@@ -23,5 +32,26 @@ impl<T: Topic> Node<T> {
         let vnode = self.vnodes.get(&Key::new(topic.clone(), Role::Publisher, self.me))?;
         let end = Key::new(topic.clone(), Role::Subscriber, NodeId::new(u64::MAX));
         vnode.right.peers().iter().take_while(|peer| peer.key <= end).last().map(|peer| peer.key.node)
+    }
+
+    /// Over which nodes a publication to `topic` goes from here to destinations between `first` and `last`, all of them subscribers:
+    /// the parts that [`super::Method::Mrf`] makes. None if this node does not subscribe.
+    ///
+    /// The range is cut at the own key, and each half goes whole to the farthest neighbour in it to whom there `is_open` a link. Whoever
+    /// gets it cuts it at a key that lies within, and the next one goes no farther than its remaining destinations, so that
+    /// ranges only get smaller.
+    pub fn halves(
+        &self,
+        topic: &T,
+        (first, last): (NodeId, NodeId),
+        is_open: impl Fn(NodeId) -> bool,
+    ) -> Option<Halves> {
+        let key = |node| Key::new(topic.clone(), Role::Subscriber, node);
+        let vnode = self.vnodes.get(&key(self.me))?;
+        let farthest = |side: Side, end: &Key<T>| {
+            let within = vnode.row(side).peers().iter().take_while(|peer| !side.is_nearer(end, &peer.key));
+            within.map(|peer| peer.key.node).filter(|node| is_open(*node)).last()
+        };
+        Some(Halves { left: farthest(Side::Left, &key(first)), right: farthest(Side::Right, &key(last)) })
     }
 }

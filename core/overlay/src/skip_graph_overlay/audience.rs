@@ -113,6 +113,11 @@ impl Audiences {
         self.topics.get(topic).map(|audience| audience.subscribers.contains(&node))
     }
 
+    /// Who is known to subscribe; none if the topic is none of these.
+    pub(super) fn subscribers(&self, topic: &TopicName) -> Option<&BTreeSet<NodeId>> {
+        self.topics.get(topic).map(|audience| &audience.subscribers)
+    }
+
     /// Takes out the topics to which nobody has published for `idle`.
     pub(super) fn take_idle(&mut self, now: Instant, idle: Duration) -> Vec<TopicName> {
         let old = |_: &TopicName, audience: &mut Audience| now.since(audience.last_publication) >= idle;
@@ -124,8 +129,8 @@ impl Audiences {
         self.topics.values().map(|audience| audience.subscribers.len()).sum()
     }
 
-    /// Each topic and node that is known to subscribe to it.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&TopicName, NodeId)> {
-        self.topics.iter().flat_map(|(topic, audience)| audience.subscribers.iter().map(move |node| (topic, *node)))
+    /// Each topic with the nodes that are known to subscribe to it.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&TopicName, &BTreeSet<NodeId>)> {
+        self.topics.iter().map(|(topic, audience)| (topic, &audience.subscribers))
     }
 }

@@ -12,8 +12,8 @@ use super::audience::Audiences;
 use super::interest::{Interest, Turn, is_graph_topic, topic_of};
 use super::peer::Peer;
 use super::signal::{Signal, SignalError, cut, message_len, topic_len};
-use crate::skip_graph::{self, Message, Node, Vector};
-use crate::{Advert, Advertised, Input, Mesh, Neighbour, Output, Overlay, RouteEntry, Token, Topology};
+use crate::skip_graph::{self, Message, Method, Node, Vector};
+use crate::{Advert, Advertised, Input, Mesh, Neighbour, Output, Overlay, RouteEntry, Token, Topology, Way};
 
 /// What everything matches but names that start with `$`.
 const EVERYTHING: &str = "#";
@@ -321,6 +321,21 @@ impl SkipGraphOverlay {
         }
     }
 
+    /// Divides destinations between two neighbours at most; none if this node does not subscribe to the topic. What they are given is
+    /// the range that a copy is for: what its waybill names.
+    fn divide(&self, topic: &TopicName, ways: &mut [Way]) -> Option<()> {
+        let listed = self.audiences.subscribers(topic);
+        let is_listed = |node: NodeId| listed.is_none_or(|nodes| nodes.contains(&node));
+        let in_range = ways.iter().map(|way| way.destination).filter(|node| is_listed(*node));
+        let (first, last) = in_range.fold((self.me, self.me), |(first, last), node| (first.min(node), last.max(node)));
+        let halves = self.graph.halves(topic, (first, last), |node| self.is_linked(node))?;
+        for way in ways {
+            let half = if way.destination < self.me { halves.left } else { halves.right };
+            way.next = half.filter(|_| is_listed(way.destination)).unwrap_or(way.destination);
+        }
+        Some(())
+    }
+
     fn sweep(&mut self) {
         for topic in self.audiences.take_idle(self.now, self.config.publisher_idle) {
             self.graph.handle(self.now, skip_graph::Input::Withdraw(topic));
@@ -406,9 +421,10 @@ impl SkipGraphOverlay {
         let all = everything.into_iter().flat_map(|filter| {
             self.peers.keys().map(move |node| RouteEntry { node: *node, client: None, filter: filter.clone() })
         });
-        let known = self.audiences.iter().filter_map(|(topic, node)| {
-            let filter = TopicFilter::new(topic.as_str()).ok()?;
-            Some(RouteEntry { node, client: None, filter })
+        let known = self.audiences.iter().flat_map(|(topic, nodes)| {
+            let filter = TopicFilter::new(topic.as_str()).ok();
+            let line = |filter: &TopicFilter, node| RouteEntry { node, client: None, filter: filter.clone() };
+            nodes.iter().filter_map(move |node| filter.as_ref().map(|filter| line(filter, *node)))
         });
         let mut lines = self.mesh.routes(0, usize::MAX);
         lines.extend(all.chain(known));
@@ -545,6 +561,15 @@ impl Overlay for SkipGraphOverlay {
             return destination;
         }
         self.graph.way(topic, destination).filter(|next| self.is_linked(*next)).unwrap_or(destination)
+    }
+
+    fn ways(&self, topic: &TopicName, ways: &mut [Way]) {
+        if self.config.method == Method::Mrf && self.divide(topic, ways).is_some() {
+            return;
+        }
+        for way in ways {
+            way.next = self.way(topic, way.destination);
+        }
     }
 
     fn is_linked(&self, node: NodeId) -> bool {

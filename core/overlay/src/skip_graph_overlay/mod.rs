@@ -7,7 +7,8 @@
 //!   asks all others, and sends to everyone until they have answered. So a publisher's node knows the subscribers of its topics, exactly,
 //!   and sends nothing where nobody subscribes.
 //! * **The graph**, with a virtual node for each topic that clients of this node publish or subscribe to. Its links are the ways: a
-//!   publication goes from subscriber to subscriber, to each over the links that split-forward broadcasting uses (SG-25).
+//!   publication goes from subscriber to subscriber, over the links that split-forward broadcasting uses (SG-25) or, if so set,
+//!   those of multi-range forwarding (SG-24).
 //! * **A mesh** ([`crate::Mesh`]) for what everybody has to know: wildcards (SG-31), members of shared subscriptions, names that start with `$`.
 //!   Every change that somebody waits for goes there as well, if only as a question. Signals of a link arrive in order, so
 //!   whoever answers it has had the news.

@@ -5,7 +5,7 @@ use sedge_mqtt::{TopicFilter, TopicName};
 
 use super::SkipGraphOverlay;
 use crate::skip_graph::{Base, Key, Side, Vector};
-use crate::{InterestLine, Overlay, Table, Topology};
+use crate::{InterestLine, Overlay, Table, Topology, Way};
 
 /// A neighbour of a virtual node, which belongs to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +61,16 @@ impl SkipGraphOverlay {
     /// What this node publishes and who is known to want it, its part of the graph, and what was counted.
     pub(super) fn show(&self, limit: usize) -> Topology {
         let topics = self.audiences.topics().take(limit).cloned().collect();
-        let interest = self.audiences.iter().filter_map(|(topic, node)| {
-            let filter = TopicFilter::new(topic.as_str()).ok()?;
-            Some(InterestLine { filter, node, next: self.way(topic, node) })
+        let interest = self.audiences.iter().flat_map(|(topic, nodes)| {
+            let filter = TopicFilter::new(topic.as_str()).ok();
+            let mut ways: Vec<Way> = nodes.iter().copied().map(Way::straight).collect();
+            self.ways(topic, &mut ways);
+            let line = |filter: &TopicFilter, way: Way| InterestLine {
+                filter: filter.clone(),
+                node: way.destination,
+                next: way.next,
+            };
+            ways.into_iter().filter_map(move |way| filter.as_ref().map(|filter| line(filter, way)))
         });
         Topology {
             advertised: Table { lines: topics, total: self.audiences.len() },

@@ -1,4 +1,4 @@
-//! Ways to single subscribers, against the parts of split-forward broadcasting.
+//! Ways to subscribers that are known one by one, against the parts of range queries.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,9 +11,11 @@ use crate::net::Net;
 const NODES: u64 = 30;
 const TOPICS: u32 = 3;
 
+/// From which node to which copies go: from this one, of this topic, to these subscribers.
+type Divide = fn(&Net, u64, u32, &[u64]) -> BTreeSet<(u64, u64)>;
+
 fn random_net(seed: u64) -> Net {
     let mut net = Net::of(seed, NODES);
-    net.set_method(Method::Sfb);
     let mut rng = Rng::new(seed ^ 7);
     for node in 0..NODES {
         for topic in 0..TOPICS {
@@ -57,12 +59,34 @@ fn ways(net: &Net, from: u64, topic: u32, subscribers: &[u64]) -> BTreeSet<(u64,
     edges
 }
 
+/// The same with multi-range forwarding: whoever subscribes divides the destinations that it was given.
+fn halves(net: &Net, from: u64, topic: u32, subscribers: &[u64]) -> BTreeSet<(u64, u64)> {
+    let mut edges = BTreeSet::new();
+    let mut queue = VecDeque::from([(from, subscribers.to_vec())]);
+    while let Some((at, mut nodes)) = queue.pop_front() {
+        nodes.retain(|node| *node != at);
+        let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { continue };
+        let node = &net.nodes[&at];
+        let (left, right): (Vec<u64>, Vec<u64>) = nodes.iter().partition(|node| **node < at);
+        let parts = match node.halves(&topic, (NodeId::new(*first), NodeId::new(*last)), |_| true) {
+            Some(halves) => [(halves.left, left), (halves.right, right)],
+            None => [(node.way(&topic, NodeId::new(*last)), nodes), (None, Vec::new())],
+        };
+        for (next, part) in parts.into_iter().filter(|(_, part)| !part.is_empty()) {
+            let next = next.expect("a way").get();
+            assert!(edges.insert((at, next)), "two copies from {at} to {next}");
+            queue.push_back((next, part));
+        }
+    }
+    edges
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// SG-25: the ways to all subscribers are the copies that split-forward broadcasting sends.
+    /// SG-24, SG-25: the ways to all subscribers are the copies that a range query over them sends.
     #[test]
-    fn ways_are_those_of_split_forward_broadcasting(seed in any::<u64>()) {
+    fn ways_are_those_of_range_queries(seed in any::<u64>()) {
         let mut net = random_net(seed);
         for topic in 0..TOPICS {
             let has = |net: &Net, node: u64, role| net.nodes[&node].keys().any(|key| *key == Key::new(topic, role, NodeId::new(node)));
@@ -74,8 +98,11 @@ proptest! {
                 }
                 let subscribers: Vec<u64> =
                     (0..NODES).filter(|node| *node != from && has(&net, *node, Role::Subscriber)).collect();
-                let expected = copies(&mut net, from, topic);
-                prop_assert_eq!(ways(&net, from, topic, &subscribers), expected, "{} from {}", topic, from);
+                for (method, ways) in [(Method::Sfb, ways as Divide), (Method::Mrf, halves)] {
+                    net.set_method(method);
+                    let expected = copies(&mut net, from, topic);
+                    prop_assert_eq!(ways(&net, from, topic, &subscribers), expected, "{:?} of {} from {}", method, topic, from);
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use sedge_mqtt::{TopicFilter, TopicName};
 use sedge_overlay::skip_graph::Role;
 use sedge_overlay::{
     Advert, AdvertOp, Advertised, Barrier, Input, MeshConfig, Neighbour, Output, Overlay, SkipGraphConfig,
-    SkipGraphOverlay, Token, VirtualNode,
+    SkipGraphOverlay, Token, VirtualNode, Way,
 };
 
 type Key = (ClientId, TopicFilter);
@@ -52,6 +52,8 @@ pub(crate) struct Carried {
     /// Nodes that passed it on.
     pub(crate) relays: BTreeSet<u64>,
     pub(crate) messages: usize,
+    /// The most that one node sent on receipt of one copy, or as the first.
+    pub(crate) most: usize,
 }
 
 pub(crate) fn filter(text: &str) -> TopicFilter {
@@ -349,7 +351,7 @@ impl Net {
         self.others(node).into_iter().filter(wants).collect()
     }
 
-    /// Carries a publication from `node` to `destinations` as the owner does: divided by `way` at each node, never sent back.
+    /// Carries a publication from `node` to `destinations` as the owner does: divided by `ways` at each node, never sent back.
     pub(crate) fn carry(&self, node: u64, text: &str, destinations: &[u64]) -> Carried {
         let topic = topic(text);
         let mut carried = Carried::default();
@@ -364,15 +366,19 @@ impl Net {
                 carried.relays.insert(at);
             }
             let mut parts: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-            for destination in destinations {
-                let Some(state) = self.nodes.get(&at) else { continue };
-                let way = state.overlay.way(&topic, NodeId::new(destination)).get();
-                assert_ne!(way, at, "a way to itself");
-                assert!(way == destination || self.links.contains_key(&(at, way)), "a way without a link");
-                let next = if Some(way) == from { destination } else { way };
+            let Some(state) = self.nodes.get(&at) else { continue };
+            let straight = |destination| Way::straight(NodeId::new(destination));
+            let mut ways: Vec<Way> = destinations.into_iter().map(straight).collect();
+            state.overlay.ways(&topic, &mut ways);
+            for way in ways {
+                let (destination, next) = (way.destination.get(), way.next.get());
+                assert_ne!(next, at, "a way to itself");
+                assert!(next == destination || self.links.contains_key(&(at, next)), "a way without a link");
+                let next = if Some(next) == from { destination } else { next };
                 parts.entry(next).or_default().push(destination);
             }
             carried.messages += parts.len();
+            carried.most = carried.most.max(parts.len());
             queue.extend(parts.into_iter().map(|(next, part)| (Some(at), next, part, hops + 1)));
         }
         carried

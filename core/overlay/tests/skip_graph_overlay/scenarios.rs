@@ -456,7 +456,7 @@ fn idle_publishers_leave_the_graph() {
     assert_eq!(net.destinations(1, "b"), []);
 }
 
-/// Nodes that digits differ for cannot have one graph.
+/// SG-21: nodes that digits differ for cannot have one graph; users read what to set.
 #[test]
 fn another_base_is_refused() {
     let mut net = Net::new(patient());
@@ -467,5 +467,5 @@ fn another_base_is_refused() {
     net.settle();
     net.pass(2);
     let errors: Vec<&String> = net.nodes.values().flat_map(|node| &node.protocol_errors).collect();
-    assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("base")), "{errors:?}");
+    assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("cluster.skip_graph_base")), "{errors:?}");
 }

@@ -26,7 +26,7 @@ pub(crate) struct ClusterArgs {
     /// Processors of nodes that are started, such as 0 or 0-3; several such lists, separated by /, go to the nodes in turn
     #[arg(long, value_delimiter = '/')]
     pub(crate) cpus: Vec<String>,
-    /// Cooperation algorithm of nodes that are started, if the recipe takes one, such as tree or topic-tree:balance; grid and converge take several, separated by commas [default for sedge: mesh]
+    /// Cooperation algorithm of nodes that are started, if the recipe takes one, such as tree, topic-tree:balance or skip-graph:mrf:4; grid and converge take several, separated by commas [default for sedge: mesh]
     #[arg(long, value_delimiter = ',')]
     pub(crate) overlay: Vec<String>,
     /// Put every node that is started on an emulated network: see --link-rate and --link-delay; needs root

@@ -44,7 +44,8 @@ pub(crate) enum StatusApi {
 /// Places in the command and in files: `{node}` (name) and `{number}` (from 0) of the node, `{nodes}` (how many), `{address}` (where
 /// the others reach it), `{bind}` (where it is to listen for clients), `{port}`, `{cluster_port}`, `{http_port}` and `{dir}` of the node, `{seeds}` (`ADDRESS:CLUSTER_PORT` of its peers, separated by
 /// commas), `{links}` (the text `link` for each of its peers, with `{peer}`, `{peer_address}` and `{peer_port}`), `{overlay}` (what is before a
-/// colon in the name of the overlay), `{topic_roots}` (what is behind it, or `capacity`) and `{encryption}` (of links: `on` or `off`),
+/// colon in the name of the overlay), `{topic_roots}` (what is behind it, or `capacity`), `{skip_graph_method}` and `{skip_graph_base}` (what is behind `skip-graph:`, in any
+/// order, or `sfb` and `2`) and `{encryption}` (of links: `on` or `off`),
 /// `{capacity}` (what the node can carry; 0: it finds out).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,7 +91,7 @@ pub(crate) struct Seat {
 }
 
 const SEDGE: &str = "env -u SEDGE_CLUSTER__KEY_FILE -u SEDGE_CLUSTER__ADVERTISE -u SEDGE_NODE__ID SEDGE_CLUSTER__KEY=benchmark-cluster \
-    SEDGE_CLUSTER__BIND={address} SEDGE_CLUSTER__SEEDS={seeds} SEDGE_CLUSTER__OVERLAY={overlay} SEDGE_CLUSTER__TOPIC_ROOTS={topic_roots} SEDGE_CLUSTER__ENCRYPTION={encryption} SEDGE_CLUSTER__CAPACITY={capacity} SEDGE_HTTP__ENABLED=true SEDGE_HTTP__BIND={bind} \
+    SEDGE_CLUSTER__BIND={address} SEDGE_CLUSTER__SEEDS={seeds} SEDGE_CLUSTER__OVERLAY={overlay} SEDGE_CLUSTER__TOPIC_ROOTS={topic_roots} SEDGE_CLUSTER__SKIP_GRAPH_METHOD={skip_graph_method} SEDGE_CLUSTER__SKIP_GRAPH_BASE={skip_graph_base} SEDGE_CLUSTER__ENCRYPTION={encryption} SEDGE_CLUSTER__CAPACITY={capacity} SEDGE_HTTP__ENABLED=true SEDGE_HTTP__BIND={bind} \
     SEDGE_AUTH__ANONYMOUS=always \
     sedge serve --name {node} --bind {bind} --port {port} --cluster-port {cluster_port} --http-port {http_port}";
 
@@ -153,7 +154,7 @@ impl ClusterRecipe {
                 places.into_iter().fold(self.link.clone(), |text, (place, value)| text.replace(place, value))
             })
             .collect();
-        let (overlay, topic_roots) = overlay.split_once(':').unwrap_or((overlay, "capacity"));
+        let variant = Variant::of(overlay);
         let seeds: Vec<String> = peers().map(|peer| format!("{}:{}", peer.address, peer.cluster_port)).collect();
         let Some(seat) = seats.get(node) else { return text.to_owned() };
         let places = [
@@ -169,12 +170,40 @@ impl ClusterRecipe {
             ("{cluster_port}", seat.cluster_port.to_string()),
             ("{http_port}", seat.http_port.to_string()),
             ("{dir}", seat.dir.clone()),
-            ("{overlay}", overlay.to_owned()),
-            ("{topic_roots}", topic_roots.to_owned()),
+            ("{overlay}", variant.overlay.to_owned()),
+            ("{topic_roots}", variant.topic_roots.to_owned()),
+            ("{skip_graph_method}", variant.skip_graph_method.to_owned()),
+            ("{skip_graph_base}", variant.skip_graph_base.to_owned()),
             ("{encryption}", "on".to_owned()),
             ("{capacity}", seat.capacity.to_string()),
         ];
         places.into_iter().fold(text.to_owned(), |text, (place, value)| text.replace(place, &value))
+    }
+}
+
+/// What the name of an overlay says, such as `topic-tree:balance` or `skip-graph:mrf:4`. Nodes refuse what they do not know.
+#[derive(Debug, PartialEq, Eq)]
+struct Variant<'a> {
+    overlay: &'a str,
+    topic_roots: &'a str,
+    skip_graph_method: &'a str,
+    skip_graph_base: &'a str,
+}
+
+impl<'a> Variant<'a> {
+    fn of(name: &'a str) -> Self {
+        let (overlay, words) = name.split_once(':').map_or((name, None), |(overlay, words)| (overlay, Some(words)));
+        let mut variant = Self { overlay, topic_roots: "capacity", skip_graph_method: "sfb", skip_graph_base: "2" };
+        let Some(words) = words else { return variant };
+        if overlay != "skip-graph" {
+            variant.topic_roots = words;
+            return variant;
+        }
+        for word in words.split(':') {
+            let is_base = word.starts_with(|first: char| first.is_ascii_digit());
+            *if is_base { &mut variant.skip_graph_base } else { &mut variant.skip_graph_method } = word;
+        }
+        variant
     }
 }
 
@@ -223,6 +252,23 @@ mod tests {
         assert!(command.contains("SEDGE_CLUSTER__SEEDS=10.0.0.1:200,10.0.0.3:202 "), "{command}");
         let command = sedge.fill(&sedge.command, &seats, 1, "topic-tree:balance");
         assert!(command.contains("OVERLAY=topic-tree SEDGE_CLUSTER__TOPIC_ROOTS=balance "), "{command}");
+        assert!(command.contains("METHOD=sfb SEDGE_CLUSTER__SKIP_GRAPH_BASE=2 "), "{command}");
+        for (name, method, base) in [
+            ("", "sfb", "2"),
+            (":mrf", "mrf", "2"),
+            (":16", "sfb", "16"),
+            (":mrf:4", "mrf", "4"),
+            (":4:mrf", "mrf", "4"),
+        ] {
+            let name = format!("skip-graph{name}");
+            let expected = Variant {
+                overlay: "skip-graph",
+                topic_roots: "capacity",
+                skip_graph_method: method,
+                skip_graph_base: base,
+            };
+            assert_eq!(Variant::of(&name), expected);
+        }
         assert!(command.contains("ENCRYPTION=on "), "{command}");
         let plain = sedge.with_plain_links();
         assert!(plain.fill(&plain.command, &seats, 1, "mesh").contains("ENCRYPTION=off "));

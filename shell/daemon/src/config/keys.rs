@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sedge_cluster::{OVERLAYS, RootPolicy};
+use sedge_cluster::{OVERLAYS, RootPolicy, SkipGraphBase, SkipGraphMethod};
 
 use super::discovery;
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
@@ -268,6 +268,14 @@ const KEYS: &[Key] = &[
     key("cluster.topic_roots", "how topic trees choose their roots", |c, v| {
         let words = [("capacity", RootPolicy::Capacity), ("balance", RootPolicy::BALANCE)];
         put(&mut c.cluster.topic_roots, v.choice(&words))
+    }),
+    key("cluster.skip_graph_base", "digits of the membership vectors of the Skip Graph: 2, 4 or 16", |c, v| {
+        let numbers = [(2, SkipGraphBase::Two), (4, SkipGraphBase::Four), (16, SkipGraphBase::Sixteen)];
+        put(&mut c.cluster.skip_graph_base, v.one_of(&numbers))
+    }),
+    key("cluster.skip_graph_method", "how the Skip Graph divides what goes to many nodes", |c, v| {
+        let words = [("sfb", SkipGraphMethod::Sfb), ("mrf", SkipGraphMethod::Mrf)];
+        put(&mut c.cluster.skip_graph_method, v.choice(&words))
     }),
     key("cluster.suback", "whether SUBACK waits for the cluster", |c, v| {
         let words = [("cluster", SubackMode::Cluster), ("local", SubackMode::Local)];

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use sedge_base::{NodeId, Rate};
 use sedge_broker::{BrokerConfig, PublishRate, RetainedConfig};
-use sedge_cluster::RootPolicy;
+use sedge_cluster::{RootPolicy, SkipGraphBase, SkipGraphMethod};
 
 pub use access::{AclConfig, Anonymous, AuthConfig};
 pub(crate) use discovery::MulticastConfig;
@@ -157,6 +157,10 @@ pub struct ClusterConfig {
     pub overlay: String,
     /// How topic trees choose their roots.
     pub topic_roots: RootPolicy,
+    /// Base of the membership vectors of the Skip Graph.
+    pub skip_graph_base: SkipGraphBase,
+    /// How the Skip Graph divides what goes to many nodes.
+    pub skip_graph_method: SkipGraphMethod,
     /// What the node can carry; 0: measured at the start.
     pub capacity: u32,
     /// When SUBACK is sent.
@@ -318,6 +322,8 @@ impl Default for ClusterConfig {
             ca_file: None,
             overlay: "mesh".to_owned(),
             topic_roots: RootPolicy::Capacity,
+            skip_graph_base: SkipGraphBase::Two,
+            skip_graph_method: SkipGraphMethod::Sfb,
             capacity: 0,
             suback: SubackMode::Cluster,
             copies: 2,

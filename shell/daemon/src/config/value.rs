@@ -159,6 +159,18 @@ impl Value {
         found.map(|&(_, choice)| choice).ok_or_else(|| format!("{text:?} is not {}", names()))
     }
 
+    /// One of a few whole numbers.
+    pub(super) fn one_of<T: Copy>(&self, numbers: &[(u64, T)]) -> Read<T> {
+        let names = || numbers.iter().map(|(number, _)| number.to_string()).collect::<Vec<_>>().join(" or ");
+        let written = match self {
+            Self::Integer(number) => number.to_string(),
+            Self::Plain(text) => text.trim().to_owned(),
+            Self::Text(_) | Self::Bool(_) | Self::List(_) | Self::Other(_) => return Err(self.instead_of(&names())),
+        };
+        let found = numbers.iter().find(|(known, _)| known.to_string() == written);
+        found.map(|&(_, choice)| choice).ok_or_else(|| format!("{written} is not {}", names()))
+    }
+
     fn instead_of(&self, wanted: &str) -> String {
         let found = match self {
             Self::Text(_) => "a string",

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use sedge_cluster::{SkipGraphBase, SkipGraphMethod};
 use sedge_daemon::config::{LogFormat, Secret, SubackMode, known_keys};
 use sedge_daemon::{Config, Overrides};
 
@@ -48,6 +49,15 @@ fn mistakes_are_named_with_place_key_and_nearest_name() {
         ("[node]\nid = \"xyz\"\n", "sedge.toml:2:6: node.id: \"xyz\" is not a node id, 1 to 16 hexadecimal digits"),
         ("[http]\nenabled = \"yes\"\n", "sedge.toml:2:11: http.enabled: must be true or false, not a string"),
         ("[cluster]\nsuback = \"all\"\n", "sedge.toml:2:10: cluster.suback: \"all\" is not \"cluster\" or \"local\""),
+        ("[cluster]\nskip_graph_base = 3\n", "sedge.toml:2:19: cluster.skip_graph_base: 3 is not 2 or 4 or 16"),
+        (
+            "[cluster]\nskip_graph_base = \"4\"\n",
+            "sedge.toml:2:19: cluster.skip_graph_base: must be 2 or 4 or 16, not a string",
+        ),
+        (
+            "[cluster]\nskip_graph_method = \"split\"\n",
+            "sedge.toml:2:21: cluster.skip_graph_method: \"split\" is not \"sfb\" or \"mrf\"",
+        ),
         ("[cluster]\nseeds = \"a\"\n", "sedge.toml:2:9: cluster.seeds: must be a list of strings, not a string"),
         (
             "[cluster]\nseeds = [\"a\", \"b:x\"]\n",
@@ -110,6 +120,8 @@ fn every_kind_of_value_can_come_from_the_environment() {
         ("SEDGE_LIMITS__MAXIMUM_PACKET_SIZE", "64KiB"),
         ("SEDGE_LIMITS__QUEUE_QOS0_OFFLINE", "true"),
         ("SEDGE_CLUSTER__SUBACK", "local"),
+        ("SEDGE_CLUSTER__SKIP_GRAPH_BASE", "16"),
+        ("SEDGE_CLUSTER__SKIP_GRAPH_METHOD", "mrf"),
         ("SEDGE_LOG__FORMAT", "json"),
         ("SEDGE_NODE__ID", "ab"),
         ("SEDGE_NODE__DATA_DIR", ""),
@@ -121,6 +133,8 @@ fn every_kind_of_value_can_come_from_the_environment() {
     assert_eq!((broker.connect_timeout, broker.max_packet_bytes), (Duration::from_millis(500), 65_536));
     assert!(broker.queue_qos0_offline);
     assert_eq!((config.cluster.suback, config.log.format), (SubackMode::Local, LogFormat::Json));
+    let skip_graph = (config.cluster.skip_graph_base, config.cluster.skip_graph_method);
+    assert_eq!(skip_graph, (SkipGraphBase::Sixteen, SkipGraphMethod::Mrf));
     assert_eq!(config.node.id.map(sedge_base::NodeId::get), Some(0xab));
     assert_eq!(config.node.data_dir, None);
 }

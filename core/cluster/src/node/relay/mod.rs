@@ -15,6 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sedge_base::{Duration, Incarnation, Instant, NodeId};
 use sedge_mqtt::{Message, QoS};
+use sedge_overlay::Way;
 use smallvec::SmallVec;
 
 use self::asking::Asking;
@@ -97,7 +98,7 @@ impl Node {
     ) -> Dispatched {
         let mut dispatched = Dispatched::default();
         let is_kept = message.qos > QoS::AtMostOnce;
-        let mut legs: BTreeMap<NodeId, SmallVec<[End; 4]>> = BTreeMap::new();
+        let mut ends: SmallVec<[End; 4]> = SmallVec::new();
         let (mut plain, mut retained_copy) = (false, false);
         for parcel in parcels {
             let open = Open {
@@ -116,11 +117,14 @@ impl Node {
             dispatched.kept += usize::from(is_kept);
             plain |= parcel.plain;
             retained_copy |= parcel.retained_copy;
-            let way = if straight { parcel.to } else { self.overlay.way(&message.topic, parcel.to) };
-            legs.entry(way).or_default().push(end);
+            ends.push(end);
+        }
+        let mut ways = straight_ways(&ends);
+        if !straight {
+            self.overlay.ways(&message.topic, &mut ways);
         }
         let (sender, incarnation) = (self.config.node, self.config.incarnation);
-        for (hop, ends) in legs {
+        for (hop, ends) in legs(&ends, &ways) {
             for ends in ends.chunks(Waybill::MAX_ENDS) {
                 let waybill = Waybill { sender, incarnation, hops: MAX_HOPS, ends: SmallVec::from_slice(ends) };
                 self.forward(hop, message, (plain, retained_copy), waybill);
@@ -165,14 +169,16 @@ impl Node {
         let Some(waybill) = publication.waybill.take() else { return };
         let Waybill { sender, incarnation, hops, ends } = *waybill;
         let me = self.config.node;
-        let mut legs: BTreeMap<NodeId, SmallVec<[End; 4]>> = BTreeMap::new();
-        for end in ends.iter().filter(|end| end.node != me) {
-            let way = self.overlay.way(&publication.message.topic, end.node);
-            let way = if way == from || way == me || hops == 0 { end.node } else { way };
-            legs.entry(way).or_default().push(*end);
+        let others: SmallVec<[End; 4]> = ends.iter().filter(|end| end.node != me).copied().collect();
+        let mut ways = straight_ways(&others);
+        if hops > 0 {
+            self.overlay.ways(&publication.message.topic, &mut ways);
+        }
+        for way in ways.iter_mut().filter(|way| way.next == from || way.next == me) {
+            way.next = way.destination;
         }
         let flags = (publication.plain, publication.retained_copy);
-        for (hop, ends) in legs {
+        for (hop, ends) in legs(&others, &ways) {
             self.relay.passed_on += 1;
             let waybill = Waybill { sender, incarnation, hops: hops.saturating_sub(1), ends };
             self.forward(hop, &publication.message, flags, waybill);
@@ -274,6 +280,20 @@ impl Node {
             self.send_control(sender, ControlTopic::Relay, mail.encode());
         }
     }
+}
+
+/// A way for each of these, in the same order.
+fn straight_ways(ends: &[End]) -> SmallVec<[Way; 4]> {
+    ends.iter().map(|end| Way::straight(end.node)).collect()
+}
+
+/// What goes to each next node.
+fn legs(ends: &[End], ways: &[Way]) -> BTreeMap<NodeId, SmallVec<[End; 4]>> {
+    let mut legs: BTreeMap<NodeId, SmallVec<[End; 4]>> = BTreeMap::new();
+    for (end, way) in ends.iter().zip(ways) {
+        legs.entry(way.next).or_default().push(*end);
+    }
+    legs
 }
 
 fn frame(message: &Arc<Message>, (plain, retained_copy): (bool, bool), waybill: Waybill) -> Frame {
