@@ -4,7 +4,7 @@
 //!
 //! * **News and questions** about topics by name. A node tells all others which topics its clients begin and cease to subscribe to; who has
 //!   clients that publish to such a topic takes a note, everybody else forgets it. A node whose clients begin to publish to a topic
-//!   asks all others, and sends to everyone until they have answered. So a publisher's node knows the subscribers of its topics, exactly,
+//!   asks all others; until they have answered, its publications may be for everyone. So a publisher's node knows the subscribers of its topics, exactly,
 //!   and sends nothing where nobody subscribes.
 //! * **The graph**, with a virtual node for each topic that clients of this node publish or subscribe to. Its links are the ways: a
 //!   publication goes from subscriber to subscriber, over the links that split-forward broadcasting uses (SG-25) or, if so set,
@@ -15,7 +15,7 @@
 //!
 //! ```text
 //!  P, whose client publishes "a"            S, whose client subscribes to "a"
-//!  │ ask a                                  │                               P sends "a" to everyone
+//!  │ ask a                                  │                               "a" may be for everyone
 //!  ├───────────────────────────────────────►│
 //!  │                              answer no │
 //!  │◄───────────────────────────────────────┤                               P sends nothing
