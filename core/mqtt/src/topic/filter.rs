@@ -109,6 +109,24 @@ impl TopicFilter {
         }
     }
 
+    /// Whether every topic that matches `other` matches this, too, as far as their levels tell: `+/#` and `#` do not cover each other. Only
+    /// the parts that match count.
+    pub fn covers(&self, other: &Self) -> bool {
+        let mut own = self.filter_bytes().split(|&byte| byte == b'/');
+        let mut levels = other.filter_bytes().split(|&byte| byte == b'/');
+        let mut hidden = other.filter_bytes().starts_with(b"$");
+        loop {
+            match (own.next(), levels.next()) {
+                (Some(b"#"), _) => return !hidden,
+                (Some(b"+"), Some(level)) if level != b"#" && !hidden => {}
+                (Some(wanted), Some(level)) if wanted == level => {}
+                (None, None) => return true,
+                _ => return false,
+            }
+            hidden = false;
+        }
+    }
+
     /// A copy that shares no buffer with anything: for what is kept longer than the packet it came in.
     #[must_use]
     pub fn detached(&self) -> Self {
@@ -243,6 +261,36 @@ mod tests {
             ("a/+/#", "a", false),
         ] {
             assert_eq!(matches(filter, topic), expected, "{filter} {topic}");
+        }
+    }
+
+    /// All texts of up to so many levels.
+    fn texts(levels: &[&str], most: usize) -> Vec<String> {
+        let mut all: Vec<String> = levels.iter().map(|level| (*level).to_owned()).collect();
+        let mut last = all.clone();
+        for _ in 1..most {
+            last = last.iter().flat_map(|text| levels.iter().map(move |level| format!("{text}/{level}"))).collect();
+            all.extend(last.clone());
+        }
+        all
+    }
+
+    /// IL-10
+    #[test]
+    fn a_filter_covers_what_matches_no_more() {
+        let filters = texts(&["a", "$", "+", "#"], 3);
+        let filters: Vec<TopicFilter> = filters.iter().filter_map(|text| TopicFilter::new(text).ok()).collect();
+        let topics = texts(&["a", "b", "$"], 4);
+        let topics: Vec<TopicName> = topics.iter().filter_map(|text| TopicName::new(text).ok()).collect();
+        let matched: Vec<Vec<bool>> =
+            filters.iter().map(|filter| topics.iter().map(|topic| filter.matches(topic)).collect()).collect();
+        for (wide, by_wide) in filters.iter().zip(&matched) {
+            for (narrow, by_narrow) in filters.iter().zip(&matched) {
+                let is_subset = by_narrow.iter().zip(by_wide).all(|(narrow, wide)| wide | !narrow);
+                // `a/+/#` has all that `a/#` has but `a`; `#` has no more than `+/#`, which is not looked for.
+                let is_same = wide.as_str().contains("+/#") && narrow.as_str().ends_with('#');
+                assert_eq!(wide.covers(narrow), is_subset && (!is_same || wide.covers(narrow)), "{wide} {narrow}");
+            }
         }
     }
 

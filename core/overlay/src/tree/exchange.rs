@@ -160,6 +160,8 @@ impl Exchange {
                 Change::First => self.want(&change.filter),
                 Change::Last => {
                     self.due.news = true;
+                    // Added before the other is withdrawn, in the same signal.
+                    self.interest.take_uncovered(&change.filter).iter().for_each(|filter| self.want(filter));
                     self.peers.values_mut().for_each(|peer| peer.tell(&change.filter, false));
                 }
             }

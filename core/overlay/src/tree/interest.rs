@@ -11,6 +11,8 @@ use crate::{Advert, AdvertOp};
 #[derive(Debug, Default)]
 struct Wanted {
     clients: BTreeSet<ClientId>,
+    /// A filter that covers it, so that nobody has to be told of this one (IL-10).
+    cover: Option<TopicFilter>,
     /// Nodes that have advertised a topic that matches.
     origins: BTreeSet<NodeId>,
 }
@@ -27,35 +29,82 @@ pub(super) enum Change {
 #[derive(Debug)]
 pub(super) struct Interest {
     filters: BTreeMap<TopicFilter, Wanted>,
-    by_topic: SubscriptionTrie<(), TopicFilter>,
+    /// Those that no other covers.
+    told: SubscriptionTrie<(), TopicFilter>,
+    /// The others, by the one that covers them.
+    covered: BTreeMap<TopicFilter, BTreeSet<TopicFilter>>,
 }
 
 impl Interest {
     pub(super) fn new(rng: &mut Rng) -> Self {
-        Self { filters: BTreeMap::new(), by_topic: SubscriptionTrie::with_seed(Seed::from_rng(rng)) }
+        let told = SubscriptionTrie::with_seed(Seed::from_rng(rng));
+        Self { filters: BTreeMap::new(), told, covered: BTreeMap::new() }
     }
 
+    /// A change of one client; tells what it changes for others.
     pub(super) fn apply(&mut self, change: &Advert) -> Change {
         let filter = &change.filter;
         match change.op {
             AdvertOp::Add { .. } => {
                 let is_first = !self.filters.contains_key(filter);
                 self.filters.entry(filter.clone()).or_default().clients.insert(change.client.clone());
-                if is_first {
-                    self.by_topic.insert(filter, (), filter.clone());
+                if is_first && !self.cover(filter) {
+                    self.told.insert(filter, (), filter.clone());
                     return Change::First;
                 }
             }
             AdvertOp::Remove => {
                 let Some(wanted) = self.filters.get_mut(filter) else { return Change::Nothing };
                 if wanted.clients.remove(&change.client) && wanted.clients.is_empty() {
-                    self.filters.remove(filter);
-                    self.by_topic.remove(filter, &());
-                    return Change::Last;
+                    let cover = self.filters.remove(filter).and_then(|wanted| wanted.cover);
+                    let Some(cover) = cover else {
+                        self.told.remove(filter, &());
+                        return Change::Last;
+                    };
+                    self.uncover(&cover, filter);
                 }
             }
         }
         Change::Nothing
+    }
+
+    /// Puts a filter under one that covers it, if there is any.
+    fn cover(&mut self, filter: &TopicFilter) -> bool {
+        let mut cover = None;
+        // A filter as if it were a topic: `+` and `#` in it are matched by wildcards only.
+        self.told.matches(filter.as_str(), |(), other| {
+            if cover.is_none() && other.covers(filter) {
+                cover = Some(other.clone());
+            }
+        });
+        let Some(cover) = cover else { return false };
+        self.covered.entry(cover.clone()).or_default().insert(filter.clone());
+        self.filters.entry(filter.clone()).or_default().cover = Some(cover);
+        true
+    }
+
+    fn uncover(&mut self, cover: &TopicFilter, filter: &TopicFilter) {
+        if let Some(covered) = self.covered.get_mut(cover) {
+            covered.remove(filter);
+            if covered.is_empty() {
+                self.covered.remove(cover);
+            }
+        }
+    }
+
+    /// Nobody wants a filter any more: those that it covered and that have to be told of now.
+    pub(super) fn take_uncovered(&mut self, cover: &TopicFilter) -> Vec<TopicFilter> {
+        let mut bare = Vec::new();
+        for filter in self.covered.remove(cover).into_iter().flatten() {
+            if let Some(wanted) = self.filters.get_mut(&filter) {
+                wanted.cover = None;
+            }
+            if !self.cover(&filter) {
+                self.told.insert(&filter, (), filter.clone());
+                bare.push(filter);
+            }
+        }
+        bare
     }
 
     /// Nodes in `origins` publish something that matches `filter`.
@@ -69,7 +118,7 @@ impl Interest {
     pub(super) fn add_origin(&mut self, topic: &TopicName, origin: NodeId) -> Vec<TopicFilter> {
         let mut fresh = Vec::new();
         let filters = &mut self.filters;
-        self.by_topic.matches(topic, |(), filter| {
+        self.told.matches(topic, |(), filter| {
             if filters.get_mut(filter).is_some_and(|wanted| wanted.origins.insert(origin)) {
                 fresh.push(filter.clone());
             }

@@ -517,3 +517,32 @@ fn nonsense_closes_the_link_and_nothing_else() {
         assert_eq!(net.publish(1, "b"), [2, 3]);
     }
 }
+
+/// IL-10: a filter that another one covers is told to nobody, until the other one goes.
+#[test]
+fn what_another_filter_covers_is_not_told() {
+    let mut net = Net::linked(tree, 3);
+    net.settle();
+    for text in ["a/b", "a/c"] {
+        net.publish(1, text);
+    }
+    net.settle();
+    net.local(2, &[add("wide", "a/#")], Some(1));
+    net.settle();
+    let told = |net: &Net| -> Vec<String> {
+        let lines = net.topology(1).interest.lines.into_iter().filter(|line| line.node == id(2));
+        lines.map(|line| line.filter.as_str().to_owned()).collect()
+    };
+    assert_eq!(told(&net), ["a/#"]);
+    net.local(2, &[add("narrow", "a/b"), add("other", "a/+")], None);
+    net.poll_all();
+    assert!(!net.deliver(2, 1) && !net.deliver(2, 3), "nothing is to be said");
+    assert_eq!(told(&net), ["a/#"]);
+    net.local(2, &[remove("other", "a/+"), remove("wide", "a/#")], Some(2));
+    net.settle();
+    assert_eq!(told(&net), ["a/b"]);
+    assert_eq!((net.publish(1, "a/b"), net.publish(1, "a/c")), (vec![2], vec![]));
+    net.local(2, &[remove("narrow", "a/b")], None);
+    net.settle();
+    assert!(told(&net).is_empty());
+}
