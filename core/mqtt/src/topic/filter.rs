@@ -286,7 +286,7 @@ mod tests {
             filters.iter().map(|filter| topics.iter().map(|topic| filter.matches(topic)).collect()).collect();
         for (wide, by_wide) in filters.iter().zip(&matched) {
             for (narrow, by_narrow) in filters.iter().zip(&matched) {
-                let is_subset = by_narrow.iter().zip(by_wide).all(|(narrow, wide)| wide | !narrow);
+                let is_subset = by_narrow.iter().zip(by_wide).all(|(narrow, wide)| *wide || !*narrow);
                 // `a/+/#` has all that `a/#` has but `a`; `#` has no more than `+/#`, which is not looked for.
                 let is_same = wide.as_str().contains("+/#") && narrow.as_str().ends_with('#');
                 assert_eq!(wide.covers(narrow), is_subset && (!is_same || wide.covers(narrow)), "{wide} {narrow}");
