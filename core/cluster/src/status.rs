@@ -7,6 +7,8 @@ use sedge_base::{ClientId, Duration, Incarnation, NodeId};
 /// How far a node has come (DESIGN section 5, "Joining"; FT-26, FT-28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
+    /// Knows no other member yet, and has seeds to ask (TR-02).
+    Discovery,
     /// Pulls tables from its neighbours.
     Recovery,
     /// Serves with full knowledge.

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use sedge_cluster::NodeConfig;
 use sedge_cluster::link::LinkConfig;
+use sedge_cluster::{NodeConfig, RootPolicy};
 use sedge_mqtt::Utf8;
 
 use crate::capacity;
@@ -30,6 +30,7 @@ pub(crate) fn build(
     }
     let wrong = |what: String| StartError::Setting { key: "mqtt.advertise", what };
     let client_address = advertised_to_clients(&config.mqtt).map_err(wrong)?;
+    let weights = config.cluster.weights;
     let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes().to_vec());
     Ok(NodeConfig {
         node: identity.node,
@@ -41,10 +42,13 @@ pub(crate) fn build(
         seeds,
         discovers,
         overlay: config.cluster.overlay.clone(),
-        topic_roots: config.cluster.topic_roots,
+        topic_roots: match config.cluster.topic_roots {
+            RootPolicy::Capacity => RootPolicy::Capacity,
+            RootPolicy::Balance { .. } => RootPolicy::Balance { gamma: weights.roots, delta: weights.clients },
+        },
         skip_graph_base: config.cluster.skip_graph_base,
         skip_graph_method: config.cluster.skip_graph_method,
-        capacity: capacity::capacity(config.cluster.capacity),
+        capacity: capacity::capacity(config.cluster.capacity, weights),
         copies: config.cluster.copies,
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
         links: LinkConfig { encrypted: config.cluster.is_encrypted(), ..LinkConfig::new(&config.cluster.name, key) },

@@ -4,7 +4,7 @@ use sedge_base::{Instant, NodeId};
 use sedge_membership::Member;
 
 use super::Node;
-use crate::{DeadStatus, MemberStatus, NodeStatus, RefusedNode, RouteStatus};
+use crate::{DeadStatus, MemberStatus, NodeState, NodeStatus, RefusedNode, RouteStatus};
 
 /// What a node counts itself; ascending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,11 @@ impl Node {
             node: self.config.node,
             incarnation: self.config.incarnation,
             cluster: self.config.links.cluster.clone(),
-            state: self.state,
+            state: if self.state == NodeState::Recovery && self.ring.len() <= 1 {
+                NodeState::Discovery
+            } else {
+                self.state
+            },
             overlay: self.overlay.name(),
             members: self.ring.iter().filter_map(|node| self.member_status(*node)).collect(),
             dead: self.membership.dead().map(|(member, died)| self.dead_status(member, died)).collect(),

@@ -94,10 +94,24 @@ fn a_node_alone_is_ready_and_one_with_silent_seeds_soon() {
     assert!(world.hosts[&1].node.is_ready());
     let mut world = World::new(1, 2);
     world.start(5);
-    assert_eq!(world.hosts[&5].node.status().state, NodeState::Recovery);
+    assert_eq!(world.hosts[&5].node.status().state, NodeState::Discovery);
     world.run(1_100);
     assert_eq!(world.hosts[&5].node.status().state, NodeState::Normal);
     world.connect(5, "c");
+}
+
+/// TR-02, FT-26
+#[test]
+fn a_joiner_finds_the_others_then_learns_from_them_then_serves() {
+    let mut world = World::cluster(5, 3, 2);
+    world.start(4);
+    let mut states = vec![];
+    world.run_until("the joiner is ready", |world| {
+        states.push(world.hosts[&4].node.status().state);
+        world.hosts[&4].node.is_ready()
+    });
+    states.dedup();
+    assert_eq!(states, [NodeState::Discovery, NodeState::Recovery, NodeState::Normal]);
 }
 
 /// FT-28

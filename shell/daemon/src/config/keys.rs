@@ -73,6 +73,7 @@ fn path(value: &Value) -> Result<Option<PathBuf>, String> {
 
 const COUNT_MAX: u64 = 1 << 31;
 const SIZE_MAX: u64 = 1 << 40;
+const WEIGHT_MAX: u64 = 1_000;
 /// Largest packet MQTT can express: remaining length 268,435,455 and a fixed header of five bytes.
 const PACKET_MAX: u64 = 268_435_460;
 const SHORT: Duration = Duration::from_millis(100);
@@ -268,6 +269,18 @@ const KEYS: &[Key] = &[
     key("cluster.topic_roots", "how topic trees choose their roots", |c, v| {
         let words = [("capacity", RootPolicy::Capacity), ("balance", RootPolicy::BALANCE)];
         put(&mut c.cluster.topic_roots, v.choice(&words))
+    }),
+    key("cluster.weight_cpu", "weight of an idle processor in what the node can carry, in percent points", |c, v| {
+        put(&mut c.cluster.weights.cpu, v.narrow(0, WEIGHT_MAX))
+    }),
+    key("cluster.weight_memory", "weight of 64 MiB of free memory in what the node can carry", |c, v| {
+        put(&mut c.cluster.weights.memory, v.narrow(0, WEIGHT_MAX))
+    }),
+    key("cluster.weight_roots", "weight of a topic rooted at a node, with topic_roots = \"balance\"", |c, v| {
+        put(&mut c.cluster.weights.roots, v.narrow(0, WEIGHT_MAX))
+    }),
+    key("cluster.weight_clients", "weight of a client connected to a node, with topic_roots = \"balance\"", |c, v| {
+        put(&mut c.cluster.weights.clients, v.narrow(0, WEIGHT_MAX))
     }),
     key("cluster.skip_graph_base", "digits of the membership vectors of the Skip Graph: 2, 4 or 16", |c, v| {
         let numbers = [(2, SkipGraphBase::Two), (4, SkipGraphBase::Four), (16, SkipGraphBase::Sixteen)];

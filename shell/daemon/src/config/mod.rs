@@ -157,6 +157,8 @@ pub struct ClusterConfig {
     pub overlay: String,
     /// How topic trees choose their roots.
     pub topic_roots: RootPolicy,
+    /// What counts how much when roots are chosen.
+    pub weights: Weights,
     /// Base of the membership vectors of the Skip Graph.
     pub skip_graph_base: SkipGraphBase,
     /// How the Skip Graph divides what goes to many nodes.
@@ -306,6 +308,25 @@ impl Default for LimitsConfig {
     }
 }
 
+/// What counts how much when roots are chosen (TR-07, TR-21); 0 to 1,000 each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weights {
+    /// A percent of a processor that is idle (the source's alpha).
+    pub cpu: u32,
+    /// 64 MiB of free memory (beta).
+    pub memory: u32,
+    /// A topic that is rooted at the node (gamma).
+    pub roots: u32,
+    /// A client that is connected to it (delta).
+    pub clients: u32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self { cpu: 1, memory: 1, roots: 10, clients: 1 }
+    }
+}
+
 impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
@@ -322,6 +343,7 @@ impl Default for ClusterConfig {
             ca_file: None,
             overlay: "mesh".to_owned(),
             topic_roots: RootPolicy::Capacity,
+            weights: Weights::default(),
             skip_graph_base: SkipGraphBase::Two,
             skip_graph_method: SkipGraphMethod::Sfb,
             capacity: 0,

@@ -80,6 +80,7 @@ fn not_ready(api: &Api, ready: bool, state: NodeState) -> Vec<String> {
         reasons.push("the node stops".to_owned());
     } else if !ready {
         reasons.push(match state {
+            NodeState::Discovery => "the node has not found any other yet".to_owned(),
             NodeState::Recovery => "the node has not learned everything from the others yet".to_owned(),
             NodeState::Leaving => "the node leaves the cluster".to_owned(),
             NodeState::Normal => "the node is being emptied".to_owned(),
@@ -150,6 +151,7 @@ fn journal_status<'a>(journals: impl Iterator<Item = &'a KeeperStats>, recovery:
 
 pub(super) const fn state_name(state: NodeState) -> &'static str {
     match state {
+        NodeState::Discovery => "discovery",
         NodeState::Recovery => "recovery",
         NodeState::Normal => "normal",
         NodeState::Leaving => "leaving",
