@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sedge_daemon::http::model::{
     Cluster, DeadMember, Drain, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions,
-    Status, Topology, TopologyGraph, TopologyTree, TopologyVirtualNeighbour, TopologyVirtualNode,
+    Status, Topology, TopologyGraph, TopologyLink, TopologyTree, TopologyVirtualNeighbour, TopologyVirtualNode,
 };
 
 use crate::table::{pairs, table};
@@ -117,11 +117,11 @@ pub(super) fn topology(topology: &Topology) -> String {
     let links: Vec<_> = topology
         .links
         .iter()
-        .map(|link| {
+        .map(|TopologyLink { from, to, link }| {
             let state = if link.synced { "up" } else { "syncing" };
             let load = [link.publications_sent, link.publications_received].map(|count| count.to_string());
             let load = load.into_iter().chain([bytes(link.bytes_sent), bytes(link.bytes_received)]);
-            let line = [link.from.clone(), link.to.clone(), state.to_owned(), millis(link.rtt_micros)];
+            let line = [from.clone(), to.clone(), state.to_owned(), millis(link.rtt_micros)];
             line.into_iter().chain(load).collect()
         })
         .collect();

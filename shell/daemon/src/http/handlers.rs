@@ -208,7 +208,7 @@ fn dead_model(dead: &DeadStatus) -> DeadMember {
     }
 }
 
-fn link_model(link: &LinkStatus) -> Link {
+pub(super) fn link_model(link: &LinkStatus) -> Link {
     Link {
         rtt_micros: link.rtt_micros,
         protocol: link.version,

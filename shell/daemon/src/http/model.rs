@@ -400,20 +400,9 @@ pub struct TopologyLink {
     pub from: String,
     /// The other end.
     pub to: String,
-    /// Round trip in microseconds; 0 until measured.
-    pub rtt_micros: u32,
-    /// Whether both sides know each other's tables.
-    pub synced: bool,
-    /// Frames sent and not acknowledged.
-    pub unacknowledged: usize,
-    /// Publications sent since it exists.
-    pub publications_sent: u64,
-    /// Publications received since it exists.
-    pub publications_received: u64,
-    /// Bytes sent since it is up.
-    pub bytes_sent: u64,
-    /// Bytes received since it is up.
-    pub bytes_received: u64,
+    /// How it is, and its load.
+    #[serde(flatten)]
+    pub link: Link,
 }
 
 /// Some of the sessions of a node (`GET /api/v1/sessions`).

@@ -7,6 +7,7 @@ use sedge_mqtt::TopicName;
 
 use super::ask::ask_node;
 use super::error::ApiError;
+use super::handlers::link_model;
 use super::model::{
     Topology, TopologyAdvert, TopologyGraph, TopologyInterest, TopologyLink, TopologyNode, TopologyTree,
     TopologyTreeNode, TopologyVirtualNeighbour, TopologyVirtualNode,
@@ -26,17 +27,7 @@ pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, A
     let links = node.members.iter().filter_map(|member| {
         let link = member.link.as_ref()?;
         let (from, to) = (node.node.to_string(), member.node.to_string());
-        Some(TopologyLink {
-            from,
-            to,
-            rtt_micros: link.rtt_micros,
-            synced: link.synced,
-            unacknowledged: link.unacknowledged,
-            publications_sent: link.publications_sent,
-            publications_received: link.publications_received,
-            bytes_sent: link.bytes_sent,
-            bytes_received: link.bytes_received,
-        })
+        Some(TopologyLink { from, to, link: link_model(link) })
     });
     let adverts = overlay.adverts.lines.iter().map(|line| TopologyAdvert {
         topic: line.topic.as_str().to_owned(),
