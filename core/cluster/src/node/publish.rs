@@ -63,12 +63,13 @@ impl Node {
                 self.again(shard, &message, group, node);
             }
         }
-        let wanted = legs.iter().filter(|leg| leg.plain || !leg.groups.is_empty()).count();
+        let is_chosen = legs.iter().any(|leg| !leg.groups.is_empty());
+        let plain = legs.iter().filter(|leg| leg.plain).count();
         let entry = ticket.map(|_| self.acks.reserve());
         let sent = self.send_legs(Some(shard), entry, &message, legs);
         let (Some(ticket), Some(entry)) = (ticket, entry) else { return };
         // Who was asked may want it yet: see `send_released`.
-        let reason = match (stored && !sent.refused, matched || wanted > sent.asked) {
+        let reason = match (stored && !sent.refused, matched || is_chosen || plain > sent.asked) {
             (false, _) => ReasonCode::QuotaExceeded,
             (true, true) => ReasonCode::Success,
             (true, false) => ReasonCode::NoMatchingSubscribers,
@@ -82,16 +83,19 @@ impl Node {
 
     /// Whether a neighbour that is known to want it has no room to keep it.
     fn is_full_elsewhere(&self, message: &Message, legs: &[Leg], groups: &[(NodeId, TopicFilter)]) -> bool {
-        if self.peers.values().all(|peer| !peer.is_full) {
+        let is_full = |node: &NodeId| self.is_full_at(*node);
+        if groups.iter().any(|(node, _)| self.overlay.is_linked(*node) && is_full(node)) {
+            return true;
+        }
+        let mut full = legs.iter().map(|leg| leg.to).filter(is_full).peekable();
+        if full.peek().is_none() {
             return false;
         }
         let mut asked = Vec::new();
         if !message.retain {
             self.overlay.unanswered(&message.topic, &mut asked);
         }
-        let groups = groups.iter().map(|(node, _)| *node).filter(|node| self.overlay.is_linked(*node));
-        let mut nodes = legs.iter().map(|leg| leg.to).filter(|node| !asked.contains(node)).chain(groups);
-        nodes.any(|node| self.is_full_at(node))
+        full.any(|node| !asked.contains(&node))
     }
 
     /// Whether a neighbour has no room to keep what it would get.

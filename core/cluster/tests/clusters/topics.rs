@@ -1,5 +1,6 @@
 //! The first publications of a topic, which nobody knows yet.
 
+use sedge_cluster::NodeInput;
 use sedge_mqtt::{QoS, ReasonCode};
 
 use crate::common::{Options, World};
@@ -163,5 +164,47 @@ fn a_known_topic_waits_for_no_stranger() {
         // In the tree over all nodes the fourth may be on the way.
         world.run(if world.overlay == "tree" { 2_000 } else { 500 });
         assert_eq!(world.got(subscriber), ["0", "1", "2", "3", "4"], "seed {seed}");
+    }
+}
+
+/// MQ-14, MQ-13: what went to the member of a shared subscription was wanted, also where the same node was asked for the topic.
+#[test]
+fn a_new_topic_that_a_shared_subscription_took_was_wanted() {
+    for seed in 0..10 {
+        let mut world = World::cluster(870 + seed, 4, 2);
+        let member = world.connect(3, "member");
+        world.subscribe(member, "$share/group/new", QoS::AtLeastOnce);
+        let publisher = world.connect(2, "pub");
+        world.run(500);
+        world.send_publish(publisher, "new", "1", QoS::AtLeastOnce, false);
+        world.run(500);
+        assert_eq!(world.got(member), ["1"], "seed {seed}");
+        assert_eq!(world.clients[publisher].acked, [ReasonCode::Success], "seed {seed}");
+    }
+}
+
+/// FT-34: a node that is full, and does not want a new topic, does not keep others from it; what it wants is refused as soon as it has said so.
+#[test]
+fn a_full_node_refuses_only_what_it_wants_of_new_topics() {
+    for seed in 0..10 {
+        let mut world = World::cluster(880 + seed, 4, 2);
+        if !asks(&world) {
+            return;
+        }
+        let subscribers = [world.connect(3, "sub3"), world.connect(4, "sub4")];
+        // Who subscribes to a wildcard is known beforehand with `skip-graph`.
+        world.subscribe(subscribers[0], "full/a", QoS::AtLeastOnce);
+        world.subscribe(subscribers[1], "+/+", QoS::AtLeastOnce);
+        let publisher = world.connect(2, "pub");
+        world.node_input(3, NodeInput::Full(true));
+        world.run(500);
+        for topic in ["other/a", "full/a"] {
+            world.send_publish(publisher, topic, topic, QoS::AtLeastOnce, false);
+            world.run(500);
+        }
+        assert!(world.got(subscribers[0]).is_empty(), "seed {seed}");
+        assert_eq!(world.got(subscribers[1]), ["other/a", "full/a"], "seed {seed}");
+        assert_eq!(world.clients[publisher].acked, [ReasonCode::Success, ReasonCode::QuotaExceeded], "seed {seed}");
+        assert_eq!(world.counter(2, "node_publications_refused"), 1, "seed {seed}");
     }
 }

@@ -109,8 +109,8 @@ impl TopicFilter {
         }
     }
 
-    /// Whether every topic that matches `other` matches this, too, as far as their levels tell: `+/#` and `#` do not cover each other. Only
-    /// the parts that match count.
+    /// Whether every topic that matches `other` matches this, too, as far as their levels tell: `+/#` does not cover `#`, although it matches
+    /// no less. Only the parts that match count.
     pub fn covers(&self, other: &Self) -> bool {
         let mut own = self.filter_bytes().split(|&byte| byte == b'/');
         let mut levels = other.filter_bytes().split(|&byte| byte == b'/');

@@ -158,10 +158,10 @@ impl Exchange {
             match self.interest.apply(change) {
                 Change::Nothing => {}
                 Change::First => self.want(&change.filter),
-                Change::Last => {
+                Change::Last(uncovered) => {
                     self.due.news = true;
                     // Added before the other is withdrawn, in the same signal.
-                    self.interest.take_uncovered(&change.filter).iter().for_each(|filter| self.want(filter));
+                    uncovered.iter().for_each(|filter| self.want(filter));
                     self.peers.values_mut().for_each(|peer| peer.tell(&change.filter, false));
                 }
             }

@@ -18,11 +18,12 @@ struct Wanted {
 }
 
 /// What a change did to a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
     First,
-    Last,
+    /// Nobody wants it any more; those that it covered have to be told of now.
+    Last(Vec<TopicFilter>),
 }
 
 /// See the [module](self).
@@ -59,7 +60,7 @@ impl Interest {
                     let cover = self.filters.remove(filter).and_then(|wanted| wanted.cover);
                     let Some(cover) = cover else {
                         self.told.remove(filter, &());
-                        return Change::Last;
+                        return Change::Last(self.take_uncovered(filter));
                     };
                     self.uncover(&cover, filter);
                 }
@@ -92,8 +93,8 @@ impl Interest {
         }
     }
 
-    /// Nobody wants a filter any more: those that it covered and that have to be told of now.
-    pub(super) fn take_uncovered(&mut self, cover: &TopicFilter) -> Vec<TopicFilter> {
+    /// What a filter covered that is told no more, and no other covers.
+    fn take_uncovered(&mut self, cover: &TopicFilter) -> Vec<TopicFilter> {
         let mut bare = Vec::new();
         for filter in self.covered.remove(cover).into_iter().flatten() {
             if let Some(wanted) = self.filters.get_mut(&filter) {

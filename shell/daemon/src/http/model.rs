@@ -18,7 +18,7 @@ pub struct Status {
     pub version: String,
     /// Name of the cluster.
     pub cluster: String,
-    /// `recovery`, `normal` or `leaving`.
+    /// `discovery`, `recovery`, `normal` or `leaving`.
     pub state: String,
     /// Whether it is ready for clients.
     pub ready: bool,

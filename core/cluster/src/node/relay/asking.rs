@@ -354,9 +354,11 @@ impl Node {
         let parcels: SmallVec<[Parcel; 8]> = wanted.iter().filter(has_room).map(|one| one.parcel).collect();
         let sent = if parcels.is_empty() { 0 } else { self.dispatch(message, &parcels, *entry, false).kept };
         let Some(entry) = entry else { return };
-        if !wanted.is_empty() {
+        // The publisher knows of the others: they have been counted in `publish`.
+        if wanted.iter().any(|one| one.is_asked) {
             self.acks.wanted(*entry);
         }
+        self.counters.publications_refused += (wanted.len() - parcels.len()) as u64;
         let accepted = &mut self.accepted;
         let mut note = |shard, ticket, reason| crate::node::events::note(accepted, shard, ticket, reason);
         for _ in sent..wanted.len() {
