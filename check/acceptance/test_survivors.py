@@ -196,3 +196,50 @@ def test_retained_messages_agree_after_a_partition(islands: Callable[..., Island
     net.start(1)
     wait_for("the node is back", lambda: net.ready(1) and net.members(1) == 3, 20)
     assert kept(1) == wanted
+
+
+@pytest.mark.skipif(not can_make_namespaces(), reason="needs root and the right to make network namespaces")
+def test_a_broken_path_to_the_copies_stops_nobody(islands: Callable[..., Islands]) -> None:
+    """FT-20, FT-31: two nodes that live and do not reach each other: the third takes the copies, clients go on, and a crash loses nothing."""
+    net = islands(3, node__durability="memory")
+
+    def status(node: int, key: str) -> int:
+        value: int = net.api(node, "status")[key]
+        return value
+
+    def has_copies() -> bool:
+        return status(0, "copies") == 2
+
+    def gave_up() -> bool:
+        return "lives and cannot be reached" in (net.folder / "node-0.log").read_text()
+
+    wait_for("links and copies", lambda: all(net.members(node) == 3 and net.up(node) == 2 for node in range(3)) and has_copies(), 20)
+    reader = Client(net.address(0), MQTT, V5, timeout=40)
+    reader.connect("reader", clean=True, props=DAY)
+    reader.subscribe("own/#", qos=1)
+    writer = Client(net.address(0), MQTT, V5, timeout=40)
+    writer.connect("writer")
+    for other in (1, 2):
+        net.cut(0, other)
+        writer.publish("own/a", f"cut from {other}", qos=1)
+        got = reader.expect(T.PUBLISH)
+        reader.finish(got)
+        assert got.payload == f"cut from {other}".encode()
+        if gave_up():
+            break
+        # This one had no copies.
+        net.join(0, other)
+        wait_for("the link is back", lambda: net.up(0) == 2, 20)
+    assert gave_up()
+    assert [net.members(node) for node in range(3)] == [3, 3, 3]
+    wait_for("copies at the third node", has_copies, 20)
+    reader.disconnect()
+    writer.publish("own/a", "last", qos=1)
+    net.kill(0)
+    heir = 3 - other
+    wait_for("the dead node is noticed", lambda: net.members(heir) == 2, 20)
+    back = Client(net.address(heir), MQTT, V5, timeout=20)
+    back.connect("reader", clean=False, props=DAY)
+    assert back.connack and back.connack.session_present
+    found: list[bytes] = []
+    wait_for("what came meanwhile", lambda: (found.extend(came(back)), b"last" in found)[1], 10)

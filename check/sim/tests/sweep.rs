@@ -92,7 +92,7 @@ fn no_overlay_violates_an_invariant() {
 }
 
 /// Seeds that once found a bug.
-const KEPT: &[u64] = &[294, 375, 404];
+const KEPT: &[u64] = &[294, 375, 404, 1_655, 2_129];
 
 /// Seeds that found one with crashes.
 const KEPT_CRASHING: &[u64] = &[37, 68, 119];
@@ -104,7 +104,8 @@ const KEPT_DRAINING: &[u64] = &[11, 45, 48];
 const KEPT_HARSH: &[u64] = &[3, 7, 8, 26, 32, 59];
 
 /// Seeds that found one with partitions.
-const KEPT_PARTING: &[u64] = &[2, 13, 18, 22, 23, 44, 49, 51, 61, 77, 99, 101, 128, 129, 157, 167, 179];
+const KEPT_PARTING: &[u64] =
+    &[2, 13, 18, 22, 23, 24, 44, 49, 51, 54, 61, 70, 77, 99, 100, 101, 118, 128, 129, 157, 161, 167, 179, 228];
 
 /// Seeds that found one with a shared subscription.
 const KEPT_SHARING: &[u64] = &[10, 15, 37];

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use sedge_base::mix;
 use sedge_mqtt::PacketId;
 
 use crate::outgoing::Outgoing;
@@ -170,6 +171,14 @@ impl Inflight {
         true
     }
 
+    /// Of a session that comes from elsewhere and has no flow open: its identifiers begin at a place that `seed` chooses. Another owner may have
+    /// sent more than is known here, and of a flow that the client has begun with that one it takes every PUBLISH for a repetition.
+    pub(crate) fn begin_at(&mut self, seed: u64) {
+        if self.slots.is_empty() {
+            self.first = u16::try_from(mix(seed) % u64::from(IDS) + 1).unwrap_or(1);
+        }
+    }
+
     fn index(&self, id: PacketId) -> usize {
         ((u32::from(id.get()) + IDS - u32::from(self.first)) % IDS) as usize
     }
@@ -280,5 +289,22 @@ mod tests {
         assert_eq!(inflight.iter().map(|(id, _)| id.get()).collect::<Vec<_>>(), [65_534, 65_535, 3]);
         assert_eq!((inflight.len(), inflight.next_id()), (3, id(4)));
         assert_eq!(inflight.peek_resend().map(|(id, _)| id.get()), Some(65_534));
+    }
+
+    /// FT-21, MQ-06
+    #[test]
+    fn a_session_from_elsewhere_begins_elsewhere() {
+        let starts: std::collections::BTreeSet<u16> = (1..=100)
+            .map(|seed| {
+                let mut inflight = Inflight::default();
+                inflight.begin_at(seed);
+                inflight.next_id().get()
+            })
+            .collect();
+        assert!(starts.len() > 95);
+        let mut inflight = Inflight::default();
+        assert!(inflight.restore(id(7), Slot::Released));
+        inflight.begin_at(1);
+        assert_eq!(inflight.next_id(), id(8), "behind what is on its way");
     }
 }

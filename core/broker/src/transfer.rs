@@ -198,6 +198,7 @@ impl Broker {
             };
             session.inflight.restore(packet_id, slot);
         }
+        session.inflight.begin_at(state.epoch);
         self.counters.inflight_bytes += session.inflight.bytes() as u64;
         for queued in state.queue {
             let outgoing = outgoing(queued, &self.groups);

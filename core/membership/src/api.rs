@@ -32,6 +32,12 @@ pub enum Input {
         /// The member. Unknown and dead ones are ignored.
         node: NodeId,
     },
+    /// Probe this member, directly and through others, without any consequence: [`crate::Membership::last_sign`] tells whether it has
+    /// answered.
+    Probe {
+        /// The member. Unknown and dead ones are ignored.
+        node: NodeId,
+    },
     /// Tell everyone that this node leaves. Nothing but the farewell datagrams comes out afterwards.
     Leave,
 }

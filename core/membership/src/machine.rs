@@ -34,6 +34,8 @@ pub struct Membership {
     patience: Patience,
     /// When members were last heard over their links.
     heard: BTreeMap<NodeId, Instant>,
+    /// When datagrams last showed that members live.
+    signs: BTreeMap<NodeId, Instant>,
     /// Suspects that were given more time, with the number of the refuted suspicions before, and until when.
     reprieved: BTreeMap<NodeId, (Member, u16, Instant)>,
     suspicion: Duration,
@@ -70,6 +72,7 @@ impl Membership {
             timers: Timers::default(),
             patience: Patience::default(),
             heard: BTreeMap::new(),
+            signs: BTreeMap::new(),
             reprieved: BTreeMap::new(),
             suspicion: config.suspicion,
             seeds,
@@ -136,6 +139,7 @@ impl Membership {
             Input::Seeds(seeds) => self.on_seeds(now, seeds),
             Input::Suspect { node } => self.on_suspect(now, node, false),
             Input::Refused { node } => self.on_suspect(now, node, true),
+            Input::Probe { node } => self.on_probe(node),
             Input::Leave => self.on_leave(),
         }
     }
@@ -206,6 +210,11 @@ impl Membership {
         }
     }
 
+    /// When a datagram last showed that this member lives: one of its own, or one that tells of an answer to another.
+    pub fn last_sign(&self, node: NodeId) -> Option<Instant> {
+        self.signs.get(&node).copied()
+    }
+
     /// What the owner has to do next.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
@@ -243,7 +252,7 @@ impl Membership {
             self.rejected += 1;
         }
         self.drain(now);
-        self.note_life_signs(&datagram.header);
+        self.note_life_signs(now, &datagram.header);
         if self.members.contains_key(&src.node) && datagram.header.message != Message::TurnUndead {
             self.seeds.answered(from, src.node);
             self.seeds.answered(src.swim, src.node);
@@ -285,7 +294,11 @@ impl Membership {
             || datagram.updates.iter().any(|update| update.state() == State::Down && update.id() == me)
     }
 
-    fn note_life_signs(&mut self, header: &Header<Member>) {
+    fn note_life_signs(&mut self, now: Instant, header: &Header<Member>) {
+        let lives = if let Message::ForwardedAck { origin, .. } = &header.message { origin } else { &header.src };
+        if self.members.get(&lives.node) == Some(lives) {
+            self.signs.insert(lives.node, now);
+        }
         match &header.message {
             Message::Ack(probe) => self.confirm.life_sign(&header.src, Some(*probe)),
             Message::ForwardedAck { origin, probe_number } => self.confirm.life_sign(origin, Some(*probe_number)),
@@ -317,6 +330,12 @@ impl Membership {
             self.confirm.hasten(now, node);
         }
         self.run_confirmations(now);
+    }
+
+    fn on_probe(&mut self, node: NodeId) {
+        let Some(member) = self.members.get(&node).cloned() else { return };
+        let [.., probe] = self.rng.next_u64().to_be_bytes();
+        self.probe(&member, probe);
     }
 
     fn run_confirmations(&mut self, now: Instant) {
@@ -438,6 +457,7 @@ impl Membership {
         let Some(member) = self.members.remove(&node) else { return };
         self.confirm.close(node);
         self.heard.remove(&node);
+        self.signs.remove(&node);
         self.reprieved.remove(&node);
         self.seeds.lost(now, node);
         if cause == DownCause::Dead {

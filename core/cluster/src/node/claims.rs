@@ -252,7 +252,11 @@ impl Node {
         }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let kept_from = self.claims.owned.get(client).and_then(|owned| owned.successor);
-        let former = former.filter(|former| *former != self.config.node && self.ring.contains(former));
+        // A node that has just come may know of a death before the home does, and not who takes over: that one says so at the home, which
+        // asks it for the session then.
+        let (ring, orphans) = (&self.ring, &self.orphans);
+        let may_come = |former: &NodeId| ring.contains(former) || !orphans.knows_successors(*former);
+        let former = former.filter(|former| *former != self.config.node && may_come(former));
         let former = former.filter(|former| kept_from != Some(*former));
         let Some(from) = former else {
             self.claimed(client, epoch, None, Vec::new());
@@ -330,23 +334,19 @@ impl Node {
 
     /// There were two owners, and the other one goes.
     fn given_up_unasked(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
-        if self.claims.owns(client) && self.claims.is_leaving(client) {
+        if self.claims.wants(client) || (self.claims.owns(client) && self.claims.is_leaving(client)) {
+            // What it has is put together with the one that comes, or goes behind the one that leaves.
             return self.keep_early(from, client, epoch, Some(session));
         }
-        if self.claims.owns(client) && !self.claims.wants(client) {
+        if self.claims.owns(client) {
             self.begin_reunion(client, from, false);
             self.given_back(from, client, epoch, Some(&session));
             return;
         }
         self.send_release(from, client, epoch);
-        if !self.claims.owns(client) && !self.claims.wants(client) {
-            let plain = messages_of(&session).filter(|queued| queued.group.is_none());
-            let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
-            return self.send_late(client, &messages);
-        }
-        let messages = messages_of(&session).map(|queued| self.held(client, &queued.message, queued.group.clone()));
-        let messages = messages.collect();
-        self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages, is_late: false });
+        let plain = messages_of(&session).filter(|queued| queued.group.is_none());
+        let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
+        self.send_late(client, &messages);
     }
 
     pub(super) fn life_of(&self, node: NodeId) -> Life {
@@ -358,7 +358,9 @@ impl Node {
     pub(super) fn held(&mut self, client: &ClientId, message: &Arc<Message>, group: Option<TopicFilter>) -> mail::Held {
         let id = message.id;
         let own = (id.node, id.incarnation) == (self.config.node, self.config.incarnation);
-        let seen = self.had.has(client, message, own, self.windows.has(&id));
+        // What a shared subscription was chosen for at another node did not come here.
+        let seen = self.had.has(client, message, own, self.windows.has(&id))
+            || (group.is_none() && self.had.was_not_wanted(client, message));
         self.had.gets(client, id);
         mail::Held { message: Arc::clone(message), group, seen }
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use sedge_base::{NodeId, ShardId, mix};
 
 use super::Node;
+use super::unreached::Unreached;
 use crate::link::{ControlTopic, FrameSeq};
 use crate::mail::ToShard;
 use crate::wire::ReplicaMail;
@@ -23,6 +24,7 @@ pub(super) struct Copies {
     shards: Vec<(u64, u64)>,
     /// Who was told of last.
     announced: Vec<NodeId>,
+    pub(super) unreached: Unreached,
 }
 
 #[derive(Debug)]
@@ -149,7 +151,12 @@ impl Node {
         self.tell_all_shards(|| ToShard::Copy(attempt));
     }
 
-    /// The link to a node has begun anew: it may have missed something.
+    /// Nodes that have copies, or were told that they have them no longer and may not know it yet.
+    pub(super) fn backups(&self) -> impl Iterator<Item = NodeId> {
+        self.copies.backups.iter().map(|backup| backup.node)
+    }
+
+    /// The link to a node has begun anew, or does not come back: it may have missed something.
     pub(super) fn backup_restarts(&mut self, node: NodeId) {
         let had = self.copies.backups.len();
         self.copies.backups.retain(|backup| backup.node != node);

@@ -144,13 +144,14 @@ impl Node {
         self.acks.lost(node, lost, |shard, ticket, reason| note(accepted, shard, ticket, reason));
         let peer = self.peers.entry(node).or_default();
         let was_linked = peer.is_linked();
-        peer.standing = Standing::Up;
+        (peer.standing, peer.missed_at) = (Standing::Up, None);
         self.orphans.lives(Life { node, incarnation });
         if resumed && was_linked {
             for signal in peer.take_held() {
                 self.signal(node, signal);
             }
             self.pump(node);
+            self.end_given_up(node);
             self.choose_backups();
             return;
         }
@@ -160,6 +161,7 @@ impl Node {
         peer.restart();
         (peer.standing, peer.incarnation) = (Standing::Up, Some(incarnation));
         self.marks.forget(Source::Link(node));
+        self.had.breaks(self.now.instant, node);
         self.relay_restarts(node);
         self.give_kept(Life { node, incarnation });
         self.backup_restarts(node);
@@ -174,6 +176,7 @@ impl Node {
         self.register_inherited_with(node);
         self.claims_without(node, false);
         self.tell_backups(node);
+        self.end_given_up(node);
         self.choose_backups();
         self.takeover_lives(Life { node, incarnation });
         self.pump(node);
@@ -197,6 +200,7 @@ impl Node {
     fn link_down(&mut self, node: NodeId, silent: bool) {
         if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_linked()) {
             peer.standing = Standing::Lost;
+            self.watch_backup(node);
         }
         if !silent {
             self.membership.handle(self.now, MembershipInput::Suspect { node });
@@ -324,6 +328,7 @@ impl Node {
         self.drop_link(node);
         self.wanted.remove(&node);
         self.peers.remove(&node);
+        self.copies.unreached.forget(node);
         self.marks.forget(Source::Link(node));
         self.marks.forget(Source::Stream(node));
         self.relay_without(node);

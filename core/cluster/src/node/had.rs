@@ -23,6 +23,8 @@ use crate::wire::SessionMail;
 const WINDOW: Duration = Duration::from_secs(15);
 /// How long nodes may be apart and know afterwards what they had before.
 const APART: Duration = Duration::from_mins(10);
+/// So long after a link has begun anew publications may come that were kept.
+const GIVEN: Duration = Duration::from_secs(1);
 /// Sessions that are remembered; the one with the lowest client id is forgotten first.
 const MAX_SESSIONS: usize = 10_000;
 /// Shards that are remembered; those of the node with the lowest id are forgotten first.
@@ -42,18 +44,33 @@ pub(super) struct Had {
     here: Here,
     /// The last one of each shard that came from its own node.
     first_hand: Heard,
+    /// Since when each shard's own node could send here without a break.
+    contacts: BTreeMap<ShardLife, Contact>,
     /// The latest time in a stamp, in milliseconds: the clocks of this node's shards are not ahead of it, or of the wall clock.
     latest: u64,
     /// Sessions that have moved here.
     sessions: BTreeMap<ClientId, Moved>,
     /// When they are forgotten.
     deadlines: Deadlines<ClientId>,
+    /// Up to where publications of each shard may have come to those of them whose node is gone.
+    inherited: Heard,
+}
+
+/// Publications of a shard between which this node would have got whatever was wanted here.
+#[derive(Clone, Copy, Debug)]
+struct Contact {
+    first: u64,
+    last: u64,
+    /// When the link has begun anew, if the next one is the first again.
+    began: Option<Instant>,
 }
 
 /// What is known of a session that has moved here.
 #[derive(Debug, Default)]
 struct Moved {
     until: Instant,
+    /// Whether it has come here, and not only another owner's to the one that is here.
+    has_come: bool,
     /// When it came, by the stamps of this node's shards in milliseconds. What their clients had published before that it has not had, unless
     /// it came with it; of what they publish for nobody elsewhere the node does not hear, so that no gap tells. 0: it has had all.
     began: u64,
@@ -103,6 +120,9 @@ impl Had {
         self.latest = self.latest.max(message.stamp.millis);
         if message.qos > QoS::AtMostOnce {
             let id = message.id;
+            if is_first_hand {
+                self.note_contact(now, &id);
+            }
             if is_first_hand && message.qos == QoS::ExactlyOnce {
                 let last = self.first_hand.entry((id.node, id.incarnation, id.shard)).or_default();
                 *last = id.seq.max(*last);
@@ -116,6 +136,39 @@ impl Had {
                 self.here.pop_first();
             }
         }
+    }
+
+    fn note_contact(&mut self, now: Instant, id: &MessageId) {
+        let begun = Contact { first: id.seq, last: id.seq, began: None };
+        let is_new = Contact { began: Some(now), ..begun };
+        let contact = self.contacts.entry((id.node, id.incarnation, id.shard)).or_insert(is_new);
+        *contact = match contact.began {
+            None => Contact { last: id.seq.max(contact.last), ..*contact },
+            Some(began) if now >= began + GIVEN => begun,
+            Some(_) => *contact,
+        };
+        if self.contacts.len() > MAX_SHARDS {
+            self.contacts.pop_first();
+        }
+    }
+
+    /// The link to a node has begun anew: what it sent last may be lost, and what it has kept comes first.
+    pub(super) fn breaks(&mut self, now: Instant, node: NodeId) {
+        for (_, contact) in self.contacts.iter_mut().filter(|((of, ..), _)| *of == node) {
+            contact.began = Some(now);
+        }
+    }
+
+    /// Whether a publication would have come here if this session had wanted it, which has been here since before.
+    pub(super) fn was_not_wanted(&self, client: &ClientId, message: &Message) -> bool {
+        let (id, latest) = (&message.id, Duration::from_millis(self.latest));
+        let has_come = self.sessions.get(client).is_some_and(|moved| moved.has_come);
+        // Of sessions that have come longer ago nothing is known any more.
+        let is_recent = Duration::from_millis(message.stamp.millis) + WINDOW > latest;
+        let is_between =
+            |contact: &Contact| contact.began.is_none() && contact.first <= id.seq && id.seq <= contact.last;
+        let contact = self.contacts.get(&(id.node, id.incarnation, id.shard));
+        !has_come && is_recent && contact.is_some_and(is_between)
     }
 
     /// Whether a publication that another node passes on is older than what its own node has sent here since. Then that node had nobody
@@ -153,6 +206,19 @@ impl Had {
         });
     }
 
+    fn note_inherited(&mut self, marks: &Heard) {
+        if self.sessions.is_empty() {
+            self.inherited.clear();
+        }
+        for (shard, last) in marks {
+            let known = self.inherited.entry(*shard).or_default();
+            *known = (*last).max(*known);
+        }
+        while self.inherited.len() > MAX_SHARDS {
+            self.inherited.pop_first();
+        }
+    }
+
     fn remember(&mut self, until: Instant, client: ClientId, change: impl FnOnce(&Here, &mut Moved)) {
         let moved = self.sessions.entry(client.clone()).or_default();
         change(&self.here, moved);
@@ -173,7 +239,7 @@ impl Had {
         moved.gaps =
             Arc::new(if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) });
         moved.came_with = Arc::clone(marks);
-        moved.began = began;
+        (moved.began, moved.has_come) = (began, true);
         moved.fills.clear();
         moved.strays = Arc::default();
     }
@@ -189,12 +255,14 @@ impl Had {
     pub(super) fn begins(&mut self, now: Now, client: &ClientId) {
         let (began, until) = (self.latest.max(now.wall.as_millis()), now.instant + APART);
         self.remember(until, client.clone(), |here, moved| {
-            *moved = Moved { began, gaps: Arc::new(all_gaps(here, &BTreeMap::new())), ..Moved::default() };
+            *moved =
+                Moved { began, has_come: true, gaps: Arc::new(all_gaps(here, &BTreeMap::new())), ..Moved::default() };
         });
     }
 
     /// Sessions go on here whose node is gone, and that had this there.
     pub(super) fn inherits<'a>(&mut self, now: Instant, clients: impl Iterator<Item = &'a ClientId>, marks: Heard) {
+        self.note_inherited(&marks);
         let (gaps, marks) = (Arc::new(gaps(&self.here, &marks)), Arc::new(marks));
         for client in clients {
             if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(client) {
@@ -202,7 +270,10 @@ impl Had {
             }
             let (came_with, gaps) = (Arc::clone(&marks), Arc::clone(&gaps));
             self.deadlines.set(client.clone(), now + WINDOW);
-            self.sessions.insert(client.clone(), Moved { until: now + WINDOW, came_with, gaps, ..Moved::default() });
+            self.sessions.insert(
+                client.clone(),
+                Moved { until: now + WINDOW, has_come: true, came_with, gaps, ..Moved::default() },
+            );
         }
     }
 
@@ -230,17 +301,27 @@ impl Had {
     /// whether it came here.
     pub(super) fn has(&self, client: &ClientId, message: &Message, is_own: bool, is_seen: bool) -> bool {
         let (moved, id) = (self.sessions.get(client), &message.id);
-        let Some(moved) = moved else { return is_own || is_seen };
+        let Some(moved) = moved.filter(|moved| moved.has_come) else { return is_own || is_seen };
         if moved.is_in_gap(id) {
             return moved.fills.contains(id) || moved.strays.contains(id);
         }
         is_seen || (is_own && message.stamp.millis >= moved.began) || has_come_to(&moved.came_with, id)
     }
 
-    /// Sessions that had this publication before they came here.
-    fn who(&self, id: &MessageId) -> Vec<ClientId> {
-        let had = self.sessions.iter().filter(|(_, moved)| moved.said.values().any(|marks| has_come_to(marks, id)));
-        had.map(|(client, _)| client.clone()).collect()
+    /// Sessions that had this publication before they came here. From the node that made it only those are looked for that were taken over
+    /// from a node that is gone: what others have missed, and what the node has kept for this one, may be the same.
+    fn who(&self, id: &MessageId, is_first_hand: bool) -> Vec<ClientId> {
+        if is_first_hand && !has_come_to(&self.inherited, id) {
+            return Vec::new();
+        }
+        let had = |moved: &Moved| {
+            if is_first_hand && moved.said.is_empty() {
+                has_come_to(&moved.came_with, id)
+            } else {
+                !is_first_hand && moved.said.values().any(|marks| has_come_to(marks, id))
+            }
+        };
+        self.sessions.iter().filter(|(_, moved)| had(moved)).map(|(client, _)| client.clone()).collect()
     }
 }
 
@@ -275,8 +356,8 @@ impl Node {
         self.send_control(to, ControlTopic::Session, mail.encode());
     }
 
-    /// A publication is about to be given to the shards. If it does not come from the life of its node that made it, sessions that have
-    /// moved here may have had it. False if nobody is to get it.
+    /// A publication is about to be given to the shards. Sessions that have moved here may have had it: another node may pass it on, or its
+    /// own may have kept it for this node. False if nobody is to get it.
     pub(super) fn note_had(&mut self, from: Source, message: &Message) -> bool {
         let (Source::Link(sender) | Source::Stream(sender)) = from;
         let is_first_hand = sender == message.id.node && self.life_of(sender).incarnation == message.id.incarnation;
@@ -285,14 +366,14 @@ impl Node {
             return false;
         }
         self.had.note(self.now.instant, message, is_first_hand);
-        if message.qos == QoS::ExactlyOnce && !is_first_hand {
-            self.tell_had(message);
+        if message.qos == QoS::ExactlyOnce {
+            self.tell_had(message, is_first_hand);
         }
         true
     }
 
-    fn tell_had(&mut self, message: &Message) {
-        for client in self.had.who(&message.id) {
+    fn tell_had(&mut self, message: &Message, is_first_hand: bool) {
+        for client in self.had.who(&message.id, is_first_hand) {
             let shard = shard_of(&client, self.config.shards);
             let had = SessionStep::Had { client, id: message.id };
             self.tell_shard(shard, super::claims::session_step(had));
@@ -326,10 +407,10 @@ mod tests {
         had.arrives(at(0), former, client.clone(), &[id(1, 5), id(2, 9)]);
         had.here.insert((NodeId::new(2), Incarnation::new(1), ShardId(0)), (4, at(1)));
         had.here.insert((NodeId::new(3), Incarnation::new(1), ShardId(0)), (7, at(1)));
-        assert_eq!(had.who(&id(1, 5)), core::slice::from_ref(&client));
-        assert!(had.who(&id(1, 6)).is_empty() && had.who(&id(3, 7)).is_empty());
+        assert_eq!(had.who(&id(1, 5), false), core::slice::from_ref(&client));
+        assert!(had.who(&id(1, 6), false).is_empty() && had.who(&id(3, 7), false).is_empty());
         assert_eq!(had.leaves(at(2), &client, never), [id(1, 5), id(2, 9), id(3, 7)]);
-        assert!(had.who(&id(1, 5)).is_empty());
+        assert!(had.who(&id(1, 5), false).is_empty());
         had.arrives(at(3), former, client.clone(), &[id(1, 5)]);
         assert_eq!(
             had.leaves(at(3) + WINDOW, &client, never),
@@ -410,6 +491,42 @@ mod tests {
         );
         assert_eq!(had.leaves(at(1), &client, |_| true), [id(2, 6)]);
         assert!(had.has(&client, &message(id(2, 7)), false, true), "it has left, and nothing more is known");
+    }
+
+    /// FT-31
+    #[test]
+    fn who_was_here_while_its_node_could_send_did_not_want_what_did_not_come() {
+        let (mut had, client, at) = (Had::default(), ClientId::new("c"), Instant::from_millis);
+        let unwanted = |had: &Had, number| had.was_not_wanted(&client, &message(id(2, number)));
+        had.note(at(0), &message(id(2, 3)), true);
+        had.note(at(1_000), &message(id(2, 6)), true);
+        had.note(at(1_001), &message(id(2, 9)), true);
+        assert!(unwanted(&had, 7) && !unwanted(&had, 10) && !unwanted(&had, 5), "it had just come to know that node");
+        had.breaks(at(2_000), NodeId::new(2));
+        assert!(!unwanted(&had, 7));
+        had.note(at(2_001), &message(id(2, 12)), true);
+        had.note(at(3_000), &message(id(2, 15)), true);
+        had.note(at(3_001), &message(id(2, 18)), true);
+        assert!(unwanted(&had, 16) && !unwanted(&had, 14) && !unwanted(&had, 7), "12 may have been kept");
+        had.latest += 15_000;
+        assert!(!unwanted(&had, 16), "too long ago");
+        had.latest -= 15_000;
+        had.begins(now(3_001), &client);
+        assert!(!unwanted(&had, 16), "it is new here");
+    }
+
+    /// FT-22
+    #[test]
+    fn what_its_own_node_kept_for_this_one_may_have_come_to_a_session_whose_node_is_gone() {
+        let (mut had, client) = (Had::default(), ClientId::new("c"));
+        let heard = BTreeMap::from([((NodeId::new(2), Incarnation::new(1), ShardId(0)), 4)]);
+        had.inherits(Instant::from_millis(0), core::iter::once(&client), heard);
+        assert_eq!(had.who(&id(2, 4), true), core::slice::from_ref(&client));
+        assert!(had.who(&id(2, 5), true).is_empty() && had.who(&id(2, 4), false).is_empty());
+        let other = ClientId::new("d");
+        had.arrives(Instant::from_millis(0), NodeId::new(9), other.clone(), &[id(2, 9)]);
+        assert!(had.who(&id(2, 5), true).is_empty(), "another owner lives, and has what was kept itself");
+        assert_eq!(had.who(&id(2, 5), false), [other]);
     }
 
     /// FT-31

@@ -34,6 +34,7 @@ mod status;
 mod takeover;
 mod transfer;
 mod turn;
+mod unreached;
 mod windows;
 
 use core::fmt;
@@ -288,6 +289,7 @@ impl Node {
         self.drain_due();
         self.reunions_due();
         self.relay_due();
+        self.backups_due();
         self.check_seeds();
         self.tell_load();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
@@ -319,6 +321,7 @@ impl Node {
             self.drain.timeout(),
             self.reunions.timeout(),
             self.relay.timeout(),
+            self.copies.unreached.timeout(),
             self.recovery_timeout(),
             self.next_comparison,
             self.next_load,

@@ -167,6 +167,11 @@ impl Orphans {
         self.nodes.contains_key(&node)
     }
 
+    /// Whether it is known who takes over from a node that is gone.
+    pub(super) fn knows_successors(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|orphaned| !orphaned.successors.is_empty())
+    }
+
     /// Publications that were dropped because there were too many.
     pub(super) const fn dropped(&self) -> u64 {
         self.dropped

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{Incarnation, NodeId};
+use sedge_base::{Incarnation, Instant, NodeId};
 use sedge_mqtt::{Message, Utf8};
 
 use super::Node;
@@ -45,6 +45,8 @@ pub(super) enum Intent {
 pub(super) struct Peer {
     /// How the link is.
     pub standing: Standing,
+    /// From when on a lost link should be back, if the node lives.
+    pub missed_at: Option<Instant>,
     /// Signals that wait for the link to be resumed. Should the neighbour begin anew instead, they must not come before what it is
     /// told then.
     held: Vec<Bytes>,

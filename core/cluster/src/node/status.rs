@@ -27,10 +27,12 @@ pub(super) struct NodeCounters {
     pub control_early: u64,
     pub links_reset: u64,
     pub mail_passed_over: u64,
+    /// Backups that lived and could not be reached.
+    pub backups_unreached: u64,
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 17] {
+    fn named(self) -> [(&'static str, u64); 18] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -49,6 +51,7 @@ impl NodeCounters {
             ("node_control_early", self.control_early),
             ("node_links_reset", self.links_reset),
             ("node_mail_passed_over", self.mail_passed_over),
+            ("backups_unreached", self.backups_unreached),
         ]
     }
 }
