@@ -161,7 +161,9 @@ impl Exchange {
                 Change::Last(uncovered) => {
                     self.due.news = true;
                     // Added before the other is withdrawn, in the same signal.
-                    uncovered.iter().for_each(|filter| self.want(filter));
+                    for filter in &uncovered {
+                        self.want(filter);
+                    }
                     self.peers.values_mut().for_each(|peer| peer.tell(&change.filter, false));
                 }
             }
