@@ -95,7 +95,7 @@ def test_a_grid_counts_what_goes_over_the_links(binary: Path) -> None:
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_convergence_and_repair_are_timed(binary: Path, how: str) -> None:
-    """BM-18: from the nodes' own status."""
+    """BM-18, TR-23 to TR-25: from the nodes' own status; a node that is killed, and one that is frozen."""
     report = experiment(binary, f"converge --runs 1 --how {how}", 3)
     [series] = report["series"]
     [run] = series["runs"]

@@ -47,7 +47,7 @@ def dying(node: Node, name: str, *, delay: int = 0, kept: bool = True) -> Client
 
 @pytest.mark.parametrize("nodes", ["memory"], indirect=True)
 def test_wills_fire_once_when_their_node_is_killed(nodes: list[Node]) -> None:
-    """MQ-08: of clients that do not come back, at once or after their delay; and not again when the node is back."""
+    """MQ-08, IL-15: of clients that do not come back, at once or after their delay; and not again when the node is back."""
     watching = nodes[0].client("watching")
     watching.subscribe("will/#", qos=2)
     names = [f"w{number}" for number in range(5)]

@@ -1,4 +1,4 @@
-//! The experiments on a small scale.
+//! The experiments on a small scale (SG-30).
 
 use sedge_graph::{Experiment, Options, run};
 

@@ -91,7 +91,7 @@ fn the_publisher_learns_whether_anyone_wants_it() {
     }
 }
 
-/// MQ-08
+/// MQ-08, IL-14
 #[test]
 fn a_will_reaches_other_nodes() {
     let mut world = World::cluster(5, 2, 2);

@@ -48,6 +48,27 @@ fn tables_along_a_line_lead_the_publication_there() {
     assert_eq!(net.publish(1, "topic1"), []);
 }
 
+/// IL-09, IL-11: the example of the source, a tree 1 - 2 - 3 - 5 with 4 beside 3: clients at 2 and 3 subscribe, one at 5 publishes.
+#[test]
+fn subscriptions_on_a_tree_keep_publications_off_the_other_branches() {
+    let mut net = Net::new(tree, 5);
+    net.delays.extend([(1, 3), (1, 4), (1, 5), (2, 5), (3, 4), (4, 5)].map(|pair| (pair, 90_000)));
+    net.link_all();
+    net.check_tree();
+    net.publish(5, "t");
+    net.settle();
+    net.local(2, &[add("b", "t")], None);
+    net.local(3, &[add("c", "t")], None);
+    net.settle();
+    assert_eq!(net.send(5, "t"), (vec![2, 3], [(5, 3), (3, 2)].into()), "nothing over 2 - 1 and 2 - 4");
+    net.local(2, &[remove("b", "t")], None);
+    net.settle();
+    assert_eq!(net.send(5, "t"), (vec![3], [(5, 3)].into()));
+    net.local(3, &[remove("c", "t")], None);
+    net.settle();
+    assert_eq!(net.send(5, "t"), (vec![], [].into()));
+}
+
 /// TR-14: no publication on links without subscribers behind them, and nobody else learns of the subscription.
 #[test]
 fn a_subscription_is_told_to_publishers_of_its_topics_only() {
