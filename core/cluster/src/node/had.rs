@@ -234,12 +234,13 @@ impl Had {
     /// A session goes on here that comes from this node. It had nothing of shards that the node has not named, if it has named all.
     pub(super) fn goes_on_here(&mut self, now: Now, from: NodeId, client: &ClientId) {
         let began = self.latest.max(now.wall.as_millis());
+        self.remember(now.instant + WINDOW, client.clone(), |_, moved| moved.has_come = true);
         let Some(moved) = self.sessions.get_mut(client) else { return };
         let Some(marks) = moved.said.get(&from) else { return };
         moved.gaps =
             Arc::new(if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) });
         moved.came_with = Arc::clone(marks);
-        (moved.began, moved.has_come) = (began, true);
+        moved.began = began;
         moved.fills.clear();
         moved.strays = Arc::default();
     }
@@ -315,10 +316,10 @@ impl Had {
             return Vec::new();
         }
         let had = |moved: &Moved| {
-            if is_first_hand && moved.said.is_empty() {
-                has_come_to(&moved.came_with, id)
+            if is_first_hand {
+                moved.said.is_empty() && has_come_to(&moved.came_with, id)
             } else {
-                !is_first_hand && moved.said.values().any(|marks| has_come_to(marks, id))
+                moved.said.values().any(|marks| has_come_to(marks, id))
             }
         };
         self.sessions.iter().filter(|(_, moved)| had(moved)).map(|(client, _)| client.clone()).collect()

@@ -94,6 +94,33 @@ fn a_node_that_does_not_answer_holds_nobody_up_for_long() {
     }
 }
 
+/// TR-21: one whose answer takes longer than others wait for gets nothing that it does not want.
+#[test]
+fn a_late_answer_is_waited_for_where_it_came_from() {
+    for seed in 0..5 {
+        let mut world = World::cluster(890 + seed, 4, 2);
+        if !asks(&world) {
+            return;
+        }
+        let subscriber = world.connect(4, "sub");
+        world.subscribe(subscriber, "t", QoS::AtLeastOnce);
+        let publisher = world.connect(2, "pub");
+        world.run(500);
+        world.delays.network = 1;
+        world.cut(2, 3);
+        world.send_publish(publisher, "t", "1", QoS::AtLeastOnce, false);
+        world.run(1_100);
+        // In a tree node 3 may be on the way.
+        assert!(world.overlay == "tree" || world.got(subscriber) == ["1"], "seed {seed}");
+        world.run(1_000);
+        world.heal();
+        world.run(3_000);
+        assert_eq!(world.got(subscriber), ["1"], "seed {seed}");
+        assert_eq!(world.clients[publisher].acked, [ReasonCode::Success], "seed {seed}");
+        assert_eq!((world.counter(2, "relay_unanswered"), world.counter(2, "relay_spared")), (0, 2), "seed {seed}");
+    }
+}
+
 /// MQ-13, FT-12: clients that come to the publisher's node or the subscriber's meanwhile, and more publications than are kept, change
 /// neither order nor number.
 #[test]

@@ -15,8 +15,8 @@
 //!  ├────────────────────────────────────────►│
 //! ```
 //!
-//! They go to whoever has not answered after [`PATIENCE`], when there is no room to keep more, and before mail on which more rests than on an
-//! answer (DESIGN section 1, "SUBACK means the cluster knows"). So to a destination that wants them it looks as if they had been slow on their
+//! After [`PATIENCE`] they no longer wait for each other: who has answered gets them. They go to whoever has not answered after [`LONGEST`], when
+//! there is no room to keep more, and before mail on which more rests than on an answer (DESIGN section 1, "SUBACK means the cluster knows"). So to a destination that wants them it looks as if they had been slow on their
 //! way, and one that says no would not have wanted them when the question came, which was on the same link before them.
 //!
 //! # Order
@@ -36,8 +36,10 @@ use super::Parcel;
 use super::outgoing::Open;
 use crate::node::Node;
 
-/// How long a node may take to answer.
+/// How long all wait for a node to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a node may take to answer, whose link may be busy.
+const LONGEST: Duration = Duration::from_secs(10);
 /// Publications that are kept back, and their bytes; when there are more, those who would have to wait get everything at once.
 const MAX_KEPT: usize = 1_000;
 const MAX_KEPT_BYTES: usize = 16 * 1024 * 1024;
@@ -62,6 +64,8 @@ struct Kept {
     entry: Option<u64>,
     waiting: SmallVec<[Waiting; 4]>,
     until: Instant,
+    /// Whether [`PATIENCE`] has ended.
+    is_late: bool,
     hurries: u8,
 }
 
@@ -85,6 +89,8 @@ struct Blocked {
 pub(in crate::node) struct Asking {
     kept: VecDeque<Kept>,
     bytes: usize,
+    /// When something has waited long enough next.
+    next: Option<Instant>,
     /// Of which shards publications with QoS 1 and 2 are kept for which nodes.
     ordered: BTreeSet<(ShardId, NodeId)>,
     /// Numbers of publications of shards below which nothing is kept.
@@ -121,7 +127,7 @@ impl Blocked {
 
 impl Asking {
     pub(super) fn timeout(&self) -> Option<Instant> {
-        self.kept.front().map(|kept| kept.until)
+        self.next
     }
 
     /// Publications that are kept back.
@@ -146,6 +152,7 @@ impl Asking {
 
     fn keep(&mut self, kept: Kept) {
         self.bytes += size(&kept.message);
+        self.next = Some(self.next.map_or(kept.until, |next| next.min(kept.until)));
         self.oldest.entry(kept.message.id.shard).or_insert(kept.message.id.seq);
         if is_ordered(&kept.message) {
             self.ordered.extend(kept.waiting.iter().map(|waiting| (kept.message.id.shard, waiting.parcel.to)));
@@ -154,7 +161,7 @@ impl Asking {
     }
 
     fn take(&mut self) -> VecDeque<Kept> {
-        self.bytes = 0;
+        (self.bytes, self.next) = (0, None);
         self.ordered.clear();
         self.oldest.clear();
         core::mem::take(&mut self.kept)
@@ -215,7 +222,8 @@ impl Asking {
             let goes = |waiting: &Waiting| {
                 let to = waiting.parcel.to;
                 let is_waited_for = last.get(&(shard, to)).is_some_and(|last| *last > at);
-                ready.contains(&to) && (is_whole || hurried || (is_ordered(&kept.message) && is_waited_for))
+                let goes_alone = hurried || kept.is_late || (is_ordered(&kept.message) && is_waited_for);
+                ready.contains(&to) && (is_whole || goes_alone)
             };
             let (now, later) = kept.waiting.iter().copied().partition(goes);
             kept.waiting = later;
@@ -276,7 +284,7 @@ impl Node {
         let counts = if is_ordered(message) { (waiting.len(), is_asked) } else { (0, 0) };
         // What is kept long must not hold the buffer that its packet came in.
         let (message, until) = (sedge_broker::detach(message), self.now.instant + PATIENCE);
-        self.relay.asking.keep(Kept { message, entry, waiting, until, hurries: 0 });
+        self.relay.asking.keep(Kept { message, entry, waiting, until, is_late: false, hurries: 0 });
         counts
     }
 
@@ -299,6 +307,10 @@ impl Node {
     pub(super) fn hand_out_due(&mut self) {
         let now = self.now.instant;
         if self.relay.asking.timeout().is_some_and(|until| until <= now) {
+            for kept in self.relay.asking.kept.iter_mut().filter(|kept| !kept.is_late && kept.until <= now) {
+                kept.is_late = true;
+                kept.until = kept.until + (LONGEST - PATIENCE);
+            }
             self.hand_out(|kept, _| kept.until <= now);
         }
     }
