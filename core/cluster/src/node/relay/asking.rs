@@ -15,9 +15,10 @@
 //!  ├────────────────────────────────────────►│
 //! ```
 //!
-//! After [`PATIENCE`] they no longer wait for each other: who has answered gets them. They go to whoever has not answered after [`LONGEST`], when
-//! there is no room to keep more, and before mail on which more rests than on an answer (DESIGN section 1, "SUBACK means the cluster knows"). So to a destination that wants them it looks as if they had been slow on their
-//! way, and one that says no would not have wanted them when the question came, which was on the same link before them.
+//! After [`PATIENCE`] they no longer wait for each other: who has answered gets them. They go to whoever has not answered [`LONGER`] after
+//! that, when there is no room to keep more, and before mail on which more rests than on an answer (DESIGN section 1, "SUBACK means the
+//! cluster knows"). So to a destination that wants them it looks as if they had been slow on their way, and one that says no would not have
+//! wanted them when the question came, which was on the same link before them.
 //!
 //! # Order
 //!
@@ -38,8 +39,8 @@ use crate::node::Node;
 
 /// How long all wait for a node to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a node may take to answer, whose link may be busy.
-const LONGEST: Duration = Duration::from_secs(10);
+/// How much longer a node may take to answer, whose link may be busy.
+const LONGER: Duration = Duration::from_secs(9);
 /// Publications that are kept back, and their bytes; when there are more, those who would have to wait get everything at once.
 const MAX_KEPT: usize = 1_000;
 const MAX_KEPT_BYTES: usize = 16 * 1024 * 1024;
@@ -309,7 +310,7 @@ impl Node {
         if self.relay.asking.timeout().is_some_and(|until| until <= now) {
             for kept in self.relay.asking.kept.iter_mut().filter(|kept| !kept.is_late && kept.until <= now) {
                 kept.is_late = true;
-                kept.until = kept.until + (LONGEST - PATIENCE);
+                kept.until = kept.until + LONGER;
             }
             self.hand_out(|kept, _| kept.until <= now);
         }
