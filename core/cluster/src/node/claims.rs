@@ -520,6 +520,9 @@ impl Node {
         }
         if session.is_some() {
             self.send_had(to, &client);
+        } else if !self.claims.owns(&client) {
+            // It has left before, and is wanted elsewhere by now: so is what others still send here.
+            self.forwards.note(self.now.instant, &client, epoch, to);
         }
         self.send_session(to, &client, epoch, session.as_deref());
         self.look_at_early(&client);

@@ -155,8 +155,8 @@ impl Node {
     pub(super) fn begin_reunion(&mut self, client: &ClientId, from: NodeId, afresh: bool) {
         let key = (client.clone(), from);
         self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
-        let reunion = Reunion::default();
-        self.reunions.sessions.insert(key, reunion);
+        // One that has given up already under an earlier epoch is waiting for the word to end.
+        self.reunions.sessions.entry(key).or_default();
         let hold = SessionStep::Hold { client: client.clone(), afresh };
         self.tell_shard(shard_of(client, self.config.shards), session_step(hold));
     }
