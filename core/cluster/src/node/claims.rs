@@ -224,7 +224,11 @@ impl Node {
         let Some(wanted) = self.claims.wanted.get_mut(client) else {
             match self.claims.owned.get_mut(client) {
                 Some(owned) => owned.granted = owned.granted.max(epoch),
-                None => self.forget_at_home(client.clone(), epoch),
+                None => {
+                    self.forget_at_home(client.clone(), epoch);
+                    self.forwards.refuse(client, epoch);
+                    self.look_at_early(client);
+                }
             }
             return;
         };
@@ -498,6 +502,7 @@ impl Node {
 
     /// A shard has given the session up.
     pub(super) fn relinquished(&mut self, client: &ClientId, epoch: u64, session: Session) {
+        let granted = self.claims.owned.get(client).map_or(0, |owned| owned.granted);
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
         }
@@ -505,13 +510,13 @@ impl Node {
             return self.take_back(client, epoch, session);
         };
         // Without a session, too: the answer to a second request must not overtake the first one's.
-        let departure = Departure { client: client.clone(), epoch, to, session };
+        let departure = Departure { client: client.clone(), epoch, to, session, granted };
         self.wait(Waiter::Departure(departure), false);
     }
 
     /// What the shards had published before the session was given up is on its way, ahead of the session.
     pub(super) fn departs(&mut self, departure: Departure) {
-        let Departure { client, epoch, to, session } = departure;
+        let Departure { client, epoch, to, session, granted } = departure;
         if !self.ring.contains(&to) {
             return self.take_back(&client, epoch, session);
         }
@@ -525,6 +530,9 @@ impl Node {
             self.forwards.note(self.now.instant, &client, epoch, to);
         }
         self.send_session(to, &client, epoch, session.as_deref());
+        if granted > epoch {
+            self.forwards.refuse(&client, granted);
+        }
         self.look_at_early(&client);
     }
 

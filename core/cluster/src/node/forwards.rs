@@ -48,6 +48,13 @@ impl Forwards {
         }
     }
 
+    /// A session that has left was to be here under this epoch: what others send here for that is to go after it, too.
+    pub(super) fn refuse(&mut self, client: &ClientId, epoch: u64) {
+        if let Some((left, _)) = self.sessions.get_mut(client) {
+            *left = (epoch + 1).max(*left);
+        }
+    }
+
     /// The session is here again.
     pub(super) fn forget(&mut self, client: &ClientId) {
         self.deadlines.cancel(client);
@@ -113,7 +120,10 @@ mod tests {
         forwards.note(at(1), &b, 8, NodeId::new(2));
         assert!(forwards.has_left(&a, 6) && !forwards.has_left(&a, 7));
         assert_eq!((passed_on(7), passed_on(7 | LATE)), (None, Some(7)));
+        forwards.refuse(&a, 9);
+        assert!(forwards.has_left(&a, 9) && !forwards.has_left(&a, 10));
         forwards.forget(&a);
+        forwards.refuse(&a, 9);
         assert!(!forwards.has_left(&a, 6) && forwards.has_left(&b, 7));
         forwards.note(at(1) + WINDOW, &a, 9, NodeId::new(1));
         assert!(forwards.has_left(&a, 8) && !forwards.has_left(&b, 7));

@@ -48,6 +48,8 @@ pub(super) struct Departure {
     /// The new owner.
     pub to: NodeId,
     pub session: Option<Box<SessionState>>,
+    /// Under which epoch a home had granted it to this node.
+    pub granted: u64,
 }
 
 #[derive(Debug)]
