@@ -104,8 +104,9 @@ const KEPT_DRAINING: &[u64] = &[11, 45, 48];
 const KEPT_HARSH: &[u64] = &[3, 7, 8, 26, 32, 59];
 
 /// Seeds that found one with partitions.
-const KEPT_PARTING: &[u64] =
-    &[2, 13, 18, 22, 23, 24, 44, 49, 51, 54, 61, 70, 77, 99, 100, 101, 118, 128, 129, 157, 161, 167, 179, 228, 357, 403];
+const KEPT_PARTING: &[u64] = &[
+    2, 13, 18, 22, 23, 24, 44, 49, 51, 54, 61, 70, 77, 99, 100, 101, 118, 128, 129, 157, 161, 167, 179, 228, 357, 403,
+];
 
 /// Seeds that found one with a shared subscription.
 const KEPT_SHARING: &[u64] = &[10, 15, 37];
