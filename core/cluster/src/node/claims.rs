@@ -222,13 +222,12 @@ impl Node {
     /// The home says that this node owns the client.
     pub(super) fn granted(&mut self, home: NodeId, client: &ClientId, epoch: u64, former: Option<NodeId>) {
         let Some(wanted) = self.claims.wanted.get_mut(client) else {
-            match self.claims.owned.get_mut(client) {
-                Some(owned) => owned.granted = owned.granted.max(epoch),
-                None => {
-                    self.forget_at_home(client.clone(), epoch);
-                    self.forwards.refuse(client, epoch);
-                    self.look_at_early(client);
-                }
+            if let Some(owned) = self.claims.owned.get_mut(client) {
+                owned.granted = owned.granted.max(epoch);
+            } else {
+                self.forget_at_home(client.clone(), epoch);
+                self.forwards.refuse(client, epoch);
+                self.look_at_early(client);
             }
             return;
         };
