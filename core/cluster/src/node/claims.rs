@@ -27,6 +27,8 @@ pub(super) struct Claims {
     deadlines: Deadlines<ClientId>,
     /// Who gets the session that a shard was told to give up.
     leaving: BTreeMap<(ClientId, u64), NodeId>,
+    /// Sessions that have left their shard, and to which nodes they are about to be sent.
+    pub(super) departing: BTreeMap<ClientId, NodeId>,
     pub(super) early: Early,
     /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
     postponed: BTreeMap<ClientId, (u64, NodeId)>,
@@ -440,6 +442,11 @@ impl Node {
         if !clean_start && self.keep(&client, epoch, to) {
             return;
         }
+        if !clean_start && self.claims.departing.get(&client).is_some_and(|to| !self.ring.contains(to)) {
+            // It comes back as soon as it is found that it cannot be sent: see `take_back`.
+            self.claims.postponed.insert(client, (epoch, to));
+            return;
+        }
         // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And what another
         // owner has had for the session goes with it.
         let waits = !self.ring.contains(&to) || self.reunions.is_reuniting(&client);
@@ -455,7 +462,9 @@ impl Node {
     pub(super) fn relinquish_postponed(&mut self) {
         let postponed = core::mem::take(&mut self.claims.postponed);
         for (client, (epoch, to)) in postponed {
-            if self.claims.owned.get(&client).is_some_and(|owned| owned.told < epoch) {
+            if self.claims.departing.contains_key(&client) {
+                self.claims.postponed.insert(client, (epoch, to));
+            } else if self.claims.owned.get(&client).is_some_and(|owned| owned.told < epoch) {
                 self.relinquish(client, epoch, false, to);
             }
         }
@@ -508,6 +517,9 @@ impl Node {
         let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else {
             return self.take_back(client, epoch, session);
         };
+        if session.is_some() {
+            self.claims.departing.insert(client.clone(), to);
+        }
         // Without a session, too: the answer to a second request must not overtake the first one's.
         let departure = Departure { client: client.clone(), epoch, to, session, granted };
         self.wait(Waiter::Departure(departure), false);
@@ -516,6 +528,9 @@ impl Node {
     /// What the shards had published before the session was given up is on its way, ahead of the session.
     pub(super) fn departs(&mut self, departure: Departure) {
         let Departure { client, epoch, to, session, granted } = departure;
+        if session.is_some() {
+            self.claims.departing.remove(&client);
+        }
         if !self.ring.contains(&to) {
             return self.take_back(&client, epoch, session);
         }
@@ -535,18 +550,8 @@ impl Node {
         self.look_at_early(&client);
     }
 
-    /// The new owner of a session has gone before the session was sent to it.
-    fn take_back(&mut self, client: &ClientId, epoch: u64, session: Session) {
-        if session.is_none() {
-            return;
-        }
-        let epoch = epoch::inherited(epoch);
-        self.claims.restore(client.clone(), epoch, None);
-        self.tell_epoch(client, epoch, session);
-    }
-
     /// This node owns the client under this epoch, for no connection's sake.
-    fn tell_epoch(&mut self, client: &ClientId, epoch: u64, session: Session) {
+    pub(super) fn tell_epoch(&mut self, client: &ClientId, epoch: u64, session: Session) {
         let leftovers = Vec::new();
         let claimed = mail::Claimed { client: client.clone(), conn: None, epoch, session, leftovers, beside: None };
         let shard = shard_of(client, self.config.shards);

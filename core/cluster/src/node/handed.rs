@@ -7,8 +7,9 @@ use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
 use sedge_broker::InterestChange;
 use sedge_mqtt::{Message, TopicFilter};
 
-use super::Node;
+use super::claims::Session;
 use super::settle::Waiter;
+use super::{Node, epoch};
 use crate::link::ControlTopic;
 use crate::mail::{Handed, SessionStep, ToShard};
 use crate::reception::shard_of;
@@ -54,6 +55,17 @@ impl Node {
         self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
         self.handed.to.insert(key, to);
         self.forwards.note(self.now.instant, client, epoch, to);
+    }
+
+    /// The new owner of a session has gone before the session was sent to it. Who has asked for it meanwhile gets it.
+    pub(super) fn take_back(&mut self, client: &ClientId, epoch: u64, session: Session) {
+        if session.is_none() {
+            return;
+        }
+        let epoch = epoch::inherited(epoch);
+        self.claims.restore(client.clone(), epoch, None);
+        self.tell_epoch(client, epoch, session);
+        self.relinquish_postponed();
     }
 
     /// Whether a node speaks an older version of the protocol.
