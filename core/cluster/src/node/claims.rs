@@ -674,7 +674,8 @@ impl Node {
         let changes = interest_of(&session, false);
         let is_beside = self.claims.owns(client);
         if !is_beside {
-            self.had.goes_on_here(self.now, from, client);
+            let brings = messages_of(&session).map(|queued| queued.message.id);
+            self.had.goes_on_here(self.now, from, client, brings);
         }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         wanted.beside = is_beside.then(|| self.had.said(from, client));

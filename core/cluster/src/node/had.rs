@@ -231,8 +231,15 @@ impl Had {
         }
     }
 
-    /// A session goes on here that comes from this node. It had nothing of shards that the node has not named, if it has named all.
-    pub(super) fn goes_on_here(&mut self, now: Now, from: NodeId, client: &ClientId) {
+    /// A session goes on here that comes from this node. It had nothing of shards that the node has not named, if it has named all. `brings`:
+    /// what is waiting in it, which may be later than the node knew.
+    pub(super) fn goes_on_here(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        client: &ClientId,
+        brings: impl Iterator<Item = MessageId>,
+    ) {
         let began = self.latest.max(now.wall.as_millis());
         self.remember(now.instant + WINDOW, client.clone(), |_, moved| moved.has_come = true);
         let Some(moved) = self.sessions.get_mut(client) else { return };
@@ -241,7 +248,7 @@ impl Had {
             Arc::new(if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) });
         moved.came_with = Arc::clone(marks);
         moved.began = began;
-        moved.fills.clear();
+        moved.fills = brings.filter(|id| !has_come_to(marks, id)).take(MAX_FILLS).collect();
         moved.strays = Arc::default();
     }
 
@@ -303,8 +310,9 @@ impl Had {
     pub(super) fn has(&self, client: &ClientId, message: &Message, is_own: bool, is_seen: bool) -> bool {
         let (moved, id) = (self.sessions.get(client), &message.id);
         let Some(moved) = moved.filter(|moved| moved.has_come) else { return is_own || is_seen };
-        if moved.is_in_gap(id) {
-            return moved.fills.contains(id) || moved.strays.contains(id);
+        let has_got = moved.fills.contains(id) || moved.strays.contains(id);
+        if has_got || moved.is_in_gap(id) {
+            return has_got;
         }
         is_seen || (is_own && message.stamp.millis >= moved.began) || has_come_to(&moved.came_with, id)
     }
@@ -430,16 +438,17 @@ mod tests {
         had.note(at, &message(id(3, 7)), true);
         had.arrives(at, former, client.clone(), &[id(2, 4)]);
         had.arrives(at, other, client.clone(), &[id(2, 1)]);
-        had.goes_on_here(now(0), former, &client);
+        had.goes_on_here(now(0), former, &client, core::iter::once(id(2, 6)));
         let has = |had: &Had, id| had.has(&client, &message(id), false, true);
         assert!(has(&had, id(2, 4)) && !has(&had, id(2, 5)) && !has(&had, id(2, 7)));
+        assert!(has(&had, id(2, 6)), "it has brought this along");
         assert!(!has(&had, id(3, 7)), "the former owner has not heard of that shard");
         assert!(had.has(&client, &message(id(2, 3)), false, false), "it has had this where it was");
         had.gets(&client, id(2, 5));
         assert!(has(&had, id(2, 5)));
         let stays = |_: &ShardLife| true;
         let moved = &had.sessions[&client];
-        assert_eq!((moved.mark(&(NodeId::new(2), Incarnation::new(1), ShardId(0)), 7), moved.until), (5, at + WINDOW));
+        assert_eq!((moved.mark(&(NodeId::new(2), Incarnation::new(1), ShardId(0)), 7), moved.until), (6, at + WINDOW));
         had.note(at, &message(id(2, 8)), true);
         assert!(has(&had, id(2, 8)), "it was there when this came");
         assert_eq!(had.leaves(at, &client, stays), [id(2, 8), id(3, 0)]);
