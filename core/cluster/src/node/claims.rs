@@ -28,7 +28,7 @@ pub(super) struct Claims {
     /// Who gets the session that a shard was told to give up.
     leaving: BTreeMap<(ClientId, u64), NodeId>,
     /// Sessions that have left their shard, and to which nodes they are about to be sent.
-    pub(super) departing: BTreeMap<ClientId, NodeId>,
+    departing: BTreeMap<ClientId, NodeId>,
     pub(super) early: Early,
     /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
     postponed: BTreeMap<ClientId, (u64, NodeId)>,

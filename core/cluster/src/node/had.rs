@@ -206,6 +206,7 @@ impl Had {
         });
     }
 
+    /// Sessions come whose node is gone, which had this there.
     fn note_inherited(&mut self, marks: &Heard) {
         if self.sessions.is_empty() {
             self.inherited.clear();
