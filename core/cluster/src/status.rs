@@ -158,6 +158,8 @@ pub struct DeadStatus {
 /// A link that is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStatus {
+    /// The node that carries it, where the path between the two hosts is broken.
+    pub via: Option<NodeId>,
     /// Round trip in microseconds, smoothed; 0 until measured.
     pub rtt_micros: u32,
     /// Version of the link protocol that both sides speak.

@@ -3,6 +3,7 @@
 use sedge_base::{Duration, Incarnation, Instant, NodeId, Outbox};
 use sedge_mqtt::{DecodeError, Disconnect, Packet, QoS, ReasonCode, Utf8};
 
+use super::carried;
 use super::conn::{Conn, Stage};
 use super::links::{Links, Timer};
 use super::notices::Kind;
@@ -42,7 +43,10 @@ impl Links {
             self.timers.cancel(&timer);
         }
         say_farewell(&mut conn, farewell);
-        if !matches!(farewell, Farewell::Gone) {
+        let is_gone = matches!(farewell, Farewell::Gone);
+        if let Some(carriage) = &conn.carriage {
+            self.end_carriage(carriage, &conn.outbox, is_gone);
+        } else if !is_gone {
             self.close_when_written(now, link, conn.outbox, conn.told);
         }
         let Some(node) = conn.node else { return };
@@ -53,9 +57,13 @@ impl Links {
             let has_lasted = now.since(peer.up_since) >= self.config.redial_max;
             peer.failures = if has_lasted { 0 } else { peer.failures.saturating_add(1) };
             let failures = peer.failures;
-            let silent = why == SILENCE;
+            // If it was another node that has carried it, that says nothing of this one.
+            let silent = why == SILENCE || conn.carriage.is_some();
             self.outputs.push_back(Output::Down { node, reason: why, silent });
-            if matches!(farewell, Farewell::Gone) && failures <= 1 && peer.wanted.is_some() && !self.is_shut_down {
+            let is_wanted = peer.wanted.is_some() && !self.is_shut_down;
+            self.carriages_without(now, node);
+            self.seek_carrier(now, node, if silent { Duration::ZERO } else { carried::AGAIN });
+            if is_gone && failures <= 1 && is_wanted {
                 // Whoever dials finds out at once whether somebody still listens there.
                 self.dial(now, node);
             } else {
@@ -69,6 +77,10 @@ impl Links {
                 self.warn(now, Kind::Unreachable, || format!("node {node} cannot be linked at {addr}: {why}"));
             }
             self.schedule(now, node, true);
+            self.seek_carrier(now, node, carried::AGAIN);
+        } else if peer.carried == Some(link) {
+            peer.carried = None;
+            self.seek_carrier(now, node, carried::AGAIN);
         }
     }
 
@@ -86,7 +98,7 @@ impl Links {
     /// Sees to the next attempt, or to the end of a channel that this node does not want.
     pub(super) fn schedule(&mut self, now: Instant, node: NodeId, has_dialled: bool) {
         let Some(peer) = self.peers.get(&node) else { return };
-        if self.is_shut_down || peer.link.is_some() || peer.dial.is_some() {
+        if self.is_shut_down || peer.dial.is_some() || self.is_direct(node) {
             return;
         }
         if peer.wanted.is_none() {
@@ -104,8 +116,9 @@ impl Links {
 
     /// Dials a node that is wanted, unless there is a link already.
     pub(super) fn dial(&mut self, now: Instant, node: NodeId) {
+        let is_direct = self.is_direct(node);
         let Some(peer) = self.peers.get_mut(&node) else { return };
-        let Some(to) = peer.wanted.filter(|_| peer.link.is_none() && peer.dial.is_none()) else { return };
+        let Some(to) = peer.wanted.filter(|_| !is_direct && peer.dial.is_none()) else { return };
         if !self.config.may_link(to) {
             peer.failures = peer.failures.saturating_add(1);
             self.counters.auth_failures += 1;
@@ -123,6 +136,7 @@ impl Links {
         self.timers.set(Timer::Handshake(link), now + self.config.handshake_timeout);
         self.counters.dials += 1;
         self.outputs.push_back(Output::Dial { link, to });
+        self.seek_carrier(now, node, carried::UNANSWERED);
     }
 
     /// The node has started again: its former life is over.
@@ -135,7 +149,7 @@ impl Links {
         self.former.entry(node).or_default().extend(waits);
         self.counters.frames_lost += peer.channel.restart(incarnation) as u64;
         peer.failures = 0;
-        for link in peer.link.into_iter().chain(peer.dial) {
+        for link in peer.link.into_iter().chain(peer.dial).chain(peer.carried) {
             self.close(now, link, Farewell::Silence, "the node has started again".to_owned());
         }
         // The new life is dialled at once, not when the old one would have been.

@@ -30,6 +30,8 @@ pub struct Protocol {
 impl Protocol {
     /// What this program speaks.
     pub const CURRENT: Self = Self { version: 2, since: 1 };
+    /// The version with which nodes began to move sessions by themselves, and to carry links of others.
+    pub(super) const SECOND: u32 = 2;
 
     /// The version that nodes of these two protocols speak with each other, if there is one.
     pub fn common(self, other: Self) -> Option<u32> {

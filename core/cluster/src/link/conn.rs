@@ -8,6 +8,7 @@ use sedge_mqtt::{Decoder, Packet, Version, encode};
 
 use super::auth::Transcript;
 use super::binding::Binding;
+use super::carried::Carriage;
 use super::greeting::Greeting;
 
 /// Largest packet of a stranger.
@@ -44,6 +45,8 @@ pub(super) struct Conn {
     pub(super) stage: Stage,
     /// Of an encrypted connection.
     pub(super) binding: Option<Binding>,
+    /// If another node carries it.
+    pub(super) carriage: Option<Box<Carriage>>,
     /// Whether anything has come over it.
     pub(super) has_read: bool,
     pub(super) decoder: Decoder,
@@ -75,6 +78,7 @@ impl Conn {
             announced: 0,
             stage,
             binding: None,
+            carriage: None,
             has_read: false,
             decoder,
             outbox: Outbox::new(),

@@ -29,6 +29,10 @@ pub struct LinkCounters {
     pub acks_received: u64,
     /// Connections dialled.
     pub dials: u64,
+    /// Connections dialled through another node.
+    pub carried_dials: u64,
+    /// Bytes of connections between other nodes that were passed on.
+    pub carried_bytes: u64,
     /// Connections accepted.
     pub accepts: u64,
     /// Handshakes that have succeeded.
@@ -47,7 +51,7 @@ pub struct LinkCounters {
 
 impl LinkCounters {
     /// All counters by metric name without prefix, in a fixed order.
-    pub fn named(&self) -> [(&'static str, u64); 20] {
+    pub fn named(&self) -> [(&'static str, u64); 22] {
         [
             ("links_frames_sent", self.frames_sent),
             ("links_publications_sent", self.publications_sent),
@@ -62,6 +66,8 @@ impl LinkCounters {
             ("links_acks_sent", self.acks_sent),
             ("links_acks_received", self.acks_received),
             ("links_dials", self.dials),
+            ("links_carried_dials", self.carried_dials),
+            ("links_carried_bytes", self.carried_bytes),
             ("links_accepts", self.accepts),
             ("links_handshakes", self.handshakes),
             ("links_handshakes_refused", self.handshakes_refused),

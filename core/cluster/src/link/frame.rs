@@ -87,12 +87,22 @@ pub enum ControlTopic {
     Replica,
     /// Acknowledgement of publications that came over other nodes.
     Relay,
+    /// Links between two other nodes, or to one that is not reached directly; the link itself takes it.
+    Carry,
 }
 
 impl ControlTopic {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Overlay, Self::Directory, Self::Session, Self::Retained, Self::Node, Self::Replica, Self::Relay];
+    pub const ALL: [Self; 8] = [
+        Self::Overlay,
+        Self::Directory,
+        Self::Session,
+        Self::Retained,
+        Self::Node,
+        Self::Replica,
+        Self::Relay,
+        Self::Carry,
+    ];
 
     /// The topic on the wire.
     pub const fn as_str(self) -> &'static str {
@@ -104,6 +114,7 @@ impl ControlTopic {
             Self::Node => "$sedge/node",
             Self::Replica => "$sedge/replica",
             Self::Relay => "$sedge/relay",
+            Self::Carry => "$sedge/carry",
         }
     }
 

@@ -114,7 +114,7 @@ impl Links {
             return Err(stranger(Code::ClientIdentifierNotValid, "it has two ids"));
         }
         self.judge_greeting(&greeting, &addr.to_string())?;
-        if self.config.encrypted && conn.binding.is_none() {
+        if self.config.encrypted && conn.binding.is_none() && conn.carriage.is_none() {
             return Err(not_encrypted(node, addr));
         }
         let properties = &connect.properties;
@@ -209,7 +209,7 @@ impl Links {
     /// Acceptor: the dialler is who it says to be.
     fn accept(&mut self, now: Instant, link: LinkId, greeting: &Greeting, transcript: Option<Transcript>) {
         let node = greeting.hello.node;
-        if let Err(refusal) = self.admit(link, greeting) {
+        if let Err(refusal) = self.admit(now, link, greeting) {
             return self.refuse(now, link, refusal);
         }
         let Some(reply) = self.greeting_for(node) else { return };
@@ -267,7 +267,7 @@ impl Links {
             return self.on_refused(now, link, &connack);
         }
         match self.judge_connack(link, connack, proven).and_then(|greeting| {
-            let is_renewed = self.admit(link, &greeting)?;
+            let is_renewed = self.admit(now, link, &greeting)?;
             Ok((greeting, is_renewed))
         }) {
             // The acceptor was told of a stream that is no more: once again, with the new one.

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use sedge_base::{Deadlines, Incarnation, Instant, NodeId, Outbox, Rng};
 
+use super::carried::Carried;
 use super::channel::Channel;
 use super::closing::Farewell;
 use super::conn::{Conn, Stage};
 use super::encode::{ACK, number, size_bound};
 use super::notices::{Kind, Notices};
 use super::peer::Peer;
-use super::{Frame, FrameSeq, Hello, LinkConfig, LinkCounters, Output, Publication, SendError};
+use super::{Frame, FrameSeq, Hello, LinkConfig, LinkCounters, Output, Protocol, Publication, SendError};
 use crate::{LinkId, LinkStatus};
 
 /// What the machine waits for.
@@ -20,6 +21,8 @@ use crate::{LinkId, LinkStatus};
 pub(super) enum Timer {
     /// Dial this node.
     Redial(NodeId),
+    /// Dial this node through others.
+    Carry(NodeId),
     /// Give up the handshake.
     Handshake(LinkId),
     /// Measure the round trip.
@@ -55,6 +58,7 @@ pub struct Links {
     pub(super) incompatible: BTreeMap<NodeId, Incompatible>,
     /// Publications with QoS 1 and 2 that former lives of neighbours have not acknowledged, until somebody asks.
     pub(super) former: BTreeMap<NodeId, Vec<Publication>>,
+    pub(super) carried: Carried,
     /// What closed links have still to write.
     pub(super) closing: BTreeMap<LinkId, Outbox>,
     pub(super) timers: Deadlines<Timer>,
@@ -80,6 +84,7 @@ impl Links {
             peers: BTreeMap::new(),
             incompatible: BTreeMap::new(),
             former: BTreeMap::new(),
+            carried: Carried::default(),
             closing: BTreeMap::new(),
             timers: Deadlines::new(),
             outputs: VecDeque::new(),
@@ -125,8 +130,9 @@ impl Links {
     /// overlay does not want it. The node may still link by itself: [`Output::Up`]. Outputs given out before may still speak of it.
     pub fn forget(&mut self, now: Instant, node: NodeId) {
         let Some(peer) = self.peers.remove(&node) else { return };
-        self.timers.cancel(&Timer::Redial(node));
-        self.timers.cancel(&Timer::Linger(node));
+        for timer in [Timer::Redial(node), Timer::Carry(node), Timer::Linger(node)] {
+            self.timers.cancel(&timer);
+        }
         self.counters.frames_lost += peer.channel.log_len() as u64;
         // What was read and not handed out is not acknowledged: it comes again, if it is to come at all.
         let is_of_node = |output: &Output| match output {
@@ -141,24 +147,32 @@ impl Links {
             | Output::Event(_) => false,
         };
         self.outputs.retain(|output| !is_of_node(output));
-        for link in peer.link.into_iter().chain(peer.dial) {
+        for link in peer.link.into_iter().chain(peer.dial).chain(peer.carried) {
             self.close(now, link, Farewell::Goodbye("not wanted"), String::new());
         }
+        self.carriages_without(now, node);
     }
 
     /// Somebody has connected. `link` is at or above [`LinkId::ACCEPTED`].
     pub fn opened(&mut self, now: Instant, link: LinkId, peer: SocketAddr) {
         self.counters.accepts += 1;
-        let strangers = self.conns.values().filter(|conn| !conn.dialled && !conn.is_established()).count();
-        if self.is_shut_down || strangers >= self.config.max_strangers {
-            self.warn(now, Kind::Crowd, || {
-                format!("too many unfinished connections to the cluster port, the last from {peer}")
-            });
-            self.outputs.push_back(Output::Close { link });
-            return;
+        if !self.takes_stranger(now, peer) {
+            return self.outputs.push_back(Output::Close { link });
         }
         self.conns.insert(link, Conn::accepted(now, peer));
         self.timers.set(Timer::Handshake(link), now + self.config.handshake_timeout);
+    }
+
+    /// Whether one more connection may introduce itself.
+    pub(super) fn takes_stranger(&mut self, now: Instant, peer: SocketAddr) -> bool {
+        let strangers = self.conns.values().filter(|conn| !conn.dialled && !conn.is_established()).count();
+        let takes = !self.is_shut_down && strangers < self.config.max_strangers;
+        if !takes {
+            self.warn(now, Kind::Crowd, || {
+                format!("too many unfinished connections to the cluster port, the last from {peer}")
+            });
+        }
+        takes
     }
 
     /// [`Output::Dial`] has led to a connection; to an encrypted one ([`Links::secured`]) if [`LinkConfig::encrypted`].
@@ -176,6 +190,11 @@ impl Links {
         if self.is_foreign_tls(now, link, &bytes) {
             return self.outputs.push_back(Output::Close { link });
         }
+        self.take_in(now, link, bytes);
+    }
+
+    /// Bytes of a connection, whoever has brought them.
+    pub(super) fn take_in(&mut self, now: Instant, link: LinkId, bytes: Bytes) {
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.has_read = true;
         conn.bytes_received += bytes.len() as u64;
@@ -229,6 +248,10 @@ impl Links {
 
     /// Queues a frame for a neighbour; it waits while the link is down. The number comes back in [`Output::Acked`].
     pub fn send(&mut self, _now: Instant, to: NodeId, frame: Frame) -> Result<FrameSeq, SendError> {
+        self.queue(to, frame)
+    }
+
+    pub(super) fn queue(&mut self, to: NodeId, frame: Frame) -> Result<FrameSeq, SendError> {
         let bytes = size_bound(&frame);
         if bytes > usize::try_from(self.config.max_packet_bytes).unwrap_or(usize::MAX) {
             self.counters.frames_refused += 1;
@@ -252,6 +275,7 @@ impl Links {
     /// Acknowledges what has come since the last call. To be called by the owner at the end of each turn of its loop, when it
     /// has taken all outputs and before it writes outboxes, so that one acknowledgement covers the whole turn.
     pub fn flush(&mut self, _now: Instant) {
+        self.flush_carried();
         for node in core::mem::take(&mut self.unanswered) {
             let Some(peer) = self.peers.get_mut(&node) else { continue };
             peer.unanswered = false;
@@ -307,6 +331,7 @@ impl Links {
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
                 Timer::Redial(node) => self.dial(now, node),
+                Timer::Carry(node) => self.dial_carried(now, node),
                 Timer::Handshake(link) => self.handshake_timed_out(now, link),
                 Timer::Ping(link) => self.ping(now, link),
                 Timer::Silence(link) => self.check_silence(now, link, next.map_or(now, |next| next)),
@@ -341,8 +366,10 @@ impl Links {
     /// The link to this node; `None` if it is not up. `synced` is false: the owner knows.
     pub fn status(&self, node: NodeId) -> Option<LinkStatus> {
         let peer = self.peers.get(&node)?;
-        let conn = self.conns.get(&peer.link?)?;
+        let link = peer.link?;
+        let conn = self.conns.get(&link)?;
         Some(LinkStatus {
+            via: self.carrier_of(link),
             rtt_micros: peer.rtt_micros,
             version: self.config.protocol.common(peer.protocol).unwrap_or(0),
             synced: false,
@@ -358,6 +385,11 @@ impl Links {
     pub fn version(&self, node: NodeId) -> Option<u32> {
         let peer = self.peers.get(&node).filter(|peer| peer.hello.is_some())?;
         self.config.protocol.common(peer.protocol)
+    }
+
+    /// Whether a node is known to speak a version before [`Protocol::SECOND`].
+    pub fn is_older(&self, node: NodeId) -> bool {
+        self.version(node).is_some_and(|version| version < Protocol::SECOND)
     }
 
     /// Whether a node speaks a newer version than this one: what is unknown in it is passed over.
@@ -408,9 +440,23 @@ impl Links {
     /// Tells the owner, once, that the link has something to write.
     pub(super) fn transmit(&mut self, link: LinkId) {
         let Some(conn) = self.conns.get_mut(&link) else { return };
+        if conn.carriage.is_some() {
+            return self.transmit_carried(link);
+        }
         if !conn.told && !conn.outbox.is_empty() {
             conn.told = true;
             self.outputs.push_back(Output::Transmit { link });
         }
+    }
+}
+
+#[cfg(test)]
+impl Links {
+    pub(super) fn logged_bytes(&self, node: NodeId) -> usize {
+        self.peers.get(&node).map_or(0, |peer| peer.channel.log_bytes())
+    }
+
+    pub(super) fn unacknowledged_frames(&self, node: NodeId) -> usize {
+        self.peers.get(&node).map_or(0, |peer| peer.channel.log_len())
     }
 }

@@ -6,6 +6,7 @@
 
 mod auth;
 mod binding;
+mod carried;
 mod channel;
 mod closing;
 mod config;

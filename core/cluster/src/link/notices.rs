@@ -31,6 +31,8 @@ pub(super) enum Kind {
     Refused,
     /// Nobody answers where a node should be.
     Unreachable,
+    /// A node is linked through another one.
+    Carried,
     /// A neighbour broke the protocol.
     Protocol,
     /// Too many connections at once.

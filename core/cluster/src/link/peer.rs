@@ -18,6 +18,8 @@ pub(super) struct Peer {
     pub(super) link: Option<LinkId>,
     /// The connection that is being made.
     pub(super) dial: Option<LinkId>,
+    /// The connection that is being made through another node.
+    pub(super) carried: Option<LinkId>,
     /// How the neighbour has introduced itself last.
     pub(super) hello: Option<Hello>,
     /// What the neighbour has said that it speaks.
@@ -38,6 +40,7 @@ impl Peer {
             channel,
             link: None,
             dial: None,
+            carried: None,
             hello: None,
             protocol: Protocol::CURRENT,
             failures: 0,

@@ -12,7 +12,7 @@ use super::greeting::Greeting;
 use super::handshake::{Refusal, busy};
 use super::links::{Links, Timer};
 use super::notices::{Kind, quoted};
-use super::{Frame, Output};
+use super::{ControlTopic, Frame, Output};
 use crate::LinkId;
 
 impl Links {
@@ -43,7 +43,7 @@ impl Links {
 
     /// Both sides, when the other is known to be what it says: decides whether this link is the one to keep, and compares notes
     /// on the channel. Changes the channel only if it is. Says whether our stream had to begin anew.
-    pub(super) fn admit(&mut self, link: LinkId, greeting: &Greeting) -> Result<bool, Refusal> {
+    pub(super) fn admit(&mut self, now: Instant, link: LinkId, greeting: &Greeting) -> Result<bool, Refusal> {
         let (node, life, stream) = (greeting.hello.node, greeting.hello.incarnation, greeting.stream);
         let lower_dials = self.me.node < node;
         let by_lower = |links: &Self, link| links.conns.get(&link).is_some_and(|conn| conn.dialled == lower_dials);
@@ -54,7 +54,8 @@ impl Links {
                 return Err(Refusal::new(ReasonCode::NotAuthorized, Kind::Stale, words, message));
             }
             let is_same = peer.channel.is_current(life, stream);
-            if peer.link.is_some_and(|old| is_same && by_lower(self, old) && !by_lower(self, link)) {
+            let is_worse = |old| by_lower(self, old) && !by_lower(self, link);
+            if peer.link.is_some_and(|old| is_same && self.keeps(now, old, link, is_worse(old))) {
                 return Err(busy());
             }
         }
@@ -115,6 +116,7 @@ impl Links {
             self.timers.cancel(&timer);
         }
         self.timers.set(Timer::Silence(link), now + self.config.silence());
+        self.note_carriage(now, link, node);
         if dialled {
             self.ping(now, link);
         }
@@ -181,7 +183,7 @@ impl Links {
         match inbound {
             Inbound::Unknown => self.counters.passed_over += 1,
             Inbound::Frame(seq, frame) => match peer.channel.arrive(seq) {
-                Arrival::Next => self.deliver(link, node, seq, frame),
+                Arrival::Next => self.deliver(now, link, node, seq, frame),
                 Arrival::Duplicate => self.counters.duplicates_dropped += 1,
                 Arrival::Gap => {
                     let words = "a frame is missing";
@@ -203,7 +205,7 @@ impl Links {
         }
     }
 
-    fn deliver(&mut self, link: LinkId, node: NodeId, number: u64, frame: Option<Frame>) {
+    fn deliver(&mut self, now: Instant, link: LinkId, node: NodeId, number: u64, frame: Option<Frame>) {
         let is_publication = u64::from(matches!(frame, Some(Frame::Publication(_))));
         self.counters.frames_received += 1;
         self.counters.publications_received += is_publication;
@@ -215,6 +217,11 @@ impl Links {
             self.unanswered.push(node);
         }
         match frame {
+            Some(Frame::Control { topic: ControlTopic::Carry, payload }) => {
+                if let Err(words) = self.carry_mail(now, node, payload) {
+                    self.protocol_error(now, link, ReasonCode::ProtocolError, words, words);
+                }
+            }
             Some(frame) => self.outputs.push_back(Output::Frame { from: node, number, frame }),
             None => self.counters.passed_over += 1,
         }
@@ -239,9 +246,16 @@ impl Links {
 
     /// Encodes what waits in the log, as far as the outbox takes it.
     pub(super) fn fill(&mut self, node: NodeId) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
-        let Some(link) = peer.link else { return };
-        let Some(conn) = self.conns.get_mut(&link) else { return };
+        if let Some(link) = self.fill_outbox(node) {
+            self.transmit(link);
+        }
+    }
+
+    /// The same, without a word to the driver. The link that is filled.
+    pub(super) fn fill_outbox(&mut self, node: NodeId) -> Option<LinkId> {
+        let peer = self.peers.get_mut(&node)?;
+        let link = peer.link?;
+        let conn = self.conns.get_mut(&link)?;
         while conn.outbox.len() < self.config.outbox_bytes {
             let Some((is_publication, is_again)) = peer.channel.encode_next(&mut conn.outbox) else { break };
             conn.publications_sent += u64::from(is_publication);
@@ -252,7 +266,7 @@ impl Links {
                 self.counters.publications_sent += u64::from(is_publication);
             }
         }
-        self.transmit(link);
+        Some(link)
     }
 
     /// Dialler: measures the round trip, unless the last measurement is still under way.

@@ -501,7 +501,7 @@ impl Node {
     pub(super) fn known_leaves(&mut self, epoch: u64, known: &Known) {
         if let Some(to) = self.claims.leaving.get(&(known.client.clone(), epoch)).copied() {
             let mut known = known.clone();
-            if self.is_older(to) {
+            if self.links.is_older(to) {
                 known.filters = None;
             }
             self.send_control(to, ControlTopic::Session, SessionMail::Known(known).encode());

@@ -23,9 +23,6 @@ const WINDOW: usize = 256;
 /// After which time a session that has not left is asked to once more, and the node looks again whether all have left.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The version of the link protocol with which nodes began to move sessions by themselves.
-const VERSION: u32 = 2;
-
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
@@ -154,8 +151,7 @@ impl Node {
 
     /// Sessions are moved with the help of their homes, which may be any member.
     fn older_neighbour(&self) -> Option<DrainEnd> {
-        let is_older = |node: &NodeId| self.links.version(*node).is_some_and(|version| version < VERSION);
-        self.ring.iter().any(is_older).then_some(DrainEnd::OlderNode)
+        self.ring.iter().any(|node| self.links.is_older(*node)).then_some(DrainEnd::OlderNode)
     }
 
     /// Tells more clients to leave, as far as sessions may be on their way, and looks whether all have left.

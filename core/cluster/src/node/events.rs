@@ -234,6 +234,8 @@ impl Node {
             Frame::Control { topic: ControlTopic::Node, payload } => self.node_mail(from, payload),
             Frame::Control { topic: ControlTopic::Replica, payload } => self.replica_mail(from, payload),
             Frame::Control { topic: ControlTopic::Relay, payload } => self.relay_mail(from, payload),
+            // The links keep it to themselves.
+            Frame::Control { topic: ControlTopic::Carry, .. } => Ok(()),
         };
         match result {
             Ok(()) => {}

@@ -18,9 +18,6 @@ use crate::wire::{SessionMail, Writer, write_message};
 /// How long a new owner may take to say that it gets everything itself. It gives up sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Nodes of older versions of the protocol do not understand who knows where to send, nor what a copy had subscribed to.
-const VERSION: u32 = 2;
-
 type Key = (ClientId, u64);
 
 /// Sessions given away and not released.
@@ -68,17 +65,12 @@ impl Node {
         self.relinquish_postponed();
     }
 
-    /// Whether a node speaks an older version of the protocol.
-    pub(super) fn is_older(&self, node: NodeId) -> bool {
-        self.links.version(node).is_some_and(|version| version < VERSION)
-    }
-
     /// Tells the former owner that it need not catch any longer.
     pub(super) fn send_release(&mut self, to: NodeId, client: &ClientId, epoch: u64) {
         let is_synced = |node: &NodeId| self.peers.get(node).is_some_and(|peer| peer.overlay_synced);
         let me = self.config.node;
         let known_to = self.ring.iter().copied().filter(|node| *node == me || is_synced(node));
-        let known_to = (!self.is_older(to)).then(|| known_to.collect());
+        let known_to = (!self.links.is_older(to)).then(|| known_to.collect());
         let mail = SessionMail::Release { client: client.clone(), epoch, known_to };
         self.send_control(to, ControlTopic::Session, mail.encode());
     }

@@ -2,6 +2,7 @@
 //! an error, and no length is believed before that many bytes are there. Numbers are big-endian; texts and byte strings have a
 //! length of 32 bits before them. The version is that of the link protocol. The encoders below are the format.
 
+mod carry;
 mod directory;
 mod message;
 mod node;
@@ -17,6 +18,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sedge_base::{ClientId, NodeId};
 use sedge_mqtt::{TopicFilter, TopicName, Utf8};
 
+pub(crate) use carry::{CarryMail, CarryWord};
 pub(crate) use directory::DirectoryMail;
 pub(crate) use message::{message_len, read_message, write_message};
 pub(crate) use node::NodeMail;

@@ -1,5 +1,6 @@
 //! Machines that talk to each other under virtual time, over wires that split, delay, cut and falsify.
 
+mod carried;
 mod channel;
 mod dialling;
 mod handshake;

@@ -1,6 +1,6 @@
 //! The wires and the clock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -49,6 +49,8 @@ pub(super) struct World {
     pub(super) latency: Duration,
     /// No byte arrives any more, and nobody notices.
     pub(super) is_dark: bool,
+    /// Pairs of nodes, the lower first, between which no byte arrives and no dial is answered.
+    pub(super) broken: BTreeSet<(usize, usize)>,
     /// Dials that still succeed.
     pub(super) dials_left: u32,
     pub(super) falsify: Option<Falsify>,
@@ -90,6 +92,7 @@ impl World {
             rng,
             latency: Duration::from_millis(1),
             is_dark: false,
+            broken: BTreeSet::new(),
             dials_left: u32::MAX,
             falsify: None,
             is_tapped: false,
@@ -220,8 +223,9 @@ impl World {
         loop {
             self.settle();
             let timeouts = self.nodes.iter().filter(|node| node.is_alive).filter_map(|node| node.links.poll_timeout());
-            let flights =
-                self.wires.values().flat_map(|wire| &wire.pipes).filter_map(|pipe| Some(pipe.flying.front()?.0));
+            let is_whole = |wire: &&Wire| !self.is_broken(wire.ends[0].0, wire.ends[1].0);
+            let pipes = self.wires.values().filter(is_whole).flat_map(|wire| &wire.pipes);
+            let flights = pipes.filter_map(|pipe| Some(pipe.flying.front()?.0));
             let flights = flights.filter(|_| !self.is_dark);
             let Some(next) = timeouts.chain(flights).min().filter(|next| *next <= end) else { break };
             self.now = self.now.max(next);
@@ -290,6 +294,9 @@ impl World {
         let Some(target) = target.filter(|_| self.dials_left > 0) else {
             return self.nodes[index].links.refused(self.now, link);
         };
+        if self.is_broken(index, target) {
+            return;
+        }
         self.dials_left -= 1;
         self.next_wire += 1;
         let other = LinkId(LinkId::ACCEPTED + self.next_wire);
@@ -316,6 +323,10 @@ impl World {
             binding[1] = u8::from(self.is_tapped && end == 1);
             self.nodes[node].links.secured(link, Binding(binding));
         }
+    }
+
+    fn is_broken(&self, a: usize, b: usize) -> bool {
+        self.broken.contains(&(a.min(b), a.max(b)))
     }
 
     fn end(&mut self, index: usize, link: LinkId) -> Option<(&mut Wire, usize)> {
@@ -361,6 +372,10 @@ impl World {
     }
 
     fn deliver_one(&mut self, id: u64, end: usize) -> bool {
+        let Some(wire) = self.wires.get(&id) else { return false };
+        if self.is_broken(wire.ends[0].0, wire.ends[1].0) {
+            return false;
+        }
         let Some(wire) = self.wires.get_mut(&id) else { return false };
         let (node, link) = wire.ends[1 - end];
         let is_closed = wire.is_closed[1 - end];
