@@ -8,6 +8,7 @@ mod drain;
 mod failures;
 mod groups;
 mod operate;
+mod paths;
 mod publications;
 mod random;
 mod relays;

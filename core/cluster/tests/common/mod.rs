@@ -114,6 +114,8 @@ pub(crate) struct World {
     /// Both ends of every link.
     wires: BTreeMap<(u64, LinkId), (u64, LinkId)>,
     cut: BTreeSet<(u64, u64)>,
+    /// The same, and datagrams pass.
+    blocked: BTreeSet<(u64, u64)>,
     shards: u16,
     /// Cooperation algorithm of the nodes that are started.
     pub(crate) overlay: String,
@@ -165,6 +167,7 @@ impl World {
             conns: BTreeMap::new(),
             wires: BTreeMap::new(),
             cut: BTreeSet::new(),
+            blocked: BTreeSet::new(),
             shards,
             overlay,
             method,
@@ -278,6 +281,13 @@ impl World {
         self.break_links(a, b);
         self.cut.insert((a, b));
         self.cut.insert((b, a));
+    }
+
+    /// Lets no links stand between two nodes, as a firewall does that knows one of two ports.
+    pub(crate) fn block(&mut self, a: u64, b: u64) {
+        self.break_links(a, b);
+        self.blocked.insert((a, b));
+        self.blocked.insert((b, a));
     }
 
     pub(crate) fn heal(&mut self) {
@@ -528,7 +538,8 @@ impl World {
 
     fn dial(&mut self, node: u64, link: LinkId, to: u64) {
         let peer = address(node);
-        let refused = self.cut.contains(&(node, to)) || !self.hosts.contains_key(&node);
+        let pair = (node, to);
+        let refused = self.cut.contains(&pair) || self.blocked.contains(&pair) || !self.hosts.contains_key(&node);
         let Some(host) = self.hosts.get_mut(&to).filter(|_| !refused) else {
             return self.node_input(node, NodeInput::LinkClosed { link });
         };

@@ -93,7 +93,7 @@ fn members(cluster: &Cluster) -> String {
     let row = |member: &Member| {
         let link = match (&member.link, member.this) {
             (_, true) => "this node".to_owned(),
-            (Some(link), _) => if link.synced { "up" } else { "syncing" }.to_owned(),
+            (Some(link), _) => state(link),
             (None, _) => "down".to_owned(),
         };
         let of = |number: fn(&Link) -> u64| {
@@ -112,16 +112,21 @@ fn members(cluster: &Cluster) -> String {
     table(&["MEMBER", "ADDRESS", "LINK", "RTT", "SENT", "RECEIVED"], &rows)
 }
 
+/// What a link is good for, and who carries it.
+fn state(link: &Link) -> String {
+    let state = if link.synced { "up" } else { "syncing" };
+    link.via.as_ref().map_or_else(|| state.to_owned(), |via| format!("{state} via {via}"))
+}
+
 pub(super) fn topology(topology: &Topology) -> String {
     let nodes: Vec<_> = topology.nodes.iter().map(|node| vec![node.node.clone(), node.address.clone()]).collect();
     let links: Vec<_> = topology
         .links
         .iter()
         .map(|TopologyLink { from, to, link }| {
-            let state = if link.synced { "up" } else { "syncing" };
             let load = [link.publications_sent, link.publications_received].map(|count| count.to_string());
             let load = load.into_iter().chain([bytes(link.bytes_sent), bytes(link.bytes_received)]);
-            let line = [from.clone(), to.clone(), state.to_owned(), millis(link.rtt_micros)];
+            let line = [from.clone(), to.clone(), state(link), millis(link.rtt_micros)];
             line.into_iter().chain(load).collect()
         })
         .collect();

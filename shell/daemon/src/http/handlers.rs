@@ -210,6 +210,7 @@ fn dead_model(dead: &DeadStatus) -> DeadMember {
 
 pub(super) fn link_model(link: &LinkStatus) -> Link {
     Link {
+        via: link.via.map(|node| node.to_string()),
         rtt_micros: link.rtt_micros,
         protocol: link.version,
         synced: link.synced,

@@ -381,8 +381,9 @@ fn journal_metrics(out: &mut Exposition, parts: &[Part], recovery: &RecoveryRepo
 
 fn link_metrics(out: &mut Exposition, members: &[MemberStatus]) {
     use Kind::{Counter, Gauge};
-    let fields: [Row<'_, LinkStatus>; 7] = [
+    let fields: [Row<'_, LinkStatus>; 8] = [
         ("link_rtt_microseconds", Gauge, "Round trip, smoothed.", |link| u64::from(link.rtt_micros)),
+        ("link_carried", Gauge, "Whether another node carries it.", |link| u64::from(link.via.is_some())),
         ("link_synced", Gauge, "Whether both sides know each other's tables.", |link| u64::from(link.synced)),
         ("link_unacknowledged", Gauge, "Frames not acknowledged.", |link| link.unacknowledged as u64),
         ("link_publications_sent_total", Counter, "Publications sent.", |link| link.publications_sent),

@@ -240,6 +240,9 @@ pub struct DeadMember {
 /// A link that is up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Link {
+    /// The node that carries it, where the path between the two hosts is broken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
     /// Round trip in microseconds, smoothed; 0 until measured.
     pub rtt_micros: u32,
     /// Version of the link protocol that both sides speak.

@@ -1,0 +1,100 @@
+//! Paths between two nodes break, and both live.
+
+use sedge_base::NodeId;
+use sedge_mqtt::QoS;
+
+use crate::common::{Options, World};
+
+fn kept() -> Options {
+    Options { expiry: 3_600, ..Options::default() }
+}
+
+/// The node that carries the link from one node to another.
+fn via(world: &World, from: u64, to: u64) -> Option<NodeId> {
+    let members = world.hosts[&from].node.status().members;
+    members.into_iter().find(|member| member.node == NodeId::new(to))?.link?.via
+}
+
+/// FT-20, FT-21, FT-29, MQ-11: a third node carries the link. Messages, subscriptions, copies and sessions go their ways, and a crash
+/// loses nothing.
+#[test]
+fn a_broken_path_is_hardly_noticed() {
+    for seed in 0..10 {
+        let mut world = World::cluster(700 + seed, 4, 2);
+        let subscribers: Vec<_> = (1..=4).map(|node| world.connect_with(node, &format!("s{node}"), kept())).collect();
+        for subscriber in &subscribers {
+            world.subscribe(*subscriber, "t/#", QoS::ExactlyOnce);
+        }
+        let publishers = [1, 2].map(|node| world.connect_with(node, &format!("p{node}"), kept()));
+        world.cut(1, 2);
+        for (publisher, payload) in publishers.into_iter().zip(["from 1", "from 2"]) {
+            world.send_publish(publisher, "t/x", payload, QoS::AtLeastOnce, false);
+        }
+        world.run(2_500);
+        assert!(via(&world, 1, 2).is_some() && via(&world, 2, 1).is_some(), "seed {seed}\n{}", world.log.join("\n"));
+        for subscriber in &subscribers {
+            let mut got = world.got(*subscriber);
+            got.sort_unstable();
+            assert_eq!(got, ["from 1", "from 2"], "seed {seed}");
+        }
+        // Subscribing needs all nodes, and a session may have its home, its node and its copy on both sides.
+        world.subscribe(subscribers[0], "u", QoS::AtLeastOnce);
+        for (at, other) in [(0, 2), (1, 1)] {
+            world.hang_up(subscribers[at]);
+            let moved = world.connect_with(other, &format!("s{}", at + 1), kept());
+            assert!(world.clients[moved].connack.as_ref().unwrap().session_present, "seed {seed}");
+        }
+        world.publish(publishers[1], "t/x", "last", QoS::AtLeastOnce);
+        world.run(50);
+        world.kill(2);
+        world.heal();
+        let again = world.connect_with(1, "s1", kept());
+        world.run(2_000);
+        assert!(world.clients[again].connack.as_ref().unwrap().session_present, "seed {seed}");
+        assert_eq!(world.counter(1, "node_claims_timed_out"), 0);
+        world.run(5_000);
+        assert!([3, 4].into_iter().all(|from| via(&world, from, 1).is_none()));
+    }
+}
+
+/// FT-28: a node that does not reach one of the others from the start is whole all the same.
+#[test]
+fn who_joins_over_a_broken_path_is_whole() {
+    let mut world = World::cluster(720, 3, 2);
+    let subscriber = world.connect(2, "sub");
+    world.subscribe(subscriber, "t", QoS::AtLeastOnce);
+    world.cut(2, 4);
+    world.start(4);
+    world.run_until("the joiner is ready", |world| world.hosts[&4].node.is_ready());
+    assert!(via(&world, 4, 2).is_some());
+    let publisher = world.connect(4, "pub");
+    world.publish(publisher, "t", "x", QoS::AtLeastOnce);
+    world.run(50);
+    assert_eq!(world.got(subscriber), ["x"]);
+}
+
+/// FT-20, FT-31: a node that shows others that it lives, and that nobody can link, does not keep the copies that it has of their
+/// sessions.
+#[test]
+fn copies_that_nobody_reaches_go_elsewhere() {
+    let mut unreached = 0;
+    for (other, third) in [(2, 3), (3, 2)] {
+        let mut world = World::cluster(730, 3, 2);
+        let subscriber = world.connect_with(1, "sub", kept());
+        world.subscribe(subscriber, "t", QoS::AtLeastOnce);
+        let publisher = world.connect(1, "pub");
+        world.block(1, other);
+        world.block(third, other);
+        world.send_publish(publisher, "t", "x", QoS::AtLeastOnce, false);
+        world.run_until("it is acknowledged", |world| world.clients[publisher].acked.len() == 1);
+        assert_eq!(world.got(subscriber), ["x"]);
+        world.run_until("copies are elsewhere", |world| world.hosts[&1].node.status().copies == 2);
+        assert_eq!(world.hosts[&1].node.status().members.len(), 3);
+        unreached += world.counter(1, "backups_unreached");
+        world.kill(1);
+        world.run(2_000);
+        let again = world.connect_with(third, "sub", kept());
+        assert!(world.clients[again].connack.as_ref().unwrap().session_present);
+    }
+    assert_eq!(unreached, 1, "one of the two has the copies");
+}
