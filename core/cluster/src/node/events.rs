@@ -158,7 +158,11 @@ impl Node {
         self.open_all_fences(node);
         let peer = self.peers.entry(node).or_default();
         let knew = peer.incarnation;
-        peer.restart();
+        if knew == Some(incarnation) {
+            peer.begin_anew();
+        } else {
+            peer.restart();
+        }
         (peer.standing, peer.incarnation) = (Standing::Up, Some(incarnation));
         self.marks.forget(Source::Link(node));
         self.had.breaks(self.now.instant, node);

@@ -368,7 +368,7 @@ impl Node {
         for (at, strays) in pieces.into_iter().enumerate() {
             let mail = ReplicaMail::Strays { of, incarnation, last: is_all && at + 1 == count, strays };
             if let Some(peer) = self.peers.get_mut(&to) {
-                peer.push_bulk(ControlTopic::Replica, mail.encode());
+                peer.push_bulk(ControlTopic::Replica, mail.encode(), true);
             }
         }
         self.pump(to);

@@ -68,12 +68,29 @@ pub(super) struct Peer {
     /// What its operator wants of it, as it says.
     pub intent: Intent,
     /// Large mail that waits.
-    bulk: VecDeque<(ControlTopic, Bytes)>,
+    bulk: VecDeque<Piece>,
     /// Large mail that is not acknowledged.
-    in_flight: VecDeque<(FrameSeq, usize)>,
+    in_flight: VecDeque<(FrameSeq, Piece)>,
     in_flight_bytes: usize,
+    /// Of a session whose last piece is not acknowledged, those that are.
+    begun: Vec<Piece>,
     /// Retained messages that it lacks.
     push: Option<RetainedPush>,
+}
+
+/// A piece of large mail.
+#[derive(Clone, Debug)]
+struct Piece {
+    topic: ControlTopic,
+    bytes: Bytes,
+    /// Of a session: whether it is the last one.
+    ends: bool,
+}
+
+impl Piece {
+    fn is_session(&self) -> bool {
+        self.topic == ControlTopic::Session
+    }
 }
 
 /// Retained messages on their way to one node.
@@ -106,12 +123,27 @@ impl Peer {
 
     /// The neighbour has taken frames up to this one.
     pub(super) fn acked(&mut self, up_to: FrameSeq) {
-        while let Some((seq, bytes)) = self.in_flight.front().copied()
-            && seq <= up_to
+        while self.in_flight.front().is_some_and(|(seq, _)| *seq <= up_to)
+            && let Some((_, piece)) = self.in_flight.pop_front()
         {
-            self.in_flight.pop_front();
-            self.in_flight_bytes -= bytes;
+            self.in_flight_bytes -= piece.bytes.len();
+            if piece.is_session() && piece.ends {
+                self.begun.clear();
+            } else if piece.is_session() {
+                self.begun.push(piece);
+            }
         }
+    }
+
+    /// The link has begun anew, and what was on its way is lost with the former one. Sessions that were given away are nowhere else: they
+    /// are sent again.
+    pub(super) fn begin_anew(&mut self) {
+        let begun = core::mem::take(&mut self.begun);
+        let sent = core::mem::take(&mut self.in_flight).into_iter().map(|(_, piece)| piece);
+        let mut bulk: VecDeque<Piece> = begun.into_iter().chain(sent).filter(Piece::is_session).collect();
+        bulk.append(&mut self.bulk);
+        self.bulk = bulk;
+        self.restart();
     }
 
     /// Whether all large mail has been taken by it.
@@ -120,8 +152,8 @@ impl Peer {
     }
 
     /// Adds mail that goes behind other large mail to this node.
-    pub(super) fn push_bulk(&mut self, topic: ControlTopic, bytes: Bytes) {
-        self.bulk.push_back((topic, bytes));
+    pub(super) fn push_bulk(&mut self, topic: ControlTopic, bytes: Bytes, ends: bool) {
+        self.bulk.push_back(Piece { topic, bytes, ends });
     }
 
     /// All messages of these buckets are to be sent.
@@ -151,19 +183,18 @@ impl Peer {
 impl Node {
     /// Sends large mail as far as it may be on its way.
     pub(super) fn pump(&mut self, to: NodeId) {
-        while let Some((topic, payload)) = self.next_piece(to) {
-            let size = payload.len();
+        while let Some(piece) = self.next_piece(to) {
             self.fence_off(to);
-            let frame = Frame::Control { topic, payload: payload.clone() };
+            let frame = Frame::Control { topic: piece.topic, payload: piece.bytes.clone() };
             let sent = self.links.send(self.now.instant, to, frame);
             let Some(peer) = self.peers.get_mut(&to) else { return };
             match sent {
                 Ok(seq) => {
-                    peer.in_flight.push_back((seq, size));
-                    peer.in_flight_bytes += size;
+                    peer.in_flight_bytes += piece.bytes.len();
+                    peer.in_flight.push_back((seq, piece));
                 }
                 Err(SendError::Full) => {
-                    peer.bulk.push_front((topic, payload));
+                    peer.bulk.push_front(piece);
                     return;
                 }
                 Err(SendError::NoChannel | SendError::TooLarge) => self.counters.control_lost += 1,
@@ -171,7 +202,7 @@ impl Node {
         }
     }
 
-    fn next_piece(&mut self, to: NodeId) -> Option<(ControlTopic, Bytes)> {
+    fn next_piece(&mut self, to: NodeId) -> Option<Piece> {
         let peer = self.peers.get_mut(&to)?;
         if peer.in_flight_bytes >= IN_FLIGHT_BYTES || !peer.is_linked() {
             return None;
@@ -198,6 +229,49 @@ impl Node {
             self.counters.retained_pushed += messages.len() as u64;
             RetainedMail::Messages(messages)
         };
-        Some((ControlTopic::Retained, mail.encode()))
+        Some(Piece { topic: ControlTopic::Retained, bytes: mail.encode(), ends: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(peer: &mut Peer, numbers: core::ops::RangeInclusive<u64>) {
+        for number in numbers {
+            let piece = peer.bulk.pop_front().unwrap();
+            peer.in_flight_bytes += piece.bytes.len();
+            peer.in_flight.push_back((FrameSeq(number), piece));
+        }
+    }
+
+    fn waiting(peer: &Peer) -> Vec<&[u8]> {
+        peer.bulk.iter().map(|piece| &piece.bytes[..]).collect()
+    }
+
+    /// MQ-11: a session that was on its way when the neighbour lost the channel is sent again, whole, and ahead of what came later;
+    /// other large mail is told anew anyway.
+    #[test]
+    fn sessions_on_their_way_are_sent_again() {
+        let mut peer = Peer::default();
+        let session = |peer: &mut Peer, text: &'static str, ends| {
+            peer.push_bulk(ControlTopic::Session, Bytes::from_static(text.as_bytes()), ends);
+        };
+        session(&mut peer, "a", true);
+        session(&mut peer, "b1", false);
+        peer.push_bulk(ControlTopic::Retained, Bytes::from_static(b"r"), true);
+        session(&mut peer, "b2", false);
+        session(&mut peer, "b3", true);
+        session(&mut peer, "c", true);
+        sent(&mut peer, 1..=4);
+        peer.acked(FrameSeq(2));
+        peer.begin_anew();
+        assert_eq!(waiting(&peer), [b"b1".as_slice(), b"b2", b"b3", b"c"]);
+        assert_eq!(peer.in_flight_bytes, 0);
+        sent(&mut peer, 5..=8);
+        peer.acked(FrameSeq(8));
+        assert!(peer.has_taken_all() && peer.begun.is_empty());
+        peer.begin_anew();
+        assert_eq!(waiting(&peer), Vec::<&[u8]>::new());
     }
 }

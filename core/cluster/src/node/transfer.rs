@@ -49,7 +49,7 @@ impl Node {
             let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
             let last = bytes.is_empty();
             let mail = SessionMail::Part { client: client.clone(), epoch, leftovers, last, bytes: piece };
-            peer.push_bulk(ControlTopic::Session, mail.encode());
+            peer.push_bulk(ControlTopic::Session, mail.encode(), last);
             if last {
                 break;
             }
