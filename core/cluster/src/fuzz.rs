@@ -10,7 +10,7 @@ use sedge_base::{Incarnation, Instant, NodeId, Rng};
 use crate::LinkId;
 use crate::link::{ControlTopic, Frame, Hello, LinkConfig, Links, Output, Protocol};
 use crate::wire::{
-    DirectoryMail, NodeMail, Reader, RelayMail, ReplicaMail, RetainedMail, SessionMail, WireError, Writer,
+    CarryMail, DirectoryMail, NodeMail, Reader, RelayMail, ReplicaMail, RetainedMail, SessionMail, WireError, Writer,
     read_message, read_session, write_message, write_session,
 };
 
@@ -184,6 +184,7 @@ pub fn mail(data: &[u8]) {
     match *kind {
         255 => return canonical(&mail, NodeMail::decode, NodeMail::encode),
         253 => return canonical(&mail, RelayMail::decode, |mail: &RelayMail| mail.encode()),
+        252 => return canonical(&mail, CarryMail::decode, CarryMail::encode),
         254 => return again(&mail, ReplicaMail::decode, ReplicaMail::encode),
         _ => {}
     }

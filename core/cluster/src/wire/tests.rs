@@ -132,6 +132,17 @@ fn relay_mail() -> [RelayMail; 4] {
     ]
 }
 
+fn carry_mail() -> [CarryMail; 4] {
+    let mail = |to, word| CarryMail { to, from: NodeId::new(2), number: u64::MAX, by_opener: to.is_some(), word };
+    let bytes = Bytes::from_static(b"bytes");
+    [
+        mail(Some(NodeId::new(1)), CarryWord::Open),
+        mail(None, CarryWord::Bytes { offset: 3, bytes }),
+        mail(Some(NodeId::new(1)), CarryWord::Read(4)),
+        mail(None, CarryWord::Close),
+    ]
+}
+
 #[test]
 fn all_mail_comes_back_as_it_was() {
     for mail in directory_mail() {
@@ -151,6 +162,9 @@ fn all_mail_comes_back_as_it_was() {
     }
     for mail in relay_mail() {
         assert_eq!(RelayMail::decode(mail.encode()), Ok(mail));
+    }
+    for mail in carry_mail() {
+        assert_eq!(CarryMail::decode(mail.encode()), Ok(mail));
     }
     for mail in replica_mail() {
         assert_eq!(ReplicaMail::decode(mail.encode()), Ok(mail));
@@ -194,6 +208,12 @@ fn what_is_cut_short_is_refused_at_every_place() {
         let longer: Bytes = bytes.iter().copied().chain([0]).collect();
         assert!(RelayMail::decode(longer).is_err());
     }
+    for mail in carry_mail() {
+        let bytes = mail.encode();
+        assert!((0..bytes.len()).all(|length| CarryMail::decode(bytes.slice(..length)).is_err()));
+        let longer: Bytes = bytes.iter().copied().chain([0]).collect();
+        assert!(CarryMail::decode(longer).is_err());
+    }
     for mail in node_mail() {
         let bytes = mail.encode();
         assert!((0..bytes.len()).all(|length| NodeMail::decode(bytes.slice(..length)).is_err()));
@@ -211,6 +231,7 @@ proptest! {
         let _ = NodeMail::decode(bytes.clone());
         let _ = ReplicaMail::decode(bytes.clone());
         let _ = RelayMail::decode(bytes.clone());
+        let _ = CarryMail::decode(bytes.clone());
         let _ = SessionMail::decode(bytes.clone());
         let _ = read_session(&mut Reader::new(bytes));
         let mut broken = session_bytes().to_vec();
