@@ -25,8 +25,8 @@ const WINDOW: u64 = 256 * 1024;
 const PIECE: usize = 32 * 1024;
 /// How long after a failure, or while nobody carries, the next attempt follows.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
-/// How long a dial may take before it is tried through others, too.
-pub(super) const UNANSWERED: Duration = Duration::from_secs(1);
+/// How long a dial may take before it is tried through others, too: a node may be busy.
+pub(super) const UNANSWERED: Duration = Duration::from_secs(3);
 /// How long a handshake may take: it goes over nodes that answer.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
@@ -219,12 +219,14 @@ impl Links {
     /// Passes mail on from one end to the other, if both are linked directly: else links would be carried in circles.
     fn carry(&mut self, sender: NodeId, to: NodeId, mail: CarryMail) {
         let CarryMail { from, number, by_opener, .. } = mail;
-        if let CarryWord::Bytes { bytes, .. } = &mail.word {
-            self.counters.carried_bytes += bytes.len() as u64;
-        }
+        let bytes = if let CarryWord::Bytes { bytes, .. } = &mail.word { bytes.len() } else { 0 };
         let is_close = mail.word == CarryWord::Close;
         let can = to != self.me.node && self.is_direct(sender) && self.carries(to);
-        if (can && self.send_carry(to, &CarryMail { to: None, ..mail })) || is_close {
+        if can && self.send_carry(to, &CarryMail { to: None, ..mail }) {
+            self.counters.carried_bytes += bytes as u64;
+            return;
+        }
+        if is_close {
             return;
         }
         let answer = CarryMail { to: None, from: to, number, by_opener: !by_opener, word: CarryWord::Close };

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
-use sedge_broker::{InflightPhase, InterestChange, InterestOp, QueuedState, SessionState, SubscriptionState};
-use sedge_mqtt::{Message, QoS, TopicFilter};
+use sedge_broker::SessionState;
+use sedge_mqtt::{Message, TopicFilter};
 
+use super::contents::{interest_of, is_plain, messages_of};
 use super::early::Early;
 use super::forwards;
 use super::settle::{Departure, Waiter};
@@ -700,6 +701,7 @@ impl Node {
         if *mine == epoch {
             let filters = session.subscriptions.iter().map(|subscription| subscription.filter.clone()).collect();
             let shard = wanted.shard;
+            self.had.is_caught(&client);
             self.tell_shard(shard, session_step(SessionStep::Adopt(mail::Adopt { client, epoch, filters })));
         }
     }
@@ -771,27 +773,6 @@ impl Node {
             self.claimed_late(client, epoch, Some(session), leftovers);
         }
     }
-}
-
-/// The subscriptions of a session as a change of interest.
-fn interest_of(session: &SessionState, online: bool) -> Vec<InterestChange> {
-    let op = InterestOp::Add { retained: false, online };
-    let subscriptions = session.subscriptions.iter();
-    subscriptions.map(|subscription| InterestChange { filter: subscription.filter.clone(), op }).collect()
-}
-
-/// What a session has to deliver with QoS 1 and 2, oldest first.
-pub(super) fn messages_of(session: &SessionState) -> impl Iterator<Item = &QueuedState> {
-    let inflight = session.inflight.iter().filter_map(|inflight| match &inflight.phase {
-        InflightPhase::Sent(queued) => Some(queued),
-        InflightPhase::Released => None,
-    });
-    inflight.chain(&session.queue).filter(|queued| queued.qos > QoS::AtMostOnce)
-}
-
-/// Whether a subscription is an ordinary one.
-pub(super) fn is_plain(subscription: &SubscriptionState) -> bool {
-    subscription.filter.share_group().is_none()
 }
 
 pub(super) fn session_step(step: SessionStep) -> ToShard {

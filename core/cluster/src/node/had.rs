@@ -79,6 +79,12 @@ struct Moved {
     /// The same for the node that it came from, when it came.
     came_with: Arc<Heard>,
     gaps: Arc<BTreeMap<ShardLife, Gap>>,
+    /// The node that it came from.
+    from: Option<NodeId>,
+    /// How far publications had come here when it began to be caught here what is for it.
+    caught_behind: Option<Heard>,
+    /// What was caught for it where it came from, and not here, and came too late to come with it.
+    owed: BTreeSet<MessageId>,
     /// What it has had of its gaps.
     fills: BTreeSet<MessageId>,
     /// The same, of all sessions that came together from a node that is gone.
@@ -248,9 +254,25 @@ impl Had {
         moved.gaps =
             Arc::new(if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) });
         moved.came_with = Arc::clone(marks);
+        (moved.from, moved.caught_behind) = (Some(from), None);
         moved.began = began;
         moved.fills = brings.filter(|id| !has_come_to(marks, id)).take(MAX_FILLS).collect();
         moved.strays = Arc::default();
+    }
+
+    /// From here on, what is for a session that comes is caught here.
+    pub(super) fn is_caught(&mut self, client: &ClientId) {
+        if let Some(moved) = self.sessions.get_mut(client) {
+            moved.caught_behind = Some(self.here.iter().map(|(shard, (last, _))| (*shard, *last)).collect());
+        }
+    }
+
+    /// A session is here that was served without these, which were caught for it at the node that it came from. What was published before
+    /// they were caught here, too, it has not had, although it came here, and although the other node had heard of it when the session left.
+    pub(super) fn owes<'a>(&mut self, client: &ClientId, from: NodeId, ids: impl Iterator<Item = &'a MessageId>) {
+        let Some(moved) = self.sessions.get_mut(client).filter(|moved| moved.from == Some(from)) else { return };
+        let Some(behind) = &moved.caught_behind else { return };
+        moved.owed.extend(ids.filter(|id| has_come_to(behind, id)).take(MAX_FILLS));
     }
 
     /// What a session has had that comes from this node.
@@ -298,7 +320,10 @@ impl Had {
 
     /// A session gets this from where it was.
     pub(super) fn gets(&mut self, client: &ClientId, id: MessageId) {
-        let Some(moved) = self.sessions.get_mut(client).filter(|moved| moved.is_in_gap(&id)) else { return };
+        let Some(moved) = self.sessions.get_mut(client) else { return };
+        if !moved.owed.remove(&id) && !moved.is_in_gap(&id) {
+            return;
+        }
         moved.fills.insert(id);
         if moved.fills.len() > MAX_FILLS {
             moved.gaps = Arc::default();
@@ -312,7 +337,7 @@ impl Had {
         let (moved, id) = (self.sessions.get(client), &message.id);
         let Some(moved) = moved.filter(|moved| moved.has_come) else { return is_own || is_seen };
         let has_got = moved.fills.contains(id) || moved.strays.contains(id);
-        if has_got || moved.is_in_gap(id) {
+        if has_got || moved.is_in_gap(id) || moved.owed.contains(id) {
             return has_got;
         }
         is_seen || (is_own && message.stamp.millis >= moved.began) || has_come_to(&moved.came_with, id)
@@ -428,6 +453,28 @@ mod tests {
             "only what came here is known still"
         );
         assert!(had.leaves(at(3) + APART, &client, never).is_empty());
+    }
+
+    /// MQ-11: what the former owner had heard of when the session had left its shard, and caught for it.
+    #[test]
+    fn what_a_session_was_served_without_is_new_to_it() {
+        let (mut had, client) = (Had::default(), ClientId::new("c"));
+        let (former, at) = (NodeId::new(9), Instant::from_millis(0));
+        had.arrives(at, former, client.clone(), &[id(2, 7)]);
+        had.goes_on_here(now(0), former, &client, core::iter::empty());
+        had.note(at, &message(id(2, 6)), true);
+        had.is_caught(&client);
+        had.note(at, &message(id(2, 7)), true);
+        let has = |had: &Had, id| had.has(&client, &message(id), false, true);
+        assert!(has(&had, id(2, 6)));
+        let caught = [id(2, 6), id(2, 7)];
+        had.owes(&client, NodeId::new(8), caught.iter());
+        assert!(has(&had, id(2, 6)), "it comes from elsewhere");
+        had.owes(&client, former, caught.iter());
+        assert!(!has(&had, id(2, 6)));
+        assert!(has(&had, id(2, 7)), "this was caught here, too");
+        had.gets(&client, id(2, 6));
+        assert!(has(&had, id(2, 6)));
     }
 
     /// FT-31

@@ -5,6 +5,7 @@
 mod acks;
 mod claims;
 mod config;
+mod contents;
 mod copies;
 mod directory;
 mod drain;

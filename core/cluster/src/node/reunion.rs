@@ -15,7 +15,8 @@ use sedge_mqtt::{Message, TopicFilter};
 use sedge_overlay::{Input, Neighbour};
 
 use super::Node;
-use super::claims::{is_plain, messages_of, session_step};
+use super::claims::session_step;
+use super::contents::{is_plain, messages_of};
 use super::settle::Waiter;
 use crate::mail::{self, SessionStep};
 use crate::reception::shard_of;
@@ -231,6 +232,7 @@ impl Node {
         epoch: u64,
         messages: &[Arc<Message>],
     ) -> bool {
+        self.had.owes(client, from, messages.iter().map(|message| &message.id));
         let key = (client.clone(), from);
         let is_awaited = self.reunions.sessions.get(&key).is_some_and(|reunion| reunion.given_up == Some(epoch));
         if !is_awaited && (!self.claims.owns(client) || self.claims.wants(client)) {

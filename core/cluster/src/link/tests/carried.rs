@@ -73,7 +73,7 @@ fn who_was_never_reached_is_carried() {
         world.want(from, to);
     }
     world.send(0, 1, 1);
-    world.run(2_000);
+    world.run(4_000);
     assert_eq!((via(&world, 0, 1), world.got(1, 0)), (Some(node(2)), vec![1]));
 }
 
