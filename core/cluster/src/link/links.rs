@@ -387,7 +387,7 @@ impl Links {
         self.config.protocol.common(peer.protocol)
     }
 
-    /// Whether a node is known to speak a version before [`Protocol::SECOND`].
+    /// Whether a node is known to speak the first version, without what came with the second.
     pub fn is_older(&self, node: NodeId) -> bool {
         self.version(node).is_some_and(|version| version < Protocol::SECOND)
     }
