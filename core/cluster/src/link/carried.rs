@@ -25,8 +25,8 @@ const WINDOW: u64 = 256 * 1024;
 const PIECE: usize = 32 * 1024;
 /// How long after a failure, or while nobody carries, the next attempt follows.
 pub(super) const AGAIN: Duration = Duration::from_millis(500);
-/// How long a dial may take before it is tried through others, too: a node may be busy.
-pub(super) const UNANSWERED: Duration = Duration::from_secs(3);
+/// How long a dial may take before it is tried through others, too.
+pub(super) const UNANSWERED: Duration = Duration::from_secs(1);
 /// How long a handshake may take: it goes over nodes that answer.
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
