@@ -46,3 +46,8 @@ class Apart:
     def up(self, node: int) -> int:
         """How many links of the node are up."""
         return sum(1 for member in self.api(node, "cluster")["members"] if member["link"])
+
+    def carriers(self, node: int) -> list[str]:
+        """The nodes that carry links of the node."""
+        links = [member["link"] for member in self.api(node, "cluster")["members"] if member["link"]]
+        return [link["via"] for link in links if "via" in link]
