@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -199,7 +200,7 @@ def test_retained_messages_agree_after_a_partition(islands: Callable[..., Island
 
 
 @pytest.mark.skipif(not can_make_namespaces(), reason="needs root and the right to make network namespaces")
-def test_a_broken_path_stops_nobody(islands: Callable[..., Islands]) -> None:
+def test_a_broken_path_stops_nobody(islands: Callable[..., Islands], binary: Path) -> None:
     """FT-20, FT-21, FT-29, MQ-11: two nodes that live and do not reach each other: the third carries their link, clients of both go on,
     sessions move between them, a crash loses nothing; and when the path is mended they are linked directly again."""
     net = islands(3, node__durability="memory")
@@ -220,6 +221,8 @@ def test_a_broken_path_stops_nobody(islands: Callable[..., Islands]) -> None:
     assert net.carriers(0) == net.carriers(1) == [third]
     assert "is not reached directly" in (net.folder / "node-0.log").read_text()
     assert f'sedge_link_carried{{peer="{net.api(1, "status")["node"]}"}} 1\n' in get(f"http://{net.address(0)}:{HTTP}/metrics")
+    status = subprocess.run([str(binary), "status", "--api", f"http://{net.address(0)}:{HTTP}"], capture_output=True, text=True, check=True)
+    assert f"up via {third}" in status.stdout
     clients[0].disconnect()
     moved = Client(net.address(1), MQTT, V5, timeout=20)
     moved.connect("zero", clean=False, props=DAY)
