@@ -89,6 +89,8 @@ impl Broker {
             .collect();
         let key = self.install(state, false);
         let Some(session) = self.sessions.get_mut(key) else { return };
+        // A merge is written behind what had come before it, and is not always there to its end.
+        session.queue.restore_order();
         let mut routes = Vec::new();
         for (packet_id, message) in &transits {
             let ticket = session.inbound.get_or_insert_default().resume(*packet_id);

@@ -1,5 +1,8 @@
 //! What the journal says is what the broker holds, at every moment and after every restart.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use sedge_base::{ClientId, Incarnation, Rng};
 use sedge_broker::{Broker, Image, Input, Place, Record, RestoredSession};
@@ -160,6 +163,24 @@ fn a_publication_on_its_way_goes_on_after_a_restart() {
     log.turn(&mut bench);
     log.restart(&mut bench, 2);
     assert_eq!(bench.routed.len(), 2);
+}
+
+/// MQ-13: a merge is written behind what had come before, though it was published earlier.
+#[test]
+fn what_was_merged_is_in_its_place_after_a_restart() {
+    let (mut bench, mut log) = kept_bench();
+    let publisher = bench.client(V5, "p");
+    bench.publish(publisher, "t", "1", Q1);
+    let earlier = Arc::clone(&bench.routed[0].0);
+    let conn = bench.connect(persistent(V5, "s"));
+    bench.subscribe(conn, "t", Q1);
+    bench.cut(conn);
+    bench.publish(publisher, "t", "2", Q1);
+    bench.broker.merge(bench.now, &ClientId::new("s"), &[earlier], &BTreeSet::new());
+    log.turn(&mut bench);
+    log.restart(&mut bench, 1);
+    let conn = bench.connect(persistent(V5, "s"));
+    assert_eq!(bench.payloads(conn), ["1", "2"]);
 }
 
 /// MQ-08: the client lost its connection with the process, so its will is due, even if nothing else of its session is kept.

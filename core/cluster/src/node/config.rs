@@ -45,7 +45,8 @@ pub struct NodeConfig {
     pub suback_cluster: bool,
     /// How long a client may wait for the directory and for the session's former owner, before it is served with what is here.
     pub claim_timeout: Duration,
-    /// How long a home of the directory waits for the others' registrations when the members have changed.
+    /// How long a home of the directory waits for the others' registrations when the members have changed: longer than it takes until
+    /// one that has died silently is no member any more, or its clients would get new sessions beside those that are taken over.
     pub register_timeout: Duration,
     /// The longest time spent in [`crate::NodeState::Recovery`] for members that are known.
     pub recovery_timeout: Duration,
@@ -83,7 +84,7 @@ impl Default for NodeConfig {
             copies: 2,
             suback_cluster: true,
             claim_timeout: Duration::from_secs(2),
-            register_timeout: Duration::from_secs(1),
+            register_timeout: Duration::from_millis(1_600),
             recovery_timeout: Duration::from_secs(5),
             seed_timeout: Duration::from_secs(1),
             retained_sync_period: Duration::from_secs(30),
