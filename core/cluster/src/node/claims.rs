@@ -118,6 +118,11 @@ impl Claims {
         self.owned.get(client).is_none_or(|owned| !owned.is_claimed && owned.told < epoch)
     }
 
+    /// Whether this node goes on with a session of its own that was succeeded under this epoch.
+    pub(super) fn outlives(&self, client: &ClientId, epoch: u64) -> bool {
+        self.owned.get(client).is_some_and(|owned| owned.is_claimed && epoch::outlives(owned.told, epoch))
+    }
+
     /// Whether the client is to become this node's.
     pub(super) fn wants(&self, client: &ClientId) -> bool {
         self.wanted.contains_key(client)

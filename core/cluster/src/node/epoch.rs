@@ -34,6 +34,11 @@ pub(super) const fn succeeds(epoch: u64, own: u64) -> bool {
     !epoch.is_multiple_of(2) && epoch > own && epoch - own < STEP
 }
 
+/// Whether `own` is that of an owner that lives after all, and goes on although it was succeeded under `epoch`.
+pub(super) const fn outlives(own: u64, epoch: u64) -> bool {
+    !epoch.is_multiple_of(2) && own.is_multiple_of(2) && own > epoch && own - epoch < STEP
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,7 +53,9 @@ mod tests {
             assert!(succeeds(successor, claim) && succeeds(inherited(successor), claim));
             let owner = kept(successor);
             assert!(owner > successor && succeeds(inherited(owner), owner));
+            assert!(outlives(owner, successor) && !outlives(claim, successor) && !outlives(owner, claim));
             let later = claimed(claim, 0);
+            assert!(!outlives(later, successor));
             assert!(later > kept(inherited(owner)));
             assert!(!succeeds(later, claim) && !succeeds(inherited(later), claim) && !succeeds(owner, claim));
         }

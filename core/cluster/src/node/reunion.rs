@@ -282,9 +282,37 @@ impl Node {
         self.relinquish_postponed();
     }
 
+    /// A successor is gone, and this node takes its sessions over. Whether this is one that this node has gone on with: what only the copy
+    /// has is for the session here, which is not to be replaced by it.
+    pub(super) fn goes_on_beside(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
+        if self.keep(client, epoch, successor) {
+            return true;
+        }
+        if !self.claims.outlives(client, epoch) {
+            return false;
+        }
+        self.begin_reunion(client, successor, true);
+        true
+    }
+
+    /// The copy of a session says in a successor's place what it had, and all others what they have kept for it.
+    pub(super) fn copy_gives_back(&mut self, of: NodeId, session: &SessionState, kept: &[Arc<Message>]) {
+        let client = &session.client;
+        self.given_back(of, client, session.epoch, Some(session));
+        let Some(reunion) = self.reunions.sessions.get_mut(&(client.clone(), of)) else { return };
+        let plain = || session.subscriptions.iter().filter(|subscription| is_plain(subscription));
+        let wanted = |message: &Message| plain().any(|subscription| subscription.filter.matches(&message.topic));
+        let kept = kept.iter().filter(|message| wanted(message));
+        reunion.messages.extend(kept.map(|message| (Arc::clone(message), None)));
+        reunion.is_released = true;
+        self.reunited(client.clone(), of);
+    }
+
     /// A node is gone: it sends nothing any more.
     pub(super) fn reunions_without(&mut self, node: NodeId) {
-        let of_node = self.reunions.sessions.keys().filter(|(_, from)| *from == node);
+        let takeovers = &self.takeovers;
+        let of_node = self.reunions.sessions.keys();
+        let of_node = of_node.filter(|(client, from)| *from == node && !takeovers.is_beside(client, node));
         for (client, from) in of_node.cloned().collect::<Vec<_>>() {
             self.reunited(client, from);
         }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, ShardId};
-use sedge_broker::{InboundState, InterestChange, InterestOp, RestoredSession};
+use sedge_broker::{InboundState, InterestChange, InterestOp, RestoredSession, SessionState};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 
 use super::marks::Source;
@@ -49,6 +49,8 @@ struct Takeover {
     /// Clients that this node owns from now on.
     clients: Vec<ClientId>,
     heard: Arc<BTreeMap<ShardId, Heard>>,
+    /// Copies of sessions that the node itself had taken over from this one, which goes on with its own.
+    beside: Vec<SessionState>,
     /// QoS 2 publications of their clients that were on their way.
     transits: Vec<Arc<Message>>,
     /// What sessions were chosen for that have ended with their connections: other members get it.
@@ -86,6 +88,12 @@ impl Takeovers {
         !self.lives.is_empty()
     }
 
+    /// Whether what the copy of a node's session has is yet to come to the one that goes on here.
+    pub(super) fn is_beside(&self, client: &ClientId, node: NodeId) -> bool {
+        let of_node = self.lives.iter().filter(|(life, _)| life.node == node);
+        of_node.flat_map(|(_, takeover)| &takeover.beside).any(|session| session.client == *client)
+    }
+
     /// Nodes whose sessions were taken over, and how many sessions that were.
     pub(super) const fn counts(&self) -> (u64, u64) {
         (self.count, self.sessions)
@@ -106,6 +114,7 @@ impl Node {
             changes: Vec::new(),
             clients: Vec::new(),
             heard: Arc::default(),
+            beside: Vec::new(),
             transits: Vec::new(),
             shares: Vec::new(),
             waits_for: None,
@@ -146,11 +155,15 @@ impl Node {
             for mut session in sessions {
                 takeover.shares.extend(session.end());
                 let client = session.state.client.clone();
-                session.state.epoch = epoch::inherited(session.state.epoch);
                 for (packet_id, message) in session.transits.drain(..) {
                     session.state.inbound.push(InboundState { packet_id, answer: Some(ReasonCode::Success) });
                     takeover.transits.push(message);
                 }
+                if session.state.expiry_secs > 0 && self.goes_on_beside(&client, session.state.epoch, of) {
+                    takeover.beside.push(session.state);
+                    continue;
+                }
+                session.state.epoch = epoch::inherited(session.state.epoch);
                 if session.state.expiry_secs > 0 && self.claims.is_outdated(&client, session.state.epoch) {
                     self.claims.restore(client.clone(), session.state.epoch, Some(of));
                     self.takeovers.fresh.push((client.clone(), session.state.epoch));
@@ -303,6 +316,7 @@ impl Node {
         let heard = Arc::clone(&takeover.heard);
         let lives = takeover.lives;
         let clients = core::mem::take(&mut takeover.clients);
+        let beside = core::mem::take(&mut takeover.beside);
         for (message, group) in core::mem::take(&mut takeover.shares) {
             let again = Again { message, group, not: life.node };
             self.tell_shard(ShardId::default(), ToShard::Again(Box::new(again)));
@@ -320,6 +334,9 @@ impl Node {
         }
         self.had.get_strays(clients.iter(), known);
         let strays: Arc<[_]> = plain.into();
+        for session in beside {
+            self.copy_gives_back(life.node, &session, &strays);
+        }
         for shard in (0..self.config.shards).map(ShardId) {
             let (strays, heard) = (Arc::clone(&strays), Arc::clone(&heard));
             let arriving = SessionStep::Arriving(Arriving { of: life, strays, heard });
