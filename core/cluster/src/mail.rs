@@ -119,6 +119,8 @@ pub enum SessionStep {
     Flush(Handed),
     /// Everybody sends to the new owner of the session: answer with [`ToNode::Withdraw`].
     Release(Handed),
+    /// The new owner of the session takes its time: answer with [`ToNode::Ahead`] if something was caught since the last time.
+    Look(Handed),
     /// Nobody sends here for the session any more, nor does the shard that this comes from. When it has come from all, answer with
     /// [`ToNode::Leftovers`].
     Collect(Handed),
@@ -177,6 +179,7 @@ impl SessionStep {
             | Self::Adopt(Adopt { client, .. })
             | Self::Release(Handed { client, .. })
             | Self::Flush(Handed { client, .. })
+            | Self::Look(Handed { client, .. })
             | Self::Collect(Handed { client, .. })
             | Self::Hold { client, .. }
             | Self::Resubscribe { client, .. }
@@ -409,6 +412,9 @@ pub enum ToNode {
     Adopted(Box<Handed>),
     /// Answer to [`SessionStep::Release`]: the interest of a session that was handed over is to be withdrawn.
     Withdraw(Box<(Handed, Vec<InterestChange>)>),
+    /// Answer to [`SessionStep::Look`]: what came for a session since it was handed over, and since the last answer. It will be among
+    /// the leftovers, too.
+    Ahead(Box<(Handed, Vec<Arc<Message>>)>),
     /// Answer to [`SessionStep::Collect`]: what came for a session since it was handed over.
     Leftovers(Box<(Handed, Vec<Arc<Message>>)>),
     /// The shard has announced what its journal held.

@@ -8,13 +8,13 @@ use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
 use sedge_broker::SessionState;
 use sedge_mqtt::{Message, TopicFilter};
 
-use super::contents::{interest_of, is_plain, messages_of};
+use super::ahead::Ahead;
+use super::contents::messages_of;
 use super::early::Early;
-use super::forwards;
 use super::settle::{Departure, Waiter};
 use super::{Node, epoch};
 use crate::link::ControlTopic;
-use crate::mail::{self, Handed, Heard, Known, Life, SessionStep, ToShard};
+use crate::mail::{self, Heard, Known, Life, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::wire::{DirectoryMail, ReplicaMail, SessionMail};
 
@@ -24,13 +24,14 @@ pub(super) type Session = Option<Box<SessionState>>;
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     owned: BTreeMap<ClientId, Owned>,
-    wanted: BTreeMap<ClientId, Wanted>,
+    pub(super) wanted: BTreeMap<ClientId, Wanted>,
     deadlines: Deadlines<ClientId>,
     /// Who gets the session that a shard was told to give up.
     leaving: BTreeMap<(ClientId, u64), NodeId>,
     /// Sessions that have left their shard, and to which nodes they are about to be sent.
     departing: BTreeMap<ClientId, NodeId>,
     pub(super) early: Early,
+    pub(super) ahead: Ahead,
     /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
     postponed: BTreeMap<ClientId, (u64, NodeId)>,
     /// What other owners of clients that are claimed right now had for them.
@@ -52,12 +53,12 @@ struct Owned {
 }
 
 #[derive(Debug)]
-struct Wanted {
-    shard: ShardId,
+pub(super) struct Wanted {
+    pub(super) shard: ShardId,
     /// `None`: the client was given to this node; nobody waits for it.
     conn: Option<ConnId>,
     clean_start: bool,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// The highest epoch under which a home has granted it.
     granted: u64,
     /// Connections of the same client that came meanwhile.
@@ -65,26 +66,33 @@ struct Wanted {
     /// Another node claims it already; it gets the session once it is here.
     next: Option<Next>,
     /// This node has a session of the client itself: what the one that comes has had.
-    beside: Option<Arc<Heard>>,
+    pub(super) beside: Option<Arc<Heard>>,
 }
 
 #[derive(Debug)]
-enum Phase {
+pub(super) enum Phase {
     /// The home was asked.
     Asked { home: NodeId },
     /// The former owner has to send the session, or the successor of a former owner `of` that is gone.
     Session { epoch: u64, from: NodeId, of: NodeId },
     /// The session is here; everybody has to learn of its interest.
-    Adopting { epoch: u64, from: NodeId, session: Box<SessionState> },
+    Adopting { epoch: u64, given: Given, session: Box<SessionState> },
     /// The former owner has to send what came for the session since.
-    Leftovers { epoch: u64, from: NodeId, session: Box<SessionState> },
+    Leftovers { epoch: u64, given: Given, session: Box<SessionState> },
     /// They are here; what was sent to both owners has to be here, too, so that it is told from what is new.
     Flushing { epoch: u64, session: Box<SessionState>, leftovers: Vec<Arc<Message>> },
 }
 
+/// Who has given a session up, and under which epoch: another one than that of the claim, if its home had given it away before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) from: NodeId,
+    pub(super) epoch: u64,
+}
+
 impl Phase {
     /// Under which epoch the home has granted the claim, if it has.
-    const fn epoch(&self) -> Option<u64> {
+    pub(super) const fn epoch(&self) -> Option<u64> {
         match self {
             Self::Asked { .. } => None,
             Self::Session { epoch, .. }
@@ -223,7 +231,7 @@ impl Node {
         self.send_directory(home, DirectoryMail::Claim { client, clean_start });
     }
 
-    fn set_claim_deadline(&mut self, client: &ClientId) {
+    pub(super) fn set_claim_deadline(&mut self, client: &ClientId) {
         self.claims.deadlines.set(client.clone(), self.now.instant + self.config.claim_timeout);
     }
 
@@ -322,7 +330,7 @@ impl Node {
             Some(&Phase::Session { epoch: mine, from: former, .. }) if epoch == mine || from == former => match session
             {
                 Some(session) if !session.subscriptions.is_empty() => {
-                    self.adopt(from, client, mine, session);
+                    self.adopt(Given { from, epoch }, client, mine, session);
                 }
                 session => self.claimed_late(client, mine, session, Vec::new()),
             },
@@ -396,7 +404,13 @@ impl Node {
     }
 
     /// Serves a client whose claim has taken its time. The home that granted it may no longer be its home, or have forgotten it.
-    fn claimed_late(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
+    pub(super) fn claimed_late(
+        &mut self,
+        client: &ClientId,
+        epoch: u64,
+        session: Session,
+        leftovers: Vec<Arc<Message>>,
+    ) {
         let is_mine = self.claims.wanted.get(client).is_some_and(|wanted| wanted.next.is_none());
         self.claimed(client, epoch, session, leftovers);
         if is_mine {
@@ -408,6 +422,7 @@ impl Node {
     fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
         let Some(wanted) = self.claims.wanted.remove(client) else { return };
         self.claims.deadlines.cancel(client);
+        self.claims.ahead.take(client);
         if session.is_none() && !wanted.clean_start && !self.claims.owns(client) && self.reunions.may_return() {
             self.had.begins(self.now, client);
         }
@@ -598,7 +613,7 @@ impl Node {
         wanted.conn.is_none() && wanted.later.is_empty() && self.ring.contains(&from)
     }
 
-    fn serve_as_is(&mut self, client: &ClientId) {
+    pub(super) fn serve_as_is(&mut self, client: &ClientId) {
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let home = self.config.node;
         let mut caught = Vec::new();
@@ -608,11 +623,15 @@ impl Node {
                 (epoch::claimed(known, self.now.wall.as_millis()), None)
             }
             Phase::Session { epoch, .. } => (epoch, None),
-            Phase::Adopting { epoch, from, session } => {
-                self.send_release(from, client, epoch);
+            Phase::Adopting { epoch, given, session } => {
+                self.send_release(given.from, client, given.epoch);
+                caught = self.serve_ahead(client);
                 (epoch, Some(session))
             }
-            Phase::Leftovers { epoch, session, .. } => (epoch, Some(session)),
+            Phase::Leftovers { epoch, session, .. } => {
+                caught = self.serve_ahead(client);
+                (epoch, Some(session))
+            }
             Phase::Flushing { epoch, session, leftovers } => {
                 caught = leftovers;
                 (epoch, Some(session))
@@ -624,12 +643,12 @@ impl Node {
     /// More nodes know where to send: former owners that still catch may have waited for that.
     pub(super) fn release_again(&mut self) {
         let leftovers = |wanted: &Wanted| match wanted.phase {
-            Phase::Leftovers { epoch, from, .. } => Some((epoch, from)),
+            Phase::Leftovers { given, .. } => Some(given),
             Phase::Asked { .. } | Phase::Session { .. } | Phase::Adopting { .. } | Phase::Flushing { .. } => None,
         };
         let wanted = self.claims.wanted.iter();
         let waits: Vec<_> = wanted.filter_map(|(client, wanted)| Some((client.clone(), leftovers(wanted)?))).collect();
-        for (client, (epoch, from)) in waits {
+        for (client, Given { from, epoch }) in waits {
             self.send_release(from, &client, epoch);
         }
     }
@@ -640,7 +659,9 @@ impl Node {
         for (client, wanted) in &self.claims.wanted {
             match wanted.phase {
                 Phase::Asked { home } if home == node => ask_again.push(client.clone()),
-                Phase::Session { from, .. } | Phase::Leftovers { from, .. } if from == node && gone => {
+                Phase::Session { from, .. } | Phase::Leftovers { given: Given { from, .. }, .. }
+                    if from == node && gone =>
+                {
                     serve.push(client.clone());
                 }
                 Phase::Asked { .. }
@@ -672,110 +693,6 @@ impl Node {
             self.claims.leaving.retain(|_, to| *to != node);
             self.release_all_of(node);
             self.releases_without();
-        }
-    }
-
-    /// The session is here: everybody is told to send its messages here, too, before the former owner stops to catch them.
-    fn adopt(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
-        let changes = interest_of(&session, false);
-        let is_beside = self.claims.owns(client);
-        if !is_beside {
-            let brings = messages_of(&session).map(|queued| queued.message.id);
-            self.had.goes_on_here(self.now, from, client, brings);
-        }
-        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
-        wanted.beside = is_beside.then(|| self.had.said(from, client));
-        let shared = session.subscriptions.iter().filter(|subscription| !is_plain(subscription));
-        let filters: Vec<_> = shared.map(|subscription| subscription.filter.clone()).collect();
-        let shard = wanted.shard;
-        wanted.phase = Phase::Adopting { epoch, from, session };
-        if !filters.is_empty() {
-            let expect = mail::Adopt { client: client.clone(), epoch, filters };
-            self.tell_shard(shard, session_step(SessionStep::Expect(expect)));
-        }
-        self.set_claim_deadline(client);
-        let handed = Handed { client: client.clone(), epoch };
-        self.change_and_wait_for_all(client, &changes, Waiter::Adoption(handed));
-    }
-
-    /// Everybody sends here: the shard begins to catch.
-    pub(super) fn adoption_settled(&mut self, handed: Handed) {
-        let Handed { client, epoch } = handed;
-        let Some(wanted) = self.claims.wanted.get(&client) else { return };
-        let Phase::Adopting { epoch: mine, session, .. } = &wanted.phase else { return };
-        if *mine == epoch {
-            let filters = session.subscriptions.iter().map(|subscription| subscription.filter.clone()).collect();
-            let shard = wanted.shard;
-            self.had.is_caught(&client);
-            self.tell_shard(shard, session_step(SessionStep::Adopt(mail::Adopt { client, epoch, filters })));
-        }
-    }
-
-    /// The shard catches: the former owner need not do so any longer.
-    pub(super) fn adopted(&mut self, handed: &Handed) {
-        let Some(wanted) = self.claims.wanted.get_mut(&handed.client) else { return };
-        if matches!(wanted.phase, Phase::Flushing { epoch, .. } if epoch == handed.epoch) {
-            return self.serve_flushed(&handed.client);
-        }
-        if !matches!(wanted.phase, Phase::Adopting { epoch, .. } if epoch == handed.epoch) {
-            return;
-        }
-        let home = self.config.node;
-        let before = core::mem::replace(&mut wanted.phase, Phase::Asked { home });
-        let Phase::Adopting { epoch, from, session } = before else { return };
-        wanted.phase = Phase::Leftovers { epoch, from, session };
-        if self.ring.contains(&from) {
-            self.set_claim_deadline(&handed.client);
-            self.send_release(from, &handed.client, epoch);
-        } else {
-            self.serve_as_is(&handed.client);
-        }
-    }
-
-    /// The former owner has sent what came since it gave the session up. Some of it may still be on its way here, too: another round
-    /// through all nodes, now that the session is as good as connected, is behind all that.
-    pub(super) fn leftovers_arrived(
-        &mut self,
-        from: NodeId,
-        client: &ClientId,
-        epoch: u64,
-        messages: Vec<Arc<Message>>,
-    ) {
-        if let Some(left) = forwards::passed_on(epoch) {
-            return self.passed_on(from, client, left, &messages);
-        }
-        if self.caught_elsewhere(from, client, epoch, &messages) {
-            return;
-        }
-        let home = self.config.node;
-        let wanted = self.claims.wanted.get_mut(client);
-        let Some(wanted) = wanted.filter(|wanted| wanted.phase.epoch() == Some(epoch)) else {
-            // The client is at another node now, or the session has moved again since.
-            return self.send_late(client, &messages);
-        };
-        if !matches!(wanted.phase, Phase::Leftovers { .. }) {
-            return;
-        }
-        let before = core::mem::replace(&mut wanted.phase, Phase::Asked { home });
-        let Phase::Leftovers { epoch, session, .. } = before else { return };
-        for message in &messages {
-            self.had.gets(client, message.id);
-        }
-        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
-        let changes = interest_of(&session, true);
-        wanted.phase = Phase::Flushing { epoch, session, leftovers: messages };
-        self.set_claim_deadline(client);
-        let handed = Handed { client: client.clone(), epoch };
-        self.change_and_wait_for_all(client, &changes, Waiter::Flush(handed));
-    }
-
-    fn serve_flushed(&mut self, client: &ClientId) {
-        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
-        let home = self.config.node;
-        if let Phase::Flushing { epoch, session, leftovers } =
-            core::mem::replace(&mut wanted.phase, Phase::Asked { home })
-        {
-            self.claimed_late(client, epoch, Some(session), leftovers);
         }
     }
 }

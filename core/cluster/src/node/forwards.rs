@@ -33,6 +33,11 @@ pub(super) const fn passed_on(epoch: u64) -> Option<u64> {
     if epoch & LATE == 0 { None } else { Some(epoch & !LATE) }
 }
 
+/// Under which epoch a node passes on what has come for a session that has left it under this one.
+pub(super) const fn passes_on(epoch: u64) -> u64 {
+    epoch | LATE
+}
+
 impl Forwards {
     /// A session has left.
     pub(super) fn note(&mut self, now: Instant, client: &ClientId, epoch: u64, to: NodeId) {
@@ -88,11 +93,14 @@ impl Node {
             self.counters.leftovers_discarded += messages.len() as u64;
             return;
         };
-        self.send_leftovers(to, client, epoch | LATE, messages);
+        self.send_leftovers(to, client, passes_on(epoch), messages);
     }
 
     /// A former owner of a session, which it has left under this epoch, passes on what came for it. It may have moved again since.
     pub(super) fn passed_on(&mut self, from: NodeId, client: &ClientId, left: u64, messages: &[Arc<Message>]) {
+        if self.comes_ahead(from, client, left, messages) {
+            return;
+        }
         if !self.claims.owns(client) && !self.claims.wants(client) {
             if self.has_left(client, left) {
                 self.send_late(client, messages);

@@ -9,7 +9,7 @@ use sedge_mqtt::{Message, TopicFilter};
 
 use super::claims::Session;
 use super::settle::Waiter;
-use super::{Node, epoch};
+use super::{Node, ahead, epoch};
 use crate::link::ControlTopic;
 use crate::mail::{Handed, SessionStep, ToShard};
 use crate::reception::shard_of;
@@ -31,6 +31,8 @@ pub(super) struct HandedOver {
     /// Those of which the new owner gets everything itself.
     released: BTreeSet<Key>,
     deadlines: Deadlines<Key>,
+    /// When to look what was caught meanwhile.
+    looks: Deadlines<Key>,
 }
 
 impl HandedOver {
@@ -39,9 +41,15 @@ impl HandedOver {
         self.to.len()
     }
 
-    /// When a new owner has had its time.
+    /// When a new owner has had its time, or takes so long that it is worth sending something ahead.
     pub(super) fn timeout(&self) -> Option<Instant> {
-        self.deadlines.next()
+        self.deadlines.next().into_iter().chain(self.looks.next()).min()
+    }
+
+    /// To whom a session was given that is not released.
+    pub(super) fn waits(&self, client: &ClientId, epoch: u64) -> Option<NodeId> {
+        let key = (client.clone(), epoch);
+        self.to.get(&key).copied().filter(|_| !self.released.contains(&key))
     }
 }
 
@@ -50,6 +58,7 @@ impl Node {
     pub(super) fn handed_over(&mut self, client: &ClientId, epoch: u64, to: NodeId) {
         let key = (client.clone(), epoch);
         self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
+        self.handed.looks.set(key.clone(), self.now.instant + ahead::PERIOD);
         self.handed.to.insert(key, to);
         self.forwards.note(self.now.instant, client, epoch, to);
     }
@@ -103,6 +112,7 @@ impl Node {
             return;
         }
         self.handed.deadlines.cancel(&key);
+        self.handed.looks.cancel(&key);
         self.handed.premature.remove(&key);
         let shard = shard_of(&client, self.config.shards);
         self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Release(Handed { client, epoch }))));
@@ -119,6 +129,10 @@ impl Node {
     pub(super) fn releases_due(&mut self) {
         while let Some((client, epoch)) = self.handed.deadlines.pop_due(self.now.instant) {
             self.release(client, epoch);
+        }
+        while let Some((client, epoch)) = self.handed.looks.pop_due(self.now.instant) {
+            self.handed.looks.set((client.clone(), epoch), self.now.instant + ahead::PERIOD);
+            self.look_ahead(Handed { client, epoch });
         }
     }
 

@@ -3,6 +3,8 @@
 //! One file a concern; each holds the concern's own state and the part of [`Node`] that moves it.
 
 mod acks;
+mod adoption;
+mod ahead;
 mod claims;
 mod config;
 mod contents;
@@ -260,6 +262,7 @@ impl Node {
                 let (handed, changes) = *withdraw;
                 self.withdraw(handed, &changes);
             }
+            ToNode::Ahead(caught) => self.caught_ahead(&caught.0, &caught.1),
             ToNode::Leftovers(leftovers) => {
                 let (handed, messages) = *leftovers;
                 self.leftovers(handed, &messages);

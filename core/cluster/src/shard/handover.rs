@@ -50,6 +50,8 @@ struct Catch {
     comes: bool,
     filters: Vec<TopicFilter>,
     messages: Vec<Arc<Message>>,
+    /// How many of them the new owner was sent ahead.
+    looked: usize,
     shares: Vec<Share>,
     /// Of a session whose node is gone: what was on its way there.
     strays: Vec<Arc<Message>>,
@@ -125,6 +127,15 @@ impl Handovers {
     pub(super) fn release(&mut self, client: &ClientId, epoch: u64) -> Option<Vec<InterestChange>> {
         let session = self.sessions.get_mut(client).filter(|session| session.epoch == epoch)?;
         Some(core::mem::take(&mut session.withheld))
+    }
+
+    /// What was caught for a session that goes, since the last call.
+    pub(super) fn look(&mut self, client: &ClientId, epoch: u64) -> Vec<Arc<Message>> {
+        let session = self.sessions.get_mut(client).filter(|session| session.epoch == epoch && !session.comes);
+        let Some(session) = session else { return Vec::new() };
+        let news = session.messages.get(session.looked..).unwrap_or_default().to_vec();
+        session.looked = session.messages.len();
+        news
     }
 
     /// One of `shards` shards has nothing more on its way to this one: says when that is true of all.

@@ -258,6 +258,12 @@ impl Shard {
                     self.tell_node(ToNode::Adopted(Box::new(handed)));
                 }
             }
+            SessionStep::Look(handed) => {
+                let messages = self.handovers.look(&handed.client, handed.epoch);
+                if !messages.is_empty() {
+                    self.tell_node(ToNode::Ahead(Box::new((handed, messages))));
+                }
+            }
             SessionStep::Collect(handed) => {
                 if let Some(messages) = self.handovers.collect(&handed.client, handed.epoch, self.place.shards) {
                     self.tell_node(ToNode::Leftovers(Box::new((handed, messages))));

@@ -1,0 +1,81 @@
+//! What the former owner of a session that moves has caught for it, ahead of the word to send it: everybody has to have answered before
+//! that, which takes long if a node has just died silently. Should the two owners lose sight of each other meanwhile, the client is served
+//! with this at least, in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Duration, NodeId};
+use sedge_mqtt::Message;
+
+use super::Node;
+use super::claims::{Given, session_step};
+use super::forwards;
+use crate::mail::{Handed, SessionStep};
+use crate::reception::shard_of;
+
+/// How often the former owner looks what it has caught. A move seldom takes as long.
+pub(super) const PERIOD: Duration = Duration::from_millis(100);
+/// Messages of one session that are taken ahead; more come with the rest.
+pub(super) const MAX_MESSAGES: usize = 4_096;
+/// Sessions for which something is kept; the one with the highest client id is forgotten first, and gets it with the rest.
+const MAX_SESSIONS: usize = 10_000;
+
+/// See the module. By client that is claimed here.
+#[derive(Debug, Default)]
+pub(super) struct Ahead(BTreeMap<ClientId, Vec<Arc<Message>>>);
+
+impl Ahead {
+    pub(super) fn push(&mut self, client: &ClientId, messages: &[Arc<Message>]) {
+        let known = self.0.entry(client.clone()).or_default();
+        let room = MAX_MESSAGES.saturating_sub(known.len());
+        known.extend(messages.iter().take(room).map(Arc::clone));
+        if self.0.len() > MAX_SESSIONS {
+            self.0.pop_last();
+        }
+    }
+
+    /// What has come for the session.
+    pub(super) fn take(&mut self, client: &ClientId) -> Vec<Arc<Message>> {
+        self.0.remove(client).unwrap_or_default()
+    }
+}
+
+impl Node {
+    /// Looks what was caught for a session that was given away and not released.
+    pub(super) fn look_ahead(&mut self, handed: Handed) {
+        let shard = shard_of(&handed.client, self.config.shards);
+        self.tell_shard(shard, session_step(SessionStep::Look(handed)));
+    }
+
+    /// The shard says what it has caught since it was asked last.
+    pub(super) fn caught_ahead(&mut self, handed: &Handed, messages: &[Arc<Message>]) {
+        let Handed { client, epoch } = handed;
+        let to = self.handed.waits(client, *epoch).filter(|to| self.ring.contains(to) && !self.links.is_older(*to));
+        if let Some(to) = to.filter(|_| !messages.is_empty()) {
+            self.send_leftovers(to, client, forwards::passes_on(*epoch), messages);
+        }
+    }
+
+    /// A former owner sends something ahead, or passes on what has come since. False if the session of this epoch is not on its way here.
+    pub(super) fn comes_ahead(
+        &mut self,
+        from: NodeId,
+        client: &ClientId,
+        epoch: u64,
+        messages: &[Arc<Message>],
+    ) -> bool {
+        if self.claims.awaits_leftovers(client, Given { from, epoch }) {
+            self.claims.ahead.push(client, messages);
+            return true;
+        }
+        self.reunion_gets(from, client, epoch, messages)
+    }
+
+    /// A client is served without the rest: the session has had what came ahead.
+    pub(super) fn serve_ahead(&mut self, client: &ClientId) -> Vec<Arc<Message>> {
+        let messages = self.claims.ahead.take(client);
+        self.had.gets_ahead(client, messages.iter().map(|message| message.id));
+        messages
+    }
+}
