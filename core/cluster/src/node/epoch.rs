@@ -34,9 +34,9 @@ pub(super) const fn succeeds(epoch: u64, own: u64) -> bool {
     !epoch.is_multiple_of(2) && epoch > own && epoch - own < STEP
 }
 
-/// Whether `own` is that of an owner that lives after all, and goes on although it was succeeded under `epoch`.
+/// Whether `own` is that of an owner that lives after all, and goes on although it was succeeded under `epoch`. Claims are further above.
 pub(super) const fn outlives(own: u64, epoch: u64) -> bool {
-    !epoch.is_multiple_of(2) && own.is_multiple_of(2) && own > epoch && own - epoch < STEP
+    !epoch.is_multiple_of(2) && own.is_multiple_of(2) && own > epoch && own - epoch < STEP / 2
 }
 
 #[cfg(test)]
