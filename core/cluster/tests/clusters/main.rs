@@ -7,6 +7,7 @@ mod crash;
 mod drain;
 mod failures;
 mod groups;
+mod moves;
 mod operate;
 mod paths;
 mod publications;

@@ -238,11 +238,16 @@ impl World {
 
     /// The process is gone from one moment to the next.
     pub(crate) fn kill(&mut self, node: u64) {
-        self.hosts.remove(&node);
+        self.silence(node);
         let links: Vec<_> = self.wires.keys().filter(|(at, _)| *at == node).copied().collect();
         for end in links {
             self.break_wire(end, self.delays.network);
         }
+    }
+
+    /// Kills a node so that nobody is told, as when its host loses power.
+    pub(crate) fn silence(&mut self, node: u64) {
+        self.hosts.remove(&node);
         for client in 0..self.clients.len() {
             if self.clients[client].node == node && self.clients[client].open {
                 self.clients[client].open = false;
