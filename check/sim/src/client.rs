@@ -288,6 +288,9 @@ impl Client {
             oracle.protocol.push(format!("{}: session present, but there was none", self.id()));
         }
         if !session_present {
+            if self.had_session {
+                oracle.lost_sessions.push(format!("{}: session {} was gone at {now}", self.id(), self.session));
+            }
             let at = self.dropped_at;
             self.end_session(at, oracle);
         }

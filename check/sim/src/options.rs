@@ -66,6 +66,8 @@ pub struct Options {
     pub drains: bool,
     /// Whether a node is killed, emptied or stopped only when every node's sessions have all the copies they are to have: then nothing may be lost.
     pub spaced: bool,
+    /// Whether sessions may be on their way then.
+    pub moving: bool,
     /// Messages that may wait for one session.
     pub queue_limit: usize,
     /// A bug put in on purpose.
@@ -98,6 +100,7 @@ impl Options {
             crashes: rng.chance(1, 4),
             drains: false,
             spaced: false,
+            moving: false,
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
             sabotage: Sabotage::None,
         }
@@ -137,6 +140,11 @@ impl Options {
             queue_limit: 100_000,
             ..drawn
         }
+    }
+
+    /// As [`Options::crashing`], but nodes also die while sessions are on their way to them and from them.
+    pub fn moving(seed: u64) -> Self {
+        Self { moving: true, ..Self::crashing(seed) }
     }
 
     /// One node after the other is emptied, or told to stop, and started again, while clients come and go.

@@ -91,6 +91,8 @@ pub(crate) struct Oracle {
     pub(crate) workers: BTreeSet<usize>,
     /// Whether the sessions of some of them end with their connections.
     pub(crate) workers_end: bool,
+    /// Sessions that were to stay and did not.
+    pub(crate) lost_sessions: Vec<String>,
     /// Broken rules of the protocol, seen by clients.
     pub(crate) protocol: Vec<String>,
     /// Whether anything happened after which acknowledged messages may be lost for now: a node crashed, or was declared dead.

@@ -5,7 +5,7 @@ use sedge_mqtt::Version;
 
 use crate::client::Client;
 use crate::host::Host;
-use crate::invariant::{agreement, bounded, not_lost, once, order, protocol, shares};
+use crate::invariant::{agreement, bounded, kept, not_lost, once, order, protocol, shares};
 use crate::network::Network;
 use crate::oracle::Oracle;
 use crate::schedule::{Event, Schedule, delay};
@@ -136,9 +136,11 @@ impl World {
             violations.extend(twice.into_iter().map(|detail| Violation { invariant: agreement::NAME, detail }));
         }
         if self.owes_everything() {
-            for (name, found) in
-                [(not_lost::NAME, not_lost::check(&self.oracle)), (shares::NAME, shares::check(&self.oracle))]
-            {
+            for (name, found) in [
+                (not_lost::NAME, not_lost::check(&self.oracle)),
+                (shares::NAME, shares::check(&self.oracle)),
+                (kept::NAME, kept::check(&self.oracle)),
+            ] {
                 violations.extend(found.into_iter().map(|detail| Violation { invariant: name, detail }));
             }
         }

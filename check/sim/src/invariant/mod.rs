@@ -2,6 +2,7 @@
 
 pub(crate) mod agreement;
 pub(crate) mod bounded;
+pub(crate) mod kept;
 pub(crate) mod not_lost;
 pub(crate) mod once;
 pub(crate) mod order;
@@ -11,6 +12,7 @@ pub(crate) mod shares;
 /// Invariants by name, with their source.
 pub const ALL: &[(&str, &str)] = &[
     ("not_lost", "DESIGN section 6, 1"),
+    ("kept", "DESIGN section 6, 1; MQ-05"),
     ("once", "DESIGN section 6, 2"),
     ("shares", "MQTT 5.0 section 4.8.2; MQ-14"),
     ("order", "DESIGN section 6, 3; MQ-13"),

@@ -109,10 +109,14 @@ impl World {
 
     /// Whether all that nodes hold is at as many nodes as it should be, and nobody is about to take anything over.
     pub(super) fn is_copied(&self) -> bool {
+        let may_move = self.options.moving;
         self.formed
             && self.hosts.iter().filter(|host| host.up).all(|host| {
                 let status = host.node.status();
-                status.copies == status.copies_wanted && status.copies > 1 && status.orphaned + status.moving == 0
+                status.copies == status.copies_wanted
+                    && status.copies > 1
+                    && status.orphaned == 0
+                    && (may_move || status.moving == 0)
             })
     }
 
