@@ -107,16 +107,14 @@ impl World {
         self.schedule.at(again, Event::Restart { host });
     }
 
-    /// Whether all that nodes hold is at as many nodes as it should be, and nobody is about to take anything over.
+    /// Whether all that nodes hold is at as many nodes as it should be, nobody is about to take anything over, and everybody knows who is dead.
     pub(super) fn is_copied(&self) -> bool {
-        let may_move = self.options.moving;
+        let (may_move, up) = (self.options.moving, self.hosts.iter().filter(|host| host.up).count());
         self.formed
             && self.hosts.iter().filter(|host| host.up).all(|host| {
                 let status = host.node.status();
-                status.copies == status.copies_wanted
-                    && status.copies > 1
-                    && status.orphaned == 0
-                    && (may_move || status.moving == 0)
+                let is_settled = status.orphaned == 0 && (may_move || status.moving == 0);
+                is_settled && status.copies == status.copies_wanted && status.copies > 1 && status.members.len() == up
             })
     }
 
