@@ -92,7 +92,7 @@ fn no_overlay_violates_an_invariant() {
 }
 
 /// Seeds that once found a bug.
-const KEPT: &[u64] = &[294, 375, 404, 1_655, 2_129, 7_822, 7_933];
+const KEPT: &[u64] = &[294, 375, 404, 1_655, 2_129, 7_822, 7_933, 7_973, 7_986, 8_128, 8_644];
 
 /// Seeds that found one with crashes.
 const KEPT_CRASHING: &[u64] = &[37, 68, 119];
@@ -105,8 +105,8 @@ const KEPT_HARSH: &[u64] = &[3, 7, 8, 26, 32, 59];
 
 /// Seeds that found one with partitions.
 const KEPT_PARTING: &[u64] = &[
-    2, 13, 18, 22, 23, 24, 44, 47, 49, 51, 54, 61, 70, 77, 82, 99, 100, 101, 118, 128, 129, 157, 161, 167, 179, 228,
-    357, 403,
+    2, 13, 18, 22, 23, 24, 44, 47, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157, 161, 167, 179,
+    228, 357, 403, 490, 492,
 ];
 
 /// Seeds that found one with a shared subscription.

@@ -16,8 +16,8 @@ use crate::mail;
 const WINDOW: Duration = Duration::from_mins(10);
 /// Sessions that are remembered; the one with the lowest client id is forgotten first.
 const MAX_SESSIONS: usize = 10_000;
-/// Bit of the epoch in mail with what is passed on, which no owner's has. The rest is the epoch under which the session has left whoever
-/// passes it on: who has let it go before that does not know better, and so nothing goes in circles.
+/// Bit of the epoch in mail with what is passed on, or sent ahead (see `ahead.rs`), which no owner's has. The rest is the epoch under which the
+/// session has left whoever sends it: who has let it go before that does not know better, and so nothing goes in circles.
 const LATE: u64 = 1 << 63;
 
 /// See the module.
