@@ -102,7 +102,7 @@ impl Node {
         match &wanted.phase {
             Phase::Leftovers { given: awaited, .. } if *awaited == given => {}
             Phase::Adopting { given: awaited, .. } if *awaited == given => {
-                return self.claims.ahead.push(client, &messages);
+                return self.take_ahead(client, &messages);
             }
             phase if phase.epoch() == Some(epoch) => return,
             Phase::Asked { .. }

@@ -16,9 +16,9 @@ use crate::reception::shard_of;
 
 /// How often the former owner looks what it has caught. A move seldom takes as long.
 pub(super) const PERIOD: Duration = Duration::from_millis(100);
-/// Messages of one session that are taken ahead; more come with the rest.
-pub(super) const MAX_MESSAGES: usize = 4_096;
-/// Sessions for which something is kept; the one with the highest client id is forgotten first, and gets it with the rest.
+/// Messages of one session that are taken ahead, as many as are caught; what is passed on beyond that is dropped and counted.
+const MAX_MESSAGES: usize = 100_000;
+/// Sessions for which something is kept; the one with the highest client id is forgotten first, and what it had is counted as dropped.
 const MAX_SESSIONS: usize = 10_000;
 
 /// See the module. By client that is claimed here.
@@ -26,13 +26,13 @@ const MAX_SESSIONS: usize = 10_000;
 pub(super) struct Ahead(BTreeMap<ClientId, Vec<Arc<Message>>>);
 
 impl Ahead {
-    pub(super) fn push(&mut self, client: &ClientId, messages: &[Arc<Message>]) {
+    /// Returns how many were dropped.
+    fn push(&mut self, client: &ClientId, messages: &[Arc<Message>]) -> usize {
         let known = self.0.entry(client.clone()).or_default();
         let room = MAX_MESSAGES.saturating_sub(known.len());
         known.extend(messages.iter().take(room).map(Arc::clone));
-        if self.0.len() > MAX_SESSIONS {
-            self.0.pop_last();
-        }
+        let forgotten = if self.0.len() > MAX_SESSIONS { self.0.pop_last() } else { None };
+        messages.len().saturating_sub(room) + forgotten.map_or(0, |(_, messages)| messages.len())
     }
 
     /// What has come for the session.
@@ -66,10 +66,15 @@ impl Node {
         messages: &[Arc<Message>],
     ) -> bool {
         if self.claims.awaits_leftovers(client, Given { from, epoch }) {
-            self.claims.ahead.push(client, messages);
+            self.take_ahead(client, messages);
             return true;
         }
         self.reunion_gets(from, client, epoch, messages)
+    }
+
+    /// Keeps what has come before the client is served.
+    pub(super) fn take_ahead(&mut self, client: &ClientId, messages: &[Arc<Message>]) {
+        self.counters.leftovers_discarded += self.claims.ahead.push(client, messages) as u64;
     }
 
     /// A client is served without the rest: the session has had what came ahead.
@@ -77,5 +82,40 @@ impl Node {
         let messages = self.claims.ahead.take(client);
         self.had.gets_ahead(client, messages.iter().map(|message| message.id));
         messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sedge_base::{Incarnation, NodeId, ShardId};
+    use sedge_mqtt::{MessageId, QoS, Stamp, TopicName};
+
+    use super::*;
+
+    fn message() -> Arc<Message> {
+        let (node, shard) = (NodeId::new(1), ShardId(0));
+        Arc::new(Message {
+            id: MessageId { node, incarnation: Incarnation::new(1), shard, seq: 1 },
+            topic: TopicName::new("t").unwrap(),
+            payload: b"x".as_slice().into(),
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            properties: None,
+            stamp: Stamp { millis: 1, counter: 0, node, shard },
+            expires_at: None,
+            publisher: None,
+        })
+    }
+
+    /// MQ-11
+    #[test]
+    fn what_is_kept_ahead_has_a_limit_and_what_is_dropped_is_counted() {
+        let (mut ahead, client) = (Ahead::default(), ClientId::new("c"));
+        assert_eq!(ahead.push(&client, &vec![message(); MAX_MESSAGES - 1]), 0);
+        assert_eq!(ahead.push(&client, &vec![message(); 3]), 2);
+        assert_eq!(ahead.take(&client).len(), MAX_MESSAGES);
+        assert!(ahead.take(&client).is_empty());
+        let clients = (0..=MAX_SESSIONS).map(|number| ClientId::new(&format!("{number:06}")));
+        assert_eq!(clients.map(|client| ahead.push(&client, &[message()])).sum::<usize>(), 1);
     }
 }
