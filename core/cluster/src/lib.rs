@@ -12,6 +12,8 @@ mod reception;
 mod shard;
 mod status;
 pub mod sys;
+#[cfg(test)]
+mod testing;
 mod wire;
 
 pub use api::{Kick, LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};

@@ -88,34 +88,25 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use sedge_base::{Incarnation, NodeId, ShardId};
-    use sedge_mqtt::{MessageId, QoS, Stamp, TopicName};
+    use sedge_mqtt::{MessageId, QoS};
 
     use super::*;
+    use crate::testing::message;
 
-    fn message() -> Arc<Message> {
-        let (node, shard) = (NodeId::new(1), ShardId(0));
-        Arc::new(Message {
-            id: MessageId { node, incarnation: Incarnation::new(1), shard, seq: 1 },
-            topic: TopicName::new("t").unwrap(),
-            payload: b"x".as_slice().into(),
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            properties: None,
-            stamp: Stamp { millis: 1, counter: 0, node, shard },
-            expires_at: None,
-            publisher: None,
-        })
+    fn some(count: usize) -> Vec<Arc<Message>> {
+        let id = MessageId { node: NodeId::new(1), incarnation: Incarnation::new(1), shard: ShardId(0), seq: 1 };
+        vec![message(id, QoS::AtLeastOnce); count]
     }
 
     /// MQ-11
     #[test]
     fn what_is_kept_ahead_has_a_limit_and_what_is_dropped_is_counted() {
         let (mut ahead, client) = (Ahead::default(), ClientId::new("c"));
-        assert_eq!(ahead.push(&client, &vec![message(); MAX_MESSAGES - 1]), 0);
-        assert_eq!(ahead.push(&client, &vec![message(); 3]), 2);
+        assert_eq!(ahead.push(&client, &some(MAX_MESSAGES - 1)), 0);
+        assert_eq!(ahead.push(&client, &some(3)), 2);
         assert_eq!(ahead.take(&client).len(), MAX_MESSAGES);
         assert!(ahead.take(&client).is_empty());
         let clients = (0..=MAX_SESSIONS).map(|number| ClientId::new(&format!("{number:06}")));
-        assert_eq!(clients.map(|client| ahead.push(&client, &[message()])).sum::<usize>(), 1);
+        assert_eq!(clients.map(|client| ahead.push(&client, &some(1))).sum::<usize>(), 1);
     }
 }

@@ -431,7 +431,7 @@ mod tests {
     use std::sync::Arc;
 
     use sedge_base::{Incarnation, ShardId, Timestamp};
-    use sedge_mqtt::{Stamp, TopicName};
+    use sedge_mqtt::Stamp;
 
     use super::*;
 
@@ -513,17 +513,7 @@ mod tests {
     }
 
     fn message(id: MessageId) -> Arc<Message> {
-        Arc::new(Message {
-            id,
-            topic: TopicName::new("t").unwrap(),
-            payload: b"x".as_slice().into(),
-            qos: QoS::ExactlyOnce,
-            retain: false,
-            properties: None,
-            stamp: Stamp { millis: 1, counter: 0, node: id.node, shard: id.shard },
-            expires_at: None,
-            publisher: None,
-        })
+        crate::testing::message(id, QoS::ExactlyOnce)
     }
 
     /// FT-31

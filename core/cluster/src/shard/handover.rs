@@ -361,23 +361,12 @@ fn queued(session: &SessionState, message: Arc<Message>) -> Option<QueuedState> 
 #[cfg(test)]
 mod tests {
     use sedge_base::{Incarnation, NodeId, ShardId};
-    use sedge_mqtt::{Stamp, TopicName};
 
     use super::*;
 
     fn message(node: u64, seq: u64) -> Arc<Message> {
-        let (node, shard) = (NodeId::new(node), ShardId(0));
-        Arc::new(Message {
-            id: MessageId { node, incarnation: Incarnation::new(1), shard, seq },
-            topic: TopicName::new("t").unwrap(),
-            payload: b"x".as_slice().into(),
-            qos: QoS::AtMostOnce,
-            retain: false,
-            properties: None,
-            stamp: Stamp { millis: 1, counter: 0, node, shard },
-            expires_at: None,
-            publisher: None,
-        })
+        let (incarnation, shard) = (Incarnation::new(1), ShardId(0));
+        crate::testing::message(MessageId { node: NodeId::new(node), incarnation, shard, seq }, QoS::AtMostOnce)
     }
 
     /// MQ-13

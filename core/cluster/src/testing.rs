@@ -1,0 +1,20 @@
+//! What tests of several modules need.
+
+use std::sync::Arc;
+
+use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
+
+/// A publication on the topic `t` with one byte.
+pub(crate) fn message(id: MessageId, qos: QoS) -> Arc<Message> {
+    Arc::new(Message {
+        id,
+        topic: TopicName::new("t").unwrap(),
+        payload: b"x".as_slice().into(),
+        qos,
+        retain: false,
+        properties: None,
+        stamp: Stamp { millis: 1, counter: 0, node: id.node, shard: id.shard },
+        expires_at: None,
+        publisher: None,
+    })
+}
