@@ -9,7 +9,7 @@ use sedge_mqtt::Message;
 use super::claims::{Claims, Given, Phase, session_step};
 use super::contents::{interest_of, is_plain, messages_of};
 use super::settle::Waiter;
-use super::{Node, forwards};
+use super::{Node, ahead, forwards};
 use crate::mail::{self, Handed, SessionStep};
 
 impl Claims {
@@ -90,6 +90,9 @@ impl Node {
         if let Some(left) = forwards::passed_on(epoch) {
             return self.passed_on(from, client, left, &messages);
         }
+        if let Some(given) = ahead::sent_ahead(epoch) {
+            return self.comes_ahead(from, client, given, &messages);
+        }
         if self.caught_elsewhere(from, client, epoch, &messages) {
             return;
         }
@@ -102,7 +105,7 @@ impl Node {
         match &wanted.phase {
             Phase::Leftovers { given: awaited, .. } if *awaited == given => {}
             Phase::Adopting { given: awaited, .. } if *awaited == given => {
-                return self.take_ahead(client, &messages);
+                return self.keep_rest(client, &messages);
             }
             phase if phase.epoch() == Some(epoch) => return,
             Phase::Asked { .. }

@@ -10,16 +10,23 @@ use sedge_mqtt::Message;
 
 use super::Node;
 use super::claims::{Given, session_step};
-use super::forwards;
 use crate::mail::{Handed, SessionStep};
 use crate::reception::shard_of;
 
 /// How often the former owner looks what it has caught. A move seldom takes as long.
 pub(super) const PERIOD: Duration = Duration::from_millis(100);
-/// Messages of one session that are taken ahead, as many as are caught; what is passed on beyond that is dropped and counted.
+/// Messages of one session that are taken ahead, as many as are caught; more are dropped, and counted unless they come again with the rest.
 const MAX_MESSAGES: usize = 100_000;
-/// Sessions for which something is kept; the one with the highest client id is forgotten first, and what it had is counted as dropped.
+/// Sessions for which something is kept; the one with the highest client id is forgotten first, and what it had comes again with the rest.
 const MAX_SESSIONS: usize = 10_000;
+
+/// Bit of the epoch in mail with what is sent ahead, which no owner's has. The rest is the epoch under which the session was given away.
+const AHEAD: u64 = 1 << 62;
+
+/// Of what is sent ahead, under which epoch its session was given away.
+pub(super) const fn sent_ahead(epoch: u64) -> Option<u64> {
+    if epoch & AHEAD == 0 { None } else { Some(epoch & !AHEAD) }
+}
 
 /// See the module. By client that is claimed here.
 #[derive(Debug, Default)]
@@ -53,27 +60,21 @@ impl Node {
         let Handed { client, epoch } = handed;
         let to = self.handed.waits(client, *epoch).filter(|to| self.ring.contains(to) && !self.links.is_older(*to));
         if let Some(to) = to.filter(|_| !messages.is_empty()) {
-            self.send_leftovers(to, client, forwards::passes_on(*epoch), messages);
+            self.send_leftovers(to, client, *epoch | AHEAD, messages);
         }
     }
 
-    /// A former owner sends something ahead, or passes on what has come since. False if the session of this epoch is not on its way here.
-    pub(super) fn comes_ahead(
-        &mut self,
-        from: NodeId,
-        client: &ClientId,
-        epoch: u64,
-        messages: &[Arc<Message>],
-    ) -> bool {
+    /// A former owner sends something ahead. It is nothing for a client that is served already: it comes with the rest, too.
+    pub(super) fn comes_ahead(&mut self, from: NodeId, client: &ClientId, epoch: u64, messages: &[Arc<Message>]) {
         if self.claims.awaits_leftovers(client, Given { from, epoch }) {
-            self.take_ahead(client, messages);
-            return true;
+            self.claims.ahead.push(client, messages);
+        } else {
+            self.reunion_gets(from, client, epoch, messages);
         }
-        self.reunion_gets(from, client, epoch, messages)
     }
 
-    /// Keeps what has come before the client is served.
-    pub(super) fn take_ahead(&mut self, client: &ClientId, messages: &[Arc<Message>]) {
+    /// The rest has come before the client can be served with it.
+    pub(super) fn keep_rest(&mut self, client: &ClientId, messages: &[Arc<Message>]) {
         self.counters.leftovers_discarded += self.claims.ahead.push(client, messages) as u64;
     }
 

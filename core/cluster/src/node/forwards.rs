@@ -16,8 +16,8 @@ use crate::mail;
 const WINDOW: Duration = Duration::from_mins(10);
 /// Sessions that are remembered; the one with the lowest client id is forgotten first.
 const MAX_SESSIONS: usize = 10_000;
-/// Bit of the epoch in mail with what is passed on, or sent ahead (see `ahead.rs`), which no owner's has. The rest is the epoch under which the
-/// session has left whoever sends it: who has let it go before that does not know better, and so nothing goes in circles.
+/// Bit of the epoch in mail with what is passed on, which no owner's has. The rest is the epoch under which the session has left whoever
+/// passes it on: who has let it go before that does not know better, and so nothing goes in circles.
 const LATE: u64 = 1 << 63;
 
 /// See the module.
@@ -31,11 +31,6 @@ pub(super) struct Forwards {
 /// Of what is passed on, under which epoch the session has left the node that does so.
 pub(super) const fn passed_on(epoch: u64) -> Option<u64> {
     if epoch & LATE == 0 { None } else { Some(epoch & !LATE) }
-}
-
-/// Under which epoch a node passes on what has come for a session that has left it under this one.
-pub(super) const fn passes_on(epoch: u64) -> u64 {
-    epoch | LATE
 }
 
 impl Forwards {
@@ -93,14 +88,11 @@ impl Node {
             self.counters.leftovers_discarded += messages.len() as u64;
             return;
         };
-        self.send_leftovers(to, client, passes_on(epoch), messages);
+        self.send_leftovers(to, client, epoch | LATE, messages);
     }
 
     /// A former owner of a session, which it has left under this epoch, passes on what came for it. It may have moved again since.
     pub(super) fn passed_on(&mut self, from: NodeId, client: &ClientId, left: u64, messages: &[Arc<Message>]) {
-        if self.comes_ahead(from, client, left, messages) {
-            return;
-        }
         if !self.claims.owns(client) && !self.claims.wants(client) {
             if self.has_left(client, left) {
                 self.send_late(client, messages);

@@ -256,18 +256,12 @@ impl Node {
         true
     }
 
-    /// Another owner sends something of what it catches ahead, or something that came later. False if nothing is put together with it.
-    pub(super) fn reunion_gets(
-        &mut self,
-        from: NodeId,
-        client: &ClientId,
-        epoch: u64,
-        messages: &[Arc<Message>],
-    ) -> bool {
+    /// Another owner sends something of what it catches ahead.
+    pub(super) fn reunion_gets(&mut self, from: NodeId, client: &ClientId, epoch: u64, messages: &[Arc<Message>]) {
         let reunion = self.reunions.sessions.get_mut(&(client.clone(), from));
-        let Some(reunion) = reunion.filter(|reunion| reunion.given_up == Some(epoch)) else { return false };
-        reunion.messages.extend(messages.iter().map(|message| (Arc::clone(message), None)));
-        true
+        if let Some(reunion) = reunion.filter(|reunion| reunion.given_up == Some(epoch)) {
+            reunion.messages.extend(messages.iter().map(|message| (Arc::clone(message), None)));
+        }
     }
 
     /// Waits until everything is here that was sent to both.

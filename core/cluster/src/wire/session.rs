@@ -20,8 +20,8 @@ pub(crate) enum SessionMail {
     Part {
         /// The client.
         client: ClientId,
-        /// Epoch of the new owner. With the highest bit set: of the one to whom the sender has given
-        /// the session away, for what is sent ahead of the leftovers or has come after them.
+        /// Epoch of the new owner. With the highest bit set: of the one to whom the sender had given the
+        /// session away before this came. With the second highest: this is sent ahead of the leftovers, and will be among them.
         epoch: u64,
         /// Whether this belongs to the messages that came after the session had been sent.
         leftovers: bool,
