@@ -140,8 +140,9 @@ impl Queue {
         dropped
     }
 
-    /// Puts the messages of each node's shard into the order in which they entered the cluster there.
-    pub(crate) fn restore_order(&mut self) {
+    /// Puts the messages of each node's shard into the order in which they entered the cluster there; returns whether any moved.
+    pub(crate) fn restore_order(&mut self) -> bool {
+        let mut moved = false;
         let mut places = BTreeMap::<_, Vec<usize>>::new();
         for (place, item) in self.items.iter().enumerate() {
             if let Some(MessageId { node, incarnation, shard, .. }) = item.as_ref().map(|item| item.message.id) {
@@ -150,6 +151,7 @@ impl Queue {
         }
         for places in places.into_values() {
             let mut items: Vec<_> = places.iter().filter_map(|place| self.items.get_mut(*place)?.take()).collect();
+            moved |= !items.is_sorted_by_key(|item| item.message.id.seq);
             items.sort_by_key(|item| item.message.id.seq);
             for (place, item) in places.into_iter().zip(items) {
                 if let Some(slot) = self.items.get_mut(place) {
@@ -158,6 +160,7 @@ impl Queue {
             }
         }
         self.first_qos0 = 0;
+        moved
     }
 
     fn make_room(

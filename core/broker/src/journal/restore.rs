@@ -90,7 +90,7 @@ impl Broker {
         let key = self.install(state, false);
         let Some(session) = self.sessions.get_mut(key) else { return };
         // A merge is written behind what had come before it, and is not always there to its end.
-        session.queue.restore_order();
+        let is_reordered = session.queue.restore_order();
         let mut routes = Vec::new();
         for (packet_id, message) in &transits {
             let ticket = session.inbound.get_or_insert_default().resume(*packet_id);
@@ -112,6 +112,8 @@ impl Broker {
         } else if has_ended {
             // Only its will is left.
             self.write_session(key, true);
+        } else if is_kept && is_reordered {
+            self.write_session(key, false);
         } else if was_connected {
             // It has lost its connection just now, also for the next restart.
             self.note_facts(key);

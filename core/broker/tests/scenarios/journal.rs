@@ -121,6 +121,25 @@ fn what_is_under_way_when_a_broker_begins_to_keep_a_journal_is_answered_in_it() 
     }
 }
 
+/// MQ-06: a shared subscription gives its message to a session behind a later one, and the session is put in order at the restart.
+#[test]
+fn what_a_restart_puts_in_order_is_in_order_in_the_journal() {
+    let connect = |client, will| Step::Connect { client, clean: false, v5: false, will, window: None };
+    let first = [
+        connect(3, false),
+        connect(1, true),
+        Step::Slow(true),
+        Step::Subscribe { who: 3, filter: 4, qos: 1 },
+        Step::Publish { who: 1, topic: 0, qos: 2, packet: 1, retain: false, expiry: false },
+        Step::Answer,
+        Step::Subscribe { who: 3, filter: 0, qos: 1 },
+        Step::Cut(3),
+        Step::Kick(1),
+    ];
+    let lives = [Vec::from(first), vec![Step::Slow(false)]];
+    live(&lives.map(|steps| steps.into_iter().map(|step| (step, false)).collect()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
