@@ -8,7 +8,7 @@ use core::fmt;
 
 use sedge_base::Instant;
 
-use super::closing::Farewell;
+use super::closing::{Farewell, INSECURE};
 use super::conn::Stage;
 use super::links::Links;
 use super::notices::Kind;
@@ -38,11 +38,14 @@ impl Links {
     /// The connection cannot be encrypted, or the other side cannot be trusted, and is gone. `why` in a few words.
     pub fn insecure(&mut self, now: Instant, link: LinkId, why: &str) {
         let Some(conn) = self.conns.get(&link) else { return };
-        let addr = conn.peer_addr;
-        let who = conn.node.map_or_else(|| addr.to_string(), |node| format!("node {node} at {addr}"));
+        let (addr, node) = (conn.peer_addr, conn.node);
+        let who = node.map_or_else(|| addr.to_string(), |node| format!("node {node} at {addr}"));
         self.counters.auth_failures += 1;
         self.warn(now, Kind::Encryption, || format!("no encrypted link with {who}: {why}"));
-        self.close(now, link, Farewell::Gone, "it cannot be encrypted".to_owned());
+        if let Some(node) = node {
+            self.distrust(now, node);
+        }
+        self.close(now, link, Farewell::Gone, INSECURE.to_owned());
     }
 
     /// Whether an accepted connection begins with TLS that this node is not set to. Ends it then.

@@ -9,9 +9,10 @@
 
 use bytes::Bytes;
 use sedge_base::{Duration, Instant, NodeId, Outbox};
+use sedge_mqtt::ReasonCode;
 use std::collections::BTreeMap;
 
-use super::closing::Farewell;
+use super::closing::{Farewell, INSECURE};
 use super::conn::Conn;
 use super::links::{Links, Timer};
 use super::notices::Kind;
@@ -86,12 +87,24 @@ impl Links {
     pub(super) fn seek_carrier(&mut self, now: Instant, node: NodeId, after: Duration) {
         let timer = Timer::Carry(node);
         let Some(peer) = self.peers.get(&node) else { return };
-        if self.is_shut_down || peer.wanted.is_none() || peer.link.is_some() || peer.carried.is_some() {
+        let is_sought = peer.wanted.is_some() && peer.link.is_none() && peer.carried.is_none() && !peer.is_distrusted;
+        if self.is_shut_down || !is_sought {
             return;
         }
         let after = if self.me.node < node { after } else { after.max(self.config.dial_patience) };
         if self.timers.get(&timer).is_none() {
             self.timers.set(timer, now + after);
+        }
+    }
+
+    /// A node cannot be trusted by how connections are encrypted here: it is not linked through others, either, where nobody would ask.
+    pub(super) fn distrust(&mut self, now: Instant, node: NodeId) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.is_distrusted = true;
+        let carried = peer.link.into_iter().chain(peer.carried);
+        self.timers.cancel(&Timer::Carry(node));
+        for link in carried.filter(|link| self.carrier_of(*link).is_some()).collect::<Vec<_>>() {
+            self.close(now, link, Farewell::Fault(ReasonCode::NotAuthorized, INSECURE), INSECURE.to_owned());
         }
     }
 
@@ -276,6 +289,10 @@ impl Links {
         if end == self.me.node || self.carried.links.contains_key(&(end, number)) || !self.takes_stranger(now, addr) {
             return;
         }
+        if self.peers.get(&end).is_some_and(|peer| peer.is_distrusted) {
+            self.send_carry(via, &Carriage::new(via, end, number, false).mail(self.me.node, CarryWord::Close));
+            return;
+        }
         self.last_dial += 1;
         let link = LinkId(self.last_dial);
         let mut conn = Conn::accepted(now, addr);
@@ -315,6 +332,7 @@ impl Links {
         let via = self.carrier_of(link);
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let attempt = peer.carried.take().filter(|attempt| *attempt != link);
+        peer.is_distrusted &= via.is_some();
         if let Some(attempt) = attempt {
             self.close(now, attempt, Farewell::Silence, String::new());
         }

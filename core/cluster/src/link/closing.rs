@@ -18,6 +18,9 @@ const WORTH_A_LINE: u32 = 5;
 /// Why a link ends over which nothing comes.
 pub(super) const SILENCE: &str = "nothing was heard for too long";
 
+/// Why a link ends that cannot be encrypted, or whose other end cannot be trusted.
+pub(super) const INSECURE: &str = "it cannot be encrypted";
+
 /// What is still to be said over a link that ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Farewell {
@@ -149,6 +152,7 @@ impl Links {
         self.former.entry(node).or_default().extend(waits);
         self.counters.frames_lost += peer.channel.restart(incarnation) as u64;
         peer.failures = 0;
+        peer.is_distrusted = false;
         for link in peer.link.into_iter().chain(peer.dial).chain(peer.carried) {
             self.close(now, link, Farewell::Silence, "the node has started again".to_owned());
         }

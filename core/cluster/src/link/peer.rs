@@ -24,6 +24,8 @@ pub(super) struct Peer {
     pub(super) hello: Option<Hello>,
     /// What the neighbour has said that it speaks.
     pub(super) protocol: Protocol,
+    /// Whether a connection with it could not be encrypted, or not be trusted, since one was: nobody is to carry one.
+    pub(super) is_distrusted: bool,
     /// Attempts since the last link that has lasted.
     pub(super) failures: u32,
     pub(super) up_since: Instant,
@@ -43,6 +45,7 @@ impl Peer {
             carried: None,
             hello: None,
             protocol: Protocol::CURRENT,
+            is_distrusted: false,
             failures: 0,
             up_since: Instant::ZERO,
             rtt_micros: 0,

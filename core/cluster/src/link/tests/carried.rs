@@ -140,6 +140,35 @@ fn encrypted_links_are_carried() {
     assert_eq!((via(&world, 0, 1), world.got(1, 0)), (Some(node(2)), vec![1]));
 }
 
+/// MQ-19: nodes that do not take each other's certificates are not linked over one that takes both: neither from the start, nor when their path
+/// breaks, and a link that was carried before they found out ends. Once they do they are linked, and carried when their path breaks.
+#[test]
+fn who_is_not_trusted_is_not_carried() {
+    let settings = LinkConfig { encrypted: true, ..config() };
+    let mut world = mesh(8, &[settings.clone(), settings.clone(), settings]);
+    world.broken.insert((0, 1));
+    world.run(2_000);
+    assert_eq!(via(&world, 0, 1), Some(node(2)));
+    world.strangers.insert((0, 1));
+    world.broken.clear();
+    world.run(5_000);
+    for _ in 0..100 {
+        world.run(100);
+        assert!(world.nodes[..2].iter().all(|node| node.links.linked().count() == 1));
+    }
+    assert!(world.nodes[0].links.counters().auth_failures > 1, "they go on trying");
+    world.broken.insert((0, 1));
+    world.run(30_000);
+    assert_eq!(world.nodes[0].links.linked().count(), 1);
+    world.broken.clear();
+    world.strangers.clear();
+    world.run(10_000);
+    assert_eq!((via(&world, 0, 1), world.nodes[0].links.linked().count()), (None, 2));
+    world.broken.insert((0, 1));
+    world.run(5_000);
+    assert_eq!(via(&world, 0, 1), Some(node(2)));
+}
+
 /// A node of an older version is not asked to carry.
 #[test]
 fn older_nodes_carry_nothing() {

@@ -51,6 +51,8 @@ pub(super) struct World {
     pub(super) is_dark: bool,
     /// Pairs of nodes, the lower first, between which no byte arrives and no dial is answered.
     pub(super) broken: BTreeSet<(usize, usize)>,
+    /// Pairs of nodes, the lower first, that do not take each other's certificates.
+    pub(super) strangers: BTreeSet<(usize, usize)>,
     /// Dials that still succeed.
     pub(super) dials_left: u32,
     pub(super) falsify: Option<Falsify>,
@@ -93,6 +95,7 @@ impl World {
             latency: Duration::from_millis(1),
             is_dark: false,
             broken: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             dials_left: u32::MAX,
             falsify: None,
             is_tapped: false,
@@ -316,6 +319,12 @@ impl World {
         if !self.nodes[acceptor.0].is_encrypted {
             self.nodes[acceptor.0].links.received(self.now, acceptor.1, Bytes::from_static(&[22, 3, 1, 2, 0, 1]));
             return self.nodes[dialler.0].links.insecure(self.now, dialler.1, "the other side has hung up");
+        }
+        if self.strangers.contains(&(dialler.0.min(acceptor.0), dialler.0.max(acceptor.0))) {
+            for (node, link) in [dialler, acceptor] {
+                self.nodes[node].links.insecure(self.now, link, "its certificate is not trusted");
+            }
+            return;
         }
         for (end, (node, link)) in [dialler, acceptor].into_iter().enumerate() {
             let mut binding = [0; 32];
