@@ -637,7 +637,10 @@ impl Node {
                 (epoch, Some(session))
             }
         };
+        let caught_ids: Vec<_> = caught.iter().map(|message| message.id).collect();
         self.claimed_late(client, epoch, session, caught);
+        // What was published for it here, too, may still come.
+        self.tell_had(client, caught_ids);
     }
 
     /// More nodes know where to send: former owners that still catch may have waited for that.

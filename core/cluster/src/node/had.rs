@@ -412,15 +412,18 @@ impl Node {
         }
         self.had.note(self.now.instant, message, is_first_hand);
         if message.qos == QoS::ExactlyOnce {
-            self.tell_had(message, is_first_hand);
+            for client in self.had.who(&message.id, is_first_hand) {
+                self.tell_had(&client, [message.id]);
+            }
         }
         true
     }
 
-    fn tell_had(&mut self, message: &Message, is_first_hand: bool) {
-        for client in self.had.who(&message.id, is_first_hand) {
-            let shard = shard_of(&client, self.config.shards);
-            let had = SessionStep::Had { client, id: message.id };
+    /// A session that is here, or on its way from here, has had these: it does not get them once more.
+    pub(super) fn tell_had(&mut self, client: &ClientId, ids: impl IntoIterator<Item = MessageId>) {
+        let shard = shard_of(client, self.config.shards);
+        for id in ids {
+            let had = SessionStep::Had { client: client.clone(), id };
             self.tell_shard(shard, super::claims::session_step(had));
         }
     }
