@@ -637,10 +637,13 @@ impl Node {
                 (epoch, Some(session))
             }
         };
-        let caught_ids: Vec<_> = caught.iter().map(|message| message.id).collect();
+        let of_session =
+            session.iter().flat_map(|session| messages_of(session)).filter(|queued| queued.group.is_none());
+        let messages = of_session.map(|queued| &queued.message).chain(&caught);
+        let ids: Vec<_> = messages.map(|message| message.id).collect();
         self.claimed_late(client, epoch, session, caught);
-        // What was published for it here, too, may still come.
-        self.tell_had(client, caught_ids);
+        // What was sent here, too, may still be on its way.
+        self.tell_had(client, ids);
     }
 
     /// More nodes know where to send: former owners that still catch may have waited for that.
