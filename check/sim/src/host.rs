@@ -20,6 +20,8 @@ const PORT: u16 = 7883;
 pub(crate) struct Host {
     pub(crate) life: u64,
     pub(crate) up: bool,
+    /// It was told to stop.
+    pub(crate) stops: bool,
     pub(crate) id: NodeId,
     pub(crate) node: Node,
     pub(crate) shards: Vec<Shard>,
@@ -71,6 +73,7 @@ impl Host {
         Self {
             life,
             up: true,
+            stops: false,
             id,
             node,
             shards,

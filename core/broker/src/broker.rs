@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::connection::{ConnKey, Connection, Connections, Fresh, Phase};
 use crate::disconnect::Ending;
 use crate::fanout::Scratch;
+use crate::given::GivenAway;
 use crate::group::Groups;
 use crate::journal::Journal;
 use crate::merge::Merged;
@@ -92,6 +93,7 @@ pub struct Broker {
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     pub(crate) merged: Merged,
+    pub(crate) given: GivenAway,
     pub(crate) buffers: BufferPool,
     pub(crate) chunks: Chunks,
     /// Number of the last ticket for a subscription or resumption.
@@ -134,6 +136,7 @@ impl Broker {
             counters: Counters::default(),
             scratch: Scratch::default(),
             merged: Merged::default(),
+            given: GivenAway::new(),
             buffers: BufferPool::new(SPARE_BYTES),
             chunks: Chunks::default(),
             tickets: 0,

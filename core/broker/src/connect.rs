@@ -145,6 +145,9 @@ impl Broker {
         // The client is back before its will was due (MQTT 5.0 section 3.1.3.2.2).
         session.will = None;
         session.expires = None;
+        // What comes for a session from elsewhere while its routes settle is for good, too.
+        self.note_facts(session_key);
+        let Some(session) = self.sessions.get(session_key) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.session = Some(session_key);
         connection.phase = Phase::Resuming;

@@ -1,10 +1,11 @@
 //! What waits for one session.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use sedge_base::Timestamp;
-use sedge_mqtt::{MessageId, QoS};
+use sedge_mqtt::QoS;
 
+use crate::order::restore_order;
 use crate::outgoing::Outgoing;
 use crate::room::{MESSAGE_BYTES, Room};
 use crate::{BrokerConfig, Counters};
@@ -140,27 +141,10 @@ impl Queue {
         dropped
     }
 
-    /// Puts the messages of each node's shard into the order in which they entered the cluster there; returns whether any moved.
+    /// Puts the messages into the order of publication; returns whether any moved.
     pub(crate) fn restore_order(&mut self) -> bool {
-        let mut moved = false;
-        let mut places = BTreeMap::<_, Vec<usize>>::new();
-        for (place, item) in self.items.iter().enumerate() {
-            if let Some(MessageId { node, incarnation, shard, .. }) = item.as_ref().map(|item| item.message.id) {
-                places.entry((node, incarnation, shard)).or_default().push(place);
-            }
-        }
-        for places in places.into_values() {
-            let mut items: Vec<_> = places.iter().filter_map(|place| self.items.get_mut(*place)?.take()).collect();
-            moved |= !items.is_sorted_by_key(|item| item.message.id.seq);
-            items.sort_by_key(|item| item.message.id.seq);
-            for (place, item) in places.into_iter().zip(items) {
-                if let Some(slot) = self.items.get_mut(place) {
-                    *slot = Some(item);
-                }
-            }
-        }
         self.first_qos0 = 0;
-        moved
+        restore_order(self.items.make_contiguous(), |outgoing| &outgoing.message)
     }
 
     fn make_room(

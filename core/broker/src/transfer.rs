@@ -7,6 +7,7 @@ use sedge_mqtt::{QoS, TopicFilter};
 
 use crate::broker::Timer;
 use crate::connection::Phase;
+use crate::given::Given;
 use crate::inflight::Slot;
 use crate::outgoing::{Buffer, Ids, Outgoing};
 use crate::room::Room;
@@ -23,6 +24,8 @@ type Shares = Vec<(u32, TopicFilter)>;
 impl Broker {
     /// A new session without anything.
     pub(crate) fn create_session(&mut self, client: ClientId) -> SessionKey {
+        // One that was given away is not needed any more where the client is back.
+        self.drop_given(&client);
         self.generation = self.generation.wrapping_add(1);
         let key = self.sessions.insert(Box::new(Session::new(client.clone(), self.generation)));
         self.clients.insert(client, key);
@@ -50,9 +53,11 @@ impl Broker {
         if session.number != 0
             && let Some(journal) = &mut self.journal
         {
-            // Until the new owner says that it has the session, it is here after a restart.
-            let is_awaited = session.subscriptions.iter().any(|subscription| !subscription.is_shared());
-            journal.ended(&session, leaves && is_awaited);
+            if leaves {
+                journal.leaves(&session);
+            } else {
+                journal.ended(&session);
+            }
         }
         self.clients.remove(&session.client);
         self.timers.cancel(&Timer::Session(key));
@@ -130,6 +135,8 @@ impl Broker {
         let (mut session, groups) = self.remove_session(key, true)?;
         let state = self.export(&session, &groups);
         session.queue.take(&mut self.counters);
+        let number = if session.is_kept { session.number } else { 0 };
+        self.given.insert(client.clone(), Given { epoch, number, state: state.clone() });
         Some(state)
     }
 

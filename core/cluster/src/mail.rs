@@ -117,12 +117,14 @@ pub enum SessionStep {
     Adopt(Adopt),
     /// As [`SessionStep::Collect`], but catching goes on: answer with [`ToNode::Adopted`] once more.
     Flush(Handed),
-    /// Everybody sends to the new owner of the session: answer with [`ToNode::Withdraw`].
-    Release(Handed),
+    /// The new owner of the session has it for good: what is left of it here is forgotten.
+    Left(Handed),
+    /// The new owner of the session will never have it for good: it goes on here under this epoch.
+    TakeBack(Handed, u64),
     /// The new owner of the session takes its time: answer with [`ToNode::Ahead`] if something was caught since the last time.
     Look(Handed),
-    /// Nobody sends here for the session any more, nor does the shard that this comes from. When it has come from all, answer with
-    /// [`ToNode::Leftovers`].
+    /// Whatever comes for the session from now on from the shard that says so comes to its new owner, too. When it has come from all, answer
+    /// with [`ToNode::Leftovers`].
     Collect(Handed),
     /// Sessions of a node that is gone are about to come: catch what matches.
     Inherit(Inherit),
@@ -177,7 +179,8 @@ impl SessionStep {
             | Self::Relinquish(Relinquish { client, .. })
             | Self::Expect(Adopt { client, .. })
             | Self::Adopt(Adopt { client, .. })
-            | Self::Release(Handed { client, .. })
+            | Self::Left(Handed { client, .. })
+            | Self::TakeBack(Handed { client, .. }, _)
             | Self::Flush(Handed { client, .. })
             | Self::Look(Handed { client, .. })
             | Self::Collect(Handed { client, .. })
@@ -268,6 +271,8 @@ pub struct Claimed {
     pub leftovers: Vec<Arc<Message>>,
     /// If there is a session of the client here, too: what the one that comes has had. It gets what only the one here had to deliver.
     pub beside: Option<Arc<Heard>>,
+    /// Who has given the session away, and under which epoch: answer with [`ToNode::Installed`] when it is copied.
+    pub given: Option<(NodeId, u64)>,
 }
 
 /// A shard in one life of its node.
@@ -410,8 +415,8 @@ pub enum ToNode {
     },
     /// Answer to [`SessionStep::Adopt`] and [`SessionStep::Flush`].
     Adopted(Box<Handed>),
-    /// Answer to [`SessionStep::Release`]: the interest of a session that was handed over is to be withdrawn.
-    Withdraw(Box<(Handed, Vec<InterestChange>)>),
+    /// Answer to [`SessionStep::Claimed`]: the session that this node has given away under this epoch is here, and copied.
+    Installed(Box<(NodeId, Handed)>),
     /// Answer to [`SessionStep::Look`]: what came for a session since it was handed over, and since the last answer. It will be among
     /// the leftovers, too.
     Ahead(Box<(Handed, Vec<Arc<Message>>)>),

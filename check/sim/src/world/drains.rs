@@ -25,7 +25,7 @@ impl World {
             }
             return;
         }
-        let all_up = self.hosts.iter().all(|host| host.up && host.node.is_ready());
+        let all_up = self.hosts.iter().all(|host| host.up && !host.stops && host.node.is_ready());
         if !all_up || (self.options.spaced && !self.is_copied()) {
             return;
         }
@@ -69,6 +69,7 @@ impl World {
 
     /// As a process that gets SIGTERM: clients are told, then the other nodes, then it ends.
     fn stop(&mut self, host: usize) {
+        self.hosts[host].stops = true;
         for shard in 0..self.options.shards {
             self.shard_input(host, ShardId(shard), ShardInput::Shutdown { elsewhere: Arc::from([]) });
         }

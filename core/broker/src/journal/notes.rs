@@ -1,6 +1,6 @@
 //! Which changes of a session are written, and whole sessions for checkpoints.
 
-use sedge_base::{ClientId, Timestamp};
+use sedge_base::Timestamp;
 use sedge_mqtt::{QoS, TopicFilter};
 
 use super::writer::item;
@@ -28,6 +28,12 @@ impl Broker {
         for key in 0..self.sessions.capacity() {
             self.note_facts(key);
         }
+        if let Some(journal) = &mut self.journal {
+            for given in self.given.values_mut() {
+                given.number = journal.next_session();
+                journal.given(given.number, &given.state, self.now, true);
+            }
+        }
     }
 
     /// Writes down nothing more.
@@ -36,6 +42,7 @@ impl Broker {
         for (_, session) in &mut self.sessions {
             (session.number, session.is_kept) = (0, false);
         }
+        self.given.values_mut().for_each(|given| given.number = 0);
     }
 
     /// Takes the records of everything since the last call. They belong together: all are to be written or none.
@@ -84,6 +91,9 @@ impl Broker {
             }
         }
         if let Some(journal) = &mut self.journal {
+            for given in self.given.values().filter(|given| given.number != 0) {
+                journal.given(given.number, &given.state, self.now, false);
+            }
             journal.push(Record::Checkpointed);
         }
         true
@@ -164,13 +174,6 @@ impl Broker {
         let Some(session) = self.sessions.get(key) else { return };
         if let Some((journal, number)) = kept(self.journal.as_deref_mut(), session) {
             journal.push(Record::Unsubscribed { session: number, filter: filter.clone() });
-        }
-    }
-
-    /// The new owner of a session that was given up has it.
-    pub fn session_left(&mut self, client: &ClientId) {
-        if let Some(journal) = &mut self.journal {
-            journal.left(client);
         }
     }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sedge_base::{ClientId, LookupMap, Seed};
+use sedge_base::{LookupMap, Now, Seed};
 use sedge_mqtt::{Message, MessageId, PacketId, QoS, ReasonCode, TopicFilter};
 
-use super::{QueuedRecord, Record, SessionNumber};
+use super::{QueuedRecord, Record, SessionFacts, SessionNumber};
 use crate::inflight::Slot;
 use crate::outgoing::Outgoing;
 use crate::session::Session;
+use crate::{InboundState, InflightPhase, InflightState, QueuedState, SessionState};
 
 /// What a record takes beside texts and content, for estimates.
 const RECORD_BYTES: u64 = 64;
@@ -63,8 +64,6 @@ pub(crate) struct Journal {
     transits: BTreeMap<(SessionNumber, PacketId), Transit>,
     /// Those of this turn.
     arrivals: Vec<(SessionNumber, PacketId)>,
-    /// Sessions that were given away, until their new owner has them.
-    leaving: BTreeMap<ClientId, SessionNumber>,
     pub(crate) cursor: Option<Cursor>,
     /// Bytes written since the last look, about.
     pub(crate) written: u64,
@@ -81,7 +80,6 @@ impl Journal {
             last_session: 0,
             transits: BTreeMap::new(),
             arrivals: Vec::new(),
-            leaving: BTreeMap::new(),
             cursor: None,
             written: 0,
         }
@@ -285,42 +283,98 @@ impl Journal {
         Some(transit.is_written)
     }
 
-    /// The session is gone. `leaves`: to another owner, who may not have it yet; see [`Journal::left`].
-    pub(crate) fn ended(&mut self, session: &Session, leaves: bool) {
-        let number = session.number;
+    /// The session is gone.
+    pub(crate) fn ended(&mut self, session: &Session) {
         if session.is_kept {
             session.inflight.messages().for_each(|outgoing| self.forget(&outgoing.message));
             let waiting = session.queue.iter().filter(|outgoing| outgoing.qos > QoS::AtMostOnce);
             waiting.for_each(|outgoing| self.forget(&outgoing.message));
-            let first = (number, PacketId::MIN);
-            let of_session: Vec<_> = self
-                .transits
-                .range(first..)
-                .take_while(|((session, _), _)| *session == number)
-                .map(|(key, _)| *key)
-                .collect();
-            for key in of_session {
-                self.end_transit(key);
-            }
+            self.end_transits(session.number);
         }
-        if leaves {
-            self.leaving.insert(session.client.clone(), number);
+        self.push(Record::Ended { session: session.number });
+    }
+
+    /// The session goes to another owner, who may not have it yet: until [`Journal::left`] a restart finds it here.
+    pub(crate) fn leaves(&mut self, session: &Session) {
+        if session.is_kept {
+            self.end_transits(session.number);
         } else {
-            self.push(Record::Ended { session: number });
+            self.push(Record::Ended { session: session.number });
         }
     }
 
-    /// The new owner has the session.
-    pub(crate) fn left(&mut self, client: &ClientId) {
-        if let Some(session) = self.leaving.remove(client) {
-            self.push(Record::Ended { session });
+    fn end_transits(&mut self, number: SessionNumber) {
+        let first = (number, PacketId::MIN);
+        let of_session = self.transits.range(first..).take_while(|((session, _), _)| *session == number);
+        for key in of_session.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.end_transit(key);
         }
     }
+
+    /// Something has come for a session that was given away.
+    pub(crate) fn kept_for(&mut self, session: SessionNumber, queued: &QueuedState) {
+        if queued.qos > QoS::AtMostOnce {
+            self.refer(&queued.message);
+            self.push(Record::Queued { session, item: item_of(queued) });
+        }
+    }
+
+    /// A session that was given away is not needed here any more.
+    pub(crate) fn left(&mut self, number: SessionNumber, state: &SessionState) {
+        for queued in kept_of(state) {
+            self.forget(&queued.message);
+        }
+        self.push(Record::Ended { session: number });
+    }
+
+    /// Writes a session that was given away, with everything. `fresh`: nothing of it is in the journal, so that its messages get
+    /// references.
+    pub(crate) fn given(&mut self, session: SessionNumber, state: &SessionState, now: Now, fresh: bool) {
+        self.push(Record::Begin { session, client: state.client.clone() });
+        let SessionState { epoch, version, expiry_secs, .. } = *state;
+        let facts = SessionFacts { epoch, version, expiry_secs, disconnected_at: Some(state.disconnected_at) };
+        self.push(Record::Facts { session, facts });
+        for subscription in &state.subscriptions {
+            self.push(Record::Subscribed { session, subscription: subscription.clone() });
+        }
+        for queued in kept_of(state) {
+            if fresh { self.refer(&queued.message) } else { self.refresh(&queued.message) }
+        }
+        for InflightState { packet_id, phase } in &state.inflight {
+            let packet_id = *packet_id;
+            self.push(match phase {
+                InflightPhase::Sent(queued) => Record::Sent { session, packet_id, item: item_of(queued) },
+                InflightPhase::Released => Record::Released { session, packet_id },
+            });
+        }
+        for queued in state.queue.iter().filter(|queued| queued.qos > QoS::AtMostOnce) {
+            self.push(Record::Queued { session, item: item_of(queued) });
+        }
+        for InboundState { packet_id, answer } in state.inbound.iter().copied() {
+            self.push(Record::Received { session, packet_id, answer, message: None });
+        }
+        let will = state.will.as_ref().map(|will| (will.will.clone(), Some(now.wall + will.remaining)));
+        self.push(Record::Will { session, will });
+    }
+}
+
+/// What a session has to deliver with QoS 1 and 2.
+fn kept_of(state: &SessionState) -> impl Iterator<Item = &QueuedState> {
+    let inflight = state.inflight.iter().filter_map(|inflight| match &inflight.phase {
+        InflightPhase::Sent(queued) => Some(queued),
+        InflightPhase::Released => None,
+    });
+    inflight.chain(state.queue.iter().filter(|queued| queued.qos > QoS::AtMostOnce))
 }
 
 /// About what a message's content takes.
 fn size_of(message: &Message) -> u64 {
     (message.payload.len() + message.topic.as_bytes().len()) as u64 + 2 * RECORD_BYTES
+}
+
+fn item_of(queued: &QueuedState) -> QueuedRecord {
+    let QueuedState { message, qos, retain, subscription_ids, group } = queued.clone();
+    QueuedRecord { message: message.id, qos, retain, subscription_ids, group }
 }
 
 pub(crate) fn item(outgoing: &Outgoing, group: Option<&TopicFilter>) -> QueuedRecord {

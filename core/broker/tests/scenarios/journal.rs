@@ -66,7 +66,7 @@ impl Log {
 fn check(log: &mut Log, world: &mut World) {
     // The new owner has said that it has them.
     for client in 0..5 {
-        world.bench.broker.session_left(&ClientId::new(&format!("c{client}")));
+        world.bench.broker.session_left(&ClientId::new(&format!("c{client}")), u64::MAX);
     }
     log.turn(&mut world.bench);
     let kept = world.bench.broker.kept_sessions(world.bench.now);
@@ -229,19 +229,62 @@ fn wills_of_all_clients_are_published_after_a_restart() {
     assert_eq!(topics(&bench), ["w/clean", "w/delayed"]);
 }
 
-/// MQ-11: until the new owner has the session, a restart finds it; afterwards nothing of it comes back.
+/// MQ-11: until the new owner has the session for good, a restart finds it, with all that has come for it since; afterwards nothing of it
+/// comes back.
 #[test]
-fn a_session_that_moves_is_kept_until_it_has_arrived() {
+fn a_session_that_moves_is_kept_until_it_is_safe_elsewhere() {
     let (mut bench, mut log) = kept_bench();
     let conn = bench.connect(persistent(V4, "m"));
-    bench.subscribe(conn, "t", Q1);
-    let client = ClientId::new("m");
+    bench.subscribe(conn, "t/#", Q1);
+    let (publisher, client) = (bench.client(V4, "p"), ClientId::new("m"));
+    bench.publish(publisher, "t/1", "under way", Q1);
     bench.input(Input::Relinquish { client: client.clone(), epoch: 99, clean_start: false });
+    for (topic, qos) in [("t/2", Q2), ("other", Q1), ("t/3", Q0)] {
+        bench.publish(publisher, topic, topic, qos);
+        let (message, _) = bench.routed.last().unwrap().clone();
+        bench.broker.keep_for(&client, &message);
+    }
     log.turn(&mut bench);
-    assert_eq!(log.sessions(&bench).len(), 1);
-    bench.broker.session_left(&client);
+    let check = |log: &Log, bench: &Bench| {
+        let found = log.sessions(bench);
+        let [RestoredSession { state, .. }] = found.as_slice() else { panic!("{found:?}") };
+        let queue: Vec<_> = state.queue.iter().map(|queued| (queued.message.topic.as_str(), queued.qos)).collect();
+        assert_eq!((state.inflight.len(), queue.as_slice()), (1, [("t/2", Q1)].as_slice()));
+    };
+    check(&log, &bench);
+    log.begin_checkpoint(&mut bench);
+    while log.checkpoint.is_some() {
+        log.turn(&mut bench);
+    }
+    check(&log, &bench);
+    bench.broker.session_left(&client, 98);
     log.turn(&mut bench);
-    assert_eq!(log.sessions(&bench).len(), 0);
+    check(&log, &bench);
+    let mut elsewhere = log;
+    bench.broker.session_left(&client, 99);
+    elsewhere.turn(&mut bench);
+    assert_eq!((elsewhere.sessions(&bench).len(), bench.broker.live_bytes() < 1_000), (0, true));
+}
+
+/// MQ-11: a new owner that dies before it has the session for good was as good as none.
+#[test]
+fn a_session_that_was_given_away_can_be_taken_back() {
+    let (mut bench, mut log) = kept_bench();
+    let conn = bench.connect(persistent(V5, "m"));
+    bench.subscribe(conn, "t", Q2);
+    let (publisher, client) = (bench.client(V4, "p"), ClientId::new("m"));
+    bench.input(Input::Relinquish { client: client.clone(), epoch: 99, clean_start: false });
+    bench.publish(publisher, "t", "meanwhile", Q2);
+    let (message, _) = bench.routed.last().unwrap().clone();
+    bench.broker.keep_for(&client, &message);
+    assert_eq!(bench.broker.take_back(&client, 98), None);
+    let state = bench.broker.take_back(&client, 99).map(Box::new);
+    assert_eq!(bench.broker.take_back(&client, 99), None);
+    bench.input(Input::Claimed { client, conn: None, epoch: 101, session: state });
+    log.turn(&mut bench);
+    assert_eq!(log.sessions(&bench), bench.broker.kept_sessions(bench.now));
+    let again = bench.connect(persistent(V5, "m"));
+    assert_eq!(bench.payloads(again), ["meanwhile"]);
 }
 
 /// The content of a message is written once, however many sessions it waits for, and again only by a checkpoint.

@@ -18,6 +18,11 @@ impl Claims {
         let phase = self.wanted.get(client).map(|wanted| &wanted.phase);
         matches!(phase, Some(Phase::Adopting { given, .. } | Phase::Leftovers { given, .. }) if *given == former)
     }
+
+    /// Whether the session of a client has come, and all that its former owner has caught since.
+    pub(super) fn has_rest(&self, client: &ClientId) -> bool {
+        self.wanted.get(client).is_some_and(|wanted| matches!(wanted.phase, Phase::Flushing { .. }))
+    }
 }
 
 impl Node {
@@ -31,6 +36,7 @@ impl Node {
         }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         wanted.beside = is_beside.then(|| self.had.said(given.from, client));
+        (wanted.given, wanted.spare) = (Some(given), None);
         let shared = session.subscriptions.iter().filter(|subscription| !is_plain(subscription));
         let filters: Vec<_> = shared.map(|subscription| subscription.filter.clone()).collect();
         let shard = wanted.shard;
@@ -42,6 +48,25 @@ impl Node {
         self.set_claim_deadline(client);
         let handed = Handed { client: client.clone(), epoch };
         self.change_and_wait_for_all(client, &changes, Waiter::Adoption(handed));
+    }
+
+    /// The node is gone whose session has come, and what it has caught since has not: its successor has both. False if there is none, or
+    /// nothing is missing.
+    pub(super) fn await_rest(&mut self, client: &ClientId, former: NodeId) -> bool {
+        let heir = self.successor_of(former).filter(|heir| *heir != self.config.node || self.claims.owns(client));
+        let Some(wanted) = self.claims.wanted.get_mut(client).filter(|_| heir.is_some()) else { return false };
+        let home = self.config.node;
+        match core::mem::replace(&mut wanted.phase, Phase::Asked { home }) {
+            Phase::Adopting { epoch, session, .. } | Phase::Leftovers { epoch, session, .. } => {
+                wanted.phase = Phase::Session { epoch, from: former, of: former };
+                wanted.spare = Some(session);
+                self.await_successor(client, epoch, former)
+            }
+            phase => {
+                wanted.phase = phase;
+                false
+            }
+        }
     }
 
     /// Everybody sends here: the shard begins to catch.
@@ -73,7 +98,7 @@ impl Node {
         if self.ring.contains(&given.from) {
             self.set_claim_deadline(&handed.client);
             self.send_release(given.from, &handed.client, given.epoch);
-        } else {
+        } else if !self.await_rest(&handed.client, given.from) {
             self.serve_as_is(&handed.client);
         }
     }
@@ -120,6 +145,7 @@ impl Node {
         for message in &messages {
             self.had.gets(client, message.id);
         }
+        self.had.gets_caught(client, messages.iter().map(|message| message.id));
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let changes = interest_of(&session, true);
         wanted.phase = Phase::Flushing { epoch, session, leftovers: messages };

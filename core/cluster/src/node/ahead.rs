@@ -81,7 +81,7 @@ impl Node {
     /// A client is served without the rest: the session has had what came ahead.
     pub(super) fn serve_ahead(&mut self, client: &ClientId) -> Vec<Arc<Message>> {
         let messages = self.claims.ahead.take(client);
-        self.had.gets_ahead(client, messages.iter().map(|message| message.id));
+        self.had.gets_caught(client, messages.iter().map(|message| message.id));
         messages
     }
 }

@@ -4,7 +4,7 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
+use sedge_base::{ClientId, ConnId, Deadlines, Incarnation, NodeId, ShardId};
 use sedge_broker::SessionState;
 use sedge_mqtt::{Message, TopicFilter};
 
@@ -27,15 +27,33 @@ pub(super) struct Claims {
     pub(super) wanted: BTreeMap<ClientId, Wanted>,
     deadlines: Deadlines<ClientId>,
     /// Who gets the session that a shard was told to give up.
-    leaving: BTreeMap<(ClientId, u64), NodeId>,
+    leaving: BTreeMap<(ClientId, u64), Recipient>,
     /// Sessions that have left their shard, and to which nodes they are about to be sent.
-    departing: BTreeMap<ClientId, NodeId>,
+    departing: BTreeMap<ClientId, Recipient>,
     pub(super) early: Early,
     pub(super) ahead: Ahead,
     /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
     postponed: BTreeMap<ClientId, (u64, NodeId)>,
     /// What other owners of clients that are claimed right now had for them.
     merges: BTreeMap<ClientId, Vec<mail::Merge>>,
+}
+
+/// Why a node does not answer claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// It has forgotten what it was told.
+    Forgotten,
+    /// It is gone.
+    Gone,
+    /// It is gone, and this node was never linked to it: others know who takes over.
+    Unmet,
+}
+
+/// A new owner of a session, in one life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Recipient {
+    node: NodeId,
+    incarnation: Option<Incarnation>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +85,17 @@ pub(super) struct Wanted {
     next: Option<Next>,
     /// This node has a session of the client itself: what the one that comes has had.
     pub(super) beside: Option<Arc<Heard>>,
+    /// Who has given the session away that has come: it keeps it until it is safe here.
+    pub(super) given: Option<Given>,
+    /// The session that has come from an owner that is gone, should its successor not have it.
+    pub(super) spare: Session,
+}
+
+impl Wanted {
+    fn new(shard: ShardId, conn: Option<ConnId>, clean_start: bool, home: NodeId) -> Self {
+        let (phase, later) = (Phase::Asked { home }, VecDeque::new());
+        Self { shard, conn, clean_start, phase, granted: 0, later, next: None, beside: None, given: None, spare: None }
+    }
 }
 
 #[derive(Debug)]
@@ -186,6 +215,27 @@ impl Claims {
         inherited.map(|(client, owned)| (client.clone(), owned.granted)).collect()
     }
 
+    /// Clients whose sessions are about to be sent to this node.
+    pub(super) fn bound_for(&self, node: NodeId) -> Vec<ClientId> {
+        let leaving = self.leaving.iter().map(|((client, _), to)| (client, to));
+        let bound = leaving.chain(&self.departing).filter(|(_, to)| to.node == node);
+        bound.map(|(client, _)| client.clone()).collect()
+    }
+
+    fn has_spare(&self, client: &ClientId) -> bool {
+        self.wanted.get(client).is_some_and(|wanted| wanted.spare.is_some())
+    }
+
+    /// Whether this node owns the client under a later epoch than this.
+    pub(super) fn has_since(&self, client: &ClientId, epoch: u64) -> bool {
+        self.owned.get(client).is_some_and(|owned| owned.told > epoch)
+    }
+
+    /// Who is to have the session of a client as soon as it is known where it goes on, and under which epoch.
+    pub(super) fn take_postponed(&mut self, client: &ClientId) -> Option<(u64, NodeId)> {
+        self.postponed.remove(client)
+    }
+
     /// Whether a shard was told to give the session of this client up, and has not done so.
     fn is_leaving(&self, client: &ClientId) -> bool {
         let first = (client.clone(), 0);
@@ -212,8 +262,7 @@ impl Node {
         later: VecDeque<(ConnId, bool)>,
     ) {
         let home = self.home_of(&client);
-        let (conn, phase) = (Some(conn), Phase::Asked { home });
-        let wanted = Wanted { shard, conn, clean_start, phase, granted: 0, later, next: None, beside: None };
+        let wanted = Wanted { later, ..Wanted::new(shard, Some(conn), clean_start, home) };
         self.claims.wanted.insert(client.clone(), wanted);
         self.set_claim_deadline(&client);
         self.send_directory(home, DirectoryMail::Claim { client, clean_start });
@@ -296,23 +345,25 @@ impl Node {
     pub(super) fn given(&mut self, home: NodeId, client: &ClientId, epoch: u64, former: NodeId) {
         if !self.claims.wanted.contains_key(client) && !self.claims.owns(client) {
             let shard = shard_of(client, self.config.shards);
-            let (phase, later) = (Phase::Asked { home }, VecDeque::new());
-            let wanted =
-                Wanted { shard, conn: None, clean_start: false, phase, granted: 0, later, next: None, beside: None };
-            self.claims.wanted.insert(client.clone(), wanted);
+            self.claims.wanted.insert(client.clone(), Wanted::new(shard, None, false, home));
         }
         self.granted(home, client, epoch, Some(former));
     }
 
     /// The former owner is gone: the session is at its successor. False if there is none.
-    fn await_successor(&mut self, client: &ClientId, epoch: u64, former: NodeId) -> bool {
+    pub(super) fn await_successor(&mut self, client: &ClientId, epoch: u64, former: NodeId) -> bool {
         let Some(from) = self.successor_of(former) else { return false };
-        if from == self.config.node {
+        let is_kept = from == self.config.node && self.may_be_kept(former, client);
+        if from == self.config.node && !is_kept {
             self.claimed_late(client, epoch, None, Vec::new());
             return true;
         }
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return false };
-        wanted.phase = Phase::Session { epoch, from, of: former };
+        (wanted.phase, wanted.given) = (Phase::Session { epoch, from, of: former }, None);
+        if is_kept {
+            self.set_claim_deadline(client);
+            return true;
+        }
         if let Some(session) = self.claims.early.take(client, epoch) {
             self.session_arrived(from, client, epoch, session);
             return true;
@@ -324,6 +375,30 @@ impl Node {
         true
     }
 
+    /// Nobody keeps sessions of a node that this one has taken over from: clients that have waited for that have none.
+    pub(super) fn nothing_is_kept(&mut self) {
+        let me = self.config.node;
+        let waits = self.claims.wanted.iter().filter_map(|(client, wanted)| match wanted.phase {
+            Phase::Session { epoch, from, of } if from == me && !self.may_be_kept(of, client) => {
+                Some((client.clone(), epoch))
+            }
+            _ => None,
+        });
+        for (client, epoch) in waits.collect::<Vec<_>>() {
+            self.claimed_late(&client, epoch, None, Vec::new());
+        }
+    }
+
+    /// The session of a client that is claimed here is kept at this node.
+    pub(super) fn await_keeper(&mut self, client: &ClientId, keeper: NodeId) {
+        if let Some(wanted) = self.claims.wanted.get_mut(client)
+            && let Some(epoch) = wanted.phase.epoch()
+        {
+            wanted.phase = Phase::Session { epoch, from: keeper, of: keeper };
+            self.set_claim_deadline(client);
+        }
+    }
+
     /// The former owner has sent the session.
     pub(super) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
@@ -332,7 +407,14 @@ impl Node {
                 Some(session) if !session.subscriptions.is_empty() => {
                     self.adopt(Given { from, epoch }, client, mine, session);
                 }
-                session => self.claimed_late(client, mine, session, Vec::new()),
+                None if self.claims.has_spare(client) => self.serve_as_is(client),
+                session => {
+                    let given = session.is_some().then_some(Given { from, epoch });
+                    if let Some(wanted) = self.claims.wanted.get_mut(client) {
+                        (wanted.given, wanted.spare) = (given, None);
+                    }
+                    self.claimed_late(client, mine, session, Vec::new());
+                }
             },
             Some(Phase::Asked { .. }) => self.keep_early(from, client, epoch, session),
             // It may be given to this node, and be here sooner than the home's word.
@@ -363,6 +445,7 @@ impl Node {
             return;
         }
         self.send_release(from, client, epoch);
+        self.send_safe(from, client, epoch);
         let plain = messages_of(&session).filter(|queued| queued.group.is_none());
         let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
         self.send_late(client, &messages);
@@ -431,7 +514,8 @@ impl Node {
         self.claims.owned.insert(client.clone(), owned);
         self.forwards.forget(client);
         let (shard, conn, beside) = (wanted.shard, wanted.conn, wanted.beside);
-        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers, beside };
+        let given = wanted.given.filter(|_| session.is_some()).map(|given| (given.from, given.epoch));
+        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers, beside, given };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
         // Sessions that came under other epochs are those of other owners.
         self.look_at_early(client);
@@ -463,10 +547,18 @@ impl Node {
         if !clean_start && self.keep(&client, epoch, to) {
             return;
         }
-        if !clean_start && self.claims.departing.get(&client).is_some_and(|to| !self.ring.contains(to)) {
-            // It comes back as soon as it is found that it cannot be sent: see `take_back`.
+        if !clean_start && self.claims.departing.get(&client).is_some_and(|to| !self.is_there(*to)) {
+            // It comes back as soon as it is found that it cannot be sent: see `reclaim.rs`.
             self.claims.postponed.insert(client, (epoch, to));
             return;
+        }
+        if self.reclaims.is_pending(&client) {
+            if clean_start {
+                self.end_reclaim(&client);
+            } else {
+                self.claims.postponed.insert(client, (epoch, to));
+                return;
+            }
         }
         // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And what another
         // owner has had for the session goes with it.
@@ -483,7 +575,7 @@ impl Node {
     pub(super) fn relinquish_postponed(&mut self) {
         let postponed = core::mem::take(&mut self.claims.postponed);
         for (client, (epoch, to)) in postponed {
-            if self.claims.departing.contains_key(&client) {
+            if self.claims.departing.contains_key(&client) || self.reclaims.is_pending(&client) {
                 self.claims.postponed.insert(client, (epoch, to));
             } else if self.claims.owned.get(&client).is_some_and(|owned| owned.told < epoch) {
                 self.relinquish(client, epoch, false, to);
@@ -502,7 +594,7 @@ impl Node {
         }
         let epoch = epoch::kept(epoch.max(owned.granted));
         (owned.granted, owned.told, owned.successor) = (epoch, epoch, Some(successor));
-        self.tell_epoch(client, epoch, None);
+        self.tell_epoch(client, epoch);
         self.begin_reunion(client, successor, true);
         // The home says so, too, as soon as the successor and this node can both reach it.
         let relinquish =
@@ -514,13 +606,14 @@ impl Node {
     fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
         let shard = shard_of(&client, self.config.shards);
         self.claims.postponed.remove(&client);
+        let to = self.recipient(to);
         self.claims.leaving.insert((client.clone(), epoch), to);
         self.tell_shard(shard, session_step(SessionStep::Relinquish(mail::Relinquish { client, epoch, clean_start })));
     }
 
     /// A shard gives an inherited session up.
     pub(super) fn known_leaves(&mut self, epoch: u64, known: &Known) {
-        if let Some(to) = self.claims.leaving.get(&(known.client.clone(), epoch)).copied() {
+        if let Some(to) = self.claims.leaving.get(&(known.client.clone(), epoch)).map(|to| to.node) {
             let mut known = known.clone();
             if self.links.is_older(to) {
                 known.filters = None;
@@ -535,9 +628,7 @@ impl Node {
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
         }
-        let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else {
-            return self.take_back(client, epoch, session);
-        };
+        let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
         if session.is_some() {
             self.claims.departing.insert(client.clone(), to);
         }
@@ -546,19 +637,32 @@ impl Node {
         self.wait(Waiter::Departure(departure), false);
     }
 
+    /// A new owner, as it is now.
+    fn recipient(&self, node: NodeId) -> Recipient {
+        Recipient { node, incarnation: self.membership.member(node).map(|member| member.incarnation) }
+    }
+
+    /// Whether a new owner has not died since.
+    fn is_there(&self, to: Recipient) -> bool {
+        self.ring.contains(&to.node) && self.recipient(to.node) == to
+    }
+
     /// What the shards had published before the session was given up is on its way, ahead of the session.
     pub(super) fn departs(&mut self, departure: Departure) {
-        let Departure { client, epoch, to, session, granted } = departure;
+        let Departure { client, epoch, to: recipient, session, granted } = departure;
+        let to = recipient.node;
         if session.is_some() {
             self.claims.departing.remove(&client);
         }
-        if !self.ring.contains(&to) {
-            return self.take_back(&client, epoch, session);
+        if !self.is_there(recipient) {
+            return self.was_held_up(client, epoch, to, session.is_some());
         }
-        if session.as_ref().is_some_and(|session| !session.subscriptions.is_empty()) {
-            self.handed_over(&client, epoch, to);
+        if session.is_none() && self.reclaims.is_pending(&client) {
+            self.claims.postponed.insert(client, (epoch, to));
+            return;
         }
-        if session.is_some() {
+        if let Some(session) = &session {
+            self.handed_over(&client, epoch, to, !session.subscriptions.is_empty());
             self.send_had(to, &client);
         } else if !self.claims.owns(&client) {
             // It has left before, and is wanted elsewhere by now: so is what others still send here.
@@ -572,9 +676,16 @@ impl Node {
     }
 
     /// This node owns the client under this epoch, for no connection's sake.
-    pub(super) fn tell_epoch(&mut self, client: &ClientId, epoch: u64, session: Session) {
-        let leftovers = Vec::new();
-        let claimed = mail::Claimed { client: client.clone(), conn: None, epoch, session, leftovers, beside: None };
+    pub(super) fn tell_epoch(&mut self, client: &ClientId, epoch: u64) {
+        let claimed = mail::Claimed {
+            client: client.clone(),
+            conn: None,
+            epoch,
+            session: None,
+            leftovers: Vec::new(),
+            beside: None,
+            given: None,
+        };
         let shard = shard_of(client, self.config.shards);
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
         self.register_one(client, epoch);
@@ -622,7 +733,11 @@ impl Node {
                 let known = self.claims.owned.get(client).map_or(0, |owned| owned.granted.max(owned.told));
                 (epoch::claimed(known, self.now.wall.as_millis()), None)
             }
-            Phase::Session { epoch, .. } => (epoch, None),
+            Phase::Session { epoch, .. } => {
+                let spare = wanted.spare.take();
+                caught = self.serve_ahead(client);
+                (epoch, spare)
+            }
             Phase::Adopting { epoch, given, session } => {
                 self.send_release(given.from, client, given.epoch);
                 caught = self.serve_ahead(client);
@@ -659,13 +774,16 @@ impl Node {
         }
     }
 
-    /// A node is gone, or has forgotten what it was told: claims that wait for it look elsewhere.
-    pub(super) fn claims_without(&mut self, node: NodeId, gone: bool) {
+    /// Claims that wait for a node which does not answer them look elsewhere.
+    pub(super) fn claims_without(&mut self, node: NodeId, why: Silence) {
+        let gone = why != Silence::Forgotten;
         let (mut ask_again, mut serve) = (Vec::new(), Vec::new());
         for (client, wanted) in &self.claims.wanted {
             match wanted.phase {
                 Phase::Asked { home } if home == node => ask_again.push(client.clone()),
-                Phase::Session { from, .. } | Phase::Leftovers { given: Given { from, .. }, .. }
+                Phase::Session { from, .. }
+                | Phase::Adopting { given: Given { from, .. }, .. }
+                | Phase::Leftovers { given: Given { from, .. }, .. }
                     if from == node && gone =>
                 {
                     serve.push(client.clone());
@@ -678,11 +796,20 @@ impl Node {
             }
         }
         for client in serve {
-            let phase = self.claims.wanted.get(&client).map(|wanted| &wanted.phase);
+            if self.await_rest(&client, node) {
+                continue;
+            }
+            let wanted = self.claims.wanted.get(&client);
+            let asked = wanted.and_then(|wanted| match wanted.phase {
+                Phase::Session { epoch, from, of } => Some((epoch, if self.orphans.has(of) { of } else { from })),
+                _ => None,
+            });
             // A successor that dies, too, may have taken nothing over: then the next one has the session.
-            if let Some(&Phase::Session { epoch, from, of }) = phase
-                && self.await_successor(&client, epoch, if self.orphans.has(of) { of } else { from })
-            {
+            if asked.is_some_and(|(epoch, former)| self.await_successor(&client, epoch, former)) {
+                continue;
+            }
+            if why == Silence::Unmet && asked.is_some() {
+                // Whoever takes over says so at the home, which asks it for the session then.
                 continue;
             }
             self.counters.sessions_lost += 1;
@@ -696,8 +823,6 @@ impl Node {
             self.send_directory(home, DirectoryMail::Claim { client, clean_start });
         }
         if gone {
-            self.claims.leaving.retain(|_, to| *to != node);
-            self.release_all_of(node);
             self.releases_without();
         }
     }

@@ -94,7 +94,8 @@ impl Node {
         // is to be asked for the session, and can be as soon as it is a member.
         let is_joining = self.state == NodeState::Recovery;
         let owner = self.directory.home.owner(&claim.client);
-        let is_known = owner.is_some_and(|(owner, _)| !is_joining || self.ring.contains(&owner));
+        let is_fresh = self.directory.home.is_fresh(&claim.client);
+        let is_known = is_fresh && owner.is_some_and(|(owner, _)| !is_joining || self.ring.contains(&owner));
         if is_known || (self.is_registered() && self.is_due(&claim)) {
             self.home_grant(by, claim.client, clean_start);
         } else {
@@ -151,6 +152,9 @@ impl Node {
     pub(super) fn is_registered(&self) -> bool {
         if self.directory.delay_until.is_none_or(|until| self.now.instant >= until) {
             return true;
+        }
+        if self.reclaims.len() > 0 {
+            return false;
         }
         let mut others = self.ring.iter().filter(|node| **node != self.config.node).peekable();
         if others.peek().is_none() {
@@ -215,6 +219,8 @@ impl Node {
         members.sort_unstable();
         self.ring = members.iter().map(|(node, _)| *node).collect();
         self.directory.view = view_of(members.into_iter());
+        let ring = &self.ring;
+        self.directory.home.age(|client| home_of(client, ring.iter().copied()) == Some(me.0));
         self.directory.delay_until = Some(self.now.instant + self.config.register_timeout);
         before
     }
@@ -222,7 +228,8 @@ impl Node {
     /// Registers the clients whose home has changed, and those that were taken over.
     pub(super) fn register_moved(&mut self, before: &[NodeId]) {
         let mut moved = BTreeMap::<NodeId, Vec<(ClientId, u64)>>::new();
-        for (client, epoch) in self.claims.owned() {
+        // One that is about to leave for a node that is gone is registered when it is known where it goes on.
+        for (client, epoch) in self.claims.owned().filter(|(client, _)| !self.reclaims.is_pending(client)) {
             let home = self.home_of(client);
             if home_of(client, before.iter().copied()) != Some(home) {
                 moved.entry(home).or_default().push((client.clone(), epoch));
@@ -260,8 +267,22 @@ impl Node {
             let mail = DirectoryMail::Register { view, last: false, clients: batch.to_vec() };
             self.send_directory(to, mail);
         }
+        if self.reclaims.len() == 0 {
+            self.end_registration(to);
+        }
+    }
+
+    fn end_registration(&mut self, to: NodeId) {
         if to != self.config.node {
+            let view = self.directory.view;
             self.send_directory(to, DirectoryMail::Register { view, last: true, clients: Vec::new() });
+        }
+    }
+
+    /// It is known of all sessions whether they are here: all that are are registered.
+    pub(super) fn all_is_registered(&mut self) {
+        for node in self.ring.clone() {
+            self.end_registration(node);
         }
     }
 

@@ -73,7 +73,8 @@ impl Node {
 
     /// Sessions that are here, or not completely elsewhere.
     fn sessions_here(&self) -> usize {
-        self.claims.len() + self.claims.wanted() + self.claims.leaving() + self.handed.len()
+        let on_their_way = self.claims.wanted() + self.claims.leaving() + self.handed.len() + self.reclaims.len();
+        self.claims.len() + on_their_way
     }
 
     pub(super) fn start_drain(&mut self, limit: Duration) {

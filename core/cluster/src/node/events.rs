@@ -10,6 +10,7 @@ use sedge_mqtt::{QoS, ReasonCode};
 use sedge_overlay::{Advertised, Input, Neighbour, Output, Token};
 
 use super::Node;
+use super::claims::Silence;
 use super::marks::Source;
 use super::peers::Standing;
 use crate::NodeOutput;
@@ -178,7 +179,7 @@ impl Node {
         self.offer_digests(node, false);
         self.register_all_with(node);
         self.register_inherited_with(node);
-        self.claims_without(node, false);
+        self.claims_without(node, Silence::Forgotten);
         self.tell_backups(node);
         self.end_given_up(node);
         self.choose_backups();
@@ -313,7 +314,8 @@ impl Node {
         let before = self.note_members();
         self.reunions.departs(self.now.instant, node, incarnation.filter(|_| !has_left));
         let lives = |successor: &NodeId| self.ring.binary_search(successor).is_ok();
-        let has_successor = successors.iter().any(lives);
+        let heir = successors.iter().copied().find(lives);
+        let has_successor = heir.is_some();
         let life = incarnation.map(|incarnation| Life { node, incarnation });
         let is_kept = has_successor || !has_left;
         let life = life.filter(|_| is_kept);
@@ -331,6 +333,7 @@ impl Node {
                 self.acks.arrived(entry, |shard, ticket, reason| note(accepted, shard, ticket, reason));
             });
         }
+        let was_met = self.peers.get(&node).is_some_and(|peer| peer.incarnation == incarnation);
         self.drop_link(node);
         self.wanted.remove(&node);
         self.peers.remove(&node);
@@ -342,7 +345,6 @@ impl Node {
         let late = if is_taken { strays.clone() } else { Vec::new() };
         if let Some(life) = life {
             self.orphan(life, successors, strays);
-            self.give_early(life);
         }
         if self.successor_of(node) == Some(self.config.node) {
             self.take_over(node);
@@ -358,9 +360,14 @@ impl Node {
         }
         // Who takes sessions over owns them before it says that it has registered all it has.
         self.orphans_without();
+        self.reclaim_from(node, heir);
+        if let Some(life) = life {
+            self.give_early(life);
+        }
         self.register_moved(&before);
-        self.claims_without(node, true);
+        self.claims_without(node, if was_met { Silence::Gone } else { Silence::Unmet });
         self.answer_early();
+        self.answer_keepers();
         self.takeovers_without(node);
         self.reunions_without(node);
         self.kicks_without(node);

@@ -85,8 +85,8 @@ struct Moved {
     caught_behind: Option<Heard>,
     /// What was caught for it where it came from, and not here, and came too late to come with it.
     owed: BTreeSet<MessageId>,
-    /// What came ahead from there, before it was served without the rest.
-    ahead: BTreeSet<MessageId>,
+    /// What was caught for it there, as far as it was served with that.
+    caught: BTreeSet<MessageId>,
     /// What it has had of its gaps.
     fills: BTreeSet<MessageId>,
     /// The same, of all sessions that came together from a node that is gone.
@@ -257,7 +257,7 @@ impl Had {
             Arc::new(if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) });
         moved.came_with = Arc::clone(marks);
         (moved.from, moved.caught_behind) = (Some(from), None);
-        moved.ahead.clear();
+        moved.caught.clear();
         moved.began = began;
         moved.fills = brings.filter(|id| !has_come_to(marks, id)).take(MAX_FILLS).collect();
         moved.strays = Arc::default();
@@ -278,10 +278,10 @@ impl Had {
         moved.owed.extend(ids.filter(|id| has_come_to(behind, id)).take(MAX_FILLS));
     }
 
-    /// A session is served with what came ahead from where it was.
-    pub(super) fn gets_ahead(&mut self, client: &ClientId, ids: impl Iterator<Item = MessageId>) {
+    /// A session is served with this, which was caught for it where it was.
+    pub(super) fn gets_caught(&mut self, client: &ClientId, ids: impl Iterator<Item = MessageId>) {
         if let Some(moved) = self.sessions.get_mut(client) {
-            moved.ahead.extend(ids);
+            moved.caught.extend(ids);
         }
     }
 
@@ -346,7 +346,7 @@ impl Had {
     pub(super) fn has(&self, client: &ClientId, message: &Message, is_own: bool, is_seen: bool) -> bool {
         let (moved, id) = (self.sessions.get(client), &message.id);
         let Some(moved) = moved.filter(|moved| moved.has_come) else { return is_own || is_seen };
-        let has_got = moved.fills.contains(id) || moved.strays.contains(id) || moved.ahead.contains(id);
+        let has_got = moved.fills.contains(id) || moved.strays.contains(id) || moved.caught.contains(id);
         if has_got || moved.is_in_gap(id) || moved.owed.contains(id) {
             return has_got;
         }

@@ -1,44 +1,51 @@
-//! Sessions that this node has given away, until nothing comes for them here any more. See `shard/handover.rs`.
+//! Sessions that this node has given away, until their new owners have them for good. See `shard/handover.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
-use sedge_broker::InterestChange;
-use sedge_mqtt::{Message, TopicFilter};
+use sedge_mqtt::Message;
 
-use super::claims::Session;
+use super::claims::session_step;
 use super::settle::Waiter;
-use super::{Node, ahead, epoch};
+use super::{Node, ahead};
 use crate::link::ControlTopic;
 use crate::mail::{Handed, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::wire::{SessionMail, Writer, write_message};
 
-/// How long a new owner may take to say that it gets everything itself. It gives up sooner.
+/// How long a new owner may take to say that it gets everything itself, and once more to say that it has the session for good. It gives up
+/// sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Key = (ClientId, u64);
 
-/// Sessions given away and not released.
+/// Sessions given away.
 #[derive(Debug, Default)]
 pub(super) struct HandedOver {
-    to: BTreeMap<Key, NodeId>,
-    /// Filters that are withdrawn elsewhere, while what is still on its way is delivered.
-    withdrawn: BTreeMap<Key, Vec<TopicFilter>>,
-    /// What new owners have said that do not know all nodes that send here: which ones know where to send.
-    premature: BTreeMap<Key, Vec<NodeId>>,
-    /// Those of which the new owner gets everything itself.
-    released: BTreeSet<Key>,
+    sessions: BTreeMap<Key, HandedSession>,
     deadlines: Deadlines<Key>,
     /// When to look what was caught meanwhile.
     looks: Deadlines<Key>,
 }
 
+#[derive(Debug)]
+struct HandedSession {
+    to: NodeId,
+    /// What the new owner has said that does not know all nodes that send here: which ones know where to send.
+    premature: Option<Vec<NodeId>>,
+    /// Whether the new owner gets everything itself.
+    is_released: bool,
+    /// Whether the new owner was sent what was caught for it here until it got everything itself.
+    is_complete: bool,
+    /// Whether the session is as safe at the new owner as it has to be.
+    is_safe: bool,
+}
+
 impl HandedOver {
-    /// Sessions that a new owner may not have completely.
+    /// Sessions that a new owner may not have for good.
     pub(super) fn len(&self) -> usize {
-        self.to.len()
+        self.sessions.len()
     }
 
     /// When a new owner has had its time, or takes so long that it is worth sending something ahead.
@@ -48,30 +55,43 @@ impl HandedOver {
 
     /// To whom a session was given that is not released.
     pub(super) fn waits(&self, client: &ClientId, epoch: u64) -> Option<NodeId> {
-        let key = (client.clone(), epoch);
-        self.to.get(&key).copied().filter(|_| !self.released.contains(&key))
+        let session = self.sessions.get(&(client.clone(), epoch))?;
+        (!session.is_released).then_some(session.to)
+    }
+
+    /// Sessions given to a node that may not have them for good.
+    pub(super) fn given_to(&self, node: NodeId) -> Vec<Key> {
+        let given = self.sessions.iter().filter(|(_, session)| session.to == node);
+        given.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// A session is not kept any longer.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.sessions.remove(key);
+        self.deadlines.cancel(key);
+        self.looks.cancel(key);
     }
 }
 
 impl Node {
-    /// A session with interest was given to another node.
-    pub(super) fn handed_over(&mut self, client: &ClientId, epoch: u64, to: NodeId) {
+    /// A session was given to another node. `has_interest`: whether something may come for it here.
+    pub(super) fn handed_over(&mut self, client: &ClientId, epoch: u64, to: NodeId, has_interest: bool) {
         let key = (client.clone(), epoch);
         self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
-        self.handed.looks.set(key.clone(), self.now.instant + ahead::PERIOD);
-        self.handed.to.insert(key, to);
-        self.forwards.note(self.now.instant, client, epoch, to);
-    }
-
-    /// The new owner of a session has gone before the session was sent to it. Who has asked for it meanwhile gets it.
-    pub(super) fn take_back(&mut self, client: &ClientId, epoch: u64, session: Session) {
-        if session.is_none() {
-            return;
+        if has_interest {
+            self.handed.looks.set(key.clone(), self.now.instant + ahead::PERIOD);
+            self.forwards.note(self.now.instant, client, epoch, to);
         }
-        let epoch = epoch::inherited(epoch);
-        self.claims.restore(client.clone(), epoch, None);
-        self.tell_epoch(client, epoch, session);
-        self.relinquish_postponed();
+        let session = HandedSession {
+            to,
+            premature: None,
+            is_released: !has_interest,
+            is_complete: !has_interest,
+            // A node of the first version does not say it.
+            is_safe: self.links.is_older(to),
+        };
+        self.handed.sessions.insert(key.clone(), session);
+        self.end_handing(&key);
     }
 
     /// Tells the former owner that it need not catch any longer.
@@ -84,6 +104,14 @@ impl Node {
         self.send_control(to, ControlTopic::Session, mail.encode());
     }
 
+    /// Tells the former owner that it need not keep the session any longer.
+    pub(super) fn send_safe(&mut self, to: NodeId, client: &ClientId, epoch: u64) {
+        if !self.links.is_older(to) {
+            let mail = SessionMail::Safe { client: client.clone(), epoch };
+            self.send_control(to, ControlTopic::Session, mail.encode());
+        }
+    }
+
     /// The new owner gets everything itself that these nodes send. Others may not have found it yet, after a partition, and send here:
     /// then it says so again when it knows them, too.
     pub(super) fn release_for(&mut self, client: ClientId, epoch: u64, known_to: Option<Vec<NodeId>>) {
@@ -92,74 +120,46 @@ impl Node {
         if self.ring.iter().all(|node| *node == me || known_to.contains(node)) {
             return self.release(client, epoch);
         }
-        let key = (client, epoch);
-        if self.handed.to.contains_key(&key) && !self.handed.released.contains(&key) {
-            self.handed.premature.insert(key, known_to);
+        if let Some(session) = self.handed.sessions.get_mut(&(client, epoch)).filter(|session| !session.is_released) {
+            session.premature = Some(known_to);
         }
     }
 
     /// A node is gone: it may have been the only one that did not know where to send.
     pub(super) fn releases_without(&mut self) {
-        for ((client, epoch), known_to) in core::mem::take(&mut self.handed.premature) {
+        let premature = self.handed.sessions.iter_mut();
+        let premature = premature.filter_map(|(key, session)| Some((key.clone(), session.premature.take()?)));
+        for ((client, epoch), known_to) in premature.collect::<Vec<_>>() {
             self.release_for(client, epoch, Some(known_to));
         }
     }
 
-    /// The new owner gets everything itself.
+    /// The new owner gets everything itself. What is on its way here only will be in when all have answered.
     fn release(&mut self, client: ClientId, epoch: u64) {
         let key = (client.clone(), epoch);
-        if !self.handed.to.contains_key(&key) || !self.handed.released.insert(key.clone()) {
-            return;
-        }
-        self.handed.deadlines.cancel(&key);
+        let Some(session) = self.handed.sessions.get_mut(&key).filter(|session| !session.is_released) else { return };
+        session.is_released = true;
+        self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
         self.handed.looks.cancel(&key);
-        self.handed.premature.remove(&key);
-        let shard = shard_of(&client, self.config.shards);
-        self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Release(Handed { client, epoch }))));
-    }
-
-    /// New owners that are gone release nothing themselves.
-    pub(super) fn release_all_of(&mut self, node: NodeId) {
-        let of_node = self.handed.to.iter().filter(|(_, to)| **to == node);
-        for (client, epoch) in of_node.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.release(client, epoch);
-        }
+        let waiter = Waiter::Leftovers(Handed { client: client.clone(), epoch });
+        self.change_and_wait_for_all(&client, &[], waiter);
     }
 
     pub(super) fn releases_due(&mut self) {
-        while let Some((client, epoch)) = self.handed.deadlines.pop_due(self.now.instant) {
-            self.release(client, epoch);
+        while let Some(key) = self.handed.deadlines.pop_due(self.now.instant) {
+            let Some(session) = self.handed.sessions.get_mut(&key) else { continue };
+            // Who was released, and does not say that the session is safe, has had its time.
+            session.is_safe |= session.is_released;
+            if session.is_released {
+                self.end_handing(&key);
+            } else {
+                self.release(key.0, key.1);
+            }
         }
         while let Some((client, epoch)) = self.handed.looks.pop_due(self.now.instant) {
             self.handed.looks.set((client.clone(), epoch), self.now.instant + ahead::PERIOD);
             self.look_ahead(Handed { client, epoch });
         }
-    }
-
-    /// The shard names the interest that is to be withdrawn: from the other nodes first, here when nothing can be on its way any
-    /// more.
-    pub(super) fn withdraw(&mut self, handed: Handed, changes: &[InterestChange]) {
-        let client = handed.client.clone();
-        let shard = shard_of(&client, self.config.shards);
-        let plain = changes.iter().filter(|change| change.filter.share_group().is_none());
-        let filters: Vec<_> = plain.map(|change| change.filter.clone()).collect();
-        for filter in &filters {
-            let effect = self.interest.hold(shard, filter);
-            self.table.extend(effect.table);
-        }
-        self.handed.withdrawn.insert((client.clone(), handed.epoch), filters);
-        self.change_and_wait(&client, changes, Waiter::Withdrawal(handed));
-    }
-
-    /// Nobody sends here any more. What is between the shards is in when each has passed mail on behind it.
-    pub(super) fn withdrawal_settled(&mut self, handed: &Handed) {
-        let home = shard_of(&handed.client, self.config.shards);
-        let key = (handed.client.clone(), handed.epoch);
-        for filter in self.handed.withdrawn.remove(&key).unwrap_or_default() {
-            let effect = self.interest.let_go(home, &filter);
-            self.table.extend(effect.table);
-        }
-        self.tell_behind_all(handed, SessionStep::Collect);
     }
 
     /// Tells the shard of a session something as often as there are shards: each passes it on behind all it has sent there.
@@ -176,13 +176,37 @@ impl Node {
     pub(super) fn leftovers(&mut self, handed: Handed, messages: &[Arc<Message>]) {
         let Handed { client, epoch } = handed;
         let key = (client.clone(), epoch);
-        self.handed.released.remove(&key);
-        let Some(to) = self.handed.to.remove(&key) else { return };
-        if !self.ring.contains(&to) {
-            self.counters.leftovers_discarded += messages.len() as u64;
-            return;
+        let Some(session) = self.handed.sessions.get_mut(&key).filter(|session| !session.is_complete) else { return };
+        session.is_complete = true;
+        let to = session.to;
+        if self.ring.contains(&to) {
+            self.send_leftovers(to, &client, epoch, messages);
         }
-        self.send_leftovers(to, &client, epoch, messages);
+        self.end_handing(&key);
+    }
+
+    /// The new owner has the session for good.
+    pub(super) fn is_safe(&mut self, from: NodeId, client: ClientId, epoch: u64) {
+        let key = (client, epoch);
+        if let Some(session) = self.handed.sessions.get_mut(&key).filter(|session| session.to == from) {
+            session.is_safe = true;
+            self.end_handing(&key);
+        }
+    }
+
+    /// Nothing of a session is needed here any longer when the new owner has it for good, and what was caught for it.
+    fn end_handing(&mut self, key: &Key) {
+        if self.handed.sessions.get(key).is_some_and(|session| session.is_safe && session.is_complete) {
+            self.let_go_of(key.clone());
+        }
+    }
+
+    /// Nothing of a session is needed here any longer.
+    pub(super) fn let_go_of(&mut self, key: Key) {
+        self.handed.forget(&key);
+        let (client, epoch) = key;
+        let shard = shard_of(&client, self.config.shards);
+        self.tell_shard(shard, session_step(SessionStep::Left(Handed { client, epoch })));
     }
 
     /// Sends what has come for a session to where it is now.

@@ -17,6 +17,8 @@ pub(super) struct Home {
 struct Entry {
     owner: NodeId,
     epoch: u64,
+    /// Whether another node has been the home since: who owns the client may have changed.
+    is_stale: bool,
 }
 
 /// An owner that has to give a client up.
@@ -36,28 +38,40 @@ impl Home {
         self.entries.get(client).map(|entry| (entry.owner, entry.epoch))
     }
 
+    /// Whether that is so as far as anybody has told its home.
+    pub(super) fn is_fresh(&self, client: &ClientId) -> bool {
+        self.entries.get(client).is_some_and(|entry| !entry.is_stale)
+    }
+
+    /// Another node is the home of some clients now. They may come back: then their owners say so.
+    pub(super) fn age(&mut self, is_home: impl Fn(&ClientId) -> bool) {
+        for (_, entry) in self.entries.iter_mut().filter(|(client, _)| !is_home(client)) {
+            entry.is_stale = true;
+        }
+    }
+
     /// `by` owns the client from now on: under which epoch, and who owned it before.
     pub(super) fn claim(&mut self, client: &ClientId, by: NodeId, wall_millis: u64) -> (u64, Option<NodeId>) {
         let former = self.entries.get(client).copied();
         let epoch = epoch::claimed(former.map_or(0, |entry| entry.epoch), wall_millis);
-        self.entries.insert(client.clone(), Entry { owner: by, epoch });
+        self.entries.insert(client.clone(), Entry { owner: by, epoch, is_stale: false });
         (epoch, former.map(|entry| entry.owner).filter(|owner| *owner != by))
     }
 
     /// `owner` says that it owns the client. If somebody else says so, too, the higher epoch wins, then the higher node id.
     pub(super) fn register(&mut self, client: &ClientId, owner: NodeId, epoch: u64) -> Option<Loser> {
-        let said = Entry { owner, epoch };
+        let said = Entry { owner, epoch, is_stale: false };
         let Some(known) = self.entries.get_mut(client) else {
             self.entries.insert(client.clone(), said);
             return None;
         };
-        if known.owner == owner {
-            known.epoch = known.epoch.max(epoch);
+        if known.owner == owner || (known.is_stale && known.epoch < epoch) {
+            *known = Entry { epoch: known.epoch.max(epoch), ..said };
             return None;
         }
         let (winner, loser) = if (epoch, owner) > (known.epoch, known.owner) { (said, *known) } else { (*known, said) };
         let epoch = if winner.epoch == loser.epoch { epoch::after_tie(winner.epoch) } else { winner.epoch };
-        *known = Entry { owner: winner.owner, epoch };
+        *known = Entry { owner: winner.owner, epoch, is_stale: false };
         Some(Loser { owner: loser.owner, epoch, to: winner.owner })
     }
 

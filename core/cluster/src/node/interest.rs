@@ -123,20 +123,6 @@ impl InterestTable {
         }
     }
 
-    /// Goes on to deliver to a shard what matches, whatever its clients want, until [`InterestTable::let_go`].
-    pub(super) fn hold(&mut self, shard: ShardId, filter: &TopicFilter) -> Effect {
-        let mut effect = Effect::default();
-        self.count_plain(shard, filter, &mut effect);
-        effect
-    }
-
-    /// Takes a [`InterestTable::hold`] back.
-    pub(super) fn let_go(&mut self, shard: ShardId, filter: &TopicFilter) -> Effect {
-        let mut effect = Effect::default();
-        self.uncount_plain(shard, filter, &mut effect);
-        effect
-    }
-
     /// A member of a group was, and is, connected, not connected, or not there at all.
     fn count_member(
         &mut self,

@@ -26,6 +26,7 @@ mod orphans;
 mod overlay;
 mod peers;
 mod publish;
+mod reclaim;
 mod recovery;
 mod relay;
 mod replicas;
@@ -65,6 +66,7 @@ use self::operate::Kicks;
 use self::orphans::Orphans;
 pub use self::overlay::OVERLAYS;
 use self::peers::Peer;
+use self::reclaim::Reclaims;
 use self::relay::Relay;
 use self::replicas::Replicas;
 use self::reunion::Reunions;
@@ -74,7 +76,7 @@ use self::takeover::Takeovers;
 use self::transfer::Transfers;
 use self::windows::Windows;
 use crate::link::{Hello, LinkConfig, Links};
-use crate::mail::{TableChange, ToNode};
+use crate::mail::{Handed, TableChange, ToNode};
 use crate::sys;
 use crate::wire::DirectoryMail;
 use crate::{DrainEnd, LinkId, NodeInput, NodeOutput, NodeState};
@@ -112,6 +114,7 @@ pub struct Node {
     directory: Directory,
     claims: Claims,
     handed: HandedOver,
+    reclaims: Reclaims,
     had: Had,
     forwards: Forwards,
     transfers: Transfers,
@@ -183,6 +186,7 @@ impl Node {
             directory: Directory::default(),
             claims: Claims::default(),
             handed: HandedOver::default(),
+            reclaims: Reclaims::default(),
             had: Had::default(),
             forwards: Forwards::default(),
             transfers: Transfers::default(),
@@ -258,9 +262,11 @@ impl Node {
             ToNode::Leaves(client) => self.leaves(client),
             ToNode::Relinquished { client, epoch, session } => self.relinquished(&client, epoch, session),
             ToNode::Adopted(handed) => self.adopted(&handed),
-            ToNode::Withdraw(withdraw) => {
-                let (handed, changes) = *withdraw;
-                self.withdraw(handed, &changes);
+            ToNode::Installed(installed) => {
+                let (from, Handed { client, epoch }) = *installed;
+                if self.ring.contains(&from) {
+                    self.send_safe(from, &client, epoch);
+                }
             }
             ToNode::Ahead(caught) => self.caught_ahead(&caught.0, &caught.1),
             ToNode::Leftovers(leftovers) => {
@@ -288,6 +294,7 @@ impl Node {
         self.overlay.handle_timeout(now);
         self.claims_due();
         self.releases_due();
+        self.reclaims_due();
         self.orphans_due();
         self.takeovers_due();
         self.drain_due();
@@ -319,6 +326,7 @@ impl Node {
         let own = [
             self.claims.timeout(),
             self.handed.timeout(),
+            self.reclaims.timeout(),
             self.directory.timeout(),
             self.orphans.timeout(),
             self.takeovers.timeout(),

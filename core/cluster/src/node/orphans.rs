@@ -336,6 +336,11 @@ impl Node {
     pub(super) fn strays_wanted(&mut self, by: NodeId, of: NodeId, incarnation: Incarnation) {
         let life = Life { node: of, incarnation };
         let is_gone = !self.knows_alive(life);
+        if is_gone && self.reclaims.is_held_up() {
+            // The successor is to know of all that is kept here before it hears that this is all.
+            self.orphans.asks(by, life, self.now.instant);
+            return self.give_strays(by, life, false);
+        }
         if !is_gone {
             // It is not gone yet as this node sees it, or not any more. What it kept while it was is there to be asked for; what is on its
             // way there now it can tell when it is gone again.
@@ -347,11 +352,24 @@ impl Node {
 
     /// A node is gone: answers who has asked before.
     pub(super) fn give_early(&mut self, life: Life) {
+        if self.reclaims.is_held_up() {
+            return;
+        }
         let early = core::mem::take(&mut self.orphans.early);
         let (due, early): (Vec<_>, Vec<_>) = early.into_iter().partition(|(_, of, _)| *of == life);
         self.orphans.early = early;
         for (by, of, _) in due {
             self.give_strays(by, of, true);
+        }
+    }
+
+    /// All that is kept here is known: answers who has asked about nodes that are gone.
+    pub(super) fn give_all_early(&mut self) {
+        let lives: Vec<Life> = self.orphans.early.iter().map(|(_, life, _)| *life).collect();
+        for life in lives {
+            if !self.knows_alive(life) {
+                self.give_early(life);
+            }
         }
     }
 

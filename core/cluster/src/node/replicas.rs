@@ -89,6 +89,10 @@ impl Node {
             ReplicaMail::Ask { of, incarnation, client, epoch } => {
                 self.asked_for(from, Life { node: of, incarnation }, client, epoch);
             }
+            ReplicaMail::Keeps { of, incarnation, client, epoch } => {
+                self.keeps(from, Life { node: of, incarnation }, client, epoch);
+            }
+            ReplicaMail::Has { client, epoch, has } => self.has_answered(from, &client, epoch, has),
             ReplicaMail::Nothing => {
                 self.backup_restarts(from);
                 self.choose_backups();

@@ -275,8 +275,11 @@ impl Node {
         let Some(reunion) = self.reunions.sessions.remove(&key) else { return };
         self.reunions.deadlines.cancel(&key);
         let (client, _) = key;
-        if let Some(epoch) = reunion.given_up.filter(|_| !reunion.is_released) {
-            self.send_release(from, &client, epoch);
+        if let Some(epoch) = reunion.given_up {
+            if !reunion.is_released {
+                self.send_release(from, &client, epoch);
+            }
+            self.send_safe(from, &client, epoch);
         }
         let messages = reunion.messages.iter();
         let messages = messages.map(|(message, group)| self.held(&client, message, group.clone())).collect();

@@ -7,6 +7,7 @@ use sedge_broker::{SessionState, Ticket};
 use sedge_mqtt::TopicFilter;
 use sedge_overlay::Barrier;
 
+use super::claims::Recipient;
 use crate::mail::{Handed, Life};
 
 /// Who waits.
@@ -27,8 +28,8 @@ pub(super) enum Waiter {
     Adoption(Handed),
     /// The node, until everything is in that was sent to the former and the new owner of a session at the same time.
     Flush(Handed),
-    /// The node, which withdraws the interest of a session that it has given away.
-    Withdrawal(Handed),
+    /// The node, until nothing comes for a session that it has given away that does not come to its new owner, too.
+    Leftovers(Handed),
     /// The node, until all neighbours have answered, so that none only seems to know what is wanted here.
     Release(ClientId, NodeId),
     /// The node, until everything is in that was sent to the client's two owners.
@@ -46,7 +47,7 @@ pub(super) struct Departure {
     /// Epoch of the new owner.
     pub epoch: u64,
     /// The new owner.
-    pub to: NodeId,
+    pub to: Recipient,
     pub session: Option<Box<SessionState>>,
     /// Under which epoch a home had granted it to this node.
     pub granted: u64,

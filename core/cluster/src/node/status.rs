@@ -19,6 +19,8 @@ pub(super) struct NodeCounters {
     pub claims_timed_out: u64,
     pub sessions_sent: u64,
     pub sessions_lost: u64,
+    /// Sessions given to a node that died before it had them for good.
+    pub sessions_taken_back: u64,
     pub sessions_discarded: u64,
     /// Sessions of another owner whose messages went to the one that goes on.
     pub sessions_merged: u64,
@@ -32,7 +34,7 @@ pub(super) struct NodeCounters {
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 18] {
+    fn named(self) -> [(&'static str, u64); 19] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -44,6 +46,7 @@ impl NodeCounters {
             ("directory_claims_timed_out", self.claims_timed_out),
             ("sessions_sent", self.sessions_sent),
             ("sessions_lost", self.sessions_lost),
+            ("sessions_taken_back", self.sessions_taken_back),
             ("sessions_discarded", self.sessions_discarded),
             ("sessions_merged", self.sessions_merged),
             ("sessions_leftovers_discarded", self.leftovers_discarded),
@@ -93,7 +96,7 @@ impl Node {
             relay_kept: self.relay.asking.len(),
             copies: 1 + self.copies.whole().count(),
             copies_wanted: usize::from(self.config.copies.max(1)).min(self.ring.len()),
-            moving: self.claims.wanted() + self.handed.len() + self.reunions.len(),
+            moving: self.claims.wanted() + self.handed.len() + self.reclaims.len() + self.reunions.len(),
             arrived: self.had.len(),
             left: self.forwards.len(),
             early: self.claims.early.len(),

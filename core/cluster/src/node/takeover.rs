@@ -159,6 +159,10 @@ impl Node {
                     session.state.inbound.push(InboundState { packet_id, answer: Some(ReasonCode::Success) });
                     takeover.transits.push(message);
                 }
+                if self.claims.has_rest(&client) {
+                    // It has come here already, with all that had come for it there.
+                    continue;
+                }
                 if session.state.expiry_secs > 0 && self.goes_on_beside(&client, session.state.epoch, of) {
                     takeover.beside.push(session.state);
                     continue;
@@ -332,6 +336,8 @@ impl Node {
                 plain.push(message);
             }
         }
+        self.answer_early();
+        self.nothing_is_kept();
         self.had.get_strays(clients.iter(), known);
         let strays: Arc<[_]> = plain.into();
         for session in beside {
@@ -394,7 +400,7 @@ impl Node {
 
     /// The new owner of a client asks for the session that its former owner cannot send any more.
     pub(super) fn asked_for(&mut self, by: NodeId, of: Life, client: ClientId, epoch: u64) {
-        if self.knows_alive(of) || self.sees_other_successor(of.node) {
+        if self.is_too_early(of, &client) {
             if self.takeovers.early.len() >= MAX_EARLY {
                 self.takeovers.early.remove(0);
             }
@@ -402,6 +408,24 @@ impl Node {
             return;
         }
         self.relinquish(client, epoch, false, by);
+    }
+
+    /// Whether it is not known yet who has the session of a client whose node is gone, or that it is gone at all.
+    fn is_too_early(&self, of: Life, client: &ClientId) -> bool {
+        self.knows_alive(of) || self.sees_other_successor(of.node) || self.may_be_kept(of.node, client)
+    }
+
+    /// Whether another node may keep a session that was given to one that is gone, which this node takes over from, and may not have had it
+    /// for good.
+    pub(super) fn may_be_kept(&self, of: NodeId, client: &ClientId) -> bool {
+        let is_asking = |(life, takeover): (&Life, &Takeover)| life.node == of && takeover.stage != Stage::Arriving;
+        self.takeovers.lives.iter().any(is_asking) && !self.claims.owns(client)
+    }
+
+    /// Who has asked for the session of a client, and under which epoch.
+    pub(super) fn take_early(&mut self, client: &ClientId) -> Vec<(NodeId, u64)> {
+        let of_client = self.takeovers.early.extract_if(.., |(_, _, wanted, _)| wanted == client);
+        of_client.map(|(by, _, _, epoch)| (by, epoch)).collect()
     }
 
     /// Whether another node is to take over the sessions of one that is gone, as this node sees it.
@@ -413,7 +437,7 @@ impl Node {
     pub(super) fn answer_early(&mut self) {
         let early = core::mem::take(&mut self.takeovers.early);
         let (early, due): (Vec<_>, Vec<_>) =
-            early.into_iter().partition(|(_, of, ..)| self.knows_alive(*of) || self.sees_other_successor(of.node));
+            early.into_iter().partition(|(_, of, client, _)| self.is_too_early(*of, client));
         self.takeovers.early = early;
         for (by, _, client, epoch) in due {
             self.relinquish(client, epoch, false, by);

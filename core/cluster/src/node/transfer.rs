@@ -89,6 +89,10 @@ impl Node {
                 self.check_known(2)?;
                 self.had.arrives(self.now.instant, from, client, &marks);
             }
+            SessionMail::Safe { client, epoch } => {
+                self.check_known(2)?;
+                self.is_safe(from, client, epoch);
+            }
             SessionMail::Known(known) => {
                 let shard = shard_of(&known.client, self.config.shards);
                 self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Known(known))));

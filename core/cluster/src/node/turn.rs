@@ -166,14 +166,8 @@ impl Node {
         }
     }
 
-    /// Changes the interest of a client for the node's own reasons.
-    pub(super) fn change_and_wait(&mut self, client: &ClientId, changes: &[InterestChange], waiter: Waiter) {
-        let adverts = self.change(client, changes);
-        let token = self.wait(waiter, !adverts.is_empty());
-        self.advertise(adverts, token);
-    }
-
-    /// The same, and waits until every neighbour and every shard has answered, whether anything changes or not.
+    /// Changes the interest of a client for the node's own reasons, and waits until every neighbour and every shard has answered, whether
+    /// anything changes or not.
     pub(super) fn change_and_wait_for_all(&mut self, client: &ClientId, changes: &[InterestChange], waiter: Waiter) {
         let adverts = self.change(client, changes);
         self.advertise(adverts, None);
@@ -214,7 +208,7 @@ impl Node {
             Waiter::Departure(departure) => return self.departs(departure),
             Waiter::Adoption(handed) => return self.adoption_settled(handed),
             Waiter::Flush(handed) => return self.tell_behind_all(&handed, SessionStep::Flush),
-            Waiter::Withdrawal(handed) => return self.withdrawal_settled(&handed),
+            Waiter::Leftovers(handed) => return self.tell_behind_all(&handed, SessionStep::Collect),
             Waiter::Release(client, from) => return self.reunion_is_answered(client, from),
             Waiter::Reunion(client, from) => return self.reunited(client, from),
             Waiter::Inheritance(life) => return self.inheritance_is_caught(life),

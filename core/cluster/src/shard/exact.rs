@@ -123,7 +123,7 @@ impl Shard {
         let Exact { deliver, from, number } = exact;
         if !self.has_seen(&deliver.message) {
             if deliver.plain {
-                self.handovers.catch(&deliver.message);
+                self.handovers.catch(&deliver.message, &mut self.broker);
             }
             self.note_heard(&deliver.message);
             self.broker.handle(now, sedge_broker::Input::Deliver(deliver));

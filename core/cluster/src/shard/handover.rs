@@ -1,14 +1,16 @@
 //! What comes for a session while it moves to another node: nothing of it is lost, and nothing comes twice.
 //!
-//! 1. The former owner's broker gives the session up. Its shard withholds the withdrawal of the interest and catches what matches
-//!    from then on, so that everybody still sends here. The session leaves the node behind everything that its shards had delivered
-//!    before: none of that may be routed to the new owner, which could not tell it from something new.
+//! 1. The former owner's broker gives the session up, and keeps it ([`Broker::keep_for`]). Its shard withholds the withdrawal of the
+//!    interest and catches what matches from then on, so that everybody still sends here. The session leaves the node behind everything
+//!    that its shards had delivered before: none of that may be routed to the new owner, which could not tell it from something new.
 //! 2. The new owner's node gets the session and advertises its interest. When every node routes there, its shard begins to catch,
-//!    too, and the former owner is told to withdraw.
-//! 3. When no node routes to the former owner any more, and nothing is on its way between its shards, what it has caught goes to the
-//!    new owner.
+//!    too, and the former owner is told so.
+//! 3. When nothing is on its way any more to the former owner that was not sent to the new one, nor between its shards, what it has caught
+//!    goes to the new owner. It goes on to catch.
 //! 4. When nothing that was sent to both can be on its way to the new owner any more, its shard puts all together: everything
 //!    published was caught by one of them or by both; the message ids tell.
+//! 5. When the session is with the new owner's backups, the former owner withdraws the interest and forgets the session. Until then it takes
+//!    it back should the new owner die (`node/reclaim.rs`); and should the former owner die, its successor has all of it.
 //!
 //! A member of a shared subscription stays one all the time. What it is chosen for while it is at neither node is for another member,
 //! or, if there is none, waits at the node until the move is over.
@@ -17,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Seed};
-use sedge_broker::{InflightPhase, InterestChange, InterestOp, QueuedState, SessionState, detach};
-use sedge_mqtt::{Message, MessageId, QoS, SubscriptionTrie, TopicFilter};
+use sedge_broker::{Broker, InflightPhase, InterestChange, InterestOp, SessionState, detach};
+use sedge_mqtt::{Message, MessageId, SubscriptionTrie, TopicFilter};
 
 /// Messages caught for one session; more are dropped and counted.
 const MAX_MESSAGES: usize = 100_000;
@@ -123,10 +125,12 @@ impl Handovers {
         }
     }
 
-    /// Publications reach the new owner: returns the withdrawals, while catching goes on.
-    pub(super) fn release(&mut self, client: &ClientId, epoch: u64) -> Option<Vec<InterestChange>> {
-        let session = self.sessions.get_mut(client).filter(|session| session.epoch == epoch)?;
-        Some(core::mem::take(&mut session.withheld))
+    /// The new owner has the session for good: returns the withdrawals.
+    pub(super) fn leave(&mut self, client: &ClientId, epoch: u64) -> Vec<InterestChange> {
+        if self.sessions.get(client).is_none_or(|session| session.epoch != epoch || session.comes) {
+            return Vec::new();
+        }
+        self.remove(client).map(|session| session.withheld).unwrap_or_default()
     }
 
     /// What was caught for a session that goes, since the last call.
@@ -147,20 +151,28 @@ impl Handovers {
         session.collected == shards
     }
 
-    /// As [`Handovers::flush`]: returns what was caught when that is true of all, and nothing if the session has moved again since.
+    /// As [`Handovers::flush`]: returns what was caught when that is true of all, and nothing if the session has moved again since. Catching
+    /// goes on.
     pub(super) fn collect(&mut self, client: &ClientId, epoch: u64, shards: u16) -> Option<Vec<Arc<Message>>> {
-        if self.sessions.get(client).is_none_or(|session| session.epoch != epoch) {
+        if self.sessions.get(client).is_none_or(|session| session.epoch != epoch || session.comes) {
             return Some(Vec::new());
         }
         let all = self.flush(client, epoch, shards);
-        if all { self.remove(client).map(|session| session.messages) } else { None }
+        self.sessions.get(client).filter(|_| all).map(|session| session.messages.clone())
     }
 
-    /// Begins to catch for a session that comes. Returns what a former move has left to be withdrawn.
+    /// Begins to catch for a session that comes, or goes on to: it may come from a successor of who was to send it, too. Returns what a
+    /// former move has left to be withdrawn.
     pub(super) fn adopt(&mut self, client: &ClientId, epoch: u64, filters: Vec<TopicFilter>) -> Vec<InterestChange> {
-        let mut left = self.remove(client).map(|session| session.withheld).unwrap_or_default();
-        left.retain(|change| !filters.contains(&change.filter));
-        self.insert(client, Catch { epoch, comes: true, filters, ..Catch::default() });
+        let mut known = self.take(client).unwrap_or_default();
+        known.withheld.retain(|change| !filters.contains(&change.filter));
+        let left = core::mem::take(&mut known.withheld);
+        if known.comes {
+            self.insert(client, Catch { epoch, filters, collected: 0, ..known });
+        } else {
+            self.freed.append(&mut known.shares);
+            self.insert(client, Catch { epoch, comes: true, filters, ..Catch::default() });
+        }
         left
     }
 
@@ -219,10 +231,12 @@ impl Handovers {
             known.append(&mut caught.had);
             for message in in_order(leftovers, caught.messages) {
                 if known.insert(message.id) {
-                    let queued = queued(session, message);
+                    let queued = session.queued(message);
                     session.queue.extend(queued);
                 }
             }
+            // Of a session that has come twice some was caught here before what it has come with was caught there.
+            session.restore_order();
         }
         caught.withheld
     }
@@ -259,8 +273,8 @@ impl Handovers {
         });
     }
 
-    /// A message for the ordinary subscriptions of this shard.
-    pub(super) fn catch(&mut self, message: &Arc<Message>) {
+    /// A message for the ordinary subscriptions of this shard. The broker keeps it for sessions that leave.
+    pub(super) fn catch(&mut self, message: &Arc<Message>, broker: &mut Broker) {
         if self.sessions.is_empty() {
             return;
         }
@@ -275,7 +289,11 @@ impl Handovers {
                 *dropped += 1;
                 return;
             }
-            session.messages.push(Arc::clone(kept.get_or_insert_with(|| detach(message))));
+            let message = kept.get_or_insert_with(|| detach(message));
+            session.messages.push(Arc::clone(message));
+            if !session.comes {
+                broker.keep_for(client, message);
+            }
         });
     }
 
@@ -292,7 +310,13 @@ impl Handovers {
     }
 
     fn remove(&mut self, client: &ClientId) -> Option<Catch> {
-        let mut session = self.sessions.remove(client)?;
+        let mut session = self.take(client)?;
+        self.freed.append(&mut session.shares);
+        Some(session)
+    }
+
+    fn take(&mut self, client: &ClientId) -> Option<Catch> {
+        let session = self.sessions.remove(client)?;
         for filter in &session.filters {
             if let Some(members) = self.groups.get_mut(filter) {
                 members.remove(client);
@@ -303,7 +327,6 @@ impl Handovers {
                 self.filters.remove(filter, client);
             }
         }
-        self.freed.append(&mut session.shares);
         Some(session)
     }
 }
@@ -340,27 +363,10 @@ pub(super) fn ids_of(session: &SessionState) -> BTreeSet<MessageId> {
     inflight.chain(session.queue.iter().map(|queued| queued.message.id)).collect()
 }
 
-/// The message as the session's subscriptions deliver it (MQTT 5.0 sections 3.3.4 and 3.8.3.1).
-fn queued(session: &SessionState, message: Arc<Message>) -> Option<QueuedState> {
-    let own = message.publisher.as_ref() == Some(&session.client);
-    let (mut best, mut retain, mut subscription_ids) = (None::<QoS>, false, Vec::new());
-    for subscription in &session.subscriptions {
-        let options = subscription.options;
-        let shared = subscription.filter.share_group().is_some();
-        if shared || (own && options.no_local) || !subscription.filter.matches(&message.topic) {
-            continue;
-        }
-        best = best.max(Some(options.qos));
-        retain |= options.retain_as_published && message.retain;
-        subscription_ids.extend(subscription.id);
-    }
-    let qos = best?.min(message.qos);
-    Some(QueuedState { message, qos, retain, subscription_ids, group: None })
-}
-
 #[cfg(test)]
 mod tests {
     use sedge_base::{Incarnation, NodeId, ShardId};
+    use sedge_mqtt::QoS;
 
     use super::*;
 

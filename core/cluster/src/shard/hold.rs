@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use sedge_base::{ConnId, Now, ShardId};
+use sedge_base::{ConnId, NodeId, Now, ShardId};
 use sedge_mqtt::{Message, QoS};
 
 use super::Shard;
 use crate::ShardOutput;
-use crate::mail::{Life, Mark, ToNode, ToShard};
+use crate::mail::{Handed, Life, Mark, ToNode, ToShard};
 
 /// Bytes of what was there before that are copied at a time, about.
 const COPY_BYTES: u64 = 256 * 1024;
@@ -33,12 +33,14 @@ struct Turn {
 }
 
 /// Who wants to know that what was there is copied.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Answer {
     Mark(Mark),
     /// See [`ToShard::Kept`].
     Kept(ShardId, u64),
     Inherited(Life),
+    /// See [`ToNode::Installed`].
+    Installed(NodeId, Handed),
 }
 
 /// What waits.
@@ -218,6 +220,10 @@ impl Shard {
                 self.outputs.push_back(ShardOutput::ToShard(shard, ToShard::Kept(number)));
             }
             Answer::Inherited(life) => self.outputs.push_back(ShardOutput::ToNode(ToNode::Inherited(life))),
+            Answer::Installed(from, handed) => {
+                let installed = ToNode::Installed(Box::new((from, handed)));
+                self.outputs.push_back(ShardOutput::ToNode(installed));
+            }
         }
     }
 
@@ -234,6 +240,11 @@ impl Shard {
     /// The sessions of a node that is gone are here.
     pub(super) fn has_inherited(&mut self, life: Life) {
         self.ask(Answer::Inherited(life));
+    }
+
+    /// A session is here that this node has given away.
+    pub(super) fn has_installed(&mut self, from: NodeId, handed: Handed) {
+        self.ask(Answer::Installed(from, handed));
     }
 
     fn ask(&mut self, answer: Answer) {

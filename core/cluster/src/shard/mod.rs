@@ -231,13 +231,16 @@ impl Shard {
         };
         match step {
             SessionStep::Claimed(claimed) => {
-                let Claimed { client, conn, epoch, mut session, leftovers, beside } = claimed;
+                let Claimed { client, conn, epoch, mut session, leftovers, beside, given } = claimed;
                 let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
                 self.withdraw(&client, left);
                 let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));
                 self.broker.handle(now, Input::Claimed { client: client.clone(), conn, epoch, session });
                 if !own.is_empty() {
                     self.broker.merge(now, &client, &own, &BTreeSet::new());
+                }
+                if let Some((from, epoch)) = given {
+                    self.has_installed(from, Handed { client, epoch });
                 }
             }
             SessionStep::Relinquish(Relinquish { client, epoch, clean_start }) => {
@@ -252,7 +255,12 @@ impl Shard {
                 self.withdraw(&client, left);
                 self.tell_node(ToNode::Adopted(Box::new(Handed { client, epoch })));
             }
-            SessionStep::Release(handed) => self.release(handed),
+            SessionStep::Left(Handed { client, epoch }) => {
+                self.broker.session_left(&client, epoch);
+                let left = self.handovers.leave(&client, epoch);
+                self.withdraw(&client, left);
+            }
+            SessionStep::TakeBack(handed, epoch) => self.take_back(now, handed, epoch),
             SessionStep::Flush(handed) => {
                 if self.handovers.flush(&handed.client, handed.epoch, self.place.shards) {
                     self.tell_node(ToNode::Adopted(Box::new(handed)));
@@ -294,13 +302,13 @@ impl Shard {
         }
     }
 
-    fn release(&mut self, handed: Handed) {
-        self.broker.session_left(&handed.client);
-        let mail = match self.handovers.release(&handed.client, handed.epoch) {
-            Some(changes) => ToNode::Withdraw(Box::new((handed, changes))),
-            None => ToNode::Leftovers(Box::new((handed, Vec::new()))),
-        };
-        self.tell_node(mail);
+    /// A session that was given away goes on here, unless it has come back since.
+    fn take_back(&mut self, now: Now, handed: Handed, epoch: u64) {
+        let Handed { client, epoch: given } = handed;
+        let Some(mut session) = self.broker.take_back(&client, given).map(Box::new) else { return };
+        let left = self.handovers.arrive(&client, Some(&mut session), Vec::new());
+        self.withdraw(&client, left);
+        self.broker.handle(now, Input::Claimed { client, conn: None, epoch, session: Some(session) });
     }
 
     fn withdraw(&mut self, client: &ClientId, changes: Vec<InterestChange>) {
@@ -315,7 +323,7 @@ impl Shard {
             return;
         }
         if deliver.plain {
-            self.handovers.catch(&deliver.message);
+            self.handovers.catch(&deliver.message, &mut self.broker);
         }
         self.note_heard(&deliver.message);
         self.broker.handle(now, Input::Deliver(deliver));
@@ -369,7 +377,7 @@ impl Shard {
 
     /// Sends a publication of a client of this shard to everyone else who wants it.
     fn route(&mut self, now: Now, message: &Arc<Message>, ticket: Option<Ticket>, matched: bool) {
-        self.handovers.catch(message);
+        self.handovers.catch(message, &mut self.broker);
         let mut found = core::mem::take(&mut self.matched);
         self.table.matches(&message.topic, &mut found);
         let exact = self.note_exact(message, ticket, &mut found);

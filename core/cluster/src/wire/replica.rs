@@ -92,6 +92,26 @@ pub(crate) enum ReplicaMail {
         /// Epoch of its new owner, the sender.
         epoch: u64,
     },
+    /// To the first backup of a node that is gone: the sender has given it this session, and keeps it still. Answer: [`ReplicaMail::Has`].
+    Keeps {
+        /// The node that is gone.
+        of: NodeId,
+        /// The life that has ended.
+        incarnation: Incarnation,
+        /// The client.
+        client: ClientId,
+        /// Epoch under which it was given away.
+        epoch: u64,
+    },
+    /// Whether a backup has a session that another node keeps, or knows who has it.
+    Has {
+        /// The client.
+        client: ClientId,
+        /// Epoch under which it was given away.
+        epoch: u64,
+        /// If not, it goes on where it is kept.
+        has: bool,
+    },
     /// From a backup: it has nothing that a batch could be added to.
     Nothing,
     /// To a backup: it is one no more; it may forget what it has of the sender.
@@ -102,7 +122,7 @@ impl ReplicaMail {
     /// The version of the link protocol that it came with.
     pub(crate) const fn since(&self) -> u32 {
         match self {
-            Self::End => 2,
+            Self::End | Self::Keeps { .. } | Self::Has { .. } => 2,
             Self::Begin { .. }
             | Self::Batch { .. }
             | Self::Copied { .. }
@@ -159,6 +179,17 @@ impl ReplicaMail {
             }
             Self::Nothing => out.u8(9),
             Self::End => out.u8(10),
+            Self::Keeps { of, incarnation, client, epoch } => {
+                life(&mut out, 11, *of, *incarnation);
+                out.client(client);
+                out.u64(*epoch);
+            }
+            Self::Has { client, epoch, has } => {
+                out.u8(12);
+                out.client(client);
+                out.u64(*epoch);
+                out.bool(*has);
+            }
         }
         out.finish()
     }
@@ -188,6 +219,11 @@ impl ReplicaMail {
             }
             9 => Self::Nothing,
             10 => Self::End,
+            11 => {
+                let (of, incarnation) = (from.node()?, incarnation(&mut from)?);
+                Self::Keeps { of, incarnation, client: from.client()?, epoch: from.u64()? }
+            }
+            12 => Self::Has { client: from.client()?, epoch: from.u64()?, has: from.bool()? },
             _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;

@@ -48,6 +48,13 @@ pub(crate) enum SessionMail {
         /// One of each shard.
         marks: Vec<MessageId>,
     },
+    /// To the former owner: the session is here, and as safe as it has to be; it need not be kept there any longer.
+    Safe {
+        /// The client.
+        client: ClientId,
+        /// Epoch under which it was given away.
+        epoch: u64,
+    },
 }
 
 impl SessionMail {
@@ -86,6 +93,11 @@ impl SessionMail {
                 out.client(client);
                 out.list(marks, write_id);
             }
+            Self::Safe { client, epoch } => {
+                out.u8(5);
+                out.client(client);
+                out.u64(*epoch);
+            }
         }
         out.finish()
     }
@@ -111,6 +123,7 @@ impl SessionMail {
                 Self::Known(Known { client, from: life, copied, added, filters })
             }
             4 => Self::Had { client: from.client()?, marks: from.list(read_id)? },
+            5 => Self::Safe { client: from.client()?, epoch: from.u64()? },
             _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;

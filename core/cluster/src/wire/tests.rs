@@ -94,7 +94,7 @@ fn directory_mail() -> Vec<DirectoryMail> {
     ]
 }
 
-fn replica_mail() -> [ReplicaMail; 10] {
+fn replica_mail() -> [ReplicaMail; 12] {
     let (of, incarnation, shard) = (NodeId::new(1), Incarnation::new(2), ShardId(3));
     let stray = Stray { message: message(1), plain: true, groups: vec![TopicFilter::new("$share/g/a").unwrap()] };
     [
@@ -108,6 +108,8 @@ fn replica_mail() -> [ReplicaMail; 10] {
         ReplicaMail::Ask { of, incarnation, client: ClientId::new("c"), epoch: 10 },
         ReplicaMail::Nothing,
         ReplicaMail::End,
+        ReplicaMail::Keeps { of, incarnation, client: ClientId::new("c"), epoch: 11 },
+        ReplicaMail::Has { client: ClientId::new("c"), epoch: 12, has: true },
     ]
 }
 
@@ -175,6 +177,7 @@ fn all_mail_comes_back_as_it_was() {
         SessionMail::Release { client: client.clone(), epoch: 2, known_to: Some(vec![NodeId::new(1), NodeId::new(7)]) },
         SessionMail::Release { client: client.clone(), epoch: 2, known_to: None },
         SessionMail::Had { client: client.clone(), marks: vec![message(1).id, message(2).id] },
+        SessionMail::Safe { client: client.clone(), epoch: 3 },
         SessionMail::Known(Known {
             client,
             from: Life { node: NodeId::new(3), incarnation: Incarnation::new(4) },

@@ -1,0 +1,222 @@
+//! Sessions that were given to a node which is gone before it had them for good (MQ-11, FT-20): they go on at its successor if its copy
+//! has them, or else here, where they were kept with all that has come since.
+//!
+//! Homes are told that this node has registered all it has when that is settled, so that nobody gets a new session meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
+
+use super::claims::{Phase, session_step};
+use super::{Node, epoch};
+use crate::link::ControlTopic;
+use crate::mail::{Handed, Life, SessionStep};
+use crate::reception::shard_of;
+use crate::wire::{DirectoryMail, ReplicaMail};
+
+/// How long a successor may take to say whether it has a session.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Questions of others that came before this node knew of the death; the oldest is dropped first, and who has asked waits for
+/// [`PATIENCE`].
+const MAX_EARLY: usize = 4096;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Reclaims {
+    /// Sessions that were to leave for a node that is gone, and have not left their shard or are just about to be sent.
+    held_up: BTreeSet<ClientId>,
+    /// Sessions of which a successor was asked whether it has them.
+    pending: BTreeMap<ClientId, Pending>,
+    deadlines: Deadlines<ClientId>,
+    /// Who has asked about which sessions before this node knew of the death.
+    early: Vec<(NodeId, Life, ClientId, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    /// Epoch under which the session was given away.
+    epoch: u64,
+    /// The node that is gone.
+    of: NodeId,
+    /// Who was asked.
+    heir: NodeId,
+}
+
+impl Reclaims {
+    /// Sessions of which it is not known where they go on.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len() + self.held_up.len()
+    }
+
+    /// Whether it is not known where the session of this client goes on.
+    pub(super) fn is_pending(&self, client: &ClientId) -> bool {
+        self.pending.contains_key(client) || self.held_up.contains(client)
+    }
+
+    /// Whether this node may yet keep sessions that it has not asked a successor about.
+    pub(super) fn is_held_up(&self) -> bool {
+        !self.held_up.is_empty()
+    }
+
+    /// When a successor has had its time.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    fn remove(&mut self, client: &ClientId) -> Option<Pending> {
+        self.deadlines.cancel(client);
+        self.pending.remove(client)
+    }
+}
+
+impl Node {
+    /// A node is gone that was given sessions; `heir` goes on with what it had.
+    pub(super) fn reclaim_from(&mut self, node: NodeId, heir: Option<NodeId>) {
+        let held_up = self.claims.bound_for(node);
+        self.reclaims.held_up.extend(held_up);
+        for (client, epoch) in self.handed.given_to(node) {
+            self.reclaim(client, epoch, node, heir);
+        }
+        let asked = self.reclaims.pending.iter().filter(|(_, pending)| pending.heir == node);
+        for (client, Pending { epoch, of, .. }) in
+            asked.map(|(client, pending)| (client.clone(), *pending)).collect::<Vec<_>>()
+        {
+            let heir = self.successor_of(of);
+            self.reclaim(client, epoch, of, heir);
+        }
+    }
+
+    /// The session that was given to `of` under this epoch goes on at its heir, if that has it.
+    pub(super) fn reclaim(&mut self, client: ClientId, epoch: u64, of: NodeId, heir: Option<NodeId>) {
+        let asks = heir.filter(|heir| *heir != self.config.node && !self.links.is_older(*heir));
+        let (Some(heir), Some(incarnation)) = (asks, self.orphaned_life(of)) else {
+            return self.take_back(client, epoch);
+        };
+        self.handed.forget(&(client.clone(), epoch));
+        self.reclaims.pending.insert(client.clone(), Pending { epoch, of, heir });
+        self.reclaims.deadlines.set(client.clone(), self.now.instant + PATIENCE);
+        let keeps = ReplicaMail::Keeps { of, incarnation, client, epoch };
+        self.send_control(heir, ControlTopic::Replica, keeps.encode());
+    }
+
+    /// A session that was to leave for a node which is gone is here to be kept, or there is none.
+    pub(super) fn was_held_up(&mut self, client: ClientId, epoch: u64, of: NodeId, is_there: bool) {
+        self.reclaims.held_up.remove(&client);
+        if is_there {
+            let heir = self.successor_of(of);
+            self.reclaim(client, epoch, of, heir);
+        } else {
+            self.relinquish_postponed();
+            self.reclaim_is_settled();
+        }
+    }
+
+    /// A session that was given away goes on here, unless the client has a newer one here.
+    fn take_back(&mut self, client: ClientId, epoch: u64) {
+        self.handed.forget(&(client.clone(), epoch));
+        self.reclaims.remove(&client);
+        if self.claims.owns(&client) {
+            self.let_go_of((client, epoch));
+        } else {
+            let own = epoch::inherited(epoch);
+            self.claims.restore(client.clone(), own, None);
+            self.forwards.forget(&client);
+            self.counters.sessions_taken_back += 1;
+            let step = SessionStep::TakeBack(Handed { client: client.clone(), epoch }, own);
+            self.tell_shard(shard_of(&client, self.config.shards), session_step(step));
+            self.register_one(&client, own);
+        }
+        self.relinquish_postponed();
+        self.reclaim_is_settled();
+    }
+
+    /// Another node keeps a session that it has given to one that is gone. Whether this node has it from the copy, or knows who has it.
+    pub(super) fn keeps(&mut self, by: NodeId, of: Life, client: ClientId, epoch: u64) {
+        if self.knows_alive(of) {
+            if self.reclaims.early.len() >= MAX_EARLY {
+                self.reclaims.early.remove(0);
+            }
+            self.reclaims.early.push((by, of, client, epoch));
+            return;
+        }
+        let me = self.config.node;
+        let phase = self.claims.wanted.get(&client).map(|wanted| &wanted.phase);
+        let waits = match phase {
+            Some(Phase::Session { from, epoch, .. }) if *from == me => Some(*epoch),
+            Some(_) | None => None,
+        };
+        let is_newer = phase.and_then(Phase::epoch).is_some_and(|wanted| wanted > epoch) && waits.is_none();
+        let has = is_newer || self.claims.has_since(&client, epoch) || self.has_left(&client, epoch);
+        let answer = ReplicaMail::Has { client: client.clone(), epoch, has };
+        self.send_control(by, ControlTopic::Replica, answer.encode());
+        if has {
+            return;
+        }
+        if let Some(epoch) = waits {
+            self.await_keeper(&client, by);
+            let relinquish = DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to: me };
+            self.send_directory(by, relinquish);
+        }
+        for (to, epoch) in self.take_early(&client) {
+            if to == by {
+                // It has it itself.
+                self.relinquish(client.clone(), epoch, false, to);
+            } else {
+                let relinquish = DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to };
+                self.send_directory(by, relinquish);
+            }
+        }
+    }
+
+    /// A node is gone: answers who has asked before about sessions that it was given.
+    pub(super) fn answer_keepers(&mut self) {
+        let early = core::mem::take(&mut self.reclaims.early);
+        for (by, of, client, epoch) in early {
+            self.keeps(by, of, client, epoch);
+        }
+    }
+
+    /// A successor says whether it has a session that is kept here.
+    pub(super) fn has_answered(&mut self, heir: NodeId, client: &ClientId, epoch: u64, has: bool) {
+        let is_asked = |pending: &Pending| (pending.heir, pending.epoch) == (heir, epoch);
+        if !self.reclaims.pending.get(client).is_some_and(is_asked) {
+            return;
+        }
+        if !has {
+            return self.take_back(client.clone(), epoch);
+        }
+        self.reclaims.remove(client);
+        self.let_go_of((client.clone(), epoch));
+        if let Some((epoch, to)) = self.claims.take_postponed(client) {
+            let relinquish = DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to };
+            self.send_directory(heir, relinquish);
+        }
+        self.reclaim_is_settled();
+    }
+
+    /// A client starts clean elsewhere: what is kept for it is not needed.
+    pub(super) fn end_reclaim(&mut self, client: &ClientId) {
+        if let Some(Pending { epoch, .. }) = self.reclaims.remove(client) {
+            self.let_go_of((client.clone(), epoch));
+            self.reclaim_is_settled();
+        }
+    }
+
+    fn reclaim_is_settled(&mut self) {
+        if self.reclaims.len() == 0 {
+            self.all_is_registered();
+        }
+        if !self.reclaims.is_held_up() {
+            self.give_all_early();
+        }
+    }
+
+    /// Successors that do not answer.
+    pub(super) fn reclaims_due(&mut self) {
+        while let Some(client) = self.reclaims.deadlines.pop_due(self.now.instant) {
+            if let Some(Pending { epoch, .. }) = self.reclaims.remove(&client) {
+                self.take_back(client, epoch);
+            }
+        }
+    }
+}
