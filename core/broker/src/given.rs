@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sedge_base::ClientId;
-use sedge_mqtt::Message;
+use sedge_mqtt::{Message, TopicFilter};
 
 use crate::journal::SessionNumber;
 use crate::{Broker, QueuedState, SessionState};
@@ -26,8 +26,26 @@ pub(crate) type GivenAway = BTreeMap<ClientId, Given>;
 impl Broker {
     /// Something has come for a session that was given away: it is kept with it. The caller limits how much.
     pub fn keep_for(&mut self, client: &ClientId, message: &Arc<Message>) {
+        let queued = self.given.get(client).and_then(|given| given.state.queued(Arc::clone(message)));
+        if let Some(queued) = queued {
+            self.keep(client, queued);
+        }
+    }
+
+    /// A message for a shared subscription has come for a session that was given away, and for no other member.
+    pub fn keep_share_for(&mut self, client: &ClientId, message: &Arc<Message>, group: &TopicFilter) {
         let Some(given) = self.given.get_mut(client) else { return };
-        let Some(queued) = given.state.queued(Arc::clone(message)) else { return };
+        let subscription = given.state.subscriptions.iter().find(|subscription| subscription.filter == *group);
+        let Some(options) = subscription.map(|subscription| subscription.options) else { return };
+        let qos = options.qos.min(message.qos);
+        let retain = options.retain_as_published && message.retain;
+        let subscription_ids = subscription.and_then(|subscription| subscription.id).into_iter().collect();
+        let group = Some(group.clone());
+        self.keep(client, QueuedState { message: Arc::clone(message), qos, retain, subscription_ids, group });
+    }
+
+    fn keep(&mut self, client: &ClientId, queued: QueuedState) {
+        let Some(given) = self.given.get_mut(client) else { return };
         if given.number != 0
             && let Some(journal) = &mut self.journal
         {

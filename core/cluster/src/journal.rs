@@ -67,6 +67,9 @@ impl RestoredShard {
     }
 }
 
+/// Choices for publications that are remembered; the oldest one is forgotten first. Only those that are on their way are needed.
+const MAX_CHOICES: usize = 65_536;
+
 impl RestoredNode {
     /// Number of retained messages and tombstones.
     pub fn retained(&self) -> usize {
@@ -89,6 +92,9 @@ impl Recovery {
             }
             Entry::Chosen { id, choice } => {
                 choices.insert(id, choice);
+                if choices.len() > MAX_CHOICES {
+                    choices.pop_first();
+                }
             }
             Entry::Seen { incarnation, shard, seq } => {
                 let last = seen.entry((incarnation, shard)).or_insert(seq);
@@ -117,9 +123,9 @@ impl Recovery {
         self.image.is_whole()
     }
 
-    /// The sessions of a shard whose node is gone, and which publications they have had.
-    pub(crate) fn into_sessions(self, now: Timestamp) -> (Vec<RestoredSession>, Heard) {
-        (self.image.finish(now), self.heard)
+    /// The sessions of a shard whose node is gone, which publications they have had, and who was chosen by shared subscriptions.
+    pub(crate) fn into_sessions(self, now: Timestamp) -> (Vec<RestoredSession>, Heard, BTreeMap<MessageId, Choice>) {
+        (self.image.finish(now), self.heard, self.choices)
     }
 
     /// Deals out what the journals of all shards held to as many shards as there are now. With as many as before each gets its own,

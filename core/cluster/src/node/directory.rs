@@ -179,9 +179,10 @@ impl Node {
     }
 
     /// The members have changed: this node's clients are registered with their new homes, and everybody is told when that is
-    /// done.
-    pub(super) fn members_changed(&mut self) {
-        let before = self.note_members();
+    /// done. `joined`: who is new; a former life of it may have been a member until now.
+    pub(super) fn members_changed(&mut self, joined: Option<NodeId>) {
+        let mut before = self.note_members();
+        before.retain(|node| Some(*node) != joined);
         self.register_moved(&before);
         self.ask_new_homes();
         self.relinquish_postponed();

@@ -260,7 +260,7 @@ impl Node {
                 self.overlay.handle(self.now, Input::MemberUp(Neighbour { node, incarnation, capacity: 1, address }));
                 // The links have to exist before anything is said over them.
                 self.drain_overlay();
-                self.members_changed();
+                self.members_changed(Some(node));
             }
             MembershipOutput::Down { member, cause } => {
                 let why = match cause {

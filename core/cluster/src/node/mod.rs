@@ -110,6 +110,8 @@ pub struct Node {
     /// Publishers, by shard, that were not told yet.
     accepted: Vec<Vec<(Ticket, ReasonCode)>>,
     windows: Windows,
+    /// Publications that came for members of shared subscriptions.
+    shares: Windows,
 
     directory: Directory,
     claims: Claims,
@@ -183,6 +185,7 @@ impl Node {
             acks: AckTable::default(),
             accepted: vec![Vec::new(); usize::from(config.shards)],
             windows: Windows::default(),
+            shares: Windows::default(),
             directory: Directory::default(),
             claims: Claims::default(),
             handed: HandedOver::default(),

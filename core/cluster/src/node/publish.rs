@@ -121,6 +121,9 @@ impl Node {
             });
         }
         let plain_shards = shards.len();
+        if !groups.is_empty() && message.qos == QoS::ExactlyOnce {
+            self.shares.note(&message.id);
+        }
         for group in groups {
             // Shard 0 gives back what has no member here, and so it is chosen again.
             let shard = self.interest.choose(&group).unwrap_or_default();

@@ -18,8 +18,9 @@ use super::replicas::Replica;
 use super::settle::Waiter;
 use super::{Node, epoch};
 use crate::link::ControlTopic;
-use crate::mail::{Again, Arriving, Heard, Inherit, Life, SessionStep, ToShard};
+use crate::mail::{Again, Arriving, Heard, Inherit, Life, Location, SessionStep, ToShard};
 use crate::reception::shard_of;
+use crate::shard::Choice;
 use crate::wire::{ReplicaMail, Stray};
 
 /// How long the others may take to say what they have kept.
@@ -51,8 +52,8 @@ struct Takeover {
     heard: Arc<BTreeMap<ShardId, Heard>>,
     /// Copies of sessions that the node itself had taken over from this one, which goes on with its own.
     beside: Vec<SessionState>,
-    /// QoS 2 publications of their clients that were on their way.
-    transits: Vec<Arc<Message>>,
+    /// QoS 2 publications of their clients that were on their way, and what was chosen for them by shared subscriptions.
+    transits: Vec<(Arc<Message>, Choice)>,
     /// What sessions were chosen for that have ended with their connections: other members get it.
     shares: Vec<(Arc<Message>, TopicFilter)>,
     /// Who has not said what it has kept; `None` before they are asked.
@@ -148,7 +149,7 @@ impl Node {
         let mut heard = BTreeMap::new();
         for (number, copy) in replica.shards.into_iter().enumerate() {
             let from = ShardId(u16::try_from(number).unwrap_or(u16::MAX));
-            let (sessions, of_shard) = copy.recovery.into_sessions(self.now.wall);
+            let (sessions, of_shard, mut choices) = copy.recovery.into_sessions(self.now.wall);
             let had = of_shard.clone();
             heard.insert(from, of_shard);
             let known = takeover.clients.len();
@@ -157,7 +158,8 @@ impl Node {
                 let client = session.state.client.clone();
                 for (packet_id, message) in session.transits.drain(..) {
                     session.state.inbound.push(InboundState { packet_id, answer: Some(ReasonCode::Success) });
-                    takeover.transits.push(message);
+                    let choice = choices.remove(&message.id).unwrap_or_default();
+                    takeover.transits.push((message, choice));
                 }
                 if self.claims.has_rest(&client) {
                     // It has come here already, with all that had come for it there.
@@ -240,7 +242,8 @@ impl Node {
         let Some(takeover) = takeover else { return };
         takeover.stage = Stage::Asking;
         let transits = core::mem::take(&mut takeover.transits);
-        for message in transits {
+        for (message, choice) in transits {
+            self.share_transit(life, &message, choice);
             self.publish_transit(life, message);
         }
         let linked: BTreeSet<NodeId> =
@@ -254,6 +257,23 @@ impl Node {
         }
         self.takeovers.deadlines.set(life, self.now.instant + PATIENCE);
         self.check_takeover(life);
+    }
+
+    /// A QoS 2 publication that its node had taken, and for which it had chosen members of shared subscriptions: others get it where it is
+    /// known that they have not. Where another node was chosen only that one knows, and nobody gets it twice.
+    fn share_transit(&mut self, life: Life, message: &Arc<Message>, choice: Choice) {
+        let Some(heard) = self.takeovers.lives.get(&life).map(|takeover| Arc::clone(&takeover.heard)) else { return };
+        for (group, location) in choice {
+            match location {
+                // It is in the copy of that shard.
+                Location::Shard(shard) if shard == message.id.shard => {}
+                Location::Shard(_) => self.choose_stray(life, &heard, message, group),
+                Location::Node(node) if node == self.config.node && !self.shares.has(&message.id) => {
+                    self.choose_stray(life, &BTreeMap::new(), message, group);
+                }
+                Location::Node(_) => {}
+            }
+        }
     }
 
     /// A QoS 2 publication that its node had taken and may not have given to all. Its id tells who has had it.

@@ -24,7 +24,7 @@ impl Node {
             self.started = Some(now.instant);
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
             self.next_seed_check = Some(now.instant + self.config.seed_timeout);
-            self.members_changed();
+            self.members_changed(None);
             self.tell_load();
         }
     }

@@ -197,11 +197,15 @@ impl Handovers {
     }
 
     /// A message for a shared subscription that has no member just now. False if it has none on the move either.
-    pub(super) fn catch_share(&mut self, message: &Arc<Message>, group: &TopicFilter) -> bool {
+    pub(super) fn catch_share(&mut self, message: &Arc<Message>, group: &TopicFilter, broker: &mut Broker) -> bool {
         let Some(client) = self.groups.get(group).and_then(BTreeSet::first) else { return false };
         let Some(session) = self.sessions.get_mut(client) else { return false };
         if session.takes(message) {
-            session.shares.push((detach(message), group.clone()));
+            let message = detach(message);
+            if !session.comes {
+                broker.keep_share_for(client, &message, group);
+            }
+            session.shares.push((message, group.clone()));
         } else {
             self.dropped += 1;
         }
@@ -211,6 +215,13 @@ impl Handovers {
     /// What was caught for shared subscriptions and has to be chosen for again.
     pub(super) fn take_freed(&mut self) -> Vec<Share> {
         core::mem::take(&mut self.freed)
+    }
+
+    /// A session that was given away goes on here, with what was caught for it as a member of shared subscriptions.
+    pub(super) fn keep_shares(&mut self, client: &ClientId) {
+        if let Some(session) = self.sessions.get_mut(client) {
+            session.shares.clear();
+        }
     }
 
     /// The session of this client is here: adds to it what came for it meanwhile. What only the former owner has caught was

@@ -306,6 +306,7 @@ impl Shard {
     fn take_back(&mut self, now: Now, handed: Handed, epoch: u64) {
         let Handed { client, epoch: given } = handed;
         let Some(mut session) = self.broker.take_back(&client, given).map(Box::new) else { return };
+        self.handovers.keep_shares(&client);
         let left = self.handovers.arrive(&client, Some(&mut session), Vec::new());
         self.withdraw(&client, left);
         self.broker.handle(now, Input::Claimed { client, conn: None, epoch, session: Some(session) });
@@ -444,7 +445,7 @@ impl Shard {
         let not = match reason {
             // It is known here before its session is.
             BounceReason::NoMember if self.handovers.awaits_member(&group) => {
-                self.handovers.catch_share(&message, &group);
+                self.handovers.catch_share(&message, &group, &mut self.broker);
                 return;
             }
             BounceReason::NoMember => Some(Location::Shard(self.place.shard)),
@@ -458,7 +459,7 @@ impl Shard {
     fn choose_again(&mut self, now: Now, message: Arc<Message>, group: TopicFilter, not: Option<Location>) {
         let place = self.bounces.note(&message.id, &group, not).and_then(|tried| self.table.choose(&group, tried));
         let Some(place) = place else {
-            if !self.handovers.catch_share(&message, &group) {
+            if !self.handovers.catch_share(&message, &group, &mut self.broker) {
                 self.counters.groups_dropped += 1;
             }
             return;
