@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, NodeId};
 use sedge_broker::SessionState;
-use sedge_mqtt::Message;
+use sedge_mqtt::{Message, TopicFilter};
 
 use super::claims::{Claims, Given, Phase, session_step};
 use super::contents::{interest_of, is_plain, messages_of};
@@ -17,6 +17,18 @@ impl Claims {
     pub(super) fn awaits_leftovers(&self, client: &ClientId, former: Given) -> bool {
         let phase = self.wanted.get(client).map(|wanted| &wanted.phase);
         matches!(phase, Some(Phase::Adopting { given, .. } | Phase::Leftovers { given, .. }) if *given == former)
+    }
+
+    /// Whether a session that has come, and is not with its shard yet, has this subscription.
+    pub(super) fn awaits(&self, client: &ClientId, filter: &TopicFilter) -> bool {
+        let Some(wanted) = self.wanted.get(client) else { return false };
+        let session = match &wanted.phase {
+            Phase::Adopting { session, .. } | Phase::Leftovers { session, .. } | Phase::Flushing { session, .. } => {
+                Some(session)
+            }
+            Phase::Asked { .. } | Phase::Session { .. } => wanted.spare.as_ref(),
+        };
+        session.is_some_and(|session| session.subscriptions.iter().any(|wanted| wanted.filter == *filter))
     }
 
     /// Whether the session of a client has come, and all that its former owner has caught since.

@@ -141,7 +141,11 @@ impl Node {
 
     /// A client's subscriptions have changed.
     pub(super) fn interest_changed(&mut self, shard: ShardId, interest: Interest) {
-        let Interest { client, changes, ticket } = interest;
+        let Interest { client, mut changes, ticket } = interest;
+        if ticket.is_none() {
+            // What a former move has left to be withdrawn, and the session that comes wants.
+            changes.retain(|change| change.op != InterestOp::Remove || !self.claims.awaits(&client, &change.filter));
+        }
         let effect = self.interest.apply(shard, &client, &changes);
         self.table.extend(effect.table);
         let retained = changes.into_iter().enumerate().filter_map(|(at, change)| match change.op {
