@@ -158,7 +158,10 @@ impl Handovers {
             return Some(Vec::new());
         }
         let all = self.flush(client, epoch, shards);
-        self.sessions.get(client).filter(|_| all).map(|session| session.messages.clone())
+        let session = self.sessions.get_mut(client).filter(|_| all)?;
+        // The new owner may be told once more, if it was sent the session twice.
+        session.collected = 0;
+        Some(session.messages.clone())
     }
 
     /// Begins to catch for a session that comes, or goes on to: it may come from a successor of who was to send it, too. Returns what a
