@@ -37,6 +37,19 @@ fn no_crash_loses_anything() {
     }
 }
 
+/// How many seeds with crashes amid moves.
+const MOVING: u64 = 12;
+
+/// MQ-05, MQ-06, MQ-11, FT-20: the same while sessions are on their way from node to node.
+#[test]
+fn no_crash_amid_moves_loses_anything() {
+    let from = number("SEDGE_SIM_FROM", 1);
+    for seed in from..from + number("SEDGE_SIM_SEEDS", MOVING) {
+        let report = run(Options::moving(seed), false);
+        assert!(report.violations.is_empty(), "{report}");
+    }
+}
+
 /// How many seeds with nodes that are emptied or told to stop.
 const DRAINING: u64 = 4;
 
@@ -51,8 +64,7 @@ fn no_node_that_is_emptied_or_stopped_loses_anything() {
     }
 }
 
-/// How many seeds with a shared subscription. One in twelve has a loss where the only member's node dies, which is not promised
-/// (docs/guarantees.md); these have none.
+/// How many seeds with a shared subscription.
 const SHARING: u64 = 8;
 
 /// MQ-14, FT-20: members of a shared subscription come and go, and nodes crash; whatever was acknowledged comes to one of them.
@@ -97,6 +109,9 @@ const KEPT: &[u64] = &[294, 375, 404, 1_655, 2_129, 7_822, 7_933, 7_973, 7_986, 
 /// Seeds that found one with crashes.
 const KEPT_CRASHING: &[u64] = &[37, 68, 119];
 
+/// Seeds that found one with crashes amid moves.
+const KEPT_MOVING: &[u64] = &[20, 31, 77, 96, 134, 156, 161, 172, 191, 293, 375];
+
 /// Seeds that found one with nodes that are emptied or stopped.
 const KEPT_DRAINING: &[u64] = &[11, 45, 48];
 
@@ -110,7 +125,7 @@ const KEPT_PARTING: &[u64] = &[
 ];
 
 /// Seeds that found one with a shared subscription.
-const KEPT_SHARING: &[u64] = &[10, 15, 37];
+const KEPT_SHARING: &[u64] = &[5, 10, 15, 37];
 
 /// Makes the options of a seed.
 type Kind = fn(u64) -> Options;
@@ -131,12 +146,14 @@ const KEPT_OVER: &[(&str, Kind, u64)] = &[
 fn seeds_that_found_a_bug_stay_clean() {
     let drawn = KEPT.iter().map(|seed| Options::from_seed(*seed));
     let crashing = KEPT_CRASHING.iter().map(|seed| Options::crashing(*seed));
+    let moving = KEPT_MOVING.iter().map(|seed| Options::moving(*seed));
     let draining = KEPT_DRAINING.iter().map(|seed| Options::draining(*seed));
     let harsh = KEPT_HARSH.iter().map(|seed| Options::harsh(*seed));
     let over = KEPT_OVER.iter().map(|(overlay, kind, seed)| kind(*seed).over(overlay));
     let parting = KEPT_PARTING.iter().map(|seed| Options::parting(*seed));
     let sharing = KEPT_SHARING.iter().map(|seed| Options::sharing(*seed));
-    for options in over.chain(drawn).chain(parting).chain(sharing).chain(crashing).chain(draining).chain(harsh) {
+    let crashing = crashing.chain(moving).chain(draining);
+    for options in over.chain(drawn).chain(parting).chain(sharing).chain(crashing).chain(harsh) {
         let report = run(options, false);
         assert!(report.violations.is_empty(), "{report}");
     }

@@ -141,6 +141,27 @@ mod tests {
         assert_eq!(home.owner(&client), None);
     }
 
+    /// MQ-11: who owned a client when this node was last its home may have given it away since.
+    #[test]
+    fn who_is_the_home_again_asks_once_more() {
+        let mut home = Home::default();
+        let (here, there) = (ClientId::new("here"), ClientId::new("there"));
+        let (a, b) = (NodeId::new(1), NodeId::new(2));
+        for client in [&here, &there] {
+            home.claim(client, a, 100);
+        }
+        home.age(|client| *client == here);
+        assert!(home.is_fresh(&here) && !home.is_fresh(&there));
+        assert_eq!(home.owner(&there), Some((a, 100)), "it is what there is, should nobody say more");
+        assert_eq!(home.register(&there, b, 116), None, "the former owner need not be told");
+        assert!(home.is_fresh(&there));
+        home.age(|_| false);
+        assert_eq!(home.register(&here, b, 90), Some(Loser { owner: b, epoch: 100, to: a }));
+        home.age(|_| false);
+        home.register(&here, a, 100);
+        assert!(home.is_fresh(&here));
+    }
+
     /// FT-31
     #[test]
     fn homes_move_only_with_the_node_that_comes_or_goes() {

@@ -70,3 +70,52 @@ fn a_copy_does_not_replace_the_session_that_goes_on() {
     }
     assert!(has_come > 15, "{has_come}");
 }
+
+/// MQ-05, MQ-06, MQ-11, FT-20 to FT-24: one of the two owners of a session dies while it moves, at any moment, silently or not. The session
+/// goes on with all that was acknowledged for it, each message once, in order.
+#[test]
+fn whichever_owner_dies_during_a_move_the_session_goes_on() {
+    let mut taken_back = 0;
+    for seed in 0..120 {
+        let mut world = World::cluster(1_000 + seed, 3 + seed % 2, 2);
+        world.delays.network = 1 + world.rng.below(4_000);
+        let first = world.connect_with(1, "sub", kept());
+        world.subscribe(first, "t/#", QoS::ExactlyOnce);
+        let publisher = world.connect(3, "pub");
+        world.run_until("copies are held", |world| world.hosts.values().all(|host| host.node.status().copies == 2));
+        world.hang_up(first);
+        world.run(5);
+        let (victim, silently) = (1 + world.rng.below(2), world.rng.chance(1, 3));
+        let second = world.dial_client(2, "sub", kept());
+        let dies_at = world.rng.below(20);
+        for number in 0..40 {
+            world.send_publish(publisher, "t/x", &format!("{number:02}"), QoS::ExactlyOnce, false);
+            if number == dies_at && silently {
+                world.silence(victim);
+            } else if number == dies_at {
+                world.kill(victim);
+            }
+            world.run(1);
+        }
+        world.run(3_000);
+        if victim == 1 {
+            world.hang_up(second);
+        }
+        let third = world.connect_with(3, "sub", kept());
+        world.run(3_000);
+        let context = format!("seed {seed}, {victim} dies\n{}", world.log.join("\n"));
+        assert!(world.clients[third].connack.as_ref().unwrap().session_present, "{context}");
+        let got: Vec<_> = [second, third].iter().flat_map(|client| &world.clients[*client].got).collect();
+        let mut fresh: Vec<_> = got.iter().filter(|got| !got.dup).map(|got| got.payload.clone()).collect();
+        assert!(fresh.is_sorted(), "{fresh:?} {context}");
+        let count = fresh.len();
+        fresh.dedup();
+        assert_eq!(fresh.len(), count, "nothing twice: {context}");
+        fresh.extend(got.iter().map(|got| got.payload.clone()));
+        fresh.sort();
+        fresh.dedup();
+        assert_eq!(fresh, (0..40).map(|number| format!("{number:02}")).collect::<Vec<_>>(), "{context}");
+        taken_back += if victim == 2 { world.counter(1, "sessions_taken_back") } else { 0 };
+    }
+    assert!(taken_back > 5, "{taken_back}");
+}
