@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from urllib.error import URLError
 
 from netns import Islands
-from swarm import Swarm
+from swarm import RETRY_AFTER, Swarm
 
 # How long a cluster may take to be whole again after a fault.
 HEAL_SECONDS = 40.0
@@ -33,7 +33,7 @@ class Chaos:
     def __init__(self, islands: Islands, swarm: Swarm, rng: random.Random) -> None:
         self.islands, self.swarm, self.rng = islands, swarm, rng
         self.kinds: dict[str, Callable[[], None]] = {
-            "kill": self.kill, "double": self.double, "stop": self.stop, "pause": self.pause, "blink": self.blink,
+            "kill": self.kill, "double": self.double, "rush": self.rush, "stop": self.stop, "pause": self.pause, "blink": self.blink,
             "partition": self.partition, "cut": self.cut, "oneway": self.oneway, "move": self.move,
         }
         self.counts: Counter[str] = Counter()
@@ -52,6 +52,14 @@ class Chaos:
     def double(self) -> None:
         """kill -9 of two nodes at once."""
         self._kill(2)
+
+    def rush(self) -> None:
+        """All clients go elsewhere at once, and kill -9 of one node while their sessions are on the way."""
+        for guest in self.swarm.guests:
+            guest.leave(time.monotonic())
+        self.swarm.note("all go elsewhere")
+        self.swarm.run(RETRY_AFTER + self.rng.uniform(0.0, 0.03))
+        self._kill(1)
 
     def _kill(self, count: int) -> None:
         victims = self.rng.sample(range(self.islands.count), count)

@@ -74,7 +74,7 @@ impl Node {
                 wanted.spare = Some(session);
                 self.await_successor(client, epoch, former)
             }
-            phase => {
+            phase @ (Phase::Asked { .. } | Phase::Session { .. } | Phase::Flushing { .. }) => {
                 wanted.phase = phase;
                 false
             }

@@ -120,6 +120,14 @@ pub(super) struct Given {
 }
 
 impl Phase {
+    /// Of a session that is to be sent: under which epoch, by whom, and whose it was.
+    pub(super) const fn waits_for(&self) -> Option<(u64, NodeId, NodeId)> {
+        match self {
+            Self::Session { epoch, from, of } => Some((*epoch, *from, *of)),
+            Self::Asked { .. } | Self::Adopting { .. } | Self::Leftovers { .. } | Self::Flushing { .. } => None,
+        }
+    }
+
     /// Under which epoch the home has granted the claim, if it has.
     pub(super) const fn epoch(&self) -> Option<u64> {
         match self {
@@ -378,11 +386,9 @@ impl Node {
     /// Nobody keeps sessions of a node that this one has taken over from: clients that have waited for that have none.
     pub(super) fn nothing_is_kept(&mut self) {
         let me = self.config.node;
-        let waits = self.claims.wanted.iter().filter_map(|(client, wanted)| match wanted.phase {
-            Phase::Session { epoch, from, of } if from == me && !self.may_be_kept(of, client) => {
-                Some((client.clone(), epoch))
-            }
-            _ => None,
+        let waits = self.claims.wanted.iter().filter_map(|(client, wanted)| {
+            let (epoch, from, of) = wanted.phase.waits_for()?;
+            (from == me && !self.may_be_kept(of, client)).then(|| (client.clone(), epoch))
         });
         for (client, epoch) in waits.collect::<Vec<_>>() {
             self.claimed_late(&client, epoch, None, Vec::new());
@@ -799,11 +805,8 @@ impl Node {
             if self.await_rest(&client, node) {
                 continue;
             }
-            let wanted = self.claims.wanted.get(&client);
-            let asked = wanted.and_then(|wanted| match wanted.phase {
-                Phase::Session { epoch, from, of } => Some((epoch, if self.orphans.has(of) { of } else { from })),
-                _ => None,
-            });
+            let asked = self.claims.wanted.get(&client).and_then(|wanted| wanted.phase.waits_for());
+            let asked = asked.map(|(epoch, from, of)| (epoch, if self.orphans.has(of) { of } else { from }));
             // A successor that dies, too, may have taken nothing over: then the next one has the session.
             if asked.is_some_and(|(epoch, former)| self.await_successor(&client, epoch, former)) {
                 continue;

@@ -302,15 +302,7 @@ impl Node {
         if self.replicas.has_whole(node) && !successors.contains(&self.config.node) {
             successors.push(self.config.node);
         }
-        let straight = self.links.publications_for(node).filter(|publication| publication.waybill.is_none());
-        let strays = straight.filter(|publication| publication.message.qos > QoS::AtMostOnce);
-        let strays: Vec<Stray> = strays.map(stray_of).collect();
-        let former = self.links.take_former(node).into_iter().filter(|publication| publication.waybill.is_none());
-        let mut strays: Vec<Stray> = former.map(|publication| stray_of(&publication)).chain(strays).collect();
-        let mut relayed = self.relay.outgoing.take(node);
-        relayed.extend(self.relay.asking.forget(node));
-        let plain = relayed.iter().filter(|open| open.plain);
-        strays.extend(plain.map(|open| Stray { message: Arc::clone(&open.message), plain: true, groups: Vec::new() }));
+        let (strays, entries) = self.take_strays(node);
         let before = self.note_members();
         self.reunions.departs(self.now.instant, node, incarnation.filter(|_| !has_left));
         let lives = |successor: &NodeId| self.ring.binary_search(successor).is_ok();
@@ -324,14 +316,13 @@ impl Node {
             successors.clear();
         }
         let has_successor = has_successor && !is_taken;
-        let entries = relayed.into_iter().filter_map(|open| open.entry);
         if life.is_some() && has_successor {
-            self.acks.orphan(node, entries);
+            self.acks.orphan(node, entries.into_iter());
         } else {
             let accepted = &mut self.accepted;
-            entries.for_each(|entry| {
+            for entry in entries {
                 self.acks.arrived(entry, |shard, ticket, reason| note(accepted, shard, ticket, reason));
-            });
+            }
         }
         let was_met = self.peers.get(&node).is_some_and(|peer| peer.incarnation == incarnation);
         self.drop_link(node);
@@ -372,6 +363,20 @@ impl Node {
         self.reunions_without(node);
         self.kicks_without(node);
         self.choose_backups();
+    }
+
+    /// What was on its way to a node that is gone, straight or over others, and who waits for what was relayed.
+    fn take_strays(&mut self, node: NodeId) -> (Vec<Stray>, Vec<u64>) {
+        let straight = self.links.publications_for(node).filter(|publication| publication.waybill.is_none());
+        let strays = straight.filter(|publication| publication.message.qos > QoS::AtMostOnce);
+        let strays: Vec<Stray> = strays.map(stray_of).collect();
+        let former = self.links.take_former(node).into_iter().filter(|publication| publication.waybill.is_none());
+        let mut strays: Vec<Stray> = former.map(|publication| stray_of(&publication)).chain(strays).collect();
+        let mut relayed = self.relay.outgoing.take(node);
+        relayed.extend(self.relay.asking.forget(node));
+        let plain = relayed.iter().filter(|open| open.plain);
+        strays.extend(plain.map(|open| Stray { message: Arc::clone(&open.message), plain: true, groups: Vec::new() }));
+        (strays, relayed.into_iter().filter_map(|open| open.entry).collect())
     }
 }
 

@@ -116,9 +116,9 @@ impl Node {
     /// then it says so again when it knows them, too.
     pub(super) fn release_for(&mut self, client: ClientId, epoch: u64, known_to: Option<Vec<NodeId>>) {
         let me = self.config.node;
-        let Some(known_to) = known_to else { return self.release(client, epoch) };
+        let Some(known_to) = known_to else { return self.release(&client, epoch) };
         if self.ring.iter().all(|node| *node == me || known_to.contains(node)) {
-            return self.release(client, epoch);
+            return self.release(&client, epoch);
         }
         if let Some(session) = self.handed.sessions.get_mut(&(client, epoch)).filter(|session| !session.is_released) {
             session.premature = Some(known_to);
@@ -135,14 +135,14 @@ impl Node {
     }
 
     /// The new owner gets everything itself. What is on its way here only will be in when all have answered.
-    fn release(&mut self, client: ClientId, epoch: u64) {
+    fn release(&mut self, client: &ClientId, epoch: u64) {
         let key = (client.clone(), epoch);
         let Some(session) = self.handed.sessions.get_mut(&key).filter(|session| !session.is_released) else { return };
         session.is_released = true;
         self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
         self.handed.looks.cancel(&key);
         let waiter = Waiter::Leftovers(Handed { client: client.clone(), epoch });
-        self.change_and_wait_for_all(&client, &[], waiter);
+        self.change_and_wait_for_all(client, &[], waiter);
     }
 
     pub(super) fn releases_due(&mut self) {
@@ -153,7 +153,7 @@ impl Node {
             if session.is_released {
                 self.end_handing(&key);
             } else {
-                self.release(key.0, key.1);
+                self.release(&key.0, key.1);
             }
         }
         while let Some((client, epoch)) = self.handed.looks.pop_due(self.now.instant) {

@@ -141,10 +141,7 @@ impl Node {
         }
         let me = self.config.node;
         let phase = self.claims.wanted.get(&client).map(|wanted| &wanted.phase);
-        let waits = match phase {
-            Some(Phase::Session { from, epoch, .. }) if *from == me => Some(*epoch),
-            Some(_) | None => None,
-        };
+        let waits = phase.and_then(Phase::waits_for).filter(|(_, from, _)| *from == me).map(|(epoch, ..)| epoch);
         let is_newer = phase.and_then(Phase::epoch).is_some_and(|wanted| wanted > epoch) && waits.is_none();
         let has = is_newer || self.claims.has_since(&client, epoch) || self.has_left(&client, epoch);
         let answer = ReplicaMail::Has { client: client.clone(), epoch, has };

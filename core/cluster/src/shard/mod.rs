@@ -230,19 +230,7 @@ impl Shard {
             None => step,
         };
         match step {
-            SessionStep::Claimed(claimed) => {
-                let Claimed { client, conn, epoch, mut session, leftovers, beside, given } = claimed;
-                let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
-                self.withdraw(&client, left);
-                let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));
-                self.broker.handle(now, Input::Claimed { client: client.clone(), conn, epoch, session });
-                if !own.is_empty() {
-                    self.broker.merge(now, &client, &own, &BTreeSet::new());
-                }
-                if let Some((from, epoch)) = given {
-                    self.has_installed(from, Handed { client, epoch });
-                }
-            }
+            SessionStep::Claimed(claimed) => self.claimed(now, claimed),
             SessionStep::Relinquish(Relinquish { client, epoch, clean_start }) => {
                 if !clean_start {
                     self.handovers.begin(&client);
@@ -299,6 +287,21 @@ impl Shard {
             SessionStep::HoldAll => self.broker.hold_all(),
             SessionStep::LetGo(client) => self.broker.let_go(now, &client),
             SessionStep::LetGoAll { but } => self.broker.let_go_all(now, |client| but.contains(client)),
+        }
+    }
+
+    /// The client id belongs to this shard now.
+    fn claimed(&mut self, now: Now, claimed: Claimed) {
+        let Claimed { client, conn, epoch, mut session, leftovers, beside, given } = claimed;
+        let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
+        self.withdraw(&client, left);
+        let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));
+        self.broker.handle(now, Input::Claimed { client: client.clone(), conn, epoch, session });
+        if !own.is_empty() {
+            self.broker.merge(now, &client, &own, &BTreeSet::new());
+        }
+        if let Some((from, epoch)) = given {
+            self.has_installed(from, Handed { client, epoch });
         }
     }
 
