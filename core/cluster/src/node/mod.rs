@@ -20,6 +20,7 @@ mod handed;
 mod home;
 mod interest;
 mod journal;
+mod leaving;
 mod marks;
 mod operate;
 mod orphans;

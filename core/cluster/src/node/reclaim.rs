@@ -3,7 +3,7 @@
 //!
 //! Homes are told that this node has registered all it has when that is settled, so that nobody gets a new session meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
 
@@ -23,8 +23,9 @@ const MAX_EARLY: usize = 4096;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Reclaims {
-    /// Sessions that were to leave for a node that is gone, and have not left their shard or are just about to be sent.
-    held_up: BTreeSet<ClientId>,
+    /// Sessions that were to leave for a node that is gone, and have not left their shard or are just about to be sent. Whether they are
+    /// still wanted: their clients may have started clean elsewhere.
+    held_up: BTreeMap<ClientId, bool>,
     /// Sessions of which a successor was asked whether it has them.
     pending: BTreeMap<ClientId, Pending>,
     deadlines: Deadlines<ClientId>,
@@ -50,7 +51,7 @@ impl Reclaims {
 
     /// Whether it is not known where the session of this client goes on.
     pub(super) fn is_pending(&self, client: &ClientId) -> bool {
-        self.pending.contains_key(client) || self.held_up.contains(client)
+        self.pending.contains_key(client) || self.held_up.contains_key(client)
     }
 
     /// Whether this node may yet keep sessions that it has not asked a successor about.
@@ -73,7 +74,7 @@ impl Node {
     /// A node is gone that was given sessions; `heir` goes on with what it had.
     pub(super) fn reclaim_from(&mut self, node: NodeId, heir: Option<NodeId>) {
         let held_up = self.claims.bound_for(node);
-        self.reclaims.held_up.extend(held_up);
+        self.reclaims.held_up.extend(held_up.into_iter().map(|client| (client, true)));
         for (client, epoch) in self.handed.given_to(node) {
             self.reclaim(client, epoch, node, heir);
         }
@@ -101,11 +102,14 @@ impl Node {
 
     /// A session that was to leave for a node which is gone is here to be kept, or there is none.
     pub(super) fn was_held_up(&mut self, client: ClientId, epoch: u64, of: NodeId, is_there: bool) {
-        self.reclaims.held_up.remove(&client);
-        if is_there {
+        let is_wanted = self.reclaims.held_up.remove(&client).unwrap_or(true);
+        if is_there && is_wanted {
             let heir = self.successor_of(of);
             self.reclaim(client, epoch, of, heir);
         } else {
+            if is_there {
+                self.let_go_of((client, epoch));
+            }
             self.relinquish_postponed();
             self.reclaim_is_settled();
         }
@@ -193,6 +197,9 @@ impl Node {
 
     /// A client starts clean elsewhere: what is kept for it is not needed.
     pub(super) fn end_reclaim(&mut self, client: &ClientId) {
+        if let Some(is_wanted) = self.reclaims.held_up.get_mut(client) {
+            *is_wanted = false;
+        }
         if let Some(Pending { epoch, .. }) = self.reclaims.remove(client) {
             self.let_go_of((client.clone(), epoch));
             self.reclaim_is_settled();

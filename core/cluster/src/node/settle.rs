@@ -7,7 +7,7 @@ use sedge_broker::{SessionState, Ticket};
 use sedge_mqtt::TopicFilter;
 use sedge_overlay::Barrier;
 
-use super::claims::Recipient;
+use super::leaving::Recipient;
 use crate::mail::{Handed, Life};
 
 /// Who waits.
