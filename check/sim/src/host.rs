@@ -3,10 +3,11 @@
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::BTreeMap;
 
-use sedge_base::{ConnId, Incarnation, Instant, NodeId, Rng, ShardId};
+use bytes::{Bytes, BytesMut};
+use sedge_base::{ConnId, Incarnation, Instant, NodeId, Now, Rng, ShardId};
 use sedge_broker::{BrokerConfig, Place};
 use sedge_cluster::link::LinkConfig;
-use sedge_cluster::{LinkId, Node, NodeConfig, Shard, ShardConfig};
+use sedge_cluster::{LinkId, Node, NodeConfig, Recovery, Shard, ShardConfig};
 
 use crate::Options;
 use crate::network::WireId;
@@ -22,6 +23,8 @@ pub(crate) struct Host {
     pub(crate) up: bool,
     /// It was told to stop.
     pub(crate) stops: bool,
+    /// Until when it does nothing.
+    pub(crate) still_until: Instant,
     pub(crate) id: NodeId,
     pub(crate) node: Node,
     pub(crate) shards: Vec<Shard>,
@@ -46,9 +49,28 @@ pub(crate) fn host_at(address: SocketAddr) -> Option<usize> {
     }
 }
 
+/// What survives a process: the journal of each shard, in batches.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    logs: Vec<Vec<Bytes>>,
+}
+
+impl Disk {
+    fn read(&self, shards: u16) -> Vec<Recovery> {
+        let mut recoveries: Vec<Recovery> = (0..shards).map(|_| Recovery::default()).collect();
+        for (recovery, log) in recoveries.iter_mut().zip(&self.logs) {
+            for batch in log {
+                recovery.apply(batch.clone()).unwrap_or_else(|error| unreachable!("a journal reads back: {error}"));
+            }
+        }
+        recoveries
+    }
+}
+
 impl Host {
     /// The process of host `index` in its `life`th life.
-    pub(crate) fn start(index: usize, life: u64, options: &Options, rng: &mut Rng) -> Self {
+    /// Goes on from a disk, with the time on its clocks, if it has one.
+    pub(crate) fn start(index: usize, life: u64, options: &Options, rng: &mut Rng, disk: Option<(&Disk, Now)>) -> Self {
         let id = NodeId::new(index as u64 + 1);
         let incarnation = Incarnation::new(1_000 + life);
         let broker = BrokerConfig { queue_limit_messages: options.queue_limit, ..BrokerConfig::default() };
@@ -63,17 +85,29 @@ impl Host {
             links: LinkConfig::new("simulated", Some(b"a key of all nodes".to_vec())),
             ..NodeConfig::default()
         };
-        let shards = (0..options.shards)
+        let mut shards: Vec<Shard> = (0..options.shards)
             .map(|shard| {
                 let place = Place { node: id, incarnation, shard: ShardId(shard), shards: options.shards };
                 Shard::new(ShardConfig { broker: broker.clone() }, place, rng.split(u64::from(shard)))
             })
             .collect();
-        let node = Node::new(config, rng.split(1_000)).unwrap_or_else(|error| unreachable!("{error}"));
+        let mut node = Node::new(config, rng.split(1_000)).unwrap_or_else(|error| unreachable!("{error}"));
+        if options.disks {
+            let empty = Disk::default();
+            let (disk, now) = disk.unwrap_or((&empty, Now::default()));
+            let (restored, restored_node) = Recovery::deal(disk.read(options.shards), now.wall, options.shards);
+            node.keep_journal();
+            node.restore(restored_node, true);
+            for (shard, restored) in shards.iter_mut().zip(restored) {
+                shard.keep_journal();
+                shard.restore(now, restored);
+            }
+        }
         Self {
             life,
             up: true,
             stops: false,
+            still_until: Instant::ZERO,
             id,
             node,
             shards,
@@ -82,6 +116,21 @@ impl Host {
             timers: BTreeMap::new(),
             next_conn: 0,
             next_link: LinkId::ACCEPTED,
+        }
+    }
+
+    /// Writes what has changed.
+    pub(crate) fn write_to(&mut self, disk: &mut Disk) {
+        disk.logs.resize_with(self.shards.len().max(disk.logs.len()), Vec::new);
+        for (at, (shard, log)) in self.shards.iter_mut().zip(&mut disk.logs).enumerate() {
+            let mut batch = BytesMut::new();
+            shard.write_records(&mut batch);
+            if at == 0 {
+                self.node.write_records(&mut batch);
+            }
+            if !batch.is_empty() {
+                log.push(batch.freeze());
+            }
         }
     }
 

@@ -81,6 +81,8 @@ impl Wire {
 pub(crate) struct Network {
     pub(crate) wires: BTreeMap<WireId, Wire>,
     cuts: BTreeSet<(usize, usize)>,
+    /// Ways that are cut in one direction.
+    ways: BTreeSet<(usize, usize)>,
     next: u64,
 }
 
@@ -97,20 +99,25 @@ impl Network {
         self.cuts.insert((a.min(b), a.max(b)));
     }
 
+    /// Cuts the way from one host to another.
+    pub(crate) fn cut_way(&mut self, from: usize, to: usize) {
+        self.ways.insert((from, to));
+    }
+
     /// Whether no hosts are cut off from each other.
     pub(crate) fn is_whole(&self) -> bool {
-        self.cuts.is_empty()
+        self.cuts.is_empty() && self.ways.is_empty()
     }
 
-    /// Whether these hosts cannot reach each other.
-    pub(crate) fn is_cut(&self, a: usize, b: usize) -> bool {
-        self.cuts.contains(&(a.min(b), a.max(b)))
+    /// Whether nothing comes from one host to the other.
+    pub(crate) fn is_cut(&self, from: usize, to: usize) -> bool {
+        self.cuts.contains(&(from.min(to), from.max(to))) || self.ways.contains(&(from, to))
     }
 
-    /// Whether nothing passes over this wire for now.
-    pub(crate) fn is_wire_cut(&self, wire: &Wire) -> bool {
-        match (wire.ends[0].host(), wire.ends[1].host()) {
-            (Some(a), Some(b)) => self.is_cut(a, b),
+    /// Whether nothing comes to this end of a wire for now.
+    pub(crate) fn is_wire_cut(&self, wire: &Wire, side: Side) -> bool {
+        match (wire.ends[1 - side].host(), wire.ends[side].host()) {
+            (Some(from), Some(to)) => self.is_cut(from, to),
             _ => false,
         }
     }
@@ -128,6 +135,7 @@ impl Network {
     /// Joins everything again.
     pub(crate) fn heal(&mut self) {
         self.cuts.clear();
+        self.ways.clear();
     }
 
     /// Wires that `host` holds an end of, with that end.

@@ -68,6 +68,16 @@ pub struct Options {
     pub spaced: bool,
     /// Whether sessions may be on their way then.
     pub moving: bool,
+    /// Whether hosts stand still now and then, for less than it takes to be declared dead.
+    pub pauses: bool,
+    /// Whether the way from one host to another is cut now and then, and not the way back, while others reach both.
+    pub one_way: bool,
+    /// Datagrams that come twice, of a thousand.
+    pub repeats: u64,
+    /// By how much wall clocks may be apart.
+    pub drift: Duration,
+    /// Whether hosts have disks, and journals on them.
+    pub disks: bool,
     /// Messages that may wait for one session.
     pub queue_limit: usize,
     /// A bug put in on purpose.
@@ -101,6 +111,11 @@ impl Options {
             drains: false,
             spaced: false,
             moving: false,
+            pauses: false,
+            one_way: false,
+            repeats: 0,
+            drift: Duration::ZERO,
+            disks: false,
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
             sabotage: Sabotage::None,
         }
@@ -145,6 +160,25 @@ impl Options {
     /// As [`Options::crashing`], but nodes also die while sessions are on their way to them and from them.
     pub fn moving(seed: u64) -> Self {
         Self { moving: true, ..Self::crashing(seed) }
+    }
+
+    /// As [`Options::moving`], with more of what can go wrong: hosts that stand still, ways that are cut in one direction, datagrams that
+    /// come twice, clocks that are apart and drift, and, in half of the runs, journals to start again from.
+    pub fn swarm(seed: u64) -> Self {
+        let mut rng = Rng::new(seed).split(11);
+        Self {
+            pauses: rng.chance(1, 2),
+            one_way: rng.chance(1, 2),
+            repeats: *rng.pick(&[0, 20, 200]).unwrap_or(&0),
+            drift: Duration::from_millis(*rng.pick(&[0, 100, 5_000]).unwrap_or(&0)),
+            disks: rng.chance(1, 2),
+            ..Self::moving(seed)
+        }
+    }
+
+    /// Whether the faults of [`Options::swarm`] are among those of this run.
+    pub(crate) fn is_swarm(&self) -> bool {
+        self.pauses || self.one_way || self.disks || self.repeats > 0 || self.drift > Duration::ZERO
     }
 
     /// One node after the other is emptied, or told to stop, and started again, while clients come and go.

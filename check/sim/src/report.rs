@@ -61,6 +61,7 @@ fn mode(options: &Options) -> String {
         Options { harsh: true, .. } => "harsh ",
         Options { drains: true, .. } => "drain ",
         Options { workers: 1.., .. } => "share ",
+        options if options.is_swarm() => "swarm ",
         Options { moving: true, .. } => "move ",
         Options { spaced: true, .. } => "crash ",
         Options { parts: true, .. } => "part ",

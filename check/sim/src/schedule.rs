@@ -47,6 +47,8 @@ pub(crate) enum Event {
     Stopped { host: usize, life: u64 },
     /// A killed host starts again.
     Restart { host: usize },
+    /// A host that stood still goes on.
+    Resume { host: usize, life: u64 },
 }
 
 /// Events by time; equal times in the order they were put in.

@@ -4,7 +4,7 @@ use sedge_base::{Duration, Instant, Now, Rng, Timestamp};
 use sedge_mqtt::Version;
 
 use crate::client::Client;
-use crate::host::Host;
+use crate::host::{Disk, Host};
 use crate::invariant::{agreement, bounded, kept, not_lost, once, order, protocol, shares};
 use crate::network::Network;
 use crate::oracle::Oracle;
@@ -47,6 +47,10 @@ pub(crate) struct World {
     client_rng: Rng,
     fault_rng: Rng,
     drain_rng: Rng,
+    /// For each host by how many milliseconds its wall clock is ahead, and how fast it is, in ten-thousandths.
+    drifts: Vec<(u64, u64)>,
+    /// The disk of each host, if they have any.
+    disks: Vec<Disk>,
     /// Whether the cluster has formed once.
     formed: bool,
 }
@@ -70,7 +74,7 @@ impl World {
         let mut rng = Rng::new(options.seed);
         let mut host_rng = rng.split(2);
         let hosts = (0..options.nodes)
-            .map(|index| Host::start(index, 0, &options, &mut host_rng.split(index as u64)))
+            .map(|index| Host::start(index, 0, &options, &mut host_rng.split(index as u64), None))
             .collect();
         let mut client_rng = rng.split(3);
         let all = options.clients + options.workers;
@@ -81,6 +85,11 @@ impl World {
                 Client::new(index, version, client_rng.chance(2, 3) || stays, client_rng.index(options.nodes))
             })
             .collect();
+        let mut drift_rng = Rng::new(options.seed).split(12);
+        let most = u64::try_from(options.drift.as_millis()).unwrap_or(u64::MAX);
+        let drifts =
+            (0..options.nodes).map(|_| (drift_rng.below(most + 1), drift_rng.below(if most > 0 { 20 } else { 1 })));
+        let drifts = drifts.collect();
         let workers = (options.clients..all).collect();
         let oracle = Oracle { workers, workers_end: options.clean_workers, ..Oracle::default() };
         Self {
@@ -92,6 +101,8 @@ impl World {
             oracle,
             trace: Trace::new(print),
             calm: false,
+            drifts,
+            disks: if options.disks { vec![Disk::default(); options.nodes] } else { Vec::new() },
             host_rng,
             net_rng: rng.split(4),
             client_rng,
@@ -102,9 +113,11 @@ impl World {
         }
     }
 
-    /// Both clocks.
-    fn clocks(&self) -> Now {
-        let wall = Timestamp::from_millis(EPOCH_MILLIS + self.now.as_nanos() / 1_000_000);
+    /// Both clocks of a host.
+    fn clocks(&self, host: usize) -> Now {
+        let (ahead, fast) = self.drifts.get(host).copied().unwrap_or_default();
+        let millis = self.now.as_nanos() / 1_000_000;
+        let wall = Timestamp::from_millis(EPOCH_MILLIS + millis + ahead + millis * fast / 10_000);
         Now { instant: self.now, wall }
     }
 
@@ -212,6 +225,9 @@ impl World {
     }
 
     fn event(&mut self, event: Event) {
+        if let Some(until) = self.waits_until(&event) {
+            return self.schedule.at(until, event);
+        }
         match event {
             Event::ToShard { host, life, shard, mail } => self.mail_to_shard(host, life, shard, mail),
             Event::ToNode { host, life, from, mail } => self.mail_to_node(host, life, from, mail),
@@ -227,6 +243,33 @@ impl World {
             Event::Drain => self.drain(),
             Event::Stopped { host, life } => self.stopped(host, life),
             Event::Restart { host } => self.restart(host),
+            Event::Resume { host, life } => self.resume(host, life),
+        }
+    }
+
+    /// Whether a host stands still.
+    fn stands_still(&self, host: usize) -> bool {
+        self.hosts[host].still_until > self.now
+    }
+
+    /// Until when an event has to wait because a host stands still.
+    fn waits_until(&self, event: &Event) -> Option<Instant> {
+        let at = |host: &usize| Some(self.hosts[*host].still_until).filter(|until| *until > self.now);
+        match event {
+            Event::ToShard { host, .. } | Event::ToNode { host, .. } | Event::Timer { host, .. } => at(host),
+            Event::Datagram { to, .. } => at(to),
+            Event::Dialled { host, to, .. } => at(host).max(at(to)),
+            Event::Arrive { wire, side, .. } | Event::Broken { wire, side } => {
+                at(&self.network.wires.get(wire)?.ends[*side].host()?)
+            }
+            Event::Act { .. }
+            | Event::Fault
+            | Event::Heal
+            | Event::Rejoin { .. }
+            | Event::Drain
+            | Event::Stopped { .. }
+            | Event::Restart { .. }
+            | Event::Resume { .. } => None,
         }
     }
 

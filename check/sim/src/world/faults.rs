@@ -1,6 +1,6 @@
 //! Makes things go wrong, within what the run allows, and puts them right again.
 
-use sedge_base::Duration;
+use sedge_base::{Duration, Instant};
 
 use super::World;
 use crate::host::Host;
@@ -13,12 +13,58 @@ impl World {
         }
         let next = self.now + Duration::from_millis(200 + self.fault_rng.below(2_000));
         self.schedule.at(next, Event::Fault);
+        if self.options.is_swarm() && self.fault_rng.chance(1, 2) {
+            return if self.fault_rng.chance(1, 2) { self.pause() } else { self.cut_way() };
+        }
         match self.fault_rng.below(3) {
             0 if self.options.link_cuts => self.cut_link(),
             1 if self.options.partitions && self.hosts.len() > 1 => self.partition(),
             2 if self.options.crashes => self.crash(),
             _ => {}
         }
+    }
+
+    /// A host stands still, for less than it takes to be declared dead.
+    fn pause(&mut self) {
+        let host = self.fault_rng.index(self.hosts.len());
+        if !self.options.pauses || !self.hosts[host].up || !self.is_undisturbed() {
+            return;
+        }
+        let until = self.now + Duration::from_millis(10 + self.fault_rng.below(700));
+        self.trace.note(self.now, &format!("fault: host {host} stands still until {until}"));
+        self.hosts[host].still_until = until;
+        let life = self.hosts[host].life;
+        self.schedule.at(until, Event::Resume { host, life });
+    }
+
+    /// A host that stood still goes on: it writes what it can.
+    pub(super) fn resume(&mut self, host: usize, life: u64) {
+        if self.hosts[host].up && self.hosts[host].life == life {
+            for (wire, side) in self.network.of_host(host) {
+                self.pump_and_drain(wire, side);
+            }
+        }
+    }
+
+    /// Nothing comes from one host to another for a while; others reach both.
+    fn cut_way(&mut self) {
+        let (from, to) = (self.fault_rng.index(self.hosts.len()), self.fault_rng.index(self.hosts.len()));
+        if !self.options.one_way
+            || from == to
+            || !self.is_undisturbed()
+            || self.hosts.iter().filter(|host| host.up).count() < 3
+        {
+            return;
+        }
+        self.trace.note(self.now, &format!("fault: nothing comes from host {from} to {to}"));
+        self.network.cut_way(from, to);
+        let heal = self.now + Duration::from_millis(100 + self.fault_rng.below(3_000));
+        self.schedule.at(heal, Event::Heal);
+    }
+
+    /// Whether all hosts reach each other, and none stands still.
+    fn is_undisturbed(&self) -> bool {
+        self.network.is_whole() && (0..self.hosts.len()).all(|host| !self.stands_still(host))
     }
 
     fn cut_link(&mut self) {
@@ -93,7 +139,7 @@ impl World {
     fn crash(&mut self) {
         let up: Vec<usize> = (0..self.hosts.len()).filter(|host| self.hosts[*host].up).collect();
         let Some(host) = self.fault_rng.pick(&up).copied() else { return };
-        if up.len() == 1 || (self.options.spaced && !self.is_copied()) {
+        if up.len() == 1 || (self.options.spaced && !(self.is_copied() && self.is_undisturbed())) {
             return;
         }
         let silent = self.fault_rng.chance(1, 2);
@@ -125,13 +171,18 @@ impl World {
         self.trace.note(self.now, &format!("host {host} starts again"));
         let life = self.hosts[host].life + 1;
         let mut rng = self.host_rng.split(1_000 + life);
-        self.hosts[host] = Host::start(host, life, &self.options, &mut rng);
+        let now = self.clocks(host);
+        let disk = self.disks.get(host).map(|disk| (disk, now));
+        self.hosts[host] = Host::start(host, life, &self.options, &mut rng, disk);
         self.wake_all(host);
     }
 
     /// The first phase is over.
     pub(super) fn heal_for_good(&mut self) {
         self.calm = true;
+        for host in &mut self.hosts {
+            host.still_until = Instant::ZERO;
+        }
         self.heal();
         for host in 0..self.hosts.len() {
             self.restart(host);

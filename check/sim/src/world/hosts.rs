@@ -43,7 +43,7 @@ impl World {
     }
 
     fn wake(&mut self, host: usize, actor: Actor) {
-        let now = self.clocks();
+        let now = self.clocks(host);
         match actor {
             Actor::Node => {
                 self.hosts[host].node.handle_timeout(now);
@@ -75,7 +75,7 @@ impl World {
         if !self.alive(host, life) {
             return;
         }
-        if self.network.is_cut(host, to) {
+        if self.network.is_cut(host, to) || self.network.is_cut(to, host) {
             self.node_input(host, NodeInput::LinkClosed { link });
             return;
         }
@@ -94,13 +94,13 @@ impl World {
     }
 
     pub(super) fn node_input(&mut self, host: usize, input: NodeInput) {
-        let now = self.clocks();
+        let now = self.clocks(host);
         self.hosts[host].node.handle(now, input);
         self.drain_node(host);
     }
 
     pub(super) fn shard_input(&mut self, host: usize, shard: ShardId, input: ShardInput) {
-        let now = self.clocks();
+        let now = self.clocks(host);
         self.hosts[host].shard(shard).handle(now, input);
         self.drain_shard(host, shard);
     }
@@ -136,6 +136,7 @@ impl World {
                 NodeOutput::Event(event) => self.trace.note(self.now, &format!("host {host}: {}", event.message)),
             }
         }
+        self.commit(host);
         let wanted = self.hosts[host].node.poll_timeout();
         self.set_timer(host, Actor::Node, wanted);
     }
@@ -145,6 +146,10 @@ impl World {
         let when = self.now + delay(&mut self.net_rng, self.options.net_delay);
         match host_at(to) {
             Some(to) if to < self.hosts.len() && !lost => {
+                if self.options.repeats > 0 && self.net_rng.chance(self.options.repeats, 1_000) {
+                    let again = when + delay(&mut self.net_rng, self.options.net_delay);
+                    self.schedule.at(again, Event::Datagram { from: host, to, bytes: bytes.clone() });
+                }
                 self.schedule.at(when, Event::Datagram { from: host, to, bytes });
             }
             _ => {}
@@ -153,7 +158,7 @@ impl World {
 
     pub(super) fn drain_shard(&mut self, host: usize, shard: ShardId) {
         self.take_outputs(host, shard);
-        let now = self.clocks();
+        let now = self.clocks(host);
         loop {
             self.hosts[host].shard(shard).end_turn(now);
             self.take_outputs(host, shard);
@@ -161,8 +166,15 @@ impl World {
                 break;
             }
         }
+        self.commit(host);
         let wanted = self.hosts[host].shard(shard).poll_timeout();
         self.set_timer(host, Actor::Shard(shard), wanted);
+    }
+
+    /// What a host has changed is on its disk, if it has one, before anything that rests on it arrives anywhere.
+    fn commit(&mut self, host: usize) {
+        let Some(disk) = self.disks.get_mut(host) else { return };
+        self.hosts[host].write_to(disk);
     }
 
     fn take_outputs(&mut self, host: usize, shard: ShardId) {

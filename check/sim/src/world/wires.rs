@@ -73,7 +73,7 @@ impl World {
                     self.hosts[host].shard(shard).outbox(conn).map(|outbox| front(outbox, most)).unwrap_or_default();
                 if !bytes.is_empty() {
                     // Fed without draining: who pumps is draining already, or does it next.
-                    let now = self.clocks();
+                    let now = self.clocks(host);
                     self.hosts[host].shard(shard).handle(now, ShardInput::Written { conn, bytes: bytes.len() });
                 }
                 bytes
@@ -82,7 +82,7 @@ impl World {
                 let bytes =
                     self.hosts[host].node.link_outbox(link).map(|outbox| front(outbox, most)).unwrap_or_default();
                 if !bytes.is_empty() {
-                    let now = self.clocks();
+                    let now = self.clocks(host);
                     self.hosts[host].node.handle(now, NodeInput::LinkWritten { link, bytes: bytes.len() });
                 }
                 bytes
@@ -122,7 +122,7 @@ impl World {
 
     pub(super) fn arrive(&mut self, wire: WireId, side: Side, bytes: Bytes) {
         let Some(found) = self.network.wires.get(&wire) else { return };
-        let stalled = !found.stalled[side].is_empty() || self.network.is_wire_cut(found);
+        let stalled = !found.stalled[side].is_empty() || self.network.is_wire_cut(found, side);
         let Some(found) = self.network.wires.get_mut(&wire) else { return };
         if stalled {
             found.stalled[side].push_back(bytes);
@@ -165,7 +165,11 @@ impl World {
     }
 
     /// The end `side` may send more: its window has opened.
-    fn pump_and_drain(&mut self, wire: WireId, side: Side) {
+    pub(super) fn pump_and_drain(&mut self, wire: WireId, side: Side) {
+        let Some(found) = self.network.wires.get(&wire) else { return };
+        if found.ends[side].host().is_some_and(|host| self.stands_still(host)) {
+            return;
+        }
         self.pump(wire, side, WINDOW_BYTES);
         let Some(found) = self.network.wires.get(&wire) else { return };
         match found.ends[side] {
@@ -214,7 +218,7 @@ impl World {
     /// News of the other end's closing have come.
     pub(super) fn broken(&mut self, wire: WireId, side: Side) {
         let Some(found) = self.network.wires.get(&wire) else { return };
-        if !found.stalled[side].is_empty() || self.network.is_wire_cut(found) {
+        if !found.stalled[side].is_empty() || self.network.is_wire_cut(found, side) {
             if let Some(found) = self.network.wires.get_mut(&wire) {
                 found.stalled_break[side] = true;
             }
@@ -253,9 +257,11 @@ impl World {
 
     /// Lets what waited behind cuts go on.
     pub(super) fn resume_wires(&mut self) {
-        let wires = self.network.wires.iter().filter(|(_, wire)| !self.network.is_wire_cut(wire));
-        for wire in wires.map(|(id, _)| *id).collect::<Vec<_>>() {
+        for wire in self.network.wires.keys().copied().collect::<Vec<_>>() {
             for side in 0..2 {
+                if self.network.wires.get(&wire).is_some_and(|found| self.network.is_wire_cut(found, side)) {
+                    continue;
+                }
                 let Some(found) = self.network.wires.get_mut(&wire) else { continue };
                 let stalled: Vec<Bytes> = found.stalled[side].drain(..).collect();
                 let broken = core::mem::take(&mut found.stalled_break[side]);
