@@ -50,6 +50,20 @@ fn no_crash_amid_moves_loses_anything() {
     }
 }
 
+/// How many seeds with all that is not a partition.
+const SWARMING: u64 = 10;
+
+/// FT-20 to FT-24, FT-29, MQ-05, MQ-06, MQ-11: crashes amid moves, with pauses, ways that are cut in one direction, repeated datagrams,
+/// wrong clocks, and journals to start again from, in a mix of each seed's own.
+#[test]
+fn no_swarm_of_faults_loses_anything() {
+    let from = number("SEDGE_SIM_FROM", 1);
+    for seed in from..from + number("SEDGE_SIM_SEEDS", SWARMING) {
+        let report = run(Options::swarm(seed), false);
+        assert!(report.violations.is_empty(), "{report}");
+    }
+}
+
 /// How many seeds with nodes that are emptied or told to stop.
 const DRAINING: u64 = 4;
 
@@ -112,6 +126,9 @@ const KEPT_CRASHING: &[u64] = &[37, 68, 119];
 /// Seeds that found one with crashes amid moves.
 const KEPT_MOVING: &[u64] = &[20, 31, 77, 96, 134, 156, 161, 172, 191, 293, 375];
 
+/// Seeds that found one with a swarm of faults.
+const KEPT_SWARMING: &[u64] = &[32];
+
 /// Seeds that found one with nodes that are emptied or stopped.
 const KEPT_DRAINING: &[u64] = &[11, 45, 48];
 
@@ -152,7 +169,8 @@ fn seeds_that_found_a_bug_stay_clean() {
     let over = KEPT_OVER.iter().map(|(overlay, kind, seed)| kind(*seed).over(overlay));
     let parting = KEPT_PARTING.iter().map(|seed| Options::parting(*seed));
     let sharing = KEPT_SHARING.iter().map(|seed| Options::sharing(*seed));
-    let crashing = crashing.chain(moving).chain(draining);
+    let swarming = KEPT_SWARMING.iter().map(|seed| Options::swarm(*seed));
+    let crashing = crashing.chain(moving).chain(swarming).chain(draining);
     for options in over.chain(drawn).chain(parting).chain(sharing).chain(crashing).chain(harsh) {
         let report = run(options, false);
         assert!(report.violations.is_empty(), "{report}");

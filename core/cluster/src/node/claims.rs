@@ -211,6 +211,13 @@ impl Claims {
         inherited.map(|(client, owned)| (client.clone(), owned.granted)).collect()
     }
 
+    /// This owner is to send the session of a client.
+    pub(super) fn asks(&mut self, client: &ClientId, epoch: u64, from: NodeId) {
+        if let Some(wanted) = self.wanted.get_mut(client) {
+            wanted.phase = Phase::Session { epoch, from, of: from };
+        }
+    }
+
     fn has_spare(&self, client: &ClientId) -> bool {
         self.wanted.get(client).is_some_and(|wanted| wanted.spare.is_some())
     }
@@ -367,10 +374,9 @@ impl Node {
 
     /// The session of a client that is claimed here is kept at this node.
     pub(super) fn await_keeper(&mut self, client: &ClientId, keeper: NodeId) {
-        if let Some(wanted) = self.claims.wanted.get_mut(client)
-            && let Some(epoch) = wanted.phase.epoch()
-        {
-            wanted.phase = Phase::Session { epoch, from: keeper, of: keeper };
+        let granted = self.claims.wanted.get(client).and_then(|wanted| wanted.phase.epoch());
+        if let Some(epoch) = granted {
+            self.claims.asks(client, epoch, keeper);
             self.set_claim_deadline(client);
         }
     }
@@ -378,12 +384,20 @@ impl Node {
     /// The former owner has sent the session.
     pub(super) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
+            // What a node that has started again found in its journal is older than what the owner has that was asked. It is put together
+            // with what that one sends, or has its turn if it sends nothing.
+            Some(&Phase::Session { epoch: mine, from: former, .. })
+                if from != former && epoch == mine && self.ring.contains(&former) && self.has_restarted(from) =>
+            {
+                self.keep_early(from, client, epoch, session);
+            }
             Some(&Phase::Session { epoch: mine, from: former, .. }) if epoch == mine || from == former => match session
             {
                 Some(session) if !session.subscriptions.is_empty() => {
                     self.adopt(Given { from, epoch }, client, mine, session);
                 }
                 None if self.claims.has_spare(client) => self.serve_as_is(client),
+                None if self.takes_early(client, mine) => {}
                 session => {
                     let given = session.is_some().then_some(Given { from, epoch });
                     if let Some(wanted) = self.claims.wanted.get_mut(client) {
@@ -425,6 +439,11 @@ impl Node {
         let plain = messages_of(&session).filter(|queued| queued.group.is_none());
         let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
         self.send_late(client, &messages);
+    }
+
+    /// Whether this node has known an earlier life of another one.
+    fn has_restarted(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.has_restarted)
     }
 
     pub(super) fn life_of(&self, node: NodeId) -> Life {
@@ -545,7 +564,10 @@ impl Node {
                 continue;
             }
             self.counters.claims_timed_out += 1;
-            self.serve_as_is(&client);
+            let asked = self.claims.wanted.get(&client).and_then(|wanted| wanted.phase.waits_for());
+            if !asked.is_some_and(|(epoch, ..)| self.takes_early(&client, epoch)) {
+                self.serve_as_is(&client);
+            }
         }
     }
 

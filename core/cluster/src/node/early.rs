@@ -35,6 +35,13 @@ impl Early {
         self.0.remove(at).map(|early| early.session)
     }
 
+    /// The first session that came from an owner that has had one, under this epoch.
+    fn take_filled(&mut self, client: &ClientId, epoch: u64) -> Option<(NodeId, Session)> {
+        let is_wanted = |early: &Arrived| early.client == *client && early.epoch == epoch && early.session.is_some();
+        let at = self.0.iter().position(is_wanted)?;
+        self.0.remove(at).map(|early| (early.from, early.session))
+    }
+
     fn take_all(&mut self, client: &ClientId) -> Vec<Arrived> {
         let (of_client, others) = self.0.drain(..).partition(|early| early.client == *client);
         self.0 = others;
@@ -50,6 +57,14 @@ impl Node {
             self.counters.sessions_discarded += 1;
         }
         early.push_back(Arrived { from, client: client.clone(), epoch, session });
+    }
+
+    /// Who was asked for a session has none, or does not answer: another owner's, if one has come, is the one. False if none has.
+    pub(super) fn takes_early(&mut self, client: &ClientId, epoch: u64) -> bool {
+        let Some((from, session)) = self.claims.early.take_filled(client, epoch) else { return false };
+        self.claims.asks(client, epoch, from);
+        self.session_arrived(from, client, epoch, session);
+        true
     }
 
     /// It is known by now who has the session.

@@ -115,6 +115,9 @@ impl Node {
     /// A link has begun anew. `knew`: which life of that node this one had a link to before.
     pub(super) fn meets(&mut self, neighbour: Neighbour, knew: Option<Incarnation>) {
         let departed = self.reunions.returns(neighbour.node);
+        if let Some(peer) = self.peers.get_mut(&neighbour.node) {
+            peer.has_restarted |= departed.or(knew).is_some_and(|life| life != neighbour.incarnation);
+        }
         if departed.or(knew) == Some(neighbour.incarnation) {
             let now = self.now.instant;
             let held = self.reunions.held;

@@ -242,6 +242,10 @@ impl Handovers {
             let wants = |filter: &TopicFilter| session.subscriptions.iter().any(|wanted| wanted.filter == *filter);
             caught.withheld.retain(|change| !wants(&change.filter));
             let mut known = ids_of(session);
+            // What the former owner has caught had not come to its node before, whatever it has said of how far publications had.
+            for message in &leftovers {
+                caught.had.remove(&message.id);
+            }
             known.append(&mut caught.had);
             for message in in_order(leftovers, caught.messages) {
                 if known.insert(message.id) {
