@@ -94,7 +94,7 @@ impl Host {
         let mut node = Node::new(config, rng.split(1_000)).unwrap_or_else(|error| unreachable!("{error}"));
         if options.disks {
             let empty = Disk::default();
-            let (disk, now) = disk.unwrap_or((&empty, Now::default()));
+            let (disk, now) = disk.unwrap_or_else(|| (&empty, Now::default()));
             let (restored, restored_node) = Recovery::deal(disk.read(options.shards), now.wall, options.shards);
             node.keep_journal();
             node.restore(restored_node, true);

@@ -443,7 +443,7 @@ impl Node {
 
     /// Whether this node has known an earlier life of another one.
     fn has_restarted(&self, node: NodeId) -> bool {
-        self.peers.get(&node).is_some_and(|peer| peer.has_restarted)
+        self.peers.get(&node).is_some_and(|peer| peer.former.is_some())
     }
 
     pub(super) fn life_of(&self, node: NodeId) -> Life {

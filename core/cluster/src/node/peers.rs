@@ -53,8 +53,8 @@ pub(super) struct Peer {
     held_bytes: usize,
     /// Which life of it the link leads to.
     pub incarnation: Option<Incarnation>,
-    /// Whether there was an earlier one.
-    pub has_restarted: bool,
+    /// The life before it, if this node has known one.
+    pub former: Option<Incarnation>,
     /// Who takes its sessions over when it is gone, in order.
     pub backups: Vec<NodeId>,
     /// Whether the overlay has said sync-ok.
@@ -178,7 +178,7 @@ impl Peer {
 
     /// What waits, and what is on its way, is for nothing: the neighbour begins anew.
     pub(super) fn restart(&mut self) {
-        *self = Self { bulk: core::mem::take(&mut self.bulk), has_restarted: self.has_restarted, ..Self::default() };
+        *self = Self { bulk: core::mem::take(&mut self.bulk), former: self.former, ..Self::default() };
     }
 }
 

@@ -116,7 +116,7 @@ impl Node {
     pub(super) fn meets(&mut self, neighbour: Neighbour, knew: Option<Incarnation>) {
         let departed = self.reunions.returns(neighbour.node);
         if let Some(peer) = self.peers.get_mut(&neighbour.node) {
-            peer.has_restarted |= departed.or(knew).is_some_and(|life| life != neighbour.incarnation);
+            peer.former = departed.or(knew).filter(|life| *life != neighbour.incarnation).or(peer.former);
         }
         if departed.or(knew) == Some(neighbour.incarnation) {
             let now = self.now.instant;
