@@ -157,8 +157,9 @@ pub enum SessionStep {
     Hold {
         /// The client.
         client: ClientId,
-        /// Where the session once came from does not matter any more: what is merged is what comes from now on.
-        afresh: bool,
+        /// If not `None`: where the session once came from does not matter any more, unless from this node. What is merged is what comes
+        /// from now on.
+        afresh: Option<Life>,
     },
     /// As [`SessionStep::Hold`], for all sessions there are: it will turn out which ones.
     HoldAll,
@@ -187,12 +188,12 @@ impl SessionStep {
             | Self::Hold { client, .. }
             | Self::Resubscribe { client, .. }
             | Self::LetGo(client)
+            | Self::Had { client, .. }
             | Self::Merge(Merge { client, .. }) => Some(client),
             Self::Inherit(_)
             | Self::Arriving(_)
             | Self::Arrive(_)
             | Self::Known(_)
-            | Self::Had { .. }
             | Self::HoldAll
             | Self::LetGoAll { .. } => None,
         }

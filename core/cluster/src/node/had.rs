@@ -85,7 +85,7 @@ struct Moved {
     caught_behind: Option<Heard>,
     /// What was caught for it where it came from, and not here, and came too late to come with it.
     owed: BTreeSet<MessageId>,
-    /// What was caught for it there, as far as it was served with that.
+    /// What was caught for it there, as far as it was served with that, or what the copy had of one whose node is gone.
     caught: BTreeSet<MessageId>,
     /// What it has had of its gaps.
     fills: BTreeSet<MessageId>,
@@ -278,10 +278,10 @@ impl Had {
         moved.owed.extend(ids.filter(|id| has_come_to(behind, id)).take(MAX_FILLS));
     }
 
-    /// A session is served with this, which was caught for it where it was.
+    /// A session is served with this, which it had, or which was caught for it, where it was.
     pub(super) fn gets_caught(&mut self, client: &ClientId, ids: impl Iterator<Item = MessageId>) {
         if let Some(moved) = self.sessions.get_mut(client) {
-            moved.caught.extend(ids);
+            moved.caught.extend(ids.take(MAX_FILLS));
         }
     }
 

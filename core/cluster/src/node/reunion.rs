@@ -161,6 +161,7 @@ impl Node {
         self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
         // One that has given up already under an earlier epoch is waiting for the word to end.
         self.reunions.sessions.entry(key).or_default();
+        let afresh = afresh.then(|| self.life_of(from));
         let hold = SessionStep::Hold { client: client.clone(), afresh };
         self.tell_shard(shard_of(client, self.config.shards), session_step(hold));
     }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, ShardId};
 use sedge_broker::{InboundState, InterestChange, InterestOp, RestoredSession, SessionState};
-use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter};
 
+use super::contents::messages_of;
 use super::marks::Source;
 use super::replicas::Replica;
 use super::settle::Waiter;
@@ -47,6 +48,8 @@ pub(super) struct Takeovers {
 struct Takeover {
     /// The interest of the sessions.
     changes: Vec<(ClientId, Vec<InterestChange>)>,
+    /// What sessions have that were on their way here.
+    moving: Vec<(ClientId, Vec<MessageId>)>,
     /// Clients that this node owns from now on.
     clients: Vec<ClientId>,
     heard: Arc<BTreeMap<ShardId, Heard>>,
@@ -113,6 +116,7 @@ impl Node {
         let life = Life { node, incarnation };
         let mut takeover = Takeover {
             changes: Vec::new(),
+            moving: Vec::new(),
             clients: Vec::new(),
             heard: Arc::default(),
             beside: Vec::new(),
@@ -132,6 +136,9 @@ impl Node {
         for (shard, sessions) in sessions.into_iter().enumerate() {
             let inherit = SessionStep::Inherit(Inherit { of: life, sessions });
             self.tell_shard(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), ToShard::Session(Box::new(inherit)));
+        }
+        for (client, ids) in core::mem::take(&mut takeover.moving) {
+            self.tell_had(&client, ids);
         }
         self.takeovers.lives.insert(life, takeover);
         // Every shard catches before anybody is told to send here.
@@ -153,6 +160,7 @@ impl Node {
             let had = of_shard.clone();
             heard.insert(from, of_shard);
             let known = takeover.clients.len();
+            let mut brought = Vec::new();
             for mut session in sessions {
                 takeover.shares.extend(session.end());
                 let client = session.state.client.clone();
@@ -174,6 +182,8 @@ impl Node {
                     self.claims.restore(client.clone(), session.state.epoch, Some(of));
                     self.takeovers.fresh.push((client.clone(), session.state.epoch));
                     takeover.clients.push(client.clone());
+                    let ids = messages_of(&session.state).map(|queued| queued.message.id);
+                    brought.push((client.clone(), ids.collect::<Vec<_>>()));
                 }
                 let op = InterestOp::Add { retained: false, online: false };
                 let plain = session.state.subscriptions.iter().map(|subscription| &subscription.filter);
@@ -185,6 +195,13 @@ impl Node {
                 }
             }
             self.had.inherits(self.now.instant, takeover.clients.iter().skip(known), had);
+            for (client, ids) in brought {
+                self.had.gets_caught(&client, ids.iter().copied());
+                if self.claims.wants(&client) {
+                    // It was on its way here: what was sent to both nodes comes, too.
+                    takeover.moving.push((client, ids));
+                }
+            }
         }
         takeover.heard = Arc::new(heard);
         dealt

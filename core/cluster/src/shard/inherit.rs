@@ -83,6 +83,13 @@ impl Inheritance {
         is_new
     }
 
+    /// What the session of a client came with does not matter any more, unless it was from there.
+    pub(super) fn forget_others(&mut self, client: &ClientId, from: Life) {
+        if self.known.get(client).is_some_and(|known| known.from != from) {
+            self.forget(client);
+        }
+    }
+
     /// What the session of a client came with.
     pub(super) fn forget(&mut self, client: &ClientId) -> Option<Known> {
         let known = self.known.remove(client)?;

@@ -222,6 +222,10 @@ impl Shard {
 
     /// A session comes or goes.
     fn session_step(&mut self, now: Now, step: SessionStep) {
+        if let SessionStep::Had { client, id } = &step {
+            // What is caught for a session that is coming, too, and not only what comes afterwards.
+            self.handovers.has_had(client, *id);
+        }
         let step = match step.client().cloned() {
             Some(client) => {
                 let Some(step) = self.inheritance.defer(&client, step) else { return };
@@ -274,13 +278,10 @@ impl Shard {
                 let changes = self.resubscribe(now, &client, from, subscriptions);
                 self.tell_node(ToNode::Resubscribed { client, from, changes });
             }
-            SessionStep::Had { client, id } => {
-                self.handovers.has_had(&client, id);
-                self.broker.has_had(&client, id);
-            }
+            SessionStep::Had { client, id } => self.broker.has_had(&client, id),
             SessionStep::Hold { client, afresh } => {
-                if afresh {
-                    self.inheritance.forget(&client);
+                if let Some(from) = afresh {
+                    self.inheritance.forget_others(&client, from);
                 }
                 self.broker.hold(&client);
             }
