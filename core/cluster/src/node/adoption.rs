@@ -71,7 +71,7 @@ impl Node {
         match core::mem::replace(&mut wanted.phase, Phase::Asked { home }) {
             Phase::Adopting { epoch, session, .. } | Phase::Leftovers { epoch, session, .. } => {
                 wanted.phase = Phase::Session { epoch, from: former, of: former };
-                wanted.spare = Some(session);
+                (wanted.spare, wanted.has_lost_former) = (Some(session), true);
                 self.await_successor(client, epoch, former)
             }
             phase @ (Phase::Asked { .. } | Phase::Session { .. } | Phase::Flushing { .. }) => {
@@ -168,6 +168,10 @@ impl Node {
 
     fn serve_flushed(&mut self, client: &ClientId) {
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        if wanted.has_lost_former || wanted.given.is_some_and(|given| !self.ring.contains(&given.from)) {
+            // Not all that was sent here, too, has come: what its former node has caught may come once more.
+            return self.serve_as_is(client);
+        }
         let home = self.config.node;
         if let Phase::Flushing { epoch, session, leftovers } =
             core::mem::replace(&mut wanted.phase, Phase::Asked { home })

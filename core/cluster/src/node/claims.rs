@@ -82,12 +82,26 @@ pub(super) struct Wanted {
     pub(super) given: Option<Given>,
     /// The session that has come from an owner that is gone, should its successor not have it.
     pub(super) spare: Session,
+    /// Whether an owner is gone whose session had come.
+    pub(super) has_lost_former: bool,
 }
 
 impl Wanted {
     fn new(shard: ShardId, conn: Option<ConnId>, clean_start: bool, home: NodeId) -> Self {
         let (phase, later) = (Phase::Asked { home }, VecDeque::new());
-        Self { shard, conn, clean_start, phase, granted: 0, later, next: None, beside: None, given: None, spare: None }
+        Self {
+            shard,
+            conn,
+            clean_start,
+            phase,
+            granted: 0,
+            later,
+            next: None,
+            beside: None,
+            given: None,
+            spare: None,
+            has_lost_former: false,
+        }
     }
 }
 
