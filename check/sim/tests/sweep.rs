@@ -12,6 +12,18 @@ fn number(name: &str, default: u64) -> u64 {
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
+/// Makes the options of a seed.
+type Kind = fn(u64) -> Options;
+
+/// Runs `count` seeds, where the environment names no others.
+fn no_violation(kind: Kind, first: u64, count: u64) {
+    let from = number("SEDGE_SIM_FROM", first);
+    for seed in from..from + number("SEDGE_SIM_SEEDS", count) {
+        let report = run(kind(seed), false);
+        assert!(report.violations.is_empty(), "{report}");
+    }
+}
+
 /// `SEDGE_SIM_SEEDS` and `SEDGE_SIM_FROM` choose other seeds.
 #[test]
 fn no_seed_violates_an_invariant() {
@@ -30,11 +42,7 @@ const CRASHING: u64 = 7;
 /// acknowledged comes, once.
 #[test]
 fn no_crash_loses_anything() {
-    let from = number("SEDGE_SIM_FROM", 1);
-    for seed in from..from + number("SEDGE_SIM_SEEDS", CRASHING) {
-        let report = run(Options::crashing(seed), false);
-        assert!(report.violations.is_empty(), "{report}");
-    }
+    no_violation(Options::crashing, 1, CRASHING);
 }
 
 /// How many seeds with crashes amid moves.
@@ -43,11 +51,7 @@ const MOVING: u64 = 12;
 /// MQ-05, MQ-06, MQ-11, FT-20: the same while sessions are on their way from node to node.
 #[test]
 fn no_crash_amid_moves_loses_anything() {
-    let from = number("SEDGE_SIM_FROM", 1);
-    for seed in from..from + number("SEDGE_SIM_SEEDS", MOVING) {
-        let report = run(Options::moving(seed), false);
-        assert!(report.violations.is_empty(), "{report}");
-    }
+    no_violation(Options::moving, 1, MOVING);
 }
 
 /// How many seeds with all that is not a partition.
@@ -57,11 +61,7 @@ const SWARMING: u64 = 10;
 /// wrong clocks, and journals to start again from, in a mix of each seed's own.
 #[test]
 fn no_swarm_of_faults_loses_anything() {
-    let from = number("SEDGE_SIM_FROM", 1);
-    for seed in from..from + number("SEDGE_SIM_SEEDS", SWARMING) {
-        let report = run(Options::swarm(seed), false);
-        assert!(report.violations.is_empty(), "{report}");
-    }
+    no_violation(Options::swarm, 1, SWARMING);
 }
 
 /// How many seeds with nodes that are emptied or told to stop.
@@ -71,11 +71,7 @@ const DRAINING: u64 = 4;
 /// once, and nobody ever has two owners.
 #[test]
 fn no_node_that_is_emptied_or_stopped_loses_anything() {
-    let from = number("SEDGE_SIM_FROM", 1);
-    for seed in from..from + number("SEDGE_SIM_SEEDS", DRAINING) {
-        let report = run(Options::draining(seed), false);
-        assert!(report.violations.is_empty(), "{report}");
-    }
+    no_violation(Options::draining, 1, DRAINING);
 }
 
 /// How many seeds with a shared subscription.
@@ -84,11 +80,7 @@ const SHARING: u64 = 8;
 /// MQ-14, FT-20: members of a shared subscription come and go, and nodes crash; whatever was acknowledged comes to one of them.
 #[test]
 fn no_share_is_lost() {
-    let from = number("SEDGE_SIM_FROM", 1);
-    for seed in from..from + number("SEDGE_SIM_SEEDS", SHARING) {
-        let report = run(Options::sharing(seed), false);
-        assert!(report.violations.is_empty(), "{report}");
-    }
+    no_violation(Options::sharing, 1, SHARING);
 }
 
 /// How many seeds with partitions.
@@ -98,11 +90,7 @@ const PARTING: u64 = 2;
 /// acknowledged comes, for all that was subscribed before.
 #[test]
 fn no_partition_loses_anything() {
-    let from = number("SEDGE_SIM_FROM", 19);
-    for seed in from..from + number("SEDGE_SIM_SEEDS", PARTING) {
-        let report = run(Options::parting(seed), false);
-        assert!(report.violations.is_empty(), "{report}");
-    }
+    no_violation(Options::parting, 19, PARTING);
 }
 
 /// FT-21, MQ-05, MQ-06, MQ-13, TR-26: the same over every other overlay, and over one that sends publications astray.
@@ -143,9 +131,6 @@ const KEPT_PARTING: &[u64] = &[
 
 /// Seeds that found one with a shared subscription.
 const KEPT_SHARING: &[u64] = &[5, 10, 15, 37];
-
-/// Makes the options of a seed.
-type Kind = fn(u64) -> Options;
 
 /// Seeds that found one over other overlays.
 const KEPT_OVER: &[(&str, Kind, u64)] = &[
