@@ -115,7 +115,7 @@ const KEPT_CRASHING: &[u64] = &[37, 68, 119];
 const KEPT_MOVING: &[u64] = &[20, 31, 77, 96, 134, 156, 161, 172, 191, 293, 375];
 
 /// Seeds that found one with a swarm of faults.
-const KEPT_SWARMING: &[u64] = &[32];
+const KEPT_SWARMING: &[u64] = &[32, 167];
 
 /// Seeds that found one with nodes that are emptied or stopped.
 const KEPT_DRAINING: &[u64] = &[11, 45, 48];
@@ -125,12 +125,12 @@ const KEPT_HARSH: &[u64] = &[3, 7, 8, 26, 32, 59];
 
 /// Seeds that found one with partitions.
 const KEPT_PARTING: &[u64] = &[
-    2, 13, 18, 22, 23, 24, 44, 47, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157, 161, 167, 179,
-    228, 357, 403, 490, 492,
+    2, 13, 18, 22, 23, 24, 40, 44, 47, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157, 161, 167, 179,
+    219, 228, 244, 357, 403, 490, 492,
 ];
 
 /// Seeds that found one with a shared subscription.
-const KEPT_SHARING: &[u64] = &[5, 10, 15, 37];
+const KEPT_SHARING: &[u64] = &[5, 10, 15, 37, 55];
 
 /// Seeds that found one over other overlays.
 const KEPT_OVER: &[(&str, Kind, u64)] = &[

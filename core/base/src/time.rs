@@ -12,6 +12,8 @@ pub struct Instant(u64);
 impl Instant {
     /// The owner's start.
     pub const ZERO: Self = Self(0);
+    /// Later than anything that happens.
+    pub const NEVER: Self = Self(u64::MAX);
 
     /// The instant `nanos` nanoseconds after the owner's start.
     pub const fn from_nanos(nanos: u64) -> Self {

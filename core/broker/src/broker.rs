@@ -1,12 +1,12 @@
 //! The machine.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{
     BufferPool, ClientId, ConnId, Deadlines, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed, ShardId,
 };
-use sedge_mqtt::{ReasonCode, SubscriptionTrie, Utf8};
+use sedge_mqtt::{Packet, ReasonCode, SubscriptionTrie, Utf8};
 use slab::Slab;
 
 use crate::chunks::{Chunks, SharedBuffers};
@@ -93,6 +93,8 @@ pub struct Broker {
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     pub(crate) merged: Merged,
+    /// By connection, one packet each that waits for another owner's session, which may tell what it is about.
+    pub(crate) parked: BTreeMap<ConnKey, Packet>,
     pub(crate) given: GivenAway,
     pub(crate) buffers: BufferPool,
     pub(crate) chunks: Chunks,
@@ -136,6 +138,7 @@ impl Broker {
             counters: Counters::default(),
             scratch: Scratch::default(),
             merged: Merged::default(),
+            parked: BTreeMap::new(),
             given: GivenAway::new(),
             buffers: BufferPool::new(SPARE_BYTES),
             chunks: Chunks::default(),

@@ -1,6 +1,6 @@
 //! CONNECT, client ids, and how connections find their sessions (MQTT 5.0 sections 3.1, 3.2 and 4.1).
 
-use sedge_base::{ClientId, ConnId};
+use sedge_base::{ClientId, ConnId, Instant};
 use sedge_mqtt::{
     ConnAck, ConnAckProperties, Connect, Disconnect, Packet, ReasonCode, Utf8, Version, encoded_len, trim_to,
 };
@@ -144,7 +144,7 @@ impl Broker {
         session.epoch = epoch;
         // The client is back before its will was due (MQTT 5.0 section 3.1.3.2.2).
         session.will = None;
-        session.expires = None;
+        session.expires = Instant::NEVER;
         // What comes for a session from elsewhere while its routes settle is for good, too.
         self.note_facts(session_key);
         let Some(session) = self.sessions.get(session_key) else { return };

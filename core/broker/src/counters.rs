@@ -53,6 +53,8 @@ pub struct Counters {
     pub publish_pauses: u64,
     /// These times together, in microseconds.
     pub publish_pause_micros: u64,
+    /// Packets about QoS 2 publications that waited for another owner of their session, their clients not being read.
+    pub packets_parked: u64,
     /// QoS 1 and 2 publications refused because there was no room to keep them.
     pub refused_full: u64,
     /// Shared-subscription messages given back because no member was left.

@@ -77,6 +77,7 @@ impl Broker {
             return;
         }
         let session = connection.session.take();
+        let has_resumed = phase == Phase::Live && self.parked.remove(&key).is_none();
         if connection.enhanced.is_some() {
             self.timers.cancel(&Timer::Proof(key));
         }
@@ -92,8 +93,11 @@ impl Broker {
         self.note_end(key, phase, session, ending);
         self.close(key, by);
         let Some(session_key) = session else { return };
-        if let (Some(session), Some(expiry)) = (self.sessions.get_mut(session_key), expiry) {
-            session.expiry_secs = expiry;
+        if let Some(session) = self.sessions.get_mut(session_key) {
+            session.expiry_secs = expiry.unwrap_or(session.expiry_secs);
+            if has_resumed {
+                session.resumed = session.epoch;
+            }
         }
         self.disconnect_session(session_key, forgets_will);
     }
@@ -194,7 +198,7 @@ impl Broker {
         }
         session.queue.iter_mut().for_each(crate::outgoing::Outgoing::keep);
         let expiry = session.expiry_secs;
-        session.expires = (expiry != u32::MAX).then(|| now.instant + Duration::from_secs(u64::from(expiry)));
+        session.expires_in(now.instant, Duration::from_secs(u64::from(expiry)));
         self.schedule_will(key);
         self.note_facts(key);
         self.set_session_timer(key);

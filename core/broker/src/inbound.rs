@@ -165,12 +165,12 @@ impl Inbound {
     }
 
     /// Enters a QoS 2 publication of another node. One whose answer was not known there was on its way: it counts as accepted,
-    /// since routing it again might deliver it twice.
-    pub(crate) fn restore(&mut self, packet_id: PacketId, answer: Option<ReasonCode>) {
+    /// since routing it again might deliver it twice. False if there is one with this identifier.
+    pub(crate) fn restore(&mut self, packet_id: PacketId, answer: Option<ReasonCode>) -> bool {
         let reason = Some(answer.unwrap_or(ReasonCode::Success));
-        if let Err(index) = self.find(packet_id) {
-            self.exact.insert(index, Exact { packet_id, number: 0, reason, counted: false });
-        }
+        let Err(index) = self.find(packet_id) else { return false };
+        self.exact.insert(index, Exact { packet_id, number: 0, reason, counted: false });
+        true
     }
 
     /// Enters a QoS 2 publication whose answer is awaited again, although none is owed yet; returns its ticket number.

@@ -4,14 +4,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Now};
-use sedge_mqtt::{Message, MessageId, QoS, SubscriptionOptions, TopicFilter};
+use sedge_mqtt::{Message, MessageId, Packet, PacketId, QoS, ReasonCode, SubscriptionOptions, TopicFilter};
 
+use crate::connection::ConnKey;
 use crate::inflight::Slot;
 use crate::journal::kept;
 use crate::send::Link;
 use crate::session::SessionKey;
 use crate::subscription::Subscription;
-use crate::{Broker, InterestChange, InterestOp, SubscriptionState};
+use crate::{Broker, InterestChange, InterestOp, Record, SubscriptionState};
 
 /// Messages that are remembered as merged; the oldest are forgotten first.
 const MAX_MERGED: usize = 65_536;
@@ -66,6 +67,57 @@ impl Broker {
         }
         if let Some(session) = self.sessions.get_mut(key) {
             session.queue.restore_order();
+        }
+    }
+
+    /// The client is in the middle of these QoS 2 publications, which the other owner has taken: what it says of them here is about those
+    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where it has been here since, it
+    /// has begun them anew.
+    pub fn merge_received(&mut self, client: &ClientId, next: u64, received: &[PacketId]) {
+        let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) else { return };
+        if received.is_empty() || session.resumed >= next {
+            return;
+        }
+        for &packet_id in received {
+            let is_new = session.inbound.get_or_insert_default().restore(packet_id, None);
+            if is_new && let Some((journal, session)) = kept(self.journal.as_deref_mut(), session) {
+                let answer = Some(ReasonCode::Success);
+                journal.push(Record::Received { session, packet_id, answer, message: None });
+            }
+        }
+    }
+
+    /// Whether a packet goes on with a QoS 2 publication of which nothing is known here, while another owner of the session may know it.
+    pub(crate) fn waits_for_merge(&self, session: SessionKey, packet: &Packet) -> bool {
+        let id = if let Packet::Publish(publish) = packet {
+            publish.packet_id.filter(|_| publish.dup && publish.qos == QoS::ExactlyOnce)
+        } else if let Packet::PubRel(ack) = packet {
+            Some(ack.packet_id)
+        } else {
+            None
+        };
+        let Some(id) = id else { return false };
+        let session = self.sessions.get(session).filter(|session| session.is_held);
+        session.is_some_and(|session| session.inbound.as_ref().is_none_or(|inbound| !inbound.is_exact(id)))
+    }
+
+    /// The client is not read until [`Broker::let_go`].
+    pub(crate) fn park(&mut self, key: ConnKey, packet: Packet) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.hold(&mut self.outputs);
+        self.counters.packets_parked += 1;
+        self.parked.insert(key, packet);
+    }
+
+    fn unpark(&mut self, session: SessionKey) {
+        let Some(key) = self.sessions.get(session).and_then(|session| session.connection) else { return };
+        let Some(packet) = self.parked.remove(&key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        // What it has sent meanwhile was not looked at.
+        connection.last_seen = self.now.instant;
+        match self.on_packet(key, session, packet) {
+            Ok(()) => self.release_if_calm(key, session),
+            Err(fault) => self.on_fault(key, fault),
         }
     }
 
@@ -147,6 +199,7 @@ impl Broker {
         link.session.is_held = false;
         link.session.queue.restore_order();
         link.pump();
+        self.unpark(key);
     }
 
     fn forget_taken(&mut self, key: SessionKey, taken: &BTreeSet<MessageId>) {

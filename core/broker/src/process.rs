@@ -55,7 +55,9 @@ impl Broker {
             };
             self.counters.packets_in += 1;
             let is_authenticating = connection.phase == Phase::Authenticating;
-            let done = match connection.session {
+            let session = connection.session;
+            let done = match session {
+                Some(session) if self.waits_for_merge(session, &packet) => return self.park(key, packet),
                 Some(session) => self.on_packet(key, session, packet),
                 None if is_authenticating => self.on_packet_before_connack(key, packet),
                 None => {
@@ -63,12 +65,15 @@ impl Broker {
                     continue;
                 }
             };
-            if let Err(Fault(reason, detail)) = done {
-                self.counters.malformed += 1;
-                self.end_connection(key, Ending::server(reason, detail));
-                return;
+            if let Err(fault) = done {
+                return self.on_fault(key, fault);
             }
         }
+    }
+
+    pub(crate) fn on_fault(&mut self, key: ConnKey, Fault(reason, detail): Fault) {
+        self.counters.malformed += 1;
+        self.end_connection(key, Ending::server(reason, detail));
     }
 
     fn on_malformed(&mut self, key: ConnKey, error: DecodeError) {
@@ -94,7 +99,7 @@ impl Broker {
         self.end_connection(key, Ending::silent(ReasonCode::ProtocolError, "the first packet is no CONNECT"));
     }
 
-    fn on_packet(&mut self, key: ConnKey, session: SessionKey, packet: Packet) -> Result<(), Fault> {
+    pub(crate) fn on_packet(&mut self, key: ConnKey, session: SessionKey, packet: Packet) -> Result<(), Fault> {
         match packet {
             Packet::Publish(publish) => self.on_publish(key, session, publish),
             Packet::PubAck(ack) => self.on_puback(session, &ack),

@@ -253,7 +253,8 @@ impl Broker {
     /// Lets a held connection go on once little is owed to it.
     pub(crate) fn release_if_calm(&mut self, key: ConnKey, session_key: SessionKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if !connection.held || connection.is_pausing() || connection.outbox.len() > self.config.outbox_high_water {
+        let waits = connection.is_pausing() || self.parked.contains_key(&key);
+        if !connection.held || waits || connection.outbox.len() > self.config.outbox_high_water {
             return;
         }
         let inbound = self.sessions.get(session_key).and_then(|session| session.inbound.as_ref());

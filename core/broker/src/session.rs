@@ -1,6 +1,6 @@
 //! One client's session (MQTT 5.0 section 4.1).
 
-use sedge_base::{ClientId, Instant, Timestamp};
+use sedge_base::{ClientId, Duration, Instant, Timestamp};
 use sedge_mqtt::{Version, Will};
 
 use crate::api::TicketKind;
@@ -27,6 +27,8 @@ pub(crate) struct PendingWill {
 pub(crate) struct Session {
     pub(crate) client: ClientId,
     pub(crate) epoch: u64,
+    /// The epoch of the last connection that has ended, here or where the session was before; 0: there was none.
+    pub(crate) resumed: u64,
     /// Who its client is; `None` without access rules, or if it has not been here since the session came from elsewhere.
     pub(crate) identity: Option<Box<Identity>>,
     /// Its connection, from CONNACK on.
@@ -37,8 +39,8 @@ pub(crate) struct Session {
     pub(crate) queue: Queue,
     pub(crate) inbound: Option<Box<Inbound>>,
     pub(crate) will: Option<Box<PendingWill>>,
-    /// When it ends; set while it has no connection.
-    pub(crate) expires: Option<Instant>,
+    /// When it ends; [`Instant::NEVER`] while it has a connection.
+    pub(crate) expires: Instant,
     /// Last fan-out that found this session, and where it is in the list of receivers.
     pub(crate) mark: u64,
     pub(crate) place: u32,
@@ -68,6 +70,7 @@ impl Session {
         Self {
             client,
             epoch: 0,
+            resumed: 0,
             identity: None,
             connection: None,
             disconnected_at: Timestamp::default(),
@@ -76,7 +79,7 @@ impl Session {
             queue: Queue::default(),
             inbound: None,
             will: None,
-            expires: None,
+            expires: Instant::NEVER,
             mark: 0,
             place: 0,
             number: 0,
@@ -87,6 +90,11 @@ impl Session {
             is_kept: false,
             is_held: false,
         }
+    }
+
+    /// It has no connection: it ends if none comes for this long, unless it outlives all.
+    pub(crate) fn expires_in(&mut self, now: Instant, time: Duration) {
+        self.expires = if self.expiry_secs == u32::MAX { Instant::NEVER } else { now + time };
     }
 
     /// A ticket for something this session waits for.

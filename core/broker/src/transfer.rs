@@ -194,7 +194,7 @@ impl Broker {
         let now = self.now;
         let Some(session) = self.sessions.get_mut(key) else { return key };
         session.begun = true;
-        session.epoch = state.epoch;
+        (session.epoch, session.resumed) = (state.epoch, state.epoch);
         session.version = state.version;
         session.expiry_secs = state.expiry_secs;
         session.disconnected_at = state.disconnected_at;
@@ -220,7 +220,7 @@ impl Broker {
             });
             let away = now.wall.since(state.disconnected_at);
             let left = Duration::from_secs(u64::from(state.expiry_secs)).saturating_sub(away);
-            session.expires = (state.expiry_secs != u32::MAX).then(|| now.instant + left);
+            session.expires_in(now.instant, left);
         }
         key
     }

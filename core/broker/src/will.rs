@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sedge_base::{ClientId, Duration};
+use sedge_base::{ClientId, Duration, Instant};
 use sedge_mqtt::{Message, PublishProperties, Will, WillProperties};
 
 use crate::broker::Timer;
@@ -81,11 +81,11 @@ impl Broker {
     pub(crate) fn set_session_timer(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else { return };
         let will = session.will.as_ref().and_then(|will| will.due);
-        match will.into_iter().chain(session.expires).min() {
-            Some(at) => self.timers.set(Timer::Session(key), at),
-            None => {
+        match will.map_or(session.expires, |will| will.min(session.expires)) {
+            Instant::NEVER => {
                 self.timers.cancel(&Timer::Session(key));
             }
+            at => self.timers.set(Timer::Session(key), at),
         }
     }
 
@@ -93,7 +93,7 @@ impl Broker {
     pub(crate) fn on_session_timer(&mut self, key: SessionKey) {
         self.publish_due_will(key);
         let Some(session) = self.sessions.get(key) else { return };
-        if session.expires.is_some_and(|at| at <= self.now.instant) {
+        if session.expires <= self.now.instant {
             self.counters.sessions_expired += 1;
             self.end_session(key, true);
         } else {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, Incarnation, NodeId, ShardId};
 use sedge_broker::{Deliver, InterestChange, RestoredSession, SessionState, SubscriptionState, Ticket};
-use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter, Utf8};
+use sedge_mqtt::{Message, MessageId, PacketId, ReasonCode, TopicFilter, Utf8};
 
 pub use crate::shard::Exact;
 
@@ -224,6 +224,10 @@ pub struct Merge {
     pub from: Life,
     /// What its session had to deliver, oldest first.
     pub messages: Vec<Held>,
+    /// QoS 2 publications that its client was in the middle of.
+    pub received: Vec<PacketId>,
+    /// Under this epoch or a later one the client has connected after it had left that session.
+    pub next: u64,
     /// Whether this came late, and says nothing of what else its session had.
     pub is_late: bool,
 }

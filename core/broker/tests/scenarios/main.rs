@@ -9,6 +9,7 @@ mod enhanced;
 mod harness;
 mod journal;
 mod malformed;
+mod merging;
 mod order;
 mod qos;
 mod queueing;

@@ -285,9 +285,15 @@ impl Node {
 
     /// The home says that this node owns the client.
     pub(super) fn granted(&mut self, home: NodeId, client: &ClientId, epoch: u64, former: Option<NodeId>) {
+        // Of two owners that a home has found, this one goes on: no claim was granted anew.
+        let owned = self.claims.owned.get(client);
+        let is_double = owned.is_some_and(|owned| epoch < epoch::next_claim(owned.granted));
         let Some(wanted) = self.claims.wanted.get_mut(client) else {
             if let Some(owned) = self.claims.owned.get_mut(client) {
                 owned.granted = owned.granted.max(epoch);
+                if let Some(other) = former.filter(|_| is_double) {
+                    self.await_other(client, other, epoch);
+                }
             } else {
                 self.forget_at_home(client.clone(), epoch);
                 self.forwards.refuse(client, epoch);
@@ -302,7 +308,7 @@ impl Node {
         }
         // A late word on an earlier claim, which the home has made anew of what it heard since: the session is here.
         let is_late = self.claims.owned.get(client).is_some_and(|owned| owned.is_claimed && owned.told == epoch);
-        let former = former.filter(|_| !is_late);
+        let former = former.filter(|_| !is_late && !is_double);
         let former_lives = former.is_some_and(|former| self.ring.contains(&former));
         if !is_late
             && !former_lives
@@ -397,6 +403,9 @@ impl Node {
 
     /// The former owner has sent the session.
     pub(super) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
+        if self.claims.owns(client) {
+            self.reunions.note_answer(client, from, epoch);
+        }
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
             // What a node that has started again found in its journal is older than what the owner has that was asked. It is put together
             // with what that one sends, or has its turn if it sends nothing.
@@ -448,7 +457,7 @@ impl Node {
             self.given_back(from, client, epoch, Some(&session));
             return;
         }
-        self.send_release(from, client, epoch);
+        self.release_behind(from, client, epoch);
         self.send_safe(from, client, epoch);
         let plain = messages_of(&session).filter(|queued| queued.group.is_none());
         let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
@@ -640,6 +649,7 @@ impl Node {
         for (client, Given { from, epoch }) in waits {
             self.send_release(from, &client, epoch);
         }
+        self.release_behind_again();
     }
 
     /// Claims that wait for a node which does not answer them look elsewhere.

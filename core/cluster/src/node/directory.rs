@@ -143,7 +143,7 @@ impl Node {
         let Some(loser) = self.directory.home.register(client, owner, epoch) else { return };
         let (epoch, to) = (loser.epoch, loser.to);
         self.counters.directory_conflicts += 1;
-        self.send_directory(to, DirectoryMail::Granted { client: client.clone(), epoch, from: None });
+        self.send_directory(to, DirectoryMail::Granted { client: client.clone(), epoch, from: Some(loser.owner) });
         let clean_start = false;
         self.send_directory(loser.owner, DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start, to });
     }

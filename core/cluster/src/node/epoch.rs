@@ -24,6 +24,11 @@ pub(super) const fn kept(successor: u64) -> u64 {
     successor + 1 + (successor + 1) % 2
 }
 
+/// The least one that a claim can have that comes after `epoch`, whether that is a claim's or a successor's.
+pub(super) const fn next_claim(epoch: u64) -> u64 {
+    epoch.saturating_add(STEP)
+}
+
 /// Of one of two owners that had the same. One of two successors stays one: the owner that they succeed may live after all.
 pub(super) const fn after_tie(epoch: u64) -> u64 {
     epoch + 2

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
 use sedge_mqtt::Message;
 
-use super::Node;
+use super::{Node, handed};
 use crate::mail;
 
 /// How long a node may be away.
 const WINDOW: Duration = Duration::from_mins(10);
 /// Sessions that are remembered; the one with the lowest client id is forgotten first.
 const MAX_SESSIONS: usize = 10_000;
+/// Owners that are to be told again; the one with the lowest client id is forgotten first, and catches until it has waited long enough.
+const MAX_BEHIND: usize = 1024;
 /// Bit of the epoch in mail with what is passed on, which no owner's has. The rest is the epoch under which the session has left whoever
 /// passes it on: who has let it go before that does not know better, and so nothing goes in circles.
 const LATE: u64 = 1 << 63;
@@ -26,6 +28,9 @@ pub(super) struct Forwards {
     /// Under which epoch a session has left, and to whom it went.
     sessions: BTreeMap<ClientId, (u64, NodeId)>,
     deadlines: Deadlines<ClientId>,
+    /// Owners whose sessions came after that, with their epochs, and until when they catch: they are told again that they need not when more
+    /// nodes know what is wanted here.
+    behind: BTreeMap<(ClientId, NodeId), (u64, Instant)>,
 }
 
 /// Of what is passed on, under which epoch the session has left the node that does so.
@@ -78,6 +83,25 @@ impl Node {
         self.forwards.has_left(client, epoch)
     }
 
+    /// Another owner's session has come after the one that has left: that owner need not catch any longer.
+    pub(super) fn release_behind(&mut self, from: NodeId, client: &ClientId, epoch: u64) {
+        self.send_release(from, client, epoch);
+        self.forwards.behind.insert((client.clone(), from), (epoch, self.now.instant + handed::PATIENCE));
+        if self.forwards.behind.len() > MAX_BEHIND {
+            self.forwards.behind.pop_first();
+        }
+    }
+
+    /// More nodes know what is wanted here. The other owner may know more of them than this node.
+    pub(super) fn release_behind_again(&mut self) {
+        let (now, ring) = (self.now.instant, &self.ring);
+        self.forwards.behind.retain(|(_, from), (_, until)| now < *until && ring.contains(from));
+        let behind = self.forwards.behind.iter();
+        for ((client, from), epoch) in behind.map(|(key, (epoch, _))| (key.clone(), *epoch)).collect::<Vec<_>>() {
+            self.send_release(from, &client, epoch);
+        }
+    }
+
     /// Passes on what has come for a session that is elsewhere now.
     pub(super) fn send_late(&mut self, client: &ClientId, messages: &[Arc<Message>]) {
         if messages.is_empty() {
@@ -103,7 +127,7 @@ impl Node {
         }
         let messages = messages.iter().map(|message| self.held(client, message, None)).collect();
         let (client, from) = (client.clone(), self.life_of(from));
-        self.merge(mail::Merge { client, from, messages, is_late: true });
+        self.merge(mail::Merge { client, from, messages, received: Vec::new(), next: 0, is_late: true });
     }
 }
 

@@ -278,6 +278,15 @@ impl Had {
         moved.owed.extend(ids.filter(|id| has_come_to(behind, id)).take(MAX_FILLS));
     }
 
+    /// The same of what is in the session that the other node gives up later: the node has gone on with it, and has added what came for it.
+    /// What was in it when it came here first the session has.
+    pub(super) fn owes_rest(&mut self, client: &ClientId, from: NodeId, ids: impl Iterator<Item = MessageId>) {
+        let Some(moved) = self.sessions.get(client) else { return };
+        let is_rest = |id: &MessageId| !has_come_to(&moved.came_with, id) && !moved.fills.contains(id);
+        let rest: Vec<_> = ids.filter(is_rest).collect();
+        self.owes(client, from, rest.iter());
+    }
+
     /// A session is served with this, which it had, or which was caught for it, where it was.
     pub(super) fn gets_caught(&mut self, client: &ClientId, ids: impl Iterator<Item = MessageId>) {
         if let Some(moved) = self.sessions.get_mut(client) {
@@ -488,6 +497,23 @@ mod tests {
         assert!(has(&had, id(2, 7)), "this was caught here, too");
         had.gets(&client, id(2, 6));
         assert!(has(&had, id(2, 6)));
+    }
+
+    /// MQ-11, FT-31: the former owner goes on with the session, since it does not see the new one any more, and gives all of it up later.
+    #[test]
+    fn what_the_former_owner_has_added_to_a_session_is_new_to_it() {
+        let (mut had, client) = (Had::default(), ClientId::new("c"));
+        let (former, at) = (NodeId::new(9), Instant::from_millis(0));
+        had.arrives(at, former, client.clone(), &[id(2, 4)]);
+        had.goes_on_here(now(0), former, &client, core::iter::once(id(2, 5)));
+        had.note(at, &message(id(2, 6)), true);
+        had.is_caught(&client);
+        had.note(at, &message(id(2, 7)), true);
+        had.owes_rest(&client, former, [4, 5, 6, 7].map(|number| id(2, number)).into_iter());
+        let has = |number| had.has(&client, &message(id(2, number)), false, true);
+        assert!(has(4) && has(5), "it has come with these");
+        assert!(!has(6), "this came here when nobody caught it for the session");
+        assert!(has(7));
     }
 
     /// FT-31

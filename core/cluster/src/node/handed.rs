@@ -16,7 +16,7 @@ use crate::wire::{SessionMail, Writer, write_message};
 
 /// How long a new owner may take to say that it gets everything itself, and once more to say that it has the session for good. It gives up
 /// sooner.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 type Key = (ClientId, u64);
 
@@ -94,11 +94,14 @@ impl Node {
         self.end_handing(&key);
     }
 
+    /// Whether a member knows what is wanted here.
+    pub(super) fn is_known_to(&self, node: NodeId) -> bool {
+        node == self.config.node || self.peers.get(&node).is_some_and(|peer| peer.overlay_synced)
+    }
+
     /// Tells the former owner that it need not catch any longer.
     pub(super) fn send_release(&mut self, to: NodeId, client: &ClientId, epoch: u64) {
-        let is_synced = |node: &NodeId| self.peers.get(node).is_some_and(|peer| peer.overlay_synced);
-        let me = self.config.node;
-        let known_to = self.ring.iter().copied().filter(|node| *node == me || is_synced(node));
+        let known_to = self.ring.iter().copied().filter(|node| self.is_known_to(*node));
         let known_to = (!self.links.is_older(to)).then(|| known_to.collect());
         let mail = SessionMail::Release { client: client.clone(), epoch, known_to };
         self.send_control(to, ControlTopic::Session, mail.encode());

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId};
 use sedge_broker::{InterestChange, SessionState};
-use sedge_mqtt::{Message, TopicFilter};
+use sedge_mqtt::{Message, PacketId, TopicFilter};
 use sedge_overlay::{Input, Neighbour};
 
-use super::Node;
 use super::claims::session_step;
 use super::contents::{is_plain, messages_of};
 use super::settle::Waiter;
+use super::{Node, epoch};
 use crate::mail::{self, SessionStep};
 use crate::reception::shard_of;
 
@@ -32,6 +32,10 @@ const HOLD: Duration = Duration::from_secs(3);
 /// Nodes that are gone and are remembered; the one with the lowest id is forgotten first, and comes back like a new one.
 const MAX_DEPARTED: usize = 1024;
 
+/// Answers of other owners that are remembered; the one with the lowest client id is forgotten first, and a home's late word on it holds the
+/// session back for nothing.
+const MAX_ANSWERED: usize = 1024;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Reunions {
@@ -44,6 +48,8 @@ pub(super) struct Reunions {
     /// By client and successor: one after the other may have taken the session over.
     sessions: BTreeMap<(ClientId, NodeId), Reunion>,
     deadlines: Deadlines<(ClientId, NodeId)>,
+    /// Under which epoch other owners of sessions that go on here have given theirs up, or said that they have none.
+    answered: BTreeMap<(ClientId, NodeId), u64>,
 }
 
 /// For how long all sessions are held back.
@@ -67,6 +73,10 @@ struct Reunion {
     /// Whether what it has caught is here.
     is_caught: bool,
     messages: Vec<(Arc<Message>, Option<TopicFilter>)>,
+    /// QoS 2 publications that the client was in the middle of there.
+    received: Vec<PacketId>,
+    /// Under which epoch the client can have left it at the earliest.
+    next: u64,
 }
 
 impl Reunions {
@@ -89,6 +99,14 @@ impl Reunions {
     pub(super) fn is_reuniting(&self, client: &ClientId) -> bool {
         let first = (client.clone(), NodeId::new(0));
         self.sessions.range(first..).next().is_some_and(|((other, _), _)| other == client)
+    }
+
+    /// Another owner of a session that goes on here has given its own up, or has none.
+    pub(super) fn note_answer(&mut self, client: &ClientId, from: NodeId, epoch: u64) {
+        self.answered.insert((client.clone(), from), epoch);
+        if self.answered.len() > MAX_ANSWERED {
+            self.answered.pop_first();
+        }
     }
 
     /// A node is gone as this one sees it.
@@ -166,6 +184,17 @@ impl Node {
         self.tell_shard(shard_of(client, self.config.shards), session_step(hold));
     }
 
+    /// A home has found that another node owns the client, too, and has told that one to give its session up under this epoch: it is held
+    /// back here until it comes. A successor's own is not: the node that it succeeds may go on.
+    pub(super) fn await_other(&mut self, client: &ClientId, other: NodeId, epoch: u64) {
+        let key = (client.clone(), other);
+        let is_claimed = self.claims.owned.get(client).is_some_and(|owned| owned.is_claimed) && epoch.is_multiple_of(2);
+        let has_answered = self.reunions.answered.get(&key) == Some(&epoch);
+        if is_claimed && !has_answered && self.ring.contains(&other) && !self.reunions.sessions.contains_key(&key) {
+            self.begin_reunion(client, other, false);
+        }
+    }
+
     /// The successor has given its session up. False if that is not what is waited for.
     pub(super) fn given_back(
         &mut self,
@@ -182,7 +211,11 @@ impl Node {
             self.reunited(client.clone(), from);
             return true;
         };
+        self.had.owes_rest(client, from, messages_of(session).map(|queued| queued.message.id));
         reunion.given_up = Some(epoch);
+        let taken = session.inbound.iter().filter(|inbound| inbound.answer.is_none_or(|answer| !answer.is_error()));
+        reunion.received = taken.map(|inbound| inbound.packet_id).collect();
+        reunion.next = epoch::next_claim(session.epoch);
         reunion.messages.extend(messages_of(session).map(|queued| (Arc::clone(&queued.message), queued.group.clone())));
         if session.subscriptions.iter().any(is_plain) {
             let subscriptions = session.subscriptions.clone();
@@ -210,9 +243,7 @@ impl Node {
 
     /// Tells successors to send what they have caught, if all know what is wanted here.
     pub(super) fn release_reunions(&mut self) {
-        let me = self.config.node;
-        let is_synced = |node: &NodeId| self.peers.get(node).is_some_and(|peer| peer.overlay_synced);
-        if self.reunions.sessions.is_empty() || !self.ring.iter().all(|node| *node == me || is_synced(node)) {
+        if self.reunions.sessions.is_empty() || !self.ring.iter().all(|node| self.is_known_to(*node)) {
             return;
         }
         let mut due = Vec::new();
@@ -287,7 +318,8 @@ impl Node {
         }
         let messages = reunion.messages.iter();
         let messages = messages.map(|(message, group)| self.held(&client, message, group.clone())).collect();
-        self.merge(mail::Merge { client: client.clone(), from: self.life_of(from), messages, is_late: false });
+        let (from, Reunion { received, next, .. }) = (self.life_of(from), reunion);
+        self.merge(mail::Merge { client: client.clone(), from, messages, received, next, is_late: false });
         if self.reunions.is_reuniting(&client) {
             return;
         }

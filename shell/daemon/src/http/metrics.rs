@@ -146,6 +146,13 @@ fn limit_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     out.single("shared_buffers", Gauge, "Buffers of 8 KiB that unacknowledged messages share.", shared);
     let refused = parts.iter().map(|part| part.buffers.refused).sum();
     out.single("shared_buffers_full_total", Counter, "Messages that found no room in 1,024 of them.", refused);
+    let parked = sum(|c| c.packets_parked);
+    out.single(
+        "packets_parked_total",
+        Counter,
+        "QoS 2 packets that waited for another owner of their session.",
+        parked,
+    );
     let pauses = sum(|c| c.publish_pauses);
     out.single("publish_pauses_total", Counter, "Times a client was not read: limits.max_publish_rate.", pauses);
     let micros = sum(|c| c.publish_pause_micros);

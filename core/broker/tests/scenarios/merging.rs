@@ -1,0 +1,104 @@
+//! Two owners of one session that find each other: what the client had begun at the other one.
+
+use sedge_base::{ClientId, ConnId};
+use sedge_mqtt::{Ack, Packet, Publish, ReasonCode};
+
+use crate::harness::*;
+
+/// A session that is held back, whose client comes to it from the other owner.
+fn reuniting() -> (Bench, ConnId) {
+    let mut bench = Bench::new();
+    let conn = bench.connect(persistent(V5, "c"));
+    bench.cut(conn);
+    bench.broker.hold(&ClientId::new("c"));
+    let conn = bench.connect(persistent(V5, "c"));
+    (bench, conn)
+}
+
+fn again(packet: u16) -> Packet {
+    let Packet::Publish(publish) = publish("t", "twice?", Q2, packet) else { panic!() };
+    Packet::Publish(Publish { dup: true, ..publish })
+}
+
+fn let_go(bench: &mut Bench) {
+    bench.broker.let_go(bench.now, &ClientId::new("c"));
+    bench.run();
+}
+
+/// The other owner took these, and the client left it for this node's first epoch or a later one.
+fn merge(bench: &mut Bench, next: u64, received: &[u16]) {
+    let received: Vec<_> = received.iter().copied().map(id).collect();
+    bench.broker.merge_received(&ClientId::new("c"), next, &received);
+}
+
+/// MQ-06, FT-31
+#[test]
+fn what_the_other_owner_has_taken_is_not_published_again() {
+    let (mut bench, conn) = reuniting();
+    bench.send(conn, &again(7));
+    bench.send(conn, &Packet::PubRel(Ack::new(id(8), ReasonCode::Success)));
+    bench.send(conn, &publish("t", "new", Q1, 9));
+    assert!(bench.is_held(conn) && bench.drain(conn).is_empty(), "nobody knows yet");
+    merge(&mut bench, 1_000, &[7, 8]);
+    let_go(&mut bench);
+    assert!(!bench.is_held(conn));
+    let got = bench.drain(conn);
+    assert_eq!(got, [Packet::PubRec(ack(7)), Packet::PubComp(ack(8)), Packet::PubAck(ack(9))]);
+    assert_eq!(bench.routed.len(), 1, "only the new one");
+    bench.send(conn, &Packet::PubRel(Ack::new(id(7), ReasonCode::Success)));
+    assert_eq!(bench.drain(conn), [Packet::PubComp(ack(7))]);
+    bench.send(conn, &publish("t", "later", Q2, 7));
+    assert_eq!(bench.routed.len(), 2, "the identifier is free again");
+}
+
+/// MQ-06, FT-31
+#[test]
+fn what_no_other_owner_has_taken_is_published_after_all() {
+    let (mut bench, conn) = reuniting();
+    bench.send(conn, &again(7));
+    let_go(&mut bench);
+    assert_eq!(bench.routed.len(), 1);
+    assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7))]);
+}
+
+/// MQ-06, FT-31: the client has come with that already, and been served, so that its identifiers mean something else by now.
+#[test]
+fn what_the_client_has_begun_anew_since_counts() {
+    let (mut bench, conn) = reuniting();
+    bench.cut(conn);
+    let left_before = bench.broker.sessions().next().unwrap().epoch;
+    let conn = bench.connect(persistent(V5, "c"));
+    bench.send(conn, &again(7));
+    merge(&mut bench, left_before, &[7]);
+    let_go(&mut bench);
+    assert_eq!(bench.routed.len(), 1);
+    assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7))]);
+}
+
+/// MQ-06, FT-31: a client that gives up while it waits has said nothing here.
+#[test]
+fn a_client_that_comes_again_while_it_waits_is_known_still() {
+    let (mut bench, conn) = reuniting();
+    let served = bench.broker.sessions().next().unwrap().epoch;
+    bench.send(conn, &again(7));
+    bench.cut(conn);
+    let conn = bench.connect(persistent(V5, "c"));
+    merge(&mut bench, served, &[7]);
+    bench.send(conn, &again(7));
+    let_go(&mut bench);
+    assert!(bench.routed.is_empty());
+    assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7))]);
+}
+
+/// MQ-05: whatever cannot have begun elsewhere is not held up.
+#[test]
+fn what_begins_here_does_not_wait() {
+    let (mut bench, conn) = reuniting();
+    bench.send(conn, &publish("t", "1", Q2, 7));
+    bench.send(conn, &again(7));
+    bench.send(conn, &Packet::PubRel(Ack::new(id(7), ReasonCode::Success)));
+    bench.send(conn, &publish("t", "2", Q1, 8));
+    let got = bench.drain(conn);
+    assert_eq!(got, [Packet::PubRec(ack(7)), Packet::PubRec(ack(7)), Packet::PubComp(ack(7)), Packet::PubAck(ack(8))]);
+    assert!(!bench.is_held(conn));
+}
