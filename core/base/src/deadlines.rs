@@ -40,6 +40,16 @@ impl<K: Ord + Clone> Deadlines<K> {
         self.by_key.get(key).copied()
     }
 
+    /// The keys from `first` on, in their order.
+    pub fn keys_from(&self, first: &K) -> impl Iterator<Item = &K> {
+        self.by_key.range(first..).map(|(key, _)| key)
+    }
+
+    /// The keys in their order.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.by_key.keys()
+    }
+
     /// The earliest deadline.
     pub fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)

@@ -64,6 +64,9 @@ pub struct NodeStatus {
     pub left: usize,
     /// Sessions that wait here until it is known to whom they belong: before the home's word, or while the client's session leaves; at most 1,024.
     pub early: usize,
+    /// Questions of other nodes that wait here until this one knows that the node they are about is gone; at most 4,096 for sessions and as
+    /// many for what is kept of them.
+    pub asked_early: usize,
     /// Nodes whose sessions this node holds a copy of.
     pub replicas: usize,
     /// Nodes that are gone and whose sessions another node is taking over.

@@ -403,9 +403,11 @@ impl Node {
 
     /// The former owner has sent the session.
     pub(super) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
-        if self.claims.owns(client) {
-            self.reunions.note_answer(client, from, epoch);
-        }
+        self.take_session(from, client, epoch, session);
+        self.other_has_answered(client, from, epoch);
+    }
+
+    fn take_session(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
             // What a node that has started again found in its journal is older than what the owner has that was asked. It is put together
             // with what that one sends, or has its turn if it sends nothing.

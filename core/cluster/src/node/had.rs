@@ -29,13 +29,16 @@ const GIVEN: Duration = Duration::from_secs(1);
 const MAX_SESSIONS: usize = 10_000;
 /// Shards that are remembered; those of the node with the lowest id are forgotten first.
 const MAX_SHARDS: usize = 4_096;
-/// Shards that are named for one session; those of the highest nodes are left out.
+/// Shards, and gaps, that are named for one session; those of the highest nodes are left out.
 const MAX_MARKS: usize = 1_024;
-/// Publications in the gaps of one session that have reached it all the same; with more than that, its gaps count as filled.
+/// Publications in the gaps of one session that have reached it all the same; with more than that, its gaps count as filled. As many are
+/// known as owed to it, and as caught for it where it was; more of these may be lost with QoS 2, and come twice.
 const MAX_FILLS: usize = 4_096;
 
 /// The last publication of each, and when it came.
 type Here = BTreeMap<ShardLife, (u64, Instant)>;
+/// What a session has not had of each.
+type Gaps = BTreeMap<ShardLife, Vec<Gap>>;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -76,9 +79,11 @@ struct Moved {
     began: u64,
     /// How far publications had come for it where it was, as each of those nodes says.
     said: BTreeMap<NodeId, Arc<Heard>>,
+    /// What it has not had of that.
+    lacks: BTreeMap<NodeId, Lacks>,
     /// The same for the node that it came from, when it came.
     came_with: Arc<Heard>,
-    gaps: Arc<BTreeMap<ShardLife, Gap>>,
+    gaps: Arc<Gaps>,
     /// The node that it came from.
     from: Option<NodeId>,
     /// How far publications had come here when it began to be caught here what is for it.
@@ -93,6 +98,24 @@ struct Moved {
     strays: Arc<BTreeSet<MessageId>>,
 }
 
+/// What a session has not had of what came where it was before.
+#[derive(Debug, Default)]
+struct Lacks {
+    gaps: Gaps,
+    /// What it has had of these gaps all the same.
+    fills: BTreeSet<MessageId>,
+}
+
+/// What a session has had that leaves, as its new owner is told.
+#[derive(Debug, Default)]
+struct Parting {
+    /// The last one of each shard.
+    marks: Vec<MessageId>,
+    /// The last one before each gap, and the number of the last one of it.
+    gaps: Vec<(MessageId, u64)>,
+    fills: Vec<MessageId>,
+}
+
 /// Publications of a shard that had been here before the session, and not where it came from.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
@@ -104,16 +127,33 @@ struct Gap {
 
 impl Moved {
     fn is_in_gap(&self, id: &MessageId) -> bool {
-        let gap = self.gaps.get(&(id.node, id.incarnation, id.shard));
-        gap.is_some_and(|gap| gap.after < id.seq && id.seq <= gap.to)
+        is_in(&self.gaps, id)
     }
 
-    /// Up to which publication of a shard it has had all, if `last` is the last one that came here.
-    fn mark(&self, shard: &ShardLife, last: u64) -> u64 {
-        let Some(gap) = self.gaps.get(shard).filter(|gap| gap.to == last) else { return last };
-        let fills = self.fills.iter().chain(self.strays.iter());
-        let of_shard = fills.filter(|id| (id.node, id.incarnation, id.shard) == *shard);
-        of_shard.map(|id| id.seq).max().unwrap_or(gap.after).clamp(gap.after, last)
+    /// Whether it has had a publication at a node that has said how far it was there.
+    fn has_had_at(&self, node: NodeId, marks: &Heard, id: &MessageId) -> bool {
+        let is_lacking = |lacks: &Lacks| is_in(&lacks.gaps, id) && !lacks.fills.contains(id);
+        has_come_to(marks, id) && !self.lacks.get(&node).is_some_and(is_lacking)
+    }
+
+    /// Its gaps, and what it has had of them. Where it was at another node, too, which has said how far it was there, it has had that.
+    fn lacks(&self) -> (Vec<(MessageId, u64)>, Vec<MessageId>) {
+        let others =
+            || self.said.iter().filter(|(node, _)| self.from != Some(**node) && !self.lacks.contains_key(node));
+        let gaps = self.gaps.iter().flat_map(|(shard, gaps)| gaps.iter().map(move |gap| (*shard, *gap)));
+        let open = gaps.filter_map(|(shard, gap)| {
+            let after =
+                others().filter_map(|(_, marks)| marks.get(&shard)).fold(gap.after, |after, last| after.max(*last));
+            let (node, incarnation, shard) = shard;
+            (after < gap.to).then_some((MessageId { node, incarnation, shard, seq: after }, gap.to))
+        });
+        let owed = self.owed.iter().map(|id| (MessageId { seq: id.seq.saturating_sub(1), ..*id }, id.seq));
+        let got = self.fills.iter().chain(self.strays.iter()).chain(&self.caught);
+        let fills: BTreeSet<MessageId> = got.filter(|id| self.is_in_gap(id)).copied().collect();
+        if fills.len() > MAX_FILLS {
+            return (Vec::new(), Vec::new());
+        }
+        (open.chain(owed).take(MAX_MARKS).collect(), fills.into_iter().collect())
     }
 }
 
@@ -189,28 +229,47 @@ impl Had {
 
     /// What a session that leaves has had. `goes_on`: whether a node still lives the life in which it made publications; those of others
     /// are forgotten.
-    fn leaves(&mut self, now: Instant, client: &ClientId, goes_on: impl Fn(&ShardLife) -> bool) -> Vec<MessageId> {
+    fn leaves(&mut self, now: Instant, client: &ClientId, goes_on: impl Fn(&ShardLife) -> bool) -> Parting {
         self.here.retain(|shard, (_, at)| now < *at + APART || goes_on(shard));
         self.deadlines.cancel(client);
         let before = self.sessions.remove(client).filter(|moved| now < moved.until).unwrap_or_default();
-        let here = self.here.iter().map(|(shard, (last, _))| (*shard, before.mark(shard, *last)));
+        let here = self.here.iter().map(|(shard, (last, _))| (*shard, *last));
         let mut marks: Heard = here.collect();
         for (shard, last) in before.said.values().chain([&before.came_with]).flat_map(|marks| marks.iter()) {
             let known = marks.entry(*shard).or_default();
             *known = (*last).max(*known);
         }
         let marks = marks.into_iter().take(MAX_MARKS);
-        marks.map(|((node, incarnation, shard), seq)| MessageId { node, incarnation, shard, seq }).collect()
+        let marks =
+            marks.map(|((node, incarnation, shard), seq)| MessageId { node, incarnation, shard, seq }).collect();
+        let (gaps, fills) = before.lacks();
+        Parting { marks, gaps, fills }
     }
 
     /// A session comes, or has come, that has had this at another node.
-    pub(super) fn arrives(&mut self, now: Instant, from: NodeId, client: ClientId, marks: &[MessageId]) {
+    pub(super) fn arrives(
+        &mut self,
+        now: Instant,
+        from: NodeId,
+        client: ClientId,
+        (marks, gaps, fills): (&[MessageId], &[(MessageId, u64)], Vec<MessageId>),
+    ) {
         while let Some(client) = self.deadlines.pop_due(now) {
             self.sessions.remove(&client);
         }
         let marks = marks.iter().take(MAX_MARKS).map(|id| ((id.node, id.incarnation, id.shard), id.seq)).collect();
+        let mut lacks = Lacks { gaps: Gaps::new(), fills: fills.into_iter().take(MAX_FILLS).collect() };
+        for (before, to) in gaps.iter().take(MAX_MARKS) {
+            let shard = (before.node, before.incarnation, before.shard);
+            lacks.gaps.entry(shard).or_default().push(Gap { after: before.seq, to: *to });
+        }
         self.remember(now + WINDOW, client, |_, moved| {
             moved.said.insert(from, Arc::new(marks));
+            if lacks.gaps.is_empty() {
+                moved.lacks.remove(&from);
+            } else {
+                moved.lacks.insert(from, lacks);
+            }
         });
     }
 
@@ -253,13 +312,18 @@ impl Had {
         self.remember(now.instant + WINDOW, client.clone(), |_, moved| moved.has_come = true);
         let Some(moved) = self.sessions.get_mut(client) else { return };
         let Some(marks) = moved.said.get(&from) else { return };
-        moved.gaps =
-            Arc::new(if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) });
+        let mut gaps = if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) };
+        let lacks = moved.lacks.remove(&from).unwrap_or_default();
+        moved.fills = brings.filter(|id| !has_come_to(marks, id) || is_in(&lacks.gaps, id)).take(MAX_FILLS).collect();
+        moved.fills.extend(lacks.fills);
+        for (shard, more) in lacks.gaps {
+            gaps.entry(shard).or_default().extend(more);
+        }
+        moved.gaps = Arc::new(gaps);
         moved.came_with = Arc::clone(marks);
         (moved.from, moved.caught_behind) = (Some(from), None);
         moved.caught.clear();
         moved.began = began;
-        moved.fills = brings.filter(|id| !has_come_to(marks, id)).take(MAX_FILLS).collect();
         moved.strays = Arc::default();
     }
 
@@ -275,7 +339,8 @@ impl Had {
     pub(super) fn owes<'a>(&mut self, client: &ClientId, from: NodeId, ids: impl Iterator<Item = &'a MessageId>) {
         let Some(moved) = self.sessions.get_mut(client).filter(|moved| moved.from == Some(from)) else { return };
         let Some(behind) = &moved.caught_behind else { return };
-        moved.owed.extend(ids.filter(|id| has_come_to(behind, id)).take(MAX_FILLS));
+        let room = MAX_FILLS.saturating_sub(moved.owed.len());
+        moved.owed.extend(ids.filter(|id| has_come_to(behind, id)).take(room));
     }
 
     /// The same of what is in the session that the other node gives up later: the node has gone on with it, and has added what came for it.
@@ -290,7 +355,8 @@ impl Had {
     /// A session is served with this, which it had, or which was caught for it, where it was.
     pub(super) fn gets_caught(&mut self, client: &ClientId, ids: impl Iterator<Item = MessageId>) {
         if let Some(moved) = self.sessions.get_mut(client) {
-            moved.caught.extend(ids.take(MAX_FILLS));
+            let room = MAX_FILLS.saturating_sub(moved.caught.len());
+            moved.caught.extend(ids.take(room));
         }
     }
 
@@ -372,7 +438,7 @@ impl Had {
             if is_first_hand {
                 moved.said.is_empty() && has_come_to(&moved.came_with, id)
             } else {
-                moved.said.values().any(|marks| has_come_to(marks, id))
+                moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
             }
         };
         self.sessions.iter().filter(|(_, moved)| had(moved)).map(|(client, _)| client.clone()).collect()
@@ -380,18 +446,26 @@ impl Had {
 }
 
 /// What came here behind what a session has had.
-fn gaps(here: &Here, had: &Heard) -> BTreeMap<ShardLife, Gap> {
+fn gaps(here: &Here, had: &Heard) -> Gaps {
     let gaps = here.iter().filter_map(|(shard, (to, _))| {
         let after = *had.get(shard).filter(|after| *after < to)?;
-        Some((*shard, Gap { after, to: *to }))
+        Some((*shard, vec![Gap { after, to: *to }]))
     });
     gaps.collect()
 }
 
 /// The same, where it is known of all shards what a session has had.
-fn all_gaps(here: &Here, had: &Heard) -> BTreeMap<ShardLife, Gap> {
+fn all_gaps(here: &Here, had: &Heard) -> Gaps {
     let unnamed = here.iter().filter(|(shard, _)| !had.contains_key(shard));
-    gaps(here, had).into_iter().chain(unnamed.map(|(shard, (to, _))| (*shard, Gap { after: 0, to: *to }))).collect()
+    gaps(here, had)
+        .into_iter()
+        .chain(unnamed.map(|(shard, (to, _))| (*shard, vec![Gap { after: 0, to: *to }])))
+        .collect()
+}
+
+fn is_in(gaps: &Gaps, id: &MessageId) -> bool {
+    let of_shard = gaps.get(&(id.node, id.incarnation, id.shard)).into_iter().flatten();
+    of_shard.into_iter().any(|gap| gap.after < id.seq && id.seq <= gap.to)
 }
 
 fn has_come_to(marks: &Heard, id: &MessageId) -> bool {
@@ -405,8 +479,8 @@ impl Node {
         let goes_on = |(node, incarnation, _): &ShardLife| {
             (*node, *incarnation) == me || peers.get(node).is_some_and(|peer| peer.incarnation == Some(*incarnation))
         };
-        let marks = self.had.leaves(self.now.instant, client, goes_on);
-        let mail = SessionMail::Had { client: client.clone(), marks };
+        let Parting { marks, gaps, fills } = self.had.leaves(self.now.instant, client, goes_on);
+        let mail = SessionMail::Had { client: client.clone(), marks, gaps, fills };
         self.send_control(to, ControlTopic::Session, mail.encode());
     }
 
@@ -461,20 +535,20 @@ mod tests {
         let (mut had, client) = (Had::default(), ClientId::new("c"));
         let at = Instant::from_millis;
         let (former, never) = (NodeId::new(9), |_: &ShardLife| false);
-        had.arrives(at(0), former, client.clone(), &[id(1, 5), id(2, 9)]);
+        had.arrives(at(0), former, client.clone(), (&[id(1, 5), id(2, 9)], &[], Vec::new()));
         had.here.insert((NodeId::new(2), Incarnation::new(1), ShardId(0)), (4, at(1)));
         had.here.insert((NodeId::new(3), Incarnation::new(1), ShardId(0)), (7, at(1)));
         assert_eq!(had.who(&id(1, 5), false), core::slice::from_ref(&client));
         assert!(had.who(&id(1, 6), false).is_empty() && had.who(&id(3, 7), false).is_empty());
-        assert_eq!(had.leaves(at(2), &client, never), [id(1, 5), id(2, 9), id(3, 7)]);
+        assert_eq!(had.leaves(at(2), &client, never).marks, [id(1, 5), id(2, 9), id(3, 7)]);
         assert!(had.who(&id(1, 5), false).is_empty());
-        had.arrives(at(3), former, client.clone(), &[id(1, 5)]);
+        had.arrives(at(3), former, client.clone(), (&[id(1, 5)], &[], Vec::new()));
         assert_eq!(
-            had.leaves(at(3) + WINDOW, &client, never),
+            had.leaves(at(3) + WINDOW, &client, never).marks,
             [id(2, 4), id(3, 7)],
             "only what came here is known still"
         );
-        assert!(had.leaves(at(3) + APART, &client, never).is_empty());
+        assert!(had.leaves(at(3) + APART, &client, never).marks.is_empty());
     }
 
     /// MQ-11: what the former owner had heard of when the session had left its shard, and caught for it.
@@ -482,7 +556,7 @@ mod tests {
     fn what_a_session_was_served_without_is_new_to_it() {
         let (mut had, client) = (Had::default(), ClientId::new("c"));
         let (former, at) = (NodeId::new(9), Instant::from_millis(0));
-        had.arrives(at, former, client.clone(), &[id(2, 7)]);
+        had.arrives(at, former, client.clone(), (&[id(2, 7)], &[], Vec::new()));
         had.goes_on_here(now(0), former, &client, core::iter::empty());
         had.note(at, &message(id(2, 6)), true);
         had.is_caught(&client);
@@ -504,7 +578,7 @@ mod tests {
     fn what_the_former_owner_has_added_to_a_session_is_new_to_it() {
         let (mut had, client) = (Had::default(), ClientId::new("c"));
         let (former, at) = (NodeId::new(9), Instant::from_millis(0));
-        had.arrives(at, former, client.clone(), &[id(2, 4)]);
+        had.arrives(at, former, client.clone(), (&[id(2, 4)], &[], Vec::new()));
         had.goes_on_here(now(0), former, &client, core::iter::once(id(2, 5)));
         had.note(at, &message(id(2, 6)), true);
         had.is_caught(&client);
@@ -523,8 +597,8 @@ mod tests {
         let (former, other, at) = (NodeId::new(9), NodeId::new(8), Instant::from_millis(0));
         had.note(at, &message(id(2, 7)), true);
         had.note(at, &message(id(3, 7)), true);
-        had.arrives(at, former, client.clone(), &[id(2, 4)]);
-        had.arrives(at, other, client.clone(), &[id(2, 1)]);
+        had.arrives(at, former, client.clone(), (&[id(2, 4)], &[], Vec::new()));
+        had.arrives(at, other, client.clone(), (&[id(2, 1)], &[], Vec::new()));
         had.goes_on_here(now(0), former, &client, core::iter::once(id(2, 6)));
         let has = |had: &Had, id| had.has(&client, &message(id), false, true);
         assert!(has(&had, id(2, 4)) && !has(&had, id(2, 5)) && !has(&had, id(2, 7)));
@@ -535,10 +609,22 @@ mod tests {
         assert!(has(&had, id(2, 5)));
         let stays = |_: &ShardLife| true;
         let moved = &had.sessions[&client];
-        assert_eq!((moved.mark(&(NodeId::new(2), Incarnation::new(1), ShardId(0)), 7), moved.until), (6, at + WINDOW));
+        assert_eq!(moved.until, at + WINDOW);
         had.note(at, &message(id(2, 8)), true);
         assert!(has(&had, id(2, 8)), "it was there when this came");
-        assert_eq!(had.leaves(at, &client, stays), [id(2, 8), id(3, 0)]);
+        let Parting { marks, gaps, fills } = had.leaves(at, &client, stays);
+        assert_eq!(marks, [id(2, 8), id(3, 7)]);
+        assert_eq!(gaps, [(id(2, 4), 7), (id(3, 0), 7)]);
+        assert_eq!(fills, [id(2, 5), id(2, 6)]);
+        let mut next = Had::default();
+        next.note(at, &message(id(2, 9)), true);
+        next.arrives(at, former, client.clone(), (&marks, &gaps, fills));
+        assert!(next.who(&id(2, 7), false).is_empty(), "it is new to the session still");
+        assert_eq!(next.who(&id(2, 6), false), core::slice::from_ref(&client));
+        next.goes_on_here(now(0), former, &client, core::iter::empty());
+        let has = |id| next.has(&client, &message(id), false, true);
+        assert!(has(id(2, 4)) && has(id(2, 5)) && has(id(2, 6)) && !has(id(2, 7)) && has(id(2, 8)) && !has(id(2, 9)));
+        assert!(!has(id(3, 7)) && has(id(3, 8)));
     }
 
     fn message(id: MessageId) -> Arc<Message> {
@@ -576,7 +662,8 @@ mod tests {
         assert!(
             had.has(&client, &message(id(2, 6)), false, true) && !had.has(&client, &message(id(2, 7)), false, true)
         );
-        assert_eq!(had.leaves(at(1), &client, |_| true), [id(2, 6)]);
+        let Parting { marks, gaps, fills } = had.leaves(at(1), &client, |_| true);
+        assert_eq!((marks, gaps, fills), (vec![id(2, 7)], vec![(id(2, 4), 7)], vec![id(2, 6)]));
         assert!(had.has(&client, &message(id(2, 7)), false, true), "it has left, and nothing more is known");
     }
 
@@ -611,7 +698,7 @@ mod tests {
         assert_eq!(had.who(&id(2, 4), true), core::slice::from_ref(&client));
         assert!(had.who(&id(2, 5), true).is_empty() && had.who(&id(2, 4), false).is_empty());
         let other = ClientId::new("d");
-        had.arrives(Instant::from_millis(0), NodeId::new(9), other.clone(), &[id(2, 9)]);
+        had.arrives(Instant::from_millis(0), NodeId::new(9), other.clone(), (&[id(2, 9)], &[], Vec::new()));
         assert!(had.who(&id(2, 5), true).is_empty(), "another owner lives, and has what was kept itself");
         assert_eq!(had.who(&id(2, 5), false), [other]);
     }

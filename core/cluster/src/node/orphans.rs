@@ -365,7 +365,7 @@ impl Node {
 
     /// All that is kept here is known: answers who has asked about nodes that are gone.
     pub(super) fn give_all_early(&mut self) {
-        let lives: Vec<Life> = self.orphans.early.iter().map(|(_, life, _)| *life).collect();
+        let lives: BTreeSet<Life> = self.orphans.early.iter().map(|(_, life, _)| *life).collect();
         for life in lives {
             if !self.knows_alive(life) {
                 self.give_early(life);

@@ -49,6 +49,11 @@ impl Reclaims {
         self.pending.len() + self.held_up.len()
     }
 
+    /// Questions that came before this node knew of the death.
+    pub(super) fn asked_early(&self) -> usize {
+        self.early.len()
+    }
+
     /// Whether it is not known where the session of this client goes on.
     pub(super) fn is_pending(&self, client: &ClientId) -> bool {
         self.pending.contains_key(client) || self.held_up.contains_key(client)

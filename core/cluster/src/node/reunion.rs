@@ -48,6 +48,8 @@ pub(super) struct Reunions {
     /// By client and successor: one after the other may have taken the session over.
     sessions: BTreeMap<(ClientId, NodeId), Reunion>,
     deadlines: Deadlines<(ClientId, NodeId)>,
+    /// Other owners who were told to give their sessions up, and until when the ones here are held back for that.
+    awaited_owners: Deadlines<(ClientId, NodeId)>,
     /// Under which epoch other owners of sessions that go on here have given theirs up, or said that they have none.
     answered: BTreeMap<(ClientId, NodeId), u64>,
 }
@@ -82,7 +84,7 @@ struct Reunion {
 impl Reunions {
     pub(super) fn timeout(&self) -> Option<Instant> {
         let held = self.held.map(|held| held.next);
-        [held, self.deadlines.next()].into_iter().flatten().min()
+        [held, self.deadlines.next(), self.awaited_owners.next()].into_iter().flatten().min()
     }
 
     /// Sessions that are held back.
@@ -102,8 +104,8 @@ impl Reunions {
     }
 
     /// Another owner of a session that goes on here has given its own up, or has none.
-    pub(super) fn note_answer(&mut self, client: &ClientId, from: NodeId, epoch: u64) {
-        self.answered.insert((client.clone(), from), epoch);
+    fn note_answer(&mut self, owner: (ClientId, NodeId), epoch: u64) {
+        self.answered.insert(owner, epoch);
         if self.answered.len() > MAX_ANSWERED {
             self.answered.pop_first();
         }
@@ -163,12 +165,16 @@ impl Node {
         while let Some((client, from)) = self.reunions.deadlines.pop_due(now) {
             self.reunited(client, from);
         }
+        while let Some((client, _)) = self.reunions.awaited_owners.pop_due(now) {
+            self.let_go_if_complete(&client);
+        }
     }
 
     fn let_go_all(&mut self) {
         self.reunions.held = None;
         self.reunions.awaited.clear();
-        let but = self.reunions.sessions.keys().map(|(client, _)| client.clone());
+        let awaited = self.reunions.awaited_owners.keys();
+        let but = self.reunions.sessions.keys().chain(awaited).map(|(client, _)| client.clone());
         let but: Arc<BTreeSet<ClientId>> = Arc::new(but.collect());
         self.tell_all_shards(|| session_step(SessionStep::LetGoAll { but: Arc::clone(&but) }));
     }
@@ -190,8 +196,32 @@ impl Node {
         let key = (client.clone(), other);
         let is_claimed = self.claims.owned.get(client).is_some_and(|owned| owned.is_claimed) && epoch.is_multiple_of(2);
         let has_answered = self.reunions.answered.get(&key) == Some(&epoch);
-        if is_claimed && !has_answered && self.ring.contains(&other) && !self.reunions.sessions.contains_key(&key) {
-            self.begin_reunion(client, other, false);
+        if is_claimed && !has_answered && self.ring.contains(&other) {
+            self.reunions.awaited_owners.set(key, self.now.instant + HOLD);
+            let hold = SessionStep::Hold { client: client.clone(), afresh: None };
+            self.tell_shard(shard_of(client, self.config.shards), session_step(hold));
+        }
+    }
+
+    /// Another owner has answered under this epoch, and what it has sent is taken care of.
+    pub(super) fn other_has_answered(&mut self, client: &ClientId, other: NodeId, epoch: u64) {
+        let key = (client.clone(), other);
+        if self.claims.owns(client) {
+            self.reunions.note_answer(key.clone(), epoch);
+        }
+        if self.reunions.awaited_owners.cancel(&key) {
+            self.let_go_if_complete(client);
+        }
+    }
+
+    /// What has waited for a session goes out, if nothing more is to come from other owners.
+    fn let_go_if_complete(&mut self, client: &ClientId) {
+        let first = (client.clone(), NodeId::new(0));
+        let is_awaited =
+            self.reunions.awaited_owners.keys_from(&first).next().is_some_and(|(other, _)| other == client);
+        if self.reunions.held.is_none() && !is_awaited && !self.reunions.is_reuniting(client) {
+            let shard = shard_of(client, self.config.shards);
+            self.tell_shard(shard, session_step(SessionStep::LetGo(client.clone())));
         }
     }
 
@@ -323,9 +353,7 @@ impl Node {
         if self.reunions.is_reuniting(&client) {
             return;
         }
-        if self.reunions.held.is_none() {
-            self.tell_shard(shard_of(&client, self.config.shards), session_step(SessionStep::LetGo(client)));
-        }
+        self.let_go_if_complete(&client);
         self.relinquish_postponed();
     }
 
@@ -362,6 +390,11 @@ impl Node {
         let of_node = of_node.filter(|(client, from)| *from == node && !takeovers.is_beside(client, node));
         for (client, from) in of_node.cloned().collect::<Vec<_>>() {
             self.reunited(client, from);
+        }
+        let awaited = self.reunions.awaited_owners.keys().filter(|(_, other)| *other == node);
+        for key in awaited.cloned().collect::<Vec<_>>() {
+            self.reunions.awaited_owners.cancel(&key);
+            self.let_go_if_complete(&key.0);
         }
         self.release_reunions();
     }

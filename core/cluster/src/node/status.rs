@@ -100,6 +100,7 @@ impl Node {
             arrived: self.had.len(),
             left: self.forwards.len(),
             early: self.claims.early.len(),
+            asked_early: self.takeovers.asked_early() + self.reclaims.asked_early(),
             replicas: self.replicas.len(),
             orphaned: self.orphans.nodes(),
             strays: self.orphans.len(),

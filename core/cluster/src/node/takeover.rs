@@ -87,6 +87,11 @@ impl Takeovers {
         self.deadlines.next()
     }
 
+    /// Questions that came before this node knew of the death.
+    pub(super) fn asked_early(&self) -> usize {
+        self.early.len()
+    }
+
     /// Whether sessions are being taken over.
     pub(super) fn is_busy(&self) -> bool {
         !self.lives.is_empty()
@@ -195,13 +200,12 @@ impl Node {
                 }
             }
             self.had.inherits(self.now.instant, takeover.clients.iter().skip(known), had);
-            for (client, ids) in brought {
-                self.had.gets_caught(&client, ids.iter().copied());
-                if self.claims.wants(&client) {
-                    // It was on its way here: what was sent to both nodes comes, too.
-                    takeover.moving.push((client, ids));
-                }
+            // Those on their way here: what was sent to both nodes comes, too.
+            brought.retain(|(client, _)| self.claims.wants(client));
+            for (client, ids) in &brought {
+                self.had.gets_caught(client, ids.iter().copied());
             }
+            takeover.moving.append(&mut brought);
         }
         takeover.heard = Arc::new(heard);
         dealt
@@ -405,7 +409,12 @@ impl Node {
     ) {
         let id = message.id;
         let key = (id.node, id.incarnation, id.shard);
-        if heard.values().any(|heard| heard.get(&key).is_some_and(|last| id.seq <= *last)) {
+        // The shard that made it has it without having been chosen.
+        let is_maker = |shard: ShardId| (life.node, life.incarnation, shard) == key;
+        let had = |(shard, heard): (&ShardId, &Heard)| {
+            !is_maker(*shard) && heard.get(&key).is_some_and(|last| id.seq <= *last)
+        };
+        if heard.iter().any(had) {
             return;
         }
         let again = Again { message: Arc::clone(message), group, not: life.node };

@@ -85,9 +85,9 @@ impl Node {
                 }
             }
             SessionMail::Release { client, epoch, known_to } => self.release_for(client, epoch, known_to),
-            SessionMail::Had { client, marks } => {
+            SessionMail::Had { client, marks, gaps, fills } => {
                 self.check_known(2)?;
-                self.had.arrives(self.now.instant, from, client, &marks);
+                self.had.arrives(self.now.instant, from, client, (&marks, &gaps, fills));
             }
             SessionMail::Safe { client, epoch } => {
                 self.check_known(2)?;

@@ -14,6 +14,8 @@ use crate::mail::{Arriving, Heard, Held, Inherit, Known, Life, Location, Merge, 
 
 /// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
 const MAX_KNOWN: usize = 1_000_000;
+/// Owners that have brought subscriptions; those of the client with the lowest id are forgotten first, and what this node had seen counts as had.
+const MAX_BROUGHT: usize = 1024;
 
 /// Sessions that are coming.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub(super) struct Inheritance {
     /// What other owners had for clients: more than one of them may have had the same.
     merged: BTreeMap<ClientId, BTreeSet<MessageId>>,
     merged_ids: usize,
+    /// Subscriptions that another owner has brought, until what it had for them is here.
+    brought: BTreeMap<(ClientId, NodeId), Vec<TopicFilter>>,
 }
 
 impl Known {
@@ -81,6 +85,14 @@ impl Inheritance {
             self.merged_ids -= merged.len();
         }
         is_new
+    }
+
+    /// Another owner of a session brings these subscriptions.
+    fn brings(&mut self, client: &ClientId, from: NodeId, filters: Vec<TopicFilter>) {
+        self.brought.insert((client.clone(), from), filters);
+        if self.brought.len() > MAX_BROUGHT {
+            self.brought.pop_first();
+        }
     }
 
     /// What the session of a client came with does not matter any more, unless it was from there.
@@ -162,8 +174,9 @@ impl Shard {
             let had = |message: &Message| {
                 let id = message.id;
                 let last = heard.and_then(|heard| heard.get(&(id.node, id.incarnation, id.shard)));
+                // A node of an earlier version does not say how far its own publications had come.
                 let own = (id.node, id.incarnation, id.shard) == (life.node, life.incarnation, shard);
-                own || last.is_some_and(|last| id.seq <= *last)
+                last.map_or(own, |last| id.seq <= *last)
             };
             let copied = ids_of(&session.state);
             let left = self.handovers.arrive_inherited(&mut session.state, had);
@@ -189,7 +202,7 @@ impl Shard {
     }
 
     /// What the client has subscribed to at another owner of its session, `from`, since one of the two succeeded the other is in force here,
-    /// too. What it has withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one all counts.
+    /// too. What it has withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one, or each has begun its own, all counts.
     pub(super) fn resubscribe(
         &mut self,
         now: Now,
@@ -201,9 +214,24 @@ impl Shard {
         let known =
             self.inheritance.known.get(client).and_then(|known| Some((known.from.node, known.filters.as_ref()?)));
         let is_new = |filter: &TopicFilter| {
-            known.is_some_and(|(of, copied)| ![me, from].contains(&of) || !copied.contains(filter))
+            known.is_none_or(|(of, copied)| ![me, from].contains(&of) || !copied.contains(filter))
         };
-        self.broker.resubscribe(now, client, subscriptions, is_new)
+        let changes = self.broker.resubscribe(now, client, subscriptions, is_new);
+        let brought = changes.iter().map(|change| change.filter.clone()).collect();
+        self.inheritance.brings(client, from, brought);
+        changes
+    }
+
+    /// Tells of a publication that has come to this node whether a session has had it: not if it matches nothing but what another owner has
+    /// brought.
+    fn matched_by(&self, client: &ClientId, brought: Vec<TopicFilter>) -> impl Fn(&Message) -> bool + use<> {
+        let session = self.broker.session(client).filter(|_| !brought.is_empty());
+        let all = session.into_iter().flat_map(|session| session.subscriptions).map(|subscription| subscription.filter);
+        let own: Vec<_> = all.filter(|filter| !brought.contains(filter)).collect();
+        move |message| {
+            let matches = |filter: &TopicFilter| filter.matches(&message.topic);
+            !brought.iter().any(matches) || own.iter().any(matches)
+        }
     }
 
     /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this
@@ -221,13 +249,16 @@ impl Shard {
         let known = known.filter(|known| known.from == from);
         let (copied, added) = known.map(|known| (known.copied, known.added)).unwrap_or_default();
         let (copied, added) = (BTreeSet::from_iter(copied), BTreeSet::from_iter(added));
+        let brought = self.inheritance.brought.remove(&(client.clone(), from.node)).unwrap_or_default();
+        let has_matched = self.matched_by(&client, brought);
         let there: BTreeSet<MessageId> = messages.iter().map(|held| held.message.id).collect();
         let taken = copied.difference(&there).copied().collect();
         let mut plain = Vec::with_capacity(messages.len());
         for Held { message, group, seen } in messages {
             match group {
                 // What has come to this node has come to the session, or to the copy that it goes on from.
-                _ if seen || copied.contains(&message.id) || added.contains(&message.id) => {}
+                _ if (seen && has_matched(&message)) || copied.contains(&message.id) || added.contains(&message.id) => {
+                }
                 _ if !self.inheritance.note_merged(&client, message.id) => {}
                 Some(group) => self.choose_again(now, message, group, Some(Location::Node(from.node))),
                 None => plain.push(message),

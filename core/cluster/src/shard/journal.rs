@@ -159,7 +159,7 @@ impl Shard {
         self.broker.checkpoint(budget)
     }
 
-    /// Notes, for copies, that a publication has come.
+    /// Notes, for copies, that a publication has come, or was made here for sessions of this shard.
     pub(super) fn note_heard(&mut self, message: &Message) {
         let id = message.id;
         if self.hold.is_none() || message.qos == QoS::AtMostOnce {

@@ -383,6 +383,9 @@ impl Shard {
     /// Sends a publication of a client of this shard to everyone else who wants it.
     fn route(&mut self, now: Now, message: &Arc<Message>, ticket: Option<Ticket>, matched: bool) {
         self.handovers.catch(message, &mut self.broker);
+        if matched {
+            self.note_heard(message);
+        }
         let mut found = core::mem::take(&mut self.matched);
         self.table.matches(&message.topic, &mut found);
         let exact = self.note_exact(message, ticket, &mut found);

@@ -47,6 +47,11 @@ pub(crate) enum SessionMail {
         client: ClientId,
         /// One of each shard.
         marks: Vec<MessageId>,
+        /// What it has not had of that: the last one before each gap, and the number of the last one of it. Empty to nodes of version 1 of
+        /// the protocol.
+        gaps: Vec<(MessageId, u64)>,
+        /// What it has had of these gaps all the same.
+        fills: Vec<MessageId>,
     },
     /// To the former owner: the session is here, and as safe as it has to be; it need not be kept there any longer.
     Safe {
@@ -88,10 +93,15 @@ impl SessionMail {
                     out.list(filters, |out, filter| out.text(filter.as_str()));
                 }
             }
-            Self::Had { client, marks } => {
+            Self::Had { client, marks, gaps, fills } => {
                 out.u8(4);
                 out.client(client);
                 out.list(marks, write_id);
+                out.list(gaps, |out, (before, last)| {
+                    write_id(out, before);
+                    out.u64(*last);
+                });
+                out.list(fills, write_id);
             }
             Self::Safe { client, epoch } => {
                 out.u8(5);
@@ -122,7 +132,11 @@ impl SessionMail {
                 let filters = if from.is_empty() { None } else { Some(from.list(Reader::filter)?) };
                 Self::Known(Known { client, from: life, copied, added, filters })
             }
-            4 => Self::Had { client: from.client()?, marks: from.list(read_id)? },
+            4 => {
+                let (client, marks) = (from.client()?, from.list(read_id)?);
+                let gaps = from.list(|from| Ok((read_id(from)?, from.u64()?)))?;
+                Self::Had { client, marks, gaps, fills: from.list(read_id)? }
+            }
             5 => Self::Safe { client: from.client()?, epoch: from.u64()? },
             _ => return Err(WireError::UNKNOWN),
         };

@@ -176,7 +176,12 @@ fn all_mail_comes_back_as_it_was() {
         SessionMail::Part { client: client.clone(), epoch: 1, leftovers: true, last: false, bytes: session_bytes() },
         SessionMail::Release { client: client.clone(), epoch: 2, known_to: Some(vec![NodeId::new(1), NodeId::new(7)]) },
         SessionMail::Release { client: client.clone(), epoch: 2, known_to: None },
-        SessionMail::Had { client: client.clone(), marks: vec![message(1).id, message(2).id] },
+        SessionMail::Had {
+            client: client.clone(),
+            marks: vec![message(1).id, message(2).id],
+            gaps: vec![(message(1).id, 7)],
+            fills: vec![message(2).id],
+        },
         SessionMail::Safe { client: client.clone(), epoch: 3 },
         SessionMail::Known(Known {
             client,

@@ -333,6 +333,7 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         ("sessions_arrived", "Sessions that have moved here, while it is known what they had before.", node.arrived),
         ("sessions_left", "Sessions that have left, while it is known where they went.", node.left),
         ("sessions_early", "Sessions that wait here until it is known to whom they belong.", node.early),
+        ("sessions_asked_early", "Questions that wait until it is known that a node is gone.", node.asked_early),
         ("replicas", "Nodes whose sessions this node holds a copy of.", node.replicas),
         ("orphaned_nodes", "Nodes that are gone and whose sessions are being taken over.", node.orphaned),
         ("strays", "Publications kept for these sessions.", node.strays),
