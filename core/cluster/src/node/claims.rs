@@ -499,6 +499,16 @@ impl Node {
         }
     }
 
+    /// Whether another owner had something for a session that waits until its client is served here.
+    pub(super) fn has_merges(&self, client: &ClientId) -> bool {
+        self.claims.merges.contains_key(client) && self.claims.wants(client)
+    }
+
+    /// Clients of whose sessions another owner had something that waits until they are served here.
+    pub(super) fn awaiting_merges(&self) -> impl Iterator<Item = &ClientId> {
+        self.claims.merges.keys().filter(|client| self.claims.wants(client))
+    }
+
     /// More of a session has come: it is worth waiting on.
     pub(super) fn session_is_coming(&mut self, client: &ClientId) {
         if self.claims.wanted.contains_key(client) {
@@ -539,8 +549,9 @@ impl Node {
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
         // Sessions that came under other epochs are those of other owners.
         self.look_at_early(client);
-        for merge in self.claims.merges.remove(client).unwrap_or_default() {
-            self.merge(merge);
+        if let Some(merges) = self.claims.merges.remove(client) {
+            merges.into_iter().for_each(|merge| self.merge(merge));
+            self.let_go_if_complete(client);
         }
         if let Some(Next { epoch, clean_start, to }) = wanted.next {
             self.relinquish(client.clone(), epoch, clean_start, to);

@@ -174,8 +174,8 @@ impl Node {
         self.reunions.held = None;
         self.reunions.awaited.clear();
         let awaited = self.reunions.awaited_owners.keys();
-        let but = self.reunions.sessions.keys().chain(awaited).map(|(client, _)| client.clone());
-        let but: Arc<BTreeSet<ClientId>> = Arc::new(but.collect());
+        let but = self.reunions.sessions.keys().chain(awaited).map(|(client, _)| client);
+        let but: Arc<BTreeSet<ClientId>> = Arc::new(but.chain(self.awaiting_merges()).cloned().collect());
         self.tell_all_shards(|| session_step(SessionStep::LetGoAll { but: Arc::clone(&but) }));
     }
 
@@ -215,7 +215,10 @@ impl Node {
     }
 
     /// What has waited for a session goes out, if nothing more is to come from other owners.
-    fn let_go_if_complete(&mut self, client: &ClientId) {
+    pub(super) fn let_go_if_complete(&mut self, client: &ClientId) {
+        if self.has_merges(client) {
+            return;
+        }
         let first = (client.clone(), NodeId::new(0));
         let is_awaited =
             self.reunions.awaited_owners.keys_from(&first).next().is_some_and(|(other, _)| other == client);
