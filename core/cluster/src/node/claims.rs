@@ -550,7 +550,9 @@ impl Node {
         // Sessions that came under other epochs are those of other owners.
         self.look_at_early(client);
         if let Some(merges) = self.claims.merges.remove(client) {
-            merges.into_iter().for_each(|merge| self.merge(merge));
+            for merge in merges {
+                self.merge(merge);
+            }
             self.let_go_if_complete(client);
         }
         if let Some(Next { epoch, clean_start, to }) = wanted.next {
