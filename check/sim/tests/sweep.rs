@@ -125,12 +125,12 @@ const KEPT_HARSH: &[u64] = &[3, 7, 8, 26, 32, 59];
 
 /// Seeds that found one with partitions.
 const KEPT_PARTING: &[u64] = &[
-    2, 13, 18, 22, 23, 24, 40, 44, 47, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157, 161, 167, 179,
-    219, 228, 244, 357, 403, 490, 492,
+    2, 13, 15, 18, 22, 23, 24, 40, 44, 47, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157, 161, 167,
+    179, 219, 228, 244, 271, 334, 351, 357, 369, 403, 490, 492,
 ];
 
 /// Seeds that found one with a shared subscription.
-const KEPT_SHARING: &[u64] = &[5, 10, 15, 37, 55];
+const KEPT_SHARING: &[u64] = &[5, 10, 15, 37, 55, 60];
 
 /// Seeds that found one over other overlays.
 const KEPT_OVER: &[(&str, Kind, u64)] = &[

@@ -100,7 +100,9 @@ pub struct Again {
     /// The shared subscription.
     pub group: TopicFilter,
     /// Where not to send it.
-    pub not: NodeId,
+    pub not: Option<Location>,
+    /// How many shards of this node have no member, and none on the move.
+    pub tried: u16,
 }
 
 /// What happens to a session; see [`ToShard::Session`].

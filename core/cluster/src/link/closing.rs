@@ -144,13 +144,8 @@ impl Links {
 
     /// The node has started again: its former life is over.
     pub(super) fn leave_former_life(&mut self, now: Instant, node: NodeId, incarnation: Incarnation) {
+        self.begin_life(node, incarnation);
         let Some(peer) = self.peers.get_mut(&node) else { return };
-        let waits = peer.channel.log().filter_map(|frame| match frame {
-            Frame::Publication(publication) if publication.message.qos > QoS::AtMostOnce => Some(publication.clone()),
-            Frame::Publication(_) | Frame::Control { .. } => None,
-        });
-        self.former.entry(node).or_default().extend(waits);
-        self.counters.frames_lost += peer.channel.restart(incarnation) as u64;
         peer.failures = 0;
         peer.is_distrusted = false;
         for link in peer.link.into_iter().chain(peer.dial).chain(peer.carried) {
@@ -158,6 +153,17 @@ impl Links {
         }
         // The new life is dialled at once, not when the old one would have been.
         self.timers.cancel(&Timer::Redial(node));
+    }
+
+    /// The channel to a node is one to this life of it: publications that the former one has not acknowledged can be asked for.
+    pub(super) fn begin_life(&mut self, node: NodeId, incarnation: Incarnation) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let waits = peer.channel.log().filter_map(|frame| match frame {
+            Frame::Publication(publication) if publication.message.qos > QoS::AtMostOnce => Some(publication.clone()),
+            Frame::Publication(_) | Frame::Control { .. } => None,
+        });
+        self.former.entry(node).or_default().extend(waits);
+        self.counters.frames_lost += peer.channel.restart(incarnation) as u64;
     }
 
     pub(super) fn linger_ended(&mut self, node: NodeId) {

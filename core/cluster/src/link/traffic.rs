@@ -62,10 +62,8 @@ impl Links {
         let me = self.me.incarnation;
         self.last_stream += 1;
         let new_stream = self.last_stream;
-        let peer = self.peer(node, Some(life));
-        if peer.channel.incarnation != Some(life) {
-            let lost = peer.channel.restart(life);
-            self.counters.frames_lost += lost as u64;
+        if self.peer(node, Some(life)).channel.incarnation != Some(life) {
+            self.begin_life(node, life);
         }
         let peer = self.peer(node, Some(life));
         let before = peer.channel.log_len();

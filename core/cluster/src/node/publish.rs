@@ -13,7 +13,7 @@ use super::orphans::Kept;
 use super::peers::Peer;
 use super::relay::Parcel;
 use crate::link::{Frame, FrameSeq, Publication, SendError};
-use crate::mail::{Again, Publish, ToShard};
+use crate::mail::{Again, Location, Publish, ToShard};
 use crate::sys;
 
 /// What one neighbour gets of a publication.
@@ -201,13 +201,18 @@ impl Node {
         let relays = self.overlay.relays();
         let mut parcels = SmallVec::<[Parcel; 8]>::new();
         for leg in legs {
-            let Leg { to, mut plain, groups, mut retained_copy } = leg;
+            let Leg { to, mut plain, mut groups, mut retained_copy } = leg;
             let message = Arc::clone(message);
-            let chosen = if groups.is_empty() { None } else { Some(groups.clone()) };
             let kept = self.stray(to, &message, plain, &groups);
             if kept == Kept::Awaited {
                 sent.orphaned.push(to);
+                // Who takes over from the life that had the members has others chosen; the next life, which may be linked, does not.
+                groups.clear();
+                if !plain && !retained_copy {
+                    continue;
+                }
             }
+            let chosen = if groups.is_empty() { None } else { Some(groups.clone()) };
             if relays && (plain || retained_copy) && self.peers.contains_key(&to) {
                 parcels.push(Parcel { to, plain, retained_copy });
                 (plain, retained_copy) = (false, false);
@@ -280,7 +285,10 @@ impl Node {
 
     fn again(&mut self, shard: ShardId, message: &Arc<Message>, group: TopicFilter, not: NodeId) {
         let message = Arc::clone(message);
-        self.tell_shard(shard, ToShard::Again(Box::new(Again { message, group, not })));
+        self.tell_shard(
+            shard,
+            ToShard::Again(Box::new(Again { message, group, not: Some(Location::Node(not)), tried: 0 })),
+        );
     }
 }
 

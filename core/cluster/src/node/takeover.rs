@@ -363,7 +363,7 @@ impl Node {
         let clients = core::mem::take(&mut takeover.clients);
         let beside = core::mem::take(&mut takeover.beside);
         for (message, group) in core::mem::take(&mut takeover.shares) {
-            let again = Again { message, group, not: life.node };
+            let again = Again { message, group, not: Some(Location::Node(life.node)), tried: 0 };
             self.tell_shard(ShardId::default(), ToShard::Again(Box::new(again)));
         }
         strays.extend(self.strays_of(life.node));
@@ -417,7 +417,7 @@ impl Node {
         if heard.iter().any(had) {
             return;
         }
-        let again = Again { message: Arc::clone(message), group, not: life.node };
+        let again = Again { message: Arc::clone(message), group, not: Some(Location::Node(life.node)), tried: 0 };
         self.tell_shard(ShardId::default(), ToShard::Again(Box::new(again)));
     }
 

@@ -260,7 +260,7 @@ impl Shard {
                 _ if (seen && has_matched(&message)) || copied.contains(&message.id) || added.contains(&message.id) => {
                 }
                 _ if !self.inheritance.note_merged(&client, message.id) => {}
-                Some(group) => self.choose_again(now, message, group, Some(Location::Node(from.node))),
+                Some(group) => self.choose_again(now, (message, group), Some(Location::Node(from.node)), 0),
                 None => plain.push(message),
             }
         }

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use sedge_base::{ClientId, ConnId, Instant, Now, Outbox, Rng, Seed};
+use sedge_base::{ClientId, ConnId, Instant, Now, Outbox, Rng, Seed, ShardId};
 use sedge_broker::{BounceReason, Broker, BrokerConfig, Deliver, Input, InterestChange, Output, Place, Ticket};
 use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter};
 use smallvec::SmallVec;
@@ -183,8 +183,8 @@ impl Shard {
                 }
             }
             ToShard::Again(again) => {
-                let Again { message, group, not } = *again;
-                self.choose_again(now, message, group, Some(Location::Node(not)));
+                let Again { message, group, not, tried } = *again;
+                self.choose_again(now, (message, group), not, tried);
             }
             ToShard::Table(changes) => self.table.apply(&changes),
             ToShard::Barrier(barrier) => self.tell_node(ToNode::BarrierReached(barrier)),
@@ -216,7 +216,7 @@ impl Shard {
             ToShard::Marked { by, mark } => self.marked(now, by, mark),
         }
         for (message, group) in self.handovers.take_freed() {
-            self.choose_again(now, message, group, None);
+            self.choose_again(now, (message, group), None, 0);
         }
     }
 
@@ -458,16 +458,16 @@ impl Shard {
             BounceReason::NoMember => Some(Location::Shard(self.place.shard)),
             BounceReason::SessionEnded => None,
         };
-        self.choose_again(now, message, group, not);
+        self.choose_again(now, (message, group), not, 0);
     }
 
     /// Chooses another place for a message to a shared subscription; not the one that is known to have no member, and a few times
     /// only.
-    fn choose_again(&mut self, now: Now, message: Arc<Message>, group: TopicFilter, not: Option<Location>) {
+    fn choose_again(&mut self, now: Now, (message, group): handover::Share, not: Option<Location>, tried: u16) {
         let place = self.bounces.note(&message.id, &group, not).and_then(|tried| self.table.choose(&group, tried));
         let Some(place) = place else {
             if !self.handovers.catch_share(&message, &group, &mut self.broker) {
-                self.counters.groups_dropped += 1;
+                self.pass_share_on((message, group), not, tried + 1);
             }
             return;
         };
@@ -491,6 +491,17 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Another shard may have a member of a shared subscription on the move, for which a message waits.
+    fn pass_share_on(&mut self, (message, group): handover::Share, not: Option<Location>, tried: u16) {
+        if tried >= self.place.shards {
+            self.counters.groups_dropped += 1;
+            return;
+        }
+        let next = ShardId((self.place.shard.0 + 1) % self.place.shards);
+        let again = ToShard::Again(Box::new(Again { message, group, not, tried }));
+        self.post(ShardOutput::ToShard(next, again), false);
     }
 
     fn tell_node(&mut self, mail: ToNode) {

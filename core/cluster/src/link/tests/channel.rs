@@ -159,14 +159,16 @@ fn a_neighbour_that_resumes_is_told_from_one_that_begins_anew() {
     assert_eq!(world.downs(0), ["the connection was lost"]);
     assert_eq!(world.got(1, 0), [1, 2]);
 
-    // A restart that membership has not noticed: what was meant for the former life is lost, and numbers go on.
+    // A restart that membership has not noticed: what was meant for the former life can be asked for, and numbers go on.
     world.restart(1, config());
-    assert_eq!(world.send(0, 1, 3), 3);
+    assert_eq!(world.send(0, 1, 8), 3);
     world.want(1, 0);
     world.run(4_000);
     assert_eq!(world.ups(0).last(), Some(&(2, false, 3)));
     assert_eq!(world.ups(1).last(), Some(&(1, false, 0)));
     assert_eq!(world.nodes[0].links.counters().frames_lost, 1);
+    let node = world.nodes[1].hello.node;
+    assert_eq!(world.nodes[0].links.take_former(node).len(), 1);
     assert_eq!(world.send(0, 1, 4), 4);
     world.send(1, 0, 5);
     world.run(100);
