@@ -283,12 +283,10 @@ impl Node {
         !full
     }
 
-    fn again(&mut self, shard: ShardId, message: &Arc<Message>, group: TopicFilter, not: NodeId) {
-        let message = Arc::clone(message);
-        self.tell_shard(
-            shard,
-            ToShard::Again(Box::new(Again { message, group, not: Some(Location::Node(not)), tried: 0 })),
-        );
+    /// A shared subscription gets a message somewhere else than at this node.
+    pub(super) fn again(&mut self, shard: ShardId, message: &Arc<Message>, group: TopicFilter, not: NodeId) {
+        let (message, not) = (Arc::clone(message), Some(Location::Node(not)));
+        self.tell_shard(shard, ToShard::Again(Box::new(Again { message, group, not, tried: 0 })));
     }
 }
 

@@ -50,7 +50,8 @@ pub(super) struct Reunions {
     deadlines: Deadlines<(ClientId, NodeId)>,
     /// Other owners who were told to give their sessions up, and until when the ones here are held back for that.
     awaited_owners: Deadlines<(ClientId, NodeId)>,
-    /// Under which epoch other owners of sessions that go on here have given theirs up, or said that they have none.
+    /// Under which epoch other owners of sessions that go on here have given theirs up, or said that they have none, since nodes have found
+    /// each other last.
     answered: BTreeMap<(ClientId, NodeId), u64>,
 }
 
@@ -142,6 +143,7 @@ impl Node {
             let now = self.now.instant;
             let held = self.reunions.held;
             if held.is_none() {
+                self.reunions.answered.clear();
                 self.tell_all_shards(|| session_step(SessionStep::HoldAll));
             }
             let latest = held.map_or(now + PATIENCE, |held| held.latest);

@@ -19,7 +19,7 @@ use super::replicas::Replica;
 use super::settle::Waiter;
 use super::{Node, epoch};
 use crate::link::ControlTopic;
-use crate::mail::{Again, Arriving, Heard, Inherit, Life, Location, SessionStep, ToShard};
+use crate::mail::{Arriving, Heard, Inherit, Life, Location, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::shard::Choice;
 use crate::wire::{ReplicaMail, Stray};
@@ -363,8 +363,7 @@ impl Node {
         let clients = core::mem::take(&mut takeover.clients);
         let beside = core::mem::take(&mut takeover.beside);
         for (message, group) in core::mem::take(&mut takeover.shares) {
-            let again = Again { message, group, not: Some(Location::Node(life.node)), tried: 0 };
-            self.tell_shard(ShardId::default(), ToShard::Again(Box::new(again)));
+            self.again(ShardId::default(), &message, group, life.node);
         }
         strays.extend(self.strays_of(life.node));
         let mut plain = Vec::new();
@@ -417,8 +416,7 @@ impl Node {
         if heard.iter().any(had) {
             return;
         }
-        let again = Again { message: Arc::clone(message), group, not: Some(Location::Node(life.node)), tried: 0 };
-        self.tell_shard(ShardId::default(), ToShard::Again(Box::new(again)));
+        self.again(ShardId::default(), message, group, life.node);
     }
 
     /// The sessions are with one of the shards, and copied.

@@ -89,6 +89,9 @@ impl Inheritance {
 
     /// Another owner of a session brings these subscriptions.
     fn brings(&mut self, client: &ClientId, from: NodeId, filters: Vec<TopicFilter>) {
+        if filters.is_empty() {
+            return;
+        }
         self.brought.insert((client.clone(), from), filters);
         if self.brought.len() > MAX_BROUGHT {
             self.brought.pop_first();
