@@ -228,11 +228,20 @@ impl Had {
     }
 
     /// What a session that leaves has had. `goes_on`: whether a node still lives the life in which it made publications; those of others
-    /// are forgotten.
-    fn leaves(&mut self, now: Instant, client: &ClientId, goes_on: impl Fn(&ShardLife) -> bool) -> Parting {
+    /// are forgotten. `comes`: whether another one of the client is on its way here, of which is known what that has had.
+    fn leaves(
+        &mut self,
+        now: Instant,
+        client: &ClientId,
+        goes_on: impl Fn(&ShardLife) -> bool,
+        comes: bool,
+    ) -> Parting {
         self.here.retain(|shard, (_, at)| now < *at + APART || goes_on(shard));
-        self.deadlines.cancel(client);
-        let before = self.sessions.remove(client).filter(|moved| now < moved.until).unwrap_or_default();
+        let mut before = Moved::default();
+        if !comes {
+            self.deadlines.cancel(client);
+            before = self.sessions.remove(client).filter(|moved| now < moved.until).unwrap_or_default();
+        }
         let here = self.here.iter().map(|(shard, (last, _))| (*shard, *last));
         let mut marks: Heard = here.collect();
         for (shard, last) in before.said.values().chain([&before.came_with]).flat_map(|marks| marks.iter()) {
@@ -479,7 +488,8 @@ impl Node {
         let goes_on = |(node, incarnation, _): &ShardLife| {
             (*node, *incarnation) == me || peers.get(node).is_some_and(|peer| peer.incarnation == Some(*incarnation))
         };
-        let Parting { marks, gaps, fills } = self.had.leaves(self.now.instant, client, goes_on);
+        let comes = self.claims.wants(client);
+        let Parting { marks, gaps, fills } = self.had.leaves(self.now.instant, client, goes_on, comes);
         let mail = SessionMail::Had { client: client.clone(), marks, gaps, fills };
         self.send_control(to, ControlTopic::Session, mail.encode());
     }
@@ -540,15 +550,17 @@ mod tests {
         had.here.insert((NodeId::new(3), Incarnation::new(1), ShardId(0)), (7, at(1)));
         assert_eq!(had.who(&id(1, 5), false), core::slice::from_ref(&client));
         assert!(had.who(&id(1, 6), false).is_empty() && had.who(&id(3, 7), false).is_empty());
-        assert_eq!(had.leaves(at(2), &client, never).marks, [id(1, 5), id(2, 9), id(3, 7)]);
+        assert_eq!(had.leaves(at(2), &client, never, false).marks, [id(1, 5), id(2, 9), id(3, 7)]);
         assert!(had.who(&id(1, 5), false).is_empty());
         had.arrives(at(3), former, client.clone(), (&[id(1, 5)], &[], Vec::new()));
+        had.leaves(at(3), &client, |_| true, true);
+        assert_eq!(had.who(&id(1, 5), false), core::slice::from_ref(&client), "an older one leaves while it comes");
         assert_eq!(
-            had.leaves(at(3) + WINDOW, &client, never).marks,
+            had.leaves(at(3) + WINDOW, &client, never, false).marks,
             [id(2, 4), id(3, 7)],
             "only what came here is known still"
         );
-        assert!(had.leaves(at(3) + APART, &client, never).marks.is_empty());
+        assert!(had.leaves(at(3) + APART, &client, never, false).marks.is_empty());
     }
 
     /// MQ-11: what the former owner had heard of when the session had left its shard, and caught for it.
@@ -612,7 +624,7 @@ mod tests {
         assert_eq!(moved.until, at + WINDOW);
         had.note(at, &message(id(2, 8)), true);
         assert!(has(&had, id(2, 8)), "it was there when this came");
-        let Parting { marks, gaps, fills } = had.leaves(at, &client, stays);
+        let Parting { marks, gaps, fills } = had.leaves(at, &client, stays, false);
         assert_eq!(marks, [id(2, 8), id(3, 7)]);
         assert_eq!(gaps, [(id(2, 4), 7), (id(3, 0), 7)]);
         assert_eq!(fills, [id(2, 5), id(2, 6)]);
@@ -662,7 +674,7 @@ mod tests {
         assert!(
             had.has(&client, &message(id(2, 6)), false, true) && !had.has(&client, &message(id(2, 7)), false, true)
         );
-        let Parting { marks, gaps, fills } = had.leaves(at(1), &client, |_| true);
+        let Parting { marks, gaps, fills } = had.leaves(at(1), &client, |_| true, false);
         assert_eq!((marks, gaps, fills), (vec![id(2, 7)], vec![(id(2, 4), 7)], vec![id(2, 6)]));
         assert!(had.has(&client, &message(id(2, 7)), false, true), "it has left, and nothing more is known");
     }
