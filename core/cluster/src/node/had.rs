@@ -369,10 +369,18 @@ impl Had {
         }
     }
 
-    /// What a session has had that comes from this node.
+    /// What a session has had that comes from this node: of each shard up to there, before a gap at the end of it.
     pub(super) fn said(&self, from: NodeId, client: &ClientId) -> Arc<Heard> {
-        let said = self.sessions.get(client).and_then(|moved| moved.said.get(&from));
-        said.map(Arc::clone).unwrap_or_default()
+        let Some(moved) = self.sessions.get(client) else { return Arc::default() };
+        let Some(said) = moved.said.get(&from) else { return Arc::default() };
+        let Some(lacks) = moved.lacks.get(&from) else { return Arc::clone(said) };
+        let mut marks = Heard::clone(said);
+        for (shard, gaps) in &lacks.gaps {
+            let Some(last) = marks.get_mut(shard) else { continue };
+            let at_end = gaps.iter().filter(|gap| gap.to >= *last).map(|gap| gap.after).min();
+            *last = at_end.unwrap_or(*last).min(*last);
+        }
+        Arc::new(marks)
     }
 
     /// A session begins here while other nodes, which may have one of the same client, are away: what was here before is nothing that it has
