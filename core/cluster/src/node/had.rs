@@ -132,7 +132,8 @@ impl Moved {
 
     /// Whether it has had a publication at a node that has said how far it was there.
     fn has_had_at(&self, node: NodeId, marks: &Heard, id: &MessageId) -> bool {
-        let is_lacking = |lacks: &Lacks| is_in(&lacks.gaps, id) && !lacks.fills.contains(id);
+        let has_got = |lacks: &Lacks| lacks.fills.contains(id) || self.fills.contains(id);
+        let is_lacking = |lacks: &Lacks| is_in(&lacks.gaps, id) && !has_got(lacks);
         has_come_to(marks, id) && !self.lacks.get(&node).is_some_and(is_lacking)
     }
 
@@ -322,11 +323,12 @@ impl Had {
         let Some(moved) = self.sessions.get_mut(client) else { return };
         let Some(marks) = moved.said.get(&from) else { return };
         let mut gaps = if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) };
-        let lacks = moved.lacks.remove(&from).unwrap_or_default();
+        let none = Lacks::default();
+        let lacks = moved.lacks.get(&from).unwrap_or(&none);
         moved.fills = brings.filter(|id| !has_come_to(marks, id) || is_in(&lacks.gaps, id)).take(MAX_FILLS).collect();
-        moved.fills.extend(lacks.fills);
-        for (shard, more) in lacks.gaps {
-            gaps.entry(shard).or_default().extend(more);
+        moved.fills.extend(&lacks.fills);
+        for (shard, more) in &lacks.gaps {
+            gaps.entry(*shard).or_default().extend(more);
         }
         moved.gaps = Arc::new(gaps);
         moved.came_with = Arc::clone(marks);
@@ -642,6 +644,7 @@ mod tests {
         assert!(next.who(&id(2, 7), false).is_empty(), "it is new to the session still");
         assert_eq!(next.who(&id(2, 6), false), core::slice::from_ref(&client));
         next.goes_on_here(now(0), former, &client, core::iter::empty());
+        assert!(next.who(&id(2, 7), false).is_empty(), "also when it goes on here");
         let has = |id| next.has(&client, &message(id), false, true);
         assert!(has(id(2, 4)) && has(id(2, 5)) && has(id(2, 6)) && !has(id(2, 7)) && has(id(2, 8)) && !has(id(2, 9)));
         assert!(!has(id(3, 7)) && has(id(3, 8)));
