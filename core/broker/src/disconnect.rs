@@ -77,7 +77,8 @@ impl Broker {
             return;
         }
         let session = connection.session.take();
-        let has_resumed = phase == Phase::Live && self.parked.remove(&key).is_none();
+        let was_parked = self.parked.remove(&key).is_some();
+        let has_resumed = phase == Phase::Live && !was_parked;
         if connection.enhanced.is_some() {
             self.timers.cancel(&Timer::Proof(key));
         }

@@ -205,7 +205,8 @@ impl Shard {
     }
 
     /// What the client has subscribed to at another owner of its session, `from`, since one of the two succeeded the other is in force here,
-    /// too. What it has withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one, or each has begun its own, all counts.
+    /// too. What it has withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one, or each has begun its
+    /// own, all counts.
     pub(super) fn resubscribe(
         &mut self,
         now: Now,

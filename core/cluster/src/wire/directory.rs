@@ -21,7 +21,8 @@ pub(crate) enum DirectoryMail {
         client: ClientId,
         /// Which ownership this is.
         epoch: u64,
-        /// The former owner, who was told to send the session; `None`: there is nothing to wait for.
+        /// The former owner, or another one that the home has found beside the receiver, who was told to send the session; `None`: there is
+        /// nothing to wait for.
         from: Option<NodeId>,
     },
     /// To the home: the sender owns this client and wants another node to own it.
