@@ -71,11 +71,12 @@ impl Broker {
     }
 
     /// The client is in the middle of these QoS 2 publications, which the other owner has taken: what it says of them here is about those
-    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where it has been here since, it
-    /// has begun them anew.
+    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where it has been here since, or was
+    /// before the session was held back, it has begun them anew, and the identifiers may mean something else by now.
     pub fn merge_received(&mut self, client: &ClientId, next: u64, received: &[PacketId]) {
         let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) else { return };
-        if received.is_empty() || session.resumed >= next {
+        let is_open = !session.is_held && session.connection.is_some();
+        if received.is_empty() || is_open || session.resumed >= next {
             return;
         }
         for &packet_id in received {
@@ -168,13 +169,13 @@ impl Broker {
     /// The client gets nothing until [`Broker::let_go`]: what comes for it waits in its queue, by the rules of the queue.
     pub fn hold(&mut self, client: &ClientId) {
         if let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) {
-            session.is_held = true;
+            session.hold();
         }
     }
 
     /// As [`Broker::hold`], for all sessions that there are.
     pub fn hold_all(&mut self) {
-        self.sessions.iter_mut().for_each(|(_, session)| session.is_held = true);
+        self.sessions.iter_mut().for_each(|(_, session)| session.hold());
     }
 
     /// What has waited since [`Broker::hold`] goes out, in the order of publication.

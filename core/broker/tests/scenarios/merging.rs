@@ -75,6 +75,21 @@ fn what_the_client_has_begun_anew_since_counts() {
     assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7))]);
 }
 
+/// MQ-06, FT-31: the client was here before anybody knew of the other owner, and has gone on publishing with these identifiers.
+#[test]
+fn what_a_client_publishes_that_was_here_before_is_its_own() {
+    let mut bench = Bench::new();
+    let conn = bench.connect(persistent(V5, "c"));
+    let served = bench.broker.sessions().next().unwrap().epoch;
+    bench.broker.hold(&ClientId::new("c"));
+    merge(&mut bench, served, &[7]);
+    let_go(&mut bench);
+    merge(&mut bench, 1_000, &[7]);
+    bench.send(conn, &publish("t", "new", Q2, 7));
+    assert_eq!(bench.routed.len(), 1);
+    assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7))]);
+}
+
 /// MQ-06, FT-31: a client that gives up while it waits has said nothing here.
 #[test]
 fn a_client_that_comes_again_while_it_waits_is_known_still() {
