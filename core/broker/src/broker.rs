@@ -1,12 +1,12 @@
 //! The machine.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{
     BufferPool, ClientId, ConnId, Deadlines, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed, ShardId,
 };
-use sedge_mqtt::{Packet, ReasonCode, SubscriptionTrie, Utf8};
+use sedge_mqtt::{Packet, PacketId, ReasonCode, SubscriptionTrie, Utf8};
 use slab::Slab;
 
 use crate::chunks::{Chunks, SharedBuffers};
@@ -95,6 +95,8 @@ pub struct Broker {
     pub(crate) merged: Merged,
     /// By connection, one packet each that waits for another owner's session, which may tell what it is about.
     pub(crate) parked: BTreeMap<ConnKey, Packet>,
+    /// QoS 2 publications that clients have completed while their sessions are held back.
+    pub(crate) released: BTreeSet<(SessionKey, PacketId)>,
     pub(crate) given: GivenAway,
     pub(crate) buffers: BufferPool,
     pub(crate) chunks: Chunks,
@@ -139,6 +141,7 @@ impl Broker {
             scratch: Scratch::default(),
             merged: Merged::default(),
             parked: BTreeMap::new(),
+            released: BTreeSet::new(),
             given: GivenAway::new(),
             buffers: BufferPool::new(SPARE_BYTES),
             chunks: Chunks::default(),

@@ -126,6 +126,9 @@ pub(crate) struct Peer {
     pub(crate) account: bool,
     /// Whether there is a `Timer::Expiry`.
     pub(crate) expires: bool,
+    /// Whether it has said something of a QoS 2 publication. What it had begun elsewhere it has repeated by then, as every client does first
+    /// (MQTT 5.0 section 4.4).
+    pub(crate) has_repeated: bool,
     /// What the rules said about its publications; `None`: nothing since the policy changed.
     pub(crate) verdicts: Option<Box<Verdicts>>,
 }
@@ -180,6 +183,7 @@ impl Connection {
                 user: user.map(String::into_boxed_str),
                 account: false,
                 expires: false,
+                has_repeated: false,
                 verdicts: None,
             }),
             pending: None,

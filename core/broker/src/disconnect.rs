@@ -78,7 +78,7 @@ impl Broker {
         }
         let session = connection.session.take();
         let was_parked = self.parked.remove(&key).is_some();
-        let has_resumed = phase == Phase::Live && !was_parked;
+        let has_resumed = connection.peer.has_repeated && !was_parked;
         if connection.enhanced.is_some() {
             self.timers.cancel(&Timer::Proof(key));
         }

@@ -71,15 +71,16 @@ impl Broker {
     }
 
     /// The client is in the middle of these QoS 2 publications, which the other owner has taken: what it says of them here is about those
-    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where it has been here since, or was
-    /// before the session was held back, it has begun them anew, and the identifiers may mean something else by now.
+    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where it has repeated here since
+    /// what it had begun, before the session was held back, the identifiers may mean something else by now.
     pub fn merge_received(&mut self, client: &ClientId, next: u64, received: &[PacketId]) {
-        let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) else { return };
+        let Some(key) = self.clients.get(client).copied() else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
         let is_open = !session.is_held && session.connection.is_some();
         if received.is_empty() || is_open || session.resumed >= next {
             return;
         }
-        for &packet_id in received {
+        for &packet_id in received.iter().filter(|id| !self.released.contains(&(key, **id))) {
             let is_new = session.inbound.get_or_insert_default().restore(packet_id, None);
             if is_new && let Some((journal, session)) = kept(self.journal.as_deref_mut(), session) {
                 let answer = Some(ReasonCode::Success);
@@ -168,14 +169,34 @@ impl Broker {
 
     /// The client gets nothing until [`Broker::let_go`]: what comes for it waits in its queue, by the rules of the queue.
     pub fn hold(&mut self, client: &ClientId) {
-        if let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) {
-            session.hold();
+        if let Some(key) = self.clients.get(client).copied() {
+            self.hold_back(key);
         }
     }
 
     /// As [`Broker::hold`], for all sessions that there are.
     pub fn hold_all(&mut self) {
-        self.sessions.iter_mut().for_each(|(_, session)| session.hold());
+        for key in self.sessions.iter().map(|(key, _)| key).collect::<Vec<_>>() {
+            self.hold_back(key);
+        }
+    }
+
+    fn hold_back(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key).filter(|session| !session.is_held) else { return };
+        session.is_held = true;
+        let connection = session.connection.and_then(|conn| self.connections.get(conn));
+        if connection.is_some_and(|connection| connection.peer.has_repeated) {
+            session.resumed = session.epoch;
+        }
+        self.forget_released(key);
+    }
+
+    fn forget_released(&mut self, key: SessionKey) {
+        while let Some(&(session, id)) = self.released.range((key, PacketId::MIN)..).next()
+            && session == key
+        {
+            self.released.remove(&(session, id));
+        }
     }
 
     /// What has waited since [`Broker::hold`] goes out, in the order of publication.
@@ -200,6 +221,7 @@ impl Broker {
         link.session.is_held = false;
         link.session.queue.restore_order();
         link.pump();
+        self.forget_released(key);
         self.unpark(key);
     }
 

@@ -85,6 +85,7 @@ impl Broker {
         let v5 = connection.version == Version::V5;
         let inbound = session.inbound.get_or_insert_default();
         let exactly_once = publish.qos == QoS::ExactlyOnce;
+        connection.peer.has_repeated |= exactly_once;
         let in_use = inbound.is_exact(id);
         if v5 && connection.inbound >= self.config.receive_maximum && !(in_use && exactly_once) {
             return Err(Fault(ReasonCode::ReceiveMaximumExceeded, "more publications than the receive maximum"));
@@ -275,9 +276,13 @@ impl Broker {
     }
 
     /// PUBREL of a connected client (MQTT 5.0 section 3.6).
-    pub(crate) fn on_pubrel(&mut self, key: ConnKey, session: SessionKey, id: PacketId) {
-        let Some(session) = self.sessions.get_mut(session) else { return };
+    pub(crate) fn on_pubrel(&mut self, key: ConnKey, session_key: SessionKey, id: PacketId) {
+        let Some(session) = self.sessions.get_mut(session_key) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.peer.has_repeated = true;
+        if session.is_held {
+            self.released.insert((session_key, id));
+        }
         let known = session.inbound.as_mut().and_then(|inbound| inbound.complete(id));
         if known.is_some()
             && let Some((journal, session)) = kept(self.journal.as_deref_mut(), session)

@@ -27,8 +27,8 @@ pub(crate) struct PendingWill {
 pub(crate) struct Session {
     pub(crate) client: ClientId,
     pub(crate) epoch: u64,
-    /// The epoch of the last connection that has ended, or was there when the session began to be held back, here or where the session was
-    /// before; 0: there was none.
+    /// The epoch of the last connection on which the client had repeated what it had begun elsewhere, before the session was held back, here or
+    /// where the session was before; 0: there was none.
     pub(crate) resumed: u64,
     /// Who its client is; `None` without access rules, or if it has not been here since the session came from elsewhere.
     pub(crate) identity: Option<Box<Identity>>,
@@ -91,14 +91,6 @@ impl Session {
             is_kept: false,
             is_held: false,
         }
-    }
-
-    /// Everything waits. A client that is connected has repeated by now what it had begun elsewhere.
-    pub(crate) const fn hold(&mut self) {
-        if !self.is_held && self.connection.is_some() {
-            self.resumed = self.epoch;
-        }
-        self.is_held = true;
     }
 
     /// It has no connection: it ends if none comes for this long, unless it outlives all.

@@ -10,7 +10,7 @@ fn reuniting() -> (Bench, ConnId) {
     let mut bench = Bench::new();
     let conn = bench.connect(persistent(V5, "c"));
     bench.cut(conn);
-    bench.broker.hold(&ClientId::new("c"));
+    hold(&mut bench);
     let conn = bench.connect(persistent(V5, "c"));
     (bench, conn)
 }
@@ -18,6 +18,14 @@ fn reuniting() -> (Bench, ConnId) {
 fn again(packet: u16) -> Packet {
     let Packet::Publish(publish) = publish("t", "twice?", Q2, packet) else { panic!() };
     Packet::Publish(Publish { dup: true, ..publish })
+}
+
+fn release(packet: u16) -> Packet {
+    Packet::PubRel(Ack::new(id(packet), ReasonCode::Success))
+}
+
+fn hold(bench: &mut Bench) {
+    bench.broker.hold(&ClientId::new("c"));
 }
 
 fn let_go(bench: &mut Bench) {
@@ -36,7 +44,7 @@ fn merge(bench: &mut Bench, next: u64, received: &[u16]) {
 fn what_the_other_owner_has_taken_is_not_published_again() {
     let (mut bench, conn) = reuniting();
     bench.send(conn, &again(7));
-    bench.send(conn, &Packet::PubRel(Ack::new(id(8), ReasonCode::Success)));
+    bench.send(conn, &release(8));
     bench.send(conn, &publish("t", "new", Q1, 9));
     assert!(bench.is_held(conn) && bench.drain(conn).is_empty(), "nobody knows yet");
     merge(&mut bench, 1_000, &[7, 8]);
@@ -45,7 +53,7 @@ fn what_the_other_owner_has_taken_is_not_published_again() {
     let got = bench.drain(conn);
     assert_eq!(got, [Packet::PubRec(ack(7)), Packet::PubComp(ack(8)), Packet::PubAck(ack(9))]);
     assert_eq!(bench.routed.len(), 1, "only the new one");
-    bench.send(conn, &Packet::PubRel(Ack::new(id(7), ReasonCode::Success)));
+    bench.send(conn, &release(7));
     assert_eq!(bench.drain(conn), [Packet::PubComp(ack(7))]);
     bench.send(conn, &publish("t", "later", Q2, 7));
     assert_eq!(bench.routed.len(), 2, "the identifier is free again");
@@ -64,14 +72,18 @@ fn what_no_other_owner_has_taken_is_published_after_all() {
 /// MQ-06, FT-31: the client has come with that already, and been served, so that its identifiers mean something else by now.
 #[test]
 fn what_the_client_has_begun_anew_since_counts() {
-    let (mut bench, conn) = reuniting();
-    bench.cut(conn);
+    let mut bench = Bench::new();
+    let conn = bench.connect(persistent(V5, "c"));
     let left_before = bench.broker.sessions().next().unwrap().epoch;
+    bench.send(conn, &again(7));
+    bench.send(conn, &release(7));
+    bench.cut(conn);
+    hold(&mut bench);
     let conn = bench.connect(persistent(V5, "c"));
     bench.send(conn, &again(7));
     merge(&mut bench, left_before, &[7]);
     let_go(&mut bench);
-    assert_eq!(bench.routed.len(), 1);
+    assert_eq!(bench.routed.len(), 2);
     assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7))]);
 }
 
@@ -81,12 +93,58 @@ fn what_a_client_publishes_that_was_here_before_is_its_own() {
     let mut bench = Bench::new();
     let conn = bench.connect(persistent(V5, "c"));
     let served = bench.broker.sessions().next().unwrap().epoch;
-    bench.broker.hold(&ClientId::new("c"));
+    bench.send(conn, &again(7));
+    bench.send(conn, &release(7));
+    hold(&mut bench);
     merge(&mut bench, served, &[7]);
     let_go(&mut bench);
     merge(&mut bench, 1_000, &[7]);
+    bench.drain(conn);
     bench.send(conn, &publish("t", "new", Q2, 7));
-    assert_eq!(bench.routed.len(), 1);
+    assert_eq!(bench.routed.len(), 2);
+    assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7))]);
+}
+
+/// MQ-06, FT-31: the other owner is found before the client has said anything on its new connection.
+#[test]
+fn a_client_that_has_only_just_come_has_not_repeated_anything() {
+    for away in [false, true] {
+        let mut bench = Bench::new();
+        let mut conn = bench.connect(persistent(V5, "c"));
+        let served = bench.broker.sessions().next().unwrap().epoch;
+        bench.send(conn, &publish("t", "other", Q1, 3));
+        bench.drain(conn);
+        if away {
+            bench.cut(conn);
+        }
+        hold(&mut bench);
+        if away {
+            conn = bench.connect(persistent(V5, "c"));
+        }
+        bench.send(conn, &again(7));
+        merge(&mut bench, served, &[7, 8]);
+        let_go(&mut bench);
+        bench.send(conn, &release(8));
+        assert_eq!(bench.routed.len(), 1);
+        assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7)), Packet::PubComp(ack(8))]);
+    }
+}
+
+/// MQ-06, FT-31: what was in progress here, too, and was completed while the session was held back.
+#[test]
+fn what_a_client_completes_while_it_waits_is_complete() {
+    let mut bench = Bench::new();
+    let conn = bench.connect(persistent(V5, "c"));
+    bench.send(conn, &publish("t", "old", Q2, 7));
+    bench.cut(conn);
+    hold(&mut bench);
+    let conn = bench.connect(persistent(V5, "c"));
+    bench.send(conn, &release(7));
+    merge(&mut bench, 1_000, &[7]);
+    bench.drain(conn);
+    bench.send(conn, &publish("t", "new", Q2, 7));
+    assert_eq!(bench.routed.len(), 2);
+    let_go(&mut bench);
     assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7))]);
 }
 
@@ -111,7 +169,7 @@ fn what_begins_here_does_not_wait() {
     let (mut bench, conn) = reuniting();
     bench.send(conn, &publish("t", "1", Q2, 7));
     bench.send(conn, &again(7));
-    bench.send(conn, &Packet::PubRel(Ack::new(id(7), ReasonCode::Success)));
+    bench.send(conn, &release(7));
     bench.send(conn, &publish("t", "2", Q1, 8));
     let got = bench.drain(conn);
     assert_eq!(got, [Packet::PubRec(ack(7)), Packet::PubRec(ack(7)), Packet::PubComp(ack(7)), Packet::PubAck(ack(8))]);

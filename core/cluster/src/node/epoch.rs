@@ -29,6 +29,12 @@ pub(super) const fn next_claim(epoch: u64) -> u64 {
     epoch.saturating_add(STEP)
 }
 
+/// Who has served the client under this epoch or a later one knows better than an owner of `epoch` what it is in the middle of. The client
+/// never was at a successor, which knows of that what there was under the claim before.
+pub(super) const fn outdated_from(epoch: u64) -> u64 {
+    if epoch.is_multiple_of(2) { next_claim(epoch) } else { epoch.saturating_sub(STEP - 1) }
+}
+
 /// Of one of two owners that had the same. One of two successors stays one: the owner that they succeed may live after all.
 pub(super) const fn after_tie(epoch: u64) -> u64 {
     epoch + 2
@@ -62,6 +68,8 @@ mod tests {
             let later = claimed(claim, 0);
             assert!(!outlives(later, successor));
             assert!(later > kept(inherited(owner)));
+            assert!(claim < outdated_from(owner) && later >= outdated_from(owner) - 2, "the client may go on at an owner");
+            assert!(claim >= outdated_from(inherited(owner)) && claim - STEP < outdated_from(successor));
             assert!(!succeeds(later, claim) && !succeeds(inherited(later), claim) && !succeeds(owner, claim));
         }
         assert_eq!(claimed(100, 1_001), 1_002);

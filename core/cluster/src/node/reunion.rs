@@ -250,7 +250,7 @@ impl Node {
         reunion.given_up = Some(epoch);
         let taken = session.inbound.iter().filter(|inbound| inbound.answer.is_none_or(|answer| !answer.is_error()));
         reunion.received = taken.map(|inbound| inbound.packet_id).collect();
-        reunion.next = epoch::next_claim(session.epoch);
+        reunion.next = epoch::outdated_from(session.epoch);
         reunion.messages.extend(messages_of(session).map(|queued| (Arc::clone(&queued.message), queued.group.clone())));
         if session.subscriptions.iter().any(is_plain) {
             let subscriptions = session.subscriptions.clone();
