@@ -7,12 +7,12 @@ use sedge_sim::{ChurnOptions, Options, churn, run};
 
 type Draw = fn(u64) -> Options;
 
-const USAGE: &str = "usage: sedge-sim [over NAME] [harsh|crash|move|swarm|drain|part|share] run SEED          one run, printed step by step
-       sedge-sim [over NAME] [harsh|crash|move|swarm|drain|part|share] sweep FROM COUNT  many runs, one line each; fails at the first violation
-       sedge-sim [over NAME] [harsh|crash|move|swarm|drain|part|share] check SEED        one run twice: both must be equal
+const USAGE: &str = "usage: sedge-sim [over NAME] [harsh|crash|move|far|swarm|drain|part|share] run SEED          one run, printed step by step
+       sedge-sim [over NAME] [harsh|crash|move|far|swarm|drain|part|share] sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim [over NAME] [harsh|crash|move|far|swarm|drain|part|share] check SEED        one run twice: both must be equal
        sedge-sim churn NODES SECONDS SEED [OVERLAY ...]            overlays while 1 % of their nodes die and start each second
 The nodes cooperate over the overlay NAME: mesh if none is named, or detour, which sends publications astray.
-With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, with `move` also while sessions move, with `swarm` there are
+With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, with `move` also while sessions move, with `far` with 20 ms between nodes, with `swarm` there are
 pauses, ways cut in one direction, repeated datagrams, wrong clocks and journals as well, and with `drain` one is emptied
 or stopped after the other, and with `part` they fall apart into two sides and find each other again, and with `share` members of
 a shared subscription come and go, and nothing may be lost;
@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Some("harsh") => (Options::harsh, true),
         Some("crash") => (Options::crashing, true),
         Some("move") => (Options::moving, true),
+        Some("far") => (Options::far, true),
         Some("swarm") => (Options::swarm, true),
         Some("drain") => (Options::draining, true),
         Some("part") => (Options::parting, true),

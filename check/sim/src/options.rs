@@ -2,6 +2,9 @@
 
 use sedge_base::{Duration, Rng};
 
+/// What a datagram or a piece of a stream takes between sites that are far apart.
+pub(crate) const FAR: Duration = Duration::from_millis(20);
+
 /// A bug put into the world on purpose, to prove that the invariants find it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
@@ -160,6 +163,11 @@ impl Options {
     /// As [`Options::crashing`], but nodes also die while sessions are on their way to them and from them.
     pub fn moving(seed: u64) -> Self {
         Self { moving: true, ..Self::crashing(seed) }
+    }
+
+    /// As [`Options::moving`], with 20 ms between nodes: sites that are far apart, and crashes that meet more of what is on its way.
+    pub fn far(seed: u64) -> Self {
+        Self { net_delay: FAR, ..Self::moving(seed) }
     }
 
     /// As [`Options::moving`], with more of what can go wrong: hosts that stand still, ways that are cut in one direction, datagrams that

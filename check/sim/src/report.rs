@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::Options;
+use crate::options::FAR;
 
 /// Something that must never be true was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,7 @@ fn mode(options: &Options) -> String {
         Options { drains: true, .. } => "drain ",
         Options { workers: 1.., .. } => "share ",
         options if options.is_swarm() => "swarm ",
+        Options { moving: true, net_delay: FAR, .. } => "far ",
         Options { moving: true, .. } => "move ",
         Options { spaced: true, .. } => "crash ",
         Options { parts: true, .. } => "part ",

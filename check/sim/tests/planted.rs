@@ -1,10 +1,6 @@
 //! Bugs put into the world on purpose are found: otherwise a clean sweep would mean nothing.
 
-use sedge_base::Duration;
 use sedge_sim::{Options, Sabotage, run};
-
-/// Long enough for crashes to meet what is on its way.
-const LONG: Duration = Duration::from_millis(20);
 
 /// Whether some seed finds the bug by this invariant; and the same seed without the bug finds nothing.
 fn found(sabotage: Sabotage, invariant: &str) -> bool {
@@ -20,7 +16,7 @@ fn found(sabotage: Sabotage, invariant: &str) -> bool {
 /// none move, what is on its way to the copies mostly arrives although its node dies.
 #[test]
 fn an_acknowledgement_ahead_of_the_copies_is_found() {
-    let with = |sabotage, seed| run(Options { sabotage, net_delay: LONG, ..Options::moving(seed) }, false).violations;
+    let with = |sabotage, seed| run(Options { sabotage, ..Options::far(seed) }, false).violations;
     let violated = |seed| {
         let violations = with(Sabotage::BelieveCopied, seed);
         violations.iter().any(|violation| ["not_lost", "once"].contains(&violation.invariant))
