@@ -1,14 +1,16 @@
 //! From one message to the sessions that get it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use sedge_base::{ClientId, Now};
 use sedge_mqtt::{Message, QoS, TopicFilter};
 
 use crate::access::may_receive;
 use crate::outgoing::{Buffer, Copies, Ids, Outgoing};
 use crate::room::Room;
 use crate::send::{Encoded, Env, Link};
-use crate::session::SessionKey;
+use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
 use crate::{BounceReason, Broker, Deliver, Output};
 
@@ -43,6 +45,13 @@ impl Broker {
         }
     }
 
+    /// A message of another node for the ordinary subscriptions of these clients: the others did not want it when it was published.
+    pub fn deliver_to_some(&mut self, now: Now, message: &Arc<Message>, clients: &BTreeSet<ClientId>) {
+        self.now = now;
+        self.clock.observe(message.stamp);
+        self.fan_out_where(message, |session| clients.contains(&session.client));
+    }
+
     /// Delivers to the ordinary subscriptions that match; says whether there is one.
     pub(crate) fn fan_out(&mut self, message: &Arc<Message>, buffer: Buffer) -> bool {
         let mut scratch = core::mem::take(&mut self.scratch);
@@ -62,11 +71,17 @@ impl Broker {
     }
 
     /// Delivers to one session only, if one of its ordinary subscriptions matches.
-    pub(crate) fn fan_out_to(&mut self, session: SessionKey, message: &Arc<Message>) {
+    pub(crate) fn fan_out_to(&mut self, session: &ClientId, message: &Arc<Message>) {
+        self.fan_out_where(message, |receiver| receiver.client == *session);
+    }
+
+    fn fan_out_where(&mut self, message: &Arc<Message>, gets_it: impl Fn(&Session) -> bool) {
         let mut scratch = core::mem::take(&mut self.scratch);
         self.find_receivers(message, &mut scratch);
-        for receiver in scratch.receivers.drain(..).filter(|receiver| receiver.session == session) {
-            self.deliver_to((message, Buffer::Read), receiver, &mut Copies::default(), None);
+        for receiver in scratch.receivers.drain(..) {
+            if self.sessions.get(receiver.session).is_some_and(|session| gets_it(session)) {
+                self.deliver_to((message, Buffer::Read), receiver, &mut Copies::default(), None);
+            }
         }
         self.scratch = scratch;
     }

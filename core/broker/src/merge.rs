@@ -61,7 +61,7 @@ impl Broker {
             inflight.chain(session.queue.iter().map(|outgoing| outgoing.message.id)).collect();
         for message in messages {
             if message.qos > QoS::AtMostOnce && known.insert(message.id) {
-                self.fan_out_to(key, message);
+                self.fan_out_to(client, message);
                 self.merged.note(key, message.id);
             }
         }

@@ -18,6 +18,8 @@ pub use crate::shard::Exact;
 pub enum ToShard {
     /// A message for the ordinary subscriptions here.
     Plain(Arc<Message>),
+    /// A message for the ordinary subscriptions of some clients: see [`Missed`].
+    Missed(Box<Missed>),
     /// A message for shared subscriptions here, and perhaps for the ordinary ones, too.
     Share(Box<Deliver>),
     /// A QoS 2 publication that has to be in the journal here before it may be forgotten where it comes from.
@@ -215,6 +217,15 @@ pub struct Known {
     pub added: Vec<MessageId>,
     /// What the copy had subscribed to; `None` from nodes of version 1 of the protocol.
     pub filters: Option<Vec<TopicFilter>>,
+}
+
+/// A message that was kept for other nodes than this one, to which its own node sent what was wanted here.
+#[derive(Debug)]
+pub struct Missed {
+    /// What.
+    pub message: Arc<Message>,
+    /// Clients whose sessions were elsewhere then.
+    pub clients: BTreeSet<ClientId>,
 }
 
 /// See [`SessionStep::Merge`].

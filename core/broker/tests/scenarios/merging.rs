@@ -1,7 +1,9 @@
 //! Two owners of one session that find each other: what the client had begun at the other one.
 
+use std::sync::Arc;
+
 use sedge_base::{ClientId, ConnId};
-use sedge_mqtt::{Ack, Packet, Publish, ReasonCode};
+use sedge_mqtt::{Ack, Message, Packet, Publish, ReasonCode, TopicName};
 
 use crate::harness::*;
 
@@ -174,4 +176,21 @@ fn what_begins_here_does_not_wait() {
     let got = bench.drain(conn);
     assert_eq!(got, [Packet::PubRec(ack(7)), Packet::PubRec(ack(7)), Packet::PubComp(ack(7)), Packet::PubAck(ack(8))]);
     assert!(!bench.is_held(conn));
+}
+
+/// FT-31: what was kept for others is for those who have missed it, and not for who has subscribed since.
+#[test]
+fn only_those_named_get_what_they_missed() {
+    let mut bench = Bench::new();
+    let clients = ["a", "b"].map(|client| bench.client(V5, client));
+    for conn in clients {
+        bench.subscribe(conn, "t", Q1);
+    }
+    let publisher = bench.client(V5, "p");
+    bench.publish(publisher, "u", "missed", Q1);
+    let (message, _) = bench.routed.last().cloned().unwrap();
+    let message = Arc::new(Message { topic: TopicName::new("t").unwrap(), ..(*message).clone() });
+    bench.broker.deliver_to_some(bench.now, &message, &[ClientId::new("b")].into());
+    bench.run();
+    assert_eq!(clients.map(|conn| bench.payloads(conn)), [vec![], vec!["missed".to_owned()]]);
 }

@@ -297,6 +297,9 @@ impl Node {
         if incarnation.is_some_and(|incarnation| !self.orphans.ends(Life { node, incarnation })) {
             return;
         }
+        if !has_left {
+            self.orphans.is_away(self.now.instant, self.had.latest_stamp(self.now), node);
+        }
         self.open_all_fences(node);
         let mut successors = self.peers.get(&node).map(|peer| peer.backups.clone()).unwrap_or_default();
         if self.replicas.has_whole(node) && !successors.contains(&self.config.node) {

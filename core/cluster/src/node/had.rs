@@ -13,6 +13,7 @@ use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId, Now};
 use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::Node;
+use super::contacts::Contacts;
 use super::marks::Source;
 use crate::link::ControlTopic;
 use crate::mail::{Heard, SessionStep, ShardLife};
@@ -23,8 +24,6 @@ use crate::wire::SessionMail;
 const WINDOW: Duration = Duration::from_secs(15);
 /// How long nodes may be apart and know afterwards what they had before.
 const APART: Duration = Duration::from_mins(10);
-/// So long after a link has begun anew publications may come that were kept.
-const GIVEN: Duration = Duration::from_secs(1);
 /// Sessions that are remembered; the one with the lowest client id is forgotten first.
 const MAX_SESSIONS: usize = 10_000;
 /// Shards that are remembered; those of the node with the lowest id are forgotten first.
@@ -34,6 +33,9 @@ const MAX_MARKS: usize = 1_024;
 /// Publications in the gaps of one session that have reached it all the same; with more than that, its gaps count as filled. As many are
 /// known as owed to it, and as caught for it where it was; more of these may be lost with QoS 2, and come twice.
 const MAX_FILLS: usize = 4_096;
+
+/// Sessions that may have missed a publication; with more of them it is for all sessions here.
+const MAX_MISSING: usize = 1_000;
 
 /// The last publication of each, and when it came.
 type Here = BTreeMap<ShardLife, (u64, Instant)>;
@@ -48,7 +50,7 @@ pub(super) struct Had {
     /// The last one of each shard that came from its own node.
     first_hand: Heard,
     /// Since when each shard's own node could send here without a break.
-    contacts: BTreeMap<ShardLife, Contact>,
+    contacts: Contacts,
     /// The latest time in a stamp, in milliseconds: the clocks of this node's shards are not ahead of it, or of the wall clock.
     latest: u64,
     /// Sessions that have moved here.
@@ -57,15 +59,6 @@ pub(super) struct Had {
     deadlines: Deadlines<ClientId>,
     /// Up to where publications of each shard may have come to those of them whose node is gone.
     inherited: Heard,
-}
-
-/// Publications of a shard between which this node would have got whatever was wanted here.
-#[derive(Clone, Copy, Debug)]
-struct Contact {
-    first: u64,
-    last: u64,
-    /// When the link has begun anew, if the next one is the first again.
-    began: Option<Instant>,
 }
 
 /// What is known of a session that has moved here.
@@ -164,13 +157,18 @@ impl Had {
         self.sessions.len()
     }
 
+    /// The latest stamp that a shard of this node may have given, in milliseconds.
+    pub(super) fn latest_stamp(&self, now: Now) -> u64 {
+        self.latest.max(now.wall.as_millis())
+    }
+
     /// A publication has come, or was made here.
     pub(super) fn note(&mut self, now: Instant, message: &Message, is_first_hand: bool) {
         self.latest = self.latest.max(message.stamp.millis);
         if message.qos > QoS::AtMostOnce {
             let id = message.id;
             if is_first_hand {
-                self.note_contact(now, &id);
+                self.contacts.note(now, &id);
             }
             if is_first_hand && message.qos == QoS::ExactlyOnce {
                 let last = self.first_hand.entry((id.node, id.incarnation, id.shard)).or_default();
@@ -187,37 +185,31 @@ impl Had {
         }
     }
 
-    fn note_contact(&mut self, now: Instant, id: &MessageId) {
-        let begun = Contact { first: id.seq, last: id.seq, began: None };
-        let is_new = Contact { began: Some(now), ..begun };
-        let contact = self.contacts.entry((id.node, id.incarnation, id.shard)).or_insert(is_new);
-        *contact = match contact.began {
-            None => Contact { last: id.seq.max(contact.last), ..*contact },
-            Some(began) if now >= began + GIVEN => begun,
-            Some(_) => *contact,
-        };
-        if self.contacts.len() > MAX_SHARDS {
-            self.contacts.pop_first();
-        }
-    }
-
     /// The link to a node has begun anew: what it sent last may be lost, and what it has kept comes first.
     pub(super) fn breaks(&mut self, now: Instant, node: NodeId) {
-        for (_, contact) in self.contacts.iter_mut().filter(|((of, ..), _)| *of == node) {
-            contact.began = Some(now);
-        }
+        self.contacts.breaks(now, node);
     }
 
     /// Whether a publication would have come here if this session had wanted it, which has been here since before.
     pub(super) fn was_not_wanted(&self, client: &ClientId, message: &Message) -> bool {
-        let (id, latest) = (&message.id, Duration::from_millis(self.latest));
         let has_come = self.sessions.get(client).is_some_and(|moved| moved.has_come);
-        // Of sessions that have come longer ago nothing is known any more.
-        let is_recent = Duration::from_millis(message.stamp.millis) + WINDOW > latest;
-        let is_between =
-            |contact: &Contact| contact.began.is_none() && contact.first <= id.seq && id.seq <= contact.last;
-        let contact = self.contacts.get(&(id.node, id.incarnation, id.shard));
-        !has_come && is_recent && contact.is_some_and(is_between)
+        !has_come && self.is_recent(message) && self.contacts.was_sent_all(&message.id)
+    }
+
+    /// Of a publication that comes from its own node, and should have come before others that have, the clients that may have missed it
+    /// elsewhere: it was kept for nodes that were gone. Who was here then did not want it. `None`: it is for all.
+    pub(super) fn who_missed(&self, now: Instant, message: &Message) -> Option<BTreeSet<ClientId>> {
+        let was_unwanted = self.contacts.was_passed_over(now, &message.id) && self.is_recent(message);
+        if !was_unwanted || self.sessions.len() > MAX_MISSING {
+            return None;
+        }
+        let come = self.sessions.iter().filter(|(_, moved)| moved.has_come).map(|(client, _)| client);
+        Some(come.filter(|client| !self.has(client, message, false, false)).cloned().collect())
+    }
+
+    /// Whether all sessions that have come since this was published are known.
+    fn is_recent(&self, message: &Message) -> bool {
+        Duration::from_millis(message.stamp.millis) + WINDOW > Duration::from_millis(self.latest)
     }
 
     /// Whether a publication that another node passes on is older than what its own node has sent here since. Then that node had nobody
@@ -318,7 +310,7 @@ impl Had {
         client: &ClientId,
         brings: impl Iterator<Item = MessageId>,
     ) {
-        let began = self.latest.max(now.wall.as_millis());
+        let began = self.latest_stamp(now);
         self.remember(now.instant + WINDOW, client.clone(), |_, moved| moved.has_come = true);
         let Some(moved) = self.sessions.get_mut(client) else { return };
         let Some(marks) = moved.said.get(&from) else { return };
@@ -388,7 +380,7 @@ impl Had {
     /// A session begins here while other nodes, which may have one of the same client, are away: what was here before is nothing that it has
     /// had.
     pub(super) fn begins(&mut self, now: Now, client: &ClientId) {
-        let (began, until) = (self.latest.max(now.wall.as_millis()), now.instant + APART);
+        let (began, until) = (self.latest_stamp(now), now.instant + APART);
         self.remember(until, client.clone(), |here, moved| {
             *moved =
                 Moved { began, has_come: true, gaps: Arc::new(all_gaps(here, &BTreeMap::new())), ..Moved::default() };
@@ -507,8 +499,7 @@ impl Node {
     /// A publication is about to be given to the shards. Sessions that have moved here may have had it: another node may pass it on, or its
     /// own may have kept it for this node. False if nobody is to get it.
     pub(super) fn note_had(&mut self, from: Source, message: &Message) -> bool {
-        let (Source::Link(sender) | Source::Stream(sender)) = from;
-        let is_first_hand = sender == message.id.node && self.life_of(sender).incarnation == message.id.incarnation;
+        let is_first_hand = self.is_first_hand(from, message);
         if !is_first_hand && self.had.is_past(message) {
             self.counters.publications_repeated += 1;
             return false;
@@ -520,6 +511,17 @@ impl Node {
             }
         }
         true
+    }
+
+    /// Who is to get a publication that has just come for the first time, if not everybody: see [`Had::who_missed`].
+    pub(super) fn who_missed(&self, from: Source, message: &Message) -> Option<BTreeSet<ClientId>> {
+        if self.is_first_hand(from, message) { self.had.who_missed(self.now.instant, message) } else { None }
+    }
+
+    /// Whether it comes from the node that made it, in the life in which it made it.
+    fn is_first_hand(&self, from: Source, message: &Message) -> bool {
+        let (Source::Link(sender) | Source::Stream(sender)) = from;
+        sender == message.id.node && self.life_of(sender).incarnation == message.id.incarnation
     }
 
     /// A session that is here, or on its way from here, has had these: it does not get them once more.
@@ -708,8 +710,14 @@ mod tests {
         had.latest += 15_000;
         assert!(!unwanted(&had, 16), "too long ago");
         had.latest -= 15_000;
+        had.breaks(at(3_001), NodeId::new(2));
+        let missed = |had: &Had, number| had.who_missed(at(3_002), &message(id(2, number)));
+        assert_eq!((missed(&had, 16), missed(&had, 19)), (Some(BTreeSet::new()), None));
         had.begins(now(3_001), &client);
         assert!(!unwanted(&had, 16), "it is new here");
+        assert_eq!(missed(&had, 16), Some(BTreeSet::from([client.clone()])));
+        had.latest += 15_000;
+        assert_eq!(missed(&had, 16), None, "nobody knows who has come since");
     }
 
     /// FT-22

@@ -7,6 +7,7 @@ mod adoption;
 mod ahead;
 mod claims;
 mod config;
+mod contacts;
 mod contents;
 mod copies;
 mod directory;

@@ -21,8 +21,10 @@ use crate::wire::{ReplicaMail, Stray};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long something is kept for a node that is gone with all its successors.
 const ABSENCE: Duration = Duration::from_mins(10);
-/// How long it is kept for others when that node has come back.
+/// How long it is kept for others when that node has come back; and as long before that what is published, while others are still away.
 const RETURN: Duration = Duration::from_secs(5);
+/// How long a node may be away and nobody know it.
+const UNNOTICED: Duration = Duration::from_secs(3);
 /// Bytes kept for the sessions of one node; more are dropped and counted.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Strays in one mail.
@@ -49,6 +51,9 @@ pub(super) struct Orphans {
     taken: VecDeque<(Life, Instant)>,
     /// Lives that have ended as this node sees it.
     ended: BTreeMap<NodeId, Incarnation>,
+    /// Nodes that were gone, and have not said yet what they want, should they be back. Since when, and from which stamp on they may have
+    /// missed something, in milliseconds.
+    away: BTreeMap<NodeId, (Instant, u64)>,
     /// Successors who have asked before this node knew.
     early: Vec<(NodeId, Life, Instant)>,
     dropped: u64,
@@ -66,6 +71,10 @@ struct Orphaned {
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
+    /// Whether it has come back, others are still away, and its sessions may have moved to them.
+    is_returning: bool,
+    /// When it came back, by the stamps of this node's shards in milliseconds: what is kept from then on is for those others only.
+    returned: u64,
     /// Whether it has come back, and nothing more is kept for it.
     is_back: bool,
     /// Nodes that have come back, and how much of what was kept they have.
@@ -105,6 +114,7 @@ impl Orphans {
             deadlines: Deadlines::new(),
             taken: VecDeque::new(),
             ended: BTreeMap::new(),
+            away: BTreeMap::new(),
             early: Vec::new(),
             dropped: 0,
         }
@@ -209,6 +219,16 @@ impl Orphans {
         self.ended.remove(&life.node);
     }
 
+    /// A node is gone that has not said farewell: it may be on the other side of a partition.
+    pub(super) fn is_away(&mut self, now: Instant, stamp: u64, node: NodeId) {
+        self.away.retain(|_, (at, _)| now < *at + ABSENCE);
+        let unnoticed = u64::try_from(UNNOTICED.as_millis()).unwrap_or(u64::MAX);
+        self.away.insert(node, (now, stamp.saturating_sub(unnoticed)));
+        if self.away.len() > MAX_ENDED {
+            self.away.pop_first();
+        }
+    }
+
     /// This life has ended; false if that is no news.
     pub(super) fn ends(&mut self, life: Life) -> bool {
         let is_news = self.ended.insert(life.node, life.incarnation) != Some(life.incarnation);
@@ -237,6 +257,8 @@ impl Node {
             strays: Vec::new(),
             bytes: 0,
             is_awaited,
+            is_returning: false,
+            returned: u64::MAX,
             is_back: false,
             told: BTreeMap::new(),
         };
@@ -248,23 +270,35 @@ impl Node {
     }
 
     /// A node has come back that may have been on the other side of a partition: it gets what was kept for it and for those whose
-    /// sessions it may have taken over, ahead of everything that is published from now on. It can tell what it has had.
+    /// sessions it may have taken over, or that may have moved to it there, ahead of everything that is published from now on. It can tell what
+    /// it has had.
     pub(super) fn give_kept(&mut self, to: Life) {
+        let away_since = self.orphans.away.get(&to.node).map(|(_, stamp)| *stamp);
         let mut kept = Vec::new();
         for (node, orphaned) in &mut self.orphans.nodes {
             let goes_on = *node == to.node && (!orphaned.is_awaited || orphaned.incarnation == to.incarnation);
             let may_have_sessions = !orphaned.is_awaited && orphaned.successors.contains(&to.node);
-            if goes_on || may_have_sessions {
-                let told = orphaned.told.entry(to).or_default();
-                let strays = orphaned.strays.iter().skip(*told).filter(|stray| stray.plain || goes_on).cloned();
-                kept.extend(
-                    strays.map(|stray| Stray { groups: if goes_on { stray.groups } else { Vec::new() }, ..stray }),
-                );
-                *told = orphaned.strays.len();
-            }
+            // Its sessions may have moved to any node that was away at the same time.
+            let away_since = away_since.filter(|_| goes_on || !orphaned.is_awaited).unwrap_or(u64::MAX);
+            let known_to = if goes_on || may_have_sessions { orphaned.returned } else { 0 };
+            let told = orphaned.told.entry(to).or_default();
+            let strays = orphaned.strays.iter().skip(*told).filter(|stray| {
+                let stamp = stray.message.stamp.millis;
+                (stray.plain || goes_on) && (stamp <= known_to || stamp >= away_since)
+            });
+            let strays = strays.cloned();
+            kept.extend(strays.map(|stray| Stray { groups: if goes_on { stray.groups } else { Vec::new() }, ..stray }));
+            *told = orphaned.strays.len();
         }
         kept.sort_by_key(|stray| (stray.message.id.shard, stray.message.id.incarnation, stray.message.id.seq));
-        kept.dedup_by_key(|stray| stray.message.id);
+        kept.dedup_by(|more, stray| {
+            let is_same = more.message.id == stray.message.id;
+            if is_same {
+                stray.plain |= more.plain;
+                stray.groups.append(&mut more.groups);
+            }
+            is_same
+        });
         for Stray { message, mut plain, groups } in kept {
             if plain && self.overlay.relays() {
                 let parcel = Parcel { to: to.node, plain, retained_copy: false };
@@ -285,16 +319,27 @@ impl Node {
     /// A node that was gone has said what it wants: that need not be remembered for it. Others may have taken its sessions over, and
     /// what was kept is theirs, too.
     pub(super) fn has_returned(&mut self, Life { node, incarnation }: Life) {
+        self.orphans.away.remove(&node);
         if self.orphans.nodes.get(&node).is_some_and(|known| known.is_awaited && known.incarnation == incarnation) {
             // It goes on with its sessions itself, and has everything.
             return self.end_orphan(node);
         }
-        if let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_awaited) {
-            orphaned.is_back = true;
-            let filters = core::mem::take(&mut orphaned.filters);
-            self.let_orphan_go(node, &filters);
+        let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_awaited) else { return };
+        if self.orphans.away.is_empty() {
+            self.is_back(node);
+        } else {
+            (orphaned.is_returning, orphaned.returned) = (true, self.had.latest_stamp(self.now));
             self.orphans.deadlines.set(node, self.now.instant + RETURN);
         }
+    }
+
+    /// Nothing more is kept for a node. What is kept is for those, too, to whom its sessions may have moved.
+    fn is_back(&mut self, node: NodeId) {
+        let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return };
+        (orphaned.is_returning, orphaned.is_back) = (false, true);
+        let filters = core::mem::take(&mut orphaned.filters);
+        self.let_orphan_go(node, &filters);
+        self.orphans.deadlines.set(node, self.now.instant + RETURN);
     }
 
     /// A publication for a node that is gone.
@@ -451,6 +496,10 @@ impl Node {
     /// Successors that are late, and nodes that have not come back.
     pub(super) fn orphans_due(&mut self) {
         while let Some(node) = self.orphans.deadlines.pop_due(self.now.instant) {
+            if self.orphans.nodes.get(&node).is_some_and(|orphaned| orphaned.is_returning) {
+                self.is_back(node);
+                continue;
+            }
             if self.orphans.nodes.get(&node).is_some_and(|orphaned| orphaned.is_awaited) {
                 self.event(true, format!("Nobody has taken over the sessions of node {node}"));
             }

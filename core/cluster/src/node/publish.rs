@@ -13,7 +13,7 @@ use super::orphans::Kept;
 use super::peers::Peer;
 use super::relay::Parcel;
 use crate::link::{Frame, FrameSeq, Publication, SendError};
-use crate::mail::{Again, Location, Publish, ToShard};
+use crate::mail::{Again, Location, Missed, Publish, ToShard};
 use crate::sys;
 
 /// What one neighbour gets of a publication.
@@ -112,6 +112,7 @@ impl Node {
         }
         // The share of a group may come a second time, and back to its origin: it is chosen again where there was no member.
         let fresh = (plain || retained_copy) && self.is_fresh(&message) && self.note_had(from, &message);
+        let missed = if plain && fresh { self.who_missed(from, &message) } else { None };
         let mut shards = SmallVec::<[(ShardId, SmallVec<[TopicFilter; 1]>); 4]>::new();
         if plain && fresh {
             self.interest.shards_for(&message.topic, |shard| {
@@ -137,11 +138,16 @@ impl Node {
             if is_marked {
                 self.marks.note(from, number, shard);
             }
-            let message = Arc::clone(&message);
-            let mail = if groups.is_empty() {
-                ToShard::Plain(message)
-            } else {
-                ToShard::Share(Box::new(Deliver { message, plain: at < plain_shards, groups }))
+            let (message, mut plain) = (Arc::clone(&message), at < plain_shards);
+            if let Some(clients) = missed.clone().filter(|_| plain) {
+                let missed = Missed { message: Arc::clone(&message), clients };
+                self.tell_shard(shard, ToShard::Missed(Box::new(missed)));
+                plain = false;
+            }
+            let mail = match (plain, groups.is_empty()) {
+                (false, true) => continue,
+                (true, true) => ToShard::Plain(message),
+                (_, false) => ToShard::Share(Box::new(Deliver { message, plain, groups })),
             };
             self.tell_shard(shard, mail);
         }

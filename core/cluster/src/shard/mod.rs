@@ -27,7 +27,7 @@ use self::inherit::Inheritance;
 use self::journal::ShardJournal;
 use self::table::{ForwardTable, Matched};
 use crate::mail::{
-    Adopt, Again, Claimed, Handed, Interest, Leave, Location, Publish, Relinquish, SessionStep, ToNode, ToShard,
+    Adopt, Again, Claimed, Handed, Interest, Leave, Location, Missed, Publish, Relinquish, SessionStep, ToNode, ToShard,
 };
 use crate::{ShardInput, ShardOutput};
 
@@ -175,6 +175,7 @@ impl Shard {
             ToShard::Plain(message) => {
                 self.deliver(now, Deliver { message, plain: true, groups: SmallVec::new() });
             }
+            ToShard::Missed(missed) => self.deliver_missed(now, *missed),
             ToShard::Share(deliver) => self.deliver(now, *deliver),
             ToShard::Exact(exact) => self.deliver_exact(now, *exact),
             ToShard::Kept(number) => {
@@ -332,6 +333,15 @@ impl Shard {
         }
         self.note_heard(&deliver.message);
         self.broker.handle(now, Input::Deliver(deliver));
+    }
+
+    fn deliver_missed(&mut self, now: Now, Missed { message, clients }: Missed) {
+        if self.has_seen(&message) {
+            return;
+        }
+        self.handovers.catch(&message, &mut self.broker);
+        self.note_heard(&message);
+        self.broker.deliver_to_some(now, &message, &clients);
     }
 
     /// Does what the broker asks for until it asks for nothing more.

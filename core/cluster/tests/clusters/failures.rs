@@ -367,3 +367,46 @@ fn who_was_everywhere_gets_all_that_was_acknowledged_since() {
         assert!(missing.is_empty(), "seed {seed}: {missing:?}\n{}", world.log.join("\n"));
     }
 }
+
+/// FT-31, MQ-09: what is published for a session where nobody can reach it comes to it, wherever it has gone on the other side meanwhile, and however
+/// long ago. Its nodes may come back one after the other.
+#[test]
+fn who_moved_on_the_other_side_gets_what_was_published_on_this_one() {
+    for seed in 0..12 {
+        let mut world = World::cluster(900 + seed, 5, 2);
+        let kept = || Options { expiry: 1_000, ..Options::default() };
+        let (was, is) = [(3, 4), (4, 5), (5, 3)][usize::try_from(seed % 3).unwrap()];
+        let is = if seed % 2 == 0 { is } else { 12 - was - is };
+        let first = world.connect_with(was, "sub", kept());
+        world.subscribe(first, "t/#", QoS::ExactlyOnce);
+        let publisher = world.connect(1, "pub");
+        world.run(500);
+        for left in 1..=2 {
+            for right in 3..=5 {
+                world.cut(left, right);
+            }
+        }
+        world.run(4_000);
+        world.hang_up(first);
+        let there = world.connect_with(is, "sub", kept());
+        world.run(15_000);
+        for number in 0..10 {
+            world.publish(publisher, "t/x", &number.to_string(), QoS::ExactlyOnce);
+        }
+        assert_eq!(world.clients[publisher].acked.len(), 10);
+        if seed % 4 < 2 {
+            world.heal();
+        } else {
+            world.heal_with(was);
+        }
+        world.run(600);
+        for number in 10..20 {
+            world.publish(publisher, "t/x", &number.to_string(), QoS::ExactlyOnce);
+        }
+        world.heal();
+        world.settle_members(5);
+        world.run(3_000);
+        let expected: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        assert_eq!(world.got(there), expected, "seed {seed}: {was} to {is}\n{}", world.log.join("\n"));
+    }
+}
