@@ -11,6 +11,7 @@ import pytest
 from apart import MQTT, can_make_namespaces
 from client import Client
 from cluster import wait_for
+from durable import DAY
 from mqttwire import V5
 from netns import Islands
 
@@ -18,9 +19,9 @@ pytestmark = pytest.mark.skipif(not can_make_namespaces(), reason="needs root an
 
 
 @pytest.fixture
-def islands(binary: Path, tmp_path: Path) -> Iterator[Islands]:
-    """Three nodes, each in a namespace of its own."""
-    made = Islands(binary, tmp_path, 3)
+def islands(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Islands]:
+    """Nodes, each in a namespace of its own: three, or as many as are asked for."""
+    made = Islands(binary, tmp_path, getattr(request, "param", 3))
     yield made
     made.stop()
 
@@ -87,3 +88,31 @@ def test_both_sides_of_a_partition_serve_and_agree_afterwards(islands: Islands) 
         got = client.message()
         while got.payload != b"after":  # retained values may have come as live messages when the sides met
             got = client.message()
+
+
+@pytest.mark.parametrize("islands", [5], indirect=True)
+def test_who_moves_on_the_other_side_of_a_partition_misses_nothing(islands: Islands) -> None:
+    """FT-31, MQ-11: clients go to two other nodes of their side, of which one has no copy of their sessions, long before the sides meet."""
+    wait_for("five members", lambda: all(islands.members(node) == 5 for node in range(5)), 20)
+    movers = {f"to-{node}": node for node in (3, 4)}
+    for name in movers:
+        client = connected(islands, 2, name, props=DAY)
+        client.subscribe("moved/#", qos=2)
+        client.disconnect()
+    sender = connected(islands, 0, "sender")
+    sent = [f"{number}" for number in range(24)]
+    sender.publish("moved/x", sent[0], qos=2)
+    for left in (0, 1):
+        for right in (2, 3, 4):
+            islands.cut(left, right)
+    wait_for("both sides see the other dead", lambda: islands.members(0) == 2 and islands.members(2) == 3, 20)
+    moved = {name: connected(islands, node, name, clean=False, props=DAY) for name, node in movers.items()}
+    for payload in sent[1:]:
+        sender.publish("moved/x", payload, qos=2)
+        time.sleep(0.6)  # what is published more than ten seconds after the move counts
+    for left in (0, 1):
+        for right in (2, 3, 4):
+            islands.join(left, right)
+    for name, client in moved.items():
+        got = [client.message().payload.decode() for _ in sent]
+        assert got == sent, name
