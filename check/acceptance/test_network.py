@@ -92,7 +92,7 @@ def test_both_sides_of_a_partition_serve_and_agree_afterwards(islands: Islands) 
 
 @pytest.mark.parametrize("islands", [5], indirect=True)
 def test_who_moves_on_the_other_side_of_a_partition_misses_nothing(islands: Islands) -> None:
-    """FT-31, MQ-11: clients go to two other nodes of their side, of which one has no copy of their sessions, long before the sides meet."""
+    """FT-31, MQ-11: two clients, of which one goes to a node without a copy of its session, long before the sides meet."""
     wait_for("five members", lambda: all(islands.members(node) == 5 for node in range(5)), 20)
     movers = {f"to-{node}": node for node in (3, 4)}
     for name in movers:
