@@ -207,7 +207,6 @@ impl Membership {
     pub fn heard(&mut self, node: NodeId, at: Instant) {
         if self.members.contains_key(&node) {
             self.heard.insert(node, at);
-            self.confirm.heard(node, at);
         }
     }
 

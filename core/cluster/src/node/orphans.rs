@@ -21,8 +21,10 @@ use crate::wire::{ReplicaMail, Stray};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long something is kept for a node that is gone with all its successors.
 const ABSENCE: Duration = Duration::from_mins(10);
-/// How long it is kept for others when that node has come back; and as long before that what is published, while others are still away.
+/// How long it is kept for others when that node has come back.
 const RETURN: Duration = Duration::from_secs(5);
+/// A node that was away for less has what comes for sessions that have moved on caught for them, and passes it on.
+const CAUGHT: Duration = Duration::from_secs(5);
 /// How long a node may be away and nobody know it.
 const UNNOTICED: Duration = Duration::from_secs(3);
 /// Bytes kept for the sessions of one node; more are dropped and counted.
@@ -51,8 +53,8 @@ pub(super) struct Orphans {
     taken: VecDeque<(Life, Instant)>,
     /// Lives that have ended as this node sees it.
     ended: BTreeMap<NodeId, Incarnation>,
-    /// Nodes that were gone, and have not said yet what they want, should they be back. Since when, and from which stamp on they may have
-    /// missed something, in milliseconds.
+    /// Nodes that were gone, and have not said yet what they want, should they be back. Since when, also by the stamps of this node's shards
+    /// in milliseconds.
     away: BTreeMap<NodeId, (Instant, u64)>,
     /// Successors who have asked before this node knew.
     early: Vec<(NodeId, Life, Instant)>,
@@ -62,6 +64,8 @@ pub(super) struct Orphans {
 #[derive(Debug)]
 struct Orphaned {
     incarnation: Incarnation,
+    /// When it was known to be gone.
+    since: Instant,
     /// Who takes the sessions over, one after the other should they die, too.
     successors: Vec<NodeId>,
     filters: BTreeSet<TopicFilter>,
@@ -71,10 +75,6 @@ struct Orphaned {
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
-    /// Whether it has come back, others are still away, and its sessions may have moved to them.
-    is_returning: bool,
-    /// When it came back, by the stamps of this node's shards in milliseconds: what is kept from then on is for those others only.
-    returned: u64,
     /// Whether it has come back, and nothing more is kept for it.
     is_back: bool,
     /// Nodes that have come back, and how much of what was kept they have.
@@ -93,6 +93,13 @@ pub(super) enum Kept {
 }
 
 impl Orphaned {
+    /// From which stamp on another node may have missed what is kept, that was known to be away from that time on. If both went together, that
+    /// may have been earlier.
+    fn missed_by(&self, at: Instant, stamp: u64) -> u64 {
+        let unnoticed = u64::try_from(UNNOTICED.as_millis()).unwrap_or(u64::MAX);
+        if at < self.since + UNNOTICED { stamp.saturating_sub(unnoticed) } else { stamp }
+    }
+
     fn push(&mut self, stray: Stray) -> bool {
         let size = stray.message.payload.len() + stray.message.topic.as_bytes().len() + 128;
         if self.bytes + size > MAX_BYTES {
@@ -222,8 +229,7 @@ impl Orphans {
     /// A node is gone that has not said farewell: it may be on the other side of a partition.
     pub(super) fn is_away(&mut self, now: Instant, stamp: u64, node: NodeId) {
         self.away.retain(|_, (at, _)| now < *at + ABSENCE);
-        let unnoticed = u64::try_from(UNNOTICED.as_millis()).unwrap_or(u64::MAX);
-        self.away.insert(node, (now, stamp.saturating_sub(unnoticed)));
+        self.away.insert(node, (now, stamp));
         if self.away.len() > MAX_ENDED {
             self.away.pop_first();
         }
@@ -251,14 +257,13 @@ impl Node {
         let is_awaited = successors.iter().any(|successor| self.ring.binary_search(successor).is_ok());
         let mut orphaned = Orphaned {
             incarnation,
+            since: self.now.instant,
             successors,
             filters,
             groups: BTreeSet::new(),
             strays: Vec::new(),
             bytes: 0,
             is_awaited,
-            is_returning: false,
-            returned: u64::MAX,
             is_back: false,
             told: BTreeMap::new(),
         };
@@ -273,18 +278,22 @@ impl Node {
     /// sessions it may have taken over, or that may have moved to it there, ahead of everything that is published from now on. It can tell what
     /// it has had.
     pub(super) fn give_kept(&mut self, to: Life) {
-        let away_since = self.orphans.away.get(&to.node).map(|(_, stamp)| *stamp);
+        let (now, away) = (self.now.instant, self.orphans.away.get(&to.node).copied());
         let mut kept = Vec::new();
         for (node, orphaned) in &mut self.orphans.nodes {
             let goes_on = *node == to.node && (!orphaned.is_awaited || orphaned.incarnation == to.incarnation);
             let may_have_sessions = !orphaned.is_awaited && orphaned.successors.contains(&to.node);
             // Its sessions may have moved to any node that was away at the same time.
-            let away_since = away_since.filter(|_| goes_on || !orphaned.is_awaited).unwrap_or(u64::MAX);
-            let known_to = if goes_on || may_have_sessions { orphaned.returned } else { 0 };
+            let away = away.filter(|(at, _)| !orphaned.is_awaited && now >= *at + CAUGHT);
+            let away_since = away.map_or(u64::MAX, |(at, stamp)| orphaned.missed_by(at, stamp));
+            let gets_all = goes_on || may_have_sessions;
+            if !gets_all && away.is_none() {
+                continue;
+            }
             let told = orphaned.told.entry(to).or_default();
             let strays = orphaned.strays.iter().skip(*told).filter(|stray| {
                 let stamp = stray.message.stamp.millis;
-                (stray.plain || goes_on) && (stamp <= known_to || stamp >= away_since)
+                (stray.plain || goes_on) && (gets_all || stamp >= away_since)
             });
             let strays = strays.cloned();
             kept.extend(strays.map(|stray| Stray { groups: if goes_on { stray.groups } else { Vec::new() }, ..stray }));
@@ -324,22 +333,12 @@ impl Node {
             // It goes on with its sessions itself, and has everything.
             return self.end_orphan(node);
         }
-        let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_awaited) else { return };
-        if self.orphans.away.is_empty() {
-            self.is_back(node);
-        } else {
-            (orphaned.is_returning, orphaned.returned) = (true, self.had.latest_stamp(self.now));
+        if let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_awaited) {
+            orphaned.is_back = true;
+            let filters = core::mem::take(&mut orphaned.filters);
+            self.let_orphan_go(node, &filters);
             self.orphans.deadlines.set(node, self.now.instant + RETURN);
         }
-    }
-
-    /// Nothing more is kept for a node. What is kept is for those, too, to whom its sessions may have moved.
-    fn is_back(&mut self, node: NodeId) {
-        let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return };
-        (orphaned.is_returning, orphaned.is_back) = (false, true);
-        let filters = core::mem::take(&mut orphaned.filters);
-        self.let_orphan_go(node, &filters);
-        self.orphans.deadlines.set(node, self.now.instant + RETURN);
     }
 
     /// A publication for a node that is gone.
@@ -496,10 +495,6 @@ impl Node {
     /// Successors that are late, and nodes that have not come back.
     pub(super) fn orphans_due(&mut self) {
         while let Some(node) = self.orphans.deadlines.pop_due(self.now.instant) {
-            if self.orphans.nodes.get(&node).is_some_and(|orphaned| orphaned.is_returning) {
-                self.is_back(node);
-                continue;
-            }
             if self.orphans.nodes.get(&node).is_some_and(|orphaned| orphaned.is_awaited) {
                 self.event(true, format!("Nobody has taken over the sessions of node {node}"));
             }

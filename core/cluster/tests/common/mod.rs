@@ -299,11 +299,6 @@ impl World {
         self.cut.clear();
     }
 
-    /// Ends what cuts one node off; others stay where they are.
-    pub(crate) fn heal_with(&mut self, node: u64) {
-        self.cut.retain(|(a, b)| *a != node && *b != node);
-    }
-
     fn send(&mut self, from: End, to: End, longest: u64, event: Event) {
         let delay = Duration::from_micros(1 + self.rng.below(longest));
         let last = self.last.entry((from, to)).or_default();
