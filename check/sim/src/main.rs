@@ -12,8 +12,8 @@ const USAGE: &str = "usage: sedge-sim [over NAME] [harsh|crash|move|far|swarm|dr
        sedge-sim [over NAME] [harsh|crash|move|far|swarm|drain|part|share] check SEED        one run twice: both must be equal
        sedge-sim churn NODES SECONDS SEED [OVERLAY ...]            overlays while 1 % of their nodes die and start each second
 The nodes cooperate over the overlay NAME: mesh if none is named, or detour, which sends publications astray.
-With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, with `move` also while sessions move, with `far` with 20 ms between nodes, with `swarm` there are
-pauses, ways cut in one direction, repeated datagrams, wrong clocks and journals as well, and with `drain` one is emptied
+With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, with `move` also while sessions move, with `far` so,
+and with 20 ms between nodes, with `swarm` there are pauses, ways cut in one direction, repeated datagrams, wrong clocks and journals as well, and with `drain` one is emptied
 or stopped after the other, and with `part` they fall apart into two sides and find each other again, and with `share` members of
 a shared subscription come and go, and nothing may be lost;
 otherwise the seed says which faults there are.";

@@ -95,7 +95,8 @@ pub struct Broker {
     pub(crate) merged: Merged,
     /// By connection, one packet each that waits for another owner's session, which may tell what it is about.
     pub(crate) parked: BTreeMap<ConnKey, Packet>,
-    /// QoS 2 publications that clients have completed while their sessions are held back.
+    /// QoS 2 publications that clients have completed while their sessions are held back; for each at most as many as there are packet
+    /// identifiers.
     pub(crate) released: BTreeSet<(SessionKey, PacketId)>,
     pub(crate) given: GivenAway,
     pub(crate) buffers: BufferPool,
