@@ -12,6 +12,7 @@ const ROUNDS: u32 = 3;
 #[derive(Debug)]
 struct Case {
     member: Member,
+    since: Instant,
     probe: u8,
     rounds_left: u32,
     is_hastened: bool,
@@ -48,7 +49,7 @@ impl Confirm {
         if self.cases.contains_key(&node) {
             return;
         }
-        self.cases.insert(node, Case { member, probe, rounds_left: ROUNDS, is_hastened: false });
+        self.cases.insert(node, Case { member, since: now, probe, rounds_left: ROUNDS, is_hastened: false });
         self.deadlines.set(node, now);
     }
 
@@ -66,6 +67,14 @@ impl Confirm {
         let Some(case) = self.cases.get(&member.node) else { return };
         if case.member == *member && probe.is_none_or(|probe| probe == case.probe) {
             self.close(member.node);
+        }
+    }
+
+    /// Something has come from it over a link, at that time: after the case was opened it is a life sign, since a link that begins anew takes
+    /// a process that answers.
+    pub(crate) fn heard(&mut self, node: NodeId, at: Instant) {
+        if self.cases.get(&node).is_some_and(|case| case.since < at) {
+            self.close(node);
         }
     }
 

@@ -207,6 +207,7 @@ impl Membership {
     pub fn heard(&mut self, node: NodeId, at: Instant) {
         if self.members.contains_key(&node) {
             self.heard.insert(node, at);
+            self.confirm.heard(node, at);
         }
     }
 

@@ -487,3 +487,20 @@ fn a_member_that_is_heard_over_its_link_is_not_dead() {
     net.run(Duration::from_secs(3));
     assert_eq!(net.told.len(), 2, "{:?}", net.told);
 }
+
+/// FT-07: its link was closed, and has begun anew before it was known whether it lives.
+#[test]
+fn a_member_whose_link_begins_anew_is_not_dead() {
+    for is_back in [true, false] {
+        let mut net = Net::cluster(1, 2);
+        net.loss = 1_000;
+        net.heard(1, 2);
+        net.input(1, suspect(2));
+        net.run(Duration::from_millis(10));
+        if is_back {
+            net.heard(1, 2);
+        }
+        net.run(Duration::from_millis(300));
+        assert_eq!(net.told.is_empty(), is_back, "{:?}", net.told);
+    }
+}

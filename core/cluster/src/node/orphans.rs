@@ -21,10 +21,8 @@ use crate::wire::{ReplicaMail, Stray};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long something is kept for a node that is gone with all its successors.
 const ABSENCE: Duration = Duration::from_mins(10);
-/// How long it is kept for others when that node has come back.
-const RETURN: Duration = Duration::from_secs(5);
-/// A node that was away for less has what comes for sessions that have moved on caught for them, and passes it on.
-const CAUGHT: Duration = Duration::from_secs(5);
+/// How long it is kept for others that are away when that node has come back.
+const RETURN: Duration = Duration::from_secs(10);
 /// How long a node may be away and nobody know it.
 const UNNOTICED: Duration = Duration::from_secs(3);
 /// Bytes kept for the sessions of one node; more are dropped and counted.
@@ -274,26 +272,21 @@ impl Node {
         self.orphans.deadlines.set(node, self.now.instant + if is_awaited { PATIENCE } else { ABSENCE });
     }
 
-    /// A node has come back that may have been on the other side of a partition: it gets what was kept for it and for those whose
-    /// sessions it may have taken over, or that may have moved to it there, ahead of everything that is published from now on. It can tell what
-    /// it has had.
+    /// A node has come back that may have been on the other side of a partition: it gets what was kept for it and, as its sessions may have been
+    /// at any node that was away at the same time, for those, ahead of everything that is published from now on. It can tell what it has had.
     pub(super) fn give_kept(&mut self, to: Life) {
-        let (now, away) = (self.now.instant, self.orphans.away.get(&to.node).copied());
+        let away = self.orphans.away.get(&to.node).copied();
         let mut kept = Vec::new();
         for (node, orphaned) in &mut self.orphans.nodes {
             let goes_on = *node == to.node && (!orphaned.is_awaited || orphaned.incarnation == to.incarnation);
-            let may_have_sessions = !orphaned.is_awaited && orphaned.successors.contains(&to.node);
-            // Its sessions may have moved to any node that was away at the same time.
-            let away = away.filter(|(at, _)| !orphaned.is_awaited && now >= *at + CAUGHT);
-            let away_since = away.map_or(u64::MAX, |(at, stamp)| orphaned.missed_by(at, stamp));
-            let gets_all = goes_on || may_have_sessions;
-            if !gets_all && away.is_none() {
-                continue;
-            }
+            let missed_since = match away.filter(|_| !orphaned.is_awaited) {
+                _ if goes_on => 0,
+                Some((at, stamp)) => orphaned.missed_by(at, stamp),
+                None => continue,
+            };
             let told = orphaned.told.entry(to).or_default();
             let strays = orphaned.strays.iter().skip(*told).filter(|stray| {
-                let stamp = stray.message.stamp.millis;
-                (stray.plain || goes_on) && (gets_all || stamp >= away_since)
+                (stray.plain || goes_on) && stray.message.stamp.millis >= missed_since
             });
             let strays = strays.cloned();
             kept.extend(strays.map(|stray| Stray { groups: if goes_on { stray.groups } else { Vec::new() }, ..stray }));
@@ -335,10 +328,25 @@ impl Node {
         }
         if let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_awaited) {
             orphaned.is_back = true;
-            let filters = core::mem::take(&mut orphaned.filters);
-            self.let_orphan_go(node, &filters);
             self.orphans.deadlines.set(node, self.now.instant + RETURN);
         }
+        if self.orphans.away.is_empty() {
+            let back = self.orphans.nodes.iter().filter(|(_, orphaned)| orphaned.is_back);
+            for node in back.map(|(node, _)| *node).collect::<Vec<_>>() {
+                self.end_orphan(node);
+            }
+        }
+    }
+
+    /// A publication that a node wanted which has come back: it says itself whether it wants it still, but a session that did may have moved to
+    /// one that is still away. False if it is not back.
+    pub(super) fn keep_for_others(&mut self, node: NodeId, message: &Arc<Message>) -> bool {
+        let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| orphaned.is_back) else { return false };
+        if message.qos > QoS::AtMostOnce {
+            let stray = Stray { message: sedge_broker::detach(message), plain: true, groups: Vec::new() };
+            self.orphans.dropped += u64::from(!orphaned.push(stray));
+        }
+        true
     }
 
     /// A publication for a node that is gone.

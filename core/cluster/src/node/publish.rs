@@ -173,7 +173,7 @@ impl Node {
     }
 
     /// The nodes that a publication goes to because of ordinary subscriptions and of the retained stores.
-    fn plan(&mut self, message: &Message, plain: bool, legs: &mut Vec<Leg>) {
+    fn plan(&mut self, message: &Arc<Message>, plain: bool, legs: &mut Vec<Leg>) {
         let origin = message.id.node;
         let mut nodes = Vec::new();
         if plain {
@@ -183,7 +183,11 @@ impl Node {
                 nodes.retain(|node| self.peers.contains_key(node));
             }
             // This node sees to those who are gone.
-            nodes.extend(self.orphans.matching(&message.topic));
+            for node in self.orphans.matching(&message.topic) {
+                if !self.keep_for_others(node, message) {
+                    nodes.push(node);
+                }
+            }
             for node in nodes.drain(..).filter(|node| *node != origin) {
                 leg(legs, node).plain = true;
             }
