@@ -10,6 +10,9 @@ use crate::outgoing::Outgoing;
 /// Number of packet identifiers.
 const IDS: u32 = 65_535;
 
+/// So many identifiers are left out at once at most while others are in use.
+const MAX_LEFT_OUT: usize = 256;
+
 /// A window that has come to rest keeps at most this much room.
 const IDLE_CAPACITY: usize = 8;
 
@@ -179,6 +182,23 @@ impl Inflight {
         }
     }
 
+    /// Goes on behind an identifier that another owner of the session has used last, if it lies ahead: the client may have begun a flow with it,
+    /// and takes every PUBLISH of that identifier for a repetition.
+    pub(crate) fn go_on_behind(&mut self, id: PacketId) {
+        let index = self.index(id);
+        if self.slots.is_empty() {
+            if index < IDS as usize / 2 {
+                self.first = next(id.get());
+            }
+        } else if (self.slots.len()..self.slots.len() + MAX_LEFT_OUT).contains(&index) {
+            let was_sent = !self.is_resending();
+            self.slots.resize_with(index + 1, || Slot::Done);
+            if was_sent {
+                self.unsent = u16::try_from(self.slots.len()).unwrap_or(u16::MAX);
+            }
+        }
+    }
+
     fn index(&self, id: PacketId) -> usize {
         ((u32::from(id.get()) + IDS - u32::from(self.first)) % IDS) as usize
     }
@@ -306,5 +326,36 @@ mod tests {
         assert!(inflight.restore(id(7), Slot::Released));
         inflight.begin_at(1);
         assert_eq!(inflight.next_id(), id(8), "behind what is on its way");
+    }
+
+    /// FT-21, MQ-06
+    #[test]
+    fn identifiers_that_another_owner_has_used_are_left_out() {
+        let mut inflight = Inflight::default();
+        inflight.go_on_behind(id(20));
+        assert_eq!(inflight.next_id(), id(21));
+        inflight.go_on_behind(id(20));
+        assert_eq!(inflight.next_id(), id(21), "it is there already");
+        inflight.push(item(1));
+        inflight.go_on_behind(id(30));
+        assert!(!inflight.is_resending());
+        assert_eq!(inflight.next_id(), id(31));
+        inflight.push(item(2));
+        inflight.go_on_behind(id(30));
+        inflight.go_on_behind(id(1_000));
+        assert_eq!(inflight.next_id(), id(32), "far away");
+        inflight.disconnect();
+        assert_eq!(inflight.peek_resend().map(|(id, _)| id.get()), Some(21));
+        inflight.resent();
+        assert_eq!(inflight.peek_resend().map(|(id, _)| id.get()), Some(31));
+        inflight.go_on_behind(id(40));
+        assert!(inflight.is_resending());
+        inflight.resent();
+        assert!(inflight.peek_resend().is_none());
+        inflight.complete(id(21));
+        inflight.complete(id(31));
+        assert_eq!((inflight.len(), inflight.next_id()), (0, id(41)));
+        inflight.push(item(3));
+        assert!(inflight.get(id(41)).is_some());
     }
 }

@@ -89,6 +89,14 @@ impl Broker {
         }
     }
 
+    /// The other owner has sent something with this identifier, and does not know yet that the client has done with it: what is sent here goes on
+    /// behind it.
+    pub fn merge_sent(&mut self, client: &ClientId, last: PacketId) {
+        if let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) {
+            session.inflight.go_on_behind(last);
+        }
+    }
+
     /// Whether a packet goes on with a QoS 2 publication of which nothing is known here, while another owner of the session may know it.
     pub(crate) fn waits_for_merge(&self, session: SessionKey, packet: &Packet) -> bool {
         let id = if let Packet::Publish(publish) = packet {

@@ -239,6 +239,8 @@ pub struct Merge {
     pub messages: Vec<Held>,
     /// QoS 2 publications that its client was in the middle of.
     pub received: Vec<PacketId>,
+    /// Identifier of the last message that was on its way to its client.
+    pub sent: Option<PacketId>,
     /// Under this epoch or a later one the client has connected after it had left that session.
     pub next: u64,
     /// Whether this came late, and says nothing of what else its session had.

@@ -127,7 +127,7 @@ impl Node {
         }
         let messages = messages.iter().map(|message| self.held(client, message, None)).collect();
         let (client, from) = (client.clone(), self.life_of(from));
-        self.merge(mail::Merge { client, from, messages, received: Vec::new(), next: 0, is_late: true });
+        self.merge(mail::Merge { client, from, messages, received: Vec::new(), sent: None, next: 0, is_late: true });
     }
 }
 

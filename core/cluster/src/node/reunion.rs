@@ -78,6 +78,8 @@ struct Reunion {
     messages: Vec<(Arc<Message>, Option<TopicFilter>)>,
     /// QoS 2 publications that the client was in the middle of there.
     received: Vec<PacketId>,
+    /// Identifier of the last message that was on its way to the client there.
+    sent: Option<PacketId>,
     /// Under which epoch the client can have left it at the earliest.
     next: u64,
 }
@@ -250,6 +252,7 @@ impl Node {
         reunion.given_up = Some(epoch);
         let taken = session.inbound.iter().filter(|inbound| inbound.answer.is_none_or(|answer| !answer.is_error()));
         reunion.received = taken.map(|inbound| inbound.packet_id).collect();
+        reunion.sent = session.inflight.last().map(|inflight| inflight.packet_id);
         reunion.next = epoch::outdated_from(session.epoch);
         reunion.messages.extend(messages_of(session).map(|queued| (Arc::clone(&queued.message), queued.group.clone())));
         if session.subscriptions.iter().any(is_plain) {
@@ -353,8 +356,8 @@ impl Node {
         }
         let messages = reunion.messages.iter();
         let messages = messages.map(|(message, group)| self.held(&client, message, group.clone())).collect();
-        let (from, Reunion { received, next, .. }) = (self.life_of(from), reunion);
-        self.merge(mail::Merge { client: client.clone(), from, messages, received, next, is_late: false });
+        let (from, Reunion { received, sent, next, .. }) = (self.life_of(from), reunion);
+        self.merge(mail::Merge { client: client.clone(), from, messages, received, sent, next, is_late: false });
         if self.reunions.is_reuniting(&client) {
             return;
         }

@@ -241,7 +241,7 @@ impl Shard {
     /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this
     /// session gets what only the other one had. What it came with and the other has no longer the client has had there.
     pub(super) fn merge(&mut self, now: Now, merge: Merge) {
-        let Merge { client, from, messages, received, next, is_late } = merge;
+        let Merge { client, from, messages, received, sent, next, is_late } = merge;
         if is_late {
             return self.merge_late(now, &client, messages);
         }
@@ -269,6 +269,9 @@ impl Shard {
             }
         }
         self.broker.merge_received(&client, next, &received);
+        if let Some(last) = sent {
+            self.broker.merge_sent(&client, last);
+        }
         self.broker.merge(now, &client, &plain, &taken);
         self.drain_broker(now);
     }
