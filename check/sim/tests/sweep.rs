@@ -106,13 +106,16 @@ fn no_overlay_violates_an_invariant() {
 }
 
 /// Seeds that once found a bug.
-const KEPT: &[u64] = &[294, 332, 375, 404, 976, 1_655, 2_019, 2_129, 6_070, 7_822, 7_933, 7_973, 7_986, 8_128, 8_644];
+const KEPT: &[u64] = &[294, 332, 375, 404, 976, 1_655, 2_019, 2_129, 3_871, 6_070, 7_822, 7_933, 7_973, 7_986, 8_128, 8_644];
 
 /// Seeds that found one with crashes.
 const KEPT_CRASHING: &[u64] = &[37, 68, 119];
 
 /// Seeds that found one with crashes amid moves.
 const KEPT_MOVING: &[u64] = &[20, 31, 77, 96, 134, 156, 161, 172, 191, 293, 375];
+
+/// Seeds that found one with crashes amid moves between sites that are far apart.
+const KEPT_FAR: &[u64] = &[8, 9];
 
 /// Seeds that found one with a swarm of faults.
 const KEPT_SWARMING: &[u64] = &[32, 167];
@@ -126,7 +129,7 @@ const KEPT_HARSH: &[u64] = &[3, 7, 8, 26, 32, 59];
 /// Seeds that found one with partitions.
 const KEPT_PARTING: &[u64] = &[
     2, 13, 15, 18, 22, 23, 24, 40, 44, 47, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157, 161, 167,
-    179, 219, 228, 244, 271, 334, 336, 351, 357, 369, 403, 490, 492,
+    179, 219, 228, 244, 271, 334, 336, 337, 351, 357, 369, 403, 490, 492,
 ];
 
 /// Seeds that found one with a shared subscription.
@@ -149,13 +152,14 @@ fn seeds_that_found_a_bug_stay_clean() {
     let drawn = KEPT.iter().map(|seed| Options::from_seed(*seed));
     let crashing = KEPT_CRASHING.iter().map(|seed| Options::crashing(*seed));
     let moving = KEPT_MOVING.iter().map(|seed| Options::moving(*seed));
+    let far = KEPT_FAR.iter().map(|seed| Options::far(*seed));
     let draining = KEPT_DRAINING.iter().map(|seed| Options::draining(*seed));
     let harsh = KEPT_HARSH.iter().map(|seed| Options::harsh(*seed));
     let over = KEPT_OVER.iter().map(|(overlay, kind, seed)| kind(*seed).over(overlay));
     let parting = KEPT_PARTING.iter().map(|seed| Options::parting(*seed));
     let sharing = KEPT_SHARING.iter().map(|seed| Options::sharing(*seed));
     let swarming = KEPT_SWARMING.iter().map(|seed| Options::swarm(*seed));
-    let crashing = crashing.chain(moving).chain(swarming).chain(draining);
+    let crashing = crashing.chain(moving).chain(far).chain(swarming).chain(draining);
     for options in over.chain(drawn).chain(parting).chain(sharing).chain(crashing).chain(harsh) {
         let report = run(options, false);
         assert!(report.violations.is_empty(), "{report}");

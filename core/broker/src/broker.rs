@@ -233,6 +233,11 @@ impl Broker {
         }
     }
 
+    /// The number of the last publication that was made here; 0 if there was none.
+    pub const fn last_made(&self) -> u64 {
+        self.clock.last()
+    }
+
     /// What was counted.
     pub const fn counters(&self) -> &Counters {
         &self.counters

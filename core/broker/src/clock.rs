@@ -26,6 +26,11 @@ impl Clock {
         MessageId { node, incarnation, shard, seq: self.seq }
     }
 
+    /// The number of the last id.
+    pub(crate) const fn last(&self) -> u64 {
+        self.seq
+    }
+
     /// The next stamp: the wall clock's time, but after every stamp given or seen before.
     pub(crate) fn next_stamp(&mut self, now: Now) -> Stamp {
         let millis = now.wall.as_millis();

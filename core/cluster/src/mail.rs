@@ -401,7 +401,12 @@ pub enum ToNode {
     /// The subscriptions of a client changed.
     Interest(Box<Interest>),
     /// Answer to [`ToShard::Barrier`].
-    BarrierReached(u64),
+    BarrierReached {
+        /// Its number.
+        number: u64,
+        /// The number of the last publication that the shard has made.
+        made: u64,
+    },
     /// A client id has to become ours in the whole cluster.
     Claim {
         /// The client.
@@ -421,6 +426,8 @@ pub enum ToNode {
         epoch: u64,
         /// The session, if there is one to be carried on.
         session: Option<Box<SessionState>>,
+        /// The number of the last publication that the shard has made.
+        made: u64,
     },
     /// Ahead of [`ToNode::Relinquished`]: for the new owner under this epoch.
     Known(Box<(u64, Known)>),

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId, Now};
+use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId, Now, ShardId};
 use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::Node;
@@ -182,6 +182,14 @@ impl Had {
             if self.here.len() > MAX_SHARDS {
                 self.here.pop_first();
             }
+        }
+    }
+
+    /// A shard of this node has made publications up to this one, of which the node did not hear if nobody elsewhere wanted them.
+    fn note_made(&mut self, now: Instant, shard: ShardLife, last: u64) {
+        if last > 0 {
+            let (known, at) = self.here.entry(shard).or_insert((last, now));
+            (*known, *at) = (last.max(*known), now);
         }
     }
 
@@ -513,6 +521,11 @@ impl Node {
         true
     }
 
+    /// A shard of this node has made publications up to this one.
+    pub(super) fn note_made(&mut self, shard: ShardId, last: u64) {
+        self.had.note_made(self.now.instant, (self.config.node, self.config.incarnation, shard), last);
+    }
+
     /// Who is to get a publication that has just come for the first time, if not everybody: see [`Had::who_missed`].
     pub(super) fn who_missed(&self, from: Source, message: &Message) -> Option<BTreeSet<ClientId>> {
         if self.is_first_hand(from, message) { self.had.who_missed(self.now.instant, message) } else { None }
@@ -538,7 +551,7 @@ impl Node {
 mod tests {
     use std::sync::Arc;
 
-    use sedge_base::{Incarnation, ShardId, Timestamp};
+    use sedge_base::{Incarnation, Timestamp};
     use sedge_mqtt::Stamp;
 
     use super::*;

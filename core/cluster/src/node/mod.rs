@@ -260,12 +260,18 @@ impl Node {
         match mail {
             ToNode::Publish(publish) => self.publish(from, publish),
             ToNode::Interest(interest) => self.interest_changed(from, *interest),
-            ToNode::BarrierReached(number) => self.barrier_reached(number),
+            ToNode::BarrierReached { number, made } => {
+                self.note_made(from, made);
+                self.barrier_reached(number);
+            }
             ToNode::Claim { client, conn, clean_start } => self.claim(from, client, conn, clean_start),
             ToNode::Known(known) => self.known_leaves(known.0, &known.1),
             ToNode::Resubscribed { client, from, changes } => self.resubscribed(&client, from, &changes),
             ToNode::Leaves(client) => self.leaves(client),
-            ToNode::Relinquished { client, epoch, session } => self.relinquished(&client, epoch, session),
+            ToNode::Relinquished { client, epoch, session, made } => {
+                self.note_made(from, made);
+                self.relinquished(&client, epoch, session);
+            }
             ToNode::Adopted(handed) => self.adopted(&handed),
             ToNode::Installed(installed) => {
                 let (from, Handed { client, epoch }) = *installed;

@@ -16,6 +16,8 @@ use crate::wire::{DirectoryMail, ReplicaMail};
 
 /// How long a successor may take to say whether it has a session.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Keepers that are known; the one of the lowest client id is forgotten first.
+const MAX_KEEPERS: usize = 4096;
 /// Questions of others that came before this node knew of the death; the oldest is dropped first, and who has asked waits for
 /// [`PATIENCE`].
 const MAX_EARLY: usize = 4096;
@@ -31,6 +33,8 @@ pub(super) struct Reclaims {
     deadlines: Deadlines<ClientId>,
     /// Who has asked about which sessions before this node knew of the death.
     early: Vec<(NodeId, Life, ClientId, u64)>,
+    /// Who keeps sessions that this node was asked about and does not have, until then: others may ask this node for them yet.
+    keepers: BTreeMap<ClientId, (NodeId, Instant)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +71,19 @@ impl Reclaims {
     /// When a successor has had its time.
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.deadlines.next()
+    }
+
+    fn is_kept_by(&mut self, now: Instant, client: &ClientId, keeper: NodeId) {
+        self.keepers.retain(|_, (_, until)| now < *until);
+        self.keepers.insert(client.clone(), (keeper, now + PATIENCE));
+        if self.keepers.len() > MAX_KEEPERS {
+            self.keepers.pop_first();
+        }
+    }
+
+    /// Who keeps the session of a client that this node was asked about and does not have.
+    pub(super) fn keeper_of(&self, now: Instant, client: &ClientId) -> Option<NodeId> {
+        self.keepers.get(client).filter(|(_, until)| now < *until).map(|(keeper, _)| *keeper)
     }
 
     fn remove(&mut self, client: &ClientId) -> Option<Pending> {
@@ -158,6 +175,7 @@ impl Node {
         if has {
             return;
         }
+        self.reclaims.is_kept_by(self.now.instant, &client, by);
         if let Some(epoch) = waits {
             self.await_keeper(&client, by);
             let relinquish = DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to: me };

@@ -22,7 +22,7 @@ use crate::link::ControlTopic;
 use crate::mail::{Arriving, Heard, Inherit, Life, Location, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::shard::Choice;
-use crate::wire::{ReplicaMail, Stray};
+use crate::wire::{DirectoryMail, ReplicaMail, Stray};
 
 /// How long the others may take to say what they have kept.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -451,7 +451,19 @@ impl Node {
             self.takeovers.early.push((by, of, client, epoch));
             return;
         }
-        self.relinquish(client, epoch, false, by);
+        self.give_up_or_refer(client, epoch, by);
+    }
+
+    /// Gives a session to a node that has asked for it, or refers it to the one that keeps it.
+    fn give_up_or_refer(&mut self, client: ClientId, epoch: u64, to: NodeId) {
+        let keeper = self.reclaims.keeper_of(self.now.instant, &client);
+        match keeper.filter(|keeper| !self.claims.owns(&client) && *keeper != to && self.ring.contains(keeper)) {
+            Some(keeper) => {
+                let relinquish = DirectoryMail::Relinquish { client, epoch, clean_start: false, to };
+                self.send_directory(keeper, relinquish);
+            }
+            None => self.relinquish(client, epoch, false, to),
+        }
     }
 
     /// Whether it is not known yet who has the session of a client whose node is gone, or that it is gone at all.
@@ -484,7 +496,7 @@ impl Node {
             early.into_iter().partition(|(_, of, client, _)| self.is_too_early(*of, client));
         self.takeovers.early = early;
         for (by, _, client, epoch) in due {
-            self.relinquish(client, epoch, false, by);
+            self.give_up_or_refer(client, epoch, by);
         }
     }
 }

@@ -188,7 +188,9 @@ impl Shard {
                 self.choose_again(now, (message, group), not, tried);
             }
             ToShard::Table(changes) => self.table.apply(&changes),
-            ToShard::Barrier(barrier) => self.tell_node(ToNode::BarrierReached(barrier)),
+            ToShard::Barrier(number) => {
+                self.tell_node(ToNode::BarrierReached { number, made: self.broker.last_made() });
+            }
             ToShard::Settled(settled) => {
                 let settled = *settled;
                 self.broker.handle(now, Input::Settled { ticket: settled.ticket, retained: settled.retained });
@@ -371,7 +373,7 @@ impl Shard {
                     if let Some(known) = self.inheritance.forget(&client) {
                         self.tell_node(ToNode::Known(Box::new((epoch, known))));
                     }
-                    self.tell_node(ToNode::Relinquished { client, epoch, session });
+                    self.tell_node(ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() });
                 }
                 Output::Leaves { client } => self.tell_node(ToNode::Leaves(client)),
                 Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
