@@ -106,7 +106,8 @@ fn no_overlay_violates_an_invariant() {
 }
 
 /// Seeds that once found a bug.
-const KEPT: &[u64] = &[294, 332, 375, 404, 976, 1_655, 2_019, 2_129, 3_871, 6_070, 7_822, 7_933, 7_973, 7_986, 8_128, 8_644];
+const KEPT: &[u64] =
+    &[294, 332, 375, 404, 976, 1_655, 2_019, 2_129, 3_871, 6_070, 7_822, 7_933, 7_973, 7_986, 8_128, 8_644];
 
 /// Seeds that found one with crashes.
 const KEPT_CRASHING: &[u64] = &[37, 68, 119];

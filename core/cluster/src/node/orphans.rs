@@ -70,10 +70,12 @@ struct Orphaned {
     /// Shared subscriptions of which it is taken for a place with members until somebody has them.
     groups: BTreeSet<TopicFilter>,
     strays: Vec<Stray>,
+    /// So many of the first of them are for others only: it was back then.
+    for_others: usize,
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
-    /// Whether it has come back, and nothing more is kept for it.
+    /// Whether it has come back, and what is kept is for others.
     is_back: bool,
     /// Nodes that have come back, and how much of what was kept they have.
     told: BTreeMap<Life, usize>,
@@ -96,6 +98,11 @@ impl Orphaned {
     fn missed_by(&self, at: Instant, stamp: u64) -> u64 {
         let unnoticed = u64::try_from(UNNOTICED.as_millis()).unwrap_or(u64::MAX);
         if at < self.since + UNNOTICED { stamp.saturating_sub(unnoticed) } else { stamp }
+    }
+
+    /// What is kept for itself.
+    fn own(&self) -> &[Stray] {
+        if self.is_back { &[] } else { self.strays.get(self.for_others..).unwrap_or_default() }
     }
 
     fn push(&mut self, stray: Stray) -> bool {
@@ -247,10 +254,13 @@ impl Node {
     /// A node is gone, and others have its sessions: keeps what was on its way there, and what is still to come.
     pub(super) fn orphan(&mut self, life: Life, successors: Vec<NodeId>, strays: Vec<Stray>) {
         let Life { node, incarnation } = life;
+        // What it was not to get when it was back is still for others that were away at the same time.
+        let before = self.orphans.nodes.get_mut(&node).filter(|before| before.is_back);
+        let before = before.map(|before| (core::mem::take(&mut before.strays), before.bytes, before.filters.clone()));
+        let (kept, bytes, mut filters) = before.unwrap_or_default();
         self.end_orphan(node);
         let routes = self.overlay.routes(0, usize::MAX).into_iter().filter(|route| route.node == node);
-        let filters: BTreeSet<_> =
-            routes.map(|route| route.filter).filter(|filter| filter.share_group().is_none()).collect();
+        filters.extend(routes.map(|route| route.filter).filter(|filter| filter.share_group().is_none()));
         self.orphans.keep(node, &filters);
         let is_awaited = successors.iter().any(|successor| self.ring.binary_search(successor).is_ok());
         let mut orphaned = Orphaned {
@@ -259,8 +269,9 @@ impl Node {
             successors,
             filters,
             groups: BTreeSet::new(),
-            strays: Vec::new(),
-            bytes: 0,
+            for_others: kept.len(),
+            strays: kept,
+            bytes,
             is_awaited,
             is_back: false,
             told: BTreeMap::new(),
@@ -284,13 +295,15 @@ impl Node {
                 Some((at, stamp)) => orphaned.missed_by(at, stamp),
                 None => continue,
             };
-            let told = orphaned.told.entry(to).or_default();
-            let strays = orphaned.strays.iter().skip(*told).filter(|stray| {
-                (stray.plain || goes_on) && stray.message.stamp.millis >= missed_since
-            });
-            let strays = strays.cloned();
-            kept.extend(strays.map(|stray| Stray { groups: if goes_on { stray.groups } else { Vec::new() }, ..stray }));
-            *told = orphaned.strays.len();
+            let told = orphaned.told.insert(to, orphaned.strays.len()).unwrap_or_default();
+            if goes_on {
+                let given = told.saturating_sub(orphaned.for_others);
+                kept.extend(orphaned.own().iter().skip(given).cloned());
+            } else {
+                let missed = orphaned.strays.iter().skip(told).filter(|stray| stray.plain);
+                let missed = missed.filter(|stray| stray.message.stamp.millis >= missed_since);
+                kept.extend(missed.cloned().map(|stray| Stray { groups: Vec::new(), ..stray }));
+            }
         }
         kept.sort_by_key(|stray| (stray.message.id.shard, stray.message.id.incarnation, stray.message.id.seq));
         kept.dedup_by(|more, stray| {
@@ -341,7 +354,9 @@ impl Node {
     /// A publication that a node wanted which has come back: it says itself whether it wants it still, but a session that did may have moved to
     /// one that is still away. False if it is not back.
     pub(super) fn keep_for_others(&mut self, node: NodeId, message: &Arc<Message>) -> bool {
-        let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| orphaned.is_back) else { return false };
+        let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| orphaned.is_back) else {
+            return false;
+        };
         if message.qos > QoS::AtMostOnce {
             let stray = Stray { message: sedge_broker::detach(message), plain: true, groups: Vec::new() };
             self.orphans.dropped += u64::from(!orphaned.push(stray));
@@ -376,7 +391,7 @@ impl Node {
 
     /// What is kept for a node.
     pub(super) fn strays_of(&self, node: NodeId) -> Vec<Stray> {
-        self.orphans.nodes.get(&node).map(|orphaned| orphaned.strays.clone()).unwrap_or_default()
+        self.orphans.nodes.get(&node).map(|orphaned| orphaned.own().to_vec()).unwrap_or_default()
     }
 
     /// Whether this node has not seen to the end of this life yet, whatever membership may know already.
@@ -429,7 +444,7 @@ impl Node {
     fn give_strays(&mut self, to: NodeId, life: Life, is_all: bool) {
         let Life { node: of, incarnation } = life;
         let orphaned = self.orphans.nodes.get(&of).filter(|orphaned| orphaned.incarnation == incarnation);
-        let strays = orphaned.map(|orphaned| orphaned.strays.clone()).unwrap_or_default();
+        let strays = orphaned.map(|orphaned| orphaned.own().to_vec()).unwrap_or_default();
         let mut pieces: Vec<Vec<Stray>> = strays.chunks(PER_MAIL).map(<[Stray]>::to_vec).collect();
         if pieces.is_empty() && is_all {
             pieces.push(Vec::new());

@@ -405,3 +405,48 @@ fn who_moved_on_the_other_side_gets_what_was_published_on_this_one() {
         assert_eq!(world.got(there), expected, "seed {seed}: {was} to {is}\n{}", world.log.join("\n"));
     }
 }
+
+/// FT-31, MQ-09: a session has moved on the other side in the last moment, and the node to which it went comes back later than the one that it left.
+#[test]
+fn who_has_just_moved_to_a_node_that_comes_back_later_misses_nothing() {
+    for seed in 0..12 {
+        let mut world = World::cluster(950 + seed, 5, 2);
+        let kept = || Options { expiry: 1_000, ..Options::default() };
+        let (was, is) = [(3, 4), (4, 5), (5, 3)][usize::try_from(seed % 3).unwrap()];
+        let first = world.connect_with(was, "sub", kept());
+        world.subscribe(first, "t/#", QoS::ExactlyOnce);
+        let publisher = world.connect(1, "pub");
+        world.run(500);
+        let cut = |world: &mut World, rights: &[u64]| {
+            for left in 1..=2 {
+                for right in rights {
+                    world.cut(left, *right);
+                }
+            }
+        };
+        cut(&mut world, &[3, 4, 5]);
+        world.run(3_500);
+        world.hang_up(first);
+        let there = world.connect_with(is, "sub", kept());
+        world.run(1_000);
+        let publish = |world: &mut World, numbers: core::ops::Range<u32>| {
+            for number in numbers {
+                world.publish(publisher, "t/x", &number.to_string(), QoS::ExactlyOnce);
+            }
+        };
+        publish(&mut world, 0..10);
+        world.heal();
+        cut(&mut world, &[is]);
+        for number in 1..10 {
+            publish(&mut world, number * 10..(number + 1) * 10);
+            world.run(200);
+        }
+        world.heal();
+        world.settle_members(5);
+        world.run(3_000);
+        publish(&mut world, 100..110);
+        world.run(1_000);
+        let expected: Vec<String> = (0..110).map(|number| number.to_string()).collect();
+        assert_eq!(world.got(there), expected, "seed {seed}: {was} to {is}\n{}", world.log.join("\n"));
+    }
+}
