@@ -65,7 +65,8 @@ impl Node {
             return;
         }
         if self.reclaims.is_pending(&client) {
-            if clean_start {
+            let is_back = self.claims.owns(&client) && self.reclaims.is_asked(&client);
+            if clean_start || is_back {
                 self.end_reclaim(&client);
             } else {
                 self.claims.postponed.insert(client, (epoch, to));
@@ -169,6 +170,7 @@ impl Node {
         if !self.is_there(recipient) {
             return self.was_held_up(client, epoch, to, session.is_some());
         }
+        self.is_held_up_no_more(&client);
         if session.is_none() && self.reclaims.is_pending(&client) {
             self.claims.postponed.insert(client, (epoch, to));
             return;

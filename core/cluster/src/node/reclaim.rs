@@ -63,6 +63,11 @@ impl Reclaims {
         self.pending.contains_key(client) || self.held_up.contains_key(client)
     }
 
+    /// Whether a session of this client was given to a node that is gone, and its heir was asked about it.
+    pub(super) fn is_asked(&self, client: &ClientId) -> bool {
+        self.pending.contains_key(client) && !self.held_up.contains_key(client)
+    }
+
     /// Whether this node may yet keep sessions that it has not asked a successor about.
     pub(super) fn is_held_up(&self) -> bool {
         !self.held_up.is_empty()
@@ -111,7 +116,9 @@ impl Node {
 
     /// The session that was given to `of` under this epoch goes on at its heir, if that has it.
     pub(super) fn reclaim(&mut self, client: ClientId, epoch: u64, of: NodeId, heir: Option<NodeId>) {
+        // Should the client have come back since, nothing of that session is needed.
         let asks = heir.filter(|heir| *heir != self.config.node && !self.links.is_older(*heir));
+        let asks = asks.filter(|_| !self.claims.owns(&client));
         let (Some(heir), Some(incarnation)) = (asks, self.orphaned_life(of)) else {
             return self.take_back(client, epoch);
         };
@@ -133,6 +140,13 @@ impl Node {
                 self.let_go_of((client, epoch));
             }
             self.relinquish_postponed();
+            self.reclaim_is_settled();
+        }
+    }
+
+    /// The node to which a session was to leave is back in the same life.
+    pub(super) fn is_held_up_no_more(&mut self, client: &ClientId) {
+        if self.reclaims.held_up.remove(client).is_some() {
             self.reclaim_is_settled();
         }
     }
@@ -218,7 +232,7 @@ impl Node {
         self.reclaim_is_settled();
     }
 
-    /// A client starts clean elsewhere: what is kept for it is not needed.
+    /// A client starts clean elsewhere, or has a newer session here: what is kept for it is not needed.
     pub(super) fn end_reclaim(&mut self, client: &ClientId) {
         if let Some(is_wanted) = self.reclaims.held_up.get_mut(client) {
             *is_wanted = false;
