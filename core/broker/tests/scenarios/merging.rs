@@ -194,3 +194,28 @@ fn only_those_named_get_what_they_missed() {
     bench.run();
     assert_eq!(clients.map(|conn| bench.payloads(conn)), [vec![], vec!["missed".to_owned()]]);
 }
+
+/// MQ-06, FT-31: the client may be in the middle of a message of the other owner that has this packet identifier.
+#[test]
+fn a_new_message_has_no_identifier_that_the_other_owner_has_used() {
+    for is_merged in [false, true] {
+        let mut bench = Bench::new();
+        let conn = bench.connect(persistent(V5, "c"));
+        bench.subscribe(conn, "t", Q2);
+        let publisher = bench.client(V5, "p");
+        let next = |bench: &mut Bench| {
+            bench.publish(publisher, "t", "m", Q1);
+            let sent = bench.drain(conn).into_iter().find_map(|packet| match packet {
+                Packet::Publish(publish) => publish.packet_id,
+                _ => None,
+            });
+            sent.expect("a PUBLISH").get()
+        };
+        let first = next(&mut bench);
+        if is_merged {
+            bench.broker.merge_sent(&ClientId::new("c"), id(first + 5));
+        }
+        assert_eq!(next(&mut bench) - first, if is_merged { 6 } else { 1 });
+        bench.broker.merge_sent(&ClientId::new("nobody"), id(first));
+    }
+}

@@ -588,6 +588,19 @@ mod tests {
         assert!(had.leaves(at(3) + APART, &client, never, false).marks.is_empty());
     }
 
+    /// MQ-06: a publication of its own clients that nobody elsewhere wants is not heard of by the node.
+    #[test]
+    fn a_session_takes_along_that_it_had_what_only_clients_of_its_node_wanted() {
+        let (mut had, client, at) = (Had::default(), ClientId::new("c"), Instant::from_millis(0));
+        let own = (NodeId::new(1), Incarnation::new(1), ShardId(0));
+        had.note_made(at, own, 0);
+        assert!(had.leaves(at, &client, |_| true, false).marks.is_empty(), "nothing was made");
+        had.note(at, &message(id(1, 4)), false);
+        had.note_made(at, own, 7);
+        had.note_made(at, own, 6);
+        assert_eq!(had.leaves(at, &client, |_| true, false).marks, [id(1, 7)]);
+    }
+
     /// MQ-11: what the former owner had heard of when the session had left its shard, and caught for it.
     #[test]
     fn what_a_session_was_served_without_is_new_to_it() {
