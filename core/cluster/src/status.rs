@@ -67,6 +67,10 @@ pub struct NodeStatus {
     /// Questions of other nodes that wait here until this one knows that the node they are about is gone; at most 4,096 for sessions and as
     /// many for what is kept of them.
     pub asked_early: usize,
+    /// Sessions of which this node was asked for the copy, and which another one keeps.
+    pub kept_elsewhere: usize,
+    /// Nodes that are gone without a farewell and have not come back.
+    pub away: usize,
     /// Nodes whose sessions this node holds a copy of.
     pub replicas: usize,
     /// Nodes that are gone and whose sessions another node is taking over.

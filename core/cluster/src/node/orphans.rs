@@ -199,6 +199,11 @@ impl Orphans {
         self.dropped
     }
 
+    /// Nodes that were gone, and have not said yet what they want.
+    pub(super) fn away(&self) -> usize {
+        self.away.len()
+    }
+
     /// How many nodes' sessions are being taken over.
     pub(super) fn nodes(&self) -> usize {
         self.nodes.values().filter(|orphaned| orphaned.is_awaited).count()

@@ -58,6 +58,11 @@ impl Reclaims {
         self.early.len()
     }
 
+    /// Keepers that are known.
+    pub(super) fn kept_elsewhere(&self) -> usize {
+        self.keepers.len()
+    }
+
     /// Whether it is not known where the session of this client goes on.
     pub(super) fn is_pending(&self, client: &ClientId) -> bool {
         self.pending.contains_key(client) || self.held_up.contains_key(client)

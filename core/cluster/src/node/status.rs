@@ -101,6 +101,8 @@ impl Node {
             left: self.forwards.len(),
             early: self.claims.early.len(),
             asked_early: self.takeovers.asked_early() + self.reclaims.asked_early(),
+            kept_elsewhere: self.reclaims.kept_elsewhere(),
+            away: self.orphans.away(),
             replicas: self.replicas.len(),
             orphaned: self.orphans.nodes(),
             strays: self.orphans.len(),

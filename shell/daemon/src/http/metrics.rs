@@ -334,6 +334,12 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         ("sessions_left", "Sessions that have left, while it is known where they went.", node.left),
         ("sessions_early", "Sessions that wait here until it is known to whom they belong.", node.early),
         ("sessions_asked_early", "Questions that wait until it is known that a node is gone.", node.asked_early),
+        (
+            "sessions_kept_elsewhere",
+            "Sessions that another node keeps of whose copy this one was asked.",
+            node.kept_elsewhere,
+        ),
+        ("nodes_away", "Nodes that are gone without a farewell and have not come back.", node.away),
         ("replicas", "Nodes whose sessions this node holds a copy of.", node.replicas),
         ("orphaned_nodes", "Nodes that are gone and whose sessions are being taken over.", node.orphaned),
         ("strays", "Publications kept for these sessions.", node.strays),
