@@ -35,6 +35,8 @@ pub(super) struct Reclaims {
     early: Vec<(NodeId, Life, ClientId, u64)>,
     /// Who keeps sessions that this node was asked about and does not have, until then: others may ask this node for them yet.
     keepers: BTreeMap<ClientId, (NodeId, Instant)>,
+    /// When keepers are forgotten.
+    keepers_until: Deadlines<ClientId>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,10 +86,15 @@ impl Reclaims {
     }
 
     fn is_kept_by(&mut self, now: Instant, client: &ClientId, keeper: NodeId) {
-        self.keepers.retain(|_, (_, until)| now < *until);
+        while let Some(client) = self.keepers_until.pop_due(now) {
+            self.keepers.remove(&client);
+        }
+        self.keepers_until.set(client.clone(), now + PATIENCE);
         self.keepers.insert(client.clone(), (keeper, now + PATIENCE));
-        if self.keepers.len() > MAX_KEEPERS {
-            self.keepers.pop_first();
+        if self.keepers.len() > MAX_KEEPERS
+            && let Some((first, _)) = self.keepers.pop_first()
+        {
+            self.keepers_until.cancel(&first);
         }
     }
 
