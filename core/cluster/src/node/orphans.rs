@@ -12,6 +12,7 @@ use sedge_mqtt::{Message, QoS, SubscriptionTrie, TopicFilter, TopicName};
 use smallvec::SmallVec;
 
 use super::Node;
+use super::peers::Peer;
 use super::relay::Parcel;
 use crate::link::{ControlTopic, Frame, Publication};
 use crate::mail::{Life, Location, TableChange};
@@ -204,6 +205,11 @@ impl Orphans {
         self.away.len()
     }
 
+    /// Whether what this node wanted is kept for it, or for others, and nobody is known to take over its sessions.
+    pub(super) fn is_absent(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|orphaned| !orphaned.is_awaited)
+    }
+
     /// How many nodes' sessions are being taken over.
     pub(super) fn nodes(&self) -> usize {
         self.nodes.values().filter(|orphaned| orphaned.is_awaited).count()
@@ -354,6 +360,13 @@ impl Node {
                 self.end_orphan(node);
             }
         }
+    }
+
+    /// Nodes that are linked again and have not said yet what they want: they get what is kept for others at once, lest it come behind what they
+    /// have said already that they want.
+    pub(super) fn returning(&self, nodes: &mut Vec<NodeId>) {
+        let is_linked = |node: &&NodeId| self.peers.get(node).is_some_and(Peer::is_linked);
+        nodes.extend(self.orphans.away.keys().filter(is_linked));
     }
 
     /// A publication that a node wanted which has come back: it says itself whether it wants it still, but a session that did may have moved to

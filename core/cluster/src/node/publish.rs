@@ -184,6 +184,9 @@ impl Node {
             }
             // This node sees to those who are gone.
             for node in self.orphans.matching(&message.topic) {
+                if message.qos > QoS::AtMostOnce && self.orphans.is_absent(node) {
+                    self.returning(&mut nodes);
+                }
                 if !self.keep_for_others(node, message) {
                     nodes.push(node);
                 }
