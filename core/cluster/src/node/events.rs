@@ -169,6 +169,7 @@ impl Node {
         self.had.breaks(self.now.instant, node);
         self.relay_restarts(node);
         self.give_kept(Life { node, incarnation });
+        self.ask_who_is_back(Life { node, incarnation });
         self.backup_restarts(node);
         if was_linked {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });

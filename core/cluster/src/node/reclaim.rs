@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
+use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId};
 
 use super::claims::{Phase, session_step};
 use super::{Node, epoch};
@@ -45,6 +45,8 @@ struct Pending {
     epoch: u64,
     /// The node that is gone.
     of: NodeId,
+    /// Which life of it.
+    incarnation: Incarnation,
     /// Who was asked.
     heir: NodeId,
 }
@@ -135,7 +137,24 @@ impl Node {
             return self.take_back(client, epoch);
         };
         self.handed.forget(&(client.clone(), epoch));
-        self.reclaims.pending.insert(client.clone(), Pending { epoch, of, heir });
+        self.ask_heir(client, Pending { epoch, of, incarnation, heir });
+    }
+
+    /// A node is back in a life that was taken for over, and knows itself which of the sessions it has that it was given.
+    pub(super) fn ask_who_is_back(&mut self, life: Life) {
+        if self.links.is_older(life.node) {
+            return;
+        }
+        let asked = self.reclaims.pending.iter();
+        let asked = asked.filter(|(_, pending)| (pending.of, pending.incarnation) == (life.node, life.incarnation));
+        for (client, pending) in asked.map(|(client, pending)| (client.clone(), *pending)).collect::<Vec<_>>() {
+            self.ask_heir(client, Pending { heir: life.node, ..pending });
+        }
+    }
+
+    fn ask_heir(&mut self, client: ClientId, pending: Pending) {
+        let Pending { epoch, of, incarnation, heir } = pending;
+        self.reclaims.pending.insert(client.clone(), pending);
         self.reclaims.deadlines.set(client.clone(), self.now.instant + PATIENCE);
         let keeps = ReplicaMail::Keeps { of, incarnation, client, epoch };
         self.send_control(heir, ControlTopic::Replica, keeps.encode());
