@@ -267,8 +267,11 @@ impl Node {
         let Life { node, incarnation } = life;
         // What it was not to get when it was back is still for others that were away at the same time.
         let before = self.orphans.nodes.get_mut(&node).filter(|before| before.is_back);
-        let before = before.map(|before| (core::mem::take(&mut before.strays), before.bytes, before.filters.clone()));
-        let (kept, bytes, mut filters) = before.unwrap_or_default();
+        let before = before.map(|before| {
+            let (kept, told) = (core::mem::take(&mut before.strays), core::mem::take(&mut before.told));
+            (kept, before.bytes, told, before.filters.clone())
+        });
+        let (kept, bytes, told, mut filters) = before.unwrap_or_default();
         self.end_orphan(node);
         let routes = self.overlay.routes(0, usize::MAX).into_iter().filter(|route| route.node == node);
         filters.extend(routes.map(|route| route.filter).filter(|filter| filter.share_group().is_none()));
@@ -285,7 +288,7 @@ impl Node {
             bytes,
             is_awaited,
             is_back: false,
-            told: BTreeMap::new(),
+            told,
         };
         for stray in strays {
             self.orphans.dropped += u64::from(!orphaned.push(stray));
