@@ -70,7 +70,7 @@ impl Node {
         match mail {
             DirectoryMail::Claim { client, clean_start } => self.home_claim(from, client, clean_start),
             DirectoryMail::Granted { client, epoch, from: former } => self.granted(from, &client, epoch, former),
-            DirectoryMail::Give { client, epoch, to } => self.home_give(from, client, epoch, to),
+            DirectoryMail::Give { client, epoch, to } => self.home_give(from, &client, epoch, to),
             DirectoryMail::Given { client, epoch, from: former } => self.given(from, &client, epoch, former),
             DirectoryMail::Relinquish { client, epoch, clean_start, to } => {
                 self.relinquish(client, epoch, clean_start, to);
@@ -121,19 +121,25 @@ impl Node {
         }
     }
 
+    /// Tells an owner to give a session to another node under this epoch.
+    pub(super) fn send_relinquish(&mut self, owner: NodeId, client: &ClientId, epoch: u64, to: NodeId) {
+        let relinquish = DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to };
+        self.send_directory(owner, relinquish);
+    }
+
     /// Who owns the client wants `to` to own it. Not if somebody has claimed it meanwhile, the owner included, or may have where this
     /// node does not know of it: the owner asks again.
-    fn home_give(&mut self, by: NodeId, client: ClientId, epoch: u64, to: NodeId) {
-        if !self.is_home(&client) || !self.is_registered() {
+    fn home_give(&mut self, by: NodeId, client: &ClientId, epoch: u64, to: NodeId) {
+        if !self.is_home(client) || !self.is_registered() {
             return;
         }
-        self.home_register(by, &client, epoch);
-        if self.directory.home.owner(&client) != Some((by, epoch)) || by == to || !self.ring.contains(&to) {
+        self.home_register(by, client, epoch);
+        if self.directory.home.owner(client) != Some((by, epoch)) || by == to || !self.ring.contains(&to) {
             return;
         }
-        let (epoch, _) = self.directory.home.claim(&client, to, self.now.wall.as_millis());
+        let (epoch, _) = self.directory.home.claim(client, to, self.now.wall.as_millis());
         self.send_directory(to, DirectoryMail::Given { client: client.clone(), epoch, from: by });
-        self.send_directory(by, DirectoryMail::Relinquish { client, epoch, clean_start: false, to });
+        self.send_relinquish(by, client, epoch, to);
     }
 
     fn home_register(&mut self, owner: NodeId, client: &ClientId, epoch: u64) {
@@ -144,8 +150,7 @@ impl Node {
         let (epoch, to) = (loser.epoch, loser.to);
         self.counters.directory_conflicts += 1;
         self.send_directory(to, DirectoryMail::Granted { client: client.clone(), epoch, from: Some(loser.owner) });
-        let clean_start = false;
-        self.send_directory(loser.owner, DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start, to });
+        self.send_relinquish(loser.owner, client, epoch, to);
     }
 
     /// Whether everybody who sees the same members as this node has registered its clients, or had the time to.

@@ -177,19 +177,23 @@ impl Had {
                     self.first_hand.pop_first();
                 }
             }
-            let (last, at) = self.here.entry((id.node, id.incarnation, id.shard)).or_insert((id.seq, now));
-            (*last, *at) = (id.seq.max(*last), now);
-            if self.here.len() > MAX_SHARDS {
-                self.here.pop_first();
-            }
+            self.reaches(now, (id.node, id.incarnation, id.shard), id.seq);
+        }
+    }
+
+    /// Publications of a shard have come as far as this one.
+    fn reaches(&mut self, now: Instant, shard: ShardLife, last: u64) {
+        let (known, at) = self.here.entry(shard).or_insert((last, now));
+        (*known, *at) = (last.max(*known), now);
+        if self.here.len() > MAX_SHARDS {
+            self.here.pop_first();
         }
     }
 
     /// A shard of this node has made publications up to this one, of which the node did not hear if nobody elsewhere wanted them.
     fn note_made(&mut self, now: Instant, shard: ShardLife, last: u64) {
         if last > 0 {
-            let (known, at) = self.here.entry(shard).or_insert((last, now));
-            (*known, *at) = (last.max(*known), now);
+            self.reaches(now, shard, last);
         }
     }
 

@@ -8,7 +8,7 @@ use super::{Node, epoch};
 use crate::link::ControlTopic;
 use crate::mail::{self, Known, SessionStep};
 use crate::reception::shard_of;
-use crate::wire::{DirectoryMail, SessionMail};
+use crate::wire::SessionMail;
 
 /// A new owner of a session, in one life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,9 +110,7 @@ impl Node {
         self.tell_epoch(client, epoch);
         self.begin_reunion(client, successor, true);
         // The home says so, too, as soon as the successor and this node can both reach it.
-        let relinquish =
-            DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to: self.config.node };
-        self.send_directory(successor, relinquish);
+        self.send_relinquish(successor, client, epoch, self.config.node);
         true
     }
 

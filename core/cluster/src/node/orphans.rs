@@ -134,7 +134,7 @@ impl Orphans {
     }
 
     /// Nodes whose sessions want a publication.
-    pub(super) fn matching(&self, topic: &TopicName) -> SmallVec<[NodeId; 2]> {
+    fn matching(&self, topic: &TopicName) -> SmallVec<[NodeId; 2]> {
         let mut found = SmallVec::new();
         if !self.nodes.is_empty() {
             self.filters.matches(topic, |node, ()| {
@@ -206,7 +206,7 @@ impl Orphans {
     }
 
     /// Whether what this node wanted is kept for it, or for others, and nobody is known to take over its sessions.
-    pub(super) fn is_absent(&self, node: NodeId) -> bool {
+    fn is_absent(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|orphaned| !orphaned.is_awaited)
     }
 
@@ -365,16 +365,24 @@ impl Node {
         }
     }
 
-    /// Nodes that are linked again and have not said yet what they want: they get what is kept for others at once, lest it come behind what they
-    /// have said already that they want.
-    pub(super) fn returning(&self, nodes: &mut Vec<NodeId>) {
-        let is_linked = |node: &&NodeId| self.peers.get(node).is_some_and(Peer::is_linked);
-        nodes.extend(self.orphans.away.keys().filter(is_linked));
+    /// The nodes to which a publication goes because of those who are gone, to which this node sees: they themselves, and who is linked again and has
+    /// not said yet what it wants. That one gets what is kept for others at once, lest it come behind what it has said already that it wants.
+    pub(super) fn plan_for_orphans(&mut self, message: &Arc<Message>, nodes: &mut Vec<NodeId>) {
+        let matching = self.orphans.matching(&message.topic);
+        if message.qos > QoS::AtMostOnce && matching.iter().any(|node| self.orphans.is_absent(*node)) {
+            let is_linked = |node: &&NodeId| self.peers.get(node).is_some_and(Peer::is_linked);
+            nodes.extend(self.orphans.away.keys().filter(is_linked));
+        }
+        for node in matching {
+            if !self.keep_for_others(node, message) {
+                nodes.push(node);
+            }
+        }
     }
 
     /// A publication that a node wanted which has come back: it says itself whether it wants it still, but a session that did may have moved to
     /// one that is still away. False if it is not back.
-    pub(super) fn keep_for_others(&mut self, node: NodeId, message: &Arc<Message>) -> bool {
+    fn keep_for_others(&mut self, node: NodeId, message: &Arc<Message>) -> bool {
         let Some(orphaned) = self.orphans.nodes.get_mut(&node).filter(|orphaned| orphaned.is_back) else {
             return false;
         };

@@ -182,15 +182,7 @@ impl Node {
                 // A member to which there never was a link is not served, whatever the algorithm thinks of it.
                 nodes.retain(|node| self.peers.contains_key(node));
             }
-            // This node sees to those who are gone.
-            for node in self.orphans.matching(&message.topic) {
-                if message.qos > QoS::AtMostOnce && self.orphans.is_absent(node) {
-                    self.returning(&mut nodes);
-                }
-                if !self.keep_for_others(node, message) {
-                    nodes.push(node);
-                }
-            }
+            self.plan_for_orphans(message, &mut nodes);
             for node in nodes.drain(..).filter(|node| *node != origin) {
                 leg(legs, node).plain = true;
             }

@@ -12,9 +12,9 @@ use super::{Node, epoch};
 use crate::link::ControlTopic;
 use crate::mail::{Handed, Life, SessionStep};
 use crate::reception::shard_of;
-use crate::wire::{DirectoryMail, ReplicaMail};
+use crate::wire::ReplicaMail;
 
-/// How long a successor may take to say whether it has a session.
+/// How long a successor may take to say whether it has a session, and remembers who keeps one that it does not have.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Keepers that are known; the one of the lowest client id is forgotten first.
 const MAX_KEEPERS: usize = 4096;
@@ -33,9 +33,9 @@ pub(super) struct Reclaims {
     deadlines: Deadlines<ClientId>,
     /// Who has asked about which sessions before this node knew of the death.
     early: Vec<(NodeId, Life, ClientId, u64)>,
-    /// Who keeps sessions that this node was asked about and does not have, until then: others may ask this node for them yet.
-    keepers: BTreeMap<ClientId, (NodeId, Instant)>,
-    /// When keepers are forgotten.
+    /// Who keeps sessions that this node was asked about and does not have: others may ask this node for them yet.
+    keepers: BTreeMap<ClientId, NodeId>,
+    /// When they are forgotten.
     keepers_until: Deadlines<ClientId>,
 }
 
@@ -88,11 +88,9 @@ impl Reclaims {
     }
 
     fn is_kept_by(&mut self, now: Instant, client: &ClientId, keeper: NodeId) {
-        while let Some(client) = self.keepers_until.pop_due(now) {
-            self.keepers.remove(&client);
-        }
+        self.forget_keepers(now);
         self.keepers_until.set(client.clone(), now + PATIENCE);
-        self.keepers.insert(client.clone(), (keeper, now + PATIENCE));
+        self.keepers.insert(client.clone(), keeper);
         if self.keepers.len() > MAX_KEEPERS
             && let Some((first, _)) = self.keepers.pop_first()
         {
@@ -101,8 +99,15 @@ impl Reclaims {
     }
 
     /// Who keeps the session of a client that this node was asked about and does not have.
-    pub(super) fn keeper_of(&self, now: Instant, client: &ClientId) -> Option<NodeId> {
-        self.keepers.get(client).filter(|(_, until)| now < *until).map(|(keeper, _)| *keeper)
+    pub(super) fn keeper_of(&mut self, now: Instant, client: &ClientId) -> Option<NodeId> {
+        self.forget_keepers(now);
+        self.keepers.get(client).copied()
+    }
+
+    fn forget_keepers(&mut self, now: Instant) {
+        while let Some(client) = self.keepers_until.pop_due(now) {
+            self.keepers.remove(&client);
+        }
     }
 
     fn remove(&mut self, client: &ClientId) -> Option<Pending> {
@@ -223,16 +228,14 @@ impl Node {
         self.reclaims.is_kept_by(self.now.instant, &client, by);
         if let Some(epoch) = waits {
             self.await_keeper(&client, by);
-            let relinquish = DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to: me };
-            self.send_directory(by, relinquish);
+            self.send_relinquish(by, &client, epoch, me);
         }
         for (to, epoch) in self.take_early(&client) {
             if to == by {
                 // It has it itself.
                 self.relinquish(client.clone(), epoch, false, to);
             } else {
-                let relinquish = DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to };
-                self.send_directory(by, relinquish);
+                self.send_relinquish(by, &client, epoch, to);
             }
         }
     }
@@ -257,8 +260,7 @@ impl Node {
         self.reclaims.remove(client);
         self.let_go_of((client.clone(), epoch));
         if let Some((epoch, to)) = self.claims.take_postponed(client) {
-            let relinquish = DirectoryMail::Relinquish { client: client.clone(), epoch, clean_start: false, to };
-            self.send_directory(heir, relinquish);
+            self.send_relinquish(heir, client, epoch, to);
         }
         self.reclaim_is_settled();
     }

@@ -22,7 +22,7 @@ use crate::link::ControlTopic;
 use crate::mail::{Arriving, Heard, Inherit, Life, Location, SessionStep, ToShard};
 use crate::reception::shard_of;
 use crate::shard::Choice;
-use crate::wire::{DirectoryMail, ReplicaMail, Stray};
+use crate::wire::{ReplicaMail, Stray};
 
 /// How long the others may take to say what they have kept.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -458,10 +458,7 @@ impl Node {
     fn give_up_or_refer(&mut self, client: ClientId, epoch: u64, to: NodeId) {
         let keeper = self.reclaims.keeper_of(self.now.instant, &client);
         match keeper.filter(|keeper| !self.claims.owns(&client) && *keeper != to && self.ring.contains(keeper)) {
-            Some(keeper) => {
-                let relinquish = DirectoryMail::Relinquish { client, epoch, clean_start: false, to };
-                self.send_directory(keeper, relinquish);
-            }
+            Some(keeper) => self.send_relinquish(keeper, &client, epoch, to),
             None => self.relinquish(client, epoch, false, to),
         }
     }

@@ -368,41 +368,76 @@ fn who_was_everywhere_gets_all_that_was_acknowledged_since() {
     }
 }
 
+/// Five nodes, of which 1 and 2 lose sight of the others. A subscriber is at the first of the two nodes named, and goes to the second.
+struct Moved {
+    world: World,
+    was: u64,
+    is: u64,
+    first: usize,
+    publisher: usize,
+}
+
+impl Moved {
+    fn new(seed: u64, was: u64, is: u64) -> Self {
+        let mut world = World::cluster(seed, 5, 2);
+        let first = world.connect_with(was, "sub", Self::kept());
+        world.subscribe(first, "t/#", QoS::ExactlyOnce);
+        let publisher = world.connect(1, "pub");
+        world.run(500);
+        Self { world, was, is, first, publisher }
+    }
+
+    fn kept() -> Options {
+        Options { expiry: 1_000, ..Options::default() }
+    }
+
+    fn part(&mut self, from: &[u64]) {
+        for left in 1..=2 {
+            for right in from {
+                self.world.cut(left, *right);
+            }
+        }
+    }
+
+    /// The subscriber moves; its client there.
+    fn go(&mut self) -> usize {
+        self.world.hang_up(self.first);
+        self.world.connect_with(self.is, "sub", Self::kept())
+    }
+
+    fn publish(&mut self, numbers: core::ops::Range<u32>) {
+        for number in numbers {
+            self.world.publish(self.publisher, "t/x", &number.to_string(), QoS::ExactlyOnce);
+        }
+    }
+
+    fn has_got_all(&self, there: usize, count: u32) {
+        let expected: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+        let Self { world, was, is, .. } = self;
+        assert_eq!(world.got(there), expected, "{was} to {is}\n{}", world.log.join("\n"));
+    }
+}
+
 /// FT-31, MQ-09: what is published for a session where nobody can reach it comes to it, wherever it has gone on the other side meanwhile, and however
 /// long ago.
 #[test]
 fn who_moved_on_the_other_side_gets_what_was_published_on_this_one() {
     for seed in 0..12 {
-        let mut world = World::cluster(900 + seed, 5, 2);
-        let kept = || Options { expiry: 1_000, ..Options::default() };
         let (was, is) = [(3, 4), (4, 5), (5, 3)][usize::try_from(seed % 3).unwrap()];
         let is = if seed % 2 == 0 { is } else { 12 - was - is };
-        let first = world.connect_with(was, "sub", kept());
-        world.subscribe(first, "t/#", QoS::ExactlyOnce);
-        let publisher = world.connect(1, "pub");
-        world.run(500);
-        for left in 1..=2 {
-            for right in 3..=5 {
-                world.cut(left, right);
-            }
-        }
-        world.run(4_000);
-        world.hang_up(first);
-        let there = world.connect_with(is, "sub", kept());
-        world.run(15_000);
-        for number in 0..10 {
-            world.publish(publisher, "t/x", &number.to_string(), QoS::ExactlyOnce);
-        }
-        assert_eq!(world.clients[publisher].acked.len(), 10);
-        world.heal();
-        world.run(600);
-        for number in 10..20 {
-            world.publish(publisher, "t/x", &number.to_string(), QoS::ExactlyOnce);
-        }
-        world.settle_members(5);
-        world.run(3_000);
-        let expected: Vec<String> = (0..20).map(|number| number.to_string()).collect();
-        assert_eq!(world.got(there), expected, "seed {seed}: {was} to {is}\n{}", world.log.join("\n"));
+        let mut moved = Moved::new(900 + seed, was, is);
+        moved.part(&[3, 4, 5]);
+        moved.world.run(4_000);
+        let there = moved.go();
+        moved.world.run(15_000);
+        moved.publish(0..10);
+        assert_eq!(moved.world.clients[moved.publisher].acked.len(), 10);
+        moved.world.heal();
+        moved.world.run(600);
+        moved.publish(10..20);
+        moved.world.settle_members(5);
+        moved.world.run(3_000);
+        moved.has_got_all(there, 20);
     }
 }
 
@@ -410,43 +445,24 @@ fn who_moved_on_the_other_side_gets_what_was_published_on_this_one() {
 #[test]
 fn who_has_just_moved_to_a_node_that_comes_back_later_misses_nothing() {
     for seed in 0..12 {
-        let mut world = World::cluster(950 + seed, 5, 2);
-        let kept = || Options { expiry: 1_000, ..Options::default() };
         let (was, is) = [(3, 4), (4, 5), (5, 3)][usize::try_from(seed % 3).unwrap()];
-        let first = world.connect_with(was, "sub", kept());
-        world.subscribe(first, "t/#", QoS::ExactlyOnce);
-        let publisher = world.connect(1, "pub");
-        world.run(500);
-        let cut = |world: &mut World, rights: &[u64]| {
-            for left in 1..=2 {
-                for right in rights {
-                    world.cut(left, *right);
-                }
-            }
-        };
-        cut(&mut world, &[3, 4, 5]);
-        world.run(3_500);
-        world.hang_up(first);
-        let there = world.connect_with(is, "sub", kept());
-        world.run(1_000);
-        let publish = |world: &mut World, numbers: core::ops::Range<u32>| {
-            for number in numbers {
-                world.publish(publisher, "t/x", &number.to_string(), QoS::ExactlyOnce);
-            }
-        };
-        publish(&mut world, 0..10);
-        world.heal();
-        cut(&mut world, &[is]);
+        let mut moved = Moved::new(950 + seed, was, is);
+        moved.part(&[3, 4, 5]);
+        moved.world.run(3_500);
+        let there = moved.go();
+        moved.world.run(1_000);
+        moved.publish(0..10);
+        moved.world.heal();
+        moved.part(&[is]);
         for number in 1..10 {
-            publish(&mut world, number * 10..(number + 1) * 10);
-            world.run(200);
+            moved.publish(number * 10..(number + 1) * 10);
+            moved.world.run(200);
         }
-        world.heal();
-        world.settle_members(5);
-        world.run(3_000);
-        publish(&mut world, 100..110);
-        world.run(1_000);
-        let expected: Vec<String> = (0..110).map(|number| number.to_string()).collect();
-        assert_eq!(world.got(there), expected, "seed {seed}: {was} to {is}\n{}", world.log.join("\n"));
+        moved.world.heal();
+        moved.world.settle_members(5);
+        moved.world.run(3_000);
+        moved.publish(100..110);
+        moved.world.run(1_000);
+        moved.has_got_all(there, 110);
     }
 }
