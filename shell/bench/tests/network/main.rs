@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -307,17 +308,24 @@ fn nodes_are_reached_from_here_and_by_the_links_only_from_each_other() {
     assert!(text.contains("site0") && text.contains("host0"), "{text}");
 }
 
+/// A network whose namespaces no other one can have, once they are gone: the next one takes the first free number.
+fn of_its_own(name: &str) -> NetworkPlan {
+    NetworkPlan { name: Some(format!("{name}{}n", std::process::id())), ..NetworkPlan::default() }
+}
+
 /// BM-15: nothing is left of a network, not even what ran in it.
 #[test]
 fn a_network_takes_everything_with_it() {
-    let Some(network) = network(&NetworkPlan::default()) else { return };
+    let Some(network) = network(&of_its_own("whole")) else { return };
     let (a, _) = pair(&network);
     let mut child = a.command("sleep").arg("1000").spawn().expect("a command");
     let (namespace, control) = (a.namespace.clone(), network.control().to_owned());
+    let file = |path: &Path| path.metadata().map(|file| file.ino()).ok();
+    let before = file(&control).expect("a socket");
     drop(network);
     assert!(!child.wait().expect("ended").success());
     assert!(!Path::new("/run/netns").join(&namespace).exists());
-    assert!(!control.exists() && !Network::stale().contains(&namespace));
+    assert!(file(&control) != Some(before) && !Network::stale().contains(&namespace));
 }
 
 /// BM-15: a signal that ends the process ends its network first.
@@ -326,7 +334,7 @@ fn a_signal_takes_the_network_with_it() {
     const CHILD: &str = "SEDGE_TEST_NETWORK_CHILD";
     if std::env::var_os(CHILD).is_some() {
         // This test again, in a process of its own.
-        let mut network = Network::start(&NetworkPlan::default()).expect("a network");
+        let mut network = Network::start(&of_its_own("signal")).expect("a network");
         network.remove_on_signals().expect("watched");
         writeln!(std::io::stderr(), "namespace {}", network.nodes()[0].namespace).expect("told");
         loop {
