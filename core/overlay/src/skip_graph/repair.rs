@@ -84,6 +84,11 @@ impl<T: Topic> Node<T> {
         }
     }
 
+    /// Whether there is room for another node that could help to find a list again.
+    pub(crate) fn needs_introducers(&self) -> bool {
+        self.introducers.len() < MAX_INTRODUCERS
+    }
+
     pub(super) fn node_down(&mut self, node: NodeId) {
         self.introducers.retain(|known| *known != node);
         self.outside.retain(|known| *known != node);

@@ -218,6 +218,18 @@ impl SkipGraphOverlay {
         self.peers.remove(&node);
         self.audiences.forget(node);
         self.graph.handle(self.now, skip_graph::Input::NodeDown(node));
+        self.name_introducers();
+    }
+
+    /// The graph remembers a few of many nodes: others take the place of those that are gone, or a node that is alone in a list could
+    /// not find the others once the few are gone.
+    fn name_introducers(&mut self) {
+        for (node, _) in self.peers.iter().filter(|(_, peer)| peer.is_linked()) {
+            if !self.graph.needs_introducers() {
+                return;
+            }
+            self.graph.handle(self.now, skip_graph::Input::Introducer(*node));
+        }
     }
 
     /// Signals that no link has taken must not reach the next one.

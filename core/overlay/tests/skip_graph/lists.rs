@@ -26,12 +26,13 @@ fn change(net: &mut Net, rng: &mut Rng, topics: u32) {
     }
 }
 
-/// Nodes that have left with everything are switched off.
+/// Nodes that have left with everything are switched off, and membership tells the others.
 fn bury(net: &mut Net) {
     let gone: Vec<u64> =
         net.nodes.values().filter(|node| node.keys().next().is_none()).map(|node| node.id().get()).collect();
     for node in gone {
         net.kill(node);
+        net.tell_gone(node);
     }
 }
 

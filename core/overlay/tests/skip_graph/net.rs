@@ -171,6 +171,18 @@ impl Net {
         }
     }
 
+    /// Membership tells all of a node that is no more, and names another in its place: who knows only nodes that have gone could not
+    /// find the list again.
+    pub(crate) fn tell_gone(&mut self, gone: u64) {
+        let members: Vec<u64> = self.nodes.keys().copied().collect();
+        for member in &members {
+            self.feed(*member, Input::NodeDown(NodeId::new(gone)));
+            if let Some(introducer) = self.rng.pick(&members).copied() {
+                self.feed(*member, Input::Introducer(NodeId::new(introducer)));
+            }
+        }
+    }
+
     pub(crate) fn set_method(&mut self, method: Method) {
         self.config.method = method;
         self.nodes.values_mut().for_each(|node| node.set_method(method));

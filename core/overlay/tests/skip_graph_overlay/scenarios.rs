@@ -1,5 +1,7 @@
 //! One story each.
 
+use std::collections::VecDeque;
+
 use sedge_base::{ClientId, Duration, NodeId};
 use sedge_mqtt::TopicFilter;
 use sedge_overlay::skip_graph::{Base, Role};
@@ -170,6 +172,29 @@ fn who_does_not_answer_is_not_waited_for_without_end() {
     net.kill(3);
     net.poll(1);
     assert_eq!((net.nodes[&1].tokens.len(), net.nodes[&1].overlay.counters().late_settlements), (2, 1));
+}
+
+/// SG-32: of many nodes the graph remembers a few; when those are gone, a node that is alone in its list goes on looking for the others.
+#[test]
+fn others_take_the_place_of_introducers_that_are_gone() {
+    let mut net = Net::new(patient());
+    net.start(1);
+    for other in 2..=22 {
+        net.start(other);
+        net.feed(1, Input::NeighbourUp(neighbour(other, 1)));
+        net.links.insert((1, other), VecDeque::new());
+    }
+    for gone in 5..=22 {
+        net.feed(1, Input::NeighbourDown { node: node(gone), gone: true });
+    }
+    net.poll(1);
+    net.links.values_mut().for_each(VecDeque::clear);
+    for _ in 0..4 {
+        let at = net.nodes[&1].overlay.poll_timeout().expect("a timer");
+        net.tick(at);
+        net.poll(1);
+    }
+    assert!(net.links.values().any(|signals| !signals.is_empty()), "nobody is asked");
 }
 
 /// SG-19: one virtual node, and never suspended.
