@@ -67,6 +67,8 @@ struct Link {
     secured: Option<Secured>,
     /// Whether anything was read.
     has_read: bool,
+    /// Whether an event said that the other side has ended: that may come with the last bytes, without an edge of its own.
+    has_ended: bool,
     queued: bool,
     blocked: bool,
     /// Bytes written so far, and how many may be.
@@ -165,6 +167,7 @@ impl Links {
                 if event.is_writable() && link.phase != Phase::Dialling && std::mem::take(&mut link.blocked) {
                     self.dirty.push(link.id);
                 }
+                link.has_ended |= event.is_read_closed() || event.is_error();
                 // A dialled connection is writable when it stands, and in error when it does not.
                 if !link.queued {
                     link.queued = true;
@@ -199,8 +202,8 @@ impl Links {
         let token = Token(TOKEN_BASE + 2 * index + 1);
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let (written, allowed) = (0, self.allowed);
-        let (secured, has_read, queued, blocked) = (None, false, false, false);
-        entry.insert(Link { id, stream, phase, secured, has_read, queued, blocked, written, allowed });
+        let (secured, has_read, has_ended, queued, blocked) = (None, false, false, false, false);
+        entry.insert(Link { id, stream, phase, secured, has_read, has_ended, queued, blocked, written, allowed });
         self.by_id.insert(id, index);
         Ok(())
     }
@@ -359,11 +362,14 @@ impl Hub {
                     }
                 }
             }
+            let has_ended = link.has_ended;
             match chunk.read(&mut link.stream) {
-                // Read again after a short read, too: an end may have come with the bytes, without an edge of its own.
-                Arrival::Bytes(bytes, _) => {
+                Arrival::Bytes(bytes, more) => {
                     stats.reads += 1;
                     self.took(now, id, bytes);
+                    if !more && !has_ended {
+                        return;
+                    }
                 }
                 Arrival::Nothing => return,
                 Arrival::End | Arrival::Broken => return self.lose(now, id),
