@@ -59,6 +59,16 @@ enum Phase {
     Closing,
 }
 
+/// Whether a link waits to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Queued {
+    No,
+    /// Something has come.
+    Ready,
+    /// The other side has ended as well, which has no edge of its own if it came with the last bytes.
+    Ended,
+}
+
 struct Link {
     id: LinkId,
     stream: TcpStream,
@@ -67,9 +77,7 @@ struct Link {
     secured: Option<Secured>,
     /// Whether anything was read.
     has_read: bool,
-    /// Whether an event said that the other side has ended: that may come with the last bytes, without an edge of its own.
-    has_ended: bool,
-    queued: bool,
+    queued: Queued,
     blocked: bool,
     /// Bytes written so far, and how many may be.
     written: u64,
@@ -167,12 +175,12 @@ impl Links {
                 if event.is_writable() && link.phase != Phase::Dialling && std::mem::take(&mut link.blocked) {
                     self.dirty.push(link.id);
                 }
-                link.has_ended |= event.is_read_closed() || event.is_error();
                 // A dialled connection is writable when it stands, and in error when it does not.
-                if !link.queued {
-                    link.queued = true;
+                let has_ended = event.is_read_closed() || event.is_error();
+                if link.queued == Queued::No {
                     self.ready.push_back(index);
                 }
+                link.queued = link.queued.max(if has_ended { Queued::Ended } else { Queued::Ready });
             }
         }
     }
@@ -202,8 +210,8 @@ impl Links {
         let token = Token(TOKEN_BASE + 2 * index + 1);
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         let (written, allowed) = (0, self.allowed);
-        let (secured, has_read, has_ended, queued, blocked) = (None, false, false, false, false);
-        entry.insert(Link { id, stream, phase, secured, has_read, has_ended, queued, blocked, written, allowed });
+        let (secured, has_read, queued, blocked) = (None, false, Queued::No, false);
+        entry.insert(Link { id, stream, phase, secured, has_read, queued, blocked, written, allowed });
         self.by_id.insert(id, index);
         Ok(())
     }
@@ -322,12 +330,12 @@ impl Hub {
         for _ in 0..self.links.ready.len() {
             let Some(index) = self.links.ready.pop_front() else { return };
             let Some(link) = self.links.slots.get_mut(index) else { continue };
-            link.queued = false;
+            let queued = std::mem::replace(&mut link.queued, Queued::No);
             let id = link.id;
             if link.phase == Phase::Dialling && !self.connected(now, id) {
                 continue;
             }
-            self.read_link(now, id, chunk, stats);
+            self.read_link(now, id, queued, chunk, stats);
         }
     }
 
@@ -348,7 +356,7 @@ impl Hub {
         false
     }
 
-    fn read_link(&mut self, now: Now, id: LinkId, chunk: &mut Chunk, stats: &mut WorkerStats) {
+    fn read_link(&mut self, now: Now, id: LinkId, queued: Queued, chunk: &mut Chunk, stats: &mut WorkerStats) {
         for _ in 0..READS_PER_LINK {
             let Some(link) = self.links.get_mut(id) else { return };
             if link.phase == Phase::Closing {
@@ -362,12 +370,11 @@ impl Hub {
                     }
                 }
             }
-            let has_ended = link.has_ended;
             match chunk.read(&mut link.stream) {
                 Arrival::Bytes(bytes, more) => {
                     stats.reads += 1;
                     self.took(now, id, bytes);
-                    if !more && !has_ended {
+                    if !more && queued < Queued::Ended {
                         return;
                     }
                 }
@@ -377,7 +384,7 @@ impl Hub {
         }
         if let Some(&index) = self.links.by_id.get(&id)
             && let Some(link) = self.links.slots.get_mut(index)
-            && !std::mem::replace(&mut link.queued, true)
+            && std::mem::replace(&mut link.queued, queued) == Queued::No
         {
             self.links.ready.push_back(index);
         }
