@@ -62,8 +62,20 @@ impl<T: Topic> Node<T> {
         let to = peer.key.clone();
         self.send(to.node, Message::Joined { to, left, right, status });
         // The other own virtual node beside the new one need not be its neighbour in the list, but is on some level.
-        for own in learnt.into_iter().flatten().filter(|own| own != beside) {
-            self.say_linked(peer, own, None);
+        self.tell_of_others(Some(beside), learnt, peer);
+    }
+
+    /// Takes in a neighbour of an own virtual node, which hears from that one. If the one on its other side has it in its table since now, too, it is
+    /// told: a walk that comes later would find nothing new.
+    pub(super) fn learn_for(&mut self, own: Option<&Key<T>>, peer: &Peer<T>) {
+        let learnt = self.learn(peer);
+        self.tell_of_others(own, learnt, peer);
+    }
+
+    /// Tells a virtual node who has it in its table since now, but for the own one that it hears from anyway.
+    fn tell_of_others(&mut self, own: Option<&Key<T>>, learnt: [Option<Key<T>>; 2], peer: &Peer<T>) {
+        for other in learnt.into_iter().flatten().filter(|other| Some(other) != own) {
+            self.say_linked(peer, other, None);
         }
     }
 
@@ -87,7 +99,7 @@ impl<T: Topic> Node<T> {
             self.place(&to, joining.life, left, right);
         } else if self.vnodes.contains_key(&to) {
             for peer in left.into_iter().chain(right) {
-                self.learn(peer);
+                self.learn_for(Some(&to), peer);
             }
         } else {
             self.send(from, Message::Gone { key: to, life: self.lives, instead: right.into_iter().cloned().collect() });
@@ -115,7 +127,7 @@ impl<T: Topic> Node<T> {
         }
         self.vnodes.insert(key.clone(), vnode);
         for peer in left.into_iter().chain(right) {
-            self.learn(peer);
+            self.learn_for(Some(key), peer);
         }
         self.note_change(key);
         self.present(key);
@@ -144,9 +156,7 @@ impl<T: Topic> Node<T> {
         if !self.vnodes.contains_key(to) {
             self.say_gone(to.clone(), peer);
         }
-        for own in self.learn(peer).into_iter().flatten() {
-            self.say_linked(peer, own, None);
-        }
+        self.learn_for(None, peer);
         let level = self.place.common(peer);
         let mut at = if self.vnodes.contains_key(to) { Some(to) } else { self.own_beside(to, side) };
         while let Some((key, vnode)) = at.and_then(|key| self.vnodes.get_key_value(key)) {
@@ -184,9 +194,7 @@ impl<T: Topic> Node<T> {
         // Whom it takes the place of is likely to be its neighbour on the other side.
         let displaced = beyond.filter(|_| learnt.contains(&Some(own.clone())));
         self.say_linked(peer, own.clone(), hint.or(displaced));
-        for other in learnt.into_iter().flatten().filter(|other| other != own) {
-            self.say_linked(peer, other, None);
-        }
+        self.tell_of_others(Some(own), learnt, peer);
     }
 
     /// The one nearest to `peer` between it and an own virtual node that shares enough digits with it.
@@ -230,7 +238,7 @@ impl<T: Topic> Node<T> {
             self.say_gone(to, peer);
             return;
         }
-        self.learn(peer);
+        self.learn_for(Some(&to), peer);
         if status.is_some() && self.adopt_status(&to, status) {
             self.note_change(&to);
         }

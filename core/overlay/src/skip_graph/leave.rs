@@ -99,7 +99,7 @@ impl<T: Topic> Node<T> {
             vnode.right.retain(|peer| right.as_ref().is_some_and(|right| peer.key >= right.key));
         }
         if let Some(right) = &right {
-            self.learn(right);
+            self.learn_for(Some(&by.key), right);
         }
         self.send(key.node, Message::Left { to: key, by });
     }
@@ -168,7 +168,8 @@ impl<T: Topic> Node<T> {
             // for: without a left neighbour a virtual node would take itself for the first of all.
             self.link_if_useful(key, peer);
             if peer.key < *key {
-                self.learn(peer);
+                let own = self.own_beside(&peer.key, Side::Right).cloned();
+                self.learn_for(own.as_ref(), peer);
             }
         }
         let after = [beside(self, &near[0], Side::Right), beside(self, &near[1], Side::Left)];

@@ -161,3 +161,9 @@ fn delivery_follows_subscriptions() {
     assert_eq!(net.publish(1, 7), Publication::Suspended);
     assert_right(&net);
 }
+
+/// SG-01: a seed in which a node is named to another one before its own walk comes, and that one has virtual nodes on both sides of it.
+#[test]
+fn who_is_known_before_it_presents_itself_hears_of_all_neighbours() {
+    assert_right(&random_net(12_560_926_549_832_494_824, 25, 4));
+}
