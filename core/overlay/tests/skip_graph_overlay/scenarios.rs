@@ -1,7 +1,5 @@
 //! One story each.
 
-use std::collections::VecDeque;
-
 use sedge_base::{ClientId, Duration, NodeId};
 use sedge_mqtt::TopicFilter;
 use sedge_overlay::skip_graph::{Base, Role};
@@ -181,14 +179,15 @@ fn others_take_the_place_of_introducers_that_are_gone() {
     net.start(1);
     for other in 2..=22 {
         net.start(other);
-        net.feed(1, Input::NeighbourUp(neighbour(other, 1)));
-        net.links.insert((1, other), VecDeque::new());
+        net.link(1, other);
     }
     for gone in 5..=22 {
-        net.feed(1, Input::NeighbourDown { node: node(gone), gone: true });
+        net.kill(gone);
     }
     net.poll(1);
-    net.links.values_mut().for_each(VecDeque::clear);
+    for signals in net.links.values_mut() {
+        signals.clear();
+    }
     for _ in 0..4 {
         let at = net.nodes[&1].overlay.poll_timeout().expect("a timer");
         net.tick(at);

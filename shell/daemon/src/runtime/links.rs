@@ -175,8 +175,8 @@ impl Links {
                 if event.is_writable() && link.phase != Phase::Dialling && std::mem::take(&mut link.blocked) {
                     self.dirty.push(link.id);
                 }
-                // A dialled connection is writable when it stands, and in error when it does not.
                 let has_ended = event.is_read_closed() || event.is_error();
+                // A dialled connection is writable when it stands, and in error when it does not.
                 if link.queued == Queued::No {
                     self.ready.push_back(index);
                 }
