@@ -100,7 +100,7 @@ impl Default for NodeConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeConfigError {
     /// There is no cooperation algorithm of this name.
-    #[error("there is no overlay {0:?}; there is {all}", all = super::overlay::OVERLAYS.join(", "))]
+    #[error("there is no overlay {0:?}; there is {all}", all = crate::node::overlay::OVERLAYS.join(", "))]
     Overlay(String),
     /// A node has at least one shard.
     #[error("a node has at least one shard")]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, Duration, Instant, NodeId};
 
-use super::Node;
-use super::home::home_of;
-use super::peers::Intent;
 use crate::link::ControlTopic;
 use crate::mail::{Leave, ToShard};
+use crate::node::Node;
+use crate::node::peers::Intent;
+use crate::node::sessions::home::home_of;
 use crate::reception::shard_of;
 use crate::wire::{DirectoryMail, NodeMail};
 use crate::{DrainEnd, DrainState, DrainStatus, NodeOutput};
@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Drain {
+pub(in crate::node) struct Drain {
     active: Option<Active>,
     gave_up: Option<DrainEnd>,
 }
@@ -46,7 +46,7 @@ struct Active {
 }
 
 impl Drain {
-    pub(super) fn timeout(&self) -> Option<Instant> {
+    pub(in crate::node) fn timeout(&self) -> Option<Instant> {
         let active = self.active.as_ref().filter(|active| !active.is_done)?;
         Some(active.next_round.min(active.until))
     }
@@ -54,16 +54,16 @@ impl Drain {
 
 impl Node {
     /// Whether the node is being emptied, or is empty for that reason.
-    pub(super) const fn is_draining(&self) -> bool {
+    pub(in crate::node) const fn is_draining(&self) -> bool {
         self.drain.active.is_some()
     }
 
     /// Whether the node was emptied.
-    pub(super) fn is_drained(&self) -> bool {
+    pub(in crate::node) fn is_drained(&self) -> bool {
         self.drain.active.as_ref().is_some_and(|active| active.is_done)
     }
 
-    pub(super) fn drain_status(&self) -> DrainStatus {
+    pub(in crate::node) fn drain_status(&self) -> DrainStatus {
         let gave_up = self.drain.gave_up;
         let Some(active) = &self.drain.active else { return DrainStatus { gave_up, ..DrainStatus::default() } };
         let state = if active.is_done { DrainState::Drained } else { DrainState::Draining };
@@ -77,7 +77,7 @@ impl Node {
         self.claims.len() + on_their_way
     }
 
-    pub(super) fn start_drain(&mut self, limit: Duration) {
+    pub(in crate::node) fn start_drain(&mut self, limit: Duration) {
         let until = self.now.instant + limit;
         if let Some(active) = &mut self.drain.active {
             active.until = until;
@@ -109,7 +109,7 @@ impl Node {
     }
 
     /// The node serves on.
-    pub(super) fn end_drain(&mut self, why: DrainEnd) {
+    pub(in crate::node) fn end_drain(&mut self, why: DrainEnd) {
         if self.drain.active.take().is_none() {
             return;
         }
@@ -135,7 +135,7 @@ impl Node {
     }
 
     /// A neighbour is being emptied, or no longer.
-    pub(super) fn neighbour_drains(&mut self, node: NodeId, draining: bool) {
+    pub(in crate::node) fn neighbour_drains(&mut self, node: NodeId, draining: bool) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         peer.intent = if draining { Intent::Leave } else { Intent::Serve };
         self.choose_backups();
@@ -156,7 +156,7 @@ impl Node {
     }
 
     /// Tells more clients to leave, as far as sessions may be on their way, and looks whether all have left.
-    pub(super) fn drain_on(&mut self) {
+    pub(in crate::node) fn drain_on(&mut self) {
         if self.drain.active.is_none() {
             return;
         }
@@ -199,7 +199,7 @@ impl Node {
 
     /// Whether there is no hope that a member takes sessions soon.
     fn is_no_taker(&self, node: NodeId) -> bool {
-        node == self.config.node || self.peers.get(&node).is_some_and(super::peers::Peer::is_draining)
+        node == self.config.node || self.peers.get(&node).is_some_and(crate::node::peers::Peer::is_draining)
     }
 
     /// Tells the shards where clients can go, if that has changed.
@@ -212,7 +212,7 @@ impl Node {
     }
 
     /// The session of a client is without connection: the home moves it.
-    pub(super) fn leaves(&mut self, client: ClientId) {
+    pub(in crate::node) fn leaves(&mut self, client: ClientId) {
         if !self.is_draining() {
             return;
         }
@@ -221,7 +221,7 @@ impl Node {
         self.send_directory(self.home_of(&client), DirectoryMail::Give { client, epoch, to });
     }
 
-    pub(super) fn drain_due(&mut self) {
+    pub(in crate::node) fn drain_due(&mut self) {
         let now = self.now.instant;
         let Some(active) = self.drain.active.as_mut().filter(|active| !active.is_done) else { return };
         if now >= active.until {

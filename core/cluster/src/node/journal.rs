@@ -6,8 +6,8 @@ use bytes::BytesMut;
 use sedge_broker::BUCKETS;
 use sedge_mqtt::Message;
 
-use super::Node;
 use crate::mail::ToShard;
+use crate::node::Node;
 use crate::wire::{Entry, write_entry};
 use crate::{NodeState, RestoredNode};
 
@@ -16,28 +16,28 @@ const RECORD_BYTES: u64 = 128;
 
 /// Retained messages that have to be written.
 #[derive(Debug, Default)]
-pub(super) struct RetainedJournal {
+pub(in crate::node) struct RetainedJournal {
     records: Vec<Arc<Message>>,
     /// The bucket that a checkpoint is to write next.
     cursor: Option<usize>,
 }
 
 impl RetainedJournal {
-    pub(super) fn push(&mut self, message: &Arc<Message>) {
+    pub(in crate::node) fn push(&mut self, message: &Arc<Message>) {
         self.records.push(Arc::clone(message));
     }
 }
 
 /// How far the shards have come with telling what their journals held.
 #[derive(Debug, Default)]
-pub(super) struct Restoration {
+pub(in crate::node) struct Restoration {
     waits_for: u16,
     /// The shards wait to be told that the node knows the cluster.
     is_awaited: bool,
 }
 
 impl Restoration {
-    pub(super) const fn shard_is_done(&mut self) {
+    pub(in crate::node) const fn shard_is_done(&mut self) {
         self.waits_for = self.waits_for.saturating_sub(1);
     }
 }
@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// Tells the shards when the cluster is known again.
-    pub(super) fn check_restoration(&mut self) {
+    pub(in crate::node) fn check_restoration(&mut self) {
         if self.restoration.is_awaited && self.is_restored() && self.state != NodeState::Recovery {
             self.restoration.is_awaited = false;
             self.tell_all_shards(|| ToShard::Recovered);

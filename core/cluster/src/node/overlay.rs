@@ -6,7 +6,7 @@ use sedge_overlay::{
     TreeConfig,
 };
 
-use super::Node;
+use crate::node::Node;
 use crate::{NodeConfig, NodeConfigError};
 
 /// Names of the algorithms, the usual one first.
@@ -16,7 +16,7 @@ pub const OVERLAYS: [&str; 5] = ["mesh", "flood", "tree", "topic-tree", "skip-gr
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The algorithm that the settings name.
-pub(super) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overlay + Send>, NodeConfigError> {
+pub(in crate::node) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overlay + Send>, NodeConfigError> {
     let (node, address, rng) = (config.node, config.link_addr, rng.split(4));
     Ok(match config.overlay.as_str() {
         "mesh" => Box::new(Mesh::new(node, config.mesh, rng)),
@@ -42,7 +42,7 @@ pub(super) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overla
 
 impl Node {
     /// Tells the algorithm what this node carries, if that is due and has changed.
-    pub(super) fn tell_load(&mut self) {
+    pub(in crate::node) fn tell_load(&mut self) {
         let now = self.now.instant;
         if self.next_load.is_some_and(|at| at > now) {
             return;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use sedge_base::{Incarnation, Instant, NodeId};
 use sedge_mqtt::{Message, Utf8};
 
-use super::Node;
 use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
+use crate::node::Node;
 use crate::wire::{RetainedMail, message_len};
 
 /// Bytes of large mail that one neighbour may have to acknowledge: so a joining node does not hold up publications for long.
@@ -20,7 +20,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 
 /// How the link to a node is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(in crate::node) enum Standing {
     /// The overlay does not take the node for a neighbour.
     #[default]
     Stranger,
@@ -32,7 +32,7 @@ pub(super) enum Standing {
 
 /// What is to become of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Intent {
+pub(in crate::node) enum Intent {
     /// It serves.
     #[default]
     Serve,
@@ -42,7 +42,7 @@ pub(super) enum Intent {
 
 /// A node to which a link exists or has existed since membership knows it.
 #[derive(Debug, Default)]
-pub(super) struct Peer {
+pub(in crate::node) struct Peer {
     /// How the link is.
     pub standing: Standing,
     /// From when on a lost link should be back, if the node lives.
@@ -104,27 +104,27 @@ struct RetainedPush {
 
 impl Peer {
     /// Whether everything has come from it that a joining node needs (FT-26).
-    pub(super) fn is_synced(&self) -> bool {
+    pub(in crate::node) fn is_synced(&self) -> bool {
         self.is_linked() && self.overlay_synced && self.registered.is_some() && self.retained_done
     }
 
     /// Whether the overlay takes it for a neighbour.
-    pub(super) fn is_linked(&self) -> bool {
+    pub(in crate::node) fn is_linked(&self) -> bool {
         self.standing != Standing::Stranger
     }
 
     /// Whether it is being emptied.
-    pub(super) fn is_draining(&self) -> bool {
+    pub(in crate::node) fn is_draining(&self) -> bool {
         self.intent == Intent::Leave
     }
 
     /// Whether the link stands.
-    pub(super) fn is_up(&self) -> bool {
+    pub(in crate::node) fn is_up(&self) -> bool {
         self.standing == Standing::Up
     }
 
     /// The neighbour has taken frames up to this one.
-    pub(super) fn acked(&mut self, up_to: FrameSeq) {
+    pub(in crate::node) fn acked(&mut self, up_to: FrameSeq) {
         while self.in_flight.front().is_some_and(|(seq, _)| *seq <= up_to)
             && let Some((_, piece)) = self.in_flight.pop_front()
         {
@@ -139,7 +139,7 @@ impl Peer {
 
     /// The link has begun anew, and what was on its way is lost with the former one. Sessions that were given away are nowhere else: they
     /// are sent again.
-    pub(super) fn begin_anew(&mut self) {
+    pub(in crate::node) fn begin_anew(&mut self) {
         let begun = core::mem::take(&mut self.begun);
         let sent = core::mem::take(&mut self.in_flight).into_iter().map(|(_, piece)| piece);
         let mut bulk: VecDeque<Piece> = begun.into_iter().chain(sent).filter(Piece::is_session).collect();
@@ -149,42 +149,42 @@ impl Peer {
     }
 
     /// Whether all large mail has been taken by it.
-    pub(super) fn has_taken_all(&self) -> bool {
+    pub(in crate::node) fn has_taken_all(&self) -> bool {
         self.bulk.is_empty() && self.in_flight.is_empty()
     }
 
     /// Adds mail that goes behind other large mail to this node.
-    pub(super) fn push_bulk(&mut self, topic: ControlTopic, bytes: Bytes, ends: bool) {
+    pub(in crate::node) fn push_bulk(&mut self, topic: ControlTopic, bytes: Bytes, ends: bool) {
         self.bulk.push_back(Piece { topic, bytes, ends });
     }
 
     /// All messages of these buckets are to be sent.
-    pub(super) fn push_retained(&mut self, buckets: impl Iterator<Item = usize>) {
+    pub(in crate::node) fn push_retained(&mut self, buckets: impl Iterator<Item = usize>) {
         self.push = Some(RetainedPush { buckets: buckets.collect(), messages: VecDeque::new() });
     }
 
     /// Keeps a signal until the link is resumed; false if there is too much of it.
-    pub(super) fn hold(&mut self, signal: Bytes) -> bool {
+    pub(in crate::node) fn hold(&mut self, signal: Bytes) -> bool {
         self.held_bytes += signal.len();
         self.held.push(signal);
         self.held_bytes <= HELD_BYTES
     }
 
     /// The signals that waited for the link.
-    pub(super) fn take_held(&mut self) -> Vec<Bytes> {
+    pub(in crate::node) fn take_held(&mut self) -> Vec<Bytes> {
         self.held_bytes = 0;
         core::mem::take(&mut self.held)
     }
 
     /// What waits, and what is on its way, is for nothing: the neighbour begins anew.
-    pub(super) fn restart(&mut self) {
+    pub(in crate::node) fn restart(&mut self) {
         *self = Self { bulk: core::mem::take(&mut self.bulk), former: self.former, ..Self::default() };
     }
 }
 
 impl Node {
     /// Sends large mail as far as it may be on its way.
-    pub(super) fn pump(&mut self, to: NodeId) {
+    pub(in crate::node) fn pump(&mut self, to: NodeId) {
         while let Some(piece) = self.next_piece(to) {
             self.fence_off(to);
             let frame = Frame::Control { topic: piece.topic, payload: piece.bytes.clone() };

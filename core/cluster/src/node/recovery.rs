@@ -2,18 +2,18 @@
 
 use sedge_base::{Instant, NodeId};
 
-use super::Node;
 use crate::NodeState;
+use crate::node::Node;
 
 impl Node {
     /// Seeds that do not answer do not hold up a node for longer than this.
-    pub(super) fn seeds_had_their_time(&self) -> bool {
+    pub(in crate::node) fn seeds_had_their_time(&self) -> bool {
         let until = self.started.map(|started| started + self.config.seed_timeout);
         self.only_own_seeds || until.is_some_and(|until| self.now.instant >= until)
     }
 
     /// When a node in recovery looks at the clock again.
-    pub(super) fn recovery_timeout(&self) -> Option<Instant> {
+    pub(in crate::node) fn recovery_timeout(&self) -> Option<Instant> {
         if self.state != NodeState::Recovery {
             return None;
         }
@@ -23,7 +23,7 @@ impl Node {
     }
 
     /// Leaves recovery when every member has given all it has, or time is up.
-    pub(super) fn check_recovery(&mut self) {
+    pub(in crate::node) fn check_recovery(&mut self) {
         let Some(started) = self.started else { return };
         if self.state != NodeState::Recovery {
             return;
@@ -45,6 +45,6 @@ impl Node {
 
     fn unsynced_members(&self) -> Vec<NodeId> {
         let others = self.ring.iter().copied().filter(|node| *node != self.config.node);
-        others.filter(|node| !self.peers.get(node).is_some_and(super::peers::Peer::is_synced)).collect()
+        others.filter(|node| !self.peers.get(node).is_some_and(crate::node::peers::Peer::is_synced)).collect()
     }
 }

@@ -4,15 +4,15 @@ use core::net::SocketAddr;
 
 use sedge_base::Duration;
 
-use super::Node;
 use crate::NodeState;
+use crate::node::Node;
 
 /// How long until an operator hears again of a seed that still does not answer.
 const REMINDER: Duration = Duration::from_mins(10);
 
 impl Node {
     /// Other addresses than before are asked from here on.
-    pub(super) fn set_seeds(&mut self, seeds: Vec<SocketAddr>) {
+    pub(in crate::node) fn set_seeds(&mut self, seeds: Vec<SocketAddr>) {
         self.only_own_seeds &= seeds.iter().all(|seed| *seed == self.config.swim_addr);
         if !self.only_own_seeds {
             // What was found may be old and gone soon: it is not named as soon as what an operator has written.
@@ -22,7 +22,7 @@ impl Node {
     }
 
     /// Names the seeds that have had their time and did not answer.
-    pub(super) fn check_seeds(&mut self) {
+    pub(in crate::node) fn check_seeds(&mut self) {
         if self.next_seed_check.is_none_or(|at| at > self.now.instant) {
             return;
         }

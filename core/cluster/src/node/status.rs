@@ -3,12 +3,12 @@
 use sedge_base::{Instant, NodeId};
 use sedge_membership::Member;
 
-use super::Node;
+use crate::node::Node;
 use crate::{DeadStatus, MemberStatus, NodeState, NodeStatus, RefusedNode, RouteStatus};
 
 /// What a node counts itself; ascending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct NodeCounters {
+pub(in crate::node) struct NodeCounters {
     pub publications_looped: u64,
     pub publications_repeated: u64,
     pub publications_refused: u64,

@@ -10,7 +10,7 @@
 //! 4. When nothing that was sent to both can be on its way to the new owner any more, its shard puts all together: everything
 //!    published was caught by one of them or by both; the message ids tell.
 //! 5. When the session is with the new owner's backups, the former owner withdraws the interest and forgets the session. Until then it takes
-//!    it back should the new owner die (`node/reclaim.rs`); and should the former owner die, its successor has all of it.
+//!    it back should the new owner die (`node/sessions/reclaim.rs`); and should the former owner die, its successor has all of it.
 //!
 //! A member of a shared subscription stays one all the time. What it is chosen for while it is at neither node is for another member,
 //! or, if there is none, waits at the node until the move is over.

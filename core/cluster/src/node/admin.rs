@@ -1,0 +1,141 @@
+//! What nodes tell each other for those who operate them: where clients can go, whose connection is to end, and who has no room.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use sedge_base::{ClientId, NodeId};
+use sedge_mqtt::{ReasonCode, Utf8};
+
+use crate::link::ControlTopic;
+use crate::mail::ToShard;
+use crate::node::Node;
+use crate::reception::shard_of;
+use crate::wire::{NodeMail, WireError};
+use crate::{Kick, NodeOutput};
+
+/// Requests to other nodes that may be open; the oldest is answered with no for one more.
+const OPEN_KICKS_MAX: usize = 64;
+
+/// Requests to other nodes that are not answered, and by whom.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Kicks {
+    open: BTreeMap<u64, BTreeSet<NodeId>>,
+}
+
+impl Node {
+    /// Where clients reach the other nodes to which links are up, as far as those say so.
+    pub fn client_addresses(&self) -> Vec<Utf8> {
+        self.peers
+            .values()
+            .filter(|peer| peer.is_up() && !peer.is_draining())
+            .filter_map(|peer| peer.client_address.clone())
+            .collect()
+    }
+
+    /// Tells a neighbour where clients reach this node.
+    pub(in crate::node) fn introduce(&mut self, to: NodeId) {
+        if let Some(address) = self.config.client_address.clone() {
+            self.send_control(to, ControlTopic::Node, NodeMail::Clients { address }.encode());
+        }
+        if self.is_full {
+            self.send_control(to, ControlTopic::Node, NodeMail::Full { full: true }.encode());
+        }
+        if self.is_draining() {
+            self.send_control(to, ControlTopic::Node, NodeMail::Draining { draining: true }.encode());
+        }
+    }
+
+    /// Tells the neighbours, so that their clients' publications are refused before they come here: what has come is taken, since
+    /// others may have been told already that they are accepted.
+    pub(in crate::node) fn set_full(&mut self, full: bool) {
+        if self.is_full == full {
+            return;
+        }
+        self.is_full = full;
+        let linked: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        for node in linked {
+            self.send_control(node, ControlTopic::Node, NodeMail::Full { full }.encode());
+        }
+    }
+
+    /// Ends the connection of a client that this node does not own, at whichever node does.
+    pub(in crate::node) fn kick_elsewhere(&mut self, kick: Kick) {
+        let Kick { request, client, reason, end_session } = kick;
+        let mail = NodeMail::Kick { request, client, reason, end_session }.encode();
+        let others: Vec<NodeId> = self.ring.iter().copied().filter(|node| *node != self.config.node).collect();
+        let mut asked = BTreeSet::new();
+        for node in others {
+            if self.send_control(node, ControlTopic::Node, mail.clone()).is_some() {
+                asked.insert(node);
+            }
+        }
+        if asked.is_empty() {
+            return self.kicked(request, None);
+        }
+        self.kicks.open.insert(request, asked);
+        if self.kicks.open.len() > OPEN_KICKS_MAX
+            && let Some((oldest, _)) = self.kicks.open.pop_first()
+        {
+            self.kicked(oldest, None);
+        }
+    }
+
+    fn kicked(&mut self, request: u64, by: Option<NodeId>) {
+        self.outputs.push_back(NodeOutput::Kicked { request, by });
+    }
+
+    pub(in crate::node) fn node_mail(&mut self, from: NodeId, payload: Bytes) -> Result<(), WireError> {
+        let mail = NodeMail::decode(payload)?;
+        self.check_known(mail.since())?;
+        match mail {
+            NodeMail::Clients { address } => {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.client_address = Some(address);
+                }
+            }
+            NodeMail::Full { full } => {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.is_full = full;
+                }
+            }
+            NodeMail::Draining { draining } => self.neighbour_drains(from, draining),
+            NodeMail::Kick { request, client, reason, end_session } => {
+                let owned = self.kick_here(client, reason, end_session);
+                self.send_control(from, ControlTopic::Node, NodeMail::Kicked { request, owned }.encode());
+            }
+            NodeMail::Kicked { request, owned: true } => {
+                if self.kicks.open.remove(&request).is_some() {
+                    self.kicked(request, Some(from));
+                }
+            }
+            NodeMail::Kicked { request, owned: false } => self.does_not_own(request, from),
+        }
+        Ok(())
+    }
+
+    fn kick_here(&mut self, client: ClientId, reason: ReasonCode, end_session: bool) -> bool {
+        let owned = self.claims.owns(&client);
+        if owned {
+            let shard = shard_of(&client, self.config.shards);
+            self.tell_shard(shard, ToShard::Kick { client, reason, end_session });
+        }
+        owned
+    }
+
+    fn does_not_own(&mut self, request: u64, node: NodeId) {
+        let Some(asked) = self.kicks.open.get_mut(&request) else { return };
+        asked.remove(&node);
+        if asked.is_empty() {
+            self.kicks.open.remove(&request);
+            self.kicked(request, None);
+        }
+    }
+
+    /// Nobody waits for the answers of a node that is gone.
+    pub(in crate::node) fn kicks_without(&mut self, node: NodeId) {
+        for request in self.kicks.open.keys().copied().collect::<Vec<_>>() {
+            self.does_not_own(request, node);
+        }
+    }
+}

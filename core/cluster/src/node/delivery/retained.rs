@@ -1,0 +1,83 @@
+//! Retained messages are on every node: the last writer wins, and replicas are compared when nodes meet and now and then.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::{NodeId, Timestamp};
+use sedge_mqtt::{Message, TopicFilter};
+
+use crate::link::ControlTopic;
+use crate::node::Node;
+use crate::sys;
+use crate::wire::{RetainedMail, WireError};
+
+/// Entries of the store that one page of a listing looks at: about a millisecond of the node's thread.
+const PAGE_EXAMINES: usize = 10_000;
+
+impl Node {
+    /// At most `limit` retained messages that `filter` matches, from a place on, 0 being the first; and the place to go on from, if
+    /// there may be more. A page may be short while others follow. A filter without wildcards is looked up.
+    pub fn retained_page(
+        &self,
+        filter: &TopicFilter,
+        wall: Timestamp,
+        from: usize,
+        limit: usize,
+    ) -> (Vec<Arc<Message>>, Option<usize>) {
+        let store = if sys::asks_for_a_node(filter) { &self.sys } else { &self.retained };
+        if filter.as_str().contains(['+', '#']) {
+            return store.page(filter, wall, (from, limit, PAGE_EXAMINES));
+        }
+        let mut found = Vec::new();
+        store.matching(filter, wall, |message| found.push(Arc::clone(message)));
+        (found, None)
+    }
+
+    /// Tells a neighbour what is here; it answers with what is different there.
+    pub(in crate::node) fn offer_digests(&mut self, to: NodeId, answer: bool) {
+        let mail = RetainedMail::Digests { answer, digests: Box::new(*self.retained.digests()) };
+        self.send_control(to, ControlTopic::Retained, mail.encode());
+    }
+
+    /// Compares with one neighbour, chosen at random.
+    pub(in crate::node) fn compare_with_someone(&mut self) {
+        let linked: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        if let Some(node) = self.rng.pick(&linked).copied() {
+            self.offer_digests(node, true);
+        }
+    }
+
+    pub(in crate::node) fn retained_mail(&mut self, from: NodeId, payload: Bytes) -> Result<(), WireError> {
+        match RetainedMail::decode(payload)? {
+            RetainedMail::Digests { answer, digests } => {
+                let mine = self.retained.digests();
+                let differ: Vec<usize> = mine
+                    .iter()
+                    .zip(digests.iter())
+                    .enumerate()
+                    .filter(|(_, (a, b))| a != b)
+                    .map(|(at, _)| at)
+                    .collect();
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.push_retained(differ.into_iter());
+                }
+                if answer {
+                    self.offer_digests(from, false);
+                }
+                self.pump(from);
+            }
+            RetainedMail::Messages(messages) => {
+                for message in &messages {
+                    self.retain(message);
+                }
+            }
+            RetainedMail::Done => {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.retained_done = true;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,729 @@
+//! Client ids that this node owns, wants to own, or gives away (MQ-11, MQ-09).
+
+use core::ops::Bound;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
+use sedge_broker::SessionState;
+use sedge_mqtt::{Message, TopicFilter};
+
+use crate::link::ControlTopic;
+use crate::mail::{self, Heard, Life, SessionStep, ToShard};
+use crate::node::Node;
+use crate::node::sessions::ahead::Ahead;
+use crate::node::sessions::contents::messages_of;
+use crate::node::sessions::early::Early;
+use crate::node::sessions::epoch;
+use crate::node::sessions::leaving::Recipient;
+use crate::reception::shard_of;
+use crate::wire::{DirectoryMail, ReplicaMail};
+
+pub(in crate::node) type Session = Option<Box<SessionState>>;
+
+/// What this node owns, wants to own and gives away.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Claims {
+    pub(in crate::node) owned: BTreeMap<ClientId, Owned>,
+    pub(in crate::node) wanted: BTreeMap<ClientId, Wanted>,
+    deadlines: Deadlines<ClientId>,
+    /// Who gets the session that a shard was told to give up.
+    pub(in crate::node) leaving: BTreeMap<(ClientId, u64), Recipient>,
+    /// Sessions that have left their shard, and to which nodes they are about to be sent.
+    pub(in crate::node) departing: BTreeMap<ClientId, Recipient>,
+    pub(in crate::node) early: Early,
+    pub(in crate::node) ahead: Ahead,
+    /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
+    pub(in crate::node) postponed: BTreeMap<ClientId, (u64, NodeId)>,
+    /// What other owners of clients that are claimed right now had for them.
+    merges: BTreeMap<ClientId, Vec<mail::Merge>>,
+}
+
+/// Why a node does not answer claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) enum Silence {
+    /// It has forgotten what it was told.
+    Forgotten,
+    /// It is gone.
+    Gone,
+    /// It is gone, and this node was never linked to it: others know who takes over.
+    Unmet,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::node) struct Owned {
+    /// Epoch that the home knows.
+    pub(in crate::node) granted: u64,
+    /// Epoch that the shard knows.
+    pub(in crate::node) told: u64,
+    /// Whether it was claimed at this node, in this life of it.
+    pub(in crate::node) is_claimed: bool,
+    /// A successor that had taken the session over, although this node lives.
+    pub(in crate::node) successor: Option<NodeId>,
+    /// From which node it was taken over.
+    pub(in crate::node) inherited_from: Option<NodeId>,
+}
+
+#[derive(Debug)]
+pub(in crate::node) struct Wanted {
+    pub(in crate::node) shard: ShardId,
+    /// `None`: the client was given to this node; nobody waits for it.
+    conn: Option<ConnId>,
+    clean_start: bool,
+    pub(in crate::node) phase: Phase,
+    /// The highest epoch under which a home has granted it.
+    granted: u64,
+    /// Connections of the same client that came meanwhile.
+    later: VecDeque<(ConnId, bool)>,
+    /// Another node claims it already; it gets the session once it is here.
+    pub(in crate::node) next: Option<Next>,
+    /// This node has a session of the client itself: what the one that comes has had.
+    pub(in crate::node) beside: Option<Arc<Heard>>,
+    /// Who has given the session away that has come: it keeps it until it is safe here.
+    pub(in crate::node) given: Option<Given>,
+    /// The session that has come from an owner that is gone, should its successor not have it.
+    pub(in crate::node) spare: Session,
+    /// Whether an owner is gone whose session had come.
+    pub(in crate::node) has_lost_former: bool,
+}
+
+impl Wanted {
+    fn new(shard: ShardId, conn: Option<ConnId>, clean_start: bool, home: NodeId) -> Self {
+        let (phase, later) = (Phase::Asked { home }, VecDeque::new());
+        Self {
+            shard,
+            conn,
+            clean_start,
+            phase,
+            granted: 0,
+            later,
+            next: None,
+            beside: None,
+            given: None,
+            spare: None,
+            has_lost_former: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::node) enum Phase {
+    /// The home was asked.
+    Asked { home: NodeId },
+    /// The former owner has to send the session, or the successor of a former owner `of` that is gone.
+    Session { epoch: u64, from: NodeId, of: NodeId },
+    /// The session is here; everybody has to learn of its interest.
+    Adopting { epoch: u64, given: Given, session: Box<SessionState> },
+    /// The former owner has to send what came for the session since.
+    Leftovers { epoch: u64, given: Given, session: Box<SessionState> },
+    /// They are here; what was sent to both owners has to be here, too, so that it is told from what is new.
+    Flushing { epoch: u64, session: Box<SessionState>, leftovers: Vec<Arc<Message>> },
+}
+
+/// Who has given a session up, and under which epoch: another one than that of the claim, if its home had given it away before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) struct Given {
+    pub(in crate::node) from: NodeId,
+    pub(in crate::node) epoch: u64,
+}
+
+impl Phase {
+    /// Of a session that is to be sent: under which epoch, by whom, and whose it was.
+    pub(in crate::node) const fn waits_for(&self) -> Option<(u64, NodeId, NodeId)> {
+        match self {
+            Self::Session { epoch, from, of } => Some((*epoch, *from, *of)),
+            Self::Asked { .. } | Self::Adopting { .. } | Self::Leftovers { .. } | Self::Flushing { .. } => None,
+        }
+    }
+
+    /// Under which epoch the home has granted the claim, if it has.
+    pub(in crate::node) const fn epoch(&self) -> Option<u64> {
+        match self {
+            Self::Asked { .. } => None,
+            Self::Session { epoch, .. }
+            | Self::Adopting { epoch, .. }
+            | Self::Leftovers { epoch, .. }
+            | Self::Flushing { epoch, .. } => Some(*epoch),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::node) struct Next {
+    pub(in crate::node) epoch: u64,
+    pub(in crate::node) clean_start: bool,
+    pub(in crate::node) to: NodeId,
+}
+
+impl Claims {
+    /// Clients of this node and the epochs that their homes know.
+    pub(in crate::node) fn owned(&self) -> impl Iterator<Item = (&ClientId, u64)> {
+        self.owned.iter().map(|(client, owned)| (client, owned.granted))
+    }
+
+    /// Whether this node owns the client.
+    pub(in crate::node) fn owns(&self, client: &ClientId) -> bool {
+        self.owned.contains_key(client)
+    }
+
+    /// Whether this node does not own the client, or only a session that is older than this one: its shard goes on with the newer one.
+    pub(in crate::node) fn is_outdated(&self, client: &ClientId, epoch: u64) -> bool {
+        self.owned.get(client).is_none_or(|owned| !owned.is_claimed && owned.told < epoch)
+    }
+
+    /// Whether this node goes on with a session of its own that was succeeded under this epoch.
+    pub(in crate::node) fn outlives(&self, client: &ClientId, epoch: u64) -> bool {
+        self.owned.get(client).is_some_and(|owned| owned.is_claimed && epoch::outlives(owned.told, epoch))
+    }
+
+    /// Whether the client is to become this node's.
+    pub(in crate::node) fn wants(&self, client: &ClientId) -> bool {
+        self.wanted.contains_key(client)
+    }
+
+    /// Number of clients that are to become this node's.
+    pub(in crate::node) fn wanted(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// The first client of this node behind another one, with the epoch that its home knows.
+    pub(in crate::node) fn owned_after(&self, client: Option<&ClientId>) -> Option<(&ClientId, u64)> {
+        let from = client.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut behind = self.owned.range::<ClientId, _>((from, Bound::Unbounded));
+        behind.next().map(|(client, owned)| (client, owned.granted))
+    }
+
+    /// Under which epoch its home knows this node for the owner of a client.
+    pub(in crate::node) fn epoch_of(&self, client: &ClientId) -> Option<u64> {
+        self.owned.get(client).map(|owned| owned.granted)
+    }
+
+    /// Clients whose homes were asked and have not answered.
+    pub(in crate::node) fn asked(&self) -> Vec<ClientId> {
+        let asked = self.wanted.iter().filter(|(_, wanted)| matches!(wanted.phase, Phase::Asked { .. }));
+        asked.map(|(client, _)| client.clone()).collect()
+    }
+
+    /// Number of them.
+    pub(in crate::node) fn len(&self) -> usize {
+        self.owned.len()
+    }
+
+    /// When a claim has waited long enough.
+    pub(in crate::node) fn timeout(&self) -> Option<sedge_base::Instant> {
+        self.deadlines.next()
+    }
+
+    /// A client whose session the journal held, or that is taken over from a node that is gone.
+    pub(in crate::node) fn restore(&mut self, client: ClientId, epoch: u64, inherited_from: Option<NodeId>) {
+        let owned = Owned { granted: epoch, told: epoch, is_claimed: false, successor: None, inherited_from };
+        self.owned.insert(client, owned);
+    }
+
+    /// Clients whose sessions were taken over from a node, and the epochs that their homes know.
+    pub(in crate::node) fn inherited_from(&self, node: NodeId) -> Vec<(ClientId, u64)> {
+        let inherited = self.owned.iter().filter(|(_, owned)| owned.inherited_from == Some(node));
+        inherited.map(|(client, owned)| (client.clone(), owned.granted)).collect()
+    }
+
+    /// This owner is to send the session of a client.
+    pub(in crate::node) fn asks(&mut self, client: &ClientId, epoch: u64, from: NodeId) {
+        if let Some(wanted) = self.wanted.get_mut(client) {
+            wanted.phase = Phase::Session { epoch, from, of: from };
+        }
+    }
+
+    fn has_spare(&self, client: &ClientId) -> bool {
+        self.wanted.get(client).is_some_and(|wanted| wanted.spare.is_some())
+    }
+
+    /// Whether this node owns the client under a later epoch than this.
+    pub(in crate::node) fn has_since(&self, client: &ClientId, epoch: u64) -> bool {
+        self.owned.get(client).is_some_and(|owned| owned.told > epoch)
+    }
+}
+
+impl Node {
+    /// A client has connected to a shard of this node.
+    pub(in crate::node) fn claim(&mut self, shard: ShardId, client: ClientId, conn: ConnId, clean_start: bool) {
+        if let Some(wanted) = self.claims.wanted.get_mut(&client) {
+            wanted.later.push_back((conn, clean_start));
+            return;
+        }
+        self.start_claim(shard, client, conn, clean_start, VecDeque::new());
+    }
+
+    fn start_claim(
+        &mut self,
+        shard: ShardId,
+        client: ClientId,
+        conn: ConnId,
+        clean_start: bool,
+        later: VecDeque<(ConnId, bool)>,
+    ) {
+        let home = self.home_of(&client);
+        let wanted = Wanted { later, ..Wanted::new(shard, Some(conn), clean_start, home) };
+        self.claims.wanted.insert(client.clone(), wanted);
+        self.set_claim_deadline(&client);
+        self.send_directory(home, DirectoryMail::Claim { client, clean_start });
+    }
+
+    /// Asks the home of a client if another node was asked before.
+    pub(in crate::node) fn ask_home(&mut self, client: ClientId) {
+        let home = self.home_of(&client);
+        let Some(wanted) = self.claims.wanted.get_mut(&client) else { return };
+        if !matches!(wanted.phase, Phase::Asked { home: asked } if asked != home) {
+            return;
+        }
+        wanted.phase = Phase::Asked { home };
+        let clean_start = wanted.clean_start;
+        self.send_directory(home, DirectoryMail::Claim { client, clean_start });
+    }
+
+    pub(in crate::node) fn set_claim_deadline(&mut self, client: &ClientId) {
+        self.claims.deadlines.set(client.clone(), self.now.instant + self.config.claim_timeout);
+    }
+
+    /// The home says that this node owns the client.
+    pub(in crate::node) fn granted(&mut self, home: NodeId, client: &ClientId, epoch: u64, former: Option<NodeId>) {
+        // Of two owners that a home has found, this one goes on: no claim was granted anew.
+        let owned = self.claims.owned.get(client);
+        let is_double = owned.is_some_and(|owned| epoch < epoch::next_claim(owned.granted));
+        let Some(wanted) = self.claims.wanted.get_mut(client) else {
+            if let Some(owned) = self.claims.owned.get_mut(client) {
+                owned.granted = owned.granted.max(epoch);
+                if let Some(other) = former.filter(|_| is_double) {
+                    self.await_other(client, other, epoch);
+                }
+            } else {
+                self.forget_at_home(client.clone(), epoch);
+                self.forwards.refuse(client, epoch);
+                self.look_at_early(client);
+            }
+            return;
+        };
+        wanted.granted = wanted.granted.max(epoch);
+        if wanted.phase.epoch().is_some() {
+            // Two homes have granted it: the first one's word is carried out, the second one learns of it by registration.
+            return;
+        }
+        // A late word on an earlier claim, which the home has made anew of what it heard since: the session is here.
+        let is_late = self.claims.owned.get(client).is_some_and(|owned| owned.is_claimed && owned.told == epoch);
+        let former = former.filter(|_| !is_late && !is_double);
+        let former_lives = former.is_some_and(|former| self.ring.contains(&former));
+        if !is_late
+            && !former_lives
+            && let Some(session) = self.claims.early.take(client, epoch)
+        {
+            // It sent what it had before it went.
+            return self.claimed_late(client, epoch, session, Vec::new());
+        }
+        let lost = former.filter(|former| self.orphans.has(*former) && !self.ring.contains(former));
+        if let Some(lost) = lost
+            && self.await_successor(client, epoch, lost)
+        {
+            return;
+        }
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        let kept_from = self.claims.owned.get(client).and_then(|owned| owned.successor);
+        // A node that has just come may know of a death before the home does, and not who takes over: that one says so at the home, which
+        // asks it for the session then.
+        let (ring, orphans) = (&self.ring, &self.orphans);
+        let may_come = |former: &NodeId| ring.contains(former) || !orphans.knows_successors(*former);
+        let former = former.filter(|former| *former != self.config.node && may_come(former));
+        let former = former.filter(|former| kept_from != Some(*former));
+        let Some(from) = former else {
+            self.claimed(client, epoch, None, Vec::new());
+            if self.home_of(client) != home {
+                self.register_one(client, epoch);
+            }
+            return;
+        };
+        wanted.phase = Phase::Session { epoch, from, of: from };
+        if let Some(session) = self.claims.early.take(client, epoch) {
+            self.session_arrived(from, client, epoch, session);
+        } else {
+            self.set_claim_deadline(client);
+        }
+    }
+
+    /// The home says that this node owns a client for which it has not asked: its former owner is being emptied.
+    pub(in crate::node) fn given(&mut self, home: NodeId, client: &ClientId, epoch: u64, former: NodeId) {
+        if !self.claims.wanted.contains_key(client) && !self.claims.owns(client) {
+            let shard = shard_of(client, self.config.shards);
+            self.claims.wanted.insert(client.clone(), Wanted::new(shard, None, false, home));
+        }
+        self.granted(home, client, epoch, Some(former));
+    }
+
+    /// The former owner is gone: the session is at its successor. False if there is none.
+    pub(in crate::node) fn await_successor(&mut self, client: &ClientId, epoch: u64, former: NodeId) -> bool {
+        let Some(from) = self.successor_of(former) else { return false };
+        let is_kept = from == self.config.node && self.may_be_kept(former, client);
+        if from == self.config.node && !is_kept {
+            self.claimed_late(client, epoch, None, Vec::new());
+            return true;
+        }
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return false };
+        (wanted.phase, wanted.given) = (Phase::Session { epoch, from, of: former }, None);
+        if is_kept {
+            self.set_claim_deadline(client);
+            return true;
+        }
+        if let Some(session) = self.claims.early.take(client, epoch) {
+            self.session_arrived(from, client, epoch, session);
+            return true;
+        }
+        self.set_claim_deadline(client);
+        let Some(incarnation) = self.orphaned_life(former) else { return false };
+        let ask = ReplicaMail::Ask { of: former, incarnation, client: client.clone(), epoch };
+        self.send_control(from, ControlTopic::Replica, ask.encode());
+        true
+    }
+
+    /// Nobody keeps sessions of a node that this one has taken over from: clients that have waited for that have none.
+    pub(in crate::node) fn nothing_is_kept(&mut self) {
+        let me = self.config.node;
+        let waits = self.claims.wanted.iter().filter_map(|(client, wanted)| {
+            let (epoch, from, of) = wanted.phase.waits_for()?;
+            (from == me && !self.may_be_kept(of, client)).then(|| (client.clone(), epoch))
+        });
+        for (client, epoch) in waits.collect::<Vec<_>>() {
+            self.claimed_late(&client, epoch, None, Vec::new());
+        }
+    }
+
+    /// The session of a client that is claimed here is kept at this node.
+    pub(in crate::node) fn await_keeper(&mut self, client: &ClientId, keeper: NodeId) {
+        let granted = self.claims.wanted.get(client).and_then(|wanted| wanted.phase.epoch());
+        if let Some(epoch) = granted {
+            self.claims.asks(client, epoch, keeper);
+            self.set_claim_deadline(client);
+        }
+    }
+
+    /// The former owner has sent the session.
+    pub(in crate::node) fn session_arrived(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
+        self.take_session(from, client, epoch, session);
+        self.other_has_answered(client, from, epoch);
+    }
+
+    fn take_session(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
+        match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
+            // What a node that has started again found in its journal is older than what the owner has that was asked. It is put together
+            // with what that one sends, or has its turn if it sends nothing.
+            Some(&Phase::Session { epoch: mine, from: former, .. })
+                if from != former && epoch == mine && self.ring.contains(&former) && self.has_restarted(from) =>
+            {
+                self.keep_early(from, client, epoch, session);
+            }
+            Some(&Phase::Session { epoch: mine, from: former, .. }) if epoch == mine || from == former => match session
+            {
+                Some(session) if !session.subscriptions.is_empty() => {
+                    self.adopt(Given { from, epoch }, client, mine, session);
+                }
+                None if self.claims.has_spare(client) => self.serve_as_is(client),
+                None if self.takes_early(client, mine) => {}
+                session => {
+                    let given = session.is_some().then_some(Given { from, epoch });
+                    if let Some(wanted) = self.claims.wanted.get_mut(client) {
+                        (wanted.given, wanted.spare) = (given, None);
+                    }
+                    self.claimed_late(client, mine, session, Vec::new());
+                }
+            },
+            Some(Phase::Asked { .. }) => self.keep_early(from, client, epoch, session),
+            // It may be given to this node, and be here sooner than the home's word.
+            None if !self.claims.owns(client) && !self.has_left(client, epoch) => {
+                self.keep_early(from, client, epoch, session);
+            }
+            // The client was served without it: two owners after a partition, or a former owner that was slow.
+            Some(_) | None => {
+                if self.given_back(from, client, epoch, session.as_deref()) {
+                    return;
+                }
+                if let Some(session) = session {
+                    self.given_up_unasked(from, client, epoch, session);
+                }
+            }
+        }
+    }
+
+    /// There were two owners, and the other one goes.
+    fn given_up_unasked(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
+        if self.claims.wants(client) || (self.claims.owns(client) && self.claims.is_leaving(client)) {
+            // What it has is put together with the one that comes, or goes behind the one that leaves.
+            return self.keep_early(from, client, epoch, Some(session));
+        }
+        if self.claims.owns(client) {
+            self.begin_reunion(client, from, false);
+            self.given_back(from, client, epoch, Some(&session));
+            return;
+        }
+        self.release_behind(from, client, epoch);
+        self.send_safe(from, client, epoch);
+        let plain = messages_of(&session).filter(|queued| queued.group.is_none());
+        let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
+        self.send_late(client, &messages);
+    }
+
+    /// Whether this node has known an earlier life of another one.
+    fn has_restarted(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.former.is_some())
+    }
+
+    pub(in crate::node) fn life_of(&self, node: NodeId) -> Life {
+        let incarnation = self.peers.get(&node).and_then(|peer| peer.incarnation).unwrap_or_default();
+        Life { node, incarnation }
+    }
+
+    /// What another owner had for a client.
+    pub(in crate::node) fn held(
+        &mut self,
+        client: &ClientId,
+        message: &Arc<Message>,
+        group: Option<TopicFilter>,
+    ) -> mail::Held {
+        let id = message.id;
+        let own = (id.node, id.incarnation) == (self.config.node, self.config.incarnation);
+        // What a shared subscription was chosen for at another node did not come here.
+        let seen = self.had.has(client, message, own, self.windows.has(&id))
+            || (group.is_none() && self.had.was_not_wanted(client, message));
+        self.had.gets(client, id);
+        mail::Held { message: Arc::clone(message), group, seen }
+    }
+
+    /// Another owner had something for a client of this node.
+    pub(in crate::node) fn merge(&mut self, merge: mail::Merge) {
+        if self.claims.wanted.contains_key(&merge.client) {
+            self.claims.merges.entry(merge.client.clone()).or_default().push(merge);
+        } else if self.claims.owns(&merge.client) {
+            self.counters.sessions_merged += 1;
+            self.tell_shard(shard_of(&merge.client, self.config.shards), session_step(SessionStep::Merge(merge)));
+        } else {
+            self.counters.sessions_discarded += 1;
+        }
+    }
+
+    /// Whether another owner had something for a session that waits until its client is served here.
+    pub(in crate::node) fn has_merges(&self, client: &ClientId) -> bool {
+        self.claims.merges.contains_key(client) && self.claims.wants(client)
+    }
+
+    /// Clients of whose sessions another owner had something that waits until they are served here.
+    pub(in crate::node) fn awaiting_merges(&self) -> impl Iterator<Item = &ClientId> {
+        self.claims.merges.keys().filter(|client| self.claims.wants(client))
+    }
+
+    /// More of a session has come: it is worth waiting on.
+    pub(in crate::node) fn session_is_coming(&mut self, client: &ClientId) {
+        if self.claims.wanted.contains_key(client) {
+            self.set_claim_deadline(client);
+        }
+    }
+
+    /// Serves a client whose claim has taken its time. The home that granted it may no longer be its home, or have forgotten it.
+    pub(in crate::node) fn claimed_late(
+        &mut self,
+        client: &ClientId,
+        epoch: u64,
+        session: Session,
+        leftovers: Vec<Arc<Message>>,
+    ) {
+        let is_mine = self.claims.wanted.get(client).is_some_and(|wanted| wanted.next.is_none());
+        self.claimed(client, epoch, session, leftovers);
+        if is_mine {
+            self.register_one(client, epoch);
+        }
+    }
+
+    /// Serves the client with what there is.
+    fn claimed(&mut self, client: &ClientId, epoch: u64, session: Session, leftovers: Vec<Arc<Message>>) {
+        let Some(wanted) = self.claims.wanted.remove(client) else { return };
+        self.claims.deadlines.cancel(client);
+        self.claims.ahead.take(client);
+        if session.is_none() && !wanted.clean_start && !self.claims.owns(client) && self.reunions.may_return() {
+            self.had.begins(self.now, client);
+        }
+        let granted = wanted.granted.max(epoch);
+        let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None };
+        self.claims.owned.insert(client.clone(), owned);
+        self.forwards.forget(client);
+        let (shard, conn, beside) = (wanted.shard, wanted.conn, wanted.beside);
+        let given = wanted.given.filter(|_| session.is_some()).map(|given| (given.from, given.epoch));
+        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers, beside, given };
+        self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
+        // Sessions that came under other epochs are those of other owners.
+        self.look_at_early(client);
+        if let Some(merges) = self.claims.merges.remove(client) {
+            for merge in merges {
+                self.merge(merge);
+            }
+            self.let_go_if_complete(client);
+        }
+        if let Some(Next { epoch, clean_start, to }) = wanted.next {
+            self.relinquish(client.clone(), epoch, clean_start, to);
+        }
+        let mut later = wanted.later;
+        if let Some((conn, clean_start)) = later.pop_front() {
+            self.start_claim(shard, client.clone(), conn, clean_start, later);
+        }
+    }
+
+    /// This node owns the client under this epoch, for no connection's sake.
+    pub(in crate::node) fn tell_epoch(&mut self, client: &ClientId, epoch: u64) {
+        let claimed = mail::Claimed {
+            client: client.clone(),
+            conn: None,
+            epoch,
+            session: None,
+            leftovers: Vec::new(),
+            beside: None,
+            given: None,
+        };
+        let shard = shard_of(client, self.config.shards);
+        self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
+        self.register_one(client, epoch);
+    }
+
+    /// The session has ended at its shard by itself.
+    pub(in crate::node) fn ended(&mut self, client: ClientId, epoch: u64) {
+        let Some(owned) = self.claims.owned.get(&client).copied() else { return };
+        if owned.told == epoch {
+            self.claims.owned.remove(&client);
+            self.forget_at_home(client, owned.granted);
+        }
+    }
+
+    fn forget_at_home(&mut self, client: ClientId, epoch: u64) {
+        let home = self.home_of(&client);
+        self.send_directory(home, DirectoryMail::Forget { client, epoch });
+    }
+
+    /// Claims that have waited long enough are served with what is here: the home, or the former owner, does not answer.
+    pub(in crate::node) fn claims_due(&mut self) {
+        while let Some(client) = self.claims.deadlines.pop_due(self.now.instant) {
+            if self.is_given(&client) {
+                self.set_claim_deadline(&client);
+                continue;
+            }
+            self.counters.claims_timed_out += 1;
+            let asked = self.claims.wanted.get(&client).and_then(|wanted| wanted.phase.waits_for());
+            if !asked.is_some_and(|(epoch, ..)| self.takes_early(&client, epoch)) {
+                self.serve_as_is(&client);
+            }
+        }
+    }
+
+    /// Whether a session is on its way for which nobody waits.
+    fn is_given(&self, client: &ClientId) -> bool {
+        let Some(wanted) = self.claims.wanted.get(client) else { return false };
+        let Phase::Session { from, .. } = wanted.phase else { return false };
+        wanted.conn.is_none() && wanted.later.is_empty() && self.ring.contains(&from)
+    }
+
+    pub(in crate::node) fn serve_as_is(&mut self, client: &ClientId) {
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        let home = self.config.node;
+        let mut caught = Vec::new();
+        let (epoch, session) = match core::mem::replace(&mut wanted.phase, Phase::Asked { home }) {
+            Phase::Asked { .. } => {
+                let known = self.claims.owned.get(client).map_or(0, |owned| owned.granted.max(owned.told));
+                (epoch::claimed(known, self.now.wall.as_millis()), None)
+            }
+            Phase::Session { epoch, .. } => {
+                let spare = wanted.spare.take();
+                caught = self.serve_ahead(client);
+                (epoch, spare)
+            }
+            Phase::Adopting { epoch, given, session } => {
+                self.send_release(given.from, client, given.epoch);
+                caught = self.serve_ahead(client);
+                (epoch, Some(session))
+            }
+            Phase::Leftovers { epoch, session, .. } => {
+                caught = self.serve_ahead(client);
+                (epoch, Some(session))
+            }
+            Phase::Flushing { epoch, session, leftovers } => {
+                caught = leftovers;
+                (epoch, Some(session))
+            }
+        };
+        let of_session =
+            session.iter().flat_map(|session| messages_of(session)).filter(|queued| queued.group.is_none());
+        let messages = of_session.map(|queued| &queued.message).chain(&caught);
+        let ids: Vec<_> = messages.map(|message| message.id).collect();
+        self.claimed_late(client, epoch, session, caught);
+        // What was sent here, too, may still be on its way.
+        self.tell_had(client, ids);
+    }
+
+    /// More nodes know where to send: former owners that still catch may have waited for that.
+    pub(in crate::node) fn release_again(&mut self) {
+        let leftovers = |wanted: &Wanted| match wanted.phase {
+            Phase::Leftovers { given, .. } => Some(given),
+            Phase::Asked { .. } | Phase::Session { .. } | Phase::Adopting { .. } | Phase::Flushing { .. } => None,
+        };
+        let wanted = self.claims.wanted.iter();
+        let waits: Vec<_> = wanted.filter_map(|(client, wanted)| Some((client.clone(), leftovers(wanted)?))).collect();
+        for (client, Given { from, epoch }) in waits {
+            self.send_release(from, &client, epoch);
+        }
+        self.release_behind_again();
+    }
+
+    /// Claims that wait for a node which does not answer them look elsewhere.
+    pub(in crate::node) fn claims_without(&mut self, node: NodeId, why: Silence) {
+        let gone = why != Silence::Forgotten;
+        let (mut ask_again, mut serve) = (Vec::new(), Vec::new());
+        for (client, wanted) in &self.claims.wanted {
+            match wanted.phase {
+                Phase::Asked { home } if home == node => ask_again.push(client.clone()),
+                Phase::Session { from, .. }
+                | Phase::Adopting { given: Given { from, .. }, .. }
+                | Phase::Leftovers { given: Given { from, .. }, .. }
+                    if from == node && gone =>
+                {
+                    serve.push(client.clone());
+                }
+                Phase::Asked { .. }
+                | Phase::Session { .. }
+                | Phase::Adopting { .. }
+                | Phase::Leftovers { .. }
+                | Phase::Flushing { .. } => {}
+            }
+        }
+        for client in serve {
+            if self.await_rest(&client, node) {
+                continue;
+            }
+            let asked = self.claims.wanted.get(&client).and_then(|wanted| wanted.phase.waits_for());
+            let asked = asked.map(|(epoch, from, of)| (epoch, if self.orphans.has(of) { of } else { from }));
+            // A successor that dies, too, may have taken nothing over: then the next one has the session.
+            if asked.is_some_and(|(epoch, former)| self.await_successor(&client, epoch, former)) {
+                continue;
+            }
+            if why == Silence::Unmet && asked.is_some() {
+                // Whoever takes over says so at the home, which asks it for the session then.
+                continue;
+            }
+            self.counters.sessions_lost += 1;
+            self.serve_as_is(&client);
+        }
+        for client in ask_again {
+            let home = self.home_of(&client);
+            let Some(wanted) = self.claims.wanted.get_mut(&client) else { continue };
+            wanted.phase = Phase::Asked { home };
+            let clean_start = wanted.clean_start;
+            self.send_directory(home, DirectoryMail::Claim { client, clean_start });
+        }
+        if gone {
+            self.releases_without();
+        }
+    }
+}
+
+pub(in crate::node) fn session_step(step: SessionStep) -> ToShard {
+    ToShard::Session(Box::new(step))
+}

@@ -1,0 +1,76 @@
+//! Sessions that come at a moment when this node cannot tell what to do with them: before the home's word that they are to be here, or while
+//! what is here leaves for somebody else.
+
+use std::collections::VecDeque;
+
+use sedge_base::{ClientId, NodeId};
+
+use crate::node::Node;
+use crate::node::sessions::claims::Session;
+
+/// Sessions that are kept; the oldest is dropped first.
+const EARLY_LIMIT: usize = 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Early(VecDeque<Arrived>);
+
+#[derive(Debug)]
+struct Arrived {
+    from: NodeId,
+    client: ClientId,
+    epoch: u64,
+    session: Session,
+}
+
+impl Early {
+    /// Sessions that are kept.
+    pub(in crate::node) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The session that came under this epoch.
+    pub(in crate::node) fn take(&mut self, client: &ClientId, epoch: u64) -> Option<Session> {
+        let at = self.0.iter().position(|early| early.client == *client && early.epoch == epoch)?;
+        self.0.remove(at).map(|early| early.session)
+    }
+
+    /// The first session that came from an owner that has had one, under this epoch.
+    fn take_filled(&mut self, client: &ClientId, epoch: u64) -> Option<(NodeId, Session)> {
+        let is_wanted = |early: &Arrived| early.client == *client && early.epoch == epoch && early.session.is_some();
+        let at = self.0.iter().position(is_wanted)?;
+        self.0.remove(at).map(|early| (early.from, early.session))
+    }
+
+    fn take_all(&mut self, client: &ClientId) -> Vec<Arrived> {
+        let (of_client, others) = self.0.drain(..).partition(|early| early.client == *client);
+        self.0 = others;
+        VecDeque::into(of_client)
+    }
+}
+
+impl Node {
+    pub(in crate::node) fn keep_early(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
+        let early = &mut self.claims.early.0;
+        if early.len() >= EARLY_LIMIT {
+            early.pop_front();
+            self.counters.sessions_discarded += 1;
+        }
+        early.push_back(Arrived { from, client: client.clone(), epoch, session });
+    }
+
+    /// Who was asked for a session has none, or does not answer: another owner's, if one has come, is the one. False if none has.
+    pub(in crate::node) fn takes_early(&mut self, client: &ClientId, epoch: u64) -> bool {
+        let Some((from, session)) = self.claims.early.take_filled(client, epoch) else { return false };
+        self.claims.asks(client, epoch, from);
+        self.session_arrived(from, client, epoch, session);
+        true
+    }
+
+    /// It is known by now who has the session.
+    pub(in crate::node) fn look_at_early(&mut self, client: &ClientId) {
+        for Arrived { from, epoch, session, .. } in self.claims.early.take_all(client) {
+            self.session_arrived(from, client, epoch, session);
+        }
+    }
+}

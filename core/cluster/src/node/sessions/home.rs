@@ -1,0 +1,179 @@
+//! The directory at its home node: which node owns a client id (MQ-11). Every client id has one home, found by rendezvous
+//! hashing over the members, which serialises the claims for it.
+
+use std::collections::BTreeMap;
+
+use sedge_base::{ClientId, Incarnation, NodeId, mix};
+
+use crate::node::sessions::epoch;
+
+/// Owners of the client ids whose home this node is, or was taken for.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Home {
+    entries: BTreeMap<ClientId, Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    owner: NodeId,
+    epoch: u64,
+    /// Whether another node has been the home since: who owns the client may have changed.
+    is_stale: bool,
+}
+
+/// An owner that has to give a client up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) struct Loser {
+    /// The owner so far.
+    pub owner: NodeId,
+    /// Epoch of the new owner.
+    pub epoch: u64,
+    /// The new owner.
+    pub to: NodeId,
+}
+
+impl Home {
+    /// Who is known to own this client, and under which epoch.
+    pub(in crate::node) fn owner(&self, client: &ClientId) -> Option<(NodeId, u64)> {
+        self.entries.get(client).map(|entry| (entry.owner, entry.epoch))
+    }
+
+    /// Whether that is so as far as anybody has told its home.
+    pub(in crate::node) fn is_fresh(&self, client: &ClientId) -> bool {
+        self.entries.get(client).is_some_and(|entry| !entry.is_stale)
+    }
+
+    /// Another node is the home of some clients now. They may come back: then their owners say so.
+    pub(in crate::node) fn age(&mut self, is_home: impl Fn(&ClientId) -> bool) {
+        for (_, entry) in self.entries.iter_mut().filter(|(client, _)| !is_home(client)) {
+            entry.is_stale = true;
+        }
+    }
+
+    /// `by` owns the client from now on: under which epoch, and who owned it before.
+    pub(in crate::node) fn claim(&mut self, client: &ClientId, by: NodeId, wall_millis: u64) -> (u64, Option<NodeId>) {
+        let former = self.entries.get(client).copied();
+        let epoch = epoch::claimed(former.map_or(0, |entry| entry.epoch), wall_millis);
+        self.entries.insert(client.clone(), Entry { owner: by, epoch, is_stale: false });
+        (epoch, former.map(|entry| entry.owner).filter(|owner| *owner != by))
+    }
+
+    /// `owner` says that it owns the client. If somebody else says so, too, the higher epoch wins, then the higher node id.
+    pub(in crate::node) fn register(&mut self, client: &ClientId, owner: NodeId, epoch: u64) -> Option<Loser> {
+        let said = Entry { owner, epoch, is_stale: false };
+        let Some(known) = self.entries.get_mut(client) else {
+            self.entries.insert(client.clone(), said);
+            return None;
+        };
+        if known.owner == owner || (known.is_stale && known.epoch < epoch) {
+            *known = Entry { epoch: known.epoch.max(epoch), ..said };
+            return None;
+        }
+        let (winner, loser) = if (epoch, owner) > (known.epoch, known.owner) { (said, *known) } else { (*known, said) };
+        let epoch = if winner.epoch == loser.epoch { epoch::after_tie(winner.epoch) } else { winner.epoch };
+        *known = Entry { owner: winner.owner, epoch, is_stale: false };
+        Some(Loser { owner: loser.owner, epoch, to: winner.owner })
+    }
+
+    /// The session that `owner` had under this epoch, or an earlier one, has ended.
+    pub(in crate::node) fn forget(&mut self, client: &ClientId, owner: NodeId, epoch: u64) {
+        if self.entries.get(client).is_some_and(|entry| entry.owner == owner && entry.epoch <= epoch) {
+            self.entries.remove(client);
+        }
+    }
+
+    /// A node is gone, and what it owned with it.
+    pub(in crate::node) fn purge(&mut self, node: NodeId) {
+        self.entries.retain(|_, entry| entry.owner != node);
+    }
+}
+
+/// The home of a client among these nodes: the one with the highest hash of both.
+pub(in crate::node) fn home_of(client: &ClientId, nodes: impl Iterator<Item = NodeId>) -> Option<NodeId> {
+    let hash = client.stable_hash();
+    nodes.max_by_key(|node| (mix(hash ^ mix(node.get())), *node))
+}
+
+/// A hash of the members, equal where they are.
+pub(in crate::node) fn view_of(members: impl Iterator<Item = (NodeId, Incarnation)>) -> u64 {
+    members.fold(0, |hash, (node, incarnation)| mix(hash ^ mix(node.get()) ^ incarnation.get().rotate_left(32)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQ-11
+    #[test]
+    fn claims_are_serialised_and_epochs_grow() {
+        let mut home = Home::default();
+        let client = ClientId::new("c");
+        let (a, b) = (NodeId::new(1), NodeId::new(2));
+        assert_eq!(home.claim(&client, a, 100), (100, None));
+        assert_eq!(home.claim(&client, a, 50), (116, None));
+        assert_eq!(home.claim(&client, b, 50), (132, Some(a)));
+        home.forget(&client, a, 116);
+        assert!(home.owner(&client).is_some());
+        assert_eq!(home.owner(&client), Some((b, 132)));
+        home.forget(&client, b, 131);
+        assert!(home.owner(&client).is_some());
+        home.forget(&client, b, 133);
+        assert_eq!(home.owner(&client), None);
+    }
+
+    /// MQ-11, FT-31
+    #[test]
+    fn of_two_owners_the_higher_epoch_wins() {
+        let mut home = Home::default();
+        let client = ClientId::new("c");
+        let (a, b, c) = (NodeId::new(1), NodeId::new(2), NodeId::new(3));
+        assert_eq!(home.register(&client, a, 10), None);
+        assert_eq!(home.register(&client, b, 9), Some(Loser { owner: b, epoch: 10, to: a }));
+        assert_eq!(home.register(&client, b, 12), Some(Loser { owner: a, epoch: 12, to: b }));
+        assert_eq!(home.register(&client, c, 12), Some(Loser { owner: b, epoch: 14, to: c }));
+        assert_eq!(home.register(&client, b, 15), Some(Loser { owner: c, epoch: 15, to: b }));
+        assert_eq!(
+            home.register(&client, c, 15),
+            Some(Loser { owner: b, epoch: 17, to: c }),
+            "one of two successors is still one"
+        );
+        home.purge(c);
+        assert_eq!(home.owner(&client), None);
+    }
+
+    /// MQ-11: who owned a client when this node was last its home may have given it away since.
+    #[test]
+    fn who_is_the_home_again_asks_once_more() {
+        let mut home = Home::default();
+        let (here, there) = (ClientId::new("here"), ClientId::new("there"));
+        let (a, b) = (NodeId::new(1), NodeId::new(2));
+        for client in [&here, &there] {
+            home.claim(client, a, 100);
+        }
+        home.age(|client| *client == here);
+        assert!(home.is_fresh(&here) && !home.is_fresh(&there));
+        assert_eq!(home.owner(&there), Some((a, 100)), "it is what there is, should nobody say more");
+        assert_eq!(home.register(&there, b, 116), None, "the former owner need not be told");
+        assert!(home.is_fresh(&there));
+        home.age(|_| false);
+        assert_eq!(home.register(&here, b, 90), Some(Loser { owner: b, epoch: 100, to: a }));
+        home.age(|_| false);
+        home.register(&here, a, 100);
+        assert!(home.is_fresh(&here));
+    }
+
+    /// FT-31
+    #[test]
+    fn homes_move_only_with_the_node_that_comes_or_goes() {
+        let nodes: Vec<NodeId> = (1..=5).map(NodeId::new).collect();
+        let mut counts = [0; 6];
+        for i in 0..1_000 {
+            let client = ClientId::new(&format!("client-{i}"));
+            let home = home_of(&client, nodes.iter().copied()).unwrap();
+            counts[usize::try_from(home.get()).unwrap()] += 1;
+            let without = home_of(&client, nodes.iter().copied().filter(|node| node.get() != 3)).unwrap();
+            assert!(without == home || home.get() == 3);
+        }
+        assert!(counts.iter().skip(1).all(|&n| (120..280).contains(&n)), "{counts:?}");
+    }
+}

@@ -1,0 +1,190 @@
+//! Sessions that leave this node: from the word of a home to the moment at which they are sent. What follows is in `handed.rs`.
+
+use sedge_base::{ClientId, Incarnation, NodeId};
+
+use crate::link::ControlTopic;
+use crate::mail::{self, Known, SessionStep};
+use crate::node::Node;
+use crate::node::delivery::waiters::{Departure, Waiter};
+use crate::node::sessions::claims::{Claims, Next, Session, Wanted, session_step};
+use crate::node::sessions::epoch;
+use crate::reception::shard_of;
+use crate::wire::SessionMail;
+
+/// A new owner of a session, in one life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) struct Recipient {
+    node: NodeId,
+    incarnation: Option<Incarnation>,
+}
+
+impl Claims {
+    /// Number of clients that a shard was told to give up.
+    pub(in crate::node) fn leaving(&self) -> usize {
+        self.leaving.len()
+    }
+
+    /// Clients whose sessions are about to be sent to this node.
+    pub(in crate::node) fn bound_for(&self, node: NodeId) -> Vec<ClientId> {
+        let leaving = self.leaving.iter().map(|((client, _), to)| (client, to));
+        let bound = leaving.chain(&self.departing).filter(|(_, to)| to.node == node);
+        bound.map(|(client, _)| client.clone()).collect()
+    }
+
+    /// Who is to have the session of a client as soon as it is known where it goes on, and under which epoch.
+    pub(in crate::node) fn take_postponed(&mut self, client: &ClientId) -> Option<(u64, NodeId)> {
+        self.postponed.remove(client)
+    }
+
+    /// Whether a shard was told to give the session of this client up, and has not done so.
+    pub(in crate::node) fn is_leaving(&self, client: &ClientId) -> bool {
+        let first = (client.clone(), 0);
+        self.leaving.range(first..).next().is_some_and(|((other, _), _)| other == client)
+    }
+}
+
+impl Node {
+    /// The home says that `to` owns the client now.
+    pub(in crate::node) fn relinquish(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
+        if let Some(wanted) = self.claims.wanted.get_mut(&client)
+            && wanted.phase.epoch().is_some_and(|mine| mine < epoch)
+        {
+            wanted.next = Some(Next { epoch, clean_start, to });
+            return;
+        }
+        let is_stale = |wanted: &Wanted| wanted.phase.epoch().is_some_and(|mine| mine > epoch);
+        if !clean_start && self.claims.wanted.get(&client).is_some_and(is_stale) {
+            // It went to that node, and is on its way back.
+            return;
+        }
+        if !clean_start && self.keep(&client, epoch, to) {
+            return;
+        }
+        if !clean_start && self.claims.departing.get(&client).is_some_and(|to| !self.is_there(*to)) {
+            // It comes back as soon as it is found that it cannot be sent: see `reclaim.rs`.
+            self.claims.postponed.insert(client, (epoch, to));
+            return;
+        }
+        if self.reclaims.is_pending(&client) {
+            let is_back = self.claims.owns(&client) && self.reclaims.is_asked(&client);
+            if clean_start || is_back {
+                self.end_reclaim(&client);
+            } else {
+                self.claims.postponed.insert(client, (epoch, to));
+                return;
+            }
+        }
+        // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And what another
+        // owner has had for the session goes with it.
+        let waits = !self.ring.contains(&to) || self.reunions.is_reuniting(&client);
+        if !clean_start && self.claims.owns(&client) && waits {
+            let postponed = self.claims.postponed.entry(client).or_insert((epoch, to));
+            *postponed = (*postponed).max((epoch, to));
+            return;
+        }
+        self.give_up(client, epoch, clean_start, to);
+    }
+
+    /// Gives up what belongs to those who are back, or what is complete now.
+    pub(in crate::node) fn relinquish_postponed(&mut self) {
+        let postponed = core::mem::take(&mut self.claims.postponed);
+        for (client, (epoch, to)) in postponed {
+            if self.claims.departing.contains_key(&client) || self.reclaims.is_pending(&client) {
+                self.claims.postponed.insert(client, (epoch, to));
+            } else if self.claims.owned.get(&client).is_some_and(|owned| owned.told < epoch) {
+                self.relinquish(client, epoch, false, to);
+            }
+        }
+    }
+
+    /// Goes on with a session that a successor has taken over, since this node lives: the client is served here, and what it has had
+    /// is known here. What came for it at the successor will be merged. False if another node has a better claim.
+    pub(in crate::node) fn keep(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
+        let Some(owned) = self.claims.owned.get_mut(client) else { return false };
+        // A home that was asked twice has granted more than the shard was told.
+        let succeeds = epoch::succeeds(epoch, owned.told) || epoch::succeeds(epoch, owned.granted);
+        if !owned.is_claimed || !succeeds {
+            return false;
+        }
+        let epoch = epoch::kept(epoch.max(owned.granted));
+        (owned.granted, owned.told, owned.successor) = (epoch, epoch, Some(successor));
+        self.tell_epoch(client, epoch);
+        self.begin_reunion(client, successor, true);
+        // The home says so, too, as soon as the successor and this node can both reach it.
+        self.send_relinquish(successor, client, epoch, self.config.node);
+        true
+    }
+
+    fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {
+        let shard = shard_of(&client, self.config.shards);
+        self.claims.postponed.remove(&client);
+        let to = self.recipient(to);
+        self.claims.leaving.insert((client.clone(), epoch), to);
+        self.tell_shard(shard, session_step(SessionStep::Relinquish(mail::Relinquish { client, epoch, clean_start })));
+    }
+
+    /// A shard gives an inherited session up.
+    pub(in crate::node) fn known_leaves(&mut self, epoch: u64, known: &Known) {
+        if let Some(to) = self.claims.leaving.get(&(known.client.clone(), epoch)).map(|to| to.node) {
+            let mut known = known.clone();
+            if self.links.is_older(to) {
+                known.filters = None;
+            }
+            self.send_control(to, ControlTopic::Session, SessionMail::Known(known).encode());
+        }
+    }
+
+    /// A shard has given the session up.
+    pub(in crate::node) fn relinquished(&mut self, client: &ClientId, epoch: u64, session: Session) {
+        let granted = self.claims.owned.get(client).map_or(0, |owned| owned.granted);
+        if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
+            self.claims.owned.remove(client);
+        }
+        let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
+        if session.is_some() {
+            self.claims.departing.insert(client.clone(), to);
+        }
+        // Without a session, too: the answer to a second request must not overtake the first one's.
+        let departure = Departure { client: client.clone(), epoch, to, session, granted };
+        self.wait(Waiter::Departure(departure), false);
+    }
+
+    /// A new owner, as it is now.
+    fn recipient(&self, node: NodeId) -> Recipient {
+        Recipient { node, incarnation: self.membership.member(node).map(|member| member.incarnation) }
+    }
+
+    /// Whether a new owner has not died since.
+    fn is_there(&self, to: Recipient) -> bool {
+        self.ring.contains(&to.node) && self.recipient(to.node) == to
+    }
+
+    /// What the shards had published before the session was given up is on its way, ahead of the session.
+    pub(in crate::node) fn departs(&mut self, departure: Departure) {
+        let Departure { client, epoch, to: recipient, session, granted } = departure;
+        let to = recipient.node;
+        if session.is_some() {
+            self.claims.departing.remove(&client);
+        }
+        if !self.is_there(recipient) {
+            return self.was_held_up(client, epoch, to, session.is_some());
+        }
+        self.is_held_up_no_more(&client);
+        if session.is_none() && self.reclaims.is_pending(&client) {
+            self.claims.postponed.insert(client, (epoch, to));
+            return;
+        }
+        if let Some(session) = &session {
+            self.handed_over(&client, epoch, to, !session.subscriptions.is_empty());
+            self.send_had(to, &client);
+        } else if !self.claims.owns(&client) {
+            // It has left before, and is wanted elsewhere by now: so is what others still send here.
+            self.forwards.note(self.now.instant, &client, epoch, to);
+        }
+        self.send_session(to, &client, epoch, session.as_deref());
+        if granted > epoch {
+            self.forwards.refuse(&client, granted);
+        }
+        self.look_at_early(&client);
+    }
+}

@@ -1,0 +1,7 @@
+//! Copies of sessions, and what nodes do for others that are absent.
+
+pub(in crate::node) mod absent;
+pub(in crate::node) mod backups;
+pub(in crate::node) mod copies_of_others;
+pub(in crate::node) mod takeover;
+pub(in crate::node) mod unreachable;

@@ -1,0 +1,500 @@
+//! The sessions of a node that is gone go on at its successor (FT-20 to FT-24, MQ-11).
+//!
+//! 1. The successor owns them at once, so that a client that comes back anywhere finds them. Its shards begin to catch what matches.
+//! 2. It advertises their interest; until that is known everywhere, the others keep what is for them.
+//! 3. It asks all for what they have kept.
+//! 4. When all have answered, the sessions begin with everything that was in the copies, that was kept, and that was caught, each
+//!    publication once. When that is copied to the successor's own backups, the others need to keep nothing any longer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, ShardId};
+use sedge_broker::{InboundState, InterestChange, InterestOp, RestoredSession, SessionState};
+use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter};
+
+use crate::link::ControlTopic;
+use crate::mail::{Arriving, Heard, Inherit, Life, Location, SessionStep, ToShard};
+use crate::node::Node;
+use crate::node::delivery::copied::Source;
+use crate::node::delivery::waiters::Waiter;
+use crate::node::sessions::contents::messages_of;
+use crate::node::sessions::epoch;
+use crate::node::standby::copies_of_others::Replica;
+use crate::reception::shard_of;
+use crate::shard::Choice;
+use crate::wire::{ReplicaMail, Stray};
+
+/// How long the others may take to say what they have kept.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Sessions asked for before their node is known to be gone; the oldest question is dropped first, and its client waits for
+/// [`crate::node::NodeConfig::claim_timeout`].
+const MAX_EARLY: usize = 4096;
+
+/// Sessions that this node takes over.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Takeovers {
+    lives: BTreeMap<Life, Takeover>,
+    deadlines: Deadlines<Life>,
+    /// Owned from now on, and not registered yet.
+    fresh: Vec<(ClientId, u64)>,
+    /// Sessions asked for before this node knew that their node is gone, and that it is the successor.
+    early: Vec<(NodeId, Life, ClientId, u64)>,
+    count: u64,
+    sessions: u64,
+}
+
+#[derive(Debug)]
+struct Takeover {
+    /// The interest of the sessions.
+    changes: Vec<(ClientId, Vec<InterestChange>)>,
+    /// What sessions have that were on their way here.
+    moving: Vec<(ClientId, Vec<MessageId>)>,
+    /// Clients that this node owns from now on.
+    clients: Vec<ClientId>,
+    heard: Arc<BTreeMap<ShardId, Heard>>,
+    /// Copies of sessions that the node itself had taken over from this one, which goes on with its own.
+    beside: Vec<SessionState>,
+    /// QoS 2 publications of their clients that were on their way, and what was chosen for them by shared subscriptions.
+    transits: Vec<(Arc<Message>, Choice)>,
+    /// What sessions were chosen for that have ended with their connections: other members get it.
+    shares: Vec<(Arc<Message>, TopicFilter)>,
+    /// Who has not said what it has kept; `None` before they are asked.
+    waits_for: Option<BTreeSet<NodeId>>,
+    strays: Vec<Stray>,
+    stage: Stage,
+    /// Whether the node is back, and its sessions are only needed for what came for them.
+    lives: bool,
+    /// Shards where the sessions have not arrived.
+    shards: u16,
+}
+
+/// How far a takeover is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Shards begin to catch.
+    Catching,
+    /// The interest is told.
+    Telling,
+    /// All are asked for what they have kept.
+    Asking,
+    /// The sessions are put together.
+    Arriving,
+}
+
+impl Takeovers {
+    pub(in crate::node) fn timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// Questions that came before this node knew of the death.
+    pub(in crate::node) fn asked_early(&self) -> usize {
+        self.early.len()
+    }
+
+    /// Whether sessions are being taken over.
+    pub(in crate::node) fn is_busy(&self) -> bool {
+        !self.lives.is_empty()
+    }
+
+    /// Whether what the copy of a node's session has is yet to come to the one that goes on here.
+    pub(in crate::node) fn is_beside(&self, client: &ClientId, node: NodeId) -> bool {
+        let of_node = self.lives.iter().filter(|(life, _)| life.node == node);
+        of_node.flat_map(|(_, takeover)| &takeover.beside).any(|session| session.client == *client)
+    }
+
+    /// Nodes whose sessions were taken over, and how many sessions that were.
+    pub(in crate::node) const fn counts(&self) -> (u64, u64) {
+        (self.count, self.sessions)
+    }
+}
+
+impl Node {
+    /// This node is the successor of a node that is gone.
+    pub(in crate::node) fn take_over(&mut self, node: NodeId) {
+        let Some(incarnation) = self.orphaned_life(node) else { return };
+        if self.knows_alive(Life { node, incarnation }) {
+            // It has come back before anybody took its sessions over, and goes on with them itself.
+            return;
+        }
+        let Some(replica) = self.replicas.take_whole(node) else { return };
+        let life = Life { node, incarnation };
+        let mut takeover = Takeover {
+            changes: Vec::new(),
+            moving: Vec::new(),
+            clients: Vec::new(),
+            heard: Arc::default(),
+            beside: Vec::new(),
+            transits: Vec::new(),
+            shares: Vec::new(),
+            waits_for: None,
+            strays: Vec::new(),
+            stage: Stage::Catching,
+            lives: false,
+            shards: self.config.shards,
+        };
+        let sessions = self.inherit(node, replica, &mut takeover);
+        self.takeovers.count += 1;
+        self.takeovers.sessions += sessions.iter().map(|shard| shard.len() as u64).sum::<u64>();
+        let count: usize = sessions.iter().map(Vec::len).sum();
+        self.event(true, format!("Takes over {count} sessions of node {node}"));
+        for (shard, sessions) in sessions.into_iter().enumerate() {
+            let inherit = SessionStep::Inherit(Inherit { of: life, sessions });
+            self.tell_shard(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), ToShard::Session(Box::new(inherit)));
+        }
+        for (client, ids) in core::mem::take(&mut takeover.moving) {
+            self.tell_had(&client, ids);
+        }
+        self.takeovers.lives.insert(life, takeover);
+        // Every shard catches before anybody is told to send here.
+        self.wait(Waiter::Inheritance(life), false);
+    }
+
+    /// Takes the sessions out of a copy: by shard of this node, each with the shard it was at.
+    fn inherit(
+        &mut self,
+        of: NodeId,
+        replica: Replica,
+        takeover: &mut Takeover,
+    ) -> Vec<Vec<(ShardId, RestoredSession)>> {
+        let mut dealt: Vec<Vec<_>> = (0..self.config.shards).map(|_| Vec::new()).collect();
+        let mut heard = BTreeMap::new();
+        for (number, copy) in replica.shards.into_iter().enumerate() {
+            let from = ShardId(u16::try_from(number).unwrap_or(u16::MAX));
+            let (sessions, of_shard, mut choices) = copy.recovery.into_sessions(self.now.wall);
+            let had = of_shard.clone();
+            heard.insert(from, of_shard);
+            let known = takeover.clients.len();
+            let mut brought = Vec::new();
+            for mut session in sessions {
+                takeover.shares.extend(session.end());
+                let client = session.state.client.clone();
+                for (packet_id, message) in session.transits.drain(..) {
+                    session.state.inbound.push(InboundState { packet_id, answer: Some(ReasonCode::Success) });
+                    let choice = choices.remove(&message.id).unwrap_or_default();
+                    takeover.transits.push((message, choice));
+                }
+                if self.claims.has_rest(&client) {
+                    // It has come here already, with all that had come for it there.
+                    continue;
+                }
+                if session.state.expiry_secs > 0 && self.goes_on_beside(&client, session.state.epoch, of) {
+                    takeover.beside.push(session.state);
+                    continue;
+                }
+                session.state.epoch = epoch::inherited(session.state.epoch);
+                if session.state.expiry_secs > 0 && self.claims.is_outdated(&client, session.state.epoch) {
+                    self.claims.restore(client.clone(), session.state.epoch, Some(of));
+                    self.takeovers.fresh.push((client.clone(), session.state.epoch));
+                    takeover.clients.push(client.clone());
+                    let ids = messages_of(&session.state).map(|queued| queued.message.id);
+                    brought.push((client.clone(), ids.collect::<Vec<_>>()));
+                }
+                let op = InterestOp::Add { retained: false, online: false };
+                let plain = session.state.subscriptions.iter().map(|subscription| &subscription.filter);
+                let changes = plain.map(|filter| InterestChange { filter: filter.clone(), op }).collect();
+                takeover.changes.push((client.clone(), changes));
+                let shard = shard_of(&client, self.config.shards);
+                if let Some(dealt) = dealt.get_mut(usize::from(shard.0)) {
+                    dealt.push((from, session));
+                }
+            }
+            self.had.inherits(self.now.instant, takeover.clients.iter().skip(known), had);
+            // Those on their way here: what was sent to both nodes comes, too.
+            brought.retain(|(client, _)| self.claims.wants(client));
+            for (client, ids) in &brought {
+                self.had.gets_caught(client, ids.iter().copied());
+            }
+            takeover.moving.append(&mut brought);
+        }
+        takeover.heard = Arc::new(heard);
+        dealt
+    }
+
+    /// Clients that this node owns since it has taken over their sessions, once each.
+    pub(in crate::node) fn take_fresh(&mut self) -> Vec<(ClientId, u64)> {
+        core::mem::take(&mut self.takeovers.fresh)
+    }
+
+    /// All shards catch: everybody is told to send here.
+    pub(in crate::node) fn inheritance_is_caught(&mut self, life: Life) {
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        takeover.stage = Stage::Telling;
+        let lives = takeover.lives;
+        let changes = core::mem::take(&mut takeover.changes);
+        let mut adverts = Vec::new();
+        for (client, changes) in changes {
+            let shard = shard_of(&client, self.config.shards);
+            let effect = self.interest.apply(shard, &client, &changes);
+            self.table.extend(effect.table);
+            adverts.extend(effect.adverts);
+        }
+        let token = self.wait(Waiter::Takeover(life), !adverts.is_empty());
+        self.advertise(adverts, token);
+        if lives {
+            self.conclude_takeover(life);
+        }
+    }
+
+    /// The node whose sessions this one takes over is back, and goes on with them. It is to have what came for them here ahead of what is
+    /// published from now on, so nobody is waited for. What others have kept they give to it themselves: see [`Self::give_kept`].
+    pub(in crate::node) fn takeover_lives(&mut self, life: Life) {
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        takeover.lives = true;
+        // Its own session has them still.
+        takeover.transits.clear();
+        takeover.shares.clear();
+        match takeover.stage {
+            Stage::Telling | Stage::Asking => self.conclude_takeover(life),
+            Stage::Catching | Stage::Arriving => {}
+        }
+    }
+
+    fn conclude_takeover(&mut self, life: Life) {
+        if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
+            takeover.waits_for = Some(BTreeSet::new());
+        }
+        self.check_takeover(life);
+    }
+
+    /// Everybody sends here: asks for what was kept before.
+    pub(in crate::node) fn takeover_is_known(&mut self, life: Life) {
+        let takeover = self.takeovers.lives.get_mut(&life).filter(|takeover| takeover.stage == Stage::Telling);
+        let Some(takeover) = takeover else { return };
+        takeover.stage = Stage::Asking;
+        let transits = core::mem::take(&mut takeover.transits);
+        for (message, choice) in transits {
+            self.share_transit(life, &message, choice);
+            self.publish_transit(life, message);
+        }
+        let linked: BTreeSet<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        let Life { node: of, incarnation } = life;
+        for node in &linked {
+            self.send_control(*node, ControlTopic::Replica, ReplicaMail::Want { of, incarnation }.encode());
+        }
+        if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
+            takeover.waits_for = Some(linked);
+        }
+        self.takeovers.deadlines.set(life, self.now.instant + PATIENCE);
+        self.check_takeover(life);
+    }
+
+    /// A QoS 2 publication that its node had taken, and for which it had chosen members of shared subscriptions: others get it where it is
+    /// known that they have not. Where another node was chosen only that one knows, and nobody gets it twice.
+    fn share_transit(&mut self, life: Life, message: &Arc<Message>, choice: Choice) {
+        let Some(heard) = self.takeovers.lives.get(&life).map(|takeover| Arc::clone(&takeover.heard)) else { return };
+        for (group, location) in choice {
+            match location {
+                // It is in the copy of that shard.
+                Location::Shard(shard) if shard == message.id.shard => {}
+                Location::Shard(_) => self.choose_stray(life, &heard, message, group),
+                Location::Node(node) if node == self.config.node && !self.shares.has(&message.id) => {
+                    self.choose_stray(life, &BTreeMap::new(), message, group);
+                }
+                Location::Node(_) => {}
+            }
+        }
+    }
+
+    /// A QoS 2 publication that its node had taken and may not have given to all. Its id tells who has had it.
+    fn publish_transit(&mut self, life: Life, message: Arc<Message>) {
+        let publication = crate::link::Publication {
+            message: Arc::clone(&message),
+            plain: true,
+            groups: smallvec::SmallVec::new(),
+            retained_copy: message.retain,
+            waybill: None,
+        };
+        self.publication(Source::Link(self.config.node), 0, publication);
+        self.publish_for(&message);
+        if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
+            takeover.strays.push(Stray { message, plain: true, groups: Vec::new() });
+        }
+    }
+
+    /// Somebody says what it has kept.
+    pub(in crate::node) fn strays_arrived(
+        &mut self,
+        from: NodeId,
+        of: NodeId,
+        incarnation: Incarnation,
+        last: bool,
+        strays: Vec<Stray>,
+    ) {
+        let life = Life { node: of, incarnation };
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        let Some(waits_for) = takeover.waits_for.as_mut().filter(|waits_for| waits_for.contains(&from)) else { return };
+        takeover.strays.extend(strays);
+        if last {
+            waits_for.remove(&from);
+            self.check_takeover(life);
+        }
+    }
+
+    /// A node is gone: nobody waits for what it has kept.
+    pub(in crate::node) fn takeovers_without(&mut self, node: NodeId) {
+        for life in self.takeovers.lives.keys().copied().collect::<Vec<_>>() {
+            let waits_for = self.takeovers.lives.get_mut(&life).and_then(|takeover| takeover.waits_for.as_mut());
+            if waits_for.is_some_and(|waits_for| waits_for.remove(&node)) {
+                self.check_takeover(life);
+            }
+        }
+    }
+
+    pub(in crate::node) fn takeovers_due(&mut self) {
+        while let Some(life) = self.takeovers.deadlines.pop_due(self.now.instant) {
+            self.event(true, format!("Not all have said what they had for node {}", life.node));
+            self.conclude_takeover(life);
+        }
+    }
+
+    fn check_takeover(&mut self, life: Life) {
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        if takeover.waits_for.as_ref().is_none_or(|waits_for| !waits_for.is_empty()) {
+            return;
+        }
+        takeover.waits_for = None;
+        takeover.stage = Stage::Arriving;
+        self.takeovers.deadlines.cancel(&life);
+        let mut strays = core::mem::take(&mut takeover.strays);
+        let heard = Arc::clone(&takeover.heard);
+        let lives = takeover.lives;
+        let clients = core::mem::take(&mut takeover.clients);
+        let beside = core::mem::take(&mut takeover.beside);
+        for (message, group) in core::mem::take(&mut takeover.shares) {
+            self.again(ShardId::default(), &message, group, life.node);
+        }
+        strays.extend(self.strays_of(life.node));
+        let mut plain = Vec::new();
+        let mut known = BTreeSet::new();
+        for Stray { message, plain: is_plain, groups } in strays {
+            for group in groups.into_iter().filter(|_| !lives) {
+                self.choose_stray(life, &heard, &message, group);
+            }
+            if is_plain && known.insert(message.id) {
+                plain.push(message);
+            }
+        }
+        self.answer_early();
+        self.nothing_is_kept();
+        self.had.get_strays(clients.iter(), known);
+        let strays: Arc<[_]> = plain.into();
+        for session in beside {
+            self.copy_gives_back(life.node, &session, &strays);
+        }
+        for shard in (0..self.config.shards).map(ShardId) {
+            let (strays, heard) = (Arc::clone(&strays), Arc::clone(&heard));
+            let arriving = SessionStep::Arriving(Arriving { of: life, strays, heard });
+            self.tell_shard(shard, ToShard::Session(Box::new(arriving)));
+        }
+        for to in (0..self.config.shards).map(ShardId) {
+            for shard in (0..self.config.shards).map(ShardId) {
+                let arrive = ToShard::Session(Box::new(SessionStep::Arrive(life)));
+                let mail = if shard == to { arrive } else { ToShard::PassOn(to, Box::new(arrive)) };
+                self.tell_shard(shard, mail);
+            }
+        }
+    }
+
+    /// A publication for a shared subscription whose member was at the node that is gone: another one gets it, unless that node has
+    /// had it.
+    fn choose_stray(
+        &mut self,
+        life: Life,
+        heard: &BTreeMap<ShardId, Heard>,
+        message: &Arc<Message>,
+        group: TopicFilter,
+    ) {
+        let id = message.id;
+        let key = (id.node, id.incarnation, id.shard);
+        // The shard that made it has it without having been chosen.
+        let is_maker = |shard: ShardId| (life.node, life.incarnation, shard) == key;
+        let had = |(shard, heard): (&ShardId, &Heard)| {
+            !is_maker(*shard) && heard.get(&key).is_some_and(|last| id.seq <= *last)
+        };
+        if heard.iter().any(had) {
+            return;
+        }
+        self.again(ShardId::default(), message, group, life.node);
+    }
+
+    /// The sessions are with one of the shards, and copied.
+    pub(in crate::node) fn inherited(&mut self, life: Life) {
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        takeover.shards = takeover.shards.saturating_sub(1);
+        if takeover.shards > 0 {
+            return;
+        }
+        if self.takeovers.lives.remove(&life).is_some_and(|takeover| takeover.lives) {
+            // Others give what they have kept to the node itself when they find it again. It may yet die.
+            if self.orphaned_life(life.node) == Some(life.incarnation) {
+                self.end_orphan(life.node);
+            }
+            return;
+        }
+        let Life { node: of, incarnation } = life;
+        let linked: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        for node in linked {
+            self.send_control(node, ControlTopic::Replica, ReplicaMail::Taken { of, incarnation }.encode());
+        }
+        self.taken_over(of, incarnation);
+    }
+
+    /// The new owner of a client asks for the session that its former owner cannot send any more.
+    pub(in crate::node) fn asked_for(&mut self, by: NodeId, of: Life, client: ClientId, epoch: u64) {
+        if self.is_too_early(of, &client) {
+            if self.takeovers.early.len() >= MAX_EARLY {
+                self.takeovers.early.remove(0);
+            }
+            self.takeovers.early.push((by, of, client, epoch));
+            return;
+        }
+        self.give_up_or_refer(client, epoch, by);
+    }
+
+    /// Gives a session to a node that has asked for it, or refers it to the one that keeps it.
+    fn give_up_or_refer(&mut self, client: ClientId, epoch: u64, to: NodeId) {
+        let keeper = self.reclaims.keeper_of(self.now.instant, &client);
+        match keeper.filter(|keeper| !self.claims.owns(&client) && *keeper != to && self.ring.contains(keeper)) {
+            Some(keeper) => self.send_relinquish(keeper, &client, epoch, to),
+            None => self.relinquish(client, epoch, false, to),
+        }
+    }
+
+    /// Whether it is not known yet who has the session of a client whose node is gone, or that it is gone at all.
+    fn is_too_early(&self, of: Life, client: &ClientId) -> bool {
+        self.knows_alive(of) || self.sees_other_successor(of.node) || self.may_be_kept(of.node, client)
+    }
+
+    /// Whether another node may keep a session that was given to one that is gone, which this node takes over from, and may not have had it
+    /// for good.
+    pub(in crate::node) fn may_be_kept(&self, of: NodeId, client: &ClientId) -> bool {
+        let is_asking = |(life, takeover): (&Life, &Takeover)| life.node == of && takeover.stage != Stage::Arriving;
+        self.takeovers.lives.iter().any(is_asking) && !self.claims.owns(client)
+    }
+
+    /// Who has asked for the session of a client, and under which epoch.
+    pub(in crate::node) fn take_early(&mut self, client: &ClientId) -> Vec<(NodeId, u64)> {
+        let of_client = self.takeovers.early.extract_if(.., |(_, _, wanted, _)| wanted == client);
+        of_client.map(|(by, _, _, epoch)| (by, epoch)).collect()
+    }
+
+    /// Whether another node is to take over the sessions of one that is gone, as this node sees it.
+    fn sees_other_successor(&self, node: NodeId) -> bool {
+        self.successor_of(node).is_some_and(|successor| successor != self.config.node)
+    }
+
+    /// A node is gone: answers who has asked before for sessions that this node has for it.
+    pub(in crate::node) fn answer_early(&mut self) {
+        let early = core::mem::take(&mut self.takeovers.early);
+        let (early, due): (Vec<_>, Vec<_>) =
+            early.into_iter().partition(|(_, of, client, _)| self.is_too_early(*of, client));
+        self.takeovers.early = early;
+        for (by, _, client, epoch) in due {
+            self.give_up_or_refer(client, epoch, by);
+        }
+    }
+}
