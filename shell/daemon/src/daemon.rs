@@ -408,7 +408,7 @@ fn shard_parts(
         });
     }
     if let Some(journals) = journals {
-        journals.seal(shards)?;
+        journals.seal()?;
     }
     Ok(parts)
 }

@@ -69,6 +69,14 @@ pub enum StartError {
         /// The directory.
         path: PathBuf,
     },
+    /// What is in the journal's directory cannot be explained, and is not touched.
+    #[error("node.data_dir: {}: {what}", path.display())]
+    Journal {
+        /// The directory.
+        path: PathBuf,
+        /// What is there, and what to do.
+        what: String,
+    },
     /// A file in the data directory does not hold what it should.
     #[error("node.data_dir: {} holds {found:?} instead of {wanted}; restore it, or remove it to start as a new node", path.display())]
     DataDirContent {

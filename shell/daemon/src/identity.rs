@@ -13,6 +13,8 @@ use crate::config::NodeConfig;
 const ID_FILE: &str = "node-id";
 /// Name of the file with the incarnation of the last start.
 const INCARNATION_FILE: &str = "incarnation";
+/// A quarter of an hour in milliseconds: how much later a life may seem to begin whose number cannot be written down.
+const LONGEST_STEP: u64 = 900_000;
 /// Name of the file that is locked while a process uses the directory.
 const LOCK_FILE: &str = "lock";
 
@@ -86,8 +88,33 @@ fn next_incarnation(dir: &Path, wall: Timestamp) -> Result<Incarnation, StartErr
     let path = dir.join(INCARNATION_FILE);
     let last: u64 = read(&path, "a number")?.unwrap_or(0);
     let next = wall.as_millis().max(last.saturating_add(1));
-    replace(&path, &next.to_string())?;
+    match replace(&path, &next.to_string()) {
+        Err(StartError::DataDir { source, .. }) if last > 0 && is_full(&source) => without_room(&path, next),
+        written => written.map(|()| Incarnation::new(next)),
+    }
+}
+
+/// The file system has no room for a new file: the number goes to the place of the old one, which is as long. Where not even that helps, a
+/// step of random length keeps two lives apart that a clock which stands still would give the same number.
+fn without_room(path: &Path, next: u64) -> Result<Incarnation, StartError> {
+    // What is left of the attempt has nothing in it.
+    let _ = fs::remove_file(path.with_extension("new"));
+    let write = || -> io::Result<()> {
+        let mut file = File::options().write(true).open(path)?;
+        file.write_all(format!("{next}\n").as_bytes())?;
+        file.sync_all()
+    };
+    let written = write();
+    tracing::warn!(
+        path = %path.display(), is_written = written.is_ok(),
+        "the file system is full: the node starts, and refuses publications with QoS 1 and 2 while its journal has no room",
+    );
+    let next = if written.is_ok() { next } else { next.saturating_add(1 + random_u64()? % LONGEST_STEP) };
     Ok(Incarnation::new(next))
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 pub(crate) fn read<T: std::str::FromStr>(path: &Path, wanted: &'static str) -> Result<Option<T>, StartError> {

@@ -8,7 +8,9 @@ use crate::config::{LogConfig, LogFormat};
 /// Writes the log to standard error from now on, as `config` says. Does nothing when a log is set up already.
 pub fn init_logging(config: &LogConfig) {
     let filter = parse_level(&config.level).unwrap_or_default();
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).with_target(false);
+    // A log on a full disk would otherwise be told so on standard error, which is the same disk, and end the process.
+    let builder = tracing_subscriber::fmt().log_internal_errors(false);
+    let builder = builder.with_writer(std::io::stderr).with_env_filter(filter).with_target(false);
     // A second daemon in the same process (tests, `sedge up`) finds the log of the first one, which is fine.
     let _ = match config.format {
         LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).finish().try_init(),

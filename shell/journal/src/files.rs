@@ -27,6 +27,8 @@ pub trait Files: fmt::Debug + Send + Sync {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file another name; one that has the name is replaced.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes a directory and all above it, if they are not there.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
     /// Bytes that may still be written where `dir` is.
@@ -90,6 +92,10 @@ impl Files for Disk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
     }
 
     fn make_dir(&self, dir: &Path) -> io::Result<()> {

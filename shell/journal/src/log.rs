@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::format::{self, FRAME_HEADER, Place, SEGMENT_HEADER};
+use crate::listing::Listing;
 use crate::{Files, Recovered, Segment};
 
 /// Where a log is and how it is cut.
@@ -41,6 +42,7 @@ pub enum AppendError {
 #[derive(Debug)]
 pub struct Log {
     options: LogOptions,
+    listing: Listing,
     /// Segments that are complete, with their lengths.
     sealed: VecDeque<(u64, u64)>,
     number: u64,
@@ -52,14 +54,15 @@ pub struct Log {
 }
 
 impl Log {
-    /// Goes on behind what was `recovered`, in a new segment. Nothing is written until something is appended.
+    /// Goes on behind what was `recovered`, in a new segment. Only the listing is written until something is appended, if there is room.
     pub fn open(options: LogOptions, recovered: &Recovered) -> io::Result<Self> {
         options.files.make_dir(&options.dir)?;
-        let sealed: VecDeque<_> = recovered.segments.iter().copied().collect();
+        let (files, sequence) = (Arc::clone(&options.files), recovered.sequence);
+        let listing = Listing::open(files, &options.dir, &recovered.segments, sequence)?;
+        let sealed: VecDeque<_> = recovered.segments.iter().map(|found| (found.number, found.bytes)).collect();
         let sealed_bytes = sealed.iter().map(|(_, length)| length).sum();
         let number = sealed.back().map_or(0, |(number, _)| *number);
-        let sequence = recovered.sequence;
-        Ok(Self { options, sealed, number, file: None, length: 0, sealed_bytes, sequence, frame: Vec::new() })
+        Ok(Self { options, listing, sealed, number, file: None, length: 0, sealed_bytes, sequence, frame: Vec::new() })
     }
 
     /// Writes a batch; returns its sequence number. It survives the process when this returns.
@@ -98,8 +101,33 @@ impl Log {
         }
     }
 
+    /// Says in the listing that the segments before `number` are not needed. They may be removed when [`Log::is_listing_synced`], lest a
+    /// loss of power leaves a listing that misses them.
+    pub fn let_go_before(&mut self, number: u64) {
+        self.listing.let_go_before(number);
+    }
+
+    /// Whether the listing is on the medium; it gets there with the current segment.
+    pub fn is_listing_synced(&self) -> bool {
+        self.listing.is_synced()
+    }
+
+    /// Batches up to this one are kept: they will be missed if they are gone.
+    pub fn note_kept(&mut self, sequence: u64) {
+        if self.file.is_some() {
+            self.listing.note_kept(sequence, (self.number, self.length), false);
+        }
+    }
+
+    /// Everything is kept, and nothing more comes.
+    pub fn close(&mut self, kept: u64) -> io::Result<()> {
+        self.listing.note_kept(kept, (self.number, self.length), true);
+        self.listing.sync()
+    }
+
     /// Removes the segments before `number`. One that cannot be removed stays listed, and is tried again next time.
     pub fn remove_before(&mut self, number: u64) -> io::Result<()> {
+        self.let_go_before(number);
         while let Some(&(first, length)) = self.sealed.front().filter(|(first, _)| *first < number) {
             match self.options.files.remove(&self.path(first)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -155,6 +183,7 @@ impl Log {
         };
         self.number = number;
         let header = format::segment_header(Place { shard: self.options.shard, segment: number });
+        let file = self.listing.add(number, self.sequence, file);
         self.file = Some(Arc::clone(&file));
         self.length = 0;
         let written = self.write(&*file, &header);
@@ -194,7 +223,7 @@ impl Log {
 /// Room that the buffer of frames keeps.
 const FRAME_KEPT: usize = 1024 * 1024;
 
-fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull, WriteZero};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge | WriteZero)
 }

@@ -35,6 +35,11 @@ impl Synced {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Whether it has ended with a failure.
+    pub fn has_failed(&self) -> bool {
+        self.is_failed.load(Ordering::Acquire)
+    }
+
     /// Calls so far, microseconds they took together, and the slowest.
     pub fn commits(&self) -> (u64, u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -66,7 +66,7 @@ fn removed_segments_are_gone_and_no_hole() {
     log.remove_before(next).expect("removes");
     assert_eq!(log.segments(), 1);
     let (found, batches) = read(&*disk, &dir);
-    assert_eq!((batches, found.missing, log.bytes()), (vec!["three".to_owned()], 0, found.segments[0].1));
+    assert_eq!((batches, found.missing, log.bytes()), (vec!["three".to_owned()], 0, found.segments[0].bytes));
 }
 
 /// Every prefix of a log is a log: what was complete is there, the rest is reported.
@@ -213,4 +213,144 @@ fn a_failed_fsync_is_final() {
     let synced = Arc::clone(syncer.synced());
     drop(syncer);
     assert_eq!(synced.sequence(), 0);
+}
+
+/// Four segments of two batches each, of which the first was let go; everything is kept.
+fn listed(disk: &Arc<FakeDisk>, dir: &Path) -> Vec<&'static str> {
+    let mut log = filled(disk, dir, &[]);
+    for pair in [["a1", "a2"], ["b1", "b2"], ["c1", "c2"], ["d1", "d2"]] {
+        log.roll();
+        for batch in pair {
+            let sequence = log.append(batch.as_bytes()).expect("appends");
+            log.note_kept(sequence);
+        }
+    }
+    log.let_go_before(2);
+    log.remove_before(2).expect("removes");
+    log.close(log.sequence()).expect("closes");
+    assert_eq!(read(&**disk, dir).0.holes, []);
+    vec!["b1", "b2", "c1", "c2", "d1", "d2"]
+}
+
+fn holes(found: &Recovered) -> Vec<String> {
+    found.holes.iter().map(ToString::to_string).collect()
+}
+
+/// Whatever segments are gone: it is said which, and which batches were in them; the others are there.
+#[test]
+fn segments_that_are_gone_are_named_and_counted() {
+    for gone in 1..8_u64 {
+        let (disk, dir) = fake();
+        let all = listed(&disk, &dir);
+        let is_gone = |number: u64| gone & (1 << (number - 2)) != 0;
+        for number in (2..=4).filter(|number| is_gone(*number)) {
+            disk.remove(&dir.join(format!("{number:08}.log"))).expect("was there");
+        }
+        let (found, batches) = read(&*disk, &dir);
+        let left = |(at, _): &(usize, &&str)| !is_gone(*at as u64 / 2 + 2);
+        let wanted: Vec<_> = all.iter().enumerate().filter(left).map(|(_, batch)| *batch).collect();
+        assert_eq!(batches, wanted, "{gone:03b}");
+        assert_eq!(found.missing_segments(), u64::from(gone.count_ones()), "{gone:03b}: {found:?}");
+        assert_eq!(found.missing, 2 * found.missing_segments(), "{gone:03b}: {found:?}");
+        let named = match gone {
+            0b001 => vec!["journal/shard-3/00000002.log is missing: without batches 3 to 4"],
+            0b010 => vec!["journal/shard-3/00000003.log is missing: without batches 5 to 6"],
+            0b100 => vec!["journal/shard-3/00000004.log is missing: without batches 7 to 8"],
+            0b101 => vec![
+                "journal/shard-3/00000002.log is missing: without batches 3 to 4",
+                "journal/shard-3/00000004.log is missing: without batches 7 to 8",
+            ],
+            0b111 => vec![
+                "3 files are missing, journal/shard-3/00000002.log to journal/shard-3/00000004.log: without batches 3 to 8",
+            ],
+            _ => continue,
+        };
+        assert_eq!(holes(&found), named, "{gone:03b}");
+    }
+}
+
+/// Without a listing, as logs of the first format are, a hole between two segments is still seen.
+#[test]
+fn a_hole_between_segments_needs_no_listing() {
+    let (disk, dir) = fake();
+    listed(&disk, &dir);
+    disk.remove(&dir.with_extension("segments")).expect("was there");
+    disk.remove(&dir.join("00000003.log")).expect("was there");
+    let (found, batches) = read(&*disk, &dir);
+    assert_eq!((batches.len(), found.is_listed, found.missing), (4, false, 2));
+    assert_eq!(holes(&found), ["journal/shard-3/00000003.log is missing: without batches 5 to 6"]);
+}
+
+/// A segment that was longer is no torn write: a fifth of what was kept is always missed, all of it after an orderly end.
+#[test]
+fn a_segment_that_was_longer_is_cut_short() {
+    for is_closed in [true, false] {
+        let (disk, dir) = fake();
+        let options = LogOptions { segment_bytes: 1_000_000, ..options(Arc::clone(&disk) as Arc<dyn Files>, &dir) };
+        let mut log = Log::open(options, &Recovered::default()).expect("opens");
+        for number in 0..100 {
+            let sequence = log.append(format!("batch {number}").as_bytes()).expect("appends");
+            log.note_kept(sequence);
+        }
+        if is_closed {
+            log.close(100).expect("closes");
+        }
+        let path = dir.join("00000001.log");
+        let whole = disk.content(&path);
+        for length in (0..whole.len()).rev().step_by(7) {
+            disk.put(&path, whole[..length].to_vec());
+            let (found, batches) = read(&*disk, &dir);
+            if is_closed || length < whole.len() * 4 / 5 {
+                let end = found.sequence + found.missing;
+                let wanted =
+                    format!("{} ends too early: without batches {} to {end}", path.display(), batches.len() + 1);
+                assert_eq!(holes(&found), [wanted], "{length} of {}", whole.len());
+                assert!(
+                    end >= 80 && found.damage.iter().all(|damage| damage.what != "an unfinished write"),
+                    "{found:?}"
+                );
+            }
+        }
+    }
+}
+
+/// A torn last write of a former life is followed by the segments of the next: nothing is missing.
+#[test]
+fn a_torn_write_behind_everything_that_was_kept_is_no_hole() {
+    let (disk, dir) = fake();
+    let mut log = filled(&disk, &dir, &["one", "two"]);
+    log.note_kept(2);
+    log.append(b"never kept").expect("appends");
+    drop(log);
+    let path = dir.join("00000001.log");
+    let whole = disk.content(&path);
+    disk.put(&path, whole[..whole.len() - 1].to_vec());
+    for _ in 0..2 {
+        let (found, batches) = read(&*disk, &dir);
+        assert_eq!(batches[..2], ["one", "two"]);
+        assert_eq!((found.has_holes(), found.damage.len(), found.damage[0].what), (false, 1, "an unfinished write"));
+        let mut log = Log::open(options(Arc::clone(&disk) as Arc<dyn Files>, &dir), &found).expect("opens");
+        log.append(b"three").expect("appends");
+        log.close(log.sequence()).expect("closes");
+    }
+}
+
+/// The listing stays short, however many segments came and went.
+#[test]
+fn the_listing_is_written_anew_before_it_grows_long() {
+    let (disk, dir) = fake();
+    let mut log = filled(&disk, &dir, &[]);
+    let path = dir.with_extension("segments");
+    for _ in 0..3_000 {
+        log.roll();
+        let sequence = log.append(b"x").expect("appends");
+        log.note_kept(sequence);
+        let number = log.next_segment() - 1;
+        log.let_go_before(number);
+        log.remove_before(number).expect("removes");
+        assert!(disk.content(&path).len() < 66_000);
+    }
+    drop(log);
+    let (found, batches) = read(&*disk, &dir);
+    assert_eq!((batches.len(), found.has_holes(), found.damage.len()), (1, false, 0));
 }

@@ -388,6 +388,10 @@ fn journal_metrics(out: &mut Exposition, parts: &[Part], recovery: &RecoveryRepo
     out.single("journal_recovery_dropped_bytes", Gauge, "Bytes the start found damaged.", bytes);
     let missing = recovery.missing_batches;
     out.single("journal_recovery_missing_batches", Gauge, "Batches the start did not find.", missing);
+    let segments = recovery.missing_segments;
+    out.single("journal_recovery_missing_segments", Gauge, "Files the start did not find.", segments);
+    let shards = recovery.missing_shards;
+    out.single("journal_recovery_missing_shards", Gauge, "Shards whose directory the start did not find.", shards);
     let undelivered = recovery.undelivered;
     out.single("journal_recovery_undelivered", Gauge, "Deliveries whose message the start did not find.", undelivered);
     out.single("journal_recovery_milliseconds", Gauge, "Time the start took to read the journal.", recovery.millis);

@@ -123,8 +123,17 @@ pub struct RecoveryReport {
     pub bytes: u64,
     /// Bytes that were not sound and are dropped; an unfinished last write is among them.
     pub dropped_bytes: u64,
-    /// Batches that are missing between sound ones, or make no sense.
+    /// Batches that are missing, or make no sense.
     pub missing_batches: u64,
+    /// Files that are missing.
+    #[serde(default)]
+    pub missing_segments: u64,
+    /// Shards whose directory is missing.
+    #[serde(default)]
+    pub missing_shards: u64,
+    /// What is missing, by name: the first ones.
+    #[serde(default)]
+    pub holes: Vec<String>,
     /// Deliveries whose message was in what is missing.
     pub undelivered: u64,
     /// Sessions that were found.

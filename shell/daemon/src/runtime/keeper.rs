@@ -48,6 +48,8 @@ enum Checkpoint {
     Writing { first: u64, shard_is_done: bool },
     /// Everything is in the batches up to this one; the segments before the first are not needed when they are kept.
     Written { first: u64, sequence: u64 },
+    /// They are kept, and the listing that says so is on its way to the medium.
+    Listed { first: u64 },
 }
 
 /// See the module.
@@ -116,6 +118,7 @@ impl Keeper {
         shard: &mut Shard,
         mut node: Option<&mut Node>,
     ) -> Result<(), AppendError> {
+        self.log.note_kept(self.kept());
         self.go_on_with_checkpoint(shard, node.as_deref_mut());
         shard.write_records(&mut self.batch);
         if let Some(node) = node.as_deref_mut() {
@@ -140,6 +143,7 @@ impl Keeper {
                 self.stats.batches += 1;
                 self.stats.written += self.batch.len() as u64;
                 self.batch.clear();
+                self.log.note_kept(self.kept());
             }
             Err(AppendError::Full(error)) => {
                 self.is_stuck = true;
@@ -229,7 +233,12 @@ impl Keeper {
     /// Carries everything to the medium.
     pub(crate) fn close(&mut self) {
         self.request_all();
-        drop(self.syncer.take());
+        let synced = self.syncer.take().map(|syncer| Arc::clone(syncer.synced()));
+        // The thread has ended.
+        let is_kept = synced.is_none_or(|synced| !synced.has_failed());
+        if is_kept && let Err(error) = self.log.close(self.log.sequence()) {
+            tracing::warn!(dir = %self.log.dir().display(), %error, "cannot note where the journal ends");
+        }
     }
 
     fn go_on_with_checkpoint(&mut self, shard: &mut Shard, node: Option<&mut Node>) {
@@ -254,14 +263,29 @@ impl Keeper {
             }
             Some(Checkpoint::Written { first, sequence }) => {
                 if self.kept() >= sequence || (self.batch.is_empty() && self.kept() >= self.log.sequence()) {
-                    if let Err(error) = self.log.remove_before(first) {
-                        tracing::warn!(dir = %self.log.dir().display(), %error, "cannot remove an old segment of the journal");
+                    self.log.let_go_before(first);
+                    self.checkpoint = Some(Checkpoint::Listed { first });
+                    match (&self.syncer, self.log.current()) {
+                        // Whoever carries a segment there takes the listing along.
+                        (Some(syncer), Some(segment)) => syncer.request(segment, self.requested),
+                        _ => self.end_checkpoint(first),
                     }
-                    self.stats.checkpoints += 1;
-                    self.checkpoint = None;
+                }
+            }
+            Some(Checkpoint::Listed { first }) => {
+                if self.log.is_listing_synced() {
+                    self.end_checkpoint(first);
                 }
             }
         }
+    }
+
+    fn end_checkpoint(&mut self, first: u64) {
+        if let Err(error) = self.log.remove_before(first) {
+            tracing::warn!(dir = %self.log.dir().display(), %error, "cannot remove an old segment of the journal");
+        }
+        self.stats.checkpoints += 1;
+        self.checkpoint = None;
     }
 
     fn begin_checkpoint(&mut self, shard: &mut Shard, node: Option<&mut Node>) {

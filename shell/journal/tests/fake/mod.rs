@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use sedge_journal::{Files, Segment};
 
+/// What is in a file, whatever its name.
+type Content = Arc<Mutex<Vec<u8>>>;
+
 #[derive(Debug, Default)]
 struct State {
-    files: BTreeMap<PathBuf, Vec<u8>>,
+    files: BTreeMap<PathBuf, Content>,
     /// Bytes that may still be written; `None`: any.
     room: Option<usize>,
     writes_fail: bool,
@@ -27,7 +30,7 @@ pub(crate) struct FakeDisk {
 #[derive(Debug)]
 struct FakeSegment {
     disk: FakeDisk,
-    path: PathBuf,
+    content: Content,
 }
 
 impl FakeDisk {
@@ -36,11 +39,11 @@ impl FakeDisk {
     }
 
     pub(crate) fn content(&self, path: &Path) -> Vec<u8> {
-        self.state().files[path].clone()
+        self.state().files[path].lock().expect("no panic").clone()
     }
 
     pub(crate) fn put(&self, path: &Path, content: Vec<u8>) {
-        self.state().files.insert(path.to_owned(), content);
+        self.state().files.insert(path.to_owned(), Arc::new(Mutex::new(content)));
     }
 
     pub(crate) fn set_room(&self, bytes: usize) {
@@ -79,14 +82,12 @@ impl Segment for FakeSegment {
         }
         state.room = state.room.map(|room| room - taken);
         state.unsynced += taken;
-        state.files.entry(self.path.clone()).or_default().extend_from_slice(&bytes[..taken]);
+        self.content.lock().expect("no panic").extend_from_slice(&bytes[..taken]);
         Ok(taken)
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        let mut state = self.disk.state();
-        let length = usize::try_from(length).expect("short");
-        state.files.entry(self.path.clone()).or_default().truncate(length);
+        self.content.lock().expect("no panic").truncate(usize::try_from(length).expect("short"));
         Ok(())
     }
 
@@ -103,8 +104,9 @@ impl Segment for FakeSegment {
 
 impl Files for FakeDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn Segment>> {
-        self.put(path, Vec::new());
-        Ok(Arc::new(FakeSegment { disk: self.clone(), path: path.to_owned() }))
+        let content = Content::default();
+        self.state().files.insert(path.to_owned(), Arc::clone(&content));
+        Ok(Arc::new(FakeSegment { disk: self.clone(), content }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -114,11 +116,21 @@ impl Files for FakeDisk {
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        Ok(self.content(path))
+        let content = self.state().files.get(path).cloned().ok_or(ErrorKind::NotFound)?;
+        let bytes = content.lock().expect("no panic").clone();
+        Ok(bytes)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.state().files.remove(path).map(|_| ()).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let content = state.files.remove(from).ok_or(ErrorKind::NotFound)?;
+        state.files.insert(to.to_owned(), content);
+        drop(state);
+        Ok(())
     }
 
     fn make_dir(&self, _: &Path) -> io::Result<()> {

@@ -1,13 +1,16 @@
 //! The journals of a node at its start: read back, dealt out to the shards, opened for what comes.
 //!
 //! ```text
-//! <data_dir>/journal/current                  generation and number of shards
-//! <data_dir>/journal/<generation>/shard-<k>/  segments of shard k
+//! <data_dir>/journal/current                          which generation is in force, and its number of shards
+//! <data_dir>/journal/<generation>/shard-<k>/          segments of shard k
+//! <data_dir>/journal/<generation>/shard-<k>.segments  what should be there
 //! ```
 //!
 //! A generation lasts as long as the number of shards. With another number everything is written to a new one first.
 
-use std::fs::{self, File};
+mod generations;
+
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +20,8 @@ use sedge_base::{Now, Timestamp};
 use sedge_cluster::{Node, Recovery, RestoredNode, RestoredShard, Shard};
 use sedge_journal::{Disk, Files, Log, LogOptions, RecoverError, Recovered, recover};
 
+use self::generations::Generations;
 use crate::config::{Durability, NodeConfig};
-use crate::identity::replace;
 use crate::runtime::{Keeper, KeeperParts};
 use crate::{StartError, http};
 
@@ -26,7 +29,7 @@ use crate::{StartError, http};
 const SEGMENT_BYTES: u64 = 16 * 1024 * 1024;
 /// Shortest segment, for journals with a small limit.
 const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
-/// Damage that is named in the log.
+/// How much damage is named in the log.
 const DAMAGE_NAMED: usize = 20;
 
 /// What was found, for the log, for metrics and for `GET /api/v1/status`.
@@ -35,9 +38,7 @@ pub(crate) type Report = http::RecoveryReport;
 /// The journals of a node.
 pub(crate) struct Journals {
     dir: PathBuf,
-    generation: u64,
-    /// Whether the journals go on; otherwise everything has to be written once, then [`Journals::seal`] is called.
-    pub(crate) goes_on: bool,
+    generations: Generations,
     durability: Durability,
     segment_bytes: u64,
     max_bytes: u64,
@@ -45,23 +46,6 @@ pub(crate) struct Journals {
     shards: Vec<RestoredShard>,
     node: RestoredNode,
     pub(crate) report: Report,
-}
-
-/// Which generation is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Current {
-    generation: u64,
-    shards: u16,
-}
-
-impl std::str::FromStr for Current {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (generation, shards) = text.split_once(' ').ok_or(())?;
-        let (generation, shards) = (generation.parse().ok().ok_or(())?, shards.parse().ok().ok_or(())?);
-        Ok(Self { generation, shards })
-    }
 }
 
 impl Journals {
@@ -76,17 +60,12 @@ impl Journals {
                 return Err(StartError::Setting { key: "node.durability", what });
             }
         };
-        fs::create_dir_all(&dir).map_err(failed(&dir))?;
         let shards = config.shard_count();
-        let found = crate::identity::read::<Current>(&dir.join("current"), "a generation and a number of shards")?;
-        let goes_on = found.is_some_and(|found| found.shards == shards);
-        let generation = found.map_or(1, |found| found.generation + u64::from(!goes_on));
+        let generations = Generations::open(&dir, shards)?;
         let begun = Instant::now();
         let mut read = Read::default();
-        if let Some(Current { generation, shards }) = found {
-            for shard in 0..shards {
-                read.shard(&shard_dir(&dir, generation, shard), shard)?;
-            }
+        for (shard, dir) in generations.to_read() {
+            read.shard(&dir, shard, generations.is_listed())?;
         }
         let Read { recoveries, recovered, mut report } = read;
         report.undelivered = recoveries.iter().map(Recovery::missing).sum();
@@ -100,8 +79,7 @@ impl Journals {
         let segment_bytes = segment_bytes.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES);
         let mut journals = Self {
             dir,
-            generation,
-            goes_on,
+            generations,
             durability,
             segment_bytes,
             max_bytes,
@@ -116,13 +94,10 @@ impl Journals {
     }
 
     fn open_logs(&mut self, shards: u16, recovered: Vec<Recovered>) -> Result<(), StartError> {
-        if !self.goes_on {
-            // A start that was cut short may have left something of a generation that never came into force.
-            remove_dir(&self.dir.join(self.generation.to_string()))?;
-        }
-        let mut recovered = if self.goes_on { recovered } else { Vec::new() }.into_iter();
+        self.generations.begin()?;
+        let mut recovered = if self.generations.goes_on() { recovered } else { Vec::new() }.into_iter();
         for shard in 0..shards {
-            let dir = shard_dir(&self.dir, self.generation, shard);
+            let dir = self.generations.shard_dir(shard);
             let recovered = recovered.next().unwrap_or_default();
             if self.durability == Durability::Fsync {
                 sync_all(&dir, &recovered).map_err(failed(&dir))?;
@@ -130,7 +105,7 @@ impl Journals {
             let files: Arc<dyn Files> = Arc::new(Disk);
             let options = LogOptions { files, dir: dir.clone(), shard, segment_bytes: self.segment_bytes };
             let log = Log::open(options, &recovered).map_err(failed(&dir))?;
-            self.logs.push((log, !recovered.damage.is_empty()));
+            self.logs.push((log, !recovered.damage.is_empty() || recovered.has_holes()));
         }
         Ok(())
     }
@@ -138,7 +113,7 @@ impl Journals {
     /// What the node begins with.
     pub(crate) fn restore_node(&mut self, node: &mut Node) {
         node.keep_journal();
-        node.restore(std::mem::take(&mut self.node), self.goes_on);
+        node.restore(std::mem::take(&mut self.node), self.generations.goes_on());
     }
 
     /// What a shard begins with, and its journal, which has everything when this returns. Call it for each shard in turn.
@@ -153,7 +128,7 @@ impl Journals {
         let restored = self.shards.get_mut(usize::from(number)).map(std::mem::take).unwrap_or_default();
         shard.keep_journal();
         shard.restore(now, restored);
-        let dir = shard_dir(&self.dir, self.generation, number);
+        let dir = self.generations.shard_dir(number);
         if self.logs.is_empty() {
             return Err(failed(&dir)(ErrorKind::NotFound.into()));
         }
@@ -168,7 +143,7 @@ impl Journals {
         };
         let mut keeper =
             Keeper::new(parts, format!("sedge-sync-{number}"), wake).map_err(StartError::system("start a thread"))?;
-        if !self.goes_on {
+        if !self.generations.goes_on() {
             let written = keeper.commit(now.instant, shard, node).map_err(io::Error::other);
             let is_kept = written.and_then(|()| keeper.sync_now()).map_err(failed(&dir))?;
             if !is_kept {
@@ -178,27 +153,24 @@ impl Journals {
         Ok(keeper)
     }
 
-    /// All shards are restored: a new generation comes into force, and older ones are removed.
-    pub(crate) fn seal(&self, shards: u16) -> Result<(), StartError> {
-        if !self.goes_on {
-            replace(&self.dir.join("current"), &format!("{} {shards}", self.generation))?;
-        }
-        let mine = self.generation.to_string();
-        for name in Disk.list(&self.dir).map_err(failed(&self.dir))? {
-            if name != mine && name.parse::<u64>().is_ok() {
-                remove_dir(&self.dir.join(name))?;
-            }
-        }
-        Ok(())
+    /// All shards are restored: a new generation comes into force, and what it replaces is removed.
+    pub(crate) fn seal(&self) -> Result<(), StartError> {
+        self.generations.seal()
     }
 
     fn tell(&self) {
         let Report { batches, bytes, sessions, messages, retained, millis, .. } = self.report;
         tracing::info!(dir = %self.dir.display(), batches, bytes, sessions, messages, retained, millis, "journal read");
-        if self.report.dropped_bytes > 0 || self.report.missing_batches > 0 || self.report.undelivered > 0 {
+        let Report { missing_shards, missing_segments, missing_batches, undelivered, .. } = self.report;
+        if missing_shards > 0 || missing_segments > 0 || missing_batches > 0 || undelivered > 0 {
+            tracing::error!(
+                dir = %self.dir.display(), missing_shards, missing_segments, missing_batches, undelivered,
+                "parts of the journal are missing: the node goes on without what they held. To restore them from a backup, stop it, put \
+                 back the whole directory, and start it again",
+            );
+        } else if self.report.dropped_bytes > 0 {
             tracing::warn!(
                 dir = %self.dir.display(), dropped_bytes = self.report.dropped_bytes,
-                missing_batches = self.report.missing_batches, undelivered = self.report.undelivered,
                 "parts of the journal were not sound and are dropped; a write that the end of the process has cut short is one of \
                  them, and nobody was told that it had happened",
             );
@@ -214,7 +186,7 @@ struct Read {
 }
 
 impl Read {
-    fn shard(&mut self, dir: &Path, shard: u16) -> Result<(), StartError> {
+    fn shard(&mut self, dir: &Path, shard: u16, should_be_listed: bool) -> Result<(), StartError> {
         let mut recovery = Recovery::default();
         let mut senseless = 0;
         let mut visit = |batch: bytes::Bytes, hole: bool| {
@@ -234,6 +206,17 @@ impl Read {
             tracing::warn!("{damage}");
         }
         let report = &mut self.report;
+        if !dir.is_dir() {
+            report.missing_shards += 1;
+            report.note_hole(format!("{} is missing", dir.display()));
+        }
+        found.holes.iter().for_each(|hole| report.note_hole(hole.to_string()));
+        if should_be_listed && !found.is_listed {
+            let listing = dir.with_extension("segments");
+            report
+                .note_hole(format!("{} is missing: it is not known whether all segments are there", listing.display()));
+        }
+        report.missing_segments += found.missing_segments();
         report.batches += found.batches;
         report.bytes += found.bytes;
         report.dropped_bytes += found.dropped_bytes();
@@ -242,10 +225,6 @@ impl Read {
         self.recovered.push(found);
         Ok(())
     }
-}
-
-fn shard_dir(dir: &Path, generation: u64, shard: u16) -> PathBuf {
-    dir.join(generation.to_string()).join(format!("shard-{shard}"))
 }
 
 /// What a former life has written may still be on its way to the medium.
@@ -259,14 +238,17 @@ fn sync_all(dir: &Path, recovered: &Recovered) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-fn remove_dir(dir: &Path) -> Result<(), StartError> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(dir)(error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
-}
-
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> StartError {
     let path = path.to_owned();
     move |source| StartError::DataDir { path, source }
+}
+
+impl Report {
+    /// Something is missing.
+    fn note_hole(&mut self, what: String) {
+        if self.holes.len() < DAMAGE_NAMED {
+            tracing::error!("{what}");
+            self.holes.push(what);
+        }
+    }
 }

@@ -1,0 +1,256 @@
+//! The listing of a log: which segments there are, behind which batch each begins, and up to which batch all are kept. It is a text
+//! file beside the log's directory, so that it is seen when the directory, or something in it, is gone.
+//!
+//! ```text
+//! sedge-segments 1 <crc>
+//! segment <number> after <last batch before it> <crc>
+//! needed from <number of a segment> <crc>
+//! kept <last batch that was kept> <crc>
+//! ```
+//!
+//! Lines are appended; each has the CRC-32 of what stands before it in the line, in hexadecimal digits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::recover::Damage;
+use crate::{Files, Segment, SegmentFound};
+
+/// A listing that has reached this length is written anew, with what is still there.
+const LENGTH_MAX: u64 = 64 * 1024;
+/// What is kept is noted again after this many bytes of a segment at the latest, earlier in a short one.
+const NOTE_EVERY: u64 = 256 * 1024;
+const HEADER: &str = "sedge-segments 1";
+
+/// What a listing says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Segments that have to be there, and the last batch before each.
+    pub(crate) segments: BTreeMap<u64, u64>,
+    /// Batches up to this one were kept.
+    pub(crate) kept: u64,
+}
+
+impl Listed {
+    /// Reads what is sound; `damaged` is told of every line that is not: where it begins, its length, and whether the file ends in it.
+    pub(crate) fn parse(bytes: &[u8], mut damaged: impl FnMut(usize, usize, bool)) -> Self {
+        let mut found = Self::default();
+        let mut at = 0;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if found.read(line).is_none() {
+                damaged(at, line.len(), !line.ends_with(b"\n"));
+            }
+            at += line.len();
+        }
+        found
+    }
+
+    fn read(&mut self, line: &[u8]) -> Option<()> {
+        let line = str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
+        let (text, crc) = line.rsplit_once(' ')?;
+        if crc.len() != 8 || u32::from_str_radix(crc, 16).ok()? != crc32fast::hash(text.as_bytes()) {
+            return None;
+        }
+        let words: Vec<&str> = text.split(' ').collect();
+        match *words {
+            ["segment", number, "after", batch] => {
+                self.segments.insert(number.parse().ok()?, batch.parse().ok()?);
+            }
+            ["needed", "from", number] => self.segments = self.segments.split_off(&number.parse().ok()?),
+            ["kept", batch] => self.kept = batch.parse().ok()?,
+            _ => return (text == HEADER).then_some(()),
+        }
+        Some(())
+    }
+}
+
+fn line(text: &str) -> String {
+    format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes()))
+}
+
+/// Where the listing of the log in `dir` is.
+pub(crate) fn path(dir: &Path) -> PathBuf {
+    dir.with_extension("segments")
+}
+
+/// What the listing of the log in `dir` says; `None` if there is none.
+pub(crate) fn read(files: &dyn Files, dir: &Path, damage: &mut Vec<Damage>) -> io::Result<Option<Listed>> {
+    let path = path(dir);
+    let bytes = match files.read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let listed = Listed::parse(&bytes, |offset, bytes, is_last| {
+        let what = if is_last { "an unfinished write" } else { "damaged" };
+        damage.push(Damage { file: path.clone(), offset: offset as u64, bytes: bytes as u64, what });
+    });
+    Ok(Some(listed))
+}
+
+/// The file that lines are appended to, shared with the thread that carries it to the medium.
+#[derive(Debug, Default)]
+struct Tail {
+    file: Mutex<Option<Arc<dyn Segment>>>,
+    is_dirty: AtomicBool,
+}
+
+impl Tail {
+    fn set(&self, file: Option<Arc<dyn Segment>>) {
+        self.is_dirty.store(file.is_some(), Ordering::Release);
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+
+    fn get(&self) -> Option<Arc<dyn Segment>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if !self.is_dirty.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let synced = self.get().map_or(Ok(()), |file| file.sync());
+        if synced.is_err() {
+            self.is_dirty.store(true, Ordering::Release);
+        }
+        synced
+    }
+}
+
+/// A segment whose name in the listing is carried to the medium with it.
+#[derive(Debug)]
+struct ListedSegment {
+    segment: Arc<dyn Segment>,
+    tail: Arc<Tail>,
+}
+
+impl Segment for ListedSegment {
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.segment.append(bytes)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.segment.truncate(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.segment.sync()?;
+        self.tail.sync()
+    }
+}
+
+/// A listing that is open for appending. What cannot be written, for want of room, is written with everything else at the next occasion.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    files: Arc<dyn Files>,
+    path: PathBuf,
+    tail: Arc<Tail>,
+    length: u64,
+    /// Segments that are there.
+    segments: VecDeque<(u64, u64)>,
+    kept: u64,
+    /// Segment, and its length, when it was last noted what is kept.
+    noted: (u64, u64),
+}
+
+impl Listing {
+    /// Writes the listing of the log in `dir` anew.
+    pub(crate) fn open(files: Arc<dyn Files>, dir: &Path, found: &[SegmentFound], kept: u64) -> io::Result<Self> {
+        let segments = found.iter().map(|segment| (segment.number, segment.after)).collect();
+        let (tail, noted) = (Arc::default(), (0, 0));
+        let mut listing = Self { files, path: path(dir), tail, length: 0, segments, kept, noted };
+        let written = listing.write_anew().and_then(|()| listing.sync());
+        match written {
+            Err(error) if !crate::log::is_full(&error) => return Err(error),
+            Err(_) => listing.tail.set(None),
+            Ok(()) => {}
+        }
+        Ok(listing)
+    }
+
+    /// A new segment.
+    pub(crate) fn add(&mut self, number: u64, after: u64, segment: Arc<dyn Segment>) -> Arc<dyn Segment> {
+        self.segments.push_back((number, after));
+        self.append(&format!("segment {number} after {after}"));
+        Arc::new(ListedSegment { segment, tail: Arc::clone(&self.tail) })
+    }
+
+    /// Segments before `number` may be gone.
+    pub(crate) fn let_go_before(&mut self, number: u64) {
+        let before = self.segments.len();
+        self.segments.retain(|(first, _)| *first >= number);
+        if self.segments.len() < before {
+            self.append(&format!("needed from {number}"));
+        }
+    }
+
+    /// Batches up to this one are kept; the segment that is written has this length. Not every call is written down, but enough of them
+    /// that a fifth of a segment cannot go unnoticed.
+    pub(crate) fn note_kept(&mut self, kept: u64, (number, length): (u64, u64), is_last: bool) {
+        let (segment, noted) = self.noted;
+        let is_due = is_last || number != segment || length >= (noted + noted / 4).min(noted + NOTE_EVERY);
+        if is_due && kept > self.kept {
+            self.kept = kept;
+            self.noted = (number, length);
+            self.append(&format!("kept {kept}"));
+        }
+    }
+
+    /// Whether everything in it is on the medium.
+    pub(crate) fn is_synced(&self) -> bool {
+        !self.tail.is_dirty.load(Ordering::Acquire)
+    }
+
+    /// Carries it to the medium.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.tail.sync()
+    }
+
+    fn append(&mut self, text: &str) {
+        let line = line(text);
+        let written = match self.tail.get().filter(|_| self.length < LENGTH_MAX) {
+            Some(file) => write(&*file, line.as_bytes()),
+            // It has everything that the line says.
+            None => self.write_anew(),
+        };
+        if written.is_err() {
+            return self.tail.set(None);
+        }
+        self.length += line.len() as u64;
+        self.tail.is_dirty.store(true, Ordering::Release);
+    }
+
+    fn write_anew(&mut self) -> io::Result<()> {
+        let mut text = line(HEADER);
+        for (number, after) in &self.segments {
+            text.push_str(&line(&format!("segment {number} after {after}")));
+        }
+        text.push_str(&line(&format!("kept {}", self.kept)));
+        let fresh = self.path.with_extension("segments-new");
+        match self.files.remove(&fresh) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let file = self.files.create(&fresh)?;
+        write(&*file, text.as_bytes())?;
+        self.files.rename(&fresh, &self.path)?;
+        self.length = text.len() as u64;
+        self.tail.set(Some(file));
+        Ok(())
+    }
+}
+
+fn write(file: &dyn Segment, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.append(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
