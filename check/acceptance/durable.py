@@ -32,6 +32,11 @@ class Node:
 
     def start(self) -> None:
         """Starts it and waits until it serves."""
+        self.spawn()
+        wait_for("the node is ready", self._ready, 20)
+
+    def spawn(self) -> None:
+        """Starts it."""
         lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.settings.items())
         config = self.data.parent / f"{self.data.name}.toml"
         config.write_text(
@@ -40,7 +45,6 @@ class Node:
             f"[http]\nport = {self.http}\n[cluster]\nbind = \"{HOST}\"\nport = {self.cluster}\nseeds = {json.dumps(self.seeds)}\n{self.extra}")
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([str(self.binary), "serve", "-c", str(config)], stderr=log, stdout=log)
-        wait_for("the node is ready", self._ready, 20)
 
     def _ready(self) -> bool:
         try:

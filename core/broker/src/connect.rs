@@ -1,6 +1,6 @@
 //! CONNECT, client ids, and how connections find their sessions (MQTT 5.0 sections 3.1, 3.2 and 4.1).
 
-use sedge_base::{ClientId, ConnId, Instant};
+use sedge_base::{ClientId, ConnId, Instant, Now};
 use sedge_mqtt::{
     ConnAck, ConnAckProperties, Connect, Disconnect, Packet, ReasonCode, Utf8, Version, encoded_len, trim_to,
 };
@@ -80,6 +80,18 @@ impl Broker {
         self.claims.insert(client.clone(), key);
         self.timers.set(Timer::Connection(key), self.now.instant + self.config.connect_timeout);
         self.outputs.push_back(Output::Claim { client, conn, clean_start });
+    }
+
+    /// Whether this connection waits for its client id to become ours: then it has as much time as if it had asked just now.
+    pub fn goes_on_claiming(&mut self, now: Now, client: &ClientId, conn: ConnId) -> bool {
+        let claiming = self.claims.get(client).copied().filter(|key| {
+            let connection = self.connections.get(*key);
+            connection.is_some_and(|connection| connection.id == conn && connection.phase == Phase::Claiming)
+        });
+        if let Some(key) = claiming {
+            self.timers.set(Timer::Connection(key), now.instant + self.config.connect_timeout);
+        }
+        claiming.is_some()
     }
 
     /// Another connection of the same client has come (MQTT 5.0 section 3.1.4).

@@ -77,6 +77,16 @@ impl Broker {
         self.outputs.push_back(Output::Route { message, ticket: None, matched });
     }
 
+    /// The will of a client that is away is published elsewhere.
+    pub fn forget_will(&mut self, client: &ClientId) {
+        let Some(&key) = self.clients.get(client) else { return };
+        let Some(session) = self.sessions.get_mut(key).filter(|session| session.connection.is_none()) else { return };
+        if session.will.take().is_some() {
+            self.note_will(key);
+            self.set_session_timer(key);
+        }
+    }
+
     /// Sets the timer of a session without connection to what comes first: its will or its end.
     pub(crate) fn set_session_timer(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get(key) else { return };

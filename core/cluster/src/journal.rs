@@ -8,10 +8,10 @@ use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
 use sedge_broker::{Image, RestoredSession, SessionNumber};
 use sedge_mqtt::{Message, MessageId, TopicName};
 
-use crate::mail::Heard;
+use crate::mail::{Heard, Life};
 use crate::reception::shard_of;
 use crate::shard::Choice;
-use crate::wire::{Entry, WireError, read_entries};
+use crate::wire::{Entry, Remembered, WireError, read_entries};
 
 /// The last number of each life and shard of this node that a shard has seen.
 pub(crate) type Seen = BTreeMap<(Incarnation, ShardId), u64>;
@@ -35,6 +35,8 @@ pub struct Recovery {
     seen: Seen,
     choices: BTreeMap<MessageId, Choice>,
     heard: Heard,
+    members: Vec<Remembered>,
+    taken: Vec<Life>,
 }
 
 /// What a shard begins with.
@@ -53,6 +55,10 @@ pub struct RestoredShard {
 pub struct RestoredNode {
     pub(crate) retained: Vec<Arc<Message>>,
     pub(crate) clients: Vec<(ClientId, u64)>,
+    /// Who was a member when the node ended.
+    pub(crate) members: Vec<Remembered>,
+    /// Lives of other nodes whose sessions the node has taken over.
+    pub(crate) taken: Vec<Life>,
 }
 
 impl RestoredShard {
@@ -80,7 +86,7 @@ impl RestoredNode {
 impl Recovery {
     /// Takes the next batch in. After an error what came before it in the batch has had its effect, the rest has none.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), JournalError> {
-        let Self { image, retained, seen, choices, heard } = self;
+        let Self { image, retained, seen, choices, heard, members, taken } = self;
         read_entries(batch, |entry| match entry {
             Entry::Broker(record) => image.apply(record),
             Entry::Retained(message) => {
@@ -104,6 +110,8 @@ impl Recovery {
                 let last = heard.entry((node, incarnation, shard)).or_insert(seq);
                 *last = seq.max(*last);
             }
+            Entry::Members(all) => *members = all,
+            Entry::Taken(all) => *taken = all,
         })?;
         Ok(())
     }
@@ -137,7 +145,10 @@ impl Recovery {
             (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
         let mut node = RestoredNode::default();
         for (number, recovery) in recoveries.into_iter().enumerate() {
-            let Self { image, retained, seen, choices, .. } = recovery;
+            let Self { image, retained, seen, choices, members, taken, .. } = recovery;
+            // They are in one of the journals.
+            node.members.extend(members);
+            node.taken.extend(taken);
             if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
                 (shard.seen, shard.numbers) = (seen, Some(image.last_session()));
             }

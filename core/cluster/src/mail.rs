@@ -42,6 +42,10 @@ pub enum ToShard {
     Accepted(Vec<(Ticket, ReasonCode)>),
     /// The node knows the cluster again: what waited for that goes on; see [`crate::Shard::restore`].
     Recovered,
+    /// The node knows the cluster: clients that connect are let in.
+    Open,
+    /// The sessions that the journal held went on at another node, which publishes their wills.
+    WillsPublished,
     /// An operator ends this client's connection.
     Kick {
         /// The client.

@@ -36,6 +36,8 @@ pub struct NodeStatus {
     pub dead: Vec<DeadStatus>,
     /// Seeds that have not answered yet.
     pub unreached_seeds: Vec<SocketAddr>,
+    /// Members that the node waits for before it lets clients in, and where they are or were.
+    pub awaited: Vec<(NodeId, SocketAddr)>,
     /// Clients that this node's directory knows as its own.
     pub sessions: usize,
     /// Lines of the subscription routing table.

@@ -53,6 +53,7 @@ pub(crate) fn build(
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
         links: LinkConfig { encrypted: config.cluster.is_encrypted(), ..LinkConfig::new(&config.cluster.name, key) },
         membership: sedge_cluster::MembershipConfig { autoclean: config.cluster.autoclean, ..Default::default() },
+        recovery_timeout: config.cluster.recovery_timeout,
         retained: config.limits.retained.clone(),
         ..NodeConfig::default()
     })

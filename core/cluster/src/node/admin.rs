@@ -100,6 +100,11 @@ impl Node {
                 }
             }
             NodeMail::Draining { draining } => self.neighbour_drains(from, draining),
+            NodeMail::Serving { members } => {
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.serving = Some(members);
+                }
+            }
             NodeMail::Kick { request, client, reason, end_session } => {
                 let owned = self.kick_here(client, reason, end_session);
                 self.send_control(from, ControlTopic::Node, NodeMail::Kicked { request, owned }.encode());

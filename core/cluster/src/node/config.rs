@@ -48,7 +48,7 @@ pub struct NodeConfig {
     /// How long a home of the directory waits for the others' registrations when the members have changed: longer than it takes until
     /// one that has died silently is no member any more, or its clients would get new sessions beside those that are taken over.
     pub register_timeout: Duration,
-    /// The longest time spent in [`crate::NodeState::Recovery`] for members that are known.
+    /// The longest time spent in [`crate::NodeState::Recovery`] for members that are known, or remembered from the node's former life.
     pub recovery_timeout: Duration,
     /// The longest time spent in [`crate::NodeState::Recovery`] for seeds that do not answer.
     pub seed_timeout: Duration,
@@ -85,7 +85,7 @@ impl Default for NodeConfig {
             suback_cluster: true,
             claim_timeout: Duration::from_secs(2),
             register_timeout: Duration::from_millis(1_600),
-            recovery_timeout: Duration::from_secs(5),
+            recovery_timeout: Duration::from_mins(1),
             seed_timeout: Duration::from_secs(1),
             retained_sync_period: Duration::from_secs(30),
             links: LinkConfig::new("sedge", None),

@@ -178,13 +178,15 @@ impl Node {
         self.meets(Neighbour { node, incarnation, capacity, address: link_addr }, knew);
         self.introduce(node);
         self.offer_digests(node, false);
-        self.register_all_with(node);
+        self.tell_taken(node);
         self.register_inherited_with(node);
+        self.register_all_with(node);
         self.claims_without(node, Silence::Forgotten);
         self.tell_backups(node);
         self.end_given_up(node);
         self.choose_backups();
         self.takeover_lives(Life { node, incarnation });
+        self.tell_serving(node);
         self.pump(node);
     }
 

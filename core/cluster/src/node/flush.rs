@@ -25,6 +25,7 @@ impl Node {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
             self.next_seed_check = Some(now.instant + self.config.seed_timeout);
             self.members_changed(None);
+            self.announce_wait();
             self.tell_load();
         }
     }

@@ -14,10 +14,14 @@ use crate::{NodeState, RestoredNode};
 /// What a record takes beside its message, for estimates.
 const RECORD_BYTES: u64 = 128;
 
-/// Retained messages that have to be written.
+/// What the node has to write: retained messages, its members, and whose sessions it has taken over.
 #[derive(Debug, Default)]
 pub(in crate::node) struct RetainedJournal {
     records: Vec<Arc<Message>>,
+    /// Whether the members have changed since they were written.
+    members_changed: bool,
+    /// Whether this node has taken over sessions since that was written.
+    taken_changed: bool,
     /// The bucket that a checkpoint is to write next.
     cursor: Option<usize>,
 }
@@ -51,7 +55,11 @@ impl Node {
     /// Takes in what the journal has held, once and before anything else. Every shard is restored, too, and says so. `is_written`:
     /// the journal goes on; otherwise everything is written to it.
     pub fn restore(&mut self, restored: RestoredNode, is_written: bool) {
-        let RestoredNode { retained, clients } = restored;
+        let RestoredNode { retained, clients, members, taken } = restored;
+        self.remember(members);
+        self.takeovers.remember(taken);
+        self.note_members_changed();
+        self.note_taken_changed();
         for message in &retained {
             self.retained.set(message);
         }
@@ -78,6 +86,27 @@ impl Node {
         for message in journal.records.drain(..) {
             write_entry(out, &Entry::Retained(message));
         }
+        let members = core::mem::take(&mut journal.members_changed);
+        if core::mem::take(&mut journal.taken_changed) {
+            write_entry(out, &Entry::Taken(self.takeovers.remembered()));
+        }
+        if members {
+            write_entry(out, &Entry::Members(self.remembered()));
+        }
+    }
+
+    /// The members have to be written.
+    pub(in crate::node) const fn note_members_changed(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.members_changed = true;
+        }
+    }
+
+    /// What was taken over has to be written.
+    pub(in crate::node) const fn note_taken_changed(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.taken_changed = true;
+        }
     }
 
     /// About as many bytes as everything that is alive takes in the journal.
@@ -90,6 +119,7 @@ impl Node {
     pub const fn begin_checkpoint(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.cursor = Some(0);
+            (journal.members_changed, journal.taken_changed) = (true, true);
         }
     }
 
@@ -111,10 +141,15 @@ impl Node {
         bucket == BUCKETS
     }
 
-    /// Tells the shards when the cluster is known again.
+    /// Tells the shards when the cluster is known, so that they let clients in, or known again.
     pub(in crate::node) fn check_restoration(&mut self) {
-        if self.restoration.is_awaited && self.is_restored() && self.state != NodeState::Recovery {
-            self.restoration.is_awaited = false;
+        if !self.is_restored() || self.state == NodeState::Recovery {
+            return;
+        }
+        if self.beginning.opens() {
+            self.tell_all_shards(|| ToShard::Open);
+        }
+        if core::mem::take(&mut self.restoration.is_awaited) {
             self.tell_all_shards(|| ToShard::Recovered);
         }
     }

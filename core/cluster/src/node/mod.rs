@@ -3,6 +3,7 @@
 //! One file a concern; each holds the concern's own state and the part of [`Node`] that moves it.
 
 mod admin;
+mod beginning;
 mod config;
 mod dispatch;
 mod drain;
@@ -28,6 +29,7 @@ use sedge_mqtt::ReasonCode;
 use sedge_overlay::Overlay;
 
 use self::admin::Kicks;
+use self::beginning::Beginning;
 pub use self::config::{NodeConfig, NodeConfigError};
 use self::delivery::copied::Marks;
 use self::delivery::duplicates::Windows;
@@ -66,6 +68,7 @@ pub struct Node {
     now: Now,
     started: Option<Instant>,
     state: NodeState,
+    beginning: Beginning,
     only_own_seeds: bool,
     outputs: VecDeque<NodeOutput>,
     counters: NodeCounters,
@@ -192,6 +195,7 @@ impl Node {
             now: Now::default(),
             started: None,
             state: NodeState::Recovery,
+            beginning: Beginning::new(config.seeds.clone()),
             only_own_seeds,
             outputs: VecDeque::new(),
             counters: NodeCounters::default(),
@@ -313,7 +317,7 @@ impl Node {
             self.claims.timeout(),
             self.handed.timeout(),
             self.reclaims.timeout(),
-            self.directory.timeout(),
+            self.directory_timeout(),
             self.orphans.timeout(),
             self.takeovers.timeout(),
             self.drain.timeout(),
@@ -334,7 +338,7 @@ impl Node {
         self.links.outbox(link)
     }
 
-    /// Whether the node serves with full knowledge: for load balancers. Clients are served before that, too.
+    /// Whether the node serves with full knowledge: for load balancers.
     pub fn is_ready(&self) -> bool {
         self.state == NodeState::Normal && !self.is_draining()
     }

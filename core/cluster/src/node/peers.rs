@@ -69,6 +69,8 @@ pub(in crate::node) struct Peer {
     pub is_full: bool,
     /// What its operator wants of it, as it says.
     pub intent: Intent,
+    /// The members that it knows, if it lets clients in.
+    pub serving: Option<Vec<NodeId>>,
     /// Large mail that waits.
     bulk: VecDeque<Piece>,
     /// Large mail that is not acknowledged.

@@ -28,11 +28,13 @@ impl Node {
         if self.state != NodeState::Recovery {
             return;
         }
+        self.note_met();
         let missing: Vec<NodeId> = self.unsynced_members();
         let alone = self.ring.len() <= 1;
         let late = self.now.instant >= started + self.config.recovery_timeout;
-        if late || if alone { self.seeds_had_their_time() } else { missing.is_empty() } {
+        if late || !self.awaits_members() && if alone { self.seeds_had_their_time() } else { missing.is_empty() } {
             self.state = NodeState::Normal;
+            self.gives_up_remembered();
             let warning = !missing.is_empty();
             let message = if warning {
                 format!("Normal operation, although {} of the members have not sent all they have", missing.len())
@@ -43,8 +45,11 @@ impl Node {
         }
     }
 
-    fn unsynced_members(&self) -> Vec<NodeId> {
+    /// Members that have not told all that a joining node needs.
+    pub(in crate::node) fn unsynced_members(&self) -> Vec<NodeId> {
         let others = self.ring.iter().copied().filter(|node| *node != self.config.node);
+        // Who cannot be linked because of its version is not waited for.
+        let others = others.filter(|node| self.links.incompatible().all(|(other, _)| other != *node));
         others.filter(|node| !self.peers.get(node).is_some_and(crate::node::peers::Peer::is_synced)).collect()
     }
 }

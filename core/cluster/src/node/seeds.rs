@@ -18,6 +18,7 @@ impl Node {
             // What was found may be old and gone soon: it is not named as soon as what an operator has written.
             self.next_seed_check.get_or_insert(self.now.instant + REMINDER);
         }
+        let seeds = self.beginning.set_seeds(seeds);
         self.membership.handle(self.now, sedge_membership::Input::Seeds(seeds));
     }
 
@@ -31,10 +32,15 @@ impl Node {
             return;
         }
         self.next_seed_check = Some(self.now.instant + REMINDER);
-        let unreached: Vec<SocketAddr> = self.membership.unreached_seeds().collect();
-        for seed in unreached {
+        for seed in self.unreached_seeds() {
             let message = format!("Seed {seed} does not answer; this node serves without it and goes on asking");
             self.event(true, message);
         }
+    }
+
+    /// Seeds that have not answered. Addresses that the node only remembers are named by what it waits for.
+    pub(in crate::node) fn unreached_seeds(&self) -> Vec<SocketAddr> {
+        let unreached = self.membership.unreached_seeds();
+        unreached.filter(|seed| !self.beginning.is_only_remembered(*seed)).collect()
     }
 }

@@ -31,10 +31,12 @@ pub(in crate::node) struct NodeCounters {
     pub mail_passed_over: u64,
     /// Backups that lived and could not be reached.
     pub backups_unreached: u64,
+    /// Members of former lives that did not come back in time.
+    pub members_given_up: u64,
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 19] {
+    fn named(self) -> [(&'static str, u64); 20] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -55,6 +57,7 @@ impl NodeCounters {
             ("node_links_reset", self.links_reset),
             ("node_mail_passed_over", self.mail_passed_over),
             ("backups_unreached", self.backups_unreached),
+            ("members_given_up", self.members_given_up),
         ]
     }
 }
@@ -85,7 +88,8 @@ impl Node {
             overlay: self.overlay.name(),
             members: self.ring.iter().filter_map(|node| self.member_status(*node)).collect(),
             dead: self.membership.dead().map(|(member, died)| self.dead_status(member, died)).collect(),
-            unreached_seeds: self.membership.unreached_seeds().collect(),
+            unreached_seeds: self.unreached_seeds(),
+            awaited: self.awaited_members(),
             sessions: self.claims.len(),
             routes: self.overlay.route_count(),
             retained: self.retained.len(),

@@ -57,6 +57,8 @@ impl Shard {
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
         }
+        let with_will = sessions.iter().filter(|session| session.state.will.is_some());
+        self.wills = with_will.map(|session| session.state.client.clone()).collect();
         (self.is_restoring, self.is_recovering) = (true, true);
         self.broker.restore(now, sessions, numbers);
         self.drain_broker(now);
@@ -67,6 +69,7 @@ impl Shard {
     /// The node knows the cluster again.
     pub(super) fn recovered(&mut self, now: Now) {
         self.is_recovering = false;
+        self.wills = Vec::new();
         let mut held_back = core::mem::take(&mut self.held_back);
         // In the order in which they were published: other shards remember how far they have seen them.
         held_back.sort_by_key(|output| {
@@ -84,6 +87,14 @@ impl Shard {
             }
         }
         self.broker.handle_timeout(now);
+        self.drain_broker(now);
+    }
+
+    /// Another node has published, or will publish, the wills that the journal held.
+    pub(super) fn forget_wills(&mut self, now: Now) {
+        for client in core::mem::take(&mut self.wills) {
+            self.broker.forget_will(&client);
+        }
         self.drain_broker(now);
     }
 

@@ -1,6 +1,7 @@
 //! One shard: a broker machine and a copy of the node's forward table.
 
 mod exact;
+mod gate;
 mod groups;
 mod handover;
 mod hold;
@@ -20,6 +21,7 @@ use smallvec::SmallVec;
 pub(crate) use self::exact::Choice;
 pub use self::exact::Exact;
 use self::exact::Exacts;
+use self::gate::Gate;
 use self::groups::Bounces;
 use self::handover::Handovers;
 use self::hold::Hold;
@@ -79,6 +81,9 @@ pub struct Shard {
     is_recovering: bool,
     /// Publications that wait for that.
     held_back: Vec<Output>,
+    /// Clients whose wills the journal held and that wait for that.
+    wills: Vec<ClientId>,
+    gate: Gate,
 }
 
 impl Shard {
@@ -105,6 +110,8 @@ impl Shard {
             is_restoring: false,
             is_recovering: false,
             held_back: Vec::new(),
+            wills: Vec::new(),
+            gate: Gate::default(),
         }
     }
 
@@ -209,6 +216,8 @@ impl Shard {
                 self.broker.handle(now, Input::Leave { client, to });
             }
             ToShard::Recovered => self.recovered(now),
+            ToShard::Open => self.open(now),
+            ToShard::WillsPublished => self.forget_wills(now),
             ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),
             ToShard::Session(step) => self.session_step(now, *step),
             ToShard::Copy(attempt) => self.copy(attempt),
@@ -364,9 +373,7 @@ impl Shard {
                 Output::Proceed { conn, data, exchange } => {
                     self.outputs.push_back(ShardOutput::Proceed { conn, data, exchange });
                 }
-                Output::Claim { client, conn, clean_start } => {
-                    self.tell_node(ToNode::Claim { client, conn, clean_start });
-                }
+                Output::Claim { client, conn, clean_start } => self.claim(client, conn, clean_start),
                 Output::Relinquished { client, epoch, session } => {
                     let left = self.handovers.given_up(&client, epoch, session.is_some());
                     self.withdraw(&client, left);

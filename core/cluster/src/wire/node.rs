@@ -1,7 +1,7 @@
 //! Mail between nodes about themselves and about what their operators ask for.
 
 use bytes::Bytes;
-use sedge_base::ClientId;
+use sedge_base::{ClientId, NodeId};
 use sedge_mqtt::{ReasonCode, Utf8};
 
 use super::{Reader, Result, WireError, Writer};
@@ -42,13 +42,18 @@ pub(crate) enum NodeMail {
         /// Whether that is so.
         draining: bool,
     },
+    /// The sender lets clients in, and knows these members, itself included: who else was a member is not needed to begin.
+    Serving {
+        /// The members.
+        members: Vec<NodeId>,
+    },
 }
 
 impl NodeMail {
     /// The version of the link protocol that it came with.
     pub(crate) const fn since(&self) -> u32 {
         match self {
-            Self::Draining { .. } => 2,
+            Self::Draining { .. } | Self::Serving { .. } => 2,
             Self::Clients { .. } | Self::Kick { .. } | Self::Kicked { .. } | Self::Full { .. } => 1,
         }
     }
@@ -80,6 +85,10 @@ impl NodeMail {
                 out.u8(5);
                 out.bool(*draining);
             }
+            Self::Serving { members } => {
+                out.u8(6);
+                out.list(members, |out, node| out.node(*node));
+            }
         }
         out.finish()
     }
@@ -96,6 +105,7 @@ impl NodeMail {
             3 => Self::Kicked { request: from.u64()?, owned: from.bool()? },
             4 => Self::Full { full: from.bool()? },
             5 => Self::Draining { draining: from.bool()? },
+            6 => Self::Serving { members: from.list(Reader::node)? },
             _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;

@@ -1,5 +1,6 @@
 //! What a shard and the node write into their journal. The format of the journal's batches: entries one after the other.
 
+use core::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -12,7 +13,7 @@ use super::session::{
     read_packet_id, read_qos, read_subscription, read_version, read_will, write_subscription, write_will,
 };
 use super::{Reader, Result, WireError, Writer, read_message, write_message};
-use crate::mail::Location;
+use crate::mail::{Life, Location};
 use crate::shard::Choice;
 
 /// One entry.
@@ -28,6 +29,19 @@ pub(crate) enum Entry {
     Chosen { id: MessageId, choice: Choice },
     /// Publications of this shard of a node have come up to this number, all that were sent here.
     Heard { node: NodeId, incarnation: Incarnation, shard: ShardId, seq: u64 },
+    /// The other members of the cluster, all that there are.
+    Members(Vec<Remembered>),
+    /// Lives of other nodes whose sessions this node has taken over, all that it remembers.
+    Taken(Vec<Life>),
+}
+
+/// A member as a node finds it in its journal after a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Remembered {
+    /// Which node.
+    pub(crate) node: NodeId,
+    /// Where it is reached by datagram.
+    pub(crate) address: SocketAddr,
 }
 
 /// Appends an entry.
@@ -68,6 +82,20 @@ pub(crate) fn write_entry(out: &mut BytesMut, entry: &Entry) {
             writer.u64(incarnation.get());
             writer.u16(shard.0);
             writer.u64(*seq);
+        }
+        Entry::Members(members) => {
+            writer.u8(35);
+            writer.list(members, |out, member| {
+                out.node(member.node);
+                out.text(&member.address.to_string());
+            });
+        }
+        Entry::Taken(lives) => {
+            writer.u8(36);
+            writer.list(lives, |out, life| {
+                out.node(life.node);
+                out.u64(life.incarnation.get());
+            });
         }
     }
     *out = writer.0;
@@ -114,6 +142,14 @@ fn read_entry(from: &mut Reader) -> Result<Entry> {
             let shard = ShardId(from.u16()?);
             Ok(Entry::Heard { node, incarnation, shard, seq: from.u64()? })
         }
+        35 => Ok(Entry::Members(from.list(|from| {
+            let (node, address) = (from.node()?, from.utf8()?);
+            let address = address.as_str().parse().ok().ok_or(WireError("no address"))?;
+            Ok(Remembered { node, address })
+        })?)),
+        36 => Ok(Entry::Taken(
+            from.list(|from| Ok(Life { node: from.node()?, incarnation: Incarnation::new(from.u64()?) }))?,
+        )),
         kind => read_record(kind, from).map(Entry::Broker),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 use sedge_base::{ClientId, Duration, Incarnation, NodeId, ShardId, Timestamp};
 use sedge_broker::{
@@ -113,7 +113,7 @@ fn replica_mail() -> [ReplicaMail; 12] {
     ]
 }
 
-fn node_mail() -> [NodeMail; 5] {
+fn node_mail() -> [NodeMail; 6] {
     let (client, reason) = (ClientId::new("c"), ReasonCode::AdministrativeAction);
     [
         NodeMail::Clients { address: Utf8::from_static("host:1883") },
@@ -121,6 +121,7 @@ fn node_mail() -> [NodeMail; 5] {
         NodeMail::Kicked { request: 2, owned: false },
         NodeMail::Full { full: true },
         NodeMail::Draining { draining: true },
+        NodeMail::Serving { members: vec![NodeId::new(1), NodeId::new(7)] },
     ]
 }
 
@@ -247,4 +248,21 @@ proptest! {
         broken[at] = byte;
         let _ = read_session(&mut Reader::new(Bytes::from(broken)));
     }
+}
+
+#[test]
+fn what_a_node_remembers_of_its_cluster_is_read_back() {
+    let members = ["10.0.0.2:7883", "[fe80::1]:7883"].map(|address| address.parse().unwrap());
+    let members = (2..).zip(members).map(|(node, address)| Remembered { node: NodeId::new(node), address }).collect();
+    let life = |node| Life { node: NodeId::new(node), incarnation: Incarnation::new(1_700_000_000_000) };
+    let written = [Entry::Members(members), Entry::Taken(vec![life(2), life(3)]), Entry::Members(Vec::new())];
+    let mut out = BytesMut::new();
+    for entry in &written {
+        write_entry(&mut out, entry);
+    }
+    let bytes = out.freeze();
+    let mut read = Vec::new();
+    read_entries(bytes.clone(), |entry| read.push(entry)).unwrap();
+    assert_eq!(read, written);
+    assert!(read_entries(bytes.slice(..bytes.len() - 1), |_| {}).is_err());
 }

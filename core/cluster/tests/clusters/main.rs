@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod beginnings;
 mod crash;
 mod drain;
 mod failures;

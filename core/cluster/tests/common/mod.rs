@@ -8,13 +8,14 @@ pub(crate) mod client;
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use sedge_base::{ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId, Timestamp};
 use sedge_broker::{Place, PublishRate, Report};
 use sedge_cluster::link::LinkConfig;
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{
-    LinkId, Node, NodeConfig, NodeInput, NodeOutput, Shard, ShardConfig, ShardInput, ShardOutput, SkipGraphMethod,
+    LinkId, Node, NodeConfig, NodeInput, NodeOutput, Recovery, Shard, ShardConfig, ShardInput, ShardOutput,
+    SkipGraphMethod,
 };
 use sedge_mqtt::{QoS, TopicName};
 
@@ -121,6 +122,8 @@ pub(crate) struct World {
     pub(crate) overlay: String,
     method: SkipGraphMethod,
     starts: u64,
+    /// The journals of nodes that keep them, for each shard in batches; they survive their nodes.
+    disks: BTreeMap<u64, Vec<Vec<Bytes>>>,
     /// Answers to operators.
     pub(crate) kicked: Vec<(u64, Option<NodeId>)>,
     /// Nodes that have said that they are empty.
@@ -172,6 +175,7 @@ impl World {
             overlay,
             method,
             starts: 0,
+            disks: BTreeMap::new(),
             kicked: Vec::new(),
             drained: Vec::new(),
             log: Vec::new(),
@@ -233,7 +237,49 @@ impl World {
         let node_machine = Node::new(config, rng.split(8)).unwrap();
         let next_accepted = LinkId::ACCEPTED + (self.starts << 16);
         self.hosts.insert(node, Host { node: node_machine, shards, next_accepted });
+        self.read_journal(node);
         self.with_node(node, Node::handle_timeout);
+    }
+
+    /// Nodes 1 to `nodes` write journals from their next start on.
+    pub(crate) fn keep_journals(&mut self, nodes: u64) {
+        self.disks = (1..=nodes).map(|node| (node, vec![Vec::new(); usize::from(self.shards)])).collect();
+    }
+
+    fn read_journal(&mut self, node: u64) {
+        let Some(disk) = self.disks.get(&node) else { return };
+        let mut recoveries = Vec::new();
+        for log in disk {
+            let mut recovery = Recovery::default();
+            for batch in log {
+                recovery.apply(batch.clone()).unwrap();
+            }
+            recoveries.push(recovery);
+        }
+        let (restored, restored_node) = Recovery::deal(recoveries, self.now.wall, self.shards);
+        let host = self.hosts.get_mut(&node).unwrap();
+        host.node.keep_journal();
+        host.node.restore(restored_node, true);
+        for (shard, restored) in (0..self.shards).zip(restored) {
+            self.with_shard(node, ShardId(shard), |machine, now| {
+                machine.keep_journal();
+                machine.restore(now, restored);
+            });
+        }
+    }
+
+    fn write_journal(&mut self, node: u64) {
+        let (Some(disk), Some(host)) = (self.disks.get_mut(&node), self.hosts.get_mut(&node)) else { return };
+        for (at, (shard, log)) in host.shards.iter_mut().zip(disk).enumerate() {
+            let mut batch = BytesMut::new();
+            shard.write_records(&mut batch);
+            if at == 0 {
+                host.node.write_records(&mut batch);
+            }
+            if !batch.is_empty() {
+                log.push(batch.freeze());
+            }
+        }
     }
 
     /// The process is gone from one moment to the next.
@@ -392,6 +438,7 @@ impl World {
         while let Some(output) = host.node.poll_output() {
             outputs.push(output);
         }
+        self.write_journal(node);
         for output in outputs {
             self.node_output(node, output);
         }
@@ -413,6 +460,7 @@ impl World {
                 break;
             }
         }
+        self.write_journal(node);
         for output in outputs {
             self.shard_output(node, shard, output);
         }

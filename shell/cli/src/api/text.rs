@@ -52,6 +52,9 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
     for refused in &status.refused_nodes {
         lines.push(("refused", refused.clone()));
     }
+    if !status.awaited_members.is_empty() {
+        lines.push(("waits for", status.awaited_members.join(", ")));
+    }
     if !status.unreached_seeds.is_empty() {
         lines.push(("no answer", status.unreached_seeds.join(", ")));
     }

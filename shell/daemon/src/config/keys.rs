@@ -297,6 +297,9 @@ const KEYS: &[Key] = &[
     key("cluster.autoclean", "how long members that died are listed", |c, v| {
         put(&mut c.cluster.autoclean, v.duration(SHORT, DAY))
     }),
+    key("cluster.recovery_timeout", "how long a node that starts waits for the members that it knows", |c, v| {
+        put(&mut c.cluster.recovery_timeout, v.duration(SHORT, DAY))
+    }),
     key("cluster.copies", "nodes that hold a session", |c, v| put(&mut c.cluster.copies, v.narrow(1, 5))),
     key("discovery.multicast", "group where nodes of one network find each other, address or address:port", |c, v| {
         put(&mut c.discovery.multicast, v.text().and_then(|text| discovery::parse_group(&text)))

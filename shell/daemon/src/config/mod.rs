@@ -171,6 +171,8 @@ pub struct ClusterConfig {
     pub copies: u8,
     /// How long members that died are listed.
     pub autoclean: Duration,
+    /// How long a node that starts waits for the members that it knows before it lets clients in.
+    pub recovery_timeout: Duration,
 }
 
 /// When a subscription is acknowledged.
@@ -350,6 +352,7 @@ impl Default for ClusterConfig {
             suback: SubackMode::Cluster,
             copies: 2,
             autoclean: Duration::from_mins(5),
+            recovery_timeout: Duration::from_mins(1),
         }
     }
 }

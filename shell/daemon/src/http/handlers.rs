@@ -65,8 +65,8 @@ pub(super) async fn live(State(api): State<Api>) -> Result<Json<Liveness>, ApiEr
 #[utoipa::path(get, path = "/health/ready", tag = "health", responses(
     (status = 200, body = Readiness), (status = 503, body = Readiness)))]
 pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, Json<Readiness>) {
-    let reasons = match ask_node(&api.shared, |node| (node.is_ready(), node.status().state)).await {
-        Ok((ready, state)) => not_ready(&api, ready, state),
+    let reasons = match ask_node(&api.shared, |node| (node.is_ready(), node.status())).await {
+        Ok((ready, node)) => not_ready(&api, ready, &node),
         Err(_) => vec!["the node does not answer".to_owned()],
     };
     let ready = reasons.is_empty();
@@ -74,12 +74,16 @@ pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, Json<Readiness
     (status, Json(Readiness { ready, reasons }))
 }
 
-fn not_ready(api: &Api, ready: bool, state: NodeState) -> Vec<String> {
+fn not_ready(api: &Api, ready: bool, node: &NodeStatus) -> Vec<String> {
     let mut reasons = Vec::new();
     if api.shared.stopping.load(Ordering::Acquire) {
         reasons.push("the node stops".to_owned());
     } else if !ready {
-        reasons.push(match state {
+        reasons.push(match node.state {
+            NodeState::Discovery | NodeState::Recovery if !node.awaited.is_empty() => {
+                let awaited = awaited(node).join(", ");
+                format!("the node waits until it has learned everything from its members: {awaited}")
+            }
             NodeState::Discovery => "the node has not found any other yet".to_owned(),
             NodeState::Recovery => "the node has not learned everything from the others yet".to_owned(),
             NodeState::Leaving => "the node leaves the cluster".to_owned(),
@@ -96,7 +100,7 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
     let counters = ask_all(&api.shared, |view| view.shard.broker().counters().clone()).await?;
     let journals = ask_all(&api.shared, |view| view.journal.clone()).await?;
     let sum = |field: fn(&Counters) -> u64| counters.iter().map(field).sum();
-    let not_ready = not_ready(&api, ready, node.state);
+    let not_ready = not_ready(&api, ready, &node);
     let facts = &api.facts;
     Ok(Json(Status {
         node: facts.node.clone(),
@@ -114,6 +118,7 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         members: node.members.len(),
         links: node.members.iter().filter(|member| member.link.is_some()).count(),
         unreached_seeds: unreached(&node),
+        awaited_members: awaited(&node),
         refused_nodes: refused(&node),
         connections: api.shared.connections.load(Ordering::Relaxed) as u64,
         sessions: sum(|counters| counters.sessions),
@@ -160,6 +165,10 @@ pub(super) const fn state_name(state: NodeState) -> &'static str {
 
 fn refused(node: &NodeStatus) -> Vec<String> {
     node.refused.iter().map(|refused| refused.why.clone()).collect()
+}
+
+fn awaited(node: &NodeStatus) -> Vec<String> {
+    node.awaited.iter().map(|(node, address)| format!("{node} at {address}")).collect()
 }
 
 fn unreached(node: &NodeStatus) -> Vec<String> {

@@ -309,6 +309,12 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
     let links = node.members.iter().filter(|member| member.link.is_some()).count();
     out.single("links", Gauge, "Links to other members.", links as u64);
     out.single("unreached_seeds", Gauge, "Seeds that have not answered.", node.unreached_seeds.len() as u64);
+    out.single(
+        "awaited_members",
+        Gauge,
+        "Members that the node waits for before it lets clients in: cluster.recovery_timeout.",
+        node.awaited.len() as u64,
+    );
     out.single("routes", Gauge, "Lines of the routing table.", node.routes as u64);
     out.single("retained_messages", Gauge, "Retained messages.", node.retained as u64);
     out.single("retained_bytes", Gauge, "Bytes of retained messages.", node.retained_bytes as u64);

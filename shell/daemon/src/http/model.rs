@@ -38,6 +38,8 @@ pub struct Status {
     pub links: usize,
     /// Seeds that have not answered yet.
     pub unreached_seeds: Vec<String>,
+    /// Members that the node waits for before it lets clients in: their ids and addresses.
+    pub awaited_members: Vec<String>,
     /// Nodes that cannot be linked because of their version: who, and what to do.
     pub refused_nodes: Vec<String>,
     /// Connections of clients.

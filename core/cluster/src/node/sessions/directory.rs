@@ -45,6 +45,11 @@ impl Directory {
 }
 
 impl Node {
+    /// When delayed claims are to be granted at the latest, unless members are waited for that may own the clients.
+    pub(in crate::node) fn directory_timeout(&self) -> Option<Instant> {
+        self.directory.timeout().filter(|_| !self.awaits_members())
+    }
+
     /// The home of a client among the members and this node.
     pub(in crate::node) fn home_of(&self, client: &ClientId) -> NodeId {
         home_of(client, self.ring.iter().copied()).unwrap_or(self.config.node)
@@ -155,6 +160,9 @@ impl Node {
 
     /// Whether everybody who sees the same members as this node has registered its clients, or had the time to.
     pub(in crate::node) fn is_registered(&self) -> bool {
+        if self.awaits_members() {
+            return false;
+        }
         if self.directory.delay_until.is_none_or(|until| self.now.instant >= until) {
             return true;
         }
@@ -228,6 +236,8 @@ impl Node {
         let ring = &self.ring;
         self.directory.home.age(|client| home_of(client, ring.iter().copied()) == Some(me.0));
         self.directory.delay_until = Some(self.now.instant + self.config.register_timeout);
+        self.note_members_changed();
+        self.tell_serving_to_guests();
         before
     }
 

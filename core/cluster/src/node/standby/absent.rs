@@ -497,6 +497,10 @@ impl Node {
     /// The sessions of a node that is gone are safe elsewhere, with everything that was for them.
     pub(in crate::node) fn taken_over(&mut self, of: NodeId, incarnation: Incarnation) {
         let life = Life { node: of, incarnation };
+        if of == self.config.node {
+            return self.was_taken_over(incarnation);
+        }
+        self.note_taken(life);
         let is_early = self.knows_alive(life) && self.orphans.is_asked_early(life, self.now.instant);
         if !is_early && self.orphaned_life(of) == Some(incarnation) {
             return self.end_orphan(of);
@@ -537,6 +541,7 @@ impl Node {
     /// Nothing is kept for this node any longer, and nobody waits.
     pub(in crate::node) fn end_orphan(&mut self, node: NodeId) {
         let Some(orphaned) = self.orphans.nodes.remove(&node) else { return };
+        self.note_members_changed();
         self.let_members_go(node, orphaned.groups);
         self.let_orphan_go(node, &orphaned.filters);
         self.orphans.deadlines.cancel(&node);

@@ -32,6 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// [`crate::node::NodeConfig::claim_timeout`].
 const MAX_EARLY: usize = 4096;
 
+/// Nodes whose sessions went on elsewhere and that are remembered; the one with the lowest id is forgotten first, and may publish
+/// wills again if it starts again.
+const MAX_REMEMBERED: usize = 1024;
+
 /// Sessions that this node takes over.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Takeovers {
@@ -41,6 +45,8 @@ pub(in crate::node) struct Takeovers {
     fresh: Vec<(ClientId, u64)>,
     /// Sessions asked for before this node knew that their node is gone, and that it is the successor.
     early: Vec<(NodeId, Life, ClientId, u64)>,
+    /// Lives of other nodes whose sessions went on here, the last one of each node.
+    taken: BTreeMap<NodeId, Incarnation>,
     count: u64,
     sessions: u64,
 }
@@ -91,6 +97,27 @@ impl Takeovers {
     /// Questions that came before this node knew of the death.
     pub(in crate::node) fn asked_early(&self) -> usize {
         self.early.len()
+    }
+
+    /// Lives of other nodes that the journal names.
+    pub(in crate::node) fn remember(&mut self, lives: Vec<Life>) {
+        for Life { node, incarnation } in lives {
+            self.note_taken(node, incarnation);
+        }
+    }
+
+    /// The sessions of a life have gone on at another node than its own.
+    fn note_taken(&mut self, node: NodeId, incarnation: Incarnation) {
+        let known = self.taken.entry(node).or_insert(incarnation);
+        *known = incarnation.max(*known);
+        if self.taken.len() > MAX_REMEMBERED {
+            self.taken.pop_first();
+        }
+    }
+
+    /// Lives of other nodes whose sessions went on elsewhere.
+    pub(in crate::node) fn remembered(&self) -> Vec<Life> {
+        self.taken.iter().map(|(&node, &incarnation)| Life { node, incarnation }).collect()
     }
 
     /// Whether sessions are being taken over.
@@ -149,6 +176,28 @@ impl Node {
         self.takeovers.lives.insert(life, takeover);
         // Every shard catches before anybody is told to send here.
         self.wait(Waiter::Inheritance(life), false);
+    }
+
+    /// The sessions of a life went on at another node than its own: their wills are published there.
+    pub(in crate::node) fn note_taken(&mut self, life: Life) {
+        self.takeovers.note_taken(life.node, life.incarnation);
+        self.note_taken_changed();
+    }
+
+    /// Tells a node that its sessions went on elsewhere, or are about to, so that it publishes no will of them again.
+    pub(in crate::node) fn tell_taken(&mut self, to: NodeId) {
+        let begun = self.takeovers.lives.keys().filter(|life| life.node == to).map(|life| life.incarnation);
+        let last = self.takeovers.taken.get(&to).copied().into_iter().chain(begun).max();
+        if let Some(incarnation) = last {
+            self.send_control(to, ControlTopic::Replica, ReplicaMail::Taken { of: to, incarnation }.encode());
+        }
+    }
+
+    /// Sessions of a former life of this node went on elsewhere.
+    pub(in crate::node) fn was_taken_over(&mut self, incarnation: Incarnation) {
+        if incarnation < self.config.incarnation {
+            self.tell_all_shards(|| ToShard::WillsPublished);
+        }
     }
 
     /// Takes the sessions out of a copy: by shard of this node, each with the shard it was at.
@@ -357,6 +406,10 @@ impl Node {
         }
         takeover.waits_for = None;
         takeover.stage = Stage::Arriving;
+        if !takeover.lives {
+            self.note_taken(life);
+        }
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
         self.takeovers.deadlines.cancel(&life);
         let mut strays = core::mem::take(&mut takeover.strays);
         let heard = Arc::clone(&takeover.heard);

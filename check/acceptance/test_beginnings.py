@@ -1,0 +1,98 @@
+"""Nodes that begin: after the power of a whole site, and after a kill that another node has seen to."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import mqttwire as w
+from client import Client
+from cluster import HOST, metric, wait_for
+from durable import DAY, Node, knows_all
+from mqttwire import V5, T
+
+
+@pytest.fixture
+def site(binary: Path, tmp_path: Path) -> Iterator[list[Node]]:
+    """Three nodes with journals that know each other."""
+    made = [Node(binary, tmp_path / f"node{number}", "journal") for number in range(3)]
+    for node in made:
+        node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
+        node.extra = 'recovery_timeout = "20s"\n'
+    try:
+        for node in made:
+            node.start()
+        wait_for("they know each other", lambda: all(knows_all(node) for node in made), 30)
+        yield made
+    finally:
+        for node in made:
+            node.stop()
+
+
+def reasons(node: Node) -> list[str]:
+    """Why a node is not ready."""
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{node.http}/health/ready", timeout=2):
+            return []
+    except urllib.error.HTTPError as error:
+        found: list[str] = json.loads(error.read())["reasons"]
+        return found
+    except OSError:
+        return []
+
+
+def test_a_site_without_power_comes_back_with_every_session(site: list[Node]) -> None:
+    """FT-26, FT-28, MQ-09: all nodes are killed and start one after the other. A client connects at once to a node that does not own its
+    session: it waits, and finds its session with what was acknowledged for it, once."""
+    for number, node in enumerate(site):
+        sleeper = node.client(f"sleeper-{number}")
+        sleeper.subscribe("site/#", qos=2)
+        sleeper.drop()
+    speaker = site[0].client("speaker", clean=True, props={})
+    speaker.publish("site/a", "kept", qos=2)
+    for node in site:
+        node.kill()
+    site[0].spawn()
+    wait_for("it says whom it waits for", lambda: any("waits until it has learned" in line for line in reasons(site[0])))
+    awaited = site[0].status()["awaited_members"]
+    assert isinstance(awaited, list) and len(awaited) == 2
+    assert metric(site[0].http, "sedge_awaited_members") == 2
+    # The owner of this client's session is not up: the client sends CONNECT and gets no answer yet.
+    early = Client(HOST, site[0].port, V5, timeout=20)
+    early.send(w.connect(V5, "sleeper-1", clean=False, props=DAY))
+    for node in site[1:]:
+        node.spawn()
+    assert early.expect(T.CONNACK).session_present
+    assert early.message().payload == b"kept"
+    for number, node in ((0, site[1]), (2, site[2])):
+        again = node.client(f"sleeper-{number}")
+        assert again.connack and again.connack.session_present
+        assert again.message().payload == b"kept"
+    early.ping()
+    assert not early.inbox
+
+
+def test_a_will_is_published_once_when_its_node_comes_back(site: list[Node]) -> None:
+    """FT-20, FT-29: a node is killed, another one publishes the will of its client, and the node starts again from its journal: the retained
+    message that came meanwhile stays."""
+    witness = site[1].client("witness", clean=True, props={})
+    witness.subscribe("state/#", qos=1)
+    dying = site[0].client("dying", clean=True, props={}, will=w.Will("state/dying", b"offline", 1, retain=True))
+    assert dying.connack
+    site[0].kill()
+    assert witness.message().payload == b"offline"
+    witness.publish("state/dying", "repaired", qos=1, retain=True)
+    assert witness.message().payload == b"repaired"
+    site[0].start()
+    wait_for("it is back", lambda: all(knows_all(node) for node in site), 30)
+    # What the node publishes of its past it has published before it lets clients in.
+    late = site[0].client("late", clean=True, props={})
+    late.publish("state/end", "end", qos=1)
+    assert witness.message().payload == b"end", "the will came again"
+    late.subscribe("state/dying", qos=1)
+    assert late.message().payload == b"repaired"
