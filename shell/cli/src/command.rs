@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, USAGE};
 use crate::mqtt::{explain_unknown, fold_properties};
-use crate::{api, bench, migrate, passwd, publish, serve, sim, subscribe, up};
+use crate::{api, bench, from_mosquitto, passwd, publish, serve, sim, subscribe, up};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,7 +69,7 @@ enum ConfigCommand {
     /// Check a configuration file together with the environment
     Check(serve::CheckArgs),
     /// Write the configuration that a mosquitto.conf stands for
-    FromMosquitto(migrate::FromMosquittoArgs),
+    FromMosquitto(from_mosquitto::FromMosquittoArgs),
 }
 
 /// Runs the command that `arguments`, the program's name first, ask for.
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Acl(passwd::AclCommand::Check(args)) => passwd::acl_check(&args),
         Command::Config(ConfigCommand::Check(args)) => serve::check(&args),
-        Command::Config(ConfigCommand::FromMosquitto(args)) => migrate::run(&args),
+        Command::Config(ConfigCommand::FromMosquitto(args)) => from_mosquitto::run(&args),
     }
 }
 

@@ -5,6 +5,7 @@ mod bench;
 mod client;
 mod command;
 mod failure;
+mod from_mosquitto;
 mod migrate;
 mod mqtt;
 mod out;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{assert_fails, assert_ok, run, stderr, stdout};
 
-/// Every option of mosquitto.conf(5) of version 2.0, with values that make sense there.
+/// Every option of mosquitto.conf(5) of versions 2.0 and 2.1, with values that make sense there.
 const ALL: &str = "\
 per_listener_settings true
 allow_zero_length_clientid true
@@ -123,6 +123,33 @@ bridge_identity i
 bridge_psk hidden
 bridge_require_ocsp false
 bridge_tls_version tlsv1.3
+bridge_ciphers HIGH
+bridge_ciphers_tls1.3 TLS_AES_256_GCM_SHA384
+bridge_max_topic_alias 10
+bridge_receive_maximum 10
+bridge_reload_type lazy
+bridge_session_expiry_interval 10
+bridge_tcp_keepalive 10
+bridge_tcp_user_timeout 10
+bridge_tls_use_os_certs true
+enable_control_api true
+global_max_clients 100
+global_max_connections 100
+global_plugin /usr/lib/c.so
+plugin_load acl /usr/lib/d.so
+packet_buffer_size 4096
+retain_expiry_interval 60
+retained_persistence true
+listener 1886
+plugin_use acl
+accept_protocol_versions 4 5
+disable_client_cert_date_checks false
+enable_proxy_protocol 2
+listener_allow_anonymous false
+listener_auto_id_prefix x
+max_topic_alias_broker 5
+proxy_protocol_v2_require_tls false
+websockets_origin https://a.example
 ";
 
 fn migrate(dir: &Path, text: &str) -> (String, String) {
@@ -179,7 +206,7 @@ fn the_file_that_debian_installs() {
     );
     let (toml, report) = migrate(dir.path(), &text);
     assert!(toml.contains("site.conf:1: listener 1885\nport = 1885\n"), "{toml}");
-    assert!(report.contains("site.conf:3: no_such_option x: Mosquitto 2.0 has no such option"), "{report}");
+    assert!(report.contains("site.conf:3: no_such_option x: Mosquitto 2.0 and 2.1 have no such option"), "{report}");
 }
 
 #[test]
@@ -196,4 +223,18 @@ fn mistakes_are_named() {
     let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert!(json["toml"].as_str().unwrap().contains("port = 1883"));
     assert_eq!(json["not_carried_over"], serde_json::json!([]));
+}
+
+/// As files in use have it: remarks behind settings, and rules that only a plugin knows.
+#[test]
+fn remarks_are_none_of_a_setting_and_a_plugin_closes_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "listener 1883 # all\nallow_anonymous true # to begin with\n";
+    let (toml, report) = migrate(dir.path(), text);
+    assert!(toml.contains("\nport = 1883\n") && toml.contains("\nanonymous = \"always\"\n"), "{toml}");
+    assert!(toml.contains("\nmaximum_packet_size = 268435460\n") && report.is_empty(), "{toml}{report}");
+    let (toml, report) = migrate(dir.path(), &format!("{text}plugin /usr/lib/mosquitto_dynamic_security.so\n"));
+    assert!(toml.contains("\nanonymous = \"never\"\n") && report.contains("nobody is let in"), "{toml}{report}");
+    let (toml, report) = migrate(dir.path(), &format!("{text}mount_point site/\n"));
+    assert!(toml.contains("\nanonymous = \"never\"\n") && report.contains("mount_point"), "{toml}{report}");
 }

@@ -9,7 +9,18 @@ use super::draft::{Draft, Fate, quoted};
 use super::read::Line;
 
 /// Options that are about accounts and rights.
-const OPTIONS: [&str; 3] = ["acl_file", "allow_anonymous", "password_file"];
+pub(super) const OPTIONS: [&str; 10] = [
+    "acl_file",
+    "allow_anonymous",
+    "auth_plugin",
+    "clientid_prefixes",
+    "global_plugin",
+    "listener_allow_anonymous",
+    "password_file",
+    "plugin",
+    "plugin_load",
+    "plugin_use",
+];
 
 /// What Sedge does otherwise with the same rules.
 const RULES: &str = "A subscription of which nothing may be read is refused; Mosquitto grants it and delivers nothing.";
@@ -43,9 +54,10 @@ impl Access {
         None
     }
 
-    /// Decides about all of them. `has_default`: there is a listener without a line that opens it. Without any listener Mosquitto serves
+    /// Decides about all of them. `has_default`: there is a listener without a line that opens it; `is_any_open`: some listener is carried
+    /// over. Without any listener Mosquitto serves
     /// this machine only and takes anybody.
-    pub(super) fn carry(self, draft: &mut Draft, has_default: bool) {
+    pub(super) fn carry(self, draft: &mut Draft, has_default: bool, is_any_open: bool) {
         let is_local = !has_default && self.listeners == 0;
         let of = |name: &'static str| self.lines.iter().filter(move |line| line.name == name);
         let anonymous: Vec<&Line> = of("allow_anonymous").collect();
@@ -63,13 +75,24 @@ impl Access {
         let has_accounts = of("password_file").next().is_some();
         let passwords = file(draft, of("password_file"), "auth.password_file", "", self.per_listener);
         let rules = file(draft, of("acl_file"), "acl.file", RULES, self.per_listener);
-        let is_open = is_open && rules.is_ok();
+        let lost = self.note_what_sedge_has_not(draft);
+        let closed =
+            lost.or_else(|| rules.err().map(|()| RULES_MISSING)).or_else(|| (!is_any_open).then_some(NO_LISTENER));
+        let narrower: Vec<&Line> = of("listener_allow_anonymous").collect();
+        let is_open = is_open && closed.is_none() && narrower.iter().all(|line| line.value == "true");
+        for line in narrower {
+            let fate = match (line.value.as_str(), is_open) {
+                ("true", true) => Fate::as_it_is("it is so for all listeners"),
+                ("false", _) => Fate::set("auth.anonymous", quoted("never")),
+                _ => Fate::lost("it would count for all listeners here"),
+            };
+            draft.note(line, fate);
+        }
         for line in &anonymous {
             let word = if is_open { "always" } else { "never" };
             draft.note(line, anonymous_fate(&line.value, word));
         }
-        if rules.is_err() {
-            let why = "nobody is let in before the rules of acl_file are carried over";
+        if let Some(why) = closed {
             let mut keys = draft.keys_that_end_with(".username_from");
             keys.push("auth.password_file".to_owned());
             for key in &keys {
@@ -102,10 +125,51 @@ impl Access {
     }
 }
 
+/// Why nobody is let in when the rules cannot be used.
+const RULES_MISSING: &str = "nobody is let in before the rules of acl_file are carried over";
+
+/// The same when no listener can be had.
+const NO_LISTENER: &str = "nobody is let in before there is a listener as it was";
+
+/// What a plugin is called that only keeps data.
+const STORES: &str = "mosquitto_persist_";
+
+impl Access {
+    /// Notes the lines by which Mosquitto may refuse somebody and Sedge could not; says why nobody is let in if there are any.
+    fn note_what_sedge_has_not(&self, draft: &mut Draft) -> Option<&'static str> {
+        let mut closed = None;
+        for line in &self.lines {
+            let is_plugin = line.name.contains("plugin");
+            if is_plugin && line.value.contains(STORES) {
+                draft.note(line, Fate::lost("there are no plugins; with node.data_dir everything is kept"));
+            } else if is_plugin {
+                draft.note(
+                    line,
+                    Fate::lost(
+                        "there are no plugins, and nobody is let in before what this one decides is carried over: accounts to \
+                         auth.password_file or auth.jwt, rules to acl.file",
+                    ),
+                );
+                closed = Some("nobody is let in before what the plugin decides is carried over");
+            } else if line.name == "clientid_prefixes" {
+                draft.note(
+                    line,
+                    Fate::lost(
+                        "client ids are not checked, and nobody is let in before you have decided that this does not matter: remove the \
+                         line, and run this again",
+                    ),
+                );
+                closed = Some("nobody is let in, since clientid_prefixes cannot be carried over");
+            }
+        }
+        closed
+    }
+}
+
 fn anonymous_fate(value: &str, word: &str) -> Fate {
     match value {
         "true" if word == "never" => {
-            Fate::lost("something else in the file forbids it, and it counts for all listeners here")
+            Fate::lost("something else in the file forbids it, and what is set counts for all listeners")
         }
         "true" | "false" => Fate::set("auth.anonymous", quoted(word)),
         _ => Fate::lost(format!("{value:?} is neither true nor false")),

@@ -17,7 +17,14 @@ pub(super) struct Listener {
 }
 
 /// Options that belong to a listener.
-pub(super) const OPTIONS: [&str; 28] = [
+pub(super) const OPTIONS: [&str; 35] = [
+    "accept_protocol_versions",
+    "disable_client_cert_date_checks",
+    "enable_proxy_protocol",
+    "listener_auto_id_prefix",
+    "max_topic_alias_broker",
+    "proxy_protocol_v2_require_tls",
+    "websockets_origin",
     "bind_address",
     "bind_interface",
     "cafile",
@@ -46,6 +53,23 @@ pub(super) const OPTIONS: [&str; 28] = [
     "use_subject_as_username",
     "use_username_as_clientid",
     "websockets_headers_size",
+];
+
+/// Options by which a listener lets in less, or keeps clients apart, and that Sedge does not have: without them it would be more open.
+const NARROWING: [(&str, &str); 6] = [
+    (
+        "mount_point",
+        "its clients see only what is below mount_point, and without it they would see everything: topics have no prefix of their \
+         listener in Sedge. Have clients use the whole topic, give them rules (acl.file), and open the listener",
+    ),
+    ("use_username_as_clientid", "its clients could take each other's sessions: client ids are free in Sedge"),
+    ("accept_protocol_versions", "it takes some versions of MQTT only, and Sedge takes 3.1.1 and 5.0 at all listeners"),
+    (
+        "enable_proxy_protocol",
+        "it is for a load balancer: set listener.NAME.proxy_protocol and listener.NAME.proxy_trusted",
+    ),
+    ("proxy_protocol_v2_require_tls", "Sedge does not ask what the load balancer says of TLS"),
+    ("websockets_origin", "it takes pages of some origins only, and Sedge takes those of all"),
 ];
 
 /// Whether an option belongs to a listener.
@@ -79,6 +103,15 @@ impl Listener {
         }
     }
 
+    /// Whether the option is there and keeps anybody out, or apart.
+    fn narrows(&self, name: &str) -> bool {
+        match (name, self.option(name)) {
+            (_, None) => false,
+            ("accept_protocol_versions", Some(versions)) => !versions.contains('4') || !versions.contains('5'),
+            (_, Some(value)) => value != "false",
+        }
+    }
+
     fn asks_for_certificates(&self) -> bool {
         self.option("require_certificate") == Some("true")
     }
@@ -107,7 +140,10 @@ impl Listener {
             return Some(format!("{port:?} is not a port"));
         }
         if self.option("protocol").is_some_and(|protocol| !["mqtt", "websockets"].contains(&protocol)) {
-            return wrong("Mosquitto has no such protocol");
+            return wrong("Sedge has no such protocol for clients; its HTTP API has a port of its own, http.port");
+        }
+        if let Some((_, why)) = NARROWING.iter().find(|(name, _)| self.narrows(name)) {
+            return wrong(why);
         }
         if self.option("psk_hint").is_some() {
             return wrong("Sedge has no TLS with pre-shared keys");
@@ -133,8 +169,8 @@ impl Listener {
     }
 }
 
-/// Decides about all listeners, `default` being the one that is there without a `listener` line.
-pub(super) fn carry(draft: &mut Draft, default: Listener, others: Vec<Listener>) {
+/// Decides about all listeners, `default` being the one that is there without a `listener` line. Says whether any could be carried over.
+pub(super) fn carry(draft: &mut Draft, default: Listener, others: Vec<Listener>) -> bool {
     let explicit = default.is_there() || !others.is_empty();
     let mut chosen = Vec::new();
     let mut spare = Vec::new();
@@ -166,6 +202,7 @@ pub(super) fn carry(draft: &mut Draft, default: Listener, others: Vec<Listener>)
             carry_several(draft, several);
         }
     }
+    !chosen.is_empty()
 }
 
 /// One plain listener is that of `[mqtt]`.
@@ -253,7 +290,10 @@ fn elsewhere(name: &str, value: &str) -> Fate {
         "use_username_as_clientid" | "use_identity_as_username" | "use_subject_as_username" => {
             switch(value, false, "this name is not taken from there")
         }
-        "mount_point" => Fate::lost("topics have no prefix of their listener; let clients use the whole topic"),
+        "max_topic_alias_broker" => Fate::as_it_is("topic aliases are used as far as the client takes them"),
+        "listener_auto_id_prefix" => Fate::lost("ids that the broker chooses begin with sedge-"),
+        "disable_client_cert_date_checks" => switch(value, false, "certificates count while they are valid"),
+        "accept_protocol_versions" => Fate::as_it_is("MQTT 3.1.1 and 5.0 are served"),
         "http_dir" => Fate::lost("Sedge serves no files"),
         "websockets_headers_size" => Fate::lost("Sedge knows the limits of WebSocket requests itself"),
         "ciphers" | "ciphers_tls1.3" | "dhparamfile" | "tls_version" => {

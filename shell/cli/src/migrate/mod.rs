@@ -1,72 +1,33 @@
-//! `sedge config from-mosquitto`: a `mosquitto.conf` as a `sedge.toml`, with every line accounted for.
+//! A `mosquitto.conf` as a `sedge.toml`, with every line accounted for. Nothing here is of the rest of the program, so that the fuzz
+//! target can include it.
 
 mod access;
 mod draft;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod listeners;
 mod options;
 mod read;
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-
-use clap::Args;
-use serde_json::json;
-
 use self::access::Access;
 use self::draft::{Draft, Fate};
 use self::listeners::Listener;
+use self::options::Sizes;
 use self::read::Line;
-use crate::failure::Failure;
-use crate::out;
 
-const EXAMPLES: &str = "\
-Examples:
-  sedge config from-mosquitto /etc/mosquitto/mosquitto.conf
-  sedge config from-mosquitto mosquitto.conf -o sedge.toml && sedge config check -c sedge.toml
-
-What could not be carried over is named on standard error, line by line, and in comments of the new file.";
-
-/// Flags of `sedge config from-mosquitto`.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct FromMosquittoArgs {
-    /// Configuration file of Mosquitto 2.0; files that it includes are read, too
-    file: PathBuf,
-    /// File to write, which must not exist; standard output without it
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Print the new configuration and what was not carried over as JSON
-    #[arg(long, conflicts_with = "output")]
-    json: bool,
+/// What comes of a file.
+#[derive(Debug)]
+pub(crate) struct Migrated {
+    /// The new file.
+    pub(crate) toml: String,
+    /// One line for each thing that was not carried over.
+    pub(crate) report: Vec<String>,
 }
 
-/// Runs `sedge config from-mosquitto`.
-pub(crate) fn run(args: &FromMosquittoArgs) -> Result<(), Failure> {
-    let lines = read::read(&args.file).map_err(|error| Failure::usage(format!("cannot read {error}")))?;
-    let draft = carry(lines);
-    let toml = draft.toml(&args.file.display().to_string());
-    let report = draft.report();
-    if args.json {
-        return out::json(&json!({ "toml": toml, "not_carried_over": report }));
-    }
-    match &args.output {
-        Some(path) => write(path, &toml)?,
-        None => out::raw(toml.as_bytes())?,
-    }
-    if !report.is_empty() {
-        out::note("Not carried over:");
-        for line in &report {
-            out::note(&format!("  {line}"));
-        }
-    }
-    Ok(())
-}
-
-fn write(path: &Path, toml: &str) -> Result<(), Failure> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path);
-    let written = file.and_then(|mut file| file.write_all(toml.as_bytes()));
-    written.map_err(|error| Failure::failed(format!("-o {}: {error}", path.display())))
+/// Reads a file of Mosquitto, and those that it includes.
+pub(crate) fn migrate(path: &std::path::Path) -> std::io::Result<Migrated> {
+    let draft = carry(read::read(path)?);
+    Ok(Migrated { toml: draft.toml(&path.display().to_string()), report: draft.report() })
 }
 
 /// What options that follow belong to.
@@ -84,6 +45,7 @@ fn carry(lines: Vec<Line>) -> Draft {
     let mut log_types: Option<Line> = None;
     let mut access = Access::default();
     let is_kept = lines.iter().rfind(|line| line.name == "persistence").is_some_and(|line| line.value == "true");
+    let sizes = Sizes::new(&lines);
     let has_location = lines.iter().any(|line| line.name == "persistence_location" && !line.value.is_empty());
     for line in lines {
         let Some(line) = access.take(line) else { continue };
@@ -96,6 +58,7 @@ fn carry(lines: Vec<Line>) -> Draft {
                 section = Section::Bridge;
                 draft.note(&line, options::fate(&line.name, &line.value));
             }
+            "max_packet_size" | "message_size_limit" => draft.note(&line, sizes.fate(&line)),
             // Several of them add up.
             "log_type" => match &mut log_types {
                 Some(first) => {
@@ -127,9 +90,10 @@ fn carry(lines: Vec<Line>) -> Draft {
         let fate = options::fate(&line.name, &line.value);
         draft.note(&line, fate);
     }
+    sizes.imply(&mut draft);
     let has_default = default.is_there();
-    listeners::carry(&mut draft, default, others);
-    access.carry(&mut draft, has_default);
+    let is_any_open = listeners::carry(&mut draft, default, others);
+    access.carry(&mut draft, has_default, is_any_open);
     draft
 }
 
@@ -144,10 +108,16 @@ mod tests {
         carry(read::read(&path).unwrap())
     }
 
-    /// The settings without comments.
+    /// The settings without comments, and without the size of packets where nothing limits it.
     fn settings(draft: &Draft) -> Vec<String> {
         let toml = draft.toml("x");
-        toml.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+        let is_setting =
+            |line: &&str| !line.is_empty() && !line.starts_with('#') && *line != "maximum_packet_size = 268435460";
+        let mut lines: Vec<String> = toml.lines().filter(is_setting).map(str::to_owned).collect();
+        let empty = lines.windows(2).position(|pair| pair[0] == "[limits]" && pair[1].starts_with('['));
+        empty.map(|at| lines.remove(at));
+        lines.pop_if(|last| *last == "[limits]");
+        lines
     }
 
     #[test]
@@ -177,8 +147,7 @@ mod tests {
                     address h\nmax_connections 5\nnonsense\nremote_password geheim\nmount_point y\n";
         let draft = carried(text);
         let wanted = "[auth]|anonymous = \"never\"|[listener.socket]|protocol = \"tcp\"|socket = \"/tmp/socket\"|[listener.tcp-1883]|max_connections = 7|\
-                      port = 1883|protocol = \"tcp\"|[listener.tcp-1885]|port = 1885|protocol = \"tcp\"|\
-                      [listener.ws-9001]|port = 9001|protocol = \"ws\"|[mqtt]|enabled = false";
+                      port = 1883|protocol = \"tcp\"|[listener.tcp-1885]|port = 1885|protocol = \"tcp\"|[mqtt]|enabled = false";
         assert_eq!(settings(&draft).join("|"), wanted);
         let report = draft.report();
         let all = report.join("\n");
@@ -263,6 +232,88 @@ mod tests {
             settings(&draft)
         );
         assert!(draft.report().iter().any(|line| line.contains("m:3: allow_anonymous")), "{:?}", draft.report());
+    }
+
+    /// Plugins may refuse whom Sedge would let in, whatever else the file says.
+    #[test]
+    fn rules_that_only_a_plugin_knows_close_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let passwords = dir.path().join("passwords");
+        std::fs::write(&passwords, "").unwrap();
+        let passwords = format!("password_file {}\n", passwords.display());
+        for plugin in [
+            "plugin /usr/lib/mosquitto_dynamic_security.so\nplugin_opt_config_file /x.json\n",
+            "auth_plugin /usr/lib/go-auth.so\n",
+            "global_plugin /x.so\n",
+            "plugin_load acl /x.so\nlistener 1885\nplugin_use acl\n",
+            "clientid_prefixes secure-\n",
+        ] {
+            let draft = carried(&format!("listener 1884\nallow_anonymous true # everybody\n{passwords}{plugin}"));
+            let all = settings(&draft).join("|");
+            assert!(
+                all.starts_with("[auth]|anonymous = \"never\"|[") && !all.contains("password_file"),
+                "{plugin}{all}"
+            );
+            let report = draft.report().join("\n");
+            assert!(report.contains("m:2: allow_anonymous true") && report.contains("m:4: "), "{report}");
+            assert!(report.contains("m:3: password_file") && report.contains("nobody is let in"), "{report}");
+        }
+        let store = "listener 1884\nallow_anonymous true\nplugin /usr/lib/mosquitto_persist_sqlite.so\n";
+        assert!(settings(&carried(store)).contains(&"anonymous = \"always\"".to_owned()));
+    }
+
+    /// What narrows a listener in Mosquitto 2.0 or 2.1 and cannot be had closes it.
+    #[test]
+    fn a_listener_that_was_narrower_is_closed() {
+        for option in [
+            "mount_point site/",
+            "use_username_as_clientid 1 # so",
+            "accept_protocol_versions 5",
+            "enable_proxy_protocol 2",
+            "websockets_origin https://a.example",
+            "protocol http_api",
+        ] {
+            let draft = carried(&format!("allow_anonymous true\nlistener 1884\n{option}\nlistener 1885\n"));
+            let all = settings(&draft).join("|");
+            assert_eq!(all, "[auth]|anonymous = \"always\"|[mqtt]|port = 1885", "{option}");
+            assert!(draft.report().iter().any(|line| line.contains("m:2: listener 1884: ")), "{:?}", draft.report());
+        }
+        // The node listens for this machine only then, and lets nobody in.
+        let draft = carried("allow_anonymous true\nlistener 1884\nmount_point site/\n");
+        assert_eq!(settings(&draft), ["[auth]", "anonymous = \"never\"", "[mqtt]", "bind = \"127.0.0.1\""]);
+        let draft = carried("listener 1884\naccept_protocol_versions 3, 4, 5\nuse_username_as_clientid false\n");
+        assert!(settings(&draft).contains(&"port = 1884".to_owned()) && draft.report().is_empty());
+        let draft = carried("allow_anonymous true\nlistener 1884\nlistener_allow_anonymous false\n");
+        assert!(settings(&draft).contains(&"anonymous = \"never\"".to_owned()));
+    }
+
+    #[test]
+    fn a_remark_behind_a_setting_changes_nothing() {
+        let text = "listener 1884 # everywhere\nallow_anonymous true # for now\nmax_connections 10 # few\nsys_interval 5 # s\n";
+        let draft = carried(text);
+        assert!(draft.report().is_empty(), "{:?}", draft.report());
+        let wanted =
+            "[auth]|anonymous = \"always\"|[limits]|max_connections = 10|[mqtt]|port = 1884|[sys]|interval = 5";
+        assert_eq!(settings(&draft).join("|"), wanted);
+    }
+
+    /// Packets that Mosquitto takes are taken.
+    #[test]
+    fn packets_are_as_large_as_before() {
+        for (text, size) in [
+            ("", 268_435_460),
+            ("message_size_limit 0\n", 268_435_460),
+            ("max_packet_size 20 # small\n", 128),
+            ("max_packet_size 100000\n", 100_000),
+            ("message_size_limit 1000\n", 70_632),
+            ("max_packet_size 50000\nmessage_size_limit 1000\n", 50_000),
+            ("message_size_limit 1000\nmax_packet_size 500000\n", 70_632),
+        ] {
+            let draft = carried(text);
+            let toml = draft.toml("x");
+            assert!(toml.contains(&format!("\nmaximum_packet_size = {size}\n")), "{text}{toml}");
+            assert!(draft.report().is_empty(), "{:?}", draft.report());
+        }
     }
 
     #[test]

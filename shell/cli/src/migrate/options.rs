@@ -1,12 +1,15 @@
-//! Every option of Mosquitto 2.0 and what it is in Sedge: the table to extend when Sedge learns something.
+//! Every option of Mosquitto 2.0 and 2.1, and what it is in Sedge: the table to extend when Sedge learns something.
 
-use super::draft::Fate;
+use super::draft::{Draft, Fate};
+use super::read::Line;
 
 /// Finds out what becomes of a value.
 type Carry = fn(&str) -> Fate;
 
 const COUNT_MAX: u64 = 1 << 31;
 const SIZE_MAX: u64 = 1 << 40;
+/// The key of the largest packet.
+const PACKET_SIZE: &str = "limits.maximum_packet_size";
 /// The largest packet MQTT can express.
 const PACKET_MAX: u64 = 268_435_460;
 /// What a packet has beside its payload: a topic name, and some room for properties.
@@ -17,8 +20,6 @@ const OPTIONS: &[(&str, Carry)] = &[
     ("max_inflight_messages", |v| number_or("limits.max_inflight", v, 1, 65_535, 65_535)),
     ("max_inflight_bytes", |v| zero(v, "what is on its way to a client is counted in messages: limits.max_inflight")),
     ("max_keepalive", |v| number("limits.maximum_keep_alive", v, 0, 65_535)),
-    ("max_packet_size", |v| number_or("limits.maximum_packet_size", v, 128, PACKET_MAX, PACKET_MAX)),
-    ("message_size_limit", message_size_limit),
     ("max_queued_bytes", |v| number_or("limits.max_queued_bytes", v, 0, SIZE_MAX, SIZE_MAX)),
     ("max_queued_messages", |v| number_or("limits.max_queued_messages", v, 0, COUNT_MAX, COUNT_MAX)),
     ("queue_qos0_messages", |v| flag("limits.queue_qos0_offline", v)),
@@ -34,13 +35,17 @@ const OPTIONS: &[(&str, Carry)] = &[
     ("allow_zero_length_clientid", |v| switch(v, true, "clients may let the broker choose their id")),
     ("allow_duplicate_messages", |v| switch(v, false, "a client gets a message once for overlapping subscriptions")),
     ("auto_id_prefix", |_| Fate::lost("ids that the broker chooses begin with sedge-")),
-    ("clientid_prefixes", |_| Fate::lost("client ids are not checked")),
     ("check_retain_source", |v| switch(v, false, "a retained message stays, whatever its publisher may do later")),
     ("psk_file", |_| Fate::lost("there is no TLS with pre-shared keys")),
     ("per_listener_settings", |v| switch(v, false, "accounts and rights would be the same for all clients")),
-    ("auth_plugin", |_| Fate::lost("there are no plugins")),
+    ("enable_control_api", |_| Fate::lost("there is no $CONTROL topic; see sedge --help and the HTTP API")),
+    ("global_max_clients", |_| Fate::lost("sessions are limited by what is held for them: limits.max_buffered_bytes")),
+    ("global_max_connections", |_| Fate::lost("set limits.max_connections")),
+    ("packet_buffer_size", |_| Fate::as_it_is("buffers have the size of what is in them")),
+    ("retain_expiry_interval", |_| Fate::lost("retained messages expire when their publisher says so")),
+    ("retained_persistence", |_| Fate::lost("retained messages survive with everything else: node.data_dir")),
+    ("retry_interval", |_| Fate::as_it_is("MQTT has messages repeated after a reconnection only")),
     ("auth_plugin_deny_special_chars", |_| Fate::lost("there are no plugins")),
-    ("plugin", |_| Fate::lost("there are no plugins")),
     ("persistence", persistence),
     ("persistence_location", |v| Fate::roughly("node.data_dir", super::draft::quoted(v), DATA_DIR)),
     ("persistence_file", |_| Fate::lost("Sedge does not read Mosquitto's database")),
@@ -61,7 +66,15 @@ const SAVED: &str =
     "nothing is saved at intervals: with node.data_dir each change is written before it is acknowledged";
 
 /// Options of bridges.
-const BRIDGE: [&str; 42] = [
+const BRIDGE: [&str; 50] = [
+    "bridge_ciphers",
+    "bridge_ciphers_tls1.3",
+    "bridge_max_topic_alias",
+    "bridge_receive_maximum",
+    "bridge_session_expiry_interval",
+    "bridge_tcp_keepalive",
+    "bridge_tcp_user_timeout",
+    "bridge_tls_use_os_certs",
     "address",
     "addresses",
     "bridge_alpn",
@@ -109,14 +122,20 @@ const BRIDGE: [&str; 42] = [
 /// What becomes of an option that is not a listener's.
 pub(super) fn fate(name: &str, value: &str) -> Fate {
     if BRIDGE.contains(&name) {
-        return Fate::lost("there are no bridges; nodes of one cluster need none");
+        return Fate::lost(match name {
+            "connection" => {
+                "there are no bridges to other brokers in Sedge: nothing is exchanged with that one. Keep a Mosquitto beside it that is \
+                 connected to both; nodes of one cluster need no bridge"
+            }
+            _ => "there are no bridges",
+        });
     }
     if name.starts_with("auth_opt_") || name.starts_with("plugin_opt_") {
         return Fate::lost("there are no plugins");
     }
     match OPTIONS.iter().find(|(known, _)| *known == name) {
         Some((_, carry)) => carry(value),
-        None => Fate::lost("Mosquitto 2.0 has no such option"),
+        None => Fate::lost("Mosquitto 2.0 and 2.1 have no such option"),
     }
 }
 
@@ -176,14 +195,47 @@ fn connection_messages(value: &str) -> Fate {
     }
 }
 
-fn message_size_limit(value: &str) -> Fate {
-    let Ok(payload) = value.trim().parse::<u64>() else { return Fate::lost(format!("{value:?} is not a number")) };
-    if payload == 0 {
-        return Fate::as_it_is("only packets have a limit: limits.maximum_packet_size");
+/// The two options that limit the size of a packet, of which the smaller counts.
+#[derive(Debug)]
+pub(super) struct Sizes {
+    /// The name of the option that counts; none if there is no limit.
+    counts: Option<&'static str>,
+}
+
+impl Sizes {
+    pub(super) fn new(lines: &[Line]) -> Self {
+        let of = |name: &'static str| {
+            let value = lines.iter().rfind(|line| line.name == name)?.value.parse::<u64>().ok()?;
+            let around = if name == "message_size_limit" { AROUND_PAYLOAD } else { 0 };
+            (value > 0).then(|| (value.saturating_add(around), name))
+        };
+        let smaller = of("max_packet_size").into_iter().chain(of("message_size_limit")).min();
+        Self { counts: smaller.map(|(_, name)| name) }
     }
-    let packet = payload.saturating_add(AROUND_PAYLOAD).min(PACKET_MAX);
-    let remark = "The limit is for the whole packet, topic and properties included; a larger one ends the connection.";
-    Fate::roughly("limits.maximum_packet_size", packet.to_string(), remark)
+
+    pub(super) fn fate(&self, line: &Line) -> Fate {
+        let Ok(wanted) = line.value.parse::<u64>() else {
+            return Fate::lost(format!("{:?} is not a number", line.value));
+        };
+        match (wanted, self.counts) {
+            (0, _) => Fate::as_it_is("there is no such limit"),
+            (_, Some(name)) if name != line.name => Fate::as_it_is(format!("{name} is the smaller limit")),
+            _ if line.name == "max_packet_size" => number(PACKET_SIZE, &line.value, 128, PACKET_MAX),
+            _ => {
+                let packet = wanted.saturating_add(AROUND_PAYLOAD).min(PACKET_MAX);
+                let remark = "The limit is for the whole packet, topic and properties included; a larger one ends the connection.";
+                Fate::roughly(PACKET_SIZE, packet.to_string(), remark)
+            }
+        }
+    }
+
+    /// Where nothing is said, packets are as large as before.
+    pub(super) fn imply(&self, draft: &mut Draft) {
+        if self.counts.is_none() {
+            let why = "Without a limit Mosquitto 2.0 takes any packet that MQTT can express (2.1: 2000000 bytes). Lower it to what clients send.";
+            draft.imply(PACKET_SIZE, PACKET_MAX.to_string(), why);
+        }
+    }
 }
 
 /// Mosquitto's units: hours, days, weeks, months, years.
@@ -253,7 +305,9 @@ mod tests {
     fn no_option_is_listed_twice() {
         let mut names: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
         names.extend(BRIDGE);
-        names.extend(crate::migrate::listeners::OPTIONS);
+        names.extend(super::super::listeners::OPTIONS);
+        names.extend(super::super::access::OPTIONS);
+        names.extend(["max_packet_size", "message_size_limit"]);
         let count = names.len();
         names.sort_unstable();
         names.dedup();
@@ -265,10 +319,7 @@ mod tests {
         for (name, value, want) in [
             ("persistent_client_expiration", "2w", "1209600"),
             ("persistent_client_expiration", "999y", "4294967295"),
-            ("max_packet_size", "20", "128"),
-            ("max_packet_size", "0", "268435460"),
             ("max_queued_messages", "0", "2147483648"),
-            ("message_size_limit", "1000", "70632"),
             ("log_type", "error", "\"error\""),
             ("log_type", "error notice subscribe", "\"debug\""),
             ("sys_interval", "86400", "3600"),

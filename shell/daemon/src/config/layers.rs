@@ -68,6 +68,13 @@ impl Config {
         layers.finish()
     }
 
+    /// The defaults, overlaid by a file with this content.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let mut layers = Layers::default();
+        layers.file(Path::new("sedge.toml"), text);
+        layers.finish()
+    }
+
     /// Checks what no single key can show, and reads the key file. Done by [`Config::load`]; for configurations made by hand.
     pub fn check(mut self) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
