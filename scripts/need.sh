@@ -1,5 +1,16 @@
 # Shell functions to make sure that what a script needs is there. Sourced, not run.
 
+# With SEDGE_NO_INSTALL=1 nothing is installed; what is missing is named.
+
+# may_install WHAT COMMAND: whether it may be installed; says what is done, or what to do.
+may_install() {
+  if [ "${SEDGE_NO_INSTALL:-}" = 1 ]; then
+    echo "$1 is missing, and SEDGE_NO_INSTALL=1 forbids to install it; please run: $2" >&2
+    return 1
+  fi
+  echo "installing $1 (SEDGE_NO_INSTALL=1 forbids that): $2"
+}
+
 # Debian or Ubuntu packages that are missing get installed where that is possible without asking; otherwise they are named.
 need_packages() {
   local missing=() package
@@ -7,6 +18,7 @@ need_packages() {
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return 0
+  may_install "${missing[*]}" "apt-get install ${missing[*]}" || return 1
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then
     if ! sudo -n true 2>/dev/null; then
@@ -15,7 +27,6 @@ need_packages() {
     fi
     as_root=(sudo -n)
   fi
-  echo "installing ${missing[*]}"
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq >/dev/null || return 1
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
@@ -34,18 +45,40 @@ need_commands() {
   need_packages "${packages[@]}"
 }
 
-# Rust of at least the version that Cargo.toml asks for.
+# The toolchain that rust-toolchain.toml names: through rustup, which is installed for this user alone if there is no Rust at all. A Rust
+# without rustup, from the system's packages for example, is used if it is new enough.
 need_rust() {
   [ -r "$HOME/.cargo/env" ] && . "$HOME/.cargo/env"
-  local wanted have
-  wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-  have=$(cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p')
-  if [ -z "$have" ]; then
-    echo "Rust is missing: install Rust $wanted or newer from https://rustup.rs and run this again" >&2
-    return 1
+  local pinned least have
+  pinned=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+  least=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+  if ! command -v rustup >/dev/null 2>&1; then
+    have=$(cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p')
+    if [ -n "$have" ] && [ "$(printf '%s\n%s\n' "$least" "$have" | sort -V | head -n 1)" = "$least" ]; then
+      return 0
+    fi
+    may_install "Rust $pinned (in ~/.rustup and ~/.cargo)" "curl -sSf https://sh.rustup.rs | sh" || return 1
+    need_commands curl=curl || return 1
+    local script
+    script=$(curl --proto '=https' --tlsv1.2 -sSf --retry 3 https://sh.rustup.rs) && [ -n "$script" ] || {
+      echo "rustup cannot be fetched; install Rust $least or newer in another way and run this again" >&2
+      return 1
+    }
+    sh -s -- -y --quiet --no-modify-path --profile minimal --default-toolchain none <<<"$script" || return 1
+    . "$HOME/.cargo/env"
   fi
-  if [ "$(printf '%s\n%s\n' "$wanted" "$have" | sort -V | head -n 1)" != "$wanted" ]; then
-    echo "Rust $have is too old: this needs $wanted or newer; run: rustup update stable" >&2
-    return 1
+  # The same version by another name will do: nothing has to be fetched.
+  if ! has_toolchain "$pinned"; then
+    if has_toolchain stable && [ "$(rustup run stable rustc --version | cut -d ' ' -f 2)" = "$pinned" ]; then
+      export RUSTUP_TOOLCHAIN=stable
+      return 0
+    fi
+    may_install "the Rust toolchain $pinned" "rustup toolchain install $pinned --profile minimal --component clippy,rustfmt" || return 1
+    rustup toolchain install "$pinned" --profile minimal --component clippy --component rustfmt --no-self-update || return 1
   fi
+}
+
+# has_toolchain NAME: whether rustup has it, with what the tests need.
+has_toolchain() {
+  rustup run "$1" cargo clippy --version >/dev/null 2>&1 && rustup run "$1" cargo fmt --version >/dev/null 2>&1
 }
