@@ -14,6 +14,7 @@ const LAYERS: &[(&str, &str, u8)] = &[
     ("core/broker", "sedge-broker", 2),
     ("core/membership", "sedge-membership", 2),
     ("core/overlay", "sedge-overlay", 2),
+    ("core/scale", "sedge-scale", 2),
     ("core/cluster", "sedge-cluster", 3),
     ("shell/journal", "sedge-journal", 3),
     ("shell/daemon", "sedge-daemon", 4),

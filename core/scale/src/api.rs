@@ -1,0 +1,197 @@
+//! What goes into the machine and what comes out of it.
+
+use core::fmt;
+
+use sedge_base::Timestamp;
+
+use crate::alarm::AlarmState;
+use crate::site::Metric;
+
+/// An action's number, once and for all: a driver that sees it again does it once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ActionId(pub u64);
+
+/// One event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScaleInput {
+    /// A node that runs already, from an earlier controller.
+    Adopt {
+        /// Group it was made for.
+        group: String,
+        /// Its name.
+        node: String,
+    },
+    /// A measurement at a node.
+    Sample {
+        /// Its name.
+        node: String,
+        /// What was measured.
+        metric: Metric,
+        /// The value.
+        value: f64,
+    },
+    /// An action is done. Said again, it means nothing.
+    Done(ActionId),
+    /// An action could not be done.
+    Failed {
+        /// Which.
+        action: ActionId,
+        /// Why.
+        why: String,
+    },
+    /// A node is gone though nobody removed it.
+    Gone {
+        /// Its name.
+        node: String,
+        /// How it is known.
+        why: String,
+    },
+    /// The kill switch: while it is true, no action begins.
+    Pause(bool),
+}
+
+/// Something for the owner to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScaleOutput {
+    /// Do this, and say what became of it. What was not answered is asked for again under the same number.
+    Act(Action),
+    /// From now on a load balancer sends new connections to these nodes only.
+    Balance {
+        /// Name of the load balancer.
+        balancer: String,
+        /// Names of the nodes, ascending.
+        nodes: Vec<String>,
+    },
+    /// An alarm has changed its state: one notice for each change (EL-14).
+    Notice(Notice),
+    /// For the event store and the log.
+    Event(Event),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// Its number.
+    pub id: ActionId,
+    /// What.
+    pub kind: ActionKind,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActionKind {
+    /// Provide a resource that is no group.
+    Provide {
+        /// Its name.
+        resource: String,
+    },
+    /// Make a node, or start it again if it was there.
+    Create {
+        /// Its group.
+        group: String,
+        /// Its name.
+        node: String,
+    },
+    /// Empty a node, then end it.
+    Remove {
+        /// Its group.
+        group: String,
+        /// Its name.
+        node: String,
+    },
+    /// Move clients of the other nodes to a new one.
+    Relieve {
+        /// Its group.
+        group: String,
+        /// Its name.
+        node: String,
+    },
+}
+
+impl fmt::Display for ActionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Provide { resource } => write!(f, "provide {resource}"),
+            Self::Create { node, .. } => write!(f, "create {node}"),
+            Self::Remove { node, .. } => write!(f, "empty and remove {node}"),
+            Self::Relieve { node, .. } => write!(f, "move clients to {node}"),
+        }
+    }
+}
+
+/// An alarm has changed its state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    /// Name of the alarm.
+    pub alarm: String,
+    /// State before.
+    pub from: AlarmState,
+    /// State from now on.
+    pub to: AlarmState,
+    /// Measurement of the last period, if there is one.
+    pub value: Option<f64>,
+}
+
+/// Why a group has another size from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// When.
+    pub at: Timestamp,
+    /// Which group.
+    pub group: String,
+    /// Nodes before.
+    pub from: u32,
+    /// Nodes that are wanted.
+    pub to: u32,
+    /// Measurement, condition, alarm and policy in words.
+    pub reason: String,
+}
+
+/// Something that happened (EL-12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: Timestamp,
+    /// What kind of thing.
+    pub kind: EventKind,
+    /// Resource or node that it happened to.
+    pub subject: String,
+    /// What happened.
+    pub text: String,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A node or resource is there.
+    Started,
+    /// A node is gone as it was meant to.
+    Stopped,
+    /// A node is gone though nobody wanted that.
+    Lost,
+    /// An alarm has changed its state.
+    Alarm,
+    /// A group gets another size, or does not though a policy wants it.
+    Decision,
+    /// An action was begun.
+    Action,
+    /// An action has failed.
+    Failure,
+    /// Somebody used the API.
+    Request,
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Started => "started",
+            Self::Stopped => "stopped",
+            Self::Lost => "lost",
+            Self::Alarm => "alarm",
+            Self::Decision => "decision",
+            Self::Action => "action",
+            Self::Failure => "failure",
+            Self::Request => "request",
+        })
+    }
+}

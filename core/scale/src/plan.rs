@@ -1,0 +1,126 @@
+//! What would be done to make the world what the site says, and to leave nothing of it (EL-08, EL-09).
+
+use std::collections::BTreeMap;
+
+use crate::group::free_name;
+use crate::site::{Kind, Site, waves};
+
+/// What is there already.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Present {
+    /// Nodes and their groups.
+    pub nodes: BTreeMap<String, String>,
+    /// Resources that are no groups.
+    pub resources: Vec<String>,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Makes it.
+    Create,
+    /// Leaves it as it is.
+    Keep,
+    /// Removes it.
+    Remove,
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Steps of one wave do not depend on each other; earlier waves come first.
+    pub wave: usize,
+    /// What it does.
+    pub verb: Verb,
+    /// Node or resource.
+    pub name: String,
+    /// What that is, such as `node of brokers`.
+    pub what: String,
+}
+
+/// The steps from `present` to what `site` says, in order.
+pub fn plan(site: &Site, present: &Present) -> Vec<Step> {
+    let mut steps = strays(site, present);
+    let first = usize::from(!steps.is_empty());
+    for (wave, names) in waves(site).into_iter().enumerate() {
+        for name in names {
+            let Some(resource) = site.resources.get(&name) else { continue };
+            steps.extend(
+                resource_steps(&name, &resource.kind, present)
+                    .into_iter()
+                    .map(|step| Step { wave: wave + first, ..step }),
+            );
+        }
+    }
+    steps
+}
+
+/// What is there and not in the site.
+fn strays(site: &Site, present: &Present) -> Vec<Step> {
+    let group = |name: &String| site.groups().any(|(group, _)| group == name);
+    let nodes = present.nodes.iter().filter(|(_, of)| !group(of)).map(|(node, of)| (node, format!("node of {of}")));
+    let others = present
+        .resources
+        .iter()
+        .filter(|name| !site.resources.contains_key(*name))
+        .map(|name| (name, "resource".to_owned()));
+    let stray = |(name, what): (&String, String)| Step { wave: 0, verb: Verb::Remove, name: name.clone(), what };
+    nodes.chain(others).map(stray).collect()
+}
+
+fn resource_steps(name: &str, kind: &Kind, present: &Present) -> Vec<Step> {
+    let step = |verb, name: &str, what: String| Step { wave: 0, verb, name: name.to_owned(), what };
+    match kind {
+        Kind::Group(group) => {
+            let mut there: Vec<String> =
+                present.nodes.iter().filter(|(_, of)| *of == name).map(|(node, _)| node.clone()).collect();
+            let what = format!("node of {name}");
+            let most = usize::try_from(group.max).unwrap_or(usize::MAX);
+            let kept = there.iter().take(most).map(|node| step(Verb::Keep, node, what.clone()));
+            let removed = there.iter().skip(most).map(|node| step(Verb::Remove, node, what.clone()));
+            let mut steps: Vec<Step> = kept.chain(removed).collect();
+            while there.len() < usize::try_from(group.min).unwrap_or(0) {
+                let node = free_name(name, |node| there.iter().any(|other| other == node));
+                steps.push(step(Verb::Create, &node, what.clone()));
+                there.push(node);
+            }
+            steps
+        }
+        Kind::LoadBalancer(balancer) => {
+            let verb = if present.resources.iter().any(|other| other == name) { Verb::Keep } else { Verb::Create };
+            vec![step(verb, name, format!("load balancer at port {}", balancer.port))]
+        }
+        Kind::Alarm(alarm) => vec![step(Verb::Create, name, format!("alarm on {} of {}", alarm.metric, alarm.of))],
+        Kind::Policy(policy) => vec![step(Verb::Create, name, format!("policy of {}", policy.group))],
+        Kind::Plain(plain) => {
+            let verb = if present.resources.iter().any(|other| other == name) { Verb::Keep } else { Verb::Create };
+            vec![step(verb, name, plain.kind.to_string())]
+        }
+    }
+}
+
+/// The steps that leave nothing of what is present: what depends on others goes first.
+pub fn removal(site: &Site, present: &Present) -> Vec<Step> {
+    let order: Vec<String> = waves(site).into_iter().flatten().collect();
+    let place = |name: &str| order.iter().position(|other| other == name);
+    let mut steps: Vec<(Option<usize>, Step)> = Vec::new();
+    for name in &present.resources {
+        let step = Step { wave: 0, verb: Verb::Remove, name: name.clone(), what: "resource".to_owned() };
+        steps.push((place(name), step));
+    }
+    for (node, group) in &present.nodes {
+        let step = Step { wave: 0, verb: Verb::Remove, name: node.clone(), what: format!("node of {group}") };
+        steps.push((place(group), step));
+    }
+    steps.sort_by(|(left, _), (right, _)| right.cmp(left));
+    let mut wave = 0;
+    let mut before = steps.first().and_then(|(place, _)| *place);
+    steps
+        .into_iter()
+        .map(|(place, step)| {
+            wave += usize::from(place != before);
+            before = place;
+            Step { wave, ..step }
+        })
+        .collect()
+}

@@ -1,0 +1,343 @@
+//! What a site consists of (Pham section III; the schema of `docs/elasticity.md`).
+
+use std::collections::BTreeMap;
+
+use sedge_base::Duration;
+
+/// A checked site file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// Who makes and ends instances.
+    pub driver: Driver,
+    /// What the `exec` driver runs.
+    pub exec: Option<String>,
+    /// Policies together start at most so many actions in an hour.
+    pub max_actions_per_hour: u32,
+    /// All resources by name.
+    pub resources: BTreeMap<String, Resource>,
+}
+
+/// Who makes and ends instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// Processes of this machine.
+    Process,
+    /// Containers of a Docker engine.
+    Docker,
+    /// Services of a Docker swarm.
+    Swarm,
+    /// A `StatefulSet` of a Kubernetes cluster.
+    Kubernetes,
+    /// A program of the user's.
+    Exec,
+    /// Nobody: actions are only recorded.
+    Null,
+}
+
+/// One resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resource {
+    /// Line of its name in the file.
+    pub line: usize,
+    /// Names of resources that have to be there first.
+    pub needs: Vec<String>,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a resource is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// Nodes of one kind whose number follows the load.
+    Group(Group),
+    /// One address for a group.
+    LoadBalancer(LoadBalancer),
+    /// A condition on measurements.
+    Alarm(Alarm),
+    /// What to do about it.
+    Policy(Policy),
+    /// Anything else: a resource that is provided before what refers to it.
+    Plain(Plain),
+}
+
+/// A resource that is only provided: `network`, `image`, `meter`, `storage` and the like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// Its `type`.
+    pub kind: PlainKind,
+    /// Its other fields as text.
+    pub fields: BTreeMap<String, String>,
+}
+
+/// Types of plain resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlainKind {
+    /// A network that instances join.
+    Network,
+    /// What instances are made from.
+    Image,
+    /// The module that measures.
+    Meter,
+    /// The module that keeps measurements.
+    MetricStore,
+    /// The module that evaluates alarms.
+    Alarming,
+    /// Space on a disk.
+    Storage,
+    /// A container beside the brokers.
+    Container,
+    /// An account.
+    User,
+    /// Which addresses may connect.
+    SecurityGroup,
+    /// An address that can move.
+    FloatingIp,
+}
+
+/// Nodes of one kind whose number follows the load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// What each of them is.
+    pub member: MemberSpec,
+    /// Fewest nodes.
+    pub min: u32,
+    /// Most nodes.
+    pub max: u32,
+    /// Whether a new node is given clients of the others.
+    pub relief: bool,
+}
+
+/// What a node of a group is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemberSpec {
+    /// Processors it may use; all of the machine's if nothing is said.
+    pub cpu: Option<f64>,
+    /// Bytes of memory it may use.
+    pub memory: Option<u64>,
+    /// Configuration file of Sedge for each node.
+    pub config: Option<String>,
+    /// Image it is made from.
+    pub image: Option<String>,
+    /// Network it joins.
+    pub net: Option<String>,
+}
+
+/// How a load balancer chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// One after the other.
+    RoundRobin,
+    /// The node with the fewest connections.
+    LeastConn,
+    /// Any.
+    Random,
+    /// Always the same node for the same client identifier.
+    ClientId,
+}
+
+/// One address for a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadBalancer {
+    /// Name of the group.
+    pub backend: String,
+    /// How it chooses.
+    pub algorithm: Algorithm,
+    /// Address it listens at.
+    pub bind: String,
+    /// Port it listens at.
+    pub port: u16,
+    /// Most connections (EL-05).
+    pub maxconn: u32,
+    /// Time a health check may take (EL-05).
+    pub check_timeout: Duration,
+    /// Time between two health checks.
+    pub check_interval: Duration,
+    /// Whether nodes are told the client's address (PROXY protocol, version 2).
+    pub proxy_protocol: bool,
+}
+
+/// Which number of a period counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stat {
+    /// The mean of all samples of all nodes.
+    Mean,
+    /// The least sample.
+    Min,
+    /// The greatest sample.
+    Max,
+    /// The sum of the nodes' means.
+    Sum,
+}
+
+/// How a measurement is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+}
+
+/// A condition on measurements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alarm {
+    /// What is measured.
+    pub metric: Metric,
+    /// Name of the group whose nodes are measured.
+    pub of: String,
+    /// Which number of a period counts.
+    pub stat: Stat,
+    /// How long a period is.
+    pub period: Duration,
+    /// In how many periods in a row the condition must hold.
+    pub evaluations: u32,
+    /// How the measurement is compared.
+    pub op: Op,
+    /// With what.
+    pub threshold: f64,
+    /// Name of the policy that acts.
+    pub action: Option<String>,
+}
+
+/// What can be measured at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Metric {
+    /// Processor time of the broker, in percent of what it may use.
+    CpuUtil,
+    /// Connections of clients.
+    Connections,
+    /// Publications from clients a second.
+    MessagesPerSecond,
+    /// Age of the oldest message that waits, in seconds.
+    QueueAge,
+    /// How late the event loops are, in milliseconds.
+    LoopLag,
+    /// Messages dropped a second.
+    Drops,
+    /// Sessions, with and without a connection.
+    Sessions,
+    /// Messages that wait for sessions.
+    QueuedMessages,
+    /// Nodes that should hold a copy of this node's sessions and do not.
+    CopiesMissing,
+    /// Processors that the node may use.
+    Vcpus,
+}
+
+/// What to do about an alarm, or by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Name of the group that it changes.
+    pub group: String,
+    /// After each action on the group it waits for so long.
+    pub cooldown: Duration,
+    /// How many nodes it wants.
+    pub strategy: Strategy,
+}
+
+/// How many nodes a policy wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Strategy {
+    /// So many more (or fewer) while an alarm that names it holds.
+    Adjust(i32),
+    /// Of `(bound, adjust)` the one with the greatest bound that the alarm's measurement has passed.
+    Step(Vec<(f64, i32)>),
+    /// As many as keep the mean of a metric near a value.
+    Target(Target),
+    /// At least so many from a time of the day on, in UTC: `(minute of the day, nodes)`, ascending.
+    Schedule(Vec<(u16, u32)>),
+    /// As many as the same hour of earlier days needed, if these are more than the target asks for.
+    Forecast(Target),
+}
+
+/// What target tracking keeps near a value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// What is measured.
+    pub metric: Metric,
+    /// The value that its mean is kept near.
+    pub value: f64,
+    /// Over which period.
+    pub period: Duration,
+}
+
+/// A type whose values have fixed names in site files.
+pub(crate) trait Named: Copy + PartialEq + 'static {
+    /// All values with their names.
+    const NAMES: &'static [(&'static str, Self)];
+
+    /// The name of this value.
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+    }
+}
+
+macro_rules! named {
+    ($kind:ident: $($name:literal => $value:ident),+ $(,)?) => {
+        impl Named for $kind {
+            const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),+];
+        }
+        impl core::fmt::Display for $kind {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+named!(Driver: "process" => Process, "docker" => Docker, "swarm" => Swarm, "kubernetes" => Kubernetes, "exec" => Exec, "null" => Null);
+named!(PlainKind: "network" => Network, "image" => Image, "meter" => Meter, "metric_store" => MetricStore, "alarming" => Alarming,
+    "storage" => Storage, "container" => Container, "user" => User, "security_group" => SecurityGroup, "floating_ip" => FloatingIp);
+named!(Algorithm: "roundrobin" => RoundRobin, "leastconn" => LeastConn, "random" => Random, "client-id" => ClientId);
+named!(Stat: "mean" => Mean, "min" => Min, "max" => Max, "sum" => Sum);
+named!(Op: ">" => Greater, ">=" => GreaterOrEqual, "<" => Less, "<=" => LessOrEqual);
+named!(Metric: "cpu_util" => CpuUtil, "connections" => Connections, "messages_per_s" => MessagesPerSecond, "queue_age" => QueueAge,
+    "loop_lag" => LoopLag, "drops" => Drops, "sessions" => Sessions, "queued_messages" => QueuedMessages,
+    "copies_missing" => CopiesMissing, "vcpus" => Vcpus);
+
+impl Op {
+    /// Whether `value` meets the condition.
+    pub fn holds(self, value: f64, threshold: f64) -> bool {
+        match self {
+            Self::Greater => value > threshold,
+            Self::GreaterOrEqual => value >= threshold,
+            Self::Less => value < threshold,
+            Self::LessOrEqual => value <= threshold,
+        }
+    }
+}
+
+impl Site {
+    /// The groups by name.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.of_kind(|kind| if let Kind::Group(group) = kind { Some(group) } else { None })
+    }
+
+    /// The load balancers by name.
+    pub fn balancers(&self) -> impl Iterator<Item = (&str, &LoadBalancer)> {
+        self.of_kind(|kind| if let Kind::LoadBalancer(balancer) = kind { Some(balancer) } else { None })
+    }
+
+    /// The alarms by name.
+    pub fn alarms(&self) -> impl Iterator<Item = (&str, &Alarm)> {
+        self.of_kind(|kind| if let Kind::Alarm(alarm) = kind { Some(alarm) } else { None })
+    }
+
+    /// The policies by name.
+    pub fn policies(&self) -> impl Iterator<Item = (&str, &Policy)> {
+        self.of_kind(|kind| if let Kind::Policy(policy) = kind { Some(policy) } else { None })
+    }
+
+    fn of_kind<'a, T: 'a>(
+        &'a self,
+        pick: impl Fn(&'a Kind) -> Option<&'a T>,
+    ) -> impl Iterator<Item = (&'a str, &'a T)> {
+        self.resources
+            .iter()
+            .filter_map(move |(name, resource)| pick(&resource.kind).map(|found| (name.as_str(), found)))
+    }
+}

@@ -1,0 +1,87 @@
+//! The machine's state, for people and for the API.
+
+use sedge_base::Instant;
+
+use crate::alarm::AlarmState;
+use crate::site::Metric;
+
+/// Everything at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScaleStatus {
+    /// Whether the kill switch is on.
+    pub paused: bool,
+    /// Groups by name.
+    pub groups: Vec<GroupStatus>,
+    /// Alarms by name.
+    pub alarms: Vec<AlarmStatus>,
+    /// Actions that were begun and not answered, in words.
+    pub pending: Vec<String>,
+    /// Actions that policies may still start within this hour.
+    pub actions_left: u32,
+    /// Samples that were not taken in.
+    pub dropped_samples: u64,
+}
+
+/// A group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// Fewest nodes.
+    pub min: u32,
+    /// Most nodes.
+    pub max: u32,
+    /// Nodes that are wanted.
+    pub wanted: u32,
+    /// Why a change that a policy wants is not made, if so.
+    pub hold: Option<String>,
+    /// Its nodes.
+    pub members: Vec<MemberStatus>,
+}
+
+/// A node of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemberStatus {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub state: MemberState,
+    /// Since when.
+    pub since: Instant,
+    /// Its newest samples.
+    pub samples: Vec<(Metric, f64)>,
+}
+
+/// What a node of a group does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// It is being made.
+    Starting,
+    /// It serves clients.
+    Serving,
+    /// It is being emptied.
+    Leaving,
+}
+
+impl core::fmt::Display for MemberState {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::Leaving => "leaving",
+        })
+    }
+}
+
+/// An alarm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AlarmStatus {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: AlarmState,
+    /// Since when.
+    pub since: Instant,
+    /// Measurement of the last period, if there is one.
+    pub value: Option<f64>,
+}
