@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &str, u8)] = &[
     ("shell/journal", "sedge-journal", 3),
     ("shell/daemon", "sedge-daemon", 4),
     ("shell/bench", "sedge-bench", 4),
+    ("shell/scale", "sedge-controller", 4),
     ("check/graph", "sedge-graph", 3),
     ("check/sim", "sedge-sim", 4),
     ("shell/cli", "sedge", 5),

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, USAGE};
 use crate::mqtt::{explain_unknown, fold_properties};
-use crate::{api, bench, from_mosquitto, passwd, publish, serve, sim, subscribe, up};
+use crate::{api, bench, from_mosquitto, passwd, publish, scale, serve, sim, subscribe, up};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,6 +49,11 @@ enum Command {
     Kick(api::KickArgs),
     /// Empty a node before it stops: its clients and sessions go to other nodes
     Drain(api::DrainArgs),
+    /// Grow and shrink a cluster with its load, behind one address
+    #[command(subcommand)]
+    Scale(scale::ScaleCommand),
+    /// Move clients of a scaled site from fuller nodes to emptier ones
+    Rebalance(scale::RebalanceArgs),
     /// Measure any MQTT broker: load, limits, failures, comparisons
     Bench(Box<sedge_bench::BenchArgs>),
     /// Simulate very large clusters
@@ -92,6 +97,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Retained(args) => api::retained(&args),
         Command::Kick(args) => api::kick(&args),
         Command::Drain(args) => api::drain(&args),
+        Command::Scale(command) => scale::run(&command),
+        Command::Rebalance(args) => scale::rebalance(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Sim(command) => sim::run(&command),
         Command::Passwd(args) => passwd::passwd(&args),

@@ -11,6 +11,7 @@ mod mqtt;
 mod out;
 mod passwd;
 mod publish;
+mod scale;
 mod serve;
 mod sim;
 mod stop;

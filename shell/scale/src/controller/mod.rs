@@ -1,0 +1,381 @@
+//! The controller's loop: the machine in the middle, threads that measure and act around it.
+
+mod balance;
+mod relief;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Write;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sedge_scale::site::Kind;
+use sedge_scale::{Action, ActionId, ActionKind, Event, ScaleInput, ScaleOutput, Scaler, ScalerLimits};
+
+pub(crate) use self::relief::relieve;
+use crate::clock::{Clock, wall};
+use crate::driver::{Driver, World, driver};
+use crate::error::ScaleError;
+use crate::http::{self, Shown};
+use crate::meter::{Measured, Meter, Sample};
+use crate::network::Nodes;
+use crate::process::Proof;
+use crate::report::{EventReport, Report, fill};
+use crate::site_file::SiteFile;
+use crate::state::{Home, State};
+
+/// Most events that are remembered.
+const MAX_EVENTS: usize = 1_000;
+/// Longest time between two looks at the clock.
+const TURN: Duration = Duration::from_millis(100);
+/// How often the report is written.
+const REPORT: Duration = Duration::from_millis(500);
+/// How long `--once` waits until everything is there.
+const ONCE: Duration = Duration::from_mins(5);
+
+/// How to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions {
+    /// End as soon as everything the site says is there.
+    pub once: bool,
+}
+
+/// What reaches the loop.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Answer(ActionId, Result<(), String>),
+    Samples(Vec<Sample>),
+    Lost { node: String, why: String },
+    Pause(bool),
+}
+
+struct Controller {
+    site: SiteFile,
+    world: World,
+    driver: Arc<dyn Driver>,
+    scaler: Scaler,
+    clock: Clock,
+    orders: Sender<Message>,
+    inbox: Receiver<Message>,
+    /// Actions whose threads run: asked for again, they are not begun twice.
+    running: BTreeSet<ActionId>,
+    events: VecDeque<EventReport>,
+    /// Load balancers that could not be told what they should know.
+    unbalanced: BTreeSet<String>,
+    shown: Shown,
+    reported: Instant,
+}
+
+/// Runs the controller of a site until `stop` says so, or with `once` until everything is there.
+///
+/// # Errors
+/// What keeps it from beginning, or with `once` what is not there in time.
+pub fn run(file: SiteFile, options: RunOptions, stop: &dyn Fn() -> bool, say: &dyn Fn(&str)) -> Result<(), ScaleError> {
+    crate::driver::check(&file.site)?;
+    let home = Home::of(&file.path);
+    let _lock = home.lock()?;
+    let mut controller = Controller::new(file, home)?;
+    controller.adopt();
+    controller.measure_in_background()?;
+    let deadline = Instant::now() + ONCE;
+    let result = loop {
+        controller.turn(say);
+        if stop() {
+            break Ok(());
+        }
+        if options.once && controller.scaler.is_converged() && controller.unbalanced.is_empty() {
+            break Ok(());
+        }
+        if options.once && Instant::now() >= deadline {
+            let pending = controller.scaler.status().pending.join(", ");
+            break Err(ScaleError::other(format!(
+                "not everything is there after {} s: {pending}; the next run goes on",
+                ONCE.as_secs()
+            )));
+        }
+    };
+    controller.report(false);
+    result
+}
+
+impl Controller {
+    fn new(site: SiteFile, home: Home) -> Result<Self, ScaleError> {
+        let mut state = home.load()?.unwrap_or_default();
+        state.site.clone_from(&site.path);
+        for secret in [&mut state.cluster_key, &mut state.token] {
+            if secret.is_empty() {
+                *secret = random_secret()?;
+            }
+        }
+        let scaler = Scaler::new(site.site.clone(), ScalerLimits::default(), ActionId(state.last_action));
+        let (orders, inbox) = channel();
+        let shown = Shown::default();
+        let api = http::serve(Arc::clone(&shown), &state.token, orders.clone())?;
+        state.api = Some(api.to_string());
+        state.controller = Proof::of(std::process::id());
+        home.save(&state)?;
+        let world = World::new(home, state);
+        let driver = driver(&site.site, &world)?;
+        Ok(Self {
+            site,
+            world,
+            driver,
+            scaler,
+            clock: Clock::new(),
+            orders,
+            inbox,
+            running: BTreeSet::new(),
+            events: VecDeque::new(),
+            unbalanced: BTreeSet::new(),
+            shown,
+            reported: Instant::now(),
+        })
+    }
+
+    /// Tells the machine what an earlier controller has left.
+    fn adopt(&mut self) {
+        let state: State = self.world.state().clone();
+        if state.paused {
+            self.give(ScaleInput::Pause(true));
+        }
+        let nodes = Nodes::new(&state.token, Duration::from_secs(5));
+        for (node, record) in &state.nodes {
+            if !record.served {
+                // Nobody knows how far its start went; it holds nothing yet.
+                self.log_failure(node, self.driver.destroy(node));
+                continue;
+            }
+            self.give(ScaleInput::Adopt { group: record.group.clone(), node: node.clone() });
+            match self.driver.lost(node) {
+                Some(why) => self.give(ScaleInput::Gone { node: node.clone(), why }),
+                // An earlier controller may have begun to empty it.
+                None if !record.http.is_empty() => drop(nodes.delete(&record.http, "/api/v1/drain")),
+                None => {}
+            }
+        }
+        for name in state.balancers.keys() {
+            if !self.site.site.balancers().any(|(known, _)| known == name) {
+                self.log_failure(name, self.end_balancer(name));
+            }
+        }
+        let known = &self.site.site.resources;
+        let strays: Vec<String> = state.provided.into_iter().filter(|name| !known.contains_key(name)).collect();
+        for name in strays {
+            let forget = |state: &mut State| state.provided.retain(|other| *other != name);
+            let released = self.driver.release(&name).and_then(|()| self.world.change(forget));
+            self.log_failure(&name, released);
+        }
+    }
+
+    fn log_failure(&mut self, subject: &str, result: Result<(), String>) {
+        if let Err(text) = result {
+            let kind = sedge_scale::EventKind::Failure;
+            self.remember(&Event { at: wall(), kind, subject: subject.to_owned(), text }, &|_| ());
+        }
+    }
+
+    fn give(&mut self, input: ScaleInput) {
+        self.scaler.handle(self.clock.now(), input);
+    }
+
+    /// One turn: what has come, what is due, what is to be done.
+    fn turn(&mut self, say: &dyn Fn(&str)) {
+        let now = self.clock.now().instant;
+        let wait = self.scaler.poll_timeout().map_or(TURN, |at| at.since(now)).min(TURN);
+        let first = self.inbox.recv_timeout(wait).ok();
+        let messages: Vec<Message> = first.into_iter().chain(self.inbox.try_iter()).collect();
+        for message in messages {
+            self.understand(message);
+        }
+        self.scaler.handle_timeout(self.clock.now());
+        while let Some(output) = self.scaler.poll_output() {
+            match output {
+                ScaleOutput::Act(action) => self.act(action),
+                ScaleOutput::Balance { balancer, nodes } => self.balance(&balancer, &nodes),
+                ScaleOutput::Notice(notice) => tracing::info!(?notice, "an alarm has changed its state"),
+                ScaleOutput::Event(event) => self.remember(&event, say),
+            }
+        }
+        if self.reported.elapsed() >= REPORT {
+            self.balance_again();
+            self.report(true);
+        }
+    }
+
+    fn understand(&mut self, message: Message) {
+        match message {
+            Message::Answer(id, result) => {
+                self.running.remove(&id);
+                match result {
+                    Ok(()) => self.give(ScaleInput::Done(id)),
+                    Err(why) => self.give(ScaleInput::Failed { action: id, why }),
+                }
+            }
+            Message::Samples(samples) => {
+                for (node, metric, value) in samples {
+                    self.give(ScaleInput::Sample { node, metric, value });
+                }
+            }
+            Message::Lost { node, why } => self.give(ScaleInput::Gone { node, why }),
+            Message::Pause(paused) => {
+                self.log_failure("controller", self.world.change(|state| state.paused = paused));
+                self.give(ScaleInput::Pause(paused));
+            }
+        }
+    }
+
+    /// Begins an action in a thread of its own.
+    fn act(&mut self, action: Action) {
+        if !self.running.insert(action.id) {
+            return;
+        }
+        self.log_failure(
+            "controller",
+            self.world.change(|state| state.last_action = state.last_action.max(action.id.0)),
+        );
+        let id = action.id;
+        // The load balancer of this site is the controller's own work.
+        if let ActionKind::Provide { resource } = &action.kind
+            && self.site.site.balancers().any(|(name, _)| name == resource)
+        {
+            let started = self.start_balancer(resource);
+            let _ = self.orders.send(Message::Answer(id, started));
+            return;
+        }
+        let (driver, world, site, orders) =
+            (Arc::clone(&self.driver), self.world.clone(), self.site.site.clone(), self.orders.clone());
+        let spawned = thread::Builder::new().name("scale-action".to_owned()).spawn(move || {
+            let result = perform(&*driver, &world, &site, action);
+            let _ = orders.send(Message::Answer(id, result));
+        });
+        if let Err(error) = spawned {
+            let _ = self.orders.send(Message::Answer(id, Err(format!("cannot start a thread: {error}"))));
+        }
+    }
+
+    fn remember(&mut self, event: &Event, say: &dyn Fn(&str)) {
+        say(&format!(
+            "{} {} {}: {}",
+            crate::report::time_of_day(event.at.as_millis()),
+            event.kind,
+            event.subject,
+            event.text
+        ));
+        self.events.push_back(EventReport::from(event));
+        while self.events.len() > MAX_EVENTS {
+            self.events.pop_front();
+        }
+    }
+
+    /// Writes the report for `sedge scale status` and the API.
+    fn report(&mut self, running: bool) {
+        self.reported = Instant::now();
+        let state = self.world.state().clone();
+        let mut report = Report {
+            site: self.site.path.display().to_string(),
+            driver: self.site.site.driver.to_string(),
+            running,
+            pid: state.controller.as_ref().map(|controller| controller.pid),
+            api: state.api.clone(),
+            balancers: self.balancers(&state),
+            events: self.events.iter().cloned().collect(),
+            ..Report::default()
+        };
+        fill(&mut report, &self.scaler, &state, self.clock.now());
+        let written = serde_json::to_vec(&report).map_err(|error| error.to_string());
+        let written = written.and_then(|text| {
+            self.world.home.write(&self.world.home.report(), &text).map_err(|error| error.to_string())
+        });
+        if let Err(error) = written {
+            tracing::error!(error, "the report cannot be written");
+        }
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = report;
+    }
+
+    /// Measures nodes, and looks whether they are there, from a thread of its own.
+    fn measure_in_background(&self) -> Result<(), ScaleError> {
+        let interval = sampling_interval(&self.site.site);
+        let (world, driver, orders) = (self.world.clone(), Arc::clone(&self.driver), self.orders.clone());
+        let site = self.site.site.clone();
+        let mut meter = Meter::new(&world.state().token);
+        let watch = move || loop {
+            let begun = Instant::now();
+            let nodes: Vec<String> =
+                world.state().nodes.iter().filter(|(_, node)| node.served).map(|(name, _)| name.clone()).collect();
+            for node in nodes {
+                if let Some(why) = driver.lost(&node)
+                    && orders.send(Message::Lost { node, why }).is_err()
+                {
+                    return;
+                }
+            }
+            let samples = meter.measure(&measured(&world, &site));
+            if orders.send(Message::Samples(samples)).is_err() {
+                return;
+            }
+            thread::sleep(interval.saturating_sub(begun.elapsed()));
+        };
+        let failed = |error| ScaleError::other(format!("cannot start a thread: {error}"));
+        thread::Builder::new().name("scale-meter".to_owned()).spawn(watch).map(drop).map_err(failed)
+    }
+}
+
+/// Does an action and says what became of it.
+fn perform(driver: &dyn Driver, world: &World, site: &sedge_scale::Site, action: Action) -> Result<(), String> {
+    match action.kind {
+        ActionKind::Provide { resource } => {
+            let Some(Kind::Plain(plain)) = site.resources.get(&resource).map(|resource| &resource.kind) else {
+                return Ok(());
+            };
+            driver.provide(&resource, plain)?;
+            world.change(|state| {
+                if !state.provided.contains(&resource) {
+                    state.provided.push(resource);
+                }
+            })
+        }
+        ActionKind::Create { group, node } => {
+            let spec = site
+                .groups()
+                .find(|(name, _)| *name == group)
+                .map(|(_, group)| group.member.clone())
+                .unwrap_or_default();
+            driver.create(action.id, &group, &node, &spec)
+        }
+        ActionKind::Remove { node, .. } => driver.remove(&node),
+        ActionKind::Relieve { group, node } => relieve(world, &group, Some(&node), false).map(drop),
+    }
+}
+
+/// The nodes that are to be measured.
+fn measured(world: &World, site: &sedge_scale::Site) -> Vec<Measured> {
+    let all = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let all = f64::from(u32::try_from(all).unwrap_or(1));
+    let cpus = |group: &str| site.groups().find(|(name, _)| *name == group).and_then(|(_, group)| group.member.cpu);
+    let state = world.state();
+    let nodes = state.nodes.iter().filter(|(_, record)| record.served && !record.http.is_empty());
+    let measured = nodes.map(|(node, record)| Measured {
+        node: node.clone(),
+        http: record.http.clone(),
+        cpus: cpus(&record.group).unwrap_or(all),
+    });
+    measured.collect()
+}
+
+/// A quarter of the shortest period, between 250 ms and 10 s.
+fn sampling_interval(site: &sedge_scale::Site) -> Duration {
+    let shortest = site.alarms().map(|(_, alarm)| alarm.period).min().unwrap_or(Duration::from_secs(40));
+    (shortest / 4).clamp(Duration::from_millis(250), Duration::from_secs(10))
+}
+
+/// 256 bits that nobody else knows.
+fn random_secret() -> Result<String, ScaleError> {
+    let mut secret = String::new();
+    for _ in 0..4 {
+        let word = getrandom::u64()
+            .map_err(|error| ScaleError::other(format!("the system has no random numbers: {error}")))?;
+        let _ = write!(secret, "{word:016x}");
+    }
+    Ok(secret)
+}

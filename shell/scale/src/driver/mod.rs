@@ -1,0 +1,83 @@
+//! Drivers: who makes and ends instances.
+
+mod exec;
+mod null;
+mod processes;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sedge_scale::site::{Driver as Name, MemberSpec, Plain};
+use sedge_scale::{ActionId, Site};
+
+use crate::error::ScaleError;
+use crate::state::{Home, NodeRecord, State};
+
+/// What is shared between the controller and its driver: the state that survives both, written whenever it changes.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) home: Home,
+    state: Arc<Mutex<State>>,
+}
+
+impl World {
+    pub(crate) fn new(home: Home, state: State) -> Self {
+        Self { home, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// A look at the state.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and writes it.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Result<T, String> {
+        let mut state = self.state();
+        let result = change(&mut state);
+        self.home.save(&state).map_err(|error| error.to_string())?;
+        Ok(result)
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<NodeRecord> {
+        self.state().nodes.get(name).cloned()
+    }
+}
+
+/// Makes and ends instances. Each call may come again, and then finds done what it did.
+pub(crate) trait Driver: Send + Sync {
+    /// Provides a resource that is neither a node nor a load balancer.
+    fn provide(&self, name: &str, plain: &Plain) -> Result<(), String>;
+    /// Makes a node, or starts it again with what it kept, and waits until it serves.
+    fn create(&self, action: ActionId, group: &str, node: &str, spec: &MemberSpec) -> Result<(), String>;
+    /// Empties a node, then ends it; nothing of it is left.
+    fn remove(&self, node: &str) -> Result<(), String>;
+    /// Ends a node at once; nothing of it is left.
+    fn destroy(&self, node: &str) -> Result<(), String>;
+    /// Takes back what was provided.
+    fn release(&self, name: &str) -> Result<(), String>;
+    /// Why a node that serves is known to be gone, if it is.
+    fn lost(&self, node: &str) -> Option<String>;
+}
+
+/// The driver that a site asks for.
+pub(crate) fn driver(site: &Site, world: &World) -> Result<Arc<dyn Driver>, ScaleError> {
+    match site.driver {
+        Name::Process => Ok(Arc::new(processes::Processes::new(world.clone()))),
+        Name::Exec => Ok(Arc::new(exec::Exec::new(world.clone(), site.exec.clone().unwrap_or_default()))),
+        Name::Null => Ok(Arc::new(null::Null::new(world.clone()))),
+        Name::Docker | Name::Swarm | Name::Kubernetes => Err(missing(site.driver)),
+    }
+}
+
+/// Whether this program has the driver that a site asks for.
+pub(crate) fn check(site: &Site) -> Result<(), ScaleError> {
+    match site.driver {
+        Name::Process | Name::Exec | Name::Null => Ok(()),
+        Name::Docker | Name::Swarm | Name::Kubernetes => Err(missing(site.driver)),
+    }
+}
+
+fn missing(name: Name) -> ScaleError {
+    ScaleError::Site(format!(
+        "driver: this version of sedge has no driver {name}; use process, or exec with a program of yours that calls it"
+    ))
+}

@@ -1,0 +1,24 @@
+//! The elasticity controller: reads a site file, drives the machine of `sedge-scale`, and does what it says with a driver, HAProxy and
+//! the HTTP API of the brokers (Pham; EL-04 to EL-26).
+
+mod clock;
+mod controller;
+mod driver;
+mod error;
+mod haproxy;
+mod http;
+mod meter;
+mod network;
+pub mod process;
+pub mod report;
+mod site_file;
+mod state;
+
+pub use self::controller::{RunOptions, run};
+pub use self::error::ScaleError;
+pub use self::report::Report;
+pub use self::site_file::SiteFile;
+pub use self::state::Home;
+
+mod commands;
+pub use self::commands::{delete, pause, plan, rebalance, status};
