@@ -1,0 +1,183 @@
+"""`sedge scale`: nodes come and go with the load behind one HAProxy, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos import judge
+from cluster import HOST, wait_for
+from scaling import Idlers, Site, has_haproxy, spread
+from swarm import Swarm
+
+pytestmark = pytest.mark.skipif(not has_haproxy(), reason="haproxy is not installed")
+# Times that the cluster grows and shrinks under load.
+CYCLES = int(os.environ.get("SEDGE_SCALE_CYCLES", "2"))
+
+
+@pytest.fixture
+def site(binary: Path, tmp_path: Path) -> Iterator[Site]:
+    """A site that nothing is left of."""
+    made = Site(binary, tmp_path)
+    made.write()
+    yield made
+    made.close()
+
+
+def test_it_grows_relieves_and_shrinks_and_leaves_nothing(site: Site) -> None:
+    """EL-07, EL-09, EL-12, EL-15, EL-16, EL-19, EL-24: the example of the documents, from nothing to nothing."""
+    site.start()
+    site.wait_serving(1, 15)
+    idlers = Idlers(site.port)
+    idlers.open(60)
+    began = time.monotonic()
+
+    def even() -> bool:
+        idlers.turn()
+        found = spread(site)
+        return len(found) == 2 and min(found.values()) >= 24
+
+    wait_for("a second node has its share of clients that were there before it", even, 25)
+    assert time.monotonic() - began < 20, "longer than a period, a start and a relief may take"
+    assert idlers.returned <= 40, f"{idlers.returned} clients were moved, where 30 are enough"
+    decision = site.status()["decisions"][-1]
+    assert (decision["from"], decision["to"]) == (1, 2)
+    assert "connections" in decision["reason"] and "> 50" in decision["reason"] and "alarm high" in decision["reason"]
+    idlers.close()
+    site.wait_serving(1, 30)
+    kinds = {event["kind"] for event in site.status()["events"]}
+    assert {"started", "stopped", "alarm", "decision", "action"} <= kinds, kinds
+    site.end_controller()
+    assert site.processes(), "nodes and load balancer outlive the controller"
+    site.call("scale", "delete", str(site.file))
+    assert site.processes() == []
+    assert not list((site.folder / "state").iterdir())
+
+
+def test_wrong_files_and_plans(site: Site) -> None:
+    """EL-07, EL-08: line and field of a mistake; a plan acts on nothing and is empty of changes once it was carried out."""
+    text = site.file.read_text()
+    for wrong, found, said in [
+        ("algorithm: leastconn", "algorithm: fastest", "line 4: resources.lb.algorithm"),
+        ("min: 1, max: 3", "min: 4, max: 3", "line 3: resources.brokers.min: 4 is more than max"),
+        ('action: "${out}"', 'action: "${outt}"', 'line 5: resources.high.action: there is no sound resource "outt"; did you mean'),
+        ("driver: process", "driver: openstack", "line 1: driver"),
+        ('group: "${brokers}", adjust: +1', 'group: "${high}", adjust: +1', "needs itself"),
+    ]:
+        bad = site.folder / "bad.yaml"
+        bad.write_text(text.replace(wrong, found, 1))
+        assert said in site.call("scale", "check", str(bad), code=2)
+    steps = json.loads(site.call("scale", "plan", str(site.file), "--json"))["steps"]
+    order = {step["name"]: step["wave"] for step in steps}
+    assert order["brokers-1"] < order["lb"] and order["out"] < order["high"]
+    assert site.processes() == []
+    site.call("scale", "run", str(site.file), "--once")
+    steps = json.loads(site.call("scale", "plan", str(site.file), "--json"))["steps"]
+    assert {step["name"]: step["do"] for step in steps if step["name"] in ("brokers-1", "lb")} == {"brokers-1": "keep", "lb": "keep"}
+
+
+def test_a_lost_node_and_a_lost_controller_are_replaced(site: Site) -> None:
+    """EL-22, EL-26: the group has its size again; the next controller finds everything, and the balancer follows."""
+    site.write(least=2)
+    site.start()
+    site.wait_serving(2, 15)
+    victim = site.nodes()[0]
+    os.kill(victim["pid"], signal.SIGKILL)
+    wait_for("another process serves", lambda: site.serving() == 2 and site.nodes()[0]["pid"] != victim["pid"], 20)
+    before = {node["name"]: node["pid"] for node in site.nodes()}
+    balancer = site.status()["balancers"]["lb"]["pid"]
+    site.end_controller(signal.SIGKILL)
+    assert site.status()["running"] is False
+    site.start()
+    wait_for("a controller runs", lambda: site.status()["running"], 10)
+    wait_for("it has adopted all", lambda: {node["name"]: node["pid"] for node in site.nodes()} == before, 10)
+    assert site.status()["balancers"]["lb"]["pid"] == balancer
+    os.kill(balancer, signal.SIGKILL)
+    wait_for("haproxy runs again", lambda: site.status()["balancers"]["lb"]["pid"] != balancer, 15)
+    idlers = Idlers(site.port)
+    idlers.open(10)
+    idlers.close()
+
+
+def test_connections_are_spread_and_survive_changes(site: Site) -> None:
+    """EL-04, EL-06, FT-36, FT-37: 1,000 connections survive a new worker; 400 over 4 nodes; a killed node gets none."""
+    site.write(least=4, most=4, high=100_000, low=0)
+    site.start()
+    site.wait_serving(4, 20)
+    idlers = Idlers(site.port)
+    idlers.open(400)
+    wait_for("100 each", lambda: sorted(spread(site).values()) == [100] * 4, 10)
+    idlers.open(1_000, "more")
+    site.end_controller()
+    site.write(maxconn=40_000)
+    site.start()
+    wait_for("a controller runs", lambda: site.status()["running"], 10)
+    wait_for("it has provided the balancer", lambda: site.status()["converged"], 10)
+    assert idlers.answer() == 1_400
+    idlers.open(20, "later")
+    idlers.close()
+
+    wait_for("nobody is there", lambda: sum(spread(site).values()) == 0, 10)
+    site.call("scale", "pause", str(site.file))
+    victim = site.nodes()[0]
+    os.kill(victim["pid"], signal.SIGKILL)
+    idlers.open(90)
+    others = [node["name"] for node in site.nodes() if node["name"] != victim["name"]]
+    wait_for("30 each", lambda: [spread(site)[name] for name in others] == [30] * 3, 10)
+    idlers.close()
+
+
+def test_a_returning_client_lands_where_its_session_is(site: Site) -> None:
+    """EL-25: with placement by client id 200 clients that connect twice meet the same node; less than 5 % move."""
+    site.write(least=4, most=4, high=100_000, low=0, algorithm="client-id")
+    site.start()
+    site.wait_serving(4, 20)
+    taken_over = []
+    for _ in range(2):
+        idlers = Idlers(site.port)
+        idlers.open(200)
+        wait_for("all are there", lambda: sum(spread(site).values()) == 200, 10)
+        taken_over.append(spread(site))
+        idlers.close()
+        wait_for("nobody is there", lambda: sum(spread(site).values()) == 0, 10)
+    moved = sum((taken_over[0] - taken_over[1]).values())
+    assert moved <= 10, taken_over
+    assert min(taken_over[0].values()) >= 10, taken_over
+
+
+def test_nothing_is_lost_while_it_grows_and_shrinks(site: Site) -> None:
+    """EL-23: QoS 1 and 2, sessions that are kept, one address; cycles out and in."""
+    site.write(cooldown="1s", high=30, low=18, most=2)
+    site.start()
+    site.wait_serving(1, 15)
+    swarm = Swarm([(HOST, site.port)], random.Random(5), rate=30)
+    idlers = Idlers(site.port)
+    try:
+        swarm.until("all subscribe", lambda: all(one.subscribed for one in swarm.subscribers), 20)
+        swarm.until("all publishers are there", lambda: all(one.here for one in swarm.publishers), 20)
+        swarm.loaded = True
+        for _ in range(CYCLES):
+            idlers.open(30)
+
+            def grown() -> bool:
+                idlers.turn()
+                return site.serving() == 2 and not site.status()["pending"]
+
+            swarm.until("it has grown", grown, 30)
+            swarm.run(1.0)
+            idlers.close()
+            swarm.until("it has shrunk", lambda: len(site.nodes()) == 1 and site.serving() == 1, 40)
+        swarm.settle(10)
+    finally:
+        swarm.close()
+        idlers.close()
+    verdict = judge(swarm)
+    assert verdict.is_clean(), f"{verdict}\n{swarm.story()}"
+    assert verdict.acknowledged > 100
