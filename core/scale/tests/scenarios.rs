@@ -46,7 +46,7 @@ impl World {
             self.now += 1;
             let nodes = self.serving();
             if let Some(load) = load(self.now) {
-                let each = load / f64::from(u32::try_from(nodes.len()).unwrap());
+                let each = load / f64::from(u32::try_from(nodes.len()).expect("few nodes"));
                 for node in &nodes {
                     self.give(ScaleInput::Sample { node: node.clone(), metric: Metric::CpuUtil, value: each });
                 }
@@ -124,7 +124,7 @@ fn it_shrinks_to_its_minimum_when_the_load_ends() {
 #[test]
 fn each_change_of_an_alarm_is_told_once() {
     let mut world = World::new(site(&["resources.brokers.max = 1"]));
-    world.run(600, |now| Some(if now < 200 || now >= 400 { 50.0 } else { 95.0 }));
+    world.run(600, |now| Some(if (200..400).contains(&now) { 95.0 } else { 50.0 }));
     let high: Vec<AlarmState> =
         world.notices.iter().filter(|notice| notice.alarm == "high").map(|notice| notice.to).collect();
     assert_eq!(high, [AlarmState::Ok, AlarmState::Alarm, AlarmState::Ok]);
