@@ -205,8 +205,9 @@ def test_an_empty_node_stops_by_itself(nodes: list[Node]) -> None:
     keeper = first.client("keeper")
     keeper.subscribe("k", qos=1)
     keeper.drop()
-    done = subprocess.run(sedge(first, "drain", "--wait", "--stop"), capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0 and "stopped" in done.stdout, done
+    done = subprocess.run(sedge(first, "drain", "--wait", "--stop", "--json"), capture_output=True, text=True, timeout=60, check=False)
+    said = json.loads(done.stdout)
+    assert done.returncode == 0 and said["state"] == "drained" and said["stop"] is True, done
     assert first.process
     wait_for("its process has ended", lambda: first.process and first.process.poll() is not None)
     assert first.process.returncode == 0

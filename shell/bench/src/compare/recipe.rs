@@ -100,6 +100,10 @@ impl Recipe {
     pub(crate) fn is_installed(&self) -> bool {
         let Some(program) = &self.program else { return true };
         let quoted = program.replace('"', "");
+        // Without its variable "$HOME_OF_IT/lib" is a folder that every system has.
+        if variables(&quoted).any(|name| std::env::var_os(name).is_none_or(|value| value.is_empty())) {
+            return false;
+        }
         let found = shell(&format!("command -v \"{quoted}\" || test -d \"{quoted}\""))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -117,6 +121,14 @@ impl Recipe {
         let _ = fs::remove_dir_all(&folder);
         line
     }
+}
+
+/// Names of the variables in a text for the shell.
+fn variables(text: &str) -> impl Iterator<Item = &str> {
+    text.split('$').skip(1).map(|rest| {
+        let name = rest.strip_prefix('{').unwrap_or(rest);
+        name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
+    })
 }
 
 /// The first line with a digit that `command` prints in time.
@@ -192,9 +204,16 @@ mod tests {
             warmup_s: 0.0,
             files: BTreeMap::new(),
         };
-        for (program, installed) in
-            [("sh", true), ("/bin/sh", true), ("/usr", true), ("no-such-program", false), ("$NO_SUCH/bin/x.sh", false)]
-        {
+        for (program, installed) in [
+            ("sh", true),
+            ("/bin/sh", true),
+            ("/usr", true),
+            ("$HOME", true),
+            ("no-such-program", false),
+            ("$NO_SUCH/bin/x.sh", false),
+            ("$NO_SUCH/lib", false),
+            ("\"${NO_SUCH}/usr\"", false),
+        ] {
             assert_eq!(recipe(program, "true").is_installed(), installed, "{program}");
         }
         assert_eq!(recipe("sh", "echo; echo ' x 1.2 '; echo 3").version(), Some("x 1.2".to_owned()));

@@ -173,6 +173,10 @@ impl Recorder {
             let latency = now.saturating_sub(stamp.sent);
             tally.latency.record(latency);
             keep_worst(&mut tally.worst_latency, self.origin, now, latency);
+            if before > 0 && stamp.sent <= before {
+                // It waited already when the one before it came.
+                keep_worst(&mut tally.worst_pause, self.origin, now, now.saturating_sub(before));
+            }
             if facts.period > 0 && before > 0 {
                 self.jitter(before, now, facts.period);
             }

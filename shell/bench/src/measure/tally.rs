@@ -55,6 +55,8 @@ pub(crate) struct Tally {
     pub(crate) worst_latency: Vec<u64>,
     /// Largest jitter of the deliveries of each bin.
     pub(crate) worst_jitter: Vec<u64>,
+    /// Longest time since the one before, of deliveries of each bin that waited already when that came: within a replay.
+    pub(crate) worst_pause: Vec<u64>,
     /// CPU time of the driver within the window in ns.
     pub(crate) driver_cpu: u64,
     /// Largest share of one core that a single driver thread took within the window.
@@ -92,6 +94,7 @@ impl Tally {
         combine(&mut self.egress, &other.egress, |sum, more| sum + more);
         combine(&mut self.worst_latency, &other.worst_latency, u64::max);
         combine(&mut self.worst_jitter, &other.worst_jitter, u64::max);
+        combine(&mut self.worst_pause, &other.worst_pause, u64::max);
         self.driver_cpu += other.driver_cpu;
         self.driver_busy = self.driver_busy.max(other.driver_busy);
     }

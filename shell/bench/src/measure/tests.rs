@@ -85,6 +85,20 @@ fn jitter_is_the_deviation_from_the_period() {
     assert!((tally.latency.deviation() - 1.5e6).abs() < 1.0);
 }
 
+/// FT-40: an outage is one thing, how smoothly comes what waited for its end is another.
+#[test]
+fn the_pauses_of_a_replay_are_not_the_outage() {
+    // Nothing comes for 200 ms, then what has waited, 3 ms apart, until it has caught up.
+    let (tally, _) = simulate(1, |sequence| match sequence {
+        150..179 => vec![(200 - (sequence - 150) * 7) * MS],
+        _ => vec![MS],
+    });
+    assert_eq!(tally.worst_jitter.iter().max(), Some(&(199 * MS)));
+    assert_eq!(tally.worst_pause.iter().max(), Some(&(3 * MS)));
+    let (calm, _) = simulate(1, |_| vec![MS]);
+    assert!(calm.worst_pause.is_empty());
+}
+
 #[test]
 fn a_broker_that_falls_behind_has_less_egress_than_ingress() {
     // 200 messages per second go in, 160 come out.

@@ -66,6 +66,7 @@ mod tests {
             egress: vec![1, 2, 3],
             worst_latency_us: vec![5.5],
             worst_jitter_us: Vec::new(),
+            worst_pause_us: Vec::new(),
             latency_us: Vec::new(),
             broker: vec![(-0.15, 1.0, 500), (0.1, 1.05, 600), (0.2, 1.1, 700)],
         };

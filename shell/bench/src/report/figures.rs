@@ -79,6 +79,8 @@ pub(crate) struct Series {
     pub(crate) egress: Vec<u64>,
     pub(crate) worst_latency_us: Vec<f64>,
     pub(crate) worst_jitter_us: Vec<f64>,
+    /// Longest pause within a replay, in µs.
+    pub(crate) worst_pause_us: Vec<f64>,
     /// Latencies with their counts, ascending.
     pub(crate) latency_us: Vec<(f64, u64)>,
     /// Seconds since publishing began, processor seconds, resident KiB.
@@ -223,6 +225,7 @@ fn series(outcome: &Outcome) -> Series {
         egress: tally.egress.clone(),
         worst_latency_us: micros(&tally.worst_latency),
         worst_jitter_us: micros(&tally.worst_jitter),
+        worst_pause_us: micros(&tally.worst_pause),
         latency_us: tally.latency.values().map(|(nanos, count)| (num::real(nanos) / 1e3, count)).collect(),
         broker: broker.collect(),
     }

@@ -56,8 +56,17 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<(), Failure> {
         let why = answer.value.gave_up.unwrap_or_else(|| "somebody else wants it to".to_owned());
         return Err(Failure::failed(format!("the node serves on: {why}")));
     }
-    show(args, &answer)?;
-    if args.stop { stop(args, &api) } else { Ok(()) }
+    if !args.stop {
+        return show(args, &answer);
+    }
+    if !args.api.json {
+        show(args, &answer)?;
+    }
+    stop(args, &api)?;
+    if args.api.json {
+        return out::json(&serde_json::json!(Drain { stop: true, ..answer.value }));
+    }
+    out::line("the node has stopped")
 }
 
 fn stop(args: &DrainArgs, api: &Api) -> Result<(), Failure> {
@@ -70,7 +79,7 @@ fn stop(args: &DrainArgs, api: &Api) -> Result<(), Failure> {
         }
         sleep(PERIOD);
     }
-    if args.api.json { Ok(()) } else { out::line("the node has stopped") }
+    Ok(())
 }
 
 fn show(args: &DrainArgs, answer: &Answer<Drain>) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 const EXAMPLES: &str = "\
 Examples:
   sedge up                                 three nodes, ports from 1883, 8080 and 7883 on; Ctrl-C ends them
-  sedge up --nodes 5 --port 21883
+  sedge up --port 21883 --http-port 28080  a second cluster beside it
   sedge up --detach && sedge status && sedge down
 
 Exit codes: 0 the cluster ran and was ended, or with --detach runs; 1 a node failed; 2 wrong usage; 3 it cannot be started.";
@@ -29,9 +29,9 @@ pub(crate) struct UpArgs {
     /// HTTP port of the first node
     #[arg(long, value_name = "PORT", default_value = "8080", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) http_port: u16,
-    /// Port for other nodes of the first node
-    #[arg(long, value_name = "PORT", default_value = "7883", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(super) cluster_port: u16,
+    /// Port for other nodes of the first node [default: 6000 above --port, or below it: 7883 for 1883]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) cluster_port: Option<u16>,
     /// How the nodes cooperate: docs/overlays.md [default: mesh]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(sedge_daemon::OVERLAYS))]
     pub(super) overlay: Option<String>,

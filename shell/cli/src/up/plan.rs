@@ -45,6 +45,7 @@ pub(super) fn plan(args: &UpArgs, dir: &Path) -> Result<Vec<NodePlan>, Failure> 
             || Failure::usage(format!("{flag} {first}: {} nodes need ports above 65535; lower it", args.nodes));
         first.checked_add(index).ok_or_else(too_high)
     };
+    let cluster_port = args.cluster_port.unwrap_or_else(|| beside(args.port, args.nodes));
     let mut nodes = Vec::new();
     for index in 0..args.nodes {
         let name = format!("node-{}", index + 1);
@@ -52,13 +53,22 @@ pub(super) fn plan(args: &UpArgs, dir: &Path) -> Result<Vec<NodePlan>, Failure> 
             mqtt: port("--port", args.port, index)?,
             ws: args.ws_port.map(|first| port("--ws-port", first, index)).transpose()?,
             http: port("--http-port", args.http_port, index)?,
-            cluster: port("--cluster-port", args.cluster_port, index)?,
+            cluster: port("--cluster-port", cluster_port, index)?,
             dir: dir.join(&name),
             name,
         });
     }
     check_apart(&nodes)?;
     Ok(nodes)
+}
+
+/// How far the ports for other nodes are from those for clients, as 7883 is from 1883.
+const APART: u16 = 6_000;
+
+/// The first port for other nodes if none is given: two clusters that differ in `--port` differ in it, too.
+fn beside(port: u16, nodes: u16) -> u16 {
+    let above = port.checked_add(APART).filter(|first| first.checked_add(nodes).is_some());
+    above.unwrap_or_else(|| port.saturating_sub(APART))
 }
 
 /// Ranges of ports that start too close to each other overlap.
@@ -124,6 +134,7 @@ mod tests {
     use super::*;
 
     fn args(nodes: u16, port: u16, http_port: u16, cluster_port: u16) -> UpArgs {
+        let cluster_port = Some(cluster_port);
         UpArgs {
             nodes,
             port,
@@ -143,6 +154,14 @@ mod tests {
         let last = nodes.last().unwrap();
         assert_eq!((last.mqtt, last.http, last.cluster), (1885, 8082, 7885));
         assert_eq!(last.log(), Path::new("/d/node-3/log"));
+    }
+
+    #[test]
+    fn the_port_for_other_nodes_follows_that_for_clients() {
+        for (port, cluster) in [(1883, 7883), (21_883, 27_883), (59_532, 65_532), (59_533, 53_533), (65_000, 59_000)] {
+            let nodes = plan(&UpArgs { cluster_port: None, ..args(3, port, 8080, 1) }, Path::new("/d")).unwrap();
+            assert_eq!(nodes[0].cluster, cluster, "{port}");
+        }
     }
 
     #[test]
