@@ -10,15 +10,22 @@ use crate::scribe::Dht;
 use crate::stats::{correlation, interval, real};
 use crate::world::{resting, topic};
 
-/// Copies that each node has received and sent.
+/// What each node has received and forwarded, as the source defines it.
 struct Load {
+    /// Publications of the topic that the node subscribes to. What it only passes on for others is none of them.
     received: Vec<usize>,
+    /// Copies that it has sent to others for whatever topic, the first hop of a publisher included.
     forwarded: Vec<usize>,
 }
 
 impl Load {
     fn new(nodes: usize) -> Self {
         Self { received: vec![0; nodes], forwarded: vec![0; nodes] }
+    }
+
+    /// Whether all of them have forwarded nothing, as much as they received, or twice as much: the three lines of figure 3.13.
+    fn is_on_three_lines(&self, nodes: &[usize]) -> bool {
+        nodes.iter().all(|node| (0..=2).any(|times| self.forwarded[*node] == times * self.received[*node]))
     }
 
     /// The most copies that a node sent for each it received.
@@ -55,6 +62,7 @@ pub(crate) fn run(options: &Options) -> String {
         receivers.iter().map(|node| (real(load.received[*node]), real(load.forwarded[*node]))).collect()
     };
     let mut rows = Vec::new();
+    let mut lines = "";
     for (name, method, source) in
         [("MRF", Method::Mrf, ["1.0", "0.5483"]), ("SFB", Method::Sfb, ["not given", "not given"])]
     {
@@ -69,6 +77,9 @@ pub(crate) fn run(options: &Options) -> String {
             }
         }
         let worst = load.worst(&receivers);
+        if method == Method::Mrf {
+            lines = if load.is_on_three_lines(&receivers) { "each subscriber" } else { "not each subscriber" };
+        }
         rows.push(row(&format!("sending and forwarding, {name}"), &sent(&load), worst, source[0]));
         rows.push(row(&format!("receiving and forwarding, {name}"), &received(&load), worst, source[1]));
     }
@@ -79,22 +90,21 @@ pub(crate) fn run(options: &Options) -> String {
         let tree = dht.tree(number, members[1..].iter().copied());
         if members[0] != tree.root {
             load.forwarded[members[0]] += messages;
-            load.received[tree.root] += messages;
         }
         for (node, children) in tree.children() {
             load.forwarded[node] += children * messages;
         }
-        for node in tree.members() {
-            load.received[node] += messages;
+        for subscriber in &members[1..] {
+            load.received[*subscriber] += messages;
         }
     }
-    let all: Vec<usize> = (0..nodes).collect();
-    let worst = load.worst(&all);
+    let worst = load.worst(&receivers);
     rows.push(row("sending and forwarding, Scribe", &sent(&load), worst, "0.1310 (-0.1290 .. 0.3742)"));
     rows.push(row("receiving and forwarding, Scribe", &received(&load), worst, "-0.0045 (-0.0126 .. 0.0037); > 1,000"));
     let remarks = format!(
-        "{topics} topics with one publisher and {subscribers} subscribers each; publishers publish 1, 2, ..., {topics} times. The source's second \
-         coefficient with MRF is 0.5483 (0.5426 .. 0.5540), and no node forwards more than two copies for one it receives."
+        "{topics} topics with one publisher and {subscribers} subscribers each; publishers publish 1, 2, ..., {topics} times. A node \
+         receives what is published to the topic that it subscribes to; it forwards copies for whatever topic. Of MRF {lines} forwards 0, 1 or 2 \
+         copies for each that it receives, as in the source, whose second coefficient is 0.5483 (0.5426 .. 0.5540)."
     );
     let head = ["Correlation", "Coefficient", "99 % interval", "Most copies sent per copy received", "Source"];
     section("Predictability of load (figures 3.12 and 3.13)", &head, &rows, &remarks)

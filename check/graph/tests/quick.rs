@@ -52,6 +52,10 @@ fn paths_loads_and_hops_are_those_of_the_source() {
     }
     let load = &rows(&report, "sending and forwarding, MRF")[0];
     assert!(number(&load[1]) > 0.9999 && number(&load[3]) <= 2.0, "{load:?}");
+    assert!(report.contains("Of MRF each subscriber forwards 0, 1 or 2 copies"), "{report}");
+    // A Scribe node relays whatever it subscribes to itself: one that hears little may pass on much.
+    let scribe = &rows(&report, "receiving and forwarding, Scribe")[0];
+    assert!(number(&scribe[1]).abs() < 0.15 && number(&scribe[3]) > 50.0, "{scribe:?}");
     let hops = &rows(&report, "1024")[0];
     assert_eq!((&hops[1], &hops[3]), (&hops[2], &hops[4]), "the formulas");
     assert!(number(&hops[8]) <= 0.7, "{hops:?}");
