@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::recover::Damage;
@@ -95,12 +95,17 @@ pub(crate) fn read(files: &dyn Files, dir: &Path, damage: &mut Vec<Damage>) -> i
 #[derive(Debug, Default)]
 struct Tail {
     file: Mutex<Option<Arc<dyn Segment>>>,
-    is_dirty: AtomicBool,
+    /// Lines that were written, and those of them that are on the medium. Without a file none are awaited.
+    written: AtomicU64,
+    synced: AtomicU64,
 }
 
 impl Tail {
     fn set(&self, file: Option<Arc<dyn Segment>>) {
-        self.is_dirty.store(file.is_some(), Ordering::Release);
+        let lines = self.written.fetch_add(1, Ordering::AcqRel) + 1;
+        if file.is_none() {
+            self.synced.fetch_max(lines, Ordering::AcqRel);
+        }
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
     }
 
@@ -108,15 +113,25 @@ impl Tail {
         self.file.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn note_line(&self) {
+        self.written.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn lines(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    fn has_synced(&self, lines: u64) -> bool {
+        self.synced.load(Ordering::Acquire) >= lines
+    }
+
     fn sync(&self) -> io::Result<()> {
-        if !self.is_dirty.swap(false, Ordering::AcqRel) {
-            return Ok(());
+        let lines = self.lines();
+        if !self.has_synced(lines) {
+            self.get().map_or(Ok(()), |file| file.sync())?;
+            self.synced.fetch_max(lines, Ordering::AcqRel);
         }
-        let synced = self.get().map_or(Ok(()), |file| file.sync());
-        if synced.is_err() {
-            self.is_dirty.store(true, Ordering::Release);
-        }
-        synced
+        Ok(())
     }
 }
 
@@ -178,13 +193,14 @@ impl Listing {
         Arc::new(ListedSegment { segment, tail: Arc::clone(&self.tail) })
     }
 
-    /// Segments before `number` may be gone.
-    pub(crate) fn let_go_before(&mut self, number: u64) {
+    /// Segments before `number` may be gone, as soon as [`Listing::has_synced`] what is returned.
+    pub(crate) fn let_go_before(&mut self, number: u64) -> u64 {
         let before = self.segments.len();
         self.segments.retain(|(first, _)| *first >= number);
         if self.segments.len() < before {
             self.append(&format!("needed from {number}"));
         }
+        self.tail.lines()
     }
 
     /// Batches up to this one are kept; the segment that is written has this length. Not every call is written down, but enough of them
@@ -199,9 +215,9 @@ impl Listing {
         }
     }
 
-    /// Whether everything in it is on the medium.
-    pub(crate) fn is_synced(&self) -> bool {
-        !self.tail.is_dirty.load(Ordering::Acquire)
+    /// Whether so many lines are on the medium.
+    pub(crate) fn has_synced(&self, lines: u64) -> bool {
+        self.tail.has_synced(lines)
     }
 
     /// Carries it to the medium.
@@ -220,7 +236,7 @@ impl Listing {
             return self.tail.set(None);
         }
         self.length += line.len() as u64;
-        self.tail.is_dirty.store(true, Ordering::Release);
+        self.tail.note_line();
     }
 
     fn write_anew(&mut self) -> io::Result<()> {

@@ -101,15 +101,15 @@ impl Log {
         }
     }
 
-    /// Says in the listing that the segments before `number` are not needed. They may be removed when [`Log::is_listing_synced`], lest a
-    /// loss of power leaves a listing that misses them.
-    pub fn let_go_before(&mut self, number: u64) {
-        self.listing.let_go_before(number);
+    /// Says in the listing that the segments before `number` are not needed. They may be removed when [`Log::is_listed`] says so of what is
+    /// returned, lest a loss of power leaves a listing that misses them.
+    pub fn let_go_before(&mut self, number: u64) -> u64 {
+        self.listing.let_go_before(number)
     }
 
-    /// Whether the listing is on the medium; it gets there with the current segment.
-    pub fn is_listing_synced(&self) -> bool {
-        self.listing.is_synced()
+    /// Whether the listing is on the medium as far as [`Log::let_go_before`] has written it; it gets there with the current segment.
+    pub fn is_listed(&self, lines: u64) -> bool {
+        self.listing.has_synced(lines)
     }
 
     /// Batches up to this one are kept: they will be missed if they are gone.

@@ -335,6 +335,24 @@ fn a_torn_write_behind_everything_that_was_kept_is_no_hole() {
     }
 }
 
+/// The listing goes to the medium with the segment, and what was written to it later does not matter to who waits for an earlier line.
+#[test]
+fn who_lets_go_waits_for_its_own_line_only() {
+    let (disk, dir) = fake();
+    let mut log = filled(&disk, &dir, &["one"]);
+    log.roll();
+    let next = log.next_segment();
+    log.append(b"two").expect("appends");
+    let lines = log.let_go_before(next);
+    assert!(!log.is_listed(lines));
+    disk.fail_syncs(true);
+    assert!(log.current().expect("a segment").sync().is_err() && !log.is_listed(lines));
+    disk.fail_syncs(false);
+    log.current().expect("a segment").sync().expect("syncs");
+    log.note_kept(2);
+    assert!(log.is_listed(lines) && !log.is_listed(lines + 1));
+}
+
 /// The listing stays short, however many segments came and went.
 #[test]
 fn the_listing_is_written_anew_before_it_grows_long() {

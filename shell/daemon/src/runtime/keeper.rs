@@ -49,7 +49,7 @@ enum Checkpoint {
     /// Everything is in the batches up to this one; the segments before the first are not needed when they are kept.
     Written { first: u64, sequence: u64 },
     /// They are kept, and the listing that says so is on its way to the medium.
-    Listed { first: u64 },
+    Listed { first: u64, lines: u64 },
 }
 
 /// See the module.
@@ -263,8 +263,8 @@ impl Keeper {
             }
             Some(Checkpoint::Written { first, sequence }) => {
                 if self.kept() >= sequence || (self.batch.is_empty() && self.kept() >= self.log.sequence()) {
-                    self.log.let_go_before(first);
-                    self.checkpoint = Some(Checkpoint::Listed { first });
+                    let lines = self.log.let_go_before(first);
+                    self.checkpoint = Some(Checkpoint::Listed { first, lines });
                     match (&self.syncer, self.log.current()) {
                         // Whoever carries a segment there takes the listing along.
                         (Some(syncer), Some(segment)) => syncer.request(segment, self.requested),
@@ -272,8 +272,8 @@ impl Keeper {
                     }
                 }
             }
-            Some(Checkpoint::Listed { first }) => {
-                if self.log.is_listing_synced() {
+            Some(Checkpoint::Listed { first, lines }) => {
+                if self.log.is_listed(lines) {
                     self.end_checkpoint(first);
                 }
             }
