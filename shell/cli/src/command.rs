@@ -35,6 +35,8 @@ enum Command {
     Sub(Box<subscribe::SubArgs>),
     /// Show a node and its cluster
     Status(api::ApiArgs),
+    /// Say whether a node is ready for clients: exit code 0 or 1; for containers and scripts
+    Health(api::HealthArgs),
     /// Show the nodes of a cluster, the links between them, and the trees and tables of its overlay
     Topology(api::ApiArgs),
     /// Say which topics' subscribers should share nodes and which should be spread, from a cluster that runs
@@ -90,6 +92,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
         Command::Status(args) => api::status(&args),
+        Command::Health(args) => api::health(&args),
         Command::Topology(args) => api::topology(&args),
         Command::Advise(args) => api::advise(&args),
         Command::Sessions(args) => api::sessions(&args),

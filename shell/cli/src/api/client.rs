@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use sedge_daemon::http::model::ErrorBody;
+use sedge_daemon::http::model::{ErrorBody, Readiness};
 use serde::de::DeserializeOwned;
 use ureq::typestate::WithoutBody;
 use ureq::{Agent, RequestBuilder};
@@ -85,6 +85,18 @@ impl Api {
         self.with_token(self.agent.get(self.url("/health/ready")))
             .call()
             .is_ok_and(|answer| answer.status().is_success())
+    }
+
+    /// Whether the node is ready for clients, and why not.
+    pub(crate) fn readiness(&self) -> Result<Readiness, Failure> {
+        let answer = self.with_token(self.agent.get(self.url("/health/ready"))).call();
+        let mut answer = answer.map_err(|error| self.unreachable(&error))?;
+        let body = answer.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+        let body = body.map_err(|error| self.unreachable(&error))?;
+        serde_json::from_str(&body).map_err(|_not_json| {
+            let (base, status) = (&self.base, answer.status());
+            Failure::failed(format!("{base}: status {status}, where a Sedge node says whether it is ready"))
+        })
     }
 
     fn with_token(&self, request: RequestBuilder<WithoutBody>) -> RequestBuilder<WithoutBody> {

@@ -4,6 +4,7 @@ mod advise;
 mod client;
 mod commands;
 mod drain;
+mod health;
 mod text;
 
 pub(crate) use advise::{AdviseArgs, advise};
@@ -12,3 +13,4 @@ pub(crate) use commands::{
     ApiArgs, KickArgs, PageArgs, RetainedArgs, SessionsArgs, kick, retained, routes, sessions, status, topology,
 };
 pub(crate) use drain::{DrainArgs, drain};
+pub(crate) use health::{HealthArgs, health};
