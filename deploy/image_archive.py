@@ -22,6 +22,20 @@ def instructions(dockerfile: str) -> list[tuple[str, str]]:
     return [tuple(line.split(None, 1)) for line in lines if line and not line.startswith("#")]  # type: ignore[misc]
 
 
+def healthcheck(rest: str) -> dict[str, object]:
+    """A HEALTHCHECK instruction as the engine keeps it: durations in nanoseconds."""
+    options, command = rest.split(" CMD ", 1)
+    found: dict[str, object] = {"Test": ["CMD", *json.loads(command)]}
+    names = {"interval": "Interval", "timeout": "Timeout", "start-period": "StartPeriod"}
+    for option in options.split():
+        name, value = option.removeprefix("--").split("=", 1)
+        if name == "retries":
+            found["Retries"] = int(value)
+        else:
+            found[names[name]] = int(value.removesuffix("s")) * 1_000_000_000
+    return found
+
+
 def configuration(dockerfile: str, architecture: str, layer: str) -> dict[str, object]:
     """The image configuration that the Dockerfile's last stage asks for."""
     config: dict[str, object] = {"Env": ["PATH=/"], "ExposedPorts": {}, "Volumes": {}}
@@ -39,6 +53,8 @@ def configuration(dockerfile: str, architecture: str, layer: str) -> dict[str, o
                 config["Entrypoint"] = json.loads(rest)
             case "CMD":
                 config["Cmd"] = json.loads(rest)
+            case "HEALTHCHECK":
+                config["Healthcheck"] = healthcheck(rest)
             case "COPY":
                 pass
             case _:

@@ -22,6 +22,7 @@ from pathlib import Path
 work = Path(sys.argv[1])
 manifest = json.loads((work / "manifest.json").read_text())[0]
 config = json.loads((work / manifest["Config"]).read_text())["config"]
+assert config["Healthcheck"]["Test"] == ["CMD", "/sedge", "health"], config
 assert config["Entrypoint"] == ["/sedge"] and config["Cmd"] == ["serve"] and config["User"] == "65532:65532", config
 assert sorted(entry.name for entry in (work / "root").iterdir()) == ["data", "sedge"]
 CHECK

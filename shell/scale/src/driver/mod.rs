@@ -1,15 +1,21 @@
 //! Drivers: who makes and ends instances.
 
+mod docker;
 mod exec;
 mod null;
 mod processes;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use sedge_scale::site::{Driver as Name, MemberSpec, Plain};
 use sedge_scale::{ActionId, Site};
+use serde_json::Value;
 
 use crate::error::ScaleError;
+use crate::network::Nodes;
+use crate::process::GRACE;
 use crate::state::{Home, NodeRecord, State};
 
 /// What is shared between the controller and its driver: the state that survives both, written whenever it changes.
@@ -64,20 +70,45 @@ pub(crate) fn driver(site: &Site, world: &World) -> Result<Arc<dyn Driver>, Scal
         Name::Process => Ok(Arc::new(processes::Processes::new(world.clone()))),
         Name::Exec => Ok(Arc::new(exec::Exec::new(world.clone(), site.exec.clone().unwrap_or_default()))),
         Name::Null => Ok(Arc::new(null::Null::new(world.clone()))),
-        Name::Docker | Name::Swarm | Name::Kubernetes => Err(missing(site.driver)),
+        Name::Docker => Ok(Arc::new(docker::Docker::new(world.clone(), site).map_err(ScaleError::Other)?)),
+        Name::Swarm | Name::Kubernetes => Err(missing(site.driver)),
     }
 }
 
 /// Whether this program has the driver that a site asks for.
 pub(crate) fn check(site: &Site) -> Result<(), ScaleError> {
     match site.driver {
-        Name::Process | Name::Exec | Name::Null => Ok(()),
-        Name::Docker | Name::Swarm | Name::Kubernetes => Err(missing(site.driver)),
+        Name::Process | Name::Docker | Name::Exec | Name::Null => Ok(()),
+        Name::Swarm | Name::Kubernetes => Err(missing(site.driver)),
     }
 }
 
 fn missing(name: Name) -> ScaleError {
     ScaleError::Site(format!(
-        "driver: this version of sedge has no driver {name}; use process, or exec with a program of yours that calls it"
+        "driver: this version of sedge has no driver {name}; use process, docker, or exec with a program of yours that calls it"
     ))
+}
+
+/// How long a node may take to be emptied, in seconds.
+const EMPTY_SECONDS: u64 = 600;
+/// How often a node that is emptied is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Has a node emptied, and waits until it has `ended`.
+fn empty(nodes: &Nodes, node: &str, http: &str, ended: impl Fn() -> bool) -> Result<(), String> {
+    nodes.post(http, &format!("/api/v1/drain?limit={EMPTY_SECONDS}&stop=true"))?;
+    let deadline = Instant::now() + Duration::from_secs(EMPTY_SECONDS) + GRACE;
+    while !ended() {
+        let drain = nodes.json(http, "/api/v1/drain");
+        if let Ok(drain) = drain
+            && let Some(why) = drain.get("gave_up").and_then(Value::as_str)
+        {
+            return Err(format!("{node} serves on: {why}"));
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("{node} is not empty after {EMPTY_SECONDS} s"));
+        }
+        sleep(LOOK);
+    }
+    Ok(())
 }

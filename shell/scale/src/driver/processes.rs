@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sedge_scale::ActionId;
 use sedge_scale::site::{MemberSpec, Plain};
 
-use super::{Driver, World};
+use super::{Driver, World, empty};
 use crate::network::{Nodes, free_ports};
 use crate::process::{GRACE, Proof};
 use crate::state::NodeRecord;
@@ -21,8 +21,6 @@ mod cgroup;
 
 /// How long a node may take until it is ready.
 const READY: Duration = Duration::from_secs(40);
-/// How long a node may take to be emptied, in seconds.
-const EMPTY_SECONDS: u64 = 600;
 const TURN: Duration = Duration::from_millis(20);
 /// Settings of the surroundings that cannot hold for several nodes at once.
 const NOT_INHERITED: [&str; 3] = ["SEDGE_CLUSTER__KEY_FILE", "SEDGE_CLUSTER__ADVERTISE", "SEDGE_NODE__ID"];
@@ -189,20 +187,7 @@ impl Driver for Processes {
                 self.forget(node)
             };
         };
-        self.nodes.post(&record.http, &format!("/api/v1/drain?limit={EMPTY_SECONDS}&stop=true"))?;
-        let deadline = Instant::now() + Duration::from_secs(EMPTY_SECONDS) + GRACE;
-        while proof.is_running() {
-            let drain = self.nodes.json(&record.http, "/api/v1/drain");
-            if let Ok(drain) = drain
-                && let Some(why) = drain.get("gave_up").and_then(serde_json::Value::as_str)
-            {
-                return Err(format!("{node} serves on: {why}"));
-            }
-            if Instant::now() >= deadline {
-                return Err(format!("{node} is not empty after {EMPTY_SECONDS} s"));
-            }
-            sleep(TURN);
-        }
+        empty(&self.nodes, node, &record.http, || !proof.is_running())?;
         self.forget(node)
     }
 
