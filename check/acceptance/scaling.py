@@ -134,7 +134,7 @@ class Idlers:
             try:
                 sock = socket.create_connection((HOST, self.port), timeout=5)
                 sock.sendall(w.connect(V311, name, clean=True, keepalive=0))
-                if sock.recv(4)[:2] == b"\x20\x02":
+                if sock.recv(4) == b"\x20\x02\x00\x00":
                     return sock
             except OSError:
                 pass

@@ -43,7 +43,7 @@ class Compose:
 
     def __init__(self, engine: Engine, haproxy: str) -> None:
         self.engine, self.port = engine, free_base(1)[0]
-        self.env = {"SEDGE_KEY": KEY, "SEDGE_PORT": str(self.port), "HAPROXY_IMAGE": haproxy}
+        self.env = {"SEDGE_KEY": KEY, "SEDGE_PORT": str(self.port), "HAPROXY_IMAGE": haproxy, "SEDGE_ANONYMOUS": "always"}
 
     def call(self, *arguments: str) -> str:
         """Runs docker-compose."""
@@ -106,7 +106,7 @@ driver: docker
 resources:
   net: {{type: network}}
   image: {{type: image, ref: "sedge:latest"}}
-  brokers: {{type: group, member: {{type: broker, image: "${{image}}", net: "${{net}}", cpu: 0.5, memory: 256MiB}}, min: 1, max: 3}}
+  brokers: {{type: group, member: {{type: broker, config: open.toml, image: "${{image}}", net: "${{net}}", cpu: 0.5, memory: 256MiB}}, min: 1, max: 3}}
   lb: {{type: loadbalancer, backend: "${{brokers}}", algorithm: leastconn, port: {port}}}
   high: {{type: alarm, metric: connections, of: "${{brokers}}", period: 2s, op: ">", threshold: 50, action: "${{out}}"}}
   low: {{type: alarm, metric: connections, of: "${{brokers}}", period: 2s, op: "<", threshold: 5, action: "${{in}}"}}
@@ -120,6 +120,7 @@ def test_the_docker_driver_scales_containers(engine: Engine, binary: Path, tmp_p
     site = Site(binary, tmp_path)
     site.env |= {"DOCKER_HOST": engine.host}
     site.file.write_text(DOCKER_SITE.format(port=site.port))
+    (site.folder / "open.toml").write_text("[auth]\nanonymous = \"always\"\n")
     site.start()
     try:
         site.wait_serving(1, 40)

@@ -5,6 +5,7 @@ mod exec;
 mod null;
 mod processes;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -41,6 +42,11 @@ impl World {
         let result = change(&mut state);
         self.home.save(&state).map_err(|error| error.to_string())?;
         Ok(result)
+    }
+
+    /// A path that a site file names: relative ones begin at the file's folder.
+    pub(crate) fn beside_site(&self, path: &str) -> PathBuf {
+        self.state().site.parent().map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<NodeRecord> {

@@ -82,7 +82,7 @@ impl Processes {
         let mut command = Command::new(program);
         command.arg("serve");
         if let Some(config) = &spec.config {
-            command.arg("--config").arg(config);
+            command.arg("--config").arg(self.world.beside_site(config));
         }
         let port = |place: &str| place.rsplit_once(':').map_or_else(String::new, |(_, port)| port.to_owned());
         command.args(["--name", node, "--bind", "127.0.0.1", "--port", &port(&record.mqtt)]);

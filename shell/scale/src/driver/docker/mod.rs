@@ -23,6 +23,8 @@ const GRACE: u32 = 10;
 /// Name of the network of sites that name none.
 const NETWORK: &str = "default-network";
 const IMAGE: &str = "sedge:latest";
+/// Where a node finds the configuration that its site names.
+const CONFIG: &str = "/sedge.toml";
 
 /// Makes and ends containers.
 #[derive(Debug)]
@@ -95,10 +97,13 @@ impl Docker {
         #[expect(clippy::cast_possible_truncation, reason = "the site's check bounds it")]
         let nano_cpus = spec.cpu.map(|cpu| (cpu * 1e9) as i64);
         let endpoint = json!({ "Aliases": [node] });
+        let config = spec.config.as_ref().map(|config| self.world.beside_site(config));
+        let binds: Vec<String> = config.iter().map(|path| format!("{}:{CONFIG}:ro", path.display())).collect();
+        let command = if config.is_some() { vec!["serve", "--config", CONFIG] } else { vec!["serve"] };
         let body = json!({
-            "Image": image, "Hostname": node, "Env": env, "Labels": self.labels(), "StopTimeout": GRACE,
+            "Image": image, "Cmd": command, "Hostname": node, "Env": env, "Labels": self.labels(), "StopTimeout": GRACE,
             "HostConfig": {
-                "NanoCpus": nano_cpus, "Memory": spec.memory, "NetworkMode": network,
+                "Binds": binds, "NanoCpus": nano_cpus, "Memory": spec.memory, "NetworkMode": network,
                 "LogConfig": { "Type": "json-file", "Config": { "max-size": "10m", "max-file": "2" } },
             },
             "NetworkingConfig": { "EndpointsConfig": { network.as_str(): endpoint } },
