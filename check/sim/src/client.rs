@@ -123,6 +123,7 @@ impl Client {
             ..ConnectProperties::default()
         };
         let connect = Connect {
+            bridge: false,
             version: self.version,
             clean_start: !self.persistent,
             keep_alive: 0,

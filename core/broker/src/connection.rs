@@ -115,6 +115,14 @@ pub(crate) struct Wanted {
     pub(crate) ids: Ids,
 }
 
+/// What a client is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Client,
+    /// Another broker's bridge: it gets nothing back that it sent, and retain flags as they were.
+    Bridge,
+}
+
 /// Who is at the other side of a connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -129,6 +137,7 @@ pub(crate) struct Peer {
     /// Whether it has said something of a QoS 2 publication. What it had begun elsewhere it has repeated by then, as every client does first
     /// (MQTT 5.0 section 4.4).
     pub(crate) has_repeated: bool,
+    pub(crate) role: Role,
     /// What the rules said about its publications; `None`: nothing since the policy changed.
     pub(crate) verdicts: Option<Box<Verdicts>>,
 }
@@ -184,6 +193,7 @@ impl Connection {
                 account: false,
                 expires: false,
                 has_repeated: false,
+                role: Role::Client,
                 verdicts: None,
             }),
             pending: None,
@@ -209,6 +219,7 @@ impl Connection {
     pub(crate) fn adopt(&mut self, connect: &Connect, config: &BrokerConfig, seed: Seed) {
         let properties = &connect.properties;
         self.version = connect.version;
+        self.peer.role = if connect.bridge { Role::Bridge } else { Role::Client };
         self.max_packet = properties.maximum_packet_size.unwrap_or(u32::MAX);
         self.window = properties.receive_maximum.unwrap_or(u16::MAX).min(config.max_inflight).max(1);
         self.problem_information = properties.request_problem_information.unwrap_or(true);
@@ -355,13 +366,20 @@ impl Connections {
     }
 }
 
-/// Whether a topic belongs to the broker: clients do not publish there.
+/// Where the bridges of other brokers say whether they are connected (`notifications` of Mosquitto).
+const BRIDGES: (&[u8], &[u8]) = (b"$SYS/broker/connection/", b"/state");
+
+/// Whether a topic belongs to the broker: clients do not publish there. A bridge's own state is the bridge's to publish.
 pub(crate) fn is_owned_topic(topic: &TopicName) -> bool {
     let owns = |root: &[u8]| {
         let rest = topic.as_bytes().strip_prefix(root);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
     };
-    topic.is_reserved() && (owns(b"$SYS") || owns(b"$sedge"))
+    let is_bridge_state = || {
+        let name = topic.as_bytes().strip_prefix(BRIDGES.0).and_then(|rest| rest.strip_suffix(BRIDGES.1));
+        name.is_some_and(|name| !name.is_empty())
+    };
+    topic.is_reserved() && (owns(b"$SYS") || owns(b"$sedge")) && !is_bridge_state()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use sedge_mqtt::{
 
 use crate::access::may_receive;
 use crate::api::TicketKind;
-use crate::connection::{ConnKey, Request, RequestPacket, Wanted};
+use crate::connection::{ConnKey, Request, RequestPacket, Role, Wanted};
 use crate::outgoing::{Buffer, Copies, Ids, Outgoing};
 use crate::process::Fault;
 use crate::session::{Session, SessionKey, session_of};
@@ -55,8 +55,9 @@ impl Broker {
             return Err(Fault(ReasonCode::ProtocolError, "No Local on a shared subscription"));
         }
         let mut reasons = Vec::with_capacity(requests.len());
+        let bridge = self.connections.get(key).is_some_and(|connection| connection.peer.role == Role::Bridge);
         let (mut changes, mut wanted) = (Vec::new(), Vec::new());
-        for SubscriptionRequest { filter, options } in requests {
+        for SubscriptionRequest { filter, mut options } in requests {
             if let Some(refusal) = self.refuse_subscription(session_key, &filter) {
                 reasons.push(refusal);
                 continue;
@@ -65,6 +66,8 @@ impl Broker {
             let filter = filter.detached();
             let id = subscription_id.unwrap_or(0);
             let is_shared = filter.share_group().is_some();
+            options.no_local |= bridge && !is_shared;
+            options.retain_as_published |= bridge;
             let subscription = Subscription { filter: filter.clone(), options, id, checked: false };
             let is_new = self.subscribe(session_key, subscription);
             let retained = !is_shared

@@ -27,7 +27,7 @@ fn a_client_connects_and_disconnects() {
 /// MQ-01
 #[test]
 fn an_unknown_protocol_level_is_refused_with_code_1() {
-    for (level, answered_in) in [(0, V4), (3, V4), (6, V5), (0x84, V4)] {
+    for (level, answered_in) in [(0, V4), (3, V4), (6, V5), (0x80, V4), (0x83, V4), (0x86, V4)] {
         let mut bench = Bench::new();
         let conn = bench.open(answered_in);
         let bytes = [0x10, 13, 0, 4, b'M', b'Q', b'T', b'T', level, 2, 0, 0, 0, 1, b'a'];

@@ -486,6 +486,7 @@ pub(crate) fn utf8(text: &str) -> Utf8 {
 pub(crate) fn connect(version: Version, client: &str) -> Connect {
     Connect {
         version,
+        bridge: false,
         clean_start: true,
         keep_alive: 0,
         client_id: utf8(client),

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that panics has failed")]
 
 mod access;
+mod bridges;
 mod connecting;
 mod delivery;
 mod enhanced;

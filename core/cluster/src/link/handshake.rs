@@ -51,6 +51,7 @@ impl Links {
         };
         let connect = Packet::Connect(Box::new(Connect {
             version: Version::V5,
+            bridge: false,
             clean_start: true,
             keep_alive: u16::try_from(self.config.silence().as_secs() + 1).unwrap_or(u16::MAX),
             client_id: Utf8::new(&self.me.node.to_string()).unwrap_or_default(),

@@ -103,6 +103,7 @@ impl Client {
         let properties = ConnectProperties { session_expiry: Some(options.expiry), ..ConnectProperties::default() };
         encoded(&Packet::Connect(Box::new(Connect {
             version: Version::V5,
+            bridge: false,
             clean_start: options.clean,
             keep_alive: 0,
             client_id: Utf8::new(&self.id).unwrap(),

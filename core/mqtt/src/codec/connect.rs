@@ -10,9 +10,11 @@ const WILL: u8 = 0x04;
 const WILL_RETAIN: u8 = 0x20;
 const PASSWORD: u8 = 0x40;
 const USERNAME: u8 = 0x80;
+/// In the protocol level: a bridge of another broker.
+const BRIDGE: u8 = 0x80;
 
 pub(super) fn read(reader: &mut Reader) -> Result<Connect, DecodeError> {
-    let version = read_version(reader)?;
+    let (version, bridge) = read_version(reader)?;
     let flags = reader.u8()?;
     check_flags(flags, version)?;
     let keep_alive = reader.u16()?;
@@ -22,15 +24,17 @@ pub(super) fn read(reader: &mut Reader) -> Result<Connect, DecodeError> {
     let username = if flags & USERNAME == 0 { None } else { Some(reader.string()?) };
     let password = if flags & PASSWORD == 0 { None } else { Some(reader.binary()?) };
     let clean_start = flags & CLEAN_START != 0;
-    Ok(Connect { version, clean_start, keep_alive, client_id, will, username, password, properties })
+    Ok(Connect { version, bridge, clean_start, keep_alive, client_id, will, username, password, properties })
 }
 
-fn read_version(reader: &mut Reader) -> Result<Version, DecodeError> {
+/// The version, and whether the client is a bridge.
+fn read_version(reader: &mut Reader) -> Result<(Version, bool), DecodeError> {
     let name = reader.binary()?;
     let level = reader.u8()?;
-    match (&name[..], level) {
-        (b"MQTT", 4) => Ok(Version::V311),
-        (b"MQTT", 5) => Ok(Version::V5),
+    let bridge = level & BRIDGE != 0;
+    match (&name[..], level & !BRIDGE) {
+        (b"MQTT", 4) => Ok((Version::V311, bridge)),
+        (b"MQTT", 5) => Ok((Version::V5, bridge)),
         _ => Err(DecodeError::UnsupportedProtocolVersion { level }),
     }
 }
@@ -96,7 +100,7 @@ impl Wire for Connect {
     /// The version is that of the packet itself.
     fn write(&self, _: Version, out: &mut impl Sink) {
         out.binary(b"MQTT");
-        out.u8(self.version.level());
+        out.u8(self.version.level() | if self.bridge { BRIDGE } else { 0 });
         out.u8(flags_of(self));
         out.u16(self.keep_alive);
         if self.version == Version::V5 {

@@ -10,6 +10,8 @@ use crate::{ReasonCode, TopicName, Utf8};
 pub struct Connect {
     /// Protocol version of all that follows on this connection.
     pub version: Version,
+    /// The client is another broker's bridge: the highest bit of the protocol level, as Mosquitto sets it (`try_private`).
+    pub bridge: bool,
     /// Clean Start (5.0) or Clean Session (3.1.1).
     pub clean_start: bool,
     /// Seconds of silence after which the client will have sent something; 0 for no limit.

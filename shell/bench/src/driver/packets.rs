@@ -32,6 +32,7 @@ pub(super) fn connect(introduction: &Introduction, persistent: bool, client_id: 
     let text = |text: &String| Utf8::new(text).ok();
     let connect = Connect {
         version: introduction.version,
+        bridge: false,
         clean_start: !persistent,
         keep_alive: introduction.keep_alive,
         client_id: Utf8::new(client_id).unwrap_or_default(),

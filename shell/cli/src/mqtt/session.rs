@@ -93,6 +93,7 @@ fn connect(args: &MqttArgs, properties: &Properties, version: Version, role: &st
     };
     Ok(Connect {
         version,
+        bridge: false,
         clean_start: !args.keep_session,
         keep_alive: args.keepalive,
         client_id: text("-i", &client_id)?,

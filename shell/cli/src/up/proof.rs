@@ -44,6 +44,7 @@ fn unsuitable(text: impl Display) -> ClientError {
 fn open(port: u16, client_id: &str) -> Result<Connection, ClientError> {
     let connect = Connect {
         version: Version::V5,
+        bridge: false,
         clean_start: true,
         keep_alive: 60,
         client_id: Utf8::new(client_id).map_err(unsuitable)?,

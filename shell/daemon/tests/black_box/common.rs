@@ -171,6 +171,7 @@ pub(crate) fn connect(id: &str) -> Packet {
     let properties = ConnectProperties { session_expiry: Some(300), ..ConnectProperties::default() };
     Packet::Connect(Box::new(Connect {
         version: Version::V5,
+        bridge: false,
         clean_start: false,
         keep_alive: 60,
         client_id: Utf8::try_from(id).unwrap(),

@@ -142,13 +142,23 @@ fn any_method() -> impl Strategy<Value = Method> {
 }
 
 fn any_connect() -> impl Strategy<Value = Connect> {
-    let head = (any::<bool>(), any::<u16>(), any_text(), of(any_will()), of(any_text()), of(any_bytes()));
+    let head =
+        (any::<bool>(), any::<bool>(), any::<u16>(), any_text(), of(any_will()), of(any_text()), of(any_bytes()));
     let version = prop_oneof![Just(Version::V311), Just(Version::V5)];
     (version, head, any_connect_properties()).prop_map(|(version, head, properties)| {
-        let (clean_start, keep_alive, client_id, will, username, password) = head;
+        let (bridge, clean_start, keep_alive, client_id, will, username, password) = head;
         let will = will.map(Box::new);
-        let packet =
-            Connect { version: Version::V5, clean_start, keep_alive, client_id, will, username, password, properties };
+        let packet = Connect {
+            version: Version::V5,
+            bridge,
+            clean_start,
+            keep_alive,
+            client_id,
+            will,
+            username,
+            password,
+            properties,
+        };
         if version == Version::V5 {
             return packet;
         }

@@ -25,6 +25,7 @@ fn id(number: u16) -> PacketId {
 fn connect(version: Version) -> Connect {
     Connect {
         version,
+        bridge: false,
         clean_start: true,
         keep_alive: 60,
         client_id: text("c"),
