@@ -127,6 +127,16 @@ def test_messages_cross_all_transports(node: Node) -> None:
             assert [text.split("-")[0] for text in got] == list(kinds)
 
 
+def test_mqtt_js_with_a_list_of_servers(node: Node, tools: dict[str, str]) -> None:
+    """It asks for the path /, whatever the URL says."""
+    script = Path(__file__).parent / "js" / "client.mjs"
+    servers = ",".join([f"{HOST}:{node.ports['ws']}"] * 2)
+    with client(node, "mqtt", "listener") as (_, got):
+        command = [tools["node"], str(script), "pub", servers, "5", "t/servers", "1", "3"]
+        subprocess.run(command, check=True, timeout=30, capture_output=True)
+        wait_for("all messages", lambda: got == ["0", "1", "2"])
+
+
 def test_strangers_are_refused(node: Node, binary: Path) -> None:
     """A wrong authority is refused by the client, a missing certificate by the node."""
     with pytest.raises(ssl.SSLCertVerificationError), client(node, "tls", "stranger", ca="other"):

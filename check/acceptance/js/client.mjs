@@ -4,7 +4,10 @@
 import mqtt from 'mqtt'
 
 const [job, url, version, topic, qos, count] = process.argv.slice(2)
-const client = await mqtt.connectAsync(url, { protocolVersion: Number(version), reconnectPeriod: 0 })
+// "HOST:PORT,HOST:PORT" is a list of WebSocket servers, which MQTT.js asks for the path /.
+const servers = url.split(',').map((one) => ({ protocol: 'ws', host: one.split(':')[0], port: Number(one.split(':')[1]) }))
+const where = url.includes('://') ? {} : { servers }
+const client = await mqtt.connectAsync(url.includes('://') ? url : 'ws://', { ...where, protocolVersion: Number(version), reconnectPeriod: 0 })
 client.on('error', (error) => { console.error(error); process.exit(1) })
 
 if (job === 'sub') {

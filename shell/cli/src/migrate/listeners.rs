@@ -267,10 +267,7 @@ fn carry_one(draft: &mut Draft, listener: &Listener, section: &str, max_connecti
             "use_identity_as_username" if value == "true" && listener.asks_for_certificates() => {
                 Fate::set(key("username_from"), quoted("cn"))
             }
-            "protocol" if value == "websockets" => {
-                let remark = "Clients have to connect to the path /mqtt; Mosquitto takes any.";
-                Fate::roughly(key("protocol"), quoted(listener.protocol()), remark)
-            }
+            "protocol" if value == "websockets" => Fate::set(key("protocol"), quoted(listener.protocol())),
             name => elsewhere(name, value),
         };
         draft.note(line, fate);

@@ -47,8 +47,8 @@ pub struct ListenerConfig {
     pub max_connections: usize,
     /// Rates of its own.
     pub rates: ListenerRates,
-    /// Path of the WebSocket.
-    pub path: String,
+    /// Paths of the WebSocket; empty: all.
+    pub paths: Vec<String>,
     /// Origins whose pages may connect; empty: all.
     pub allowed_origins: Vec<String>,
 }
@@ -70,7 +70,7 @@ impl Default for ListenerConfig {
             proxy_trusted: Vec::new(),
             max_connections: 0,
             rates: ListenerRates::default(),
-            path: "/mqtt".to_owned(),
+            paths: Vec::new(),
             allowed_origins: Vec::new(),
         }
     }
@@ -234,11 +234,22 @@ pub(super) const LISTENER_KEYS: &[ListenerKey] = &[
     key("listener.NAME.max_publish_byte_burst", "as limits.max_publish_byte_burst, for its clients", |l, v| {
         put(&mut l.rates.publish_bytes.burst, v.size(0, RATE_MAX).map(Some))
     }),
-    key("listener.NAME.path", "path of the WebSocket", |l, v| put(&mut l.path, v.text())),
+    key("listener.NAME.path", "path of the WebSocket, or a list of them; empty: all", |l, v| {
+        put(&mut l.paths, paths(v))
+    }),
     key("listener.NAME.allowed_origins", "origins whose pages may connect; empty: all", |l, v| {
         put(&mut l.allowed_origins, v.list())
     }),
 ];
+
+/// One path or several.
+fn paths(value: &Value) -> Result<Vec<String>, String> {
+    let several = value.list();
+    if several.is_ok() {
+        return several;
+    }
+    value.text().map_or(several, |path| Ok(vec![path]))
+}
 
 fn mode(value: &Value) -> Result<u32, String> {
     let text = value.text()?;
@@ -338,11 +349,11 @@ impl ListenerConfig {
         if self.proxy_protocol != ProxyProtocol::Off && self.proxy_trusted.is_empty() && self.socket.is_none() {
             wrong("proxy_protocol", "needs proxy_trusted: addresses or networks of the balancers");
         }
-        if !self.path.starts_with('/') {
-            wrong("path", "must begin with /");
+        if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/')) {
+            wrong("path", &format!("{path:?} must begin with /"));
         }
-        if !protocol.is_websocket() && (self.path != default.path || !self.allowed_origins.is_empty()) {
-            let key = if self.path == default.path { "allowed_origins" } else { "path" };
+        if !(protocol.is_websocket() || self.paths.is_empty() && self.allowed_origins.is_empty()) {
+            let key = if self.paths.is_empty() { "allowed_origins" } else { "path" };
             wrong(key, &format!("is for protocols ws and wss, and this listener speaks {}", protocol.name()));
         }
         if found.is_empty()

@@ -47,7 +47,7 @@ struct Outcome {
 
 fn hear(shape: u8, stream: &[u8], piece: usize) -> Outcome {
     let proxy = (shape & 1 != 0).then(|| Preface::new(shape & 2 != 0));
-    let settings = Settings { path: "/mqtt".to_owned(), origins: Vec::new() };
+    let settings = Settings { paths: vec!["/mqtt".to_owned()], origins: Vec::new() };
     let websocket = (shape & 4 != 0).then(|| WebSocket::new(Arc::new(settings)));
     let mut layers = Layers::new(proxy, None, websocket);
     let (mut pieces, mut written, mut source, mut end) = (Vec::<Bytes>::new(), Vec::new(), None, Ok(Flow::Open));

@@ -84,7 +84,7 @@ impl Listener {
         limits: &LimitsConfig,
     ) -> Result<Self, Unusable> {
         let protocol = config.protocol(name);
-        let settings = || WebSocketSettings { path: config.path.clone(), origins: config.allowed_origins.clone() };
+        let settings = || WebSocketSettings { paths: config.paths.clone(), origins: config.allowed_origins.clone() };
         Ok(Self {
             protocol,
             certificates: config.files(name).map(Certificates::load).transpose()?,

@@ -15,14 +15,14 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024;
 const HEADERS_MAX: usize = 64;
 /// What every server appends to the client's key (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// The subprotocol of MQTT [MQTT-6.0.0-3].
-const SUBPROTOCOL: &str = "mqtt";
+/// The subprotocol of MQTT [MQTT-6.0.0-3], and what clients of MQTT 3.1 call it; the first that is offered is chosen.
+const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 
 /// What a listener wants of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// The path, such as `/mqtt`.
-    pub(crate) path: String,
+    /// Paths such as `/mqtt`; empty: all.
+    pub(crate) paths: Vec<String>,
     /// Origins whose pages may connect; empty: all.
     pub(crate) origins: Vec<String>,
 }
@@ -33,6 +33,9 @@ pub(super) struct Upgrade {
     settings: Arc<Settings>,
     request: BytesMut,
 }
+
+/// What a request that may pass is answered with: its key, and the subprotocol if it offers any.
+type Judged<'a> = (&'a [u8], Option<&'static str>);
 
 /// Why a request is refused: status line and what is wrong.
 type Refusal = (&'static str, &'static str);
@@ -50,14 +53,17 @@ impl Upgrade {
         let judged = match request.parse(&self.request) {
             Ok(httparse::Status::Partial) if self.request.len() <= REQUEST_BYTES_MAX => return Ok(None),
             Ok(httparse::Status::Partial) => Err(("431 Request Header Fields Too Large", "a request that is too long")),
-            Ok(httparse::Status::Complete(length)) => judge(&request, &self.settings).map(|key| (length, accept(key))),
+            Ok(httparse::Status::Complete(length)) => {
+                judge(&request, &self.settings).map(|(key, protocol)| (length, accept(key), protocol))
+            }
             Err(_) => Err(("400 Bad Request", "not an HTTP request")),
         };
         match judged {
-            Ok((length, accept)) => {
+            Ok((length, accept, protocol)) => {
+                let protocol = protocol.map(|name| format!("Sec-WebSocket-Protocol: {name}\r\n")).unwrap_or_default();
                 let answer = format!(
                     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                     Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: {SUBPROTOCOL}\r\n\r\n"
+                     Sec-WebSocket-Accept: {accept}\r\n{protocol}\r\n"
                 );
                 replies.extend_from_slice(answer.as_bytes());
                 self.request.advance(length);
@@ -76,8 +82,8 @@ impl Upgrade {
     }
 }
 
-/// The key of a request that may pass.
-fn judge<'a>(request: &httparse::Request<'_, 'a>, settings: &Settings) -> Result<&'a [u8], Refusal> {
+/// What a request that may pass is answered with.
+fn judge<'a>(request: &httparse::Request<'_, 'a>, settings: &Settings) -> Result<Judged<'a>, Refusal> {
     let fields = |name: &'static str| {
         let named = move |header: &&httparse::Header<'a>| header.name.eq_ignore_ascii_case(name);
         request.headers.iter().filter(named).map(|header| header.value)
@@ -89,23 +95,25 @@ fn judge<'a>(request: &httparse::Request<'_, 'a>, settings: &Settings) -> Result
     if request.method != Some("GET") {
         return Err(("405 Method Not Allowed", "a WebSocket is opened with GET"));
     }
-    let path = request.path.unwrap_or_default().split('?').next();
-    if path != Some(settings.path.as_str()) {
-        return Err(("404 Not Found", "there is no MQTT at this path"));
+    let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
+    if !settings.paths.is_empty() && !settings.paths.iter().any(|known| known == path) {
+        return Err(("404 Not Found", "there is no MQTT at this path (listener.NAME.path)"));
     }
     if !has("upgrade", "websocket") || !has("connection", "upgrade") || !has("sec-websocket-version", "13") {
         return Err(("426 Upgrade Required", "this is a WebSocket, version 13"));
     }
     let foreign = |origin: &[u8]| !settings.origins.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(origin));
     if !settings.origins.is_empty() && fields("origin").any(foreign) {
-        return Err(("403 Forbidden", "pages of this origin may not connect"));
+        return Err(("403 Forbidden", "pages of this origin may not connect (listener.NAME.allowed_origins)"));
     }
-    if !has("sec-websocket-protocol", SUBPROTOCOL) {
+    let protocol = SUBPROTOCOLS.into_iter().find(|known| has("sec-websocket-protocol", known));
+    // Who offers none is taken, as Mosquitto does; who offers others only does not want to speak MQTT.
+    if protocol.is_none() && fields("sec-websocket-protocol").next().is_some() {
         return Err(("400 Bad Request", "the subprotocol mqtt is not offered"));
     }
     let key = fields("sec-websocket-key").next().unwrap_or_default();
     let sixteen = STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == 16);
-    if sixteen { Ok(key) } else { Err(("400 Bad Request", "the key of the WebSocket is wrong")) }
+    if sixteen { Ok((key, protocol)) } else { Err(("400 Bad Request", "the key of the WebSocket is wrong")) }
 }
 
 /// What proves to the client that it was understood.
@@ -127,7 +135,7 @@ mod tests {
     }
 
     fn feed(text: &str, piece: usize) -> (Result<Option<BytesMut>, Fault>, String) {
-        let settings = Settings { path: "/mqtt".to_owned(), origins: vec!["https://app.site".to_owned()] };
+        let settings = Settings { paths: vec!["/mqtt".to_owned(), "/ws".to_owned()], origins: vec!["https://app.site".to_owned()] };
         let mut upgrade = Upgrade::new(Arc::new(settings));
         let mut replies = BytesMut::new();
         let mut last = Ok(None);
@@ -149,6 +157,27 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 101 ") && answer.contains("Sec-WebSocket-Protocol: mqtt\r\n"), "{answer}");
         assert!(answer.contains("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{answer}");
         assert!(feed(&text, 1).0.unwrap().is_some());
+    }
+
+    /// MQ-19: old clients, and those that know no subprotocols.
+    #[test]
+    fn the_subprotocol_may_be_that_of_mqtt_3_1_or_none() {
+        let old = request("GET /ws HTTP/1.1", "mqttv3.1", "");
+        let both = request("GET /ws HTTP/1.1", "mqttv3.1, mqtt", "");
+        let none = old.replace("Sec-WebSocket-Protocol: mqttv3.1\r\n", "");
+        for (text, told) in [(old, "mqttv3.1"), (both, "mqtt"), (none, "")] {
+            let (result, answer) = feed(&text, 4096);
+            assert!(result.unwrap().is_some() && answer.starts_with("HTTP/1.1 101 "), "{answer}");
+            let named = answer.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Protocol: "));
+            assert_eq!(named.unwrap_or_default(), told);
+        }
+    }
+
+    #[test]
+    fn a_listener_without_paths_takes_all() {
+        let mut upgrade = Upgrade::new(Arc::new(Settings { paths: Vec::new(), origins: Vec::new() }));
+        let text = request("GET /any/path HTTP/1.1", "mqtt", "");
+        assert!(upgrade.feed(text.as_bytes(), &mut BytesMut::new()).unwrap().is_some());
     }
 
     #[test]

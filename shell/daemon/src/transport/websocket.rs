@@ -1,5 +1,5 @@
-//! MQTT in WebSocket frames (RFC 6455, the server's side; MQTT 5.0 and 3.1.1, section 6): no extensions, and no limit on the
-//! length of a frame, because nothing of a frame is kept until the rest of it comes.
+//! MQTT in WebSocket frames (RFC 6455, the server's side; MQTT 5.0 and 3.1.1, section 6): no extensions. Nothing of a frame is kept
+//! until the rest of it comes, so that a long one costs no memory.
 
 use bytes::{Bytes, BytesMut};
 
@@ -10,6 +10,8 @@ use super::{Fault, Flow};
 pub(super) const PONGS_BYTES_MAX: usize = 4 * 1024;
 /// Longest payload of a control frame (RFC 6455, section 5.5).
 const CONTROL_BYTES_MAX: u64 = 125;
+/// Longest payload of a frame: the largest packet of MQTT, whatever `limits.max_packet_size` is, since a frame may hold several.
+const FRAME_BYTES_MAX: u64 = 5 + 268_435_455;
 
 const CONTINUATION: u8 = 0;
 const BINARY: u8 = 2;
@@ -22,6 +24,7 @@ const FIN: u8 = 0x80;
 const NORMAL: u16 = 1000;
 const PROTOCOL_ERROR: u16 = 1002;
 const UNACCEPTABLE: u16 = 1003;
+const TOO_BIG: u16 = 1009;
 
 /// One connection.
 #[derive(Debug)]
@@ -212,8 +215,8 @@ impl Frames {
         if first & 0x70 != 0 {
             return Err((PROTOCOL_ERROR, "a frame of an extension that was not agreed"));
         }
-        if length > i64::MAX.unsigned_abs() {
-            return Err((PROTOCOL_ERROR, "a frame of an impossible length"));
+        if length > FRAME_BYTES_MAX {
+            return Err((TOO_BIG, "a frame that is longer than any packet of MQTT"));
         }
         match opcode {
             CLOSE | PING | PONG => {
@@ -333,6 +336,18 @@ mod tests {
             assert_eq!(replies[..], [0x88, 2, code[0], code[1]]);
             socket.finish(&mut replies);
             assert_eq!(replies.len(), 4, "one close frame is enough");
+        }
+    }
+
+    /// The header alone decides: no byte of the payload has come.
+    #[test]
+    fn a_frame_longer_than_any_packet_is_refused_at_once() {
+        for (length, fits) in [(FRAME_BYTES_MAX, true), (FRAME_BYTES_MAX + 1, false), (1 << 40, false), (u64::MAX, false)] {
+            let stream = [&[0x82, 0xff][..], &length.to_be_bytes(), &[0; 4]].concat();
+            let (mut socket, mut replies) = (open(), BytesMut::new());
+            assert_eq!(socket.receive(BytesMut::from(&stream[..]), &mut replies, &mut Vec::new()).is_ok(), fits);
+            let close = [&[0x88, 2][..], &TOO_BIG.to_be_bytes()].concat();
+            assert_eq!(replies[..], if fits { Vec::new() } else { close });
         }
     }
 
