@@ -245,7 +245,12 @@ fn for_packet(reason: ReasonCode, kind: PacketKind) -> ReasonCode {
 
 /// Whether a 3.1.1 client learns something from the CONNACK return code (3.1.1 section 3.2.2.3).
 const fn has_return_code(reason: ReasonCode) -> bool {
-    let is_told =
-        matches!(reason, ReasonCode::ServerUnavailable | ReasonCode::QuotaExceeded | ReasonCode::UseAnotherServer);
+    let is_told = matches!(
+        reason,
+        ReasonCode::ServerUnavailable
+            | ReasonCode::ServerBusy
+            | ReasonCode::QuotaExceeded
+            | ReasonCode::UseAnotherServer
+    );
     is_told || reason.v311_connect_code() != 3
 }

@@ -71,6 +71,7 @@ fn who_is_refused_takes_over_nothing() {
         (V4, ReasonCode::BadUserNameOrPassword, ReasonCode::BadUserNameOrPassword),
         (V5, ReasonCode::NotAuthorized, ReasonCode::NotAuthorized),
         (V5, ReasonCode::ServerBusy, ReasonCode::ServerBusy),
+        (V4, ReasonCode::ServerBusy, ReasonCode::ServerUnavailable),
         (V4, ReasonCode::ServerUnavailable, ReasonCode::ServerUnavailable),
     ] {
         let mut bench = bench();

@@ -21,6 +21,7 @@ use super::jwt::{self, Keys, Wanted};
 use super::passwords::PasswordFile;
 use super::pool::Pool;
 use crate::config::{AclConfig, Anonymous, AuthConfig};
+use crate::runtime::network;
 use crate::{Config, StartError, identity};
 
 /// What one client says of itself.
@@ -200,8 +201,10 @@ impl Gate {
         let is_token = accounts.keys.is_some() && jwt::looks_like_token(&question.password);
         if is_token {
             let gate = Arc::clone(self);
-            let job = move |_: &mut Workspace| tell(gate.check_token(&accounts, &question).into());
-            return self.hand_over(self.hashing.as_ref(), job);
+            let source = source_of(&question.peer);
+            return self.hand_over(self.hashing.as_ref(), source, tell, move |_| {
+                gate.check_token(&accounts, &question).into()
+            });
         }
         let has_file = accounts.passwords.is_some();
         if question.user.is_empty() || !(has_file || self.callout.is_some()) {
@@ -217,9 +220,9 @@ impl Gate {
         }
         let gate = Arc::clone(self);
         let pool = if local { self.hashing.as_ref() } else { self.asking.as_ref() };
-        self.hand_over(pool, move |workspace| {
+        self.hand_over(pool, source_of(&question.peer), tell, move |workspace| {
             let outcome = gate.find_out(workspace, &accounts, &question, print, local);
-            tell(answer(question.user, outcome, local, accounts));
+            answer(question.user, outcome, local, accounts)
         })
     }
 
@@ -271,19 +274,30 @@ impl Gate {
         if same { Ok(admission) } else { Err(ReasonCode::NotAuthorized) }
     }
 
-    fn hand_over(&self, pool: Option<&Pool>, job: impl FnOnce(&mut Workspace) + Send + 'static) -> Option<Said> {
+    /// Has a thread find the answer in the turn of `source`. Whoever has to make room for others is told that all are busy.
+    fn hand_over(
+        self: &Arc<Self>,
+        pool: Option<&Pool>,
+        source: Box<str>,
+        tell: impl FnOnce(Answer) + Send + 'static,
+        find: impl FnOnce(&mut Workspace) -> Answer + Send + 'static,
+    ) -> Option<Said> {
+        let Some(pool) = pool else { return Some(Err(ReasonCode::ServerBusy).into()) };
         let until = Instant::now() + self.patience;
-        let in_time = move |workspace: &mut Workspace| {
-            if Instant::now() < until {
-                job(workspace);
+        let gate = Arc::clone(self);
+        pool.run(source, move |workspace| match workspace {
+            Some(workspace) if Instant::now() < until => {
+                gate.counts.asked.fetch_add(1, Ordering::Relaxed);
+                tell(find(workspace));
             }
-        };
-        if pool.is_some_and(|pool| pool.run(in_time)) {
-            self.counts.asked.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        self.counts.busy.fetch_add(1, Ordering::Relaxed);
-        Some(Err(ReasonCode::ServerBusy).into())
+            // The client has been told by now.
+            Some(_) => {}
+            None => {
+                gate.counts.busy.fetch_add(1, Ordering::Relaxed);
+                tell(Err(ReasonCode::ServerBusy).into());
+            }
+        });
+        None
     }
 
     fn find_out(
@@ -350,6 +364,11 @@ impl Gate {
     fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// For whom a question waits: clients of one address take their turns together.
+fn source_of(peer: &str) -> Box<str> {
+    peer.parse::<SocketAddr>().map_or_else(|_| peer.into(), |peer| network(peer.ip()).to_string().into_boxed_str())
 }
 
 fn admit(user: String) -> Admission {

@@ -10,6 +10,7 @@ mod hash;
 mod jwt;
 mod passwords;
 mod pool;
+mod turns;
 
 pub use hash::{hash_password, scram_verifier};
 pub use jwt::{Keys, KeysError};

@@ -155,7 +155,7 @@ impl Drop for AddressSeat {
 }
 
 /// What counts of an address.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & IPV6_PREFIX)),
         address @ IpAddr::V4(_) => address,

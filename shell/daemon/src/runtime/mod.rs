@@ -32,7 +32,7 @@ use tokio::sync::oneshot;
 use crate::access::{Answer, Gate};
 use crate::discovery::Discovered;
 
-pub(crate) use addresses::{AddressSeat, AddressTable};
+pub(crate) use addresses::{AddressSeat, AddressTable, network};
 pub(crate) use clock::{Clock, wall};
 pub(crate) use door::Door;
 pub(crate) use keeper::{Keeper, KeeperParts, KeeperStats};

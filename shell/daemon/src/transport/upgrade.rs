@@ -135,7 +135,10 @@ mod tests {
     }
 
     fn feed(text: &str, piece: usize) -> (Result<Option<BytesMut>, Fault>, String) {
-        let settings = Settings { paths: vec!["/mqtt".to_owned(), "/ws".to_owned()], origins: vec!["https://app.site".to_owned()] };
+        let settings = Settings {
+            paths: vec!["/mqtt".to_owned(), "/ws".to_owned()],
+            origins: vec!["https://app.site".to_owned()],
+        };
         let mut upgrade = Upgrade::new(Arc::new(settings));
         let mut replies = BytesMut::new();
         let mut last = Ok(None);

@@ -342,7 +342,9 @@ mod tests {
     /// The header alone decides: no byte of the payload has come.
     #[test]
     fn a_frame_longer_than_any_packet_is_refused_at_once() {
-        for (length, fits) in [(FRAME_BYTES_MAX, true), (FRAME_BYTES_MAX + 1, false), (1 << 40, false), (u64::MAX, false)] {
+        for (length, fits) in
+            [(FRAME_BYTES_MAX, true), (FRAME_BYTES_MAX + 1, false), (1 << 40, false), (u64::MAX, false)]
+        {
             let stream = [&[0x82, 0xff][..], &length.to_be_bytes(), &[0; 4]].concat();
             let (mut socket, mut replies) = (open(), BytesMut::new());
             assert_eq!(socket.receive(BytesMut::from(&stream[..]), &mut replies, &mut Vec::new()).is_ok(), fits);

@@ -137,6 +137,54 @@ fn a_user_has_so_many_clients() {
     eventually("there is room again", || join("a4", Version::V311, "ann").1 == ReasonCode::Success);
 }
 
+/// Sends a CONNECT of MQTT 3.1.1 with user and password.
+fn knock(stream: &mut TcpStream, id: &str, user: &str, password: &str) {
+    let Packet::Connect(connect) = with_user(id, Version::V311, user) else { unreachable!() };
+    let password = Some(bytes::Bytes::copy_from_slice(password.as_bytes()));
+    let mut bytes = bytes::BytesMut::new();
+    sedge_mqtt::encode(&Packet::Connect(Box::new(Connect { password, ..*connect })), Version::V311, &mut bytes);
+    stream.write_all(&bytes).unwrap();
+}
+
+/// The code of the CONNACK.
+fn code(stream: &mut TcpStream) -> u8 {
+    let mut connack = [0; 4];
+    stream.read_exact(&mut connack).unwrap();
+    assert_eq!(connack[..3], [0x20, 2, 0]);
+    connack[3]
+}
+
+/// FT-35: wrong passwords wait for each other; who finds no room is told with code 3.
+#[test]
+fn a_flood_of_wrong_passwords_holds_up_its_own_address_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let passwords = dir.path().join("passwords");
+    let line = sedge_daemon::access::hash_password(b"secret", &[7; 16]).unwrap();
+    std::fs::write(&passwords, format!("ann:{line}\n")).unwrap();
+    let mut config = config(&[]);
+    config.auth.password_file = Some(passwords);
+    (config.auth.anonymous, config.auth.workers, config.auth.max_waiting) = (None, 1, 40);
+    let node = Daemon::start(&config).unwrap();
+    let to = node.addresses().mqtt[0];
+    let mut flood: Vec<TcpStream> = (0..80).map(|_| from(9, to)).collect();
+    for (number, stream) in flood.iter_mut().enumerate() {
+        knock(stream, &format!("f{number}"), "ann", &format!("wrong {number}"));
+    }
+    let judged = || metric(&node, "sedge_authentications_total{way=\"asked\"}");
+    let busy = || metric(&node, "sedge_authentications_total{way=\"busy\"}");
+    eventually("the queue is full", || busy() > 0);
+    let before = judged();
+    let mut right = from(10, to);
+    knock(&mut right, "right", "ann", "secret");
+    assert_eq!(code(&mut right), 0, "there is room for another address");
+    let meanwhile = judged() - before;
+    assert!(meanwhile < 20, "{meanwhile} of the 40 that waited had their turn before");
+    let codes: Vec<u8> = flood.iter_mut().map(code).collect();
+    let refused: u64 = codes.iter().map(|code| u64::from(*code == 3)).sum();
+    assert_eq!(refused, busy(), "each is told that all are busy");
+    assert!(codes.iter().all(|code| [3, 4].contains(code)), "{codes:?}");
+}
+
 #[test]
 fn connections_come_no_faster_than_a_listener_takes_them() {
     let slow = OwnRate { per_second: Some(1), burst: Some(3) };
