@@ -19,6 +19,7 @@ from mqttwire import V311
 
 SITE = """\
 driver: process
+max_actions_per_hour: 3600
 resources:
   brokers: {{type: group, member: {{type: broker}}, min: {least}, max: {most}}}
   lb: {{type: loadbalancer, backend: "${{brokers}}", algorithm: {algorithm}, port: {port}, maxconn: {maxconn}, check_interval: 200ms}}

@@ -65,9 +65,9 @@ def test_wrong_files_and_plans(site: Site) -> None:
     """EL-07, EL-08: line and field of a mistake; a plan acts on nothing and is empty of changes once it was carried out."""
     text = site.file.read_text()
     for wrong, found, said in [
-        ("algorithm: leastconn", "algorithm: fastest", "line 4: resources.lb.algorithm"),
-        ("min: 1, max: 3", "min: 4, max: 3", "line 3: resources.brokers.min: 4 is more than max"),
-        ('action: "${out}"', 'action: "${outt}"', 'line 5: resources.high.action: there is no sound resource "outt"; did you mean'),
+        ("algorithm: leastconn", "algorithm: fastest", "line 5: resources.lb.algorithm"),
+        ("min: 1, max: 3", "min: 4, max: 3", "line 4: resources.brokers.min: 4 is more than max"),
+        ('action: "${out}"', 'action: "${outt}"', 'line 6: resources.high.action: there is no sound resource "outt"; did you mean'),
         ("driver: process", "driver: openstack", "line 1: driver"),
         ('group: "${brokers}", adjust: +1', 'group: "${high}", adjust: +1', "needs itself"),
     ]:
