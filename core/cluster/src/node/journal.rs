@@ -8,7 +8,7 @@ use sedge_mqtt::Message;
 
 use crate::mail::ToShard;
 use crate::node::Node;
-use crate::wire::{Entry, write_entry};
+use crate::wire::{Entry, Remembered, write_entry};
 use crate::{NodeState, RestoredNode};
 
 /// What a record takes beside its message, for estimates.
@@ -18,8 +18,10 @@ const RECORD_BYTES: u64 = 128;
 #[derive(Debug, Default)]
 pub(in crate::node) struct RetainedJournal {
     records: Vec<Arc<Message>>,
-    /// Whether the members have changed since they were written.
+    /// Whether the members may have changed since they were written.
     members_changed: bool,
+    /// The members that were written last; none if they have to be written in any case.
+    members_written: Option<Vec<Remembered>>,
     /// Whether this node has taken over sessions since that was written.
     taken_changed: bool,
     /// The bucket that a checkpoint is to write next.
@@ -56,10 +58,15 @@ impl Node {
     /// the journal goes on; otherwise everything is written to it.
     pub fn restore(&mut self, restored: RestoredNode, is_written: bool) {
         let RestoredNode { retained, clients, members, taken } = restored;
+        if let Some(journal) = self.journal.as_mut().filter(|_| is_written) {
+            journal.members_written = Some(members.clone());
+        }
         self.remember(members);
         self.takeovers.remember(taken);
-        self.note_members_changed();
-        self.note_taken_changed();
+        if !is_written {
+            self.note_members_changed();
+            self.note_taken_changed();
+        }
         for message in &retained {
             self.retained.set(message);
         }
@@ -87,11 +94,19 @@ impl Node {
             write_entry(out, &Entry::Retained(message));
         }
         let members = core::mem::take(&mut journal.members_changed);
+        let written = if members { journal.members_written.take() } else { None };
         if core::mem::take(&mut journal.taken_changed) {
             write_entry(out, &Entry::Taken(self.takeovers.remembered()));
         }
         if members {
-            write_entry(out, &Entry::Members(self.remembered()));
+            let members = self.remembered();
+            // A disk without room need not take what it holds already.
+            if written.as_ref() != Some(&members) {
+                write_entry(out, &Entry::Members(members.clone()));
+            }
+            if let Some(journal) = &mut self.journal {
+                journal.members_written = Some(members);
+            }
         }
     }
 
@@ -116,10 +131,11 @@ impl Node {
     }
 
     /// Begins to write everything once more; see [`sedge_broker::Broker::begin_checkpoint`].
-    pub const fn begin_checkpoint(&mut self) {
+    pub fn begin_checkpoint(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.cursor = Some(0);
             (journal.members_changed, journal.taken_changed) = (true, true);
+            journal.members_written = None;
         }
     }
 
