@@ -21,10 +21,10 @@ SITE = """\
 driver: process
 max_actions_per_hour: 3600
 resources:
-  brokers: {{type: group, member: {{type: broker}}, min: {least}, max: {most}}}
+  brokers: {{type: group, member: {{type: broker{limits}}}, min: {least}, max: {most}}}
   lb: {{type: loadbalancer, backend: "${{brokers}}", algorithm: {algorithm}, port: {port}, maxconn: {maxconn}, check_interval: 200ms}}
-  high: {{type: alarm, metric: connections, of: "${{brokers}}", stat: mean, period: 2s, evaluations: 1, op: ">", threshold: {high}, action: "${{out}}"}}
-  low: {{type: alarm, metric: connections, of: "${{brokers}}", stat: mean, period: 2s, evaluations: 1, op: "<", threshold: {low}, action: "${{in}}"}}
+  high: {{type: alarm, metric: {metric}, of: "${{brokers}}", stat: mean, period: {period}, evaluations: 1, op: ">", threshold: {high}, action: "${{out}}"}}
+  low: {{type: alarm, metric: {metric}, of: "${{brokers}}", stat: mean, period: {period}, evaluations: 1, op: "<", threshold: {low}, action: "${{in}}"}}
   out: {{type: policy, group: "${{brokers}}", adjust: +1, cooldown: {cooldown}}}
   in: {{type: policy, group: "${{brokers}}", adjust: -1, cooldown: {cooldown}}}
 """
@@ -46,6 +46,7 @@ class Site:
         self.controller: subprocess.Popen[bytes] | None = None
         self.settings: dict[str, Any] = {
             "least": 1, "most": 3, "algorithm": "leastconn", "maxconn": 50_000, "high": 50, "low": 5, "cooldown": "5s",
+            "metric": "connections", "period": "2s", "limits": "",
         }
 
     def write(self, **changes: Any) -> None:

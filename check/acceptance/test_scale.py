@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +133,49 @@ def test_connections_are_spread_and_survive_changes(site: Site) -> None:
     others = [node["name"] for node in site.nodes() if node["name"] != victim["name"]]
     wait_for("30 each", lambda: [spread(site)[name] for name in others] == [30] * 3, 10)
     idlers.close()
+
+
+@pytest.mark.parametrize(("algorithm", "least"), [("roundrobin", 25), ("random", 8)])
+def test_each_algorithm_spreads_as_it_should(site: Site, algorithm: str, least: int) -> None:
+    """EL-06: 100 connections over 4 nodes."""
+    site.write(least=4, most=4, high=100_000, low=0, algorithm=algorithm)
+    site.start()
+    site.wait_serving(4, 20)
+    idlers = Idlers(site.port)
+    idlers.open(100)
+    wait_for("all are there", lambda: sum(spread(site).values()) == 100, 10)
+    assert min(spread(site).values()) >= least, spread(site)
+    idlers.close()
+
+
+def test_it_follows_the_processor_time_of_brokers(site: Site) -> None:
+    """EL-10, EL-15, EL-16, EL-18: brokers held to 0.1 processors; above 80 % one more, below 25 % one less."""
+    folders = [Path("/sys/fs/cgroup/cgroup.controllers"), Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")]
+    if os.geteuid() != 0 or not any(os.access(folder.parent, os.W_OK) and folder.exists() for folder in folders):
+        pytest.skip("no control groups that can be written")
+    site.write(metric="cpu_util", period="4s", high=80, low=25, cooldown="8s", limits=", cpu: 0.1")
+    site.start()
+    site.wait_serving(1, 30)
+    load = subprocess.Popen(
+        [site.binary, "bench", "run", "pairs", "--publishers", "20", "--qos", "2", "--broker", f"{HOST}:{site.port}", "--duration", "60"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    try:
+        began = time.monotonic()
+        wait_for("a second node serves", lambda: site.serving() >= 2, 30)
+        took = time.monotonic() - began
+        assert took < 20, f"{took:.1f} s after the load, with a period of 4 s"
+        samples = site.nodes()[0]["samples"]
+        assert samples["vcpus"] == 0.1 and samples["cpu_util"] > 25, samples
+        decision = site.status()["decisions"][0]
+        assert "mean cpu_util" in decision["reason"] and "> 80" in decision["reason"], decision
+    finally:
+        load.kill()
+        load.wait()
+    site.wait_serving(1, 60)
+    assert all(step["to"] in (1, 2, 3) for step in site.status()["decisions"])
+    times = [step["at_ms"] for step in site.status()["decisions"]]
+    assert all(later - earlier >= 8_000 for earlier, later in zip(times, times[1:], strict=False)), times
 
 
 def test_a_returning_client_lands_where_its_session_is(site: Site) -> None:
