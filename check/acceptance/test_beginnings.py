@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -96,3 +97,29 @@ def test_a_will_is_published_once_when_its_node_comes_back(site: list[Node]) -> 
     assert witness.message().payload == b"end", "the will came again"
     late.subscribe("state/dying", qos=1)
     assert late.message().payload == b"repaired"
+
+
+def test_a_frozen_node_repeats_nothing_when_it_goes_on(site: list[Node]) -> None:
+    """FT-21, MQ-06: a node stands still for longer than it takes to be declared dead. Its client has sent a QoS 2 PUBLISH that the node has not
+    read, and repeats it at another node: the subscriber gets it once, also when the node goes on."""
+    subscriber = site[2].client("subscriber")
+    subscriber.subscribe("load", qos=2)
+    publisher = site[0].client("publisher")
+    publisher.publish("load", "first", qos=2)
+    assert subscriber.message().payload == b"first"
+    assert site[0].process
+    site[0].process.send_signal(signal.SIGSTOP)
+    try:
+        publisher.start_publish("load", "second", qos=2, pid=77)
+        wait_for("it is taken for dead", lambda: all(node.status()["members"] == 2 for node in site[1:]))
+        again = site[1].client("publisher")
+        assert again.connack and again.connack.session_present
+        again.start_publish("load", "second", qos=2, pid=77, dup=True)
+        assert subscriber.message().payload == b"second"
+    finally:
+        site[0].process.send_signal(signal.SIGCONT)
+    wait_for("it is back", lambda: all(knows_all(node) and not reasons(node) for node in site), 30)
+    assert metric(site[0].http, "sedge_node_standstills_total") == 1
+    late = site[0].client("late", clean=True, props={})
+    late.publish("load", "end", qos=2)
+    assert subscriber.message().payload == b"end", "the message came again"

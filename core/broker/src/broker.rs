@@ -331,7 +331,10 @@ impl Broker {
 
     fn on_kick(&mut self, client: &ClientId, reason: ReasonCode, end_session: bool) {
         if let Some(key) = self.connection_of(client) {
-            self.end_connection(key, Ending::server(reason, "an operator ended the connection"));
+            let is_elsewhere = reason == ReasonCode::SessionTakenOver;
+            let detail =
+                if is_elsewhere { "the client has connected elsewhere" } else { "an operator ended the connection" };
+            self.end_connection(key, Ending::server(reason, detail));
         }
         if end_session && let Some(&key) = self.clients.get(client) {
             self.end_session(key, true);

@@ -52,6 +52,13 @@ impl Broker {
         self.fan_out_where(message, |session| clients.contains(&session.client));
     }
 
+    /// A message of another node for the ordinary subscriptions of all clients but these, who had it in a former life of this node.
+    pub fn deliver_to_others(&mut self, now: Now, message: &Arc<Message>, clients: &BTreeSet<ClientId>) {
+        self.now = now;
+        self.clock.observe(message.stamp);
+        self.fan_out_where(message, |session| !clients.contains(&session.client));
+    }
+
     /// Delivers to the ordinary subscriptions that match; says whether there is one.
     pub(crate) fn fan_out(&mut self, message: &Arc<Message>, buffer: Buffer) -> bool {
         let mut scratch = core::mem::take(&mut self.scratch);

@@ -88,6 +88,9 @@ pub enum ShardInput {
     Mail(ToShard),
     /// Values that the node tells about itself (see [`crate::sys`]).
     Report(Vec<Report>),
+    /// The process stood still for more than [`crate::STANDSTILL`]: feed this ahead of everything else, and nothing from clients while
+    /// [`crate::Shard::stands_still`].
+    StoodStill,
     /// The node stops: say good-bye to all clients and close them.
     Shutdown {
         /// Where else they can go: see [`crate::Node::client_addresses`].
@@ -210,6 +213,8 @@ pub enum NodeInput {
     },
     /// Serve on, whether the node is empty or not.
     CancelDrain,
+    /// The process stood still for more than [`crate::STANDSTILL`]: feed this ahead of everything else.
+    StoodStill,
     /// The node stops: tell the members. Done when the outputs are drained and written.
     Shutdown,
 }

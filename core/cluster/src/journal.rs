@@ -44,6 +44,7 @@ pub struct Recovery {
 pub struct RestoredShard {
     pub(crate) sessions: Vec<RestoredSession>,
     pub(crate) seen: Seen,
+    pub(crate) heard: Heard,
     /// Numbers of sessions in the journal that goes on; `None`: a new one begins.
     pub(crate) numbers: Option<SessionNumber>,
     /// Places that were chosen for QoS 2 publications that are on their way.
@@ -145,12 +146,12 @@ impl Recovery {
             (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
         let mut node = RestoredNode::default();
         for (number, recovery) in recoveries.into_iter().enumerate() {
-            let Self { image, retained, seen, choices, members, taken, .. } = recovery;
+            let Self { image, retained, seen, choices, heard, members, taken } = recovery;
             // They are in one of the journals.
             node.members.extend(members);
             node.taken.extend(taken);
             if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
-                (shard.seen, shard.numbers) = (seen, Some(image.last_session()));
+                (shard.seen, shard.heard, shard.numbers) = (seen, heard, Some(image.last_session()));
             }
             node.retained.extend(retained.into_values());
             let sessions = image.finish(now);

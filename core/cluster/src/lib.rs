@@ -18,7 +18,7 @@ mod wire;
 
 pub use api::{Kick, LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};
 pub use journal::{JournalError, Recovery, RestoredNode, RestoredShard};
-pub use node::{Node, NodeConfig, NodeConfigError, OVERLAYS};
+pub use node::{Node, NodeConfig, NodeConfigError, OVERLAYS, STANDSTILL};
 pub use reception::{Reception, ReceptionResult};
 pub use sedge_membership::Config as MembershipConfig;
 pub use sedge_overlay::skip_graph::{Base as SkipGraphBase, Key, Method as SkipGraphMethod, Role};

@@ -44,6 +44,8 @@ pub enum ToShard {
     Recovered,
     /// The node knows the cluster: clients that connect are let in.
     Open,
+    /// The process stood still: nothing is read from clients, and no time is over, until [`ToShard::Open`].
+    StandStill,
     /// The sessions that the journal held went on at another node, which publishes their wills.
     WillsPublished,
     /// An operator ends this client's connection.
@@ -400,6 +402,8 @@ pub enum Location {
 /// Mail for the node, from one of its shards. Small, so that queues of it are.
 #[derive(Debug)]
 pub enum ToNode {
+    /// The process stood still, as this shard has noticed.
+    StoodStill,
     /// A publication for the retained store, other nodes, or both.
     Publish(Publish),
     /// The subscriptions of a client changed.

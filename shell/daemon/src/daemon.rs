@@ -25,7 +25,8 @@ use crate::recovery::Journals;
 use crate::reload::{Reloaded, reload};
 use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{
-    AddressTable, Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Shared, Users, View, Worker, wall,
+    AddressTable, Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Pulse, Shared, Users, View, Worker,
+    wall,
 };
 use crate::seal::Seal;
 use crate::sys::SysReporter;
@@ -348,6 +349,7 @@ fn share(
         stopper: OnceLock::new(),
         answers: answers(config),
         full_journals: AtomicUsize::new(0),
+        pulse: Pulse::default(),
     };
     Ok((Arc::new(shared), polls))
 }

@@ -100,6 +100,12 @@ impl Node {
                 }
             }
             NodeMail::Draining { draining } => self.neighbour_drains(from, draining),
+            NodeMail::Hear { number } => self.hears(from, number),
+            NodeMail::Heard { number } => {
+                if let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.asked == Some(number)) {
+                    peer.asked = None;
+                }
+            }
             NodeMail::Serving { members } => {
                 if let Some(peer) = self.peers.get_mut(&from) {
                     peer.serving = Some(members);

@@ -7,13 +7,20 @@
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use sedge_base::NodeId;
+use sedge_base::{Duration, Instant, NodeId};
 
 use crate::NodeState;
 use crate::link::ControlTopic;
+use crate::mail::ToShard;
 use crate::node::Node;
 use crate::node::peers::Peer;
 use crate::wire::{NodeMail, Remembered};
+
+/// When a turn of its event loop comes so much later than the one before, a process stood still, and its node begins anew.
+pub const STANDSTILL: Duration = Duration::from_secs(1);
+/// After a standstill, members that do not answer are declared dead within this time if they are. What was declared earlier may be a mistake:
+/// their answers were not read yet.
+pub(in crate::node) const GRACE: Duration = Duration::from_secs(3);
 
 /// Whom the node waits for before it lets clients in.
 #[derive(Debug, Default)]
@@ -22,8 +29,16 @@ pub(in crate::node) struct Beginning {
     awaited: BTreeMap<NodeId, SocketAddr>,
     /// Addresses to ask besides those of the awaited members.
     seeds: Vec<SocketAddr>,
+    /// Whether the node has, or may have, sessions that others have taken over.
+    has_past: bool,
     /// Whether clients are let in.
     is_open: bool,
+    /// When the node began anew after a standstill.
+    stood_still: Option<Instant>,
+    /// Number of the last question to a neighbour.
+    questions: u64,
+    /// Neighbours that have asked, by which number, and when they are answered at the latest.
+    askers: BTreeMap<NodeId, (u64, Instant)>,
 }
 
 impl Beginning {
@@ -35,6 +50,21 @@ impl Beginning {
     /// Whether clients are to be let in that were not before.
     pub(in crate::node) const fn opens(&mut self) -> bool {
         !core::mem::replace(&mut self.is_open, true)
+    }
+
+    /// When a neighbour is to be answered.
+    pub(in crate::node) fn timeout(&self) -> Option<Instant> {
+        self.askers.values().map(|(_, until)| *until).min()
+    }
+
+    /// Whether the node has, or may have, sessions that others have taken over.
+    pub(in crate::node) const fn has_past(&self) -> bool {
+        self.has_past
+    }
+
+    /// Whether this is not the beginning of the process.
+    pub(in crate::node) const fn has_begun_before(&self) -> bool {
+        self.stood_still.is_some()
     }
 
     /// Other addresses than before are to be asked: returns them with those of the awaited members.
@@ -50,11 +80,99 @@ impl Beginning {
 }
 
 impl Node {
+    /// When the node has begun, or begun anew after a standstill.
+    pub(in crate::node) fn began(&self) -> Option<Instant> {
+        self.beginning.stood_still.or(self.started)
+    }
+
+    /// The process stood still for a while. Others may have taken the node for dead and its sessions over: nothing is read from clients until
+    /// all have answered.
+    pub(in crate::node) fn stood_still(&mut self) {
+        let is_known = self.beginning.stood_still.is_some_and(|at| self.now.instant < at + STANDSTILL);
+        if is_known || self.state != NodeState::Normal || self.ring.len() <= 1 {
+            // Another shard has said so, nobody could have done anything, or it is to be heard anyway.
+            return self.tell_all_shards_again();
+        }
+        let members = self.membership.members();
+        self.beginning.awaited = members.map(|member| (member.node, member.swim)).collect();
+        let (peers, links) = (&self.peers, &self.links);
+        // Who was not in reach before is not waited for.
+        let is_in_reach = |node: &NodeId| peers.get(node).is_some_and(Peer::is_synced) && !links.is_older(*node);
+        self.beginning.awaited.retain(|node, _| is_in_reach(node));
+        if self.beginning.awaited.is_empty() {
+            return self.tell_all_shards_again();
+        }
+        self.state = NodeState::Recovery;
+        self.directory.wait_until(self.now.instant + self.config.register_timeout);
+        self.counters.standstills += 1;
+        (self.beginning.is_open, self.beginning.stood_still) = (false, Some(self.now.instant));
+        self.beginning.has_past = true;
+        self.event(
+            true,
+            "Stood still for more than a second; asks the others what they did before it reads from clients".to_owned(),
+        );
+        self.tell_all_shards(|| ToShard::StandStill);
+        for node in self.beginning.awaited.keys().copied().collect::<Vec<_>>() {
+            if let Some(peer) = self.peers.get_mut(&node) {
+                peer.serving = None;
+            }
+            self.ask_to_hear(node);
+        }
+    }
+
+    /// A shard may have stopped to read by itself.
+    fn tell_all_shards_again(&mut self) {
+        if self.beginning.is_open {
+            self.tell_all_shards(|| ToShard::Open);
+        }
+    }
+
+    /// Whether the node stood still and does not know yet what the others did meanwhile.
+    pub(in crate::node) fn is_beginning_anew(&self) -> bool {
+        self.state == NodeState::Recovery && self.beginning.has_begun_before()
+    }
+
+    /// While the node begins, a neighbour is to answer behind everything that it has to say to what this node has told it: to whom sessions
+    /// belong, above all.
+    pub(in crate::node) fn ask_to_hear(&mut self, node: NodeId) {
+        if self.state != NodeState::Recovery || !self.beginning.has_past || self.links.is_older(node) {
+            return;
+        }
+        self.beginning.questions += 1;
+        let number = self.beginning.questions;
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.asked = Some(number);
+        }
+        self.send_control(node, ControlTopic::Node, NodeMail::Hear { number }.encode());
+    }
+
+    /// A neighbour begins. It is answered when every owner has registered its clients here, so that it knows by then which of its sessions
+    /// belong to others.
+    pub(in crate::node) fn hears(&mut self, from: NodeId, number: u64) {
+        self.beginning.askers.insert(from, (number, self.now.instant + self.config.register_timeout));
+    }
+
+    /// Answers neighbours that begin.
+    pub(in crate::node) fn answer_askers(&mut self) {
+        if self.beginning.askers.is_empty() {
+            return;
+        }
+        let (now, has_all) = (self.now.instant, self.has_all_registrations());
+        let ring = &self.ring;
+        let due = |node: &NodeId, until: Instant| now >= until || (has_all && ring.binary_search(node).is_ok());
+        let due = self.beginning.askers.extract_if(.., |node, (_, until)| due(node, *until));
+        for (node, (number, _)) in due.collect::<Vec<_>>() {
+            self.tell_serving(node);
+            self.send_control(node, ControlTopic::Node, NodeMail::Heard { number }.encode());
+        }
+    }
+
     /// Members of the node's former life, as its journal says.
     pub(in crate::node) fn remember(&mut self, members: Vec<Remembered>) {
         let others = members.into_iter().filter(|member| member.node != self.config.node);
         self.beginning.awaited = others.map(|member| (member.node, member.address)).collect();
         if !self.beginning.awaited.is_empty() {
+            self.beginning.has_past = true;
             self.ask_seeds_and_remembered();
         }
     }
@@ -105,6 +223,10 @@ impl Node {
         let serving = peers.values().filter(|peer| peer.is_synced()).filter_map(|peer| peer.serving.as_ref());
         for members in serving {
             self.beginning.awaited.retain(|node, _| members.contains(node));
+        }
+        if self.beginning.stood_still.is_some_and(|at| self.now.instant >= at + GRACE) {
+            let membership = &self.membership;
+            self.beginning.awaited.retain(|node, _| membership.member(*node).is_some());
         }
     }
 

@@ -181,6 +181,7 @@ impl Node {
         self.tell_taken(node);
         self.register_inherited_with(node);
         self.register_all_with(node);
+        self.ask_to_hear(node);
         self.claims_without(node, Silence::Forgotten);
         self.tell_backups(node);
         self.end_given_up(node);

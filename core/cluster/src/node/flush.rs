@@ -50,6 +50,7 @@ impl Node {
         while let Some(mail) = self.local_mail.pop_front() {
             self.directory_mail(self.config.node, mail);
         }
+        self.answer_askers();
         self.check_recovery();
     }
 

@@ -30,6 +30,7 @@ use sedge_overlay::Overlay;
 
 use self::admin::Kicks;
 use self::beginning::Beginning;
+pub use self::beginning::STANDSTILL;
 pub use self::config::{NodeConfig, NodeConfigError};
 use self::delivery::copied::Marks;
 use self::delivery::duplicates::Windows;
@@ -222,6 +223,7 @@ impl Node {
             NodeInput::LinkWritten { link, bytes } => self.links.written(instant, link, bytes),
             NodeInput::LinkClosed { link } => self.links.closed(instant, link),
             NodeInput::LinkRefused { link } => self.links.refused(instant, link),
+            NodeInput::StoodStill => self.stood_still(),
             NodeInput::Kick(kick) => self.kick_elsewhere(kick),
             NodeInput::Drain { limit } => self.start_drain(limit),
             NodeInput::CancelDrain => self.end_drain(DrainEnd::Cancelled),
@@ -237,6 +239,7 @@ impl Node {
 
     fn shard_mail(&mut self, from: ShardId, mail: ToNode) {
         match mail {
+            ToNode::StoodStill => self.stood_still(),
             ToNode::Publish(publish) => self.publish(from, publish),
             ToNode::Interest(interest) => self.interest_changed(from, *interest),
             ToNode::BarrierReached { number, made } => {
@@ -325,6 +328,7 @@ impl Node {
             self.relay.timeout(),
             self.copies.unreached.timeout(),
             self.recovery_timeout(),
+            self.beginning.timeout(),
             self.next_comparison,
             self.next_load,
             self.next_seed_check,
@@ -336,6 +340,11 @@ impl Node {
     /// [`NodeInput::LinkWritten`] and does not advance it itself.
     pub fn link_outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
         self.links.outbox(link)
+    }
+
+    /// Whether there are no other members.
+    pub fn is_alone(&self) -> bool {
+        self.ring.len() <= 1
     }
 
     /// Whether the node serves with full knowledge: for load balancers.

@@ -9,6 +9,8 @@ use sedge_mqtt::{Message, Utf8};
 
 use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
 use crate::node::Node;
+#[cfg(doc)]
+use crate::wire::NodeMail;
 use crate::wire::{RetainedMail, message_len};
 
 /// Bytes of large mail that one neighbour may have to acknowledge: so a joining node does not hold up publications for long.
@@ -69,6 +71,8 @@ pub(in crate::node) struct Peer {
     pub is_full: bool,
     /// What its operator wants of it, as it says.
     pub intent: Intent,
+    /// Number of the question that it has not answered since this node began; see [`NodeMail::Hear`].
+    pub asked: Option<u64>,
     /// The members that it knows, if it lets clients in.
     pub serving: Option<Vec<NodeId>>,
     /// Large mail that waits.
@@ -107,7 +111,8 @@ struct RetainedPush {
 impl Peer {
     /// Whether everything has come from it that a joining node needs (FT-26).
     pub(in crate::node) fn is_synced(&self) -> bool {
-        self.is_linked() && self.overlay_synced && self.registered.is_some() && self.retained_done
+        let is_told = self.overlay_synced && self.registered.is_some() && self.retained_done;
+        self.is_linked() && is_told && self.asked.is_none()
     }
 
     /// Whether the overlay takes it for a neighbour.

@@ -33,10 +33,12 @@ pub(in crate::node) struct NodeCounters {
     pub backups_unreached: u64,
     /// Members of former lives that did not come back in time.
     pub members_given_up: u64,
+    /// How often the process stood still.
+    pub standstills: u64,
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 20] {
+    fn named(self) -> [(&'static str, u64); 21] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -58,6 +60,7 @@ impl NodeCounters {
             ("node_mail_passed_over", self.mail_passed_over),
             ("backups_unreached", self.backups_unreached),
             ("members_given_up", self.members_given_up),
+            ("node_standstills", self.standstills),
         ]
     }
 }

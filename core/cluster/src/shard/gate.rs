@@ -1,4 +1,5 @@
-//! Clients that connect before their node knows the cluster wait here (FT-26).
+//! Clients that connect before their node knows the cluster wait here (FT-26), and nothing is read from clients after a standstill until the
+//! node knows what the others did meanwhile.
 
 use std::collections::VecDeque;
 
@@ -7,38 +8,54 @@ use sedge_base::{ClientId, ConnId, Now};
 use super::Shard;
 use crate::mail::ToNode;
 
+/// A client that has sent CONNECT on this connection, with or without clean start.
+type Waiting = (ClientId, ConnId, bool);
+
 /// Whether clients are let in.
 #[derive(Debug)]
 pub(super) enum Gate {
-    /// The node does not know the cluster. These clients have sent CONNECT, each on this connection, with or without clean start.
-    Closed(VecDeque<(ClientId, ConnId, bool)>),
+    /// The node does not know the cluster.
+    Starting(VecDeque<Waiting>),
+    /// The process stood still: what clients have sent meanwhile may be outdated.
+    Still(VecDeque<Waiting>),
     /// The node knows the cluster.
     Open,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self::Closed(VecDeque::new())
+        Self::Starting(VecDeque::new())
     }
 }
 
 impl Shard {
-    /// Whether clients are let in.
-    pub const fn is_open(&self) -> bool {
-        matches!(self.gate, Gate::Open)
+    /// Whether the process stood still and the node does not know yet what the others did meanwhile: the driver reads nothing from clients.
+    pub const fn stands_still(&self) -> bool {
+        matches!(self.gate, Gate::Still(_))
     }
 
     /// A client has sent CONNECT: it may claim its session, or waits until the node knows the cluster.
     pub(super) fn claim(&mut self, client: ClientId, conn: ConnId, clean_start: bool) {
         match &mut self.gate {
-            Gate::Closed(waiting) => waiting.push_back((client, conn, clean_start)),
+            Gate::Starting(waiting) | Gate::Still(waiting) => waiting.push_back((client, conn, clean_start)),
             Gate::Open => self.tell_node(ToNode::Claim { client, conn, clean_start }),
+        }
+    }
+
+    /// The process stood still, as this shard's driver, or the node, has noticed.
+    pub(super) fn stand_still(&mut self, is_news: bool) {
+        if matches!(self.gate, Gate::Open) {
+            self.gate = Gate::Still(VecDeque::new());
+            if is_news {
+                self.tell_node(ToNode::StoodStill);
+            }
         }
     }
 
     /// The node knows the cluster: clients that are still connected claim their sessions.
     pub(super) fn open(&mut self, now: Now) {
-        let Gate::Closed(waiting) = core::mem::replace(&mut self.gate, Gate::Open) else { return };
+        let gate = core::mem::replace(&mut self.gate, Gate::Open);
+        let (Gate::Starting(waiting) | Gate::Still(waiting)) = gate else { return };
         for (client, conn, clean_start) in waiting {
             if self.broker.goes_on_claiming(now, &client, conn) {
                 self.claim(client, conn, clean_start);

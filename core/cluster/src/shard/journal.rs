@@ -1,9 +1,10 @@
 //! The shard's part of its journal.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::BytesMut;
-use sedge_base::{ConnId, Incarnation, NodeId, Now, ShardId};
+use sedge_base::{ClientId, ConnId, Incarnation, NodeId, Now, ShardId};
 use sedge_broker::Output;
 use sedge_mqtt::{Message, MessageId, QoS};
 
@@ -30,6 +31,10 @@ pub(super) struct ShardJournal {
     choices: Vec<(MessageId, Choice)>,
     /// How far publications of other shards have come, for copies.
     heard: Heard,
+    /// How far they had come in the former life of this node: see [`Shard::was_heard`].
+    heard_before: Heard,
+    /// Clients whose sessions the journal held and that have been here since.
+    restored: BTreeSet<ClientId>,
     /// What of it is to be written.
     heard_changed: BTreeSet<(NodeId, Incarnation, ShardId)>,
 }
@@ -52,10 +57,12 @@ impl Shard {
     /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
     /// their way, and what time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
-        let RestoredShard { sessions, seen, numbers, choices } = restored;
+        let RestoredShard { sessions, seen, heard, numbers, choices } = restored;
         self.exacts.restore(choices);
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
+            journal.restored = sessions.iter().map(|session| session.state.client.clone()).collect();
+            (journal.heard, journal.heard_before) = (heard.clone(), heard);
         }
         let with_will = sessions.iter().filter(|session| session.state.will.is_some());
         self.wills = with_will.map(|session| session.state.client.clone()).collect();
@@ -163,6 +170,7 @@ impl Shard {
         if let Some(journal) = &mut self.journal {
             journal.seen_again = true;
         }
+        self.write_all_heard();
     }
 
     /// Writes a part of a checkpoint, about `budget` bytes. True when it is done or there is none.
@@ -170,10 +178,33 @@ impl Shard {
         self.broker.checkpoint(budget)
     }
 
-    /// Notes, for copies, that a publication has come, or was made here for sessions of this shard.
+    /// Whether a QoS 2 publication of another node had come to this shard before the node started again. The publications of one shard come in
+    /// order, so that sessions which were here then have had it.
+    pub(super) fn was_heard(&self, message: &Message) -> bool {
+        let id = message.id;
+        let before =
+            self.journal.as_ref().and_then(|journal| journal.heard_before.get(&(id.node, id.incarnation, id.shard)));
+        message.qos == QoS::ExactlyOnce && id.node != self.place.node && before.is_some_and(|last| id.seq <= *last)
+    }
+
+    /// Delivers a publication that had come before the node started again: to sessions that were not here then.
+    pub(super) fn deliver_again(&mut self, now: Now, message: &Arc<Message>) {
+        let Some(journal) = &self.journal else { return };
+        self.broker.deliver_to_others(now, message, &journal.restored);
+    }
+
+    /// The session of a client has left.
+    pub(super) fn is_restored_no_more(&mut self, client: &ClientId) {
+        if let Some(journal) = &mut self.journal {
+            journal.restored.remove(client);
+        }
+    }
+
+    /// Notes, for copies and for the node's next life, that a publication has come, or was made here for sessions of this shard.
     pub(super) fn note_heard(&mut self, message: &Message) {
         let id = message.id;
-        if self.hold.is_none() || message.qos == QoS::AtMostOnce {
+        let is_needed = self.hold.is_some() || (self.writes_journal && id.node != self.place.node);
+        if !is_needed || message.qos == QoS::AtMostOnce {
             return;
         }
         let Some(journal) = &mut self.journal else { return };

@@ -138,6 +138,7 @@ impl Shard {
                     self.broker.handle(now, Input::Report(report));
                 }
             }
+            ShardInput::StoodStill => self.stand_still(true),
             ShardInput::Shutdown { elsewhere } => self.broker.handle(now, Input::Shutdown { elsewhere }),
         }
         self.drain_broker(now);
@@ -145,7 +146,7 @@ impl Shard {
 
     /// Does what is due; early or repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Now) {
-        if !self.is_recovering {
+        if !self.is_recovering && !self.stands_still() {
             self.broker.handle_timeout(now);
         }
         self.drain_broker(now);
@@ -158,7 +159,7 @@ impl Shard {
 
     /// When [`Shard::handle_timeout`] is next wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.broker.poll_timeout().filter(|_| !self.is_recovering)
+        self.broker.poll_timeout().filter(|_| !self.is_recovering && !self.stands_still())
     }
 
     /// What a connection has to write; `None` if the connection is forgotten. The driver says how much of it was written with
@@ -217,6 +218,7 @@ impl Shard {
             }
             ToShard::Recovered => self.recovered(now),
             ToShard::Open => self.open(now),
+            ToShard::StandStill => self.stand_still(false),
             ToShard::WillsPublished => self.forget_wills(now),
             ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),
             ToShard::Session(step) => self.session_step(now, *step),
@@ -342,6 +344,9 @@ impl Shard {
         if deliver.plain {
             self.handovers.catch(&deliver.message, &mut self.broker);
         }
+        if deliver.plain && deliver.groups.is_empty() && self.was_heard(&deliver.message) {
+            return self.deliver_again(now, &deliver.message);
+        }
         self.note_heard(&deliver.message);
         self.broker.handle(now, Input::Deliver(deliver));
     }
@@ -375,6 +380,7 @@ impl Shard {
                 }
                 Output::Claim { client, conn, clean_start } => self.claim(client, conn, clean_start),
                 Output::Relinquished { client, epoch, session } => {
+                    self.is_restored_no_more(&client);
                     let left = self.handovers.given_up(&client, epoch, session.is_some());
                     self.withdraw(&client, left);
                     if let Some(known) = self.inheritance.forget(&client) {

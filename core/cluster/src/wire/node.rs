@@ -42,6 +42,16 @@ pub(crate) enum NodeMail {
         /// Whether that is so.
         draining: bool,
     },
+    /// Answer with [`NodeMail::Heard`] behind everything that the receiver has to say to what came before this.
+    Hear {
+        /// Number of the question at the sender.
+        number: u64,
+    },
+    /// Answer to [`NodeMail::Hear`], with its number.
+    Heard {
+        /// Number from the question.
+        number: u64,
+    },
     /// The sender lets clients in, and knows these members, itself included: who else was a member is not needed to begin.
     Serving {
         /// The members.
@@ -53,7 +63,7 @@ impl NodeMail {
     /// The version of the link protocol that it came with.
     pub(crate) const fn since(&self) -> u32 {
         match self {
-            Self::Draining { .. } | Self::Serving { .. } => 2,
+            Self::Draining { .. } | Self::Serving { .. } | Self::Hear { .. } | Self::Heard { .. } => 2,
             Self::Clients { .. } | Self::Kick { .. } | Self::Kicked { .. } | Self::Full { .. } => 1,
         }
     }
@@ -89,6 +99,14 @@ impl NodeMail {
                 out.u8(6);
                 out.list(members, |out, node| out.node(*node));
             }
+            Self::Hear { number } => {
+                out.u8(7);
+                out.u64(*number);
+            }
+            Self::Heard { number } => {
+                out.u8(8);
+                out.u64(*number);
+            }
         }
         out.finish()
     }
@@ -105,6 +123,8 @@ impl NodeMail {
             3 => Self::Kicked { request: from.u64()?, owned: from.bool()? },
             4 => Self::Full { full: from.bool()? },
             5 => Self::Draining { draining: from.bool()? },
+            7 => Self::Hear { number: from.u64()? },
+            8 => Self::Heard { number: from.u64()? },
             6 => Self::Serving { members: from.list(Reader::node)? },
             _ => return Err(WireError::UNKNOWN),
         };

@@ -113,7 +113,7 @@ fn replica_mail() -> [ReplicaMail; 12] {
     ]
 }
 
-fn node_mail() -> [NodeMail; 6] {
+fn node_mail() -> [NodeMail; 8] {
     let (client, reason) = (ClientId::new("c"), ReasonCode::AdministrativeAction);
     [
         NodeMail::Clients { address: Utf8::from_static("host:1883") },
@@ -121,6 +121,8 @@ fn node_mail() -> [NodeMail; 6] {
         NodeMail::Kicked { request: 2, owned: false },
         NodeMail::Full { full: true },
         NodeMail::Draining { draining: true },
+        NodeMail::Hear { number: 8 },
+        NodeMail::Heard { number: 9 },
         NodeMail::Serving { members: vec![NodeId::new(1), NodeId::new(7)] },
     ]
 }

@@ -2,7 +2,7 @@
 
 use sedge_base::Duration;
 use sedge_cluster::NodeState;
-use sedge_mqtt::QoS;
+use sedge_mqtt::{QoS, ReasonCode};
 
 use crate::common::{ClientIx, Options, World};
 
@@ -158,5 +158,121 @@ fn a_will_is_published_once_over_a_restart_of_the_site() {
         let witness = world.connect_with(3, "witness", kept());
         world.run(3_000);
         assert_eq!(world.got(witness), [""; 0], "the power went {last} ms later");
+    }
+}
+
+/// FT-21, MQ-06: a node stands still until others have taken its sessions over. Publishers go on elsewhere and repeat what was not
+/// acknowledged; the node must not publish it, too, when it goes on.
+#[test]
+fn a_node_that_stood_still_publishes_nothing_that_was_repeated_elsewhere() {
+    for (seed, pause) in (0..).zip([1_200, 3_000, 8_000, 20_000].repeat(4)) {
+        let mut world = World::cluster(seed, 3, 2);
+        let subscriber = world.connect_with(2, "subscriber", kept());
+        world.subscribe(subscriber, "t", QoS::ExactlyOnce);
+        let names: Vec<String> = (0..12).map(|number| format!("publisher {number}")).collect();
+        let publishers: Vec<ClientIx> = names.iter().map(|name| world.connect_with(1, name, kept())).collect();
+        for publisher in &publishers {
+            world.publish(*publisher, "unwanted", "", QoS::ExactlyOnce);
+        }
+        world.run(100);
+        world.freeze(1);
+        for (name, publisher) in names.iter().zip(&publishers) {
+            world.send_publish(*publisher, "t", name, QoS::ExactlyOnce, false);
+        }
+        world.run(pause);
+        for publisher in publishers {
+            world.hang_up(publisher);
+        }
+        let nodes = [2, 3, 3, 2];
+        for (name, node) in names.iter().zip(nodes.iter().cycle()) {
+            let again = world.connect_with(*node, name, kept());
+            assert!(world.clients[again].connack.as_ref().unwrap().session_present);
+            // The same PUBLISH, with the same packet identifier, as its client repeats it.
+            world.publish(again, "unwanted", "", QoS::ExactlyOnce);
+            world.publish(again, "t", name, QoS::ExactlyOnce);
+        }
+        world.thaw(1);
+        world.run_until("the node serves again", |world| world.hosts[&1].node.is_ready());
+        world.run(1_000);
+        let mut got = world.got(subscriber);
+        got.sort_unstable();
+        let mut names = names;
+        names.sort_unstable();
+        assert_eq!(got, names, "seed {seed}, after {pause} ms");
+        assert_eq!(world.counter(1, "node_standstills"), 1);
+    }
+}
+
+/// FT-28: a node that stood still waits for its own members only as long as they live.
+#[test]
+fn a_node_that_stood_still_goes_on_without_members_that_died_meanwhile() {
+    let mut world = World::cluster(3, 3, 2);
+    let client = world.connect_with(1, "client", kept());
+    world.freeze(1);
+    world.run(100);
+    world.kill(2);
+    world.kill(3);
+    world.run(1_500);
+    world.thaw(1);
+    let thawed = world.now.instant;
+    world.publish(client, "t", "message", QoS::AtLeastOnce);
+    assert!(world.now.instant < thawed + Duration::from_secs(5));
+    assert!(world.hosts[&1].node.is_ready());
+}
+
+/// FT-27: a joiner that hears a member's datagrams and cannot link it knows nothing of what is wanted there: it lets nobody in until it does, so
+/// that nothing is acknowledged and lost.
+#[test]
+fn a_joiner_that_cannot_link_a_member_lets_nobody_in() {
+    let mut world = World::new(4, 2);
+    world.start(1);
+    world.run(1_100);
+    let subscriber = world.connect_with(1, "subscriber", kept());
+    world.subscribe(subscriber, "t", QoS::AtLeastOnce);
+    world.block(1, 2);
+    world.start(2);
+    let publisher = world.dial_client(2, "publisher", kept());
+    world.run_until("they know each other", |world| world.hosts[&2].node.status().members.len() == 2);
+    world.run(8_000);
+    assert_eq!(world.clients[publisher].connack, None);
+    assert_eq!(world.hosts[&2].node.status().awaited.iter().map(|(node, _)| node.get()).collect::<Vec<_>>(), [1]);
+    world.heal();
+    world.run_until("the client is let in", |world| world.clients[publisher].connack.is_some());
+    let messages: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    for message in &messages {
+        world.publish(publisher, "t", message, QoS::AtLeastOnce);
+    }
+    assert!(world.clients[publisher].acked.iter().all(|reason| *reason == ReasonCode::Success));
+    world.run(100);
+    assert_eq!(world.got(subscriber), messages);
+}
+
+/// MQ-06, FT-21: the power goes between the end of a QoS 2 delivery and the moment when the publisher's node hears of it. That node publishes
+/// the message again from its journal; the subscriber, whose node knows from its own that it has had it, does not get it twice.
+#[test]
+fn what_a_session_had_before_the_power_went_does_not_come_again() {
+    for seed in 0..12 {
+        let mut world = World::new(seed, 2);
+        world.delays.network = 5_000;
+        world.keep_journals(2);
+        for node in [1, 2] {
+            world.start(node);
+        }
+        world.settle_members(2);
+        let subscriber = world.connect_with(2, "subscriber", kept());
+        world.subscribe(subscriber, "t", QoS::ExactlyOnce);
+        let publisher = world.connect_with(1, "publisher", kept());
+        world.run(1_000);
+        world.send_publish(publisher, "t", "once", QoS::ExactlyOnce, false);
+        world
+            .run_until("it has come", |world| world.got(subscriber) == ["once"] && world.clients[subscriber].is_idle());
+        cut_power(&mut world, 2);
+        for node in [2, 1] {
+            world.start(node);
+        }
+        let subscriber = world.connect_with(2, "subscriber", kept());
+        assert!(world.clients[subscriber].connack.as_ref().unwrap().session_present);
+        world.run(3_000);
+        assert_eq!(world.got(subscriber), [""; 0], "seed {seed}");
     }
 }

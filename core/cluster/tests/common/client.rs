@@ -195,6 +195,11 @@ impl Client {
         Some(if publish.qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) })
     }
 
+    /// Whether no QoS 2 message is in the middle of its handshake.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.exact.is_empty()
+    }
+
     pub(crate) fn payloads(&self) -> Vec<&str> {
         self.got.iter().map(|got| got.payload.as_str()).collect()
     }

@@ -122,6 +122,8 @@ pub(crate) struct World {
     pub(crate) overlay: String,
     method: SkipGraphMethod,
     starts: u64,
+    /// Nodes that stand still, and what is for them.
+    frozen: BTreeMap<u64, Vec<Event>>,
     /// The journals of nodes that keep them, for each shard in batches; they survive their nodes.
     disks: BTreeMap<u64, Vec<Vec<Bytes>>>,
     /// Answers to operators.
@@ -175,6 +177,7 @@ impl World {
             overlay,
             method,
             starts: 0,
+            frozen: BTreeMap::new(),
             disks: BTreeMap::new(),
             kicked: Vec::new(),
             drained: Vec::new(),
@@ -343,6 +346,7 @@ impl World {
 
     pub(crate) fn heal(&mut self) {
         self.cut.clear();
+        self.blocked.clear();
     }
 
     fn send(&mut self, from: End, to: End, longest: u64, event: Event) {
@@ -369,10 +373,10 @@ impl World {
     }
 
     fn step(&mut self, end: Instant) -> bool {
-        let timers = self
-            .hosts
-            .values()
-            .flat_map(|host| host.shards.iter().map(Shard::poll_timeout).chain([host.node.poll_timeout()]).flatten());
+        let awake = self.hosts.iter().filter(|(node, _)| !self.frozen.contains_key(node));
+        let timers = awake.flat_map(|(_, host)| {
+            host.shards.iter().map(Shard::poll_timeout).chain([host.node.poll_timeout()]).flatten()
+        });
         let timer = timers.min();
         let event = self.events.first_key_value().map(|((at, _), _)| *at);
         let next = timer.into_iter().chain(event).min().unwrap_or(end).max(self.now.instant);
@@ -399,7 +403,7 @@ impl World {
     }
 
     fn run_timers(&mut self) {
-        let nodes: Vec<u64> = self.hosts.keys().copied().collect();
+        let nodes: Vec<u64> = self.hosts.keys().copied().filter(|node| !self.frozen.contains_key(node)).collect();
         let now = self.now.instant;
         for node in nodes {
             for shard in 0..self.shards {
@@ -563,7 +567,52 @@ impl World {
         }
     }
 
+    /// A process does nothing until it is thawed.
+    pub(crate) fn freeze(&mut self, node: u64) {
+        self.frozen.insert(node, Vec::new());
+    }
+
+    /// A process goes on. What its clients have sent meanwhile is there to be read before anything of the other nodes.
+    pub(crate) fn thaw(&mut self, node: u64) {
+        let Some(mut waiting) = self.frozen.remove(&node) else { return };
+        for shard in (0..self.shards).map(ShardId) {
+            self.shard_input(node, shard, ShardInput::StoodStill);
+        }
+        self.node_input(node, NodeInput::StoodStill);
+        waiting.sort_by_key(|event| !matches!(event, Event::FromClient { .. } | Event::Hangup { .. }));
+        for event in waiting {
+            self.perform(event);
+        }
+    }
+
+    /// Which node an event is for.
+    fn node_of(&self, event: &Event) -> Option<u64> {
+        match event {
+            Event::ToNode { node, .. }
+            | Event::ToShard { node, .. }
+            | Event::Datagram { node, .. }
+            | Event::LinkBytes { node, .. }
+            | Event::LinkClosed { node, .. } => Some(*node),
+            Event::FromClient { client, .. } | Event::Hangup { client } => Some(self.clients[*client].node),
+            // Connections are accepted by the system.
+            Event::Dial { .. } | Event::ToClient { .. } | Event::Gone { .. } => None,
+        }
+    }
+
     fn perform(&mut self, event: Event) {
+        let node = self.node_of(&event);
+        if let Some(waiting) = node.and_then(|node| self.frozen.get_mut(&node)) {
+            return waiting.push(event);
+        }
+        let is_of_client = matches!(event, Event::FromClient { .. } | Event::Hangup { .. });
+        let stands_still =
+            |node: &u64| self.hosts.get(node).is_some_and(|host| host.shards.iter().any(Shard::stands_still));
+        if is_of_client && node.as_ref().is_some_and(stands_still) {
+            // It stays in the client's socket.
+            self.next_event += 1;
+            self.events.insert((self.now.instant + Duration::from_micros(50), self.next_event), event);
+            return;
+        }
         match event {
             Event::ToNode { node, from, mail } => self.node_input(node, NodeInput::Mail { from, mail }),
             Event::ToShard { node, shard, mail } => self.shard_input(node, shard, ShardInput::Mail(mail)),

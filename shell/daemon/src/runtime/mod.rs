@@ -10,6 +10,7 @@ mod links;
 mod log_limiter;
 mod mailbox;
 mod office;
+mod pulse;
 pub(crate) mod sockets;
 mod stats;
 mod users;
@@ -39,6 +40,7 @@ pub(crate) use keeper::{Keeper, KeeperParts, KeeperStats};
 pub(crate) use links::{Hub, Kicks, Links};
 pub(crate) use log_limiter::{LineKind, LogLimiter};
 pub(crate) use mailbox::Mailbox;
+pub(crate) use pulse::Pulse;
 pub(crate) use stats::WorkerStats;
 pub(crate) use users::{UserSeat, Users};
 pub(crate) use wire::Departure;
@@ -156,6 +158,8 @@ pub(crate) struct Shared {
     pub(crate) full_journals: AtomicUsize,
     /// Shards that have not said good-bye to all their clients.
     pub(crate) busy_shards: AtomicUsize,
+    /// The last turn of the thread that drives the node; see [`Pulse`].
+    pub(crate) pulse: Pulse,
 }
 
 impl Shared {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mio::{Events, Poll, Token};
-use sedge_base::{Now, ShardId};
+use sedge_base::{Instant, Now, ShardId};
 use sedge_broker::Event;
 use sedge_cluster::{NodeEvent, NodeInput, NodeOutput, Shard, ShardInput, ShardOutput};
 
@@ -20,7 +20,7 @@ use self::stop::Stopping;
 use super::clients::{Clients, TOKEN_BASE};
 use super::office::Office;
 use super::wire::Chunk;
-use super::{Door, Hub, Keeper, Letter, LineKind, LogLimiter, Shared, View, WorkerStats, door, links};
+use super::{Door, Hub, Keeper, Letter, LineKind, LogLimiter, Shared, View, WorkerStats, door, links, pulse};
 
 /// The event of the mailbox.
 pub(crate) const MAIL: Token = Token(0);
@@ -45,6 +45,8 @@ pub(crate) struct Worker {
     max_packet_bytes: u32,
     connect_timeout: Duration,
     max_handshakes: usize,
+    /// Until when connections are accepted that have waited while none were.
+    backlog_until: Instant,
     /// Reads of unfinished handshakes that this turn has left.
     handshake_reads: usize,
     /// What the layers of a connection have unwrapped.
@@ -91,6 +93,7 @@ impl Worker {
             max_packet_bytes: parts.max_packet_bytes,
             connect_timeout: parts.connect_timeout,
             max_handshakes: parts.max_handshakes,
+            backlog_until: Instant::ZERO,
             handshake_reads: 0,
             pieces: Vec::new(),
             next_default: 0,
@@ -139,13 +142,16 @@ impl Worker {
     fn turn(&mut self, events: &Events) -> io::Result<()> {
         self.now = self.shared.clock.now();
         self.stats.turns += 1;
+        self.notice_standstill();
         for event in events {
             self.event(event);
         }
         self.read_mail();
         if self.reads() {
             self.accept();
-            self.read_clients();
+            if !self.shard.stands_still() {
+                self.read_clients();
+            }
             self.read_links();
         }
         self.receive_datagrams();
@@ -158,7 +164,24 @@ impl Worker {
         self.post();
         self.stats.connections = self.clients.len();
         self.stats.handshaking = self.clients.handshaking();
+        if let Some(hub) = &self.hub
+            && !self.shard.stands_still()
+        {
+            self.shared.pulse.beat(self.shared.clock.now().instant, hub.node.is_alone());
+        }
         Ok(())
+    }
+
+    /// After a standstill nothing is read from clients until the node has heard what the others did meanwhile.
+    fn notice_standstill(&mut self) {
+        if self.shard.stands_still() || !self.shared.pulse.has_stopped(self.now.instant) {
+            return;
+        }
+        self.shard.handle(self.now, ShardInput::StoodStill);
+        if let Some(hub) = &mut self.hub {
+            hub.node.handle(self.now, NodeInput::StoodStill);
+        }
+        self.settle_all();
     }
 
     /// Whether anything more is taken in from clients and links.
@@ -291,7 +314,8 @@ impl Worker {
     fn timeout(&mut self) -> Option<Duration> {
         let reading = self.reads();
         let now = self.shared.clock.now().instant;
-        let clients = self.clients.has_dirty() || (reading && self.clients.ready_len() > 0);
+        let reads_clients = reading && !self.shard.stands_still();
+        let clients = self.clients.has_dirty() || (reads_clients && self.clients.ready_len() > 0);
         let links = self.hub.as_ref().is_some_and(|hub| hub.links.is_busy(reading));
         let mailbox = self.shared.boxes.get(usize::from(self.id.0));
         let journal = self.has_more_to_commit() || self.shard.is_turn_open();
@@ -304,12 +328,14 @@ impl Worker {
             self.clients.next_deadline(),
             hub.and_then(|hub| hub.node.poll_timeout()),
             hub.and_then(|hub| hub.links.next_deadline()),
-            self.door.as_ref().filter(|_| reading).and_then(|door| door.next_deadline(now)),
+            self.door.as_ref().filter(|_| reads_clients).and_then(|door| door.next_deadline(now)),
             self.log.next_deadline(),
             self.stopping.as_ref().map(Stopping::next_deadline),
             self.kept.as_ref().and_then(|kept| kept.next_deadline()),
         ];
-        deadlines.into_iter().flatten().min().map(|at| at.since(now))
+        let sleep = deadlines.into_iter().flatten().min().map(|at| at.since(now));
+        let limit = (self.hub.is_some() && self.shared.pulse.is_watched()).then_some(pulse::EVERY);
+        sleep.into_iter().chain(limit).min()
     }
 
     /// Does what the shard wants. The node is only told: it makes one batch of all that it was told since it was asked last.

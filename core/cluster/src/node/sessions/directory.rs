@@ -37,6 +37,16 @@ struct Delayed {
 }
 
 impl Directory {
+    /// Until when registrations are waited for.
+    pub(in crate::node) const fn waits_until(&self) -> Option<Instant> {
+        self.delay_until
+    }
+
+    /// All may have to register their clients anew.
+    pub(in crate::node) const fn wait_until(&mut self, until: Instant) {
+        self.delay_until = Some(until);
+    }
+
     /// When delayed claims are to be granted at the latest.
     pub(in crate::node) fn timeout(&self) -> Option<Instant> {
         let latest = |claim: &Delayed| self.delay_until.map_or(claim.view_until, |until| until.max(claim.view_until));
@@ -160,9 +170,11 @@ impl Node {
 
     /// Whether everybody who sees the same members as this node has registered its clients, or had the time to.
     pub(in crate::node) fn is_registered(&self) -> bool {
-        if self.awaits_members() {
-            return false;
-        }
+        !self.awaits_members() && self.has_all_registrations()
+    }
+
+    /// The same, whether or not members are waited for.
+    pub(in crate::node) fn has_all_registrations(&self) -> bool {
         if self.directory.delay_until.is_none_or(|until| self.now.instant >= until) {
             return true;
         }

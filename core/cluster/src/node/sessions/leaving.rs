@@ -1,9 +1,10 @@
 //! Sessions that leave this node: from the word of a home to the moment at which they are sent. What follows is in `handed.rs`.
 
 use sedge_base::{ClientId, Incarnation, NodeId};
+use sedge_mqtt::ReasonCode;
 
 use crate::link::ControlTopic;
-use crate::mail::{self, Known, SessionStep};
+use crate::mail::{self, Known, SessionStep, ToShard};
 use crate::node::Node;
 use crate::node::delivery::waiters::{Departure, Waiter};
 use crate::node::sessions::claims::{Claims, Next, Session, Wanted, session_step};
@@ -78,11 +79,22 @@ impl Node {
         // owner has had for the session goes with it.
         let waits = !self.ring.contains(&to) || self.reunions.is_reuniting(&client);
         if !clean_start && self.claims.owns(&client) && waits {
+            self.end_outdated_connection(&client);
             let postponed = self.claims.postponed.entry(client).or_insert((epoch, to));
             *postponed = (*postponed).max((epoch, to));
             return;
         }
         self.give_up(client, epoch, clean_start, to);
+    }
+
+    /// The client of a session that cannot be given up yet has gone to another node while this one stood still: nothing that it sent here
+    /// before is to be read.
+    fn end_outdated_connection(&mut self, client: &ClientId) {
+        if self.is_beginning_anew() {
+            let reason = ReasonCode::SessionTakenOver;
+            let kick = ToShard::Kick { client: client.clone(), reason, end_session: false };
+            self.tell_shard(shard_of(client, self.config.shards), kick);
+        }
     }
 
     /// Gives up what belongs to those who are back, or what is complete now.

@@ -24,6 +24,8 @@ const READS_PER_TURN: usize = 256;
 const BYTES_PER_TURN: usize = 256 * 1024;
 /// Reads of unfinished handshakes in one turn: a signature costs as much as hundreds of messages of those who are connected.
 const HANDSHAKE_READS_PER_TURN: usize = 16;
+/// How long it may take to accept the connections that have waited while none were.
+const BACKLOG: Duration = Duration::from_secs(1);
 /// A handshake that has taken longer gives way to a new one where there are too many.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
@@ -46,7 +48,8 @@ impl Worker {
     }
 
     pub(super) fn accept(&mut self) {
-        if self.hub.as_ref().is_some_and(|hub| !hub.node.is_restored()) {
+        if self.shard.stands_still() || self.hub.as_ref().is_some_and(|hub| !hub.node.is_restored()) {
+            self.backlog_until = self.now.instant + BACKLOG;
             return;
         }
         for number in 0..self.door.as_ref().map_or(0, Door::len) {
@@ -220,6 +223,11 @@ impl Worker {
     fn read_client(&mut self, id: ConnId) -> usize {
         let Some(client) = self.clients.get_mut(id) else { return 0 };
         let ended = client.ended;
+        if ended && matches!(client.phase, Phase::Greeting(_)) && self.now.instant < self.backlog_until {
+            // It has given up waiting. Its CONNECT would take the session from where the client is by now.
+            self.lose(id);
+            return 0;
+        }
         let greeting = match client.phase {
             Phase::Greeting(_) => true,
             Phase::Serving => false,
