@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,18 @@ class Gateways(Islands):
         finally:
             for node in range(self.count):
                 shutil.rmtree(self._etc(node), ignore_errors=True)
+
+
+def test_the_figures_are_those_that_the_command_makes() -> None:
+    """The README's table has the rows of `check/figures`, which it names, and no others."""
+    place = Path(__file__).parents[1] / "figures"
+    loader = SourceFileLoader("figures", str(place))
+    module = module_from_spec(spec_from_loader("figures", loader))  # type: ignore[arg-type]
+    loader.exec_module(module)
+    table = README.read_text().split(module.BEGIN)[1].split(module.END)[0]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines() if line.startswith("| ") and line != "| | |"]
+    assert tuple(rows) == module.ROWS
+    assert "`check/figures --binary target/release/sedge`" in table
 
 
 @pytest.mark.skipif(not can_make_namespaces(), reason="no network namespaces may be made here")
