@@ -1,4 +1,4 @@
-//! Time, ids, randomness and bounded containers that every core machine shares.
+//! Time, ids, randomness, printable text and bounded containers that every core machine shares.
 //!
 //! Nothing in this crate reads a clock, a socket or the operating system's randomness: time is an argument,
 //! randomness is a seeded generator handed in by the owner.
@@ -9,6 +9,7 @@ mod deadlines;
 mod ids;
 mod lookup;
 mod outbox;
+mod printable;
 mod rate;
 mod rng;
 mod stable;
@@ -20,6 +21,7 @@ pub use deadlines::Deadlines;
 pub use ids::{ClientId, ConnId, Incarnation, NodeId, ParseNodeIdError, ShardId};
 pub use lookup::{LookupMap, Seed, SeededHasher};
 pub use outbox::Outbox;
+pub use printable::{Printable, printable, printable_json, printable_lines};
 pub use rate::{Rate, TokenBucket};
 pub use rng::Rng;
 pub use stable::{StableHash, mix};

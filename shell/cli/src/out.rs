@@ -1,7 +1,11 @@
 //! Standard output and standard error. Locked and flushed per call, so that lines stay whole and pipes see them at once.
+//!
+//! What others have named (client ids, topics, answers of a server) reaches a terminal through here only, with its control
+//! characters escaped. A value that must stay on its line goes through `sedge_base::printable` before, as cells of tables do.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
+use sedge_base::{printable_json, printable_lines};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -12,19 +16,61 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<(), Failure> {
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
 }
 
+/// Writes a message that a client sent to standard output: as it is, unless a person at a terminal reads it.
+pub(crate) fn message(bytes: &[u8]) -> Result<(), Failure> {
+    if io::stdout().is_terminal() { raw(for_terminal(bytes).as_bytes()) } else { raw(bytes) }
+}
+
+/// Text of several lines; a byte that is no text may be a control character of a terminal that knows no UTF-8.
+fn for_terminal(bytes: &[u8]) -> String {
+    let mut safe = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        safe.push_str(&printable_lines(chunk.valid()));
+        safe.push_str(&chunk.invalid().escape_ascii().to_string());
+    }
+    safe
+}
+
 /// Writes `text` and a line end to standard output.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+    raw(format!("{}\n", printable_lines(text)).as_bytes())
+}
+
+/// Writes a text of JSON and a line end to standard output.
+pub(crate) fn json_text(text: &str) -> Result<(), Failure> {
+    raw(format!("{}\n", printable_json(text)).as_bytes())
 }
 
 /// Writes `value` as one line of JSON to standard output.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
-    line(&text)
+    json_text(&text)
 }
 
 /// Writes `text` and a line end to standard error. That nobody reads it is no reason to fail.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", printable_lines(text));
+}
+
+/// Standard output or standard error for a report of several lines that names what others have named.
+pub(crate) struct Report<W>(pub(crate) W);
+
+impl<W: Write> Write for Report<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(for_terminal(bytes).as_bytes()).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_nothing_that_it_obeys() {
+        assert_eq!(for_terminal(b"a\x1b[2J\n\tb\x9b2J \xc3\xbc\xc2\x9b"), "a\\x1b[2J\n\tb\\x9b2J ü\\u{9b}");
+    }
 }

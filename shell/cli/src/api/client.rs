@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use sedge_base::printable;
 use sedge_daemon::http::model::{ErrorBody, Readiness};
 use serde::de::DeserializeOwned;
 use ureq::typestate::WithoutBody;
@@ -121,7 +122,7 @@ impl Api {
         if !status.is_success() {
             let said: Option<ErrorBody> = serde_json::from_str(&body).ok();
             let detail = said.map_or_else(|| format!("status {status}"), |said| said.detail);
-            return Err(Failure::failed(format!("{}: {detail}", self.base)));
+            return Err(Failure::failed(format!("{}: {}", self.base, printable(&detail))));
         }
         let value = serde_json::from_str(&body).map_err(|error| {
             Failure::failed(format!("{} does not answer as a Sedge node of this version does: {error}", self.base))

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
+use sedge_base::printable;
 use sedge_daemon::http::model::{Cleared, Cluster, Kicked, RetainedMessages, Routes, Sessions, Status, Topology};
 
 use super::client::{Api, segment};
@@ -116,7 +117,7 @@ pub(crate) fn status(args: &ApiArgs) -> Result<(), Failure> {
     let api = args.client()?;
     let status = api.get::<Status>("/api/v1/status")?;
     if args.json {
-        return out::line(&status.body);
+        return out::json_text(&status.body);
     }
     let cluster = api.get::<Cluster>("/api/v1/cluster")?;
     out::line(&text::status(&status.value, &cluster.value))
@@ -125,7 +126,7 @@ pub(crate) fn status(args: &ApiArgs) -> Result<(), Failure> {
 /// Runs `sedge topology`.
 pub(crate) fn topology(args: &ApiArgs) -> Result<(), Failure> {
     let answer = args.client()?.get::<Topology>("/api/v1/topology")?;
-    if args.json { out::line(&answer.body) } else { out::line(&text::topology(&answer.value)) }
+    if args.json { out::json_text(&answer.body) } else { out::line(&text::topology(&answer.value)) }
 }
 
 /// Runs `sedge sessions`.
@@ -135,12 +136,12 @@ pub(crate) fn sessions(args: &SessionsArgs) -> Result<(), Failure> {
     let path = format!("/api/v1/sessions?offset={offset}&limit={limit}{wanted}");
     let answer = api.client()?.get::<Sessions>(&path)?;
     if api.json {
-        return out::line(&answer.body);
+        return out::json_text(&answer.body);
     }
     let Some(client) = &args.client else { return out::line(&text::sessions(&answer.value)) };
     match answer.value.sessions.iter().find(|session| session.client == *client) {
         Some(session) => out::line(&text::session(session)),
-        None => Err(Failure::failed(format!("this node has no session of {client}"))),
+        None => Err(Failure::failed(format!("this node has no session of {}", printable(client)))),
     }
 }
 
@@ -149,7 +150,7 @@ pub(crate) fn routes(args: &PageArgs) -> Result<(), Failure> {
     let PageArgs { api, offset, limit } = args;
     let path = format!("/api/v1/routes?offset={offset}&limit={limit}");
     let answer = api.client()?.get::<Routes>(&path)?;
-    if api.json { out::line(&answer.body) } else { out::line(&text::routes(&answer.value)) }
+    if api.json { out::json_text(&answer.body) } else { out::line(&text::routes(&answer.value)) }
 }
 
 /// Runs `sedge retained`.
@@ -158,8 +159,8 @@ pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
     let client = api.client()?;
     if *clear {
         let answer = client.delete::<Cleared>(&format!("/api/v1/retained/{}", segment(filter)))?;
-        let text = format!("the retained message of {} was cleared", answer.value.topic);
-        return out::line(if api.json { &answer.body } else { &text });
+        let text = format!("the retained message of {} was cleared", printable(&answer.value.topic));
+        return if api.json { out::json_text(&answer.body) } else { out::line(&text) };
     }
     // Pages may be short: as many as it takes.
     let (mut cursor, mut messages, mut total) = (Some(0), Vec::new(), 0);
@@ -182,7 +183,7 @@ pub(crate) fn kick(args: &KickArgs) -> Result<(), Failure> {
     let path = format!("/api/v1/sessions/{}{connection}?reason={}", segment(&args.client), segment(&args.reason));
     let answer = args.api.client()?.delete::<Kicked>(&path)?;
     if args.api.json {
-        return out::line(&answer.body);
+        return out::json_text(&answer.body);
     }
     out::line(&text::kicked(&answer.value))
 }

@@ -83,5 +83,5 @@ fn stop(args: &DrainArgs, api: &Api) -> Result<(), Failure> {
 }
 
 fn show(args: &DrainArgs, answer: &Answer<Drain>) -> Result<(), Failure> {
-    if args.api.json { out::line(&answer.body) } else { out::line(&text::drain(&answer.value)) }
+    if args.api.json { out::json_text(&answer.body) } else { out::line(&text::drain(&answer.value)) }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use sedge_base::printable;
 use sedge_daemon::http::model::{
     Cluster, DeadMember, Drain, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions,
     Status, Topology, TopologyGraph, TopologyLink, TopologyTree, TopologyVirtualNeighbour, TopologyVirtualNode,
@@ -176,7 +177,7 @@ fn graph(graph: &TopologyGraph) -> String {
 }
 
 fn tree(tree: &TopologyTree) -> String {
-    let topic = tree.topic.as_ref().map_or_else(|| "of all topics".to_owned(), |topic| format!("of {topic}"));
+    let topic = tree.topic.as_ref().map_or_else(|| "of all topics".to_owned(), |topic| format!("of {}", printable(topic)));
     let state = if tree.complete { "" } else { ", about to change" };
     let rows: Vec<_> = tree
         .nodes
@@ -239,9 +240,9 @@ pub(super) fn retained(page: &RetainedMessages) -> String {
     format!("{}\n\n{} of {} retained messages{more}", table(&head, &rows), rows.len(), page.total)
 }
 
-/// The beginning of a text, on one line.
+/// The beginning of a text.
 fn shortened(text: &str) -> String {
-    let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(60).collect();
+    let mut line: String = text.chars().take(60).collect();
     if text.chars().nth(60).is_some() {
         line.push_str(" ...");
     }
@@ -252,7 +253,7 @@ pub(super) fn kicked(kicked: &Kicked) -> String {
     let peer = kicked.peer.as_ref().map(|peer| format!(" from {peer}")).unwrap_or_default();
     let session =
         if kicked.session_ended { "its session was ended, too" } else { "its session stays as it was agreed" };
-    format!("the connection of {}{peer} at node {} was ended; {session}", kicked.client, kicked.node)
+    format!("the connection of {}{peer} at node {} was ended; {session}", printable(&kicked.client), kicked.node)
 }
 
 pub(super) fn routes(page: &Routes) -> String {

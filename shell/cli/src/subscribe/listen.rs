@@ -260,7 +260,7 @@ impl Listener<'_> {
                 if !self.args.no_line_end {
                     line.push(b'\n');
                 }
-                out::raw(&line)
+                out::message(&line)
             }
             Err(what) => {
                 if !self.args.mqtt.quiet {
