@@ -101,7 +101,10 @@ mod tests {
 
     #[test]
     fn json_means_the_same() {
-        assert_eq!(printable_json("{\n\"a\": \"\u{9b}\u{7f}\u{e0041}\"}"), "{\n\"a\": \"\\u009b\\u007f\\udb40\\udc41\"}");
+        assert_eq!(
+            printable_json("{\n\"a\": \"\u{9b}\u{7f}\u{e0041}\"}"),
+            "{\n\"a\": \"\\u009b\\u007f\\udb40\\udc41\"}"
+        );
         assert!(matches!(printable_json("{\"a\": \"ü\"}\n"), Cow::Borrowed(_)));
     }
 }

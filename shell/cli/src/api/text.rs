@@ -177,7 +177,8 @@ fn graph(graph: &TopologyGraph) -> String {
 }
 
 fn tree(tree: &TopologyTree) -> String {
-    let topic = tree.topic.as_ref().map_or_else(|| "of all topics".to_owned(), |topic| format!("of {}", printable(topic)));
+    let topic =
+        tree.topic.as_ref().map_or_else(|| "of all topics".to_owned(), |topic| format!("of {}", printable(topic)));
     let state = if tree.complete { "" } else { ", about to change" };
     let rows: Vec<_> = tree
         .nodes
