@@ -34,6 +34,7 @@ mod room;
 mod send;
 mod session;
 mod state;
+mod stragglers;
 mod subscribe;
 mod subscription;
 #[cfg(test)]

@@ -17,17 +17,18 @@ const IDLE_CAPACITY: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     items: VecDeque<Option<Outgoing>>,
-    messages: usize,
+    messages: u32,
     bytes: usize,
     qos0: u32,
     /// No QoS 0 message lies before this index.
     first_qos0: u32,
-    purged_at: Timestamp,
+    /// Second of the last sweep, modulo 2^32.
+    purged_at: u32,
 }
 
 impl Queue {
     pub(crate) const fn len(&self) -> usize {
-        self.messages
+        self.messages as usize
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -63,12 +64,12 @@ impl Queue {
 
     /// The same for its own limits only.
     const fn is_within(&self, size: usize, config: &BrokerConfig) -> bool {
-        self.messages < config.queue_limit_messages && self.bytes.saturating_add(size) <= config.queue_limit_bytes
+        self.len() < config.queue_limit_messages && self.bytes.saturating_add(size) <= config.queue_limit_bytes
     }
 
     /// What it takes of what all sessions may hold.
     pub(crate) const fn footprint(&self) -> usize {
-        self.bytes + self.messages * MESSAGE_BYTES
+        self.bytes + self.len() * MESSAGE_BYTES
     }
 
     /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none, `item` itself is lost or the
@@ -160,8 +161,9 @@ impl Queue {
             return false;
         }
         // A sweep looks at every message: no more than one a second.
-        if now.since(self.purged_at).as_secs() >= 1 {
-            self.purged_at = now;
+        let second = u32::try_from(now.as_millis() / 1_000 % (1 << 32)).unwrap_or(0);
+        if second != self.purged_at {
+            self.purged_at = second;
             let expired = self.retain(counters, |item| {
                 let keeps = item.message.expires_at.is_none_or(|at| at > now);
                 if !keeps {
@@ -193,7 +195,7 @@ impl Queue {
             if let Some(item) = slot.take_if(|item| item.qos == QoS::AtMostOnce) {
                 self.forget(&item, counters);
                 count_dropped(item.qos, is_within, counters);
-                if self.items.len() > self.messages * 2 + 64 {
+                if self.items.len() > self.len() * 2 + 64 {
                     self.items.retain(Option::is_some);
                     self.first_qos0 = 0;
                 }

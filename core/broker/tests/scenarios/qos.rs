@@ -374,3 +374,32 @@ fn topics_of_the_broker_are_refused() {
     bench.publish(old, "$other/x", "x", Q1);
     assert_eq!(bench.routed.len(), 1);
 }
+
+/// MQ-05, emqx#17897: a message that is never acknowledged does not stop those after it, not even when all packet identifiers have been used.
+#[test]
+fn an_open_delivery_stops_no_others() {
+    for qos in [Q1, Q2] {
+        let mut bench = Bench::new();
+        let publisher = bench.client(V4, "p");
+        let subscriber = bench.connect(persistent(V5, "s"));
+        bench.subscribe(subscriber, "a", qos);
+        bench.publish(publisher, "a", "never", qos);
+        let open = one(bench.drain(subscriber));
+        for _ in 0..66_000 {
+            bench.publish(publisher, "a", "x", qos);
+            let id = one(bench.drain(subscriber)).packet_id.expect("a packet id").get();
+            assert_ne!(Some(id), open.packet_id.map(std::num::NonZero::get));
+            if qos == Q1 {
+                bench.send(subscriber, &Packet::PubAck(ack(id)));
+            } else {
+                bench.send(subscriber, &Packet::PubRec(ack(id)));
+                bench.drain(subscriber);
+                bench.send(subscriber, &Packet::PubComp(ack(id)));
+            }
+        }
+        bench.cut(subscriber);
+        let subscriber = bench.connect(persistent(V5, "s"));
+        let again = one(bench.drain(subscriber));
+        assert_eq!((again.packet_id, again.dup, &again.payload[..]), (open.packet_id, true, &b"never"[..]));
+    }
+}

@@ -262,3 +262,34 @@ impl Publisher {
             .filter_map(|(stream, line)| line.range.map(|(first, end)| SentRange { stream, first, end }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQ-05: a message that is never acknowledged keeps its packet identifier, and all others go round.
+    #[test]
+    fn an_open_handshake_stops_no_others() {
+        let (qos, version, window) = (1, sedge_mqtt::Version::V5, 3);
+        let manner = Manner { qos, version, window, burst: 1, until: Until::Ack, limit: u64::MAX, size: 0 };
+        let topic = sedge_mqtt::TopicName::new("t").unwrap();
+        let stream = Stream { topic, publisher: 0, fan_out: 0, probe: false, period: 0 };
+        let plan = Plan { clients: Vec::new(), streams: vec![stream], receivers: Vec::new(), probes: false };
+        let mut publisher = Publisher::new(0, 0..1, None, manner, (&plan, &[0; 64]));
+        let send = |publisher: &mut Publisher| {
+            let before: Vec<u16> = publisher.unfinished().iter().map(|(id, _)| *id).collect();
+            publisher.send(Next { run: 1, sent: 0, size: 64 }, Window { start: 0, end: 1 }, &mut Vec::new(), &[0; 64]);
+            let sent = publisher.unfinished().last().map(|(id, _)| *id).unwrap();
+            assert!(!before.contains(&sent));
+            sent
+        };
+        let open = send(&mut publisher);
+        for _ in 0..70_000 {
+            assert!(publisher.may_send(0));
+            let id = send(&mut publisher);
+            assert_ne!(id, open);
+            assert!(publisher.complete(id));
+        }
+        assert_eq!(publisher.inflight(), 1);
+    }
+}

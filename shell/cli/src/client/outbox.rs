@@ -28,6 +28,16 @@ pub(crate) struct Outbox {
     refusals: Vec<String>,
 }
 
+/// The first of the identifiers that `next` gives in turn whose message is not open.
+fn free_id(open: &BTreeMap<PacketId, Awaits>, mut next: impl FnMut() -> PacketId) -> PacketId {
+    loop {
+        let id = next();
+        if !open.contains_key(&id) {
+            return id;
+        }
+    }
+}
+
 impl Outbox {
     /// An outbox that keeps at most `limit` messages unacknowledged, or fewer if the broker takes fewer.
     pub(crate) fn new(limit: u16, connection: &Connection) -> Self {
@@ -51,21 +61,12 @@ impl Outbox {
             return connection.send(&Packet::Publish(publish));
         }
         self.wait_below(self.limit, connection)?;
-        let id = self.free_id(connection);
+        let id = free_id(&self.open, || connection.next_id());
         publish.packet_id = Some(id);
         let awaits = if publish.qos == QoS::AtLeastOnce { Awaits::Receipt } else { Awaits::FirstReceipt };
         connection.send(&Packet::Publish(publish))?;
         self.open.insert(id, awaits);
         Ok(())
-    }
-
-    fn free_id(&self, connection: &mut Connection) -> PacketId {
-        loop {
-            let id = connection.next_id();
-            if !self.open.contains_key(&id) {
-                return id;
-            }
-        }
     }
 
     /// Waits until every message is acknowledged.
@@ -124,5 +125,24 @@ impl Outbox {
         let text = ack.properties.and_then(|properties| properties.0);
         self.refusals.push(text.map_or_else(|| words.clone(), |text| format!("{words}: {text}")));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQ-05: a message that is never acknowledged keeps its packet identifier, and all others go round.
+    #[test]
+    fn an_open_message_stops_no_others() {
+        let stuck = PacketId::new(3).unwrap();
+        let open = BTreeMap::from([(stuck, Awaits::Receipt)]);
+        let mut last = 0_u16;
+        let mut next = || {
+            last = last.checked_add(1).unwrap_or(1);
+            PacketId::new(last).unwrap()
+        };
+        let used: std::collections::BTreeSet<PacketId> = (0..70_000).map(|_| free_id(&open, &mut next)).collect();
+        assert_eq!((used.len(), used.contains(&stuck)), (65_534, false));
     }
 }
