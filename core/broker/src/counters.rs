@@ -47,7 +47,7 @@ pub struct Counters {
     pub refused_publications: u64,
     /// Subscriptions refused because the client may receive nothing of them.
     pub refused_subscriptions: u64,
-    /// Publications refused because their topic belongs to the broker.
+    /// Publications refused because their topic belongs to the broker or, with QoS 1 and 2, has too many levels.
     pub refused_topics: u64,
     /// Times that a client published too fast and was not read for a while.
     pub publish_pauses: u64,

@@ -41,6 +41,7 @@ impl Broker {
     /// PUBLISH of a connected client.
     pub(crate) fn on_publish(&mut self, key: ConnKey, session: SessionKey, mut publish: Publish) -> Result<(), Fault> {
         let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+        let version = connection.version;
         self.counters.publishes_in[publish.qos as usize] += 1;
         self.counters.payload_bytes_in += publish.payload.len() as u64;
         let named = publish.topic.as_ref().map_or(0, |topic| topic.as_bytes().len());
@@ -50,7 +51,9 @@ impl Broker {
         }
         // A name has at most one level more than it has bytes: most need not be counted.
         let max_levels = self.config.max_topic_levels;
-        if topic.as_bytes().len() >= max_levels && topic.level_count() > max_levels {
+        let too_deep = topic.as_bytes().len() >= max_levels && topic.level_count() > max_levels;
+        // An acknowledgement can refuse it: without one the client would repeat it at once on its next connection.
+        if too_deep && (version == Version::V311 || publish.qos == QoS::AtMostOnce) {
             return Err(Fault(ReasonCode::TopicNameInvalid, "topic name too deep"));
         }
         let sent_ids = publish.properties.as_ref().is_some_and(|properties| !properties.subscription_ids.is_empty());
@@ -58,7 +61,7 @@ impl Broker {
             return Err(Fault(ReasonCode::ProtocolError, "a subscription identifier from a client"));
         }
         let owned = is_owned_topic(&topic);
-        let refused = !owned && self.is_refused(key, session, &topic);
+        let refused = !owned && !too_deep && self.is_refused(key, session, &topic);
         if refused && self.policy.disconnect_refused {
             return Err(Fault(ReasonCode::NotAuthorized, "a publication that is not authorized"));
         }
@@ -70,7 +73,12 @@ impl Broker {
             }
             return Ok(());
         };
-        self.on_acknowledged_publish((key, session), id, (topic, publish), owned || refused)
+        let refusal = match (too_deep, owned || refused) {
+            (true, _) => Some(ReasonCode::TopicNameInvalid),
+            (false, true) => Some(ReasonCode::NotAuthorized),
+            (false, false) => None,
+        };
+        self.on_acknowledged_publish((key, session), id, (topic, publish), refusal)
     }
 
     fn on_acknowledged_publish(
@@ -78,7 +86,7 @@ impl Broker {
         (key, session_key): (ConnKey, SessionKey),
         id: PacketId,
         (topic, publish): (TopicName, Publish),
-        forbidden: bool,
+        forbidden: Option<ReasonCode>,
     ) -> Result<(), Fault> {
         let Some(session) = self.sessions.get_mut(session_key) else { return Ok(()) };
         let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
@@ -92,7 +100,7 @@ impl Broker {
         }
         let full = self.full && !in_use;
         let refusal = match (in_use, forbidden) {
-            (false, false) if full => {
+            (false, None) if full => {
                 self.counters.refused_full += 1;
                 Some(ReasonCode::QuotaExceeded)
             }
@@ -100,10 +108,11 @@ impl Broker {
             (true, _) if !exactly_once => {
                 return Err(Fault(ReasonCode::ProtocolError, "packet identifier in use"));
             }
-            (true, _) | (false, false) => None,
-            (false, true) => {
-                self.counters.refused_topics += u64::from(is_owned_topic(&topic));
-                Some(if v5 { ReasonCode::NotAuthorized } else { ReasonCode::Success })
+            (true, _) | (false, None) => None,
+            (false, Some(reason)) => {
+                let counts = reason == ReasonCode::TopicNameInvalid || is_owned_topic(&topic);
+                self.counters.refused_topics += u64::from(counts);
+                Some(if v5 { reason } else { ReasonCode::Success })
             }
         };
         let number = match refusal {

@@ -110,3 +110,21 @@ fn a_topic_that_is_too_deep_is_refused() {
     let Some(Packet::Disconnect(disconnect)) = bench.recv(conn) else { panic!() };
     assert_eq!(disconnect.reason, ReasonCode::TopicNameInvalid);
 }
+
+/// MQ-14: who would repeat it is told in the acknowledgement, and stays connected.
+#[test]
+fn a_topic_that_is_too_deep_is_refused_by_its_acknowledgement() {
+    let mut bench = Bench::with(BrokerConfig { max_topic_levels: 3, ..BrokerConfig::default() });
+    let conn = bench.client(V5, "p");
+    for (qos, id) in [(Q1, 1), (Q2, 2), (Q2, 2)] {
+        bench.send(conn, &publish("a/b/c/d", "", qos, id));
+        let Some(Packet::PubAck(ack) | Packet::PubRec(ack)) = bench.recv(conn) else { panic!("no answer") };
+        assert_eq!((ack.packet_id.get(), ack.reason), (id, ReasonCode::TopicNameInvalid));
+    }
+    bench.publish(conn, "a/b/c", "", Q2);
+    assert!(!bench.is_closed(conn));
+    assert_eq!((bench.routed.len(), bench.broker.counters().refused_topics), (1, 3));
+    let conn = bench.client(V4, "q");
+    bench.send(conn, &publish("a/b/c/d", "", Q1, 1));
+    assert!(bench.is_closed(conn));
+}
