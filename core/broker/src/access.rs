@@ -129,7 +129,10 @@ impl Broker {
             }
             Err(reason) => {
                 self.counters.authentications_refused += 1;
-                self.end_connection(key, Ending::server(reason, describe(reason)));
+                let enhanced = connection.enhanced.is_some();
+                let ending = refused_for(reason);
+                let ending = if enhanced { ending.decided_by("auth.password_file") } else { ending };
+                self.end_connection(key, ending);
             }
         }
     }
@@ -230,13 +233,16 @@ impl Broker {
     }
 }
 
-pub(crate) fn describe(reason: ReasonCode) -> &'static str {
-    const TOLD: [(ReasonCode, &str); 5] = [
-        (ReasonCode::BadAuthenticationMethod, "the authentication method is not offered"),
-        (ReasonCode::BadUserNameOrPassword, "wrong user name or password"),
-        (ReasonCode::QuotaExceeded, "too many clients of this user are connected"),
-        (ReasonCode::ServerBusy, "too many clients are being authenticated"),
-        (ReasonCode::ServerUnavailable, "whoever knows the accounts does not answer"),
+/// The end of a client that is not let in, in words, and the key of the configuration that decides.
+pub(crate) fn refused_for(reason: ReasonCode) -> Ending {
+    const TOLD: [(ReasonCode, &str, &str); 5] = [
+        (ReasonCode::BadAuthenticationMethod, "the authentication method is not offered", "auth.password_file"),
+        (ReasonCode::BadUserNameOrPassword, "wrong user name or password", "auth.password_file"),
+        (ReasonCode::QuotaExceeded, "too many clients of this user are connected", "limits.max_connections_per_user"),
+        (ReasonCode::ServerBusy, "too many clients are being authenticated", "auth.max_waiting"),
+        (ReasonCode::ServerUnavailable, "whoever knows the accounts does not answer", "auth.http_url"),
     ];
-    TOLD.iter().find(|(told, _)| *told == reason).map_or("not authorized", |(_, words)| words)
+    let told = TOLD.iter().find(|(told, ..)| *told == reason);
+    let (words, key) = told.map_or(("not authorized", "auth.anonymous"), |&(_, words, key)| (words, key));
+    Ending::server(reason, words).decided_by(key)
 }

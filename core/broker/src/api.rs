@@ -9,7 +9,7 @@ use sedge_base::{ClientId, ConnId, Duration};
 use sedge_mqtt::{Message, ReasonCode, TopicFilter, TopicName, Utf8};
 use smallvec::SmallVec;
 
-use crate::{Admission, Policy, PublishRate, SessionState};
+use crate::{Admission, Policy, PublishRate, Refusal, SessionState};
 
 /// Names one acknowledgement that a client waits for. Handed out by the broker, handed back with the answer; means nothing to
 /// anyone else.
@@ -374,13 +374,8 @@ pub enum Event {
         /// Why, in words.
         detail: String,
     },
-    /// A connection was closed before it had a client id.
-    Refused {
-        /// Its address.
-        peer: String,
-        /// Why.
-        reason: ReasonCode,
-        /// Why, in words.
-        detail: String,
-    },
+    /// A connection was closed before its client was connected.
+    Refused(Box<Refusal>),
+    /// A connected client may not publish or subscribe as it wants.
+    Denied(Box<Refusal>),
 }

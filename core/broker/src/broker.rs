@@ -385,12 +385,16 @@ impl Broker {
     fn on_connection_timer(&mut self, key: ConnKey) {
         let Some(connection) = self.connections.get(key) else { return };
         match connection.phase {
-            Phase::Opening => self.end_connection(key, Ending::silent(ReasonCode::UnspecifiedError, "no CONNECT came")),
+            Phase::Opening => self.end_connection(
+                key,
+                Ending::silent(ReasonCode::UnspecifiedError, "no CONNECT came").decided_by("limits.connect_timeout"),
+            ),
             Phase::Authenticating if connection.enhanced.is_some() => self.on_proof_timer(key),
             Phase::Authenticating => {
                 self.end_connection(
                     key,
-                    Ending::server(ReasonCode::ServerUnavailable, "nobody knows the accounts in time"),
+                    Ending::server(ReasonCode::ServerUnavailable, "nobody knows the accounts in time")
+                        .decided_by("auth.timeout"),
                 );
             }
             Phase::Claiming => {

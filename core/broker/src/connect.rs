@@ -5,7 +5,7 @@ use sedge_mqtt::{
     ConnAck, ConnAckProperties, Connect, Disconnect, Packet, ReasonCode, Utf8, Version, encoded_len, trim_to,
 };
 
-use crate::access::describe;
+use crate::access::refused_for;
 use crate::api::TicketKind;
 use crate::broker::Timer;
 use crate::connection::{ConnKey, PendingConnect, Phase, is_owned_topic};
@@ -35,22 +35,23 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.adopt(&connect, &self.config, self.seed);
         self.counters.connects += 1;
-        if self.elsewhere.is_some() {
-            return self.refuse_drained(key);
-        }
-        if connect.properties.authentication_method.is_some() && !self.policy.authenticate {
-            let reason = ReasonCode::BadAuthenticationMethod;
-            return self.end_connection(key, Ending::server(reason, describe(reason)));
-        }
-        if let Some((reason, detail)) = refusal(&connect) {
-            return self.end_connection(key, Ending::server(reason, detail));
-        }
+        let refused = refusal(&connect);
+        let has_method = connect.properties.authentication_method.is_some();
         let assigned = connect.client_id.is_empty();
         let client = if assigned { self.new_client_id() } else { ClientId::new(&connect.client_id) };
         let expiry_secs = self.granted_expiry(&connect);
         let pending = PendingConnect { connect, client, assigned, ticket: 0, expiry_secs };
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.pending = Some(Box::new(pending));
+        if self.elsewhere.is_some() {
+            return self.refuse_drained(key);
+        }
+        if has_method && !self.policy.authenticate {
+            return self.end_connection(key, refused_for(ReasonCode::BadAuthenticationMethod));
+        }
+        if let Some((reason, detail)) = refused {
+            return self.end_connection(key, Ending::server(reason, detail));
+        }
         if self.policy.authenticate {
             self.ask_who(key);
         } else {
@@ -68,7 +69,10 @@ impl Broker {
             && !self.may_leave_will(user, &client, &will.topic)
         {
             self.counters.refused_publications += 1;
-            return self.end_connection(key, Ending::server(ReasonCode::NotAuthorized, "the will is not authorized"));
+            return self.end_connection(
+                key,
+                Ending::server(ReasonCode::NotAuthorized, "the will is not authorized").decided_by("acl.file"),
+            );
         }
         if let Some(older) = self.connection_of(&client) {
             self.take_over(older);

@@ -6,9 +6,9 @@ use sedge_base::Duration;
 use sedge_mqtt::{ConnAck, ConnAckProperties, Disconnect, Packet, PacketKind, ReasonCode, Utf8, Version, trim_to};
 
 use crate::broker::Timer;
-use crate::connection::{ConnKey, Phase};
+use crate::connection::{ConnKey, PendingConnect, Phase};
 use crate::session::SessionKey;
-use crate::{Broker, Event, InterestChange, InterestOp, Output};
+use crate::{Broker, Event, InterestChange, InterestOp, Output, Refusal};
 
 /// Who ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,13 @@ pub(crate) struct Ending {
     by: By,
     /// Where else the client may go (5.0).
     reference: Option<Utf8>,
+    /// The key of the configuration that decides; empty: none does.
+    key: &'static str,
 }
 
 impl Ending {
     pub(crate) fn server(reason: ReasonCode, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), by: By::Server, reference: None }
+        Self { reason, detail: detail.into(), by: By::Server, reference: None, key: "" }
     }
 
     pub(crate) fn shutdown(reference: Option<Utf8>) -> Self {
@@ -47,16 +49,22 @@ impl Ending {
     }
 
     pub(crate) fn silent(reason: ReasonCode, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, detail: detail.into(), by: By::Silent, reference: None }
+        Self { reason, detail: detail.into(), by: By::Silent, reference: None, key: "" }
     }
 
     pub(crate) const fn client(reason: ReasonCode) -> Self {
-        Self { reason, detail: Cow::Borrowed("the client disconnected"), by: By::Client, reference: None }
+        Self { reason, detail: Cow::Borrowed("the client disconnected"), by: By::Client, reference: None, key: "" }
     }
 
     pub(crate) const fn lost() -> Self {
         let detail = Cow::Borrowed("the connection was lost");
-        Self { reason: ReasonCode::UnspecifiedError, detail, by: By::Network, reference: None }
+        Self { reason: ReasonCode::UnspecifiedError, detail, by: By::Network, reference: None, key: "" }
+    }
+
+    /// The same, because of this key of the configuration.
+    pub(crate) const fn decided_by(mut self, key: &'static str) -> Self {
+        self.key = key;
+        self
     }
 
     /// Only a client that says good-bye has its will forgotten (MQTT 5.0 section 3.1.2.5).
@@ -89,9 +97,10 @@ impl Broker {
         self.counters.connections_closed += 1;
         self.counters.connected -= u64::from(phase == Phase::Live);
         self.say_good_bye(key, phase, &ending);
-        let expiry = self.forget_claim(key, phase);
+        let pending = self.forget_claim(key, phase);
+        let expiry = pending.as_ref().map(|pending| pending.expiry_secs);
         let (by, forgets_will) = (ending.by, ending.forgets_will());
-        self.note_end(key, phase, session, ending);
+        self.note_end((key, phase), session, pending.as_deref(), ending);
         self.close(key, by);
         let Some(session_key) = session else { return };
         if let Some(session) = self.sessions.get_mut(session_key) {
@@ -125,8 +134,8 @@ impl Broker {
         }
     }
 
-    /// Forgets a CONNECT that got no CONNACK; returns the session expiry it asked for.
-    fn forget_claim(&mut self, key: ConnKey, phase: Phase) -> Option<u32> {
+    /// Forgets a CONNECT that got no CONNACK, and returns it.
+    fn forget_claim(&mut self, key: ConnKey, phase: Phase) -> Option<Box<PendingConnect>> {
         if phase != Phase::Live {
             self.counters.connections_refused += 1;
         }
@@ -134,10 +143,16 @@ impl Broker {
         if self.claims.get(&pending.client) == Some(&key) {
             self.claims.remove(&pending.client);
         }
-        Some(pending.expiry_secs)
+        Some(pending)
     }
 
-    fn note_end(&mut self, key: ConnKey, phase: Phase, session: Option<SessionKey>, ending: Ending) {
+    fn note_end(
+        &mut self,
+        (key, phase): (ConnKey, Phase),
+        session: Option<SessionKey>,
+        pending: Option<&PendingConnect>,
+        ending: Ending,
+    ) {
         // Whoever only looks whether the port is open is not worth a line.
         if phase == Phase::Opening && ending.by == By::Network {
             return;
@@ -145,9 +160,20 @@ impl Broker {
         let Some(connection) = self.connections.get(key) else { return };
         let client = session.and_then(|key| self.sessions.get(key)).map(|session| session.client.clone());
         let (reason, detail) = (ending.reason, ending.detail.into_owned());
-        let event = match client.filter(|_| phase == Phase::Live) {
-            Some(client) => Event::Disconnected { client, reason, detail },
-            None => Event::Refused { peer: connection.peer.address.to_string(), reason, detail },
+        let event = if let Some(client) = client.filter(|_| phase == Phase::Live) {
+            Event::Disconnected { client, reason, detail }
+        } else {
+            let named = || pending?.connect.username.as_ref().map(|user| user.as_str().to_owned());
+            Event::Refused(Box::new(Refusal {
+                conn: connection.id,
+                peer: connection.peer.address.to_string(),
+                client: pending.filter(|pending| !pending.assigned).map(|pending| pending.client.clone()),
+                user: connection.peer.user.as_deref().map(str::to_owned).or_else(named),
+                topic: None,
+                reason,
+                detail,
+                key: ending.key,
+            }))
         };
         self.outputs.push_back(Output::Event(event));
     }

@@ -5,7 +5,7 @@ use sedge_access::scram::Exchange;
 use sedge_base::ConnId;
 use sedge_mqtt::{Auth, Packet, ReasonCode, Utf8, Version, trim_to};
 
-use crate::access::describe;
+use crate::access::refused_for;
 use crate::broker::Timer;
 use crate::connection::{ConnKey, Phase};
 use crate::disconnect::Ending;
@@ -128,7 +128,7 @@ impl Broker {
                 return;
             }
             Ok(_) => Ending::server(ReasonCode::NotAuthorized, "another user than the one that connected"),
-            Err(reason) => Ending::server(reason, describe(reason)),
+            Err(reason) => refused_for(reason),
         };
         self.counters.authentications_refused += 1;
         self.end_connection(key, refusal);

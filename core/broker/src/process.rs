@@ -8,6 +8,7 @@ use crate::Broker;
 use crate::connection::{ConnKey, Phase};
 use crate::disconnect::Ending;
 use crate::inflight::Slot;
+use crate::refusal::foreign;
 use crate::session::SessionKey;
 
 /// A packet that breaks a rule: the connection ends with this reason (MQTT 5.0 section 4.13).
@@ -32,8 +33,14 @@ impl Broker {
         }
         self.counters.bytes_in += bytes.len() as u64;
         connection.last_seen = self.now.instant;
-        if connection.phase == Phase::Opening && connection.decoder.buffered() == 0 && announces_v5(&bytes) {
-            connection.version = Version::V5;
+        if connection.phase == Phase::Opening && connection.decoder.buffered() == 0 {
+            if announces_v5(&bytes) {
+                connection.version = Version::V5;
+            } else if let Some(what) = foreign(&bytes) {
+                self.counters.malformed += 1;
+                let ending = Ending::silent(ReasonCode::ProtocolError, what).decided_by("listener.NAME.protocol");
+                return self.end_connection(key, ending);
+            }
         }
         connection.decoder.feed(bytes);
         self.process(key);
@@ -86,7 +93,9 @@ impl Broker {
             // Which properties it knows is anyone's guess: a bare CONNACK is what most can read.
             connection.problem_information = false;
         }
-        self.end_connection(key, Ending::server(error.reason_code(), error.to_string()));
+        let ending = Ending::server(error.reason_code(), error.to_string());
+        let large = error.reason_code() == ReasonCode::PacketTooLarge;
+        self.end_connection(key, if large { ending.decided_by("limits.max_packet_size") } else { ending });
     }
 
     fn on_first_packet(&mut self, key: ConnKey, packet: Packet) {

@@ -62,6 +62,11 @@ impl Broker {
         }
         let owned = is_owned_topic(&topic);
         let refused = !owned && !too_deep && self.is_refused(key, session, &topic);
+        if owned || refused {
+            let why =
+                if owned { ("the topic belongs to the broker", "") } else { ("it may not publish there", "acl.file") };
+            self.note_denied(session, topic.as_str(), (ReasonCode::NotAuthorized, why.0, why.1));
+        }
         if refused && self.policy.disconnect_refused {
             return Err(Fault(ReasonCode::NotAuthorized, "a publication that is not authorized"));
         }

@@ -193,17 +193,33 @@ impl Broker {
         requests.iter().any(|request| request.packet.id() == id)
     }
 
-    fn refuse_subscription(&mut self, session: SessionKey, filter: &sedge_mqtt::TopicFilter) -> Option<ReasonCode> {
+    fn refuse_subscription(&mut self, key: SessionKey, filter: &sedge_mqtt::TopicFilter) -> Option<ReasonCode> {
+        let why = self.find_refusal(key, filter)?;
+        self.note_denied(key, filter.as_str(), why);
+        Some(why.0)
+    }
+
+    /// Why a subscription is refused, in words, and the key of the configuration that decides.
+    fn find_refusal(
+        &mut self,
+        key: SessionKey,
+        filter: &sedge_mqtt::TopicFilter,
+    ) -> Option<(ReasonCode, &'static str, &'static str)> {
         if filter.level_count() > self.config.max_filter_levels {
-            return Some(ReasonCode::TopicFilterInvalid);
+            return Some((
+                ReasonCode::TopicFilterInvalid,
+                "the filter has too many levels",
+                "limits.max_filter_levels",
+            ));
         }
-        if self.policy.rules.is_some() && self.reach(session, filter) == Reach::Nothing {
+        if self.policy.rules.is_some() && self.reach(key, filter) == Reach::Nothing {
             self.counters.refused_subscriptions += 1;
-            return Some(ReasonCode::NotAuthorized);
+            return Some((ReasonCode::NotAuthorized, "it may receive nothing of that", "acl.file"));
         }
-        let session = self.sessions.get(session)?;
+        let session = self.sessions.get(key)?;
         let full = session.subscriptions.len() >= self.config.max_subscriptions;
-        (full && session.subscriptions.get(filter).is_none()).then_some(ReasonCode::QuotaExceeded)
+        let quota = (ReasonCode::QuotaExceeded, "it has as many subscriptions as it may", "limits.max_subscriptions");
+        (full && session.subscriptions.get(filter).is_none()).then_some(quota)
     }
 
     /// Enters a subscription here; says whether it is new.

@@ -2,6 +2,7 @@
 
 mod codec;
 mod error;
+mod foreign;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod index;
@@ -16,6 +17,7 @@ pub use codec::{
     encoded_len, publish_len, trim_to,
 };
 pub use error::DecodeError;
+pub use foreign::LooksLike;
 pub use index::{SubscriptionTrie, TopicTree};
 pub use message::{Message, MessageId, Stamp};
 pub use packet::*;

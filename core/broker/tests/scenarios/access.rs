@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_access::Rules;
-use sedge_broker::{Admission, Identity, Input, Policy};
+use sedge_broker::{Admission, Event, Identity, Input, Policy, Refusal};
 use sedge_mqtt::{Connect, Packet, QoS, ReasonCode, Version};
 
 use crate::harness::*;
@@ -81,6 +81,50 @@ fn who_is_refused_takes_over_nothing() {
         assert_eq!(connack.reason, told);
         assert!(bench.is_closed(conn) && !bench.is_closed(older));
         assert_eq!(bench.broker.counters().authentications_refused, 1);
+    }
+}
+
+fn refusals(bench: &Bench) -> Vec<&Refusal> {
+    let mut found = Vec::new();
+    for event in &bench.events {
+        if let Event::Refused(refusal) | Event::Denied(refusal) = event {
+            found.push(refusal.as_ref());
+        }
+    }
+    found
+}
+
+/// MQ-19: the log can say who was refused what, and which key of the configuration decides.
+#[test]
+fn refusals_name_client_user_cause_and_key() {
+    let mut bench = bench();
+    bench.refuse_with = Some(ReasonCode::BadUserNameOrPassword);
+    bench.connack(named(V4, "c", "anna"));
+    bench.refuse_with = None;
+    bench.dial(Connect { will: Some(will("home/cellar/x", "w", Q0)), ..named(V5, "c", "anna") });
+    let anna = bench.connect(named(V5, "c", "anna"));
+    publish_reason(&mut bench, anna, "home/cellar/x", Q1);
+    publish_reason(&mut bench, anna, "$SYS/x", Q1);
+    assert_eq!(bench.subscribe(anna, "other/#", Q0), ReasonCode::NotAuthorized);
+    let told = refusals(&bench);
+    assert!(told.iter().all(|one| one.client.as_ref().is_some_and(|client| client.as_str() == "c")));
+    assert!(told.iter().all(|one| one.user.as_deref() == Some("anna")));
+    let keys: Vec<_> = told.iter().map(|one| (one.key, one.topic.as_deref())).collect();
+    let topics = ["home/cellar/x", "$SYS/x", "other/#"].map(Some);
+    assert_eq!(keys[..2], [("auth.password_file", None), ("acl.file", None)]);
+    assert_eq!(keys[2..], [("acl.file", topics[0]), ("", topics[1]), ("acl.file", topics[2])]);
+}
+
+#[test]
+fn another_protocol_on_the_port_is_called_by_its_name() {
+    for (bytes, name) in [(&b"\x16\x03\x01\x02\x00\x01"[..], "TLS"), (b"GET / HTTP/1.1\r\n\r\n", "HTTP")] {
+        let mut bench = bench();
+        let conn = bench.open(V5);
+        bench.send_bytes(conn, Bytes::copy_from_slice(bytes));
+        assert!(bench.is_closed(conn) && bench.drain(conn).is_empty());
+        let told = refusals(&bench);
+        assert!(told[0].detail.contains(&format!("this looks like {name}")), "{told:?}");
+        assert_eq!((told[0].key, told[0].reason), ("listener.NAME.protocol", ReasonCode::ProtocolError));
     }
 }
 

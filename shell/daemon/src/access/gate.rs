@@ -173,6 +173,17 @@ impl Gate {
         Ok(Change { policy, revoked })
     }
 
+    /// The keys that say who knows the accounts, for whoever wonders why a client is refused.
+    pub(crate) fn account_keys(&self) -> String {
+        let auth = &self.auth;
+        let given = [
+            ("auth.password_file", auth.password_file.is_some()),
+            ("auth.jwt_keys_file", auth.jwt_keys_file.is_some()),
+            ("auth.http_url", !auth.http_url.is_empty()),
+        ];
+        given.iter().filter(|(_, given)| *given).map(|(key, _)| *key).collect::<Vec<_>>().join(", ")
+    }
+
     /// How many questions wait for threads.
     pub(crate) fn waiting(&self) -> usize {
         [&self.hashing, &self.asking].into_iter().flatten().map(Pool::waiting).sum()

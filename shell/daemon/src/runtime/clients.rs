@@ -366,6 +366,13 @@ impl Clients {
         }
     }
 
+    /// Listener and peer of a connection that has not said who it is.
+    pub(crate) fn greeting_of(&mut self, id: ConnId) -> Option<(u16, Peer)> {
+        let client = self.get_mut(id)?;
+        let Phase::Greeting(greeting) = &client.phase else { return None };
+        Some((client.listener, greeting.peer))
+    }
+
     /// A connection that could not be closed in time; `None`: no further.
     pub(crate) fn overdue_closing(&mut self, now: Instant) -> Option<ConnId> {
         loop {

@@ -17,12 +17,14 @@ pub(crate) enum LineKind {
     Disconnected,
     /// A connection was closed before it had a client.
     Refused,
+    /// A connected client may not do what it wants.
+    Denied,
     /// Other nodes, and whoever connects to their port.
     Cluster,
 }
 
 impl LineKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Connected, Self::Disconnected, Self::Refused, Self::Cluster];
+    pub(crate) const ALL: [Self; 5] = [Self::Connected, Self::Disconnected, Self::Refused, Self::Denied, Self::Cluster];
 
     /// As it is called in summaries and metrics.
     pub(crate) const fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl LineKind {
             Self::Connected => "connected",
             Self::Disconnected => "disconnected",
             Self::Refused => "refused",
+            Self::Denied => "denied",
             Self::Cluster => "cluster",
         }
     }
@@ -118,7 +121,7 @@ mod tests {
         assert_eq!(log.summary(at(10_000)), Some((LineKind::Refused, 24)));
         assert_eq!(log.summary(at(10_999)), Some((LineKind::Connected, 7)));
         assert_eq!((log.summary(at(60_000)), log.next_deadline()), (None, None));
-        assert_eq!(log.suppressed(), [7, 0, 24, 0]);
+        assert_eq!(log.suppressed(), [7, 0, 24, 0, 0]);
         assert_eq!(allowed(&mut log, 60_000, LineKind::Refused), 3);
         assert_eq!(log.next_deadline(), Some(at(70_000)), "a summary comes once in ten seconds");
     }
@@ -128,6 +131,6 @@ mod tests {
         let mut log = LogLimiter::new(0);
         assert!(!log.allows(LineKind::Connected, at(0)));
         assert!(log.allows(LineKind::Cluster, at(0)) && !log.allows(LineKind::Cluster, at(0)));
-        assert_eq!((log.next_deadline(), log.suppressed()), (None, [1, 0, 0, 1]));
+        assert_eq!((log.next_deadline(), log.suppressed()), (None, [1, 0, 0, 0, 1]));
     }
 }

@@ -3,6 +3,7 @@
 mod access;
 mod clients;
 mod journal;
+mod log;
 mod stop;
 
 use std::io;
@@ -12,15 +13,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use mio::{Events, Poll, Token};
 use sedge_base::{Instant, Now, ShardId};
-use sedge_broker::Event;
-use sedge_cluster::{NodeEvent, NodeInput, NodeOutput, Shard, ShardInput, ShardOutput};
+use sedge_cluster::{NodeInput, NodeOutput, Shard, ShardInput, ShardOutput};
 
 use self::journal::Kept;
 use self::stop::Stopping;
 use super::clients::{Clients, TOKEN_BASE};
 use super::office::Office;
 use super::wire::Chunk;
-use super::{Door, Hub, Keeper, Letter, LineKind, LogLimiter, Shared, View, WorkerStats, door, links, pulse};
+use super::{Door, Hub, Keeper, Letter, LogLimiter, Shared, View, WorkerStats, door, links, pulse};
 
 /// The event of the mailbox.
 pub(crate) const MAIL: Token = Token(0);
@@ -398,47 +398,5 @@ impl Worker {
             NodeOutput::Drained => self.drained(),
             NodeOutput::Event(event) => self.log_node(&event),
         }
-    }
-
-    /// At level info as far as the limit allows, at level debug beyond it.
-    fn log_client(&mut self, event: Event) {
-        match event {
-            Event::Connected { client, peer, session_present } => {
-                if self.may_log(LineKind::Connected) {
-                    tracing::info!(%client, peer, session_present, "client connected");
-                } else {
-                    tracing::debug!(%client, peer, session_present, "client connected");
-                }
-            }
-            Event::Disconnected { client, reason, detail } => {
-                if self.may_log(LineKind::Disconnected) {
-                    tracing::info!(%client, ?reason, detail, "client disconnected");
-                } else {
-                    tracing::debug!(%client, ?reason, detail, "client disconnected");
-                }
-            }
-            Event::Refused { peer, reason, detail } => {
-                if self.may_log(LineKind::Refused) {
-                    tracing::info!(peer, ?reason, detail, "client refused");
-                } else {
-                    tracing::debug!(peer, ?reason, detail, "client refused");
-                }
-            }
-        }
-    }
-
-    fn log_node(&mut self, event: &NodeEvent) {
-        let NodeEvent { warning, message } = event;
-        match (self.may_log(LineKind::Cluster), *warning) {
-            (true, true) => tracing::warn!("{message}"),
-            (true, false) => tracing::info!("{message}"),
-            (false, _) => tracing::debug!("{message}"),
-        }
-    }
-
-    fn may_log(&mut self, kind: LineKind) -> bool {
-        let allowed = self.log.allows(kind, self.now.instant);
-        self.stats.log_suppressed = self.log.suppressed();
-        allowed
     }
 }

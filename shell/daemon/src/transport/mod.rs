@@ -92,6 +92,19 @@ impl Reason {
 }
 
 impl Fault {
+    /// The key of the configuration that decides; empty: none does.
+    pub(crate) const fn key(&self) -> &'static str {
+        match (self, self.reason()) {
+            (Self::Nameless, _) => "listener.NAME.username_from",
+            (_, Reason::ClientCertificate) => "listener.NAME.client_cert",
+            (_, Reason::Proxy) => "listener.NAME.proxy_protocol",
+            (_, Reason::Alert) => "listener.NAME.cert_file",
+            (_, Reason::Tls) => "listener.NAME.protocol",
+            // The words name it.
+            _ => "",
+        }
+    }
+
     pub(crate) const fn reason(&self) -> Reason {
         match self {
             Self::Proxy(_) => Reason::Proxy,

@@ -10,6 +10,7 @@ use sedge_base::{ConnId, Duration, ShardId};
 use sedge_cluster::{Reception, ReceptionResult, ShardInput};
 
 use super::Worker;
+use super::log::hint;
 use crate::runtime::addresses::Excess;
 use crate::runtime::clients::{Client, Greeting, Phase};
 use crate::runtime::door::{Door, Guest};
@@ -284,6 +285,8 @@ impl Worker {
     fn unwrap(&mut self, id: ConnId, bytes: BytesMut) {
         let Some(client) = self.clients.get_mut(id) else { return };
         let Some(layers) = &mut client.layers else { return };
+        let listener = self.shared.listeners.get(usize::from(client.listener));
+        let hint = if layers.is_open() { None } else { hint(listener, &bytes) };
         let mut pieces = std::mem::take(&mut self.pieces);
         let flow = layers.receive(bytes, &mut pieces);
         let (output, open) = (layers.has_output(), layers.is_open());
@@ -320,30 +323,25 @@ impl Worker {
         match flow {
             Ok(Flow::Open) => {}
             Ok(Flow::End) => self.end(id),
-            Err(fault) => self.fail(id, &fault),
+            Err(fault) => self.fail(id, &fault, hint),
         }
     }
 
     /// Ends a connection that breaks the rules below MQTT, after what its layers have to say about it.
-    fn fail(&mut self, id: ConnId, fault: &Fault) {
+    fn fail(&mut self, id: ConnId, fault: &Fault, hint: Option<&'static str>) {
         // Another shard may have it already; its layers tell it that this is the end.
         self.stats.note(fault.reason());
         let Some(client) = self.clients.get_mut(id) else { return };
         let listener = client.listener;
-        let serving = match &client.phase {
-            Phase::Greeting(greeting) => {
-                tracing::debug!(peer = %greeting.peer, listener, %fault, "connection refused");
-                false
-            }
-            Phase::Serving => {
-                tracing::debug!(listener, %fault, "connection broken");
-                true
-            }
+        let peer = match &client.phase {
+            Phase::Greeting(greeting) => Some(greeting.peer),
+            Phase::Serving => None,
             Phase::Closing | Phase::Lingering => return,
         };
+        self.log_fault(listener, peer, fault, hint);
         self.clients.end_handshake(id);
         self.clients.start_closing(id, self.now.instant);
-        if serving {
+        if peer.is_none() {
             self.shard.handle(self.now, ShardInput::Closed { conn: id });
             self.settle();
         }
@@ -366,7 +364,7 @@ impl Worker {
         let user = listener.map_or(Ok(None), |listener| listener.user(client.layers.as_deref()));
         let user = match user {
             Ok(user) => user,
-            Err(fault) => return self.fail(id, &fault),
+            Err(fault) => return self.fail(id, &fault, None),
         };
         let peer = greeting.peer;
         let bytes = std::mem::take(&mut greeting.bytes);
@@ -467,6 +465,7 @@ impl Worker {
     pub(super) fn client_timers(&mut self) {
         while let Some(id) = self.clients.overdue_greeting(self.now.instant) {
             self.stats.connect_timeouts += 1;
+            self.log_late(id);
             if self.clients.end_handshake(id) {
                 self.stats.note(Reason::Timeout);
             }
