@@ -371,7 +371,7 @@ def test_an_account_for_scram_takes_passwords_too(binary: Path, node: Node) -> N
 
 def reload(node: Node) -> tuple[int, str]:
     """Status and body of a reload."""
-    done = subprocess.run(["curl", "-s", "-X", "POST", "-w", "\n%{http_code}", f"http://{HOST}:{node.http}/api/v1/reload"],
+    done = subprocess.run(["curl", "-s", "-X", "POST", "-H", "X-Sedge: 1", "-w", "\n%{http_code}", f"http://{HOST}:{node.http}/api/v1/reload"],
                           capture_output=True, text=True, check=True, timeout=10)
     body, _, status = done.stdout.rpartition("\n")
     return int(status), body

@@ -339,7 +339,8 @@ fn share(
         connections_max: config.limits.max_connections.min(sockets::room_for_clients(descriptors)),
         cluster_tls: cluster_tls(config)?,
         gate: Gate::new(config)?,
-        api_guard: Guard::new(&config.http).map_err(|what| StartError::Setting { key: "http.token_file", what })?,
+        api_guard: Guard::new(&config.http, &node_name(config))
+            .map_err(|what| StartError::Setting { key: "http.token_file", what })?,
         addresses: AddressTable::new(&config.limits),
         users: Users::new(config.limits.max_connections_per_user),
         discovered: Discovered::default(),

@@ -69,7 +69,7 @@ impl Api {
 
     /// Posts to `path`, without a body.
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
-        let mut request = self.agent.post(self.url(path));
+        let mut request = self.agent.post(self.url(path)).header("x-sedge", "1");
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }

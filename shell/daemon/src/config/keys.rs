@@ -347,6 +347,7 @@ const KEYS: &[Key] = &[
         put(&mut c.http.token, v.text().map(|text| Some(text).filter(|text| !text.is_empty()).map(Secret::new)))
     }),
     key("http.token_file", "file with the token", |c, v| put(&mut c.http.token_file, path(v))),
+    key("http.names", "names of this node for requests without a token", |c, v| put(&mut c.http.names, v.list())),
     key("http.open", "what answers without the token: health, metrics", |c, v| {
         put(&mut c.http.open, v.list().and_then(|words| HttpOpen::of(&words)))
     }),

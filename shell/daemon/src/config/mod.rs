@@ -207,6 +207,8 @@ pub struct HttpConfig {
     pub token_file: Option<PathBuf>,
     /// What answers without the token.
     pub open: HttpOpen,
+    /// Names of this node that requests without a token may have in their `Host`.
+    pub names: Vec<String>,
 }
 
 /// Parts of HTTP that answer without the token.
@@ -367,7 +369,15 @@ impl Default for HttpConfig {
     fn default() -> Self {
         // The API can end connections: it is offered to this machine only until told otherwise.
         let bind = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        Self { enabled: true, bind, port: HTTP_PORT, token: None, token_file: None, open: HttpOpen::default() }
+        Self {
+            enabled: true,
+            bind,
+            port: HTTP_PORT,
+            token: None,
+            token_file: None,
+            open: HttpOpen::default(),
+            names: Vec::new(),
+        }
     }
 }
 

@@ -27,6 +27,12 @@ pub(super) enum ApiError {
     NoToken,
     /// It shows another one.
     WrongToken,
+    /// The host that it names may be anybody's name for this address.
+    ForeignHost(String),
+    /// A page of another site sent it.
+    ForeignOrigin(String),
+    /// It changes something, and a form of any page could have sent it.
+    OfAForm,
     /// The path exists, but not for this method.
     WrongMethod,
 }
@@ -52,6 +58,22 @@ impl ApiError {
             Self::WrongToken => {
                 let detail = "the token is not the one of this node (http.token, http.token_file)".to_owned();
                 (StatusCode::UNAUTHORIZED, "wrong_token", detail)
+            }
+            Self::ForeignHost(host) => {
+                let detail = format!(
+                    "the host {host} is no address, not localhost and not in http.names; show the token of the node (http.token_file) or ask by address"
+                );
+                (StatusCode::FORBIDDEN, "foreign_host", detail)
+            }
+            Self::ForeignOrigin(header) => {
+                let detail = format!(
+                    "a page of another site asks ({header}); it has to show the token of the node (http.token_file)"
+                );
+                (StatusCode::FORBIDDEN, "foreign_origin", detail)
+            }
+            Self::OfAForm => {
+                let detail = "a form of any web page can send such a POST: add the header 'X-Sedge: 1' or 'Content-Type: application/json'";
+                (StatusCode::FORBIDDEN, "form", detail.to_owned())
             }
             Self::WrongMethod => {
                 let detail = "this path does not know that method; see /api/v1/openapi.json".to_owned();

@@ -1,4 +1,4 @@
-//! Who may use the HTTP API: whoever has the token (RFC 6750).
+//! Who may use the HTTP API: whoever has the token (RFC 6750); without one, everybody but pages of other sites.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
+use super::origin;
 use crate::config::{HttpConfig, HttpOpen};
 use crate::runtime::Shared;
 
@@ -32,9 +33,11 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// `Err`: what is wrong with the file.
-    pub(crate) fn new(config: &HttpConfig) -> Result<Self, String> {
-        let guard = Self { config: config.clone(), token: RwLock::default() };
+    /// `Err`: what is wrong with the file. `node_name` is a name of this node as those of `http.names` are.
+    pub(crate) fn new(config: &HttpConfig, node_name: &str) -> Result<Self, String> {
+        let mut config = config.clone();
+        config.names.push(node_name.to_owned());
+        let guard = Self { config, token: RwLock::default() };
         guard.read()?;
         Ok(guard)
     }
@@ -55,13 +58,15 @@ impl Guard {
         self.config.token_file.is_some()
     }
 
-    fn check(&self, path: &str, shown: Option<&[u8]>) -> Result<(), ApiError> {
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
+        let path = request.uri().path();
+        let shown = request.headers().get(AUTHORIZATION).map(axum::http::HeaderValue::as_bytes);
         let HttpOpen { health, metrics } = self.config.open;
         let token = *self.token.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(token) = token else { return Ok(()) };
         if (health && path.starts_with("/health/")) || (metrics && path == "/metrics") {
             return Ok(());
         }
+        let Some(token) = token else { return origin::check(request.method(), request.headers(), &self.config.names) };
         let Some(shown) = shown else { return Err(ApiError::NoToken) };
         // The scheme is not case-sensitive (RFC 9110 section 11.1).
         let (scheme, shown) = shown.split_at_checked(7).ok_or(ApiError::NoToken)?;
@@ -93,10 +98,9 @@ pub(crate) fn wrong_token(token: &str) -> Option<String> {
     (!token.bytes().all(fits)).then(|| "a token is of letters, digits and -._~+/=".to_owned())
 }
 
-/// Lets requests pass that show the token.
+/// Lets requests pass that show the token, or that need none.
 pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let shown = request.headers().get(AUTHORIZATION).map(axum::http::HeaderValue::as_bytes);
-    match shared.api_guard.check(request.uri().path(), shown) {
+    match shared.api_guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
@@ -109,32 +113,40 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef";
 
+    fn asked(guard: &Guard, path: &str, shown: Option<&[u8]>) -> Result<(), ApiError> {
+        let mut request = Request::get(path).header("host", "gw-1:8080");
+        if let Some(shown) = shown {
+            request = request.header(AUTHORIZATION, shown);
+        }
+        guard.check(&request.body(axum::body::Body::empty()).unwrap())
+    }
+
     fn guarded(open: HttpOpen) -> Guard {
-        Guard::new(&HttpConfig { token: Some(Secret::new(TOKEN)), open, ..HttpConfig::default() }).unwrap()
+        Guard::new(&HttpConfig { token: Some(Secret::new(TOKEN)), open, ..HttpConfig::default() }, "gw-1").unwrap()
     }
 
     #[test]
     fn only_the_token_opens_the_api() {
         let guard = guarded(HttpOpen::default());
         for right in ["Bearer 0123456789abcdef", "bearer 0123456789abcdef", "BEARER  0123456789abcdef "] {
-            assert!(guard.check("/api/v1/status", Some(right.as_bytes())).is_ok(), "{right}");
+            assert!(asked(&guard, "/api/v1/status", Some(right.as_bytes())).is_ok(), "{right}");
         }
         for wrong in ["Bearer 0123456789abcdeg", "Bearer 0123456789abcde", "Bearer 0123456789abcdeff", "Bearer "] {
-            assert!(matches!(guard.check("/api/v1/status", Some(wrong.as_bytes())), Err(ApiError::WrongToken)));
+            assert!(matches!(asked(&guard, "/api/v1/status", Some(wrong.as_bytes())), Err(ApiError::WrongToken)));
         }
         for none in [None, Some("Basic 0123456789abcdef"), Some("0123456789abcdef"), Some("")] {
-            assert!(matches!(guard.check("/x", none.map(str::as_bytes)), Err(ApiError::NoToken)), "{none:?}");
+            assert!(matches!(asked(&guard, "/x", none.map(str::as_bytes)), Err(ApiError::NoToken)), "{none:?}");
         }
-        assert!(Guard::new(&HttpConfig::default()).unwrap().check("/api/v1/status", None).is_ok());
+        assert!(asked(&Guard::new(&HttpConfig::default(), "gw-1").unwrap(), "/api/v1/status", None).is_ok());
     }
 
     #[test]
     fn health_and_metrics_are_open_if_they_are_to_be() {
         let usual = guarded(HttpOpen::default());
-        assert!(usual.check("/health/ready", None).is_ok() && usual.check("/metrics", None).is_ok());
-        assert!(usual.check("/health", None).is_err() && usual.check("/metrics/x", None).is_err());
+        assert!(asked(&usual, "/health/ready", None).is_ok() && asked(&usual, "/metrics", None).is_ok());
+        assert!(asked(&usual, "/health", None).is_err() && asked(&usual, "/metrics/x", None).is_err());
         let closed = guarded(HttpOpen { health: false, metrics: false });
-        assert!(closed.check("/health/ready", None).is_err() && closed.check("/metrics", None).is_err());
+        assert!(asked(&closed, "/health/ready", None).is_err() && asked(&closed, "/metrics", None).is_err());
     }
 
     #[test]

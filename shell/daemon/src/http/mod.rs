@@ -8,6 +8,7 @@ mod handlers;
 mod metrics;
 pub mod model;
 mod openapi;
+mod origin;
 mod process;
 mod retained;
 mod server;

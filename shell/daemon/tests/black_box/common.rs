@@ -201,9 +201,14 @@ pub(crate) fn request(node: &Daemon, method: &str, path: &str) -> (u16, String) 
 
 /// Status and body of a request with more headers, each with its line end.
 pub(crate) fn request_with(node: &Daemon, method: &str, path: &str, headers: &str) -> (u16, String) {
+    request_at(node, "localhost", method, path, &format!("X-Sedge: 1\r\n{headers}"))
+}
+
+/// Status and body of a request to a host of this name, with these headers and no others of meaning.
+pub(crate) fn request_at(node: &Daemon, host: &str, method: &str, path: &str, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(node.addresses().http.unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
