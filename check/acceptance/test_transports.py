@@ -168,9 +168,9 @@ def test_sedge_pub_and_sub_over_all_transports(node: Node, binary: Path) -> None
         assert sub.communicate(timeout=20)[0].decode().split() == [long, long, long, "last"]
     strange = subprocess.run(tls, capture_output=True, timeout=20, check=False, env={**os.environ, "SSL_CERT_FILE": str(node.dir / "other.crt")})
     assert strange.returncode != 0 and b"UnknownIssuer" in strange.stderr, strange.stderr
-    wrong = [str(binary), "pub", "-L", f"{urls['ws']}/elsewhere", "-t", "t/x", "-m", "hi"]
-    refused = subprocess.run(wrong, capture_output=True, timeout=20, check=False)
-    assert refused.returncode != 0 and b"the broker refused the WebSocket: HTTP/1.1 404" in refused.stderr, refused.stderr
+    other = [str(binary), "pub", "-L", f"{urls['ws']}/elsewhere", "-t", "t/x", "-m", "hi"]
+    refused = subprocess.run(other, capture_output=True, timeout=20, check=False)
+    assert refused.returncode == 0, "without listener.NAME.path any path is served, as Mosquitto does"
 
 
 @pytest.mark.parametrize("listener", ["ws", "wss"])

@@ -86,7 +86,8 @@ impl Inflight {
 
     /// Whether something of an earlier connection waits to be sent again.
     pub(crate) fn is_resending(&self) -> bool {
-        usize::from(self.unsent) < self.slots.len() || self.behind.as_ref().is_some_and(|old| old.peek_resend().is_some())
+        usize::from(self.unsent) < self.slots.len()
+            || self.behind.as_ref().is_some_and(|old| old.peek_resend().is_some())
     }
 
     /// The packet identifier that [`Inflight::push`] will use: the next one that is free.
@@ -458,7 +459,11 @@ mod tests {
                 let id = inflight.next_id();
                 assert!(inflight.get(id).is_none());
                 inflight.push(item(number));
-                if number % share == 0 { order.push(id) } else { inflight.complete(id) }
+                if number % share == 0 {
+                    order.push(id);
+                } else {
+                    inflight.complete(id);
+                }
                 number += 1;
                 assert!(inflight.slots.len() <= 65_535);
             }

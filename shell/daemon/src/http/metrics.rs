@@ -191,7 +191,12 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
         family.labelled(&[("qos", qos)], count);
     }
     out.single("redeliveries_total", Counter, "PUBLISH packets sent again.", sum(|c| c.redeliveries));
-    out.single("refused_topics_total", Counter, "Publications to topics of the broker, and with QoS 1 or 2 to topics with too many levels.", sum(|c| c.refused_topics));
+    out.single(
+        "refused_topics_total",
+        Counter,
+        "Publications to topics of the broker, and with QoS 1 or 2 to topics with too many levels.",
+        sum(|c| c.refused_topics),
+    );
     let mut family = out.family("dropped_messages_total", Counter, "Messages that a session did not get.");
     let causes: [(&str, Read<Counters>); 8] = [
         ("queue_full_qos0", |c| c.dropped.queue_full_qos0),

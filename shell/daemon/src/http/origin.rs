@@ -15,7 +15,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Refuses a request without a token that a foreign page may have caused. `names` are the host names of this node.
 pub(super) fn check(method: &Method, headers: &HeaderMap, names: &[String]) -> Result<(), ApiError> {
     let host = match headers.get(HOST) {
-        Some(host) => Some(host.to_str().map_err(|_| ApiError::ForeignHost("that is no text".to_owned()))?),
+        Some(host) => Some(host.to_str().map_err(|_no_text| ApiError::ForeignHost("that is no text".to_owned()))?),
         None => None,
     };
     if let Some(host) = host
