@@ -16,6 +16,7 @@ mod state;
 
 pub use self::controller::{RunOptions, run};
 pub use self::error::ScaleError;
+pub use self::network::segment;
 pub use self::report::Report;
 pub use self::site_file::SiteFile;
 pub use self::state::Home;

@@ -1,6 +1,7 @@
 //! Requests to nodes, and free ports.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -86,9 +87,28 @@ pub(crate) fn free_ports<const N: usize>(taken: &BTreeSet<u16>) -> Option<[u16; 
     Some(ports)
 }
 
+/// `text` as one segment of a path (RFC 3986 section 2.3).
+pub fn segment(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            safe.push(char::from(byte));
+        } else {
+            let _ = write!(safe, "%{byte:02X}");
+        }
+    }
+    safe
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn client_ids_are_safe_in_paths() {
+        assert_eq!(segment("a-b_c.d~1"), "a-b_c.d~1");
+        assert_eq!(segment("a/b ü%"), "a%2Fb%20%C3%BC%25");
+    }
 
     #[test]
     fn free_ports_differ_and_are_not_taken() {

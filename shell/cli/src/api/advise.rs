@@ -5,11 +5,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Args;
+use sedge_controller::segment;
 use sedge_daemon::http::model::{Cluster, Session, Sessions, Status};
 use sedge_graph::{Advice, Site};
 use serde::Serialize;
 
-use super::client::{Api, segment};
+use super::client::Api;
 use super::commands::ApiArgs;
 use crate::failure::Failure;
 use crate::out;

@@ -1,6 +1,5 @@
 //! HTTP requests to a node.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use sedge_base::printable;
@@ -136,28 +135,9 @@ impl Api {
     }
 }
 
-/// `text` as one segment of a path (RFC 3986 section 2.3).
-pub(crate) fn segment(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            safe.push(char::from(byte));
-        } else {
-            let _ = write!(safe, "%{byte:02X}");
-        }
-    }
-    safe
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn client_ids_are_safe_in_paths() {
-        assert_eq!(segment("a-b_c.d~1"), "a-b_c.d~1");
-        assert_eq!(segment("a/b ü%"), "a%2Fb%20%C3%BC%25");
-    }
 
     #[test]
     fn only_http_addresses_are_taken() {

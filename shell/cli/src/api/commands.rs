@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sedge_base::printable;
+use sedge_controller::segment;
 use sedge_daemon::http::model::{Cleared, Cluster, Kicked, RetainedMessages, Routes, Sessions, Status, Topology};
 
-use super::client::{Api, segment};
+use super::client::Api;
 use super::text;
 use crate::failure::Failure;
 use crate::out;

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sedge_controller::process::{GRACE, wait_until};
+
 use super::node::Node;
 use super::plan::NodePlan;
-use super::process::{GRACE, wait_until};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::out;

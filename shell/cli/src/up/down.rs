@@ -1,11 +1,11 @@
 //! `sedge down`.
 
 use rustix::process::Signal;
+use sedge_controller::process::{GRACE, signal, wait_until};
 use serde_json::{Value, json};
 
 use super::args::DownArgs;
 use super::plan::default_dir;
-use super::process::{GRACE, signal, wait_until};
 use super::state::{NodeState, State};
 use crate::failure::Failure;
 use crate::out;

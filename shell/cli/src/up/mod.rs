@@ -5,7 +5,6 @@ mod cluster;
 mod down;
 mod node;
 mod plan;
-mod process;
 mod proof;
 mod run;
 mod state;

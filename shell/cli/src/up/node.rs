@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::Signal;
+use sedge_controller::process::signal;
 
 use super::plan::NodePlan;
-use super::process::signal;
 use crate::failure::Failure;
 
 /// How much of a log to show when a node has died.

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use sedge_controller::process::started;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::Cluster;
-use super::process::started;
 use crate::failure::Failure;
 
 /// A cluster that was left running.

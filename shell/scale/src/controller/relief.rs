@@ -4,14 +4,13 @@
 //! it to a node with room. Its session follows it. A difference of less than a tenth is left alone.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::driver::World;
-use crate::network::Nodes;
+use crate::network::{Nodes, segment};
 
 /// Clients that are told at once.
 const BATCH: usize = 50;
@@ -123,19 +122,6 @@ fn send_away(nodes: &Nodes, load: &Load, wanted: usize) -> Result<usize, String>
     Ok(told)
 }
 
-/// `text` as one segment of a path (RFC 3986 section 2.3).
-fn segment(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            safe.push(char::from(byte));
-        } else {
-            let _ = write!(safe, "%{byte:02X}");
-        }
-    }
-    safe
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +144,5 @@ mod tests {
         assert_eq!(over(&[90, 60, 0], Some("n2")), [("n0".to_owned(), 40), ("n1".to_owned(), 10)]);
         assert_eq!(over(&[90, 10, 50], Some("n2")), [], "the node that matters has its share");
         assert_eq!(over(&[], None), []);
-        assert_eq!(segment("a/b ü"), "a%2Fb%20%C3%BC");
     }
 }
