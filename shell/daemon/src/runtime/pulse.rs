@@ -24,8 +24,12 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// A turn ends. `is_alone`: there are no other members that could have done anything.
-    pub(crate) fn beat(&self, now: Instant, is_alone: bool) {
+    /// A turn that began at `begun` ends. One in whose middle the process stood still is no beat, so that the next turn notices it.
+    /// `is_alone`: there are no other members that could have done anything.
+    pub(crate) fn beat(&self, begun: Instant, now: Instant, is_alone: bool) {
+        if !is_alone && now > begun + STANDSTILL {
+            return;
+        }
         let millis = u64::try_from(now.since(Instant::ZERO).as_millis()).unwrap_or(NEVER);
         self.0.store(if is_alone { NEVER } else { millis }, Ordering::Release);
     }
@@ -51,10 +55,19 @@ mod tests {
         let pulse = Pulse::default();
         let at = Instant::from_millis;
         assert!(!pulse.has_stopped(at(9_000)));
-        pulse.beat(at(9_000), false);
+        pulse.beat(at(9_000), at(9_000), false);
         assert!(!pulse.has_stopped(at(10_000)) && pulse.is_watched());
         assert!(pulse.has_stopped(at(10_001)));
-        pulse.beat(at(10_001), true);
+        pulse.beat(at(10_001), at(10_001), true);
         assert!(!pulse.has_stopped(at(30_000)) && !pulse.is_watched());
+    }
+
+    #[test]
+    fn a_pause_in_the_middle_of_a_turn_is_a_standstill_too() {
+        let pulse = Pulse::default();
+        let at = Instant::from_millis;
+        pulse.beat(at(9_000), at(9_001), false);
+        pulse.beat(at(9_002), at(12_000), false);
+        assert!(pulse.has_stopped(at(12_001)));
     }
 }

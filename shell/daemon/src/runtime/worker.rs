@@ -149,6 +149,8 @@ impl Worker {
         self.read_mail();
         if self.reads() {
             self.accept();
+            // The process may have been stopped in the middle of this turn.
+            self.notice_standstill();
             if !self.shard.stands_still() {
                 self.read_clients();
             }
@@ -167,16 +169,18 @@ impl Worker {
         if let Some(hub) = &self.hub
             && !self.shard.stands_still()
         {
-            self.shared.pulse.beat(self.shared.clock.now().instant, hub.node.is_alone());
+            self.shared.pulse.beat(self.now.instant, self.shared.clock.now().instant, hub.node.is_alone());
         }
         Ok(())
     }
 
     /// After a standstill nothing is read from clients until the node has heard what the others did meanwhile.
     fn notice_standstill(&mut self) {
-        if self.shard.stands_still() || !self.shared.pulse.has_stopped(self.now.instant) {
+        let now = self.shared.clock.now();
+        if self.shard.stands_still() || !self.shared.pulse.has_stopped(now.instant) {
             return;
         }
+        self.now = now;
         self.shard.handle(self.now, ShardInput::StoodStill);
         if let Some(hub) = &mut self.hub {
             hub.node.handle(self.now, NodeInput::StoodStill);
