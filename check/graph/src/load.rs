@@ -10,7 +10,7 @@ use crate::scribe::Dht;
 use crate::stats::{correlation, interval, real};
 use crate::world::{resting, topic};
 
-/// What each node has received and forwarded, as the source defines it.
+/// Counts of messages that each node has received and forwarded, as the source defines them.
 struct Load {
     /// Publications of the topic that the node subscribes to. What it only passes on for others is none of them.
     received: Vec<usize>,

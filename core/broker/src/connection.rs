@@ -115,7 +115,7 @@ pub(crate) struct Wanted {
     pub(crate) ids: Ids,
 }
 
-/// What a client is for.
+/// The purpose of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Client,

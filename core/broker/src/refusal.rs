@@ -1,4 +1,4 @@
-//! What is refused, for the log: to whom, why, and which key of the configuration decides.
+//! Refusals for the log: which client was refused what, why, and which key of the configuration decides.
 
 use sedge_base::{ClientId, ConnId};
 use sedge_mqtt::{LooksLike, ReasonCode};
@@ -27,7 +27,7 @@ pub struct Refusal {
     pub key: &'static str,
 }
 
-/// What is wrong with first bytes that are no MQTT, in words.
+/// The other protocol that first bytes look like, in words.
 pub(crate) fn foreign(bytes: &[u8]) -> Option<&'static str> {
     match LooksLike::of(bytes)? {
         LooksLike::Tls => Some("this looks like TLS, and the listener has none"),

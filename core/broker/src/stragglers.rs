@@ -60,13 +60,13 @@ impl Stragglers {
         }
     }
 
-    /// What has to be sent again next.
+    /// The flow that has to be sent again next.
     pub(crate) fn peek_resend(&self) -> Option<(PacketId, &Slot)> {
         let (_, id) = self.order.range(self.unsent..).next()?;
         self.get(*id).map(|slot| (*id, slot))
     }
 
-    /// What [`Stragglers::peek_resend`] showed was sent.
+    /// The flow that [`Stragglers::peek_resend`] showed was sent.
     pub(crate) fn resent(&mut self) {
         if let Some((number, _)) = self.order.range(self.unsent..).next() {
             self.unsent = number + 1;

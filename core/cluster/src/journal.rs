@@ -56,7 +56,7 @@ pub struct RestoredShard {
 pub struct RestoredNode {
     pub(crate) retained: Vec<Arc<Message>>,
     pub(crate) clients: Vec<(ClientId, u64)>,
-    /// Who was a member when the node ended.
+    /// The nodes that were members when this node ended.
     pub(crate) members: Vec<Remembered>,
     /// Lives of other nodes whose sessions the node has taken over.
     pub(crate) taken: Vec<Life>,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use sedge_base::Timestamp;
 use sedge_scale::{Decision, Event, ScaleStatus, Scaler};
 use serde::{Deserialize, Serialize};
 
@@ -198,7 +197,7 @@ pub(crate) fn fill(report: &mut Report, scaler: &Scaler, state: &State, now: sed
 
 /// `at_ms` as time of the day in UTC.
 pub(crate) fn time_of_day(at_ms: u64) -> String {
-    let seconds = Timestamp::from_millis(at_ms).as_millis() / 1_000 % 86_400;
+    let seconds = at_ms / 1_000 % 86_400;
     format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 

@@ -96,7 +96,7 @@ impl Node {
         let members = self.membership.members();
         self.beginning.awaited = members.map(|member| (member.node, member.swim)).collect();
         let (peers, links) = (&self.peers, &self.links);
-        // Who was not in reach before is not waited for.
+        // The node does not wait for members that were out of reach before.
         let is_in_reach = |node: &NodeId| peers.get(node).is_some_and(Peer::is_synced) && !links.is_older(*node);
         self.beginning.awaited.retain(|node, _| is_in_reach(node));
         if self.beginning.awaited.is_empty() {
@@ -212,7 +212,7 @@ impl Node {
         awaited.into_iter().collect()
     }
 
-    /// Who has told all, and whoever is unknown to those that let clients in, is not waited for.
+    /// The node does not wait for members that have told all, nor for those that members which let clients in do not know.
     pub(in crate::node) fn note_met(&mut self) {
         if self.beginning.awaited.is_empty() {
             return;

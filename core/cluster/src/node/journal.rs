@@ -14,7 +14,7 @@ use crate::{NodeState, RestoredNode};
 /// What a record takes beside its message, for estimates.
 const RECORD_BYTES: u64 = 128;
 
-/// What the node has to write: retained messages, its members, and whose sessions it has taken over.
+/// The records that the node has to write: retained messages, its members, and nodes whose sessions it has taken over.
 #[derive(Debug, Default)]
 pub(in crate::node) struct RetainedJournal {
     records: Vec<Arc<Message>>,

@@ -159,7 +159,7 @@ impl Scaler {
                 let spreads = matches!(alarm.op, Op::Greater | Op::GreaterOrEqual) && alarm.stat != Stat::Sum;
                 let Some(mean) = self.mean(name, alarm.metric, alarm.period).filter(|_| spreads) else { continue };
                 if alarm.op.holds(mean * share, alarm.threshold) {
-                    let metric = super::metric_name(alarm.metric);
+                    let metric = alarm.metric;
                     return Some(format!(
                         "with {wanted} nodes mean {metric} would be {:.1}, where the alarm {alarm_name} holds",
                         mean * share

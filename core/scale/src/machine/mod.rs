@@ -13,7 +13,7 @@ use crate::alarm::{AlarmState, evaluate, looks_no_further_than};
 use crate::api::{ActionId, Decision, Event, EventKind, Notice, ScaleInput, ScaleOutput};
 use crate::group::{GroupState, Member};
 use crate::history::History;
-use crate::site::{Metric, Named, Site, Stat};
+use crate::site::{Metric, Site, Stat};
 use crate::status::{AlarmStatus, GroupStatus, MemberState, MemberStatus, ScaleStatus};
 use crate::store::Store;
 
@@ -315,9 +315,4 @@ fn grain(site: &Site) -> Duration {
     let shortest = site.alarms().map(|(_, alarm)| alarm.period).chain(tracked).min();
     let quarter = shortest.unwrap_or(Duration::from_secs(10)) / 4;
     quarter.clamp(Duration::from_millis(25), Duration::from_secs(10))
-}
-
-/// What a metric is called, for messages of this crate.
-pub(crate) fn metric_name(metric: Metric) -> &'static str {
-    metric.name()
 }

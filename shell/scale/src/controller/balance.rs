@@ -28,7 +28,6 @@ impl Controller {
             self.site.site.groups().find(|(group, _)| *group == balancer.backend).map_or(1, |(_, group)| group.max);
         let most = usize::try_from(most).unwrap_or(1);
         let mut record = self.world.state().balancers.get(name).cloned().unwrap_or_default();
-        let same_size = record.places.len() == most;
         record.places.resize(most, None);
         record.port = balancer.port;
         if self.is_recorded_only() {
@@ -38,12 +37,7 @@ impl Controller {
         let servers = servers(&self.world.state(), &record);
         match record.process.clone().filter(Proof::is_running) {
             // Its file may say something else by now, another port for example.
-            Some(process) => {
-                haproxy.reload(&process, &balancer, &servers)?;
-                if !same_size {
-                    tracing::info!(name, "the load balancer has another number of places");
-                }
-            }
+            Some(process) => haproxy.reload(&process, &balancer, &servers)?,
             None => record.process = Some(haproxy.start(&balancer, &servers)?),
         }
         self.world.change(|state| drop(state.balancers.insert(name.to_owned(), record)))

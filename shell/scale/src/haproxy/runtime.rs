@@ -37,8 +37,8 @@ impl Runtime {
     /// Sends a command that is answered with nothing, or with what has changed.
     pub(super) fn change(&self, command: &str) -> Result<(), String> {
         let answer = self.ask(command)?;
-        let fine = ["", "IP changed", "port changed", "no need to change", "nothing changed"];
-        if answer.is_empty() || fine.iter().skip(1).any(|word| answer.contains(word)) {
+        let fine = ["IP changed", "port changed", "no need to change", "nothing changed"];
+        if answer.is_empty() || fine.iter().any(|word| answer.contains(word)) {
             return Ok(());
         }
         Err(format!("haproxy answers to {command:?}: {answer}"))
