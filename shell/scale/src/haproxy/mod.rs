@@ -19,8 +19,8 @@ use crate::state::Home;
 
 /// How long HAProxy may take to start.
 const START: Duration = Duration::from_secs(5);
-/// Longest path of a socket that every system takes.
-const MAX_SOCKET_PATH: usize = 100;
+/// Longest path of a socket that HAProxy takes: it puts a suffix of up to 10 bytes behind it for a moment, and the system takes 107.
+const MAX_SOCKET_PATH: usize = 90;
 
 /// One HAProxy.
 #[derive(Clone, Debug)]
