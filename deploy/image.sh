@@ -25,7 +25,7 @@ if ! rustc --print target-libdir --target "$target" 2>/dev/null | xargs -I{} tes
 fi
 # The linker that comes with Rust does for every architecture.
 linker=CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER
-env "$linker=rust-lld" "CC_${target//-/_}=$compiler" cargo build --release --locked --quiet --bin sedge --target "$target"
+env "$linker=rust-lld" "CC_${target//-/_}=$compiler" cargo build --release --locked --quiet --no-default-features --bin sedge --target "$target"
 archive=${CARGO_TARGET_DIR:-target}/sedge-image-$architecture.tar
 python3 deploy/image_archive.py --binary "${CARGO_TARGET_DIR:-target}/$target/release/sedge" --architecture "$architecture" --output "$archive"
 if command -v docker >/dev/null 2>&1 && docker info >/dev/null 2>&1; then

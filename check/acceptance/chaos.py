@@ -35,6 +35,7 @@ class Chaos:
         self.kinds: dict[str, Callable[[], None]] = {
             "kill": self.kill, "double": self.double, "rush": self.rush, "stop": self.stop, "pause": self.pause, "blink": self.blink,
             "partition": self.partition, "cut": self.cut, "oneway": self.oneway, "move": self.move,
+            "freeze": self.freeze, "site": self.site, "journal-restart": self.journal_restart,
         }
         self.counts: Counter[str] = Counter()
         # For each node how many sessions it never stops to move.
@@ -83,6 +84,40 @@ class Chaos:
     def pause(self) -> None:
         """SIGSTOP for longer than it takes to be declared dead."""
         self._pause(self.rng.uniform(3.0, 6.0))
+
+    def freeze(self) -> None:
+        """SIGSTOP for 1 to 20 s: before and after the node is declared dead."""
+        self._pause(self.rng.choice([1.0, 2.0, 5.0, 20.0]) * self.rng.uniform(0.9, 1.0))
+
+    def journal_restart(self) -> None:
+        """kill -9 of one node, which starts again from its journal before or after it is declared dead."""
+        victim = self.rng.randrange(self.islands.count)
+        self.swarm.note(f"kill {victim}")
+        self.islands.kill(victim)
+        self.swarm.run(self.rng.uniform(0.2, 2.0))
+        self.swarm.note(f"start {victim}")
+        self.islands.start(victim)
+
+    def site(self) -> None:
+        """kill -9 of all nodes, which start again from their journals: at once, within 3 s, one of them 30 s late, or twice in a row."""
+        schedule = self.rng.choice(["at once", "staggered", "one late", "twice"])
+        self.swarm.note(f"the power fails, {schedule}")
+        everybody = list(range(self.islands.count))
+        self.islands.kill(*everybody)
+        self.swarm.run(self.rng.uniform(0.1, 2.0))
+        self.rng.shuffle(everybody)
+        for at, node in enumerate(everybody):
+            last = at == len(everybody) - 1
+            wait = {"staggered": self.rng.uniform(0.0, 3.0) / len(everybody), "one late": 30.0 * last}.get(schedule, 0.0)
+            self.swarm.run(wait)
+            self.swarm.note(f"start {node}")
+            self.islands.start(node)
+        if schedule == "twice":
+            self.swarm.run(self.rng.uniform(0.05, 2.0))
+            self.swarm.note("the power fails again")
+            self.islands.kill(*everybody)
+            for node in everybody:
+                self.islands.start(node)
 
     def blink(self) -> None:
         """SIGSTOP for less than that."""

@@ -146,6 +146,10 @@ class Cluster:
         """An answer of the status API."""
         return get(f"http://{HOST}:{self.http + node}/api/v1/{path}")
 
+    def token(self) -> str:
+        """What requests have to show that change something."""
+        return (self.data / "api-token").read_text()
+
     def status(self, node: int) -> dict[str, Any]:
         """The status of one node."""
         found: dict[str, Any] = self.api(node, "status")

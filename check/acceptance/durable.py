@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -26,6 +28,7 @@ class Node:
         self.port, self.http, self.cluster = free_base(1)
         self.settings: dict[str, object] = {"durability": durability, "shards": 2, **settings}
         self.seeds: list[str] = []
+        self.environment: dict[str, str] = {}
         self.extra = ""  # more lines for [cluster], and more sections
         self.log = data.parent / f"{data.name}.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -35,16 +38,28 @@ class Node:
         self.spawn()
         wait_for("the node is ready", self._ready, 20)
 
-    def spawn(self) -> None:
-        """Starts it."""
+    def configure(self) -> Path:
+        """Writes its configuration."""
         lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in self.settings.items())
         config = self.data.parent / f"{self.data.name}.toml"
         config.write_text(
             f"[node]\ndata_dir = \"{self.data}\"\n{lines}[mqtt]\nbind = \"{HOST}\"\nport = {self.port}\n"
             f"advertise = \"{HOST}:{self.port}\"\n"
             f"[http]\nport = {self.http}\n[cluster]\nbind = \"{HOST}\"\nport = {self.cluster}\nseeds = {json.dumps(self.seeds)}\n{self.extra}")
+        return config
+
+    def reload(self) -> None:
+        """Writes its configuration anew, and tells it to read that again."""
+        self.configure()
+        assert self.process
+        self.process.send_signal(signal.SIGHUP)
+
+    def spawn(self) -> None:
+        """Starts it."""
+        config = self.configure()
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([str(self.binary), "serve", "-c", str(config)], stderr=log, stdout=log)
+            command = [str(self.binary), "serve", "-c", str(config)]
+            self.process = subprocess.Popen(command, stderr=log, stdout=log, env={**os.environ, **self.environment})
 
     def _ready(self) -> bool:
         try:

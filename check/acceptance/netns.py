@@ -120,6 +120,16 @@ class Islands(Apart):
         """Undoes `cut_one_way`."""
         ip("-n", f"{self.tag}n{a}", "route", "del", "blackhole", f"{self.address(b)}/32")
 
+    def cut_streams(self, a: int, b: int) -> None:
+        """No TCP passes between these two, and datagrams do."""
+        for one, other in ((a, b), (b, a)):
+            ip("-n", f"{self.tag}n{one}", "rule", "add", "to", f"{self.address(other)}/32", "ipproto", "tcp", "prio", "10", "blackhole")
+
+    def join_streams(self, a: int, b: int) -> None:
+        """Undoes `cut_streams`."""
+        for one, other in ((a, b), (b, a)):
+            ip("-n", f"{self.tag}n{one}", "rule", "del", "to", f"{self.address(other)}/32", "ipproto", "tcp", "prio", "10", "blackhole")
+
     def stop(self) -> None:
         """Ends the processes and takes the namespaces down."""
         for process in self.processes:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,13 @@ class Site:
         except AssertionError:
             return []  # The controller has not said anything yet.
 
+    def ask(self, node: dict[str, Any], path: str) -> str:
+        """What a node's HTTP API answers."""
+        token = json.loads(next(self.folder.glob("state/*/state.json")).read_text())["token"]
+        request = urllib.request.Request(f"http://{node['http']}{path}", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return str(answer.read().decode())
+
     def serving(self) -> int:
         """Nodes that serve."""
         return sum(node["state"] == "serving" for node in self.nodes())
@@ -95,6 +103,7 @@ class Site:
             return len(nodes) == count and all(node["state"] == "serving" for node in nodes)
 
         wait_for(f"{count} nodes serve", reached, seconds)
+        wait_for("they are one cluster", lambda: all(json.loads(self.ask(node, "/api/v1/status"))["members"] == count for node in self.nodes()), 10)
 
     def processes(self) -> list[int]:
         """Processes of the site that run: those whose command line names its folder."""

@@ -24,9 +24,14 @@ from swarm import Swarm
 
 pytestmark = pytest.mark.skipif(not can_make_namespaces(), reason="needs root and the right to make network namespaces")
 
+# Kinds of faults after which nodes start again from their journals.
+JOURNALS = {"site", "journal-restart"}
 # Kinds of faults that the gate runs, with time to heal in between; what the others lose is in docs/guarantees.md.
 GATE = ["blink", "cut", "move"]
 GATE_SECONDS = 20.0
+# Nodes that begin anew, one kind after the other.
+BEGINNINGS = ["freeze", "site", "journal-restart"]
+BEGINNINGS_SECONDS = 12.0
 # The same for each of the other overlays.
 OVERLAYS = ["flood", "tree", "topic-tree", "skip-graph"]
 OVERLAY_SECONDS = 6.0
@@ -56,7 +61,7 @@ def run(binary: Path, folder: Path, kinds: list[str], seconds: float, seed: int,
         overlay: str) -> Verdict:
     """Faults of these kinds for so long, each mended before the next."""
     rng = random.Random(seed)
-    durability = setting("DURABILITY", "memory")
+    durability = setting("DURABILITY", "journal" if JOURNALS & set(kinds) else "memory")
     islands = Islands(binary, folder, nodes, node__durability=durability, node__shards=2, cluster__copies=copies, cluster__overlay=overlay)
     swarm = Swarm([(islands.address(node), MQTT) for node in range(nodes)], rng, rate=float(setting("RATE", "40")))
     chaos, never_whole = Chaos(islands, swarm, rng), ""
@@ -86,6 +91,14 @@ def test_nothing_acknowledged_is_lost(binary: Path, tmp_path: Path) -> None:
     seed = int(os.environ.get("SEDGE_SEED", "1"))
     verdict = run(binary, tmp_path, kinds, minutes * 60 or GATE_SECONDS, seed,
                   nodes=int(setting("NODES", "5")), copies=int(setting("COPIES", "2")), overlay=setting("OVERLAY", "mesh"))
+    assert verdict.is_clean(), f"seed {seed}: {verdict}"
+
+
+@pytest.mark.parametrize("kind", BEGINNINGS)
+def test_nothing_acknowledged_is_lost_when_nodes_begin_anew(binary: Path, tmp_path: Path, kind: str) -> None:
+    """FT-24, FT-26, FT-28, FT-31, MQ-05, MQ-06, MQ-09: nodes stand still and go on, start again from their journals, or all at once."""
+    seed = int(os.environ.get("SEDGE_SEED", "1"))
+    verdict = run(binary, tmp_path, [kind], BEGINNINGS_SECONDS, seed, nodes=5, copies=2, overlay="mesh")
     assert verdict.is_clean(), f"seed {seed}: {verdict}"
 
 

@@ -135,6 +135,8 @@ def test_a_full_disk_refuses_and_recovers(make_node: Callable[..., Node], small_
     old.start_publish("fill/x", b"x", qos=1)
     old.read_until_closed()
     assert metric(node.http, "sedge_journal_refused_total") >= 9
+    status = subprocess.run([str(node.binary), "status", "--api", f"http://{HOST}:{node.http}"], capture_output=True, text=True, timeout=20, check=True)
+    assert "normal, ready, but the journal has no room" in status.stdout, status.stdout
     ballast.unlink()
     wait_for("there is room", lambda: metric(node.http, "sedge_journal_full", shard="0") == 0)
     for client in speakers:

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from apart import can_make_namespaces
-from cluster import HOST, Cluster, is_free
+from cluster import HOST, Cluster, is_free, wait_for
 
 
 def free_port(nodes: int) -> int:
-    """A first port with which the ports of all nodes are free: they also have those 100 and 200 above."""
+    """A first port with which the ports of all nodes are free: they also have those 100, 200 and 300 above."""
     for _ in range(300):
         base = random.SystemRandom().randrange(11_000, 31_000, 10)
-        if all(is_free(base + above + node) for above in (0, 100, 200) for node in range(nodes)):
+        if all(is_free(base + above + node) for above in (0, 100, 200, 300) for node in range(nodes)):
             return base
     raise RuntimeError("no free ports")
 
@@ -52,6 +52,23 @@ def test_a_pattern_starts_its_brokers_and_searches_their_limit(binary: Path) -> 
     [pattern] = report["patterns"]
     assert len(pattern["head"]["brokers"]) == 5
     assert len(pattern["limit"]["trials"]) == 1, pattern
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens there. The port of a broker that has ended is not free at once: its connections wait for stray packets."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def test_a_pattern_starts_brokers_of_another_make_behind_its_nodes(binary: Path) -> None:
+    """BM-08, FT-02: `--upstream`: each node stands before a Mosquitto that the experiment has started and ends."""
+    report = experiment(binary, "pattern b --upstream mosquitto --duration 0.2 --warmup 0.1 --drain 0.5 --start-ms 3000000 --repeat 1", 5)
+    [pattern] = report["patterns"]
+    assert len(pattern["head"]["brokers"]) == 5 and len(pattern["limit"]["trials"]) == 1, pattern
+    behind = [int(broker["address"].rpartition(":")[2]) + 300 for broker in pattern["head"]["brokers"]]
+    wait_for("the brokers have ended", lambda: not any(listens(port) for port in behind), 20)
+    done = subprocess.run([str(binary), "bench", "pattern", "a", "--upstream", "mosquito"], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode != 0 and '"mosquito"' in done.stderr, done
 
 
 def test_the_load_of_a_pattern_crosses_the_cluster_whole(binary: Path, cluster: Cluster) -> None:

@@ -47,6 +47,31 @@ def test_a_cut_between_two_nodes_only_declares_nobody_dead(islands: Islands) -> 
     wait_for("the link is back", lambda: islands.up(0) == 2 and not islands.carriers(0), 20)
 
 
+def test_what_a_living_member_may_want_is_kept_while_no_link_stands(binary: Path, tmp_path: Path) -> None:
+    """FT-16: of two nodes without a third one, datagrams pass and TCP does not. Interest ends with its lease, and nobody is told that there is
+    no subscriber; all of it arrives, in order, when TCP passes again."""
+    two = Islands(binary, tmp_path, 2, cluster__refresh="1s", cluster__lease="4s")
+    try:
+        wait_for("two members", lambda: two.members(0) == two.members(1) == 2)
+        reader, speaker = connected(two, 1, "reader"), connected(two, 0, "speaker")
+        reader.subscribe("one/#", qos=2)
+        speaker.publish("one/x", "0", qos=1, allowed=(0,))
+        two.cut_streams(0, 1)
+        wait_for("the link is down", lambda: two.up(0) == 0, 20)
+        wait_for("the lease has ended", lambda: two.api(0, "status")["routes"] == 0, 20)
+        for number in range(1, 20):
+            speaker.publish("one/x", str(number), qos=1 + number % 2, allowed=(0,))
+        assert two.members(0) == two.members(1) == 2
+        two.join_streams(0, 1)
+        for number in range(20):
+            reader.message(str(number), timeout=20)
+        speaker.publish("one/x", "last", qos=1, allowed=(0,))
+        reader.message("last")
+        speaker.publish("other", "x", qos=1, allowed=(0x10,))
+    finally:
+        two.stop()
+
+
 def test_both_sides_of_a_partition_serve_and_agree_afterwards(islands: Islands) -> None:
     """FT-31 in small: routes, retained messages and owners of client ids converge without an operator."""
     reader, lonely = connected(islands, 0, "reader"), connected(islands, 2, "lonely")

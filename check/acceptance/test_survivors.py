@@ -221,8 +221,8 @@ def test_a_broken_path_stops_nobody(islands: Callable[..., Islands], binary: Pat
     assert net.carriers(0) == net.carriers(1) == [third]
     assert "is not reached directly" in (net.folder / "node-0.log").read_text()
     assert f'sedge_link_carried{{peer="{net.api(1, "status")["node"]}"}} 1\n' in get(f"http://{net.address(0)}:{HTTP}/metrics")
-    status = subprocess.run([str(binary), "status", "--api", f"http://{net.address(0)}:{HTTP}"], capture_output=True, text=True, check=True)
-    assert f"up via {third}" in status.stdout
+    status = subprocess.run([str(binary), "status", "--ids", "--api", f"http://{net.address(0)}:{HTTP}"], capture_output=True, text=True, check=True)
+    assert f"up via {net.api(2, 'status')['name']} ({third})" in status.stdout
     clients[0].disconnect()
     moved = Client(net.address(1), MQTT, V5, timeout=20)
     moved.connect("zero", clean=False, props=DAY)

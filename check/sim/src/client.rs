@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::{Bytes, BytesMut};
 use sedge_base::Instant;
 use sedge_mqtt::{
-    Ack, Connect, ConnectProperties, Decoder, Packet, PacketId, Publish, QoS, ReasonCode, Subscribe,
+    Ack, Connect, ConnectProperties, Decoder, Packet, PacketId, Publish, PublishProperties, QoS, ReasonCode, Subscribe,
     SubscriptionOptions, SubscriptionRequest, TopicFilter, TopicName, Unsubscribe, Utf8, Version, encode,
 };
 
@@ -41,6 +41,8 @@ pub(crate) struct Client {
     pub(crate) last_heard: Instant,
     /// The host it connects to.
     pub(crate) home: usize,
+    /// Seconds after which what it publishes expires; 0: never.
+    pub(crate) expiry: u32,
     subscriptions: BTreeMap<TopicFilter, QoS>,
     connection: u64,
     session: u64,
@@ -67,6 +69,7 @@ impl Client {
             out: BytesMut::new(),
             last_heard: Instant::ZERO,
             home,
+            expiry: 0,
             subscriptions: BTreeMap::new(),
             connection: 0,
             session: 0,
@@ -193,6 +196,9 @@ impl Client {
 
     fn send_publish(&mut self, number: usize, packet_id: Option<PacketId>, retain: bool, dup: bool, oracle: &Oracle) {
         let publication = &oracle.publications[number];
+        let expiry = (self.version == Version::V5 && self.expiry > 0).then_some(self.expiry);
+        let properties = expiry
+            .map(|expiry| Box::new(PublishProperties { message_expiry: Some(expiry), ..PublishProperties::default() }));
         let packet = Packet::Publish(Publish {
             dup,
             qos: publication.qos,
@@ -200,7 +206,7 @@ impl Client {
             topic: Some(publication.topic.clone()),
             packet_id,
             payload: Bytes::from(format!("p{number}")),
-            properties: None,
+            properties,
         });
         self.send(&packet);
     }
@@ -330,6 +336,10 @@ impl Client {
             oracle.protocol.push(format!("{}: a message nobody published: {:?}", self.id(), publish.payload));
             return;
         };
+        let life = publish.properties.as_ref().and_then(|properties| properties.message_expiry);
+        if life.is_some_and(|life| !oracle.may_live(publication, life, now)) {
+            oracle.protocol.push(format!("{}: p{publication} is said to live {life:?} s", self.id()));
+        }
         if publish.topic.as_ref() != Some(&oracle.publications[publication].topic) {
             oracle.protocol.push(format!("{}: p{publication} came with topic {:?}", self.id(), publish.topic));
         }

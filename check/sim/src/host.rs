@@ -25,6 +25,8 @@ pub(crate) struct Host {
     pub(crate) stops: bool,
     /// Until when it does nothing.
     pub(crate) still_until: Instant,
+    /// For each shard whether it read nothing from clients when it was looked at last.
+    pub(crate) reads_nothing: Vec<bool>,
     pub(crate) id: NodeId,
     pub(crate) node: Node,
     pub(crate) shards: Vec<Shard>,
@@ -88,7 +90,7 @@ impl Host {
         let mut shards: Vec<Shard> = (0..options.shards)
             .map(|shard| {
                 let place = Place { node: id, incarnation, shard: ShardId(shard), shards: options.shards };
-                Shard::new(ShardConfig { broker: broker.clone() }, place, rng.split(u64::from(shard)))
+                Shard::new(ShardConfig { broker: broker.clone(), upstream: None }, place, rng.split(u64::from(shard)))
             })
             .collect();
         let mut node = Node::new(config, rng.split(1_000)).unwrap_or_else(|error| unreachable!("{error}"));
@@ -108,6 +110,7 @@ impl Host {
             up: true,
             stops: false,
             still_until: Instant::ZERO,
+            reads_nothing: vec![false; usize::from(options.shards)],
             id,
             node,
             shards,
@@ -132,6 +135,13 @@ impl Host {
                 log.push(batch.freeze());
             }
         }
+    }
+
+    /// Whether a shard that read nothing from clients when it was looked at last reads again.
+    pub(crate) fn reads_again(&mut self, shard: ShardId) -> bool {
+        let at = usize::from(shard.0);
+        let stands_still = self.shards[at].stands_still();
+        core::mem::replace(&mut self.reads_nothing[at], stands_still) && !stands_still
     }
 
     /// A number for a client connection.

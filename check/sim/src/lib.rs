@@ -19,6 +19,7 @@ mod workload;
 mod world;
 
 pub use churn::{ChurnOptions, Delivery, Figures, Traffic, churn};
-pub use options::{Options, Sabotage};
+pub use options::{Draw, KINDS, Options, Sabotage};
+pub use oracle::Excused;
 pub use report::{Report, Violation};
 pub use world::run;

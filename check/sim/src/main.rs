@@ -3,20 +3,19 @@
 use std::process::ExitCode;
 
 use sedge_cluster::OVERLAYS;
-use sedge_sim::{ChurnOptions, Options, churn, run};
+use sedge_sim::{ChurnOptions, Draw, KINDS, Options, churn, run};
 
-type Draw = fn(u64) -> Options;
-
-const USAGE: &str = "usage: sedge-sim [over NAME] [harsh|crash|move|far|swarm|drain|part|share] run SEED          one run, printed step by step
-       sedge-sim [over NAME] [harsh|crash|move|far|swarm|drain|part|share] sweep FROM COUNT  many runs, one line each; fails at the first violation
-       sedge-sim [over NAME] [harsh|crash|move|far|swarm|drain|part|share] check SEED        one run twice: both must be equal
+const USAGE: &str = "usage: sedge-sim [over NAME] [KIND] run SEED          one run, printed step by step
+       sedge-sim [over NAME] [KIND] sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim [over NAME] [KIND] check SEED        one run twice: both must be equal
        sedge-sim churn NODES SECONDS SEED [OVERLAY ...]            overlays while 1 % of their nodes die and start each second
 The nodes cooperate over the overlay NAME: mesh if none is named, or detour, which sends publications astray.
-With `harsh`, all faults happen in every run; with `crash`, one node dies after the other, with `move` also while sessions move, with `far` so,
-and with 20 ms between nodes, with `swarm` there are pauses, ways cut in one direction, repeated datagrams, wrong clocks and journals as well, and with `drain` one is emptied
-or stopped after the other, and with `part` they fall apart into two sides and find each other again, and with `share` members of
-a shared subscription come and go, and nothing may be lost;
-otherwise the seed says which faults there are.";
+Without KIND the seed says which faults there are. KIND is one of:";
+
+fn usage() -> String {
+    let kinds = KINDS.iter().map(|(name, _, what)| format!("\n  {name:16}{what}"));
+    format!("{USAGE}{}", kinds.collect::<String>())
+}
 
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for a terminal")]
 fn main() -> ExitCode {
@@ -29,23 +28,15 @@ fn main() -> ExitCode {
         _ => Some(OVERLAYS[0]),
     };
     let Some(overlay) = overlay else {
-        eprintln!("there is no such overlay\n{USAGE}");
+        eprintln!("there is no such overlay\n{}", usage());
         return ExitCode::from(2);
     };
     if arguments.first().is_some_and(|first| first == "over") {
         arguments.drain(..2);
     }
-    let (draw, named): (Draw, bool) = match arguments.first().map(String::as_str) {
-        Some("harsh") => (Options::harsh, true),
-        Some("crash") => (Options::crashing, true),
-        Some("move") => (Options::moving, true),
-        Some("far") => (Options::far, true),
-        Some("swarm") => (Options::swarm, true),
-        Some("drain") => (Options::draining, true),
-        Some("part") => (Options::parting, true),
-        Some("share") => (Options::sharing, true),
-        Some(_) | None => (Options::from_seed, false),
-    };
+    let known = KINDS.iter().find(|(name, _, _)| arguments.first().is_some_and(|first| first == name));
+    let draw: Draw = known.map_or(Options::from_seed, |(_, draw, _)| *draw);
+    let named = known.is_some();
     arguments.drain(..usize::from(named));
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     match (arguments.first().map(String::as_str), number(1), number(2)) {
@@ -62,8 +53,8 @@ fn main() -> ExitCode {
                     return ExitCode::FAILURE;
                 }
                 println!(
-                    "{seed}: {} events, {} deliveries, trace {:016x}",
-                    report.events, report.deliveries, report.trace
+                    "{seed}: {} events, {} deliveries, excused: {}, trace {:016x}",
+                    report.events, report.deliveries, report.excused, report.trace
                 );
             }
             ExitCode::SUCCESS
@@ -74,7 +65,7 @@ fn main() -> ExitCode {
             if first.trace == second.trace { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         _ => {
-            eprintln!("{USAGE}");
+            eprintln!("{}", usage());
             ExitCode::from(2)
         }
     }
@@ -85,12 +76,12 @@ fn main() -> ExitCode {
 fn run_churn(arguments: &[String]) -> ExitCode {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     let (Some(nodes), Some(seconds), Some(seed)) = (number(0), number(1), number(2)) else {
-        eprintln!("{USAGE}");
+        eprintln!("{}", usage());
         return ExitCode::from(2);
     };
     let named = &arguments[3..];
     if named.iter().any(|name| !OVERLAYS.contains(&name.as_str())) {
-        eprintln!("there is no such overlay\n{USAGE}");
+        eprintln!("there is no such overlay\n{}", usage());
         return ExitCode::from(2);
     }
     let nodes = usize::try_from(nodes).unwrap_or(usize::MAX);

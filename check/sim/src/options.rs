@@ -29,6 +29,8 @@ pub enum Sabotage {
 pub struct Options {
     /// Everything is drawn from this.
     pub seed: u64,
+    /// Which of [`KINDS`] this is, or nothing.
+    pub kind: &'static str,
     /// Cooperation algorithm of the nodes.
     pub overlay: &'static str,
     /// Whether all faults were switched on, whatever the seed says.
@@ -73,6 +75,12 @@ pub struct Options {
     pub moving: bool,
     /// Whether hosts stand still now and then, for less than it takes to be declared dead.
     pub pauses: bool,
+    /// Whether hosts stand still for so long that the others declare them dead and take their sessions over.
+    pub freezes: bool,
+    /// Whether all hosts are killed at once now and then, and started again.
+    pub site: bool,
+    /// Seconds after which publications of 5.0 clients expire: longer than any run. 0: they do not.
+    pub expiry: u32,
     /// Whether the way from one host to another is cut now and then, and not the way back, while others reach both.
     pub one_way: bool,
     /// Datagrams that come twice, of a thousand.
@@ -87,12 +95,36 @@ pub struct Options {
     pub sabotage: Sabotage,
 }
 
+/// Makes the options of a seed.
+pub type Draw = fn(u64) -> Options;
+
+/// Kinds of runs besides the one whose seed says which faults there are, with what happens in each.
+pub const KINDS: &[(&str, Draw, &str)] = &[
+    ("harsh", Options::harsh, "every fault there is; what is lost by them is excused"),
+    ("crash", Options::crashing, "one node dies after the other"),
+    ("move", Options::moving, "the same while sessions move"),
+    ("far", Options::far, "the same with 20 ms between nodes"),
+    (
+        "swarm",
+        Options::swarm,
+        "move with pauses, ways cut in one direction, repeated datagrams, wrong clocks and journals",
+    ),
+    ("freeze", Options::freezing, "hosts stand still until after the others have declared them dead"),
+    ("journal-restart", Options::journal_restart, "one node dies after the other and starts again from its journal"),
+    ("site-restart", Options::site_restart, "all nodes die at once and start again from their journals"),
+    ("apart", Options::apart, "crashes, with clocks up to a day apart and publications that expire"),
+    ("drain", Options::draining, "one node after the other is emptied or stopped"),
+    ("part", Options::parting, "nodes fall apart into two sides and find each other again"),
+    ("share", Options::sharing, "members of a shared subscription come and go"),
+];
+
 impl Options {
     /// The options that belong to this seed.
     pub fn from_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed).split(1);
         Self {
             seed,
+            kind: "",
             overlay: "mesh",
             harsh: false,
             nodes: 1 + rng.index(4),
@@ -115,6 +147,9 @@ impl Options {
             spaced: false,
             moving: false,
             pauses: false,
+            freezes: false,
+            site: false,
+            expiry: 0,
             one_way: false,
             repeats: 0,
             drift: Duration::ZERO,
@@ -134,6 +169,7 @@ impl Options {
     pub fn harsh(seed: u64) -> Self {
         let drawn = Self::from_seed(seed);
         Self {
+            kind: "harsh",
             harsh: true,
             nodes: drawn.nodes.max(2),
             client_drops: true,
@@ -149,6 +185,7 @@ impl Options {
     pub fn crashing(seed: u64) -> Self {
         let drawn = Self::from_seed(seed);
         Self {
+            kind: "crash",
             nodes: drawn.nodes.max(2),
             client_drops: true,
             roaming: true,
@@ -162,37 +199,73 @@ impl Options {
 
     /// As [`Options::crashing`], but nodes also die while sessions are on their way to them and from them.
     pub fn moving(seed: u64) -> Self {
-        Self { moving: true, ..Self::crashing(seed) }
+        Self { kind: "move", moving: true, ..Self::crashing(seed) }
     }
 
     /// As [`Options::moving`], with 20 ms between nodes: sites that are far apart, and crashes that meet more of what is on its way.
     pub fn far(seed: u64) -> Self {
-        Self { net_delay: FAR, ..Self::moving(seed) }
+        Self { kind: "far", net_delay: FAR, ..Self::moving(seed) }
     }
 
     /// As [`Options::moving`], with more of what can go wrong: hosts that stand still, ways that are cut in one direction, datagrams that
     /// come twice, clocks that are apart and drift, and, in half of the runs, journals to start again from.
     pub fn swarm(seed: u64) -> Self {
         let mut rng = Rng::new(seed).split(11);
+        // By up to an hour in some runs.
+        let hours = if Rng::new(seed).split(13).chance(1, 3) { 720 } else { 1 };
         Self {
+            kind: "swarm",
             pauses: rng.chance(1, 2),
             one_way: rng.chance(1, 2),
             repeats: *rng.pick(&[0, 20, 200]).unwrap_or(&0),
-            drift: Duration::from_millis(*rng.pick(&[0, 100, 5_000]).unwrap_or(&0)),
+            drift: Duration::from_millis(*rng.pick(&[0, 100, 5_000]).unwrap_or(&0)) * hours,
             disks: rng.chance(1, 2),
             ..Self::moving(seed)
         }
     }
 
+    /// As [`Options::crashing`], with hosts that stand still for 1 to 20 s instead of crashes: the others take their sessions over.
+    pub fn freezing(seed: u64) -> Self {
+        let drawn = Self::crashing(seed);
+        Self { kind: "freeze", crashes: false, freezes: true, faults_for: drawn.faults_for * 3, ..drawn }
+    }
+
+    /// All hosts are killed, and started again from their journals: at once, one after the other, one of them late or never, or twice
+    /// in a row.
+    pub fn site_restart(seed: u64) -> Self {
+        let drawn = Self::crashing(seed);
+        Self {
+            kind: "site-restart",
+            crashes: false,
+            site: true,
+            disks: true,
+            faults_for: drawn.faults_for * 4,
+            ..drawn
+        }
+    }
+
+    /// As [`Options::crashing`], and every host starts again from its journal, before or after the others have declared it dead.
+    pub fn journal_restart(seed: u64) -> Self {
+        Self { kind: "journal-restart", disks: true, ..Self::crashing(seed) }
+    }
+
+    /// As [`Options::crashing`], with clocks that are up to a day apart and drift, and publications that expire later than the run ends.
+    pub fn apart(seed: u64) -> Self {
+        let hours = *Rng::new(seed).split(14).pick(&[0, 1, 24]).unwrap_or(&0);
+        Self { kind: "apart", drift: Duration::from_secs(3 + 3_600 * hours), expiry: 600, ..Self::crashing(seed) }
+    }
+
     /// Whether the faults of [`Options::swarm`] are among those of this run.
     pub(crate) fn is_swarm(&self) -> bool {
-        self.pauses || self.one_way || self.disks || self.repeats > 0 || self.drift > Duration::ZERO
+        let has_any = self.pauses || self.one_way || self.disks || self.repeats > 0 || self.drift > Duration::ZERO;
+        self.kind == "swarm" && has_any
     }
 
     /// One node after the other is emptied, or told to stop, and started again, while clients come and go.
     pub fn draining(seed: u64) -> Self {
         let drawn = Self::from_seed(seed);
         Self {
+            kind: "drain",
             nodes: drawn.nodes.max(2),
             faults_for: drawn.faults_for * 2,
             partitions: false,
@@ -208,6 +281,7 @@ impl Options {
     pub fn parting(seed: u64) -> Self {
         let drawn = Self::from_seed(seed);
         Self {
+            kind: "part",
             nodes: drawn.nodes + 2,
             faults_for: drawn.faults_for * 2,
             partitions: true,
@@ -222,6 +296,7 @@ impl Options {
     pub fn sharing(seed: u64) -> Self {
         let mut rng = Rng::new(seed).split(7);
         Self {
+            kind: "share",
             workers: 2 + rng.index(4),
             clean_workers: rng.chance(1, 2),
             crashes: rng.chance(1, 2),

@@ -76,6 +76,42 @@ pub(crate) struct Move {
     pub(crate) until: Option<Instant>,
 }
 
+/// Repetitions and disorder that break no promise, as `docs/guarantees.md` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excused {
+    /// Deliveries while two nodes held the session, on two sides of a partition.
+    pub splits: usize,
+    /// Deliveries to a session that moved while nodes were out of reach.
+    pub moves: usize,
+}
+
+impl Excused {
+    /// Both, when two checks have been made.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self { splits: self.splits + other.splits, moves: self.moves + other.moves }
+    }
+
+    const fn add(&mut self, excuse: Excuse) {
+        match excuse {
+            Excuse::Split => self.splits += 1,
+            Excuse::Move => self.moves += 1,
+        }
+    }
+}
+
+impl core::fmt::Display for Excused {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} by splits, {} by moves during cuts", self.splits, self.moves)
+    }
+}
+
+/// Why a repetition or disorder breaks no promise.
+#[derive(Clone, Copy, Debug)]
+enum Excuse {
+    Split,
+    Move,
+}
+
 /// Everything clients saw.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
@@ -91,6 +127,10 @@ pub(crate) struct Oracle {
     pub(crate) workers: BTreeSet<usize>,
     /// Whether the sessions of some of them end with their connections.
     pub(crate) workers_end: bool,
+    /// Whether nodes are cut off from each other in this run: only then is anything excused.
+    pub(crate) has_partitions: bool,
+    /// Seconds after which publications with an expiry expire.
+    pub(crate) expiry: u32,
     /// Sessions that were to stay and did not.
     pub(crate) lost_sessions: Vec<String>,
     /// Broken rules of the protocol, seen by clients.
@@ -125,6 +165,12 @@ impl Oracle {
 
     pub(crate) fn delivered(&mut self, client: usize, session: u64, delivery: Delivery) {
         self.deliveries.entry((client, session)).or_default().push(delivery);
+    }
+
+    /// Whether a publication may be said to live so many seconds: what its publisher gave, less the time it waited, to a second or two.
+    pub(crate) fn may_live(&self, publication: usize, life: u32, now: Instant) -> bool {
+        let waited = now.since(self.publications[publication].sent).as_secs();
+        u64::from(life) <= u64::from(self.expiry) && u64::from(life) + waited + 2 >= u64::from(self.expiry)
     }
 
     /// Whose sessions two nodes hold now.
@@ -177,8 +223,24 @@ impl Oracle {
         })
     }
 
-    /// Whether a second copy of a message, or one out of order, breaks no promise. See [`Split`] and [`Move`].
+    /// Whether a second copy of a message, or one out of order, breaks no promise, and is counted. See [`Split`] and [`Move`].
+    pub(crate) fn excuses(&self, client: usize, delivery: &Delivery, excused: &mut Excused) -> bool {
+        let excuse = self.excuse(client, delivery);
+        if let Some(excuse) = excuse {
+            excused.add(excuse);
+        }
+        excuse.is_some()
+    }
+
+    /// Whether the order of a delivery counts for nothing.
     pub(crate) fn is_excused(&self, client: usize, delivery: &Delivery) -> bool {
+        self.excuse(client, delivery).is_some()
+    }
+
+    fn excuse(&self, client: usize, delivery: &Delivery) -> Option<Excuse> {
+        if !self.has_partitions {
+            return None;
+        }
         let publication = &self.publications[delivery.publication];
         // It came after the second copy of the session had appeared, and was sent while there were two; or its publisher sent it
         // to both copies of its own session, of which neither knew what the other had taken.
@@ -192,7 +254,7 @@ impl Oracle {
                 self.cuts.iter().filter(|cut| is_before(cut.from, one.until) && is_before(one.from, cut.until));
             during.any(|cut| is_before(publication.sent, cut.until))
         });
-        split || moved
+        if split { Some(Excuse::Split) } else { moved.then_some(Excuse::Move) }
     }
 }
 

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::Options;
-use crate::options::FAR;
+use crate::oracle::Excused;
 
 /// Something that must never be true was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Report {
     pub publications: usize,
     /// Messages delivered to clients.
     pub deliveries: usize,
+    /// Repetitions and disorder that `docs/guarantees.md` names: see [`Excused`].
+    pub excused: Excused,
     /// What must never be true and was; empty is good.
     pub violations: Vec<Violation>,
 }
@@ -36,8 +38,8 @@ impl fmt::Display for Report {
         writeln!(f, "{:?}", self.options)?;
         writeln!(
             f,
-            "trace {:016x}: {} events, {} publications, {} deliveries",
-            self.trace, self.events, self.publications, self.deliveries
+            "trace {:016x}: {} events, {} publications, {} deliveries, excused: {}",
+            self.trace, self.events, self.publications, self.deliveries, self.excused
         )?;
         for violation in self.violations.iter().take(20) {
             writeln!(f, "{}: {}", violation.invariant, violation.detail)?;
@@ -58,16 +60,6 @@ impl fmt::Display for Report {
 /// What to say to the program besides the seed.
 fn mode(options: &Options) -> String {
     let over = if options.overlay == "mesh" { String::new() } else { format!("over {} ", options.overlay) };
-    let faults = match options {
-        Options { harsh: true, .. } => "harsh ",
-        Options { drains: true, .. } => "drain ",
-        Options { workers: 1.., .. } => "share ",
-        options if options.is_swarm() => "swarm ",
-        Options { moving: true, net_delay: FAR, .. } => "far ",
-        Options { moving: true, .. } => "move ",
-        Options { spaced: true, .. } => "crash ",
-        Options { parts: true, .. } => "part ",
-        _ => "",
-    };
-    over + faults
+    let kind = if options.kind.is_empty() { String::new() } else { format!("{} ", options.kind) };
+    over + &kind
 }

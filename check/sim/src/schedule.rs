@@ -48,7 +48,9 @@ pub(crate) enum Event {
     /// A killed host starts again.
     Restart { host: usize },
     /// A host that stood still goes on.
-    Resume { host: usize, life: u64 },
+    Resume { host: usize, life: u64, stood: Duration },
+    /// The power of the whole site fails again.
+    PowerCut,
 }
 
 /// Events by time; equal times in the order they were put in.

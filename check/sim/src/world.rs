@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::host::{Disk, Host};
 use crate::invariant::{agreement, bounded, kept, not_lost, once, order, protocol, shares};
 use crate::network::Network;
-use crate::oracle::Oracle;
+use crate::oracle::{Excused, Oracle};
 use crate::schedule::{Event, Schedule, delay};
 use crate::trace::Trace;
 use crate::{Options, Report, Sabotage, Violation};
@@ -49,10 +49,13 @@ pub(crate) struct World {
     drain_rng: Rng,
     /// For each host by how many milliseconds its wall clock is ahead, and how fast it is, in ten-thousandths.
     drifts: Vec<(u64, u64)>,
+    /// For each host by how many milliseconds its time was corrected since; kept over restarts.
+    corrections: Vec<i64>,
     /// The disk of each host, if they have any.
     disks: Vec<Disk>,
     /// Whether the cluster has formed once.
     formed: bool,
+    excused: Excused,
 }
 
 /// Runs `options` from beginning to end. With `print`, every event goes to standard error.
@@ -60,6 +63,7 @@ pub fn run(options: Options, print: bool) -> Report {
     let mut world = World::new(options, print);
     let violations = world.run();
     Report {
+        excused: world.excused,
         trace: world.trace.hash(),
         events: world.trace.events(),
         publications: world.oracle.publications.len(),
@@ -82,7 +86,10 @@ impl World {
             .map(|index| {
                 let version = if client_rng.chance(1, 2) { Version::V5 } else { Version::V311 };
                 let stays = index >= options.clients && !options.clean_workers;
-                Client::new(index, version, client_rng.chance(2, 3) || stays, client_rng.index(options.nodes))
+                let persistent = client_rng.chance(2, 3) || stays;
+                let mut client = Client::new(index, version, persistent, client_rng.index(options.nodes));
+                client.expiry = options.expiry;
+                client
             })
             .collect();
         let mut drift_rng = Rng::new(options.seed).split(12);
@@ -91,7 +98,13 @@ impl World {
             (0..options.nodes).map(|_| (drift_rng.below(most + 1), drift_rng.below(if most > 0 { 20 } else { 1 })));
         let drifts = drifts.collect();
         let workers = (options.clients..all).collect();
-        let oracle = Oracle { workers, workers_end: options.clean_workers, ..Oracle::default() };
+        let oracle = Oracle {
+            workers,
+            workers_end: options.clean_workers,
+            expiry: options.expiry,
+            has_partitions: options.partitions,
+            ..Oracle::default()
+        };
         Self {
             now: Instant::ZERO,
             schedule: Schedule::default(),
@@ -102,6 +115,7 @@ impl World {
             trace: Trace::new(print),
             calm: false,
             drifts,
+            corrections: vec![0; options.nodes],
             disks: if options.disks { vec![Disk::default(); options.nodes] } else { Vec::new() },
             host_rng,
             net_rng: rng.split(4),
@@ -109,6 +123,7 @@ impl World {
             fault_rng: rng.split(5),
             drain_rng: rng.split(6),
             formed: false,
+            excused: Excused::default(),
             options,
         }
     }
@@ -117,8 +132,9 @@ impl World {
     fn clocks(&self, host: usize) -> Now {
         let (ahead, fast) = self.drifts.get(host).copied().unwrap_or_default();
         let millis = self.now.as_nanos() / 1_000_000;
-        let wall = Timestamp::from_millis(EPOCH_MILLIS + millis + ahead + millis * fast / 10_000);
-        Now { instant: self.now, wall }
+        let corrected = self.corrections.get(host).copied().unwrap_or_default();
+        let wall = (EPOCH_MILLIS + millis + ahead + millis * fast / 10_000).saturating_add_signed(corrected);
+        Now { instant: self.now, wall: Timestamp::from_millis(wall) }
     }
 
     fn run(&mut self) -> Vec<Violation> {
@@ -137,14 +153,14 @@ impl World {
         self.pass_until(Instant::ZERO + self.options.faults_for, &mut violations);
         self.heal_for_good();
         self.liveness(&mut violations);
-        for (name, found) in [
-            (once::NAME, once::check(&self.oracle)),
-            (order::NAME, order::check(&self.oracle)),
-            (protocol::NAME, protocol::check(&self.oracle)),
-        ] {
+        let ((twice, repeated), (wrong, disordered)) = (once::check(&self.oracle), order::check(&self.oracle));
+        self.excused = repeated.and(disordered);
+        for (name, found) in
+            [(once::NAME, twice), (order::NAME, wrong), (protocol::NAME, protocol::check(&self.oracle))]
+        {
             violations.extend(found.into_iter().map(|detail| Violation { invariant: name, detail }));
         }
-        if !self.options.partitions && !self.options.crashes {
+        if !self.options.partitions && !self.options.crashes && !self.options.freezes && !self.options.site {
             let twice = agreement::never_two_owners(&self.oracle);
             violations.extend(twice.into_iter().map(|detail| Violation { invariant: agreement::NAME, detail }));
         }
@@ -243,7 +259,8 @@ impl World {
             Event::Drain => self.drain(),
             Event::Stopped { host, life } => self.stopped(host, life),
             Event::Restart { host } => self.restart(host),
-            Event::Resume { host, life } => self.resume(host, life),
+            Event::Resume { host, life, stood } => self.resume(host, life, stood),
+            Event::PowerCut => self.cut_power_again(),
         }
     }
 
@@ -269,7 +286,8 @@ impl World {
             | Event::Drain
             | Event::Stopped { .. }
             | Event::Restart { .. }
-            | Event::Resume { .. } => None,
+            | Event::Resume { .. }
+            | Event::PowerCut => None,
         }
     }
 

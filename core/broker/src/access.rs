@@ -9,7 +9,7 @@ use sedge_base::{ClientId, ConnId, Duration};
 use sedge_mqtt::{ReasonCode, TopicFilter, TopicName};
 
 use crate::broker::Timer;
-use crate::connection::{ConnKey, Phase};
+use crate::connection::{ConnKey, Phase, Side};
 use crate::disconnect::Ending;
 use crate::enhanced::{Enhanced, Stage};
 use crate::journal::kept;
@@ -54,6 +54,23 @@ impl From<Identity> for Admission {
     }
 }
 
+/// Client ids that begin so belong to parts of the process, bridges and rules: nobody else can connect with one, they are asked for no
+/// password, and access rules do not apply to them.
+pub const INSIDE_PREFIXES: [&str; 2] = [BRIDGE_PREFIX, "$rule/"];
+
+/// That of bridges.
+pub(crate) const BRIDGE_PREFIX: &str = "$bridge/";
+
+/// Whether a client id is one of those.
+pub(crate) fn is_inside_id(client: &str) -> bool {
+    INSIDE_PREFIXES.iter().any(|prefix| client.starts_with(prefix))
+}
+
+/// Whether the client is a part of the process, here or at another node.
+pub(crate) fn is_inside(client: &ClientId) -> bool {
+    is_inside_id(client.as_str())
+}
+
 /// Whether the session may get a message of `topic`. A session whose client has not been here since it came from elsewhere is
 /// nobody's yet: what waits for it is looked at when the client comes.
 pub(crate) fn may_receive(rules: Option<&Rules>, session: &Session, topic: &TopicName) -> bool {
@@ -81,13 +98,19 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(pending) = &mut connection.pending else { return };
         let method = pending.connect.properties.authentication_method.clone();
+        // A broker behind this node is told it, too.
+        let password = if self.config.delivers_elsewhere {
+            pending.connect.password.clone()
+        } else {
+            pending.connect.password.take()
+        };
         let credentials = Credentials {
             conn: connection.id,
             client: pending.client.clone(),
             peer: connection.peer.address.to_string(),
             certificate: connection.peer.user.as_deref().map(str::to_owned),
             user: pending.connect.username.as_ref().map(|user| user.as_str().to_owned()),
-            password: pending.connect.password.take(),
+            password,
             method: method.as_ref().map(|name| Method {
                 name: name.as_str().to_owned(),
                 data: pending.connect.properties.authentication_data.take().unwrap_or_default(),
@@ -161,6 +184,9 @@ impl Broker {
     /// Whether a client that is not connected yet may publish to `topic`.
     pub(crate) fn may_leave_will(&self, user: Option<&str>, client: &ClientId, topic: &TopicName) -> bool {
         let Some(rules) = &self.policy.rules else { return true };
+        if is_inside(client) {
+            return true;
+        }
         rules.decide(Who { user, client: client.as_str() }, Action::Publish, topic.as_str()).allowed
     }
 
@@ -169,6 +195,9 @@ impl Broker {
         let Some(rules) = &self.policy.rules else { return false };
         let Some(session) = self.sessions.get(session) else { return false };
         let Some(connection) = self.connections.get_mut(key) else { return false };
+        if connection.peer.side != Side::Outside {
+            return false;
+        }
         let user = session.identity.as_ref().and_then(|identity| identity.user.as_deref());
         let decide = || {
             let who = Who { user, client: session.client.as_str() };
@@ -182,6 +211,9 @@ impl Broker {
     /// How much a subscription of this session may bring.
     pub(crate) fn reach(&self, session: SessionKey, filter: &TopicFilter) -> Reach {
         let (Some(rules), Some(session)) = (&self.policy.rules, self.sessions.get(session)) else { return Reach::All };
+        if is_inside(&session.client) {
+            return Reach::All;
+        }
         let Some(identity) = &session.identity else { return Reach::Some };
         let who = Who { user: identity.user.as_deref(), client: session.client.as_str() };
         rules.judge(who, filter.filter())
@@ -190,7 +222,7 @@ impl Broker {
     /// The client of a session is known: what waits for it and its subscriptions are looked at with its eyes.
     pub(crate) fn identify(&mut self, key: SessionKey, identity: &Identity) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if self.policy.rules.is_none() {
+        if self.policy.rules.is_none() || is_inside(&session.client) {
             session.identity = None;
             return;
         }

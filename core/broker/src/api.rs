@@ -1,15 +1,15 @@
 //! What goes into a [`crate::Broker`] and what comes out of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_access::scram::Exchange;
 use sedge_base::{ClientId, ConnId, Duration};
-use sedge_mqtt::{Message, ReasonCode, TopicFilter, TopicName, Utf8};
+use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter, TopicName, Utf8};
 use smallvec::SmallVec;
 
-use crate::{Admission, Policy, PublishRate, Refusal, SessionState};
+use crate::{Admission, Awaits, Policy, PublishRate, QueueLimits, Refusal, SessionState};
 
 /// Names one acknowledgement that a client waits for. Handed out by the broker, handed back with the answer; means nothing to
 /// anyone else.
@@ -44,6 +44,8 @@ pub enum Input {
         user: Option<String>,
         /// How fast its client may publish.
         rate: PublishRate,
+        /// Whether the other side is a part of this process; see [`crate::INSIDE_PREFIXES`].
+        inside: bool,
     },
     /// Answer to [`Output::Authenticate`] and [`Output::Proceed`].
     Authenticated {
@@ -68,6 +70,9 @@ pub enum Input {
     },
     /// Another policy from here on.
     Policy(Policy),
+    /// QoS 1 and 2 publications that clients make to topics of these filters are refused from here on (0x97), those to all others are
+    /// not: who has to keep them has no room. 3.1.1, which has no word for it, gets no acknowledgement until there is room.
+    ClosedTopics(Arc<[TopicFilter]>),
     /// Bytes came from the client, in any pieces.
     Received {
         /// Where from.
@@ -124,6 +129,20 @@ pub enum Input {
         ticket: Ticket,
         /// `Success`, `NoMatchingSubscribers`, or `QuotaExceeded` where it could not be taken.
         reason: ReasonCode,
+    },
+    /// Other sessions of parts of the process, or other limits for them, from here on.
+    Inside {
+        /// See [`crate::BrokerConfig::inside_queues`].
+        queues: BTreeMap<Box<str>, QueueLimits>,
+        /// See [`crate::BrokerConfig::awaits`].
+        awaits: Arc<[Awaits]>,
+    },
+    /// These publications are gone from a session that publishers wait for, one of [`crate::BrokerConfig::awaits`].
+    Arrived {
+        /// Client id of the session.
+        session: ClientId,
+        /// Some of [`crate::Broker::awaited`].
+        ids: Vec<MessageId>,
     },
     /// A message of another shard or node, or the share of a group that was chosen here.
     Deliver(Deliver),
@@ -265,6 +284,13 @@ pub enum Output {
     /// Read again.
     Release {
         /// Which one.
+        conn: ConnId,
+    },
+    /// A client has sent PINGREQ: answer with [`crate::Broker::pong`]. Only said with [`crate::BrokerConfig::delivers_elsewhere`].
+    Ping {
+        /// The client.
+        client: ClientId,
+        /// Its connection.
         conn: ConnId,
     },
     /// Find out who a client is; answer: [`Input::Authenticated`]. Only asked if [`Policy::authenticate`] says so.

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{
-    BufferPool, ClientId, ConnId, Deadlines, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed, ShardId,
+    BufferPool, ClientId, ConnId, Deadlines, Duration, Incarnation, Instant, LookupMap, NodeId, Now, Outbox, Rng, Seed,
+    ShardId, Timestamp,
 };
 use sedge_mqtt::{Packet, PacketId, ReasonCode, SubscriptionTrie, Utf8};
 use slab::Slab;
 
+use crate::awaited::Awaited;
 use crate::chunks::{Chunks, SharedBuffers};
 use crate::clock::Clock;
-use crate::connection::{ConnKey, Connection, Connections, Fresh, Phase};
+use crate::closed::Closed;
+use crate::connection::{ConnKey, Connection, Connections, Fresh, Phase, Side};
 use crate::disconnect::Ending;
 use crate::fanout::Scratch;
 use crate::given::GivenAway;
@@ -23,7 +26,8 @@ use crate::send::little_waits;
 use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
 use crate::throttle::Throttle;
-use crate::{BrokerConfig, Counters, Input, Output, Policy, PublishRate, SessionInfo};
+use crate::trace::Tracer;
+use crate::{BrokerConfig, Counters, Input, Output, Policy, PublishRate, SessionBrief, SessionInfo};
 
 /// Most addresses in one server reference.
 const REFERENCES_MAX: usize = 4;
@@ -109,10 +113,16 @@ pub struct Broker {
     pub(crate) journal: Option<Box<Journal>>,
     /// Whether there is no room to write more down.
     pub(crate) full: bool,
+    /// Topics for which there is no room.
+    pub(crate) closed: Closed,
+    /// Publications whose acknowledgement waits for a part of the process.
+    pub(crate) awaited: Awaited,
     /// Whether new outboxes keep back what is written.
     pub(crate) holds: bool,
     /// Nobody may connect; where they can go instead.
     pub(crate) elsewhere: Option<Arc<[Utf8]>>,
+    /// While a trace runs.
+    pub(crate) tracer: Option<Box<Tracer>>,
 }
 
 impl Broker {
@@ -150,8 +160,11 @@ impl Broker {
             generation: 0,
             journal: None,
             full: false,
+            closed: Closed::default(),
+            awaited: Awaited::default(),
             holds: false,
             elsewhere: None,
+            tracer: None,
         }
     }
 
@@ -159,10 +172,14 @@ impl Broker {
     pub fn handle(&mut self, now: Now, input: Input) {
         self.now = now;
         match input {
-            Input::Opened { conn, peer, user, rate } => self.on_opened(conn, peer, user, rate),
+            Input::Opened { conn, peer, user, rate, inside } => {
+                let side = if inside { Side::Inside } else { Side::Outside };
+                self.on_opened(conn, (peer, side), user, rate);
+            }
             Input::Authenticated { conn, answer } => self.on_authenticated(conn, answer),
             Input::Challenge { conn, data, exchange } => self.on_challenge(conn, data, exchange),
             Input::Policy(policy) => self.on_policy(policy),
+            Input::ClosedTopics(filters) => self.on_closed_topics(filters),
             Input::Revoke { users } => self.on_revoke(&users),
             Input::Received { conn, bytes } => self.on_received(conn, bytes),
             Input::Written { conn, bytes } => self.on_written(conn, bytes),
@@ -173,6 +190,8 @@ impl Broker {
             Input::Relinquish { client, epoch, clean_start } => self.on_relinquish(client, epoch, clean_start),
             Input::Settled { ticket, retained } => self.on_settled(ticket, retained),
             Input::Accepted { ticket, reason } => self.on_accepted(ticket, reason),
+            Input::Inside { queues, awaits } => self.on_inside(queues, awaits),
+            Input::Arrived { session, ids } => self.on_arrived(&session, &ids),
             Input::Deliver(deliver) => self.deliver(deliver),
             Input::Report(report) => self.on_report(report),
             Input::Kick { client, reason, end_session } => self.on_kick(&client, reason, end_session),
@@ -243,6 +262,19 @@ impl Broker {
         &self.counters
     }
 
+    /// How long the oldest message waits that a connected client has not got yet; zero: none waits. Stored messages count for nothing: they
+    /// are as old as their topic. One look at each session.
+    pub fn queue_age(&self, now: Timestamp) -> Duration {
+        if self.counters.queued_messages == 0 {
+            return Duration::ZERO;
+        }
+        let connected = self.sessions.iter().filter(|(_, session)| session.connection.is_some());
+        let first =
+            |session: &Session| session.queue.iter().find(|item| !item.retain).map(|item| item.message.stamp.millis);
+        let oldest = connected.filter_map(|(_, session)| first(session)).min();
+        oldest.map_or(Duration::ZERO, |millis| Duration::from_millis(now.as_millis().saturating_sub(millis)))
+    }
+
     /// The buffers that messages share while they wait for their acknowledgements.
     pub fn shared_buffers(&self) -> SharedBuffers {
         self.chunks.status()
@@ -266,6 +298,23 @@ impl Broker {
         (found, None)
     }
 
+    /// Shows `visit` at most `limit` sessions from the place `from` on, as [`Broker::sessions_from`] goes through them; returns the place to
+    /// go on from, if there may be more.
+    pub fn survey<'a>(&'a self, from: usize, limit: usize, mut visit: impl FnMut(SessionBrief<'a>)) -> Option<usize> {
+        let mut seen = 0;
+        for key in from..self.sessions.capacity() {
+            if seen == limit {
+                return Some(key);
+            }
+            if let Some(session) = self.sessions.get(key) {
+                let connection = session.connection.and_then(|key| self.connections.get(key));
+                visit(SessionBrief::of(session, connection));
+                seen += 1;
+            }
+        }
+        None
+    }
+
     /// The session of a client, `None` if it is not here.
     pub fn session(&self, client: &ClientId) -> Option<SessionInfo> {
         self.sessions.get(*self.clients.get(client)?).map(|session| self.describe(session))
@@ -281,11 +330,12 @@ impl Broker {
         self.open
     }
 
-    fn on_opened(&mut self, conn: ConnId, peer: String, user: Option<String>, rate: PublishRate) {
+    fn on_opened(&mut self, conn: ConnId, (peer, side): (String, Side), user: Option<String>, rate: PublishRate) {
         if self.connections.key(conn).is_some() {
             return;
         }
         let mut connection = Connection::new(conn, peer, user, self.now.instant, &self.config);
+        connection.peer.side = side;
         connection.throttle = Throttle::new(rate);
         if self.holds {
             connection.outbox.hold();

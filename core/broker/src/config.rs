@@ -1,6 +1,12 @@
 //! Every limit of a broker in one place.
 
-use sedge_base::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Duration};
+
+use crate::access::is_inside;
+use crate::awaited::Awaits;
 
 /// Limits and times of one [`crate::Broker`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +27,13 @@ pub struct BrokerConfig {
     pub max_keep_alive: u16,
     /// Longest session expiry in seconds; `u32::MAX`: for ever. Also the expiry of 3.1.1 sessions with Clean Session 0.
     pub max_session_expiry: u32,
+    /// The same for clients without a user name that somebody vouches for; the shorter of both counts.
+    pub max_anonymous_session_expiry: u32,
+    /// Bytes of a client id; a longer one is refused with `ClientIdentifierNotValid` (0x85).
+    pub max_client_id_bytes: usize,
+    /// Sessions of the node that outlive their connections, divided among its shards; a client that wants one more is refused with
+    /// `QuotaExceeded` (0x97).
+    pub max_sessions: usize,
     /// QoS 1 and 2 publications taken from one client before they are answered (Receive Maximum, section 3.2.2.3.3); 1 to 65,535,
     /// 0 counts as 1.
     pub receive_maximum: u16,
@@ -33,6 +46,10 @@ pub struct BrokerConfig {
     pub max_outgoing_aliases: u16,
     /// Subscriptions of one client; the next one is refused with `QuotaExceeded` (0x97).
     pub max_subscriptions: usize,
+    /// Bytes of the subscriptions of one client, filters and 256 for each; the next one is refused with `QuotaExceeded` (0x97).
+    pub max_subscription_bytes: usize,
+    /// The same for all clients of the node, divided among its shards.
+    pub max_node_subscription_bytes: usize,
     /// Levels of a topic filter; a deeper one is refused with `TopicFilterInvalid` (0x8F).
     pub max_filter_levels: usize,
     /// Levels of a topic name; a deeper one is refused with `TopicNameInvalid` (0x90).
@@ -44,14 +61,49 @@ pub struct BrokerConfig {
     /// Which QoS 1 and 2 messages go when there are more and none with QoS 0, which always go first: those that have waited longest,
     /// or the one that finds no room. The standard leaves the choice.
     pub queue_drops_oldest: bool,
+    /// The same limits for sessions of parts of the process, by client id, in place of those above.
+    pub inside_queues: BTreeMap<Box<str>, QueueLimits>,
+    /// Sessions of parts of the process that decide when publishers are acknowledged.
+    pub awaits: Arc<[Awaits]>,
     /// Bytes that may be held for all sessions and connections together: queues, messages that are not acknowledged, 256 more for
     /// each of them, and the memory of outboxes. One session may hold as much as is still free.
     pub total_limit_bytes: usize,
     /// Whether QoS 0 messages wait for sessions without a connection. The standard allows both; usual is not.
     pub queue_qos0_offline: bool,
+    /// Whether somebody else delivers what clients publish to the ordinary subscriptions here, a foreign broker behind this node: see
+    /// [`crate::Broker::receivers`].
+    pub delivers_elsewhere: bool,
     /// Bytes in a connection's outbox above which messages wait in the session's queue instead. With 256 KiB more of
     /// acknowledgements its packets are no longer read.
     pub outbox_high_water: usize,
+}
+
+/// What may wait for one session, and what goes when there is more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// See [`BrokerConfig::queue_limit_messages`].
+    pub messages: usize,
+    /// See [`BrokerConfig::queue_limit_bytes`].
+    pub bytes: usize,
+    /// See [`BrokerConfig::queue_drops_oldest`].
+    pub drops_oldest: bool,
+    /// Whether what is too much with QoS 1 and 2 is taken all the same, as far as all sessions together may hold it: whoever publishes
+    /// more is refused as soon as the owner says so with [`crate::Input::ClosedTopics`].
+    pub refuses: bool,
+}
+
+impl BrokerConfig {
+    /// What may wait for the session of this client.
+    pub(crate) fn queue_limits(&self, client: Option<&ClientId>) -> QueueLimits {
+        let inside = || self.inside_queues.get(client.filter(|client| is_inside(client))?.as_str()).copied();
+        let of_own = if self.inside_queues.is_empty() { None } else { inside() };
+        of_own.unwrap_or(QueueLimits {
+            messages: self.queue_limit_messages,
+            bytes: self.queue_limit_bytes,
+            drops_oldest: self.queue_drops_oldest,
+            refuses: false,
+        })
+    }
 }
 
 impl Default for BrokerConfig {
@@ -64,18 +116,26 @@ impl Default for BrokerConfig {
             close_timeout: Duration::from_secs(5),
             max_keep_alive: 0,
             max_session_expiry: u32::MAX,
+            max_anonymous_session_expiry: u32::MAX,
+            max_client_id_bytes: 1024,
+            max_sessions: 1_000_000,
             receive_maximum: 1024,
             max_inflight: 256,
             topic_alias_maximum: 64,
             max_outgoing_aliases: 64,
             max_subscriptions: 10_000,
+            max_subscription_bytes: 4 * 1024 * 1024,
+            max_node_subscription_bytes: 256 * 1024 * 1024,
             max_filter_levels: 128,
             max_topic_levels: 128,
             queue_limit_messages: 100_000,
             queue_limit_bytes: 64 * 1024 * 1024,
             queue_drops_oldest: false,
+            inside_queues: BTreeMap::new(),
+            awaits: Arc::default(),
             total_limit_bytes: usize::MAX,
             queue_qos0_offline: false,
+            delivers_elsewhere: false,
             outbox_high_water: 1024 * 1024,
         }
     }
@@ -95,5 +155,23 @@ pub struct RetainedConfig {
 impl Default for RetainedConfig {
     fn default() -> Self {
         Self { max_messages: 1_000_000, max_bytes: 256 * 1024 * 1024, tombstones: Duration::from_hours(24) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQ-18
+    #[test]
+    fn parts_of_the_process_have_queues_of_their_own() {
+        let own = QueueLimits { messages: 7, bytes: 70, drops_oldest: true, refuses: false };
+        let inside_queues = BTreeMap::from([("$bridge/a".into(), own)]);
+        let config = BrokerConfig { inside_queues, ..BrokerConfig::default() };
+        let limits = |client: &str| config.queue_limits(Some(&ClientId::new(client)));
+        assert_eq!(limits("$bridge/a"), own);
+        for other in ["$bridge/b", "a"] {
+            assert_eq!(limits(other).messages, config.queue_limit_messages);
+        }
     }
 }

@@ -5,17 +5,23 @@ use sedge_mqtt::{
     ConnAck, ConnAckProperties, Connect, Disconnect, Packet, ReasonCode, Utf8, Version, encoded_len, trim_to,
 };
 
-use crate::access::refused_for;
+use crate::access::{BRIDGE_PREFIX, is_inside_id, refused_for};
 use crate::api::TicketKind;
 use crate::broker::Timer;
-use crate::connection::{ConnKey, PendingConnect, Phase, is_owned_topic};
+use crate::connection::{ConnKey, PendingConnect, Phase, Side, is_owned_topic};
 use crate::disconnect::Ending;
 use crate::process::Fault;
 use crate::session::{PendingWill, SessionKey};
 use crate::{Broker, Event, Identity, Output, SessionState};
 
 /// Why a CONNECT cannot be taken, whatever session there is.
-fn refusal(connect: &Connect) -> Option<(ReasonCode, &'static str)> {
+fn refusal(connect: &Connect, inside: bool) -> Option<(ReasonCode, &'static str)> {
+    if is_inside_id(connect.client_id.as_str()) != inside {
+        return Some((
+            ReasonCode::ClientIdentifierNotValid,
+            "client ids that begin with $bridge/ or $rule/ belong to the broker",
+        ));
+    }
     if connect.will.as_ref().is_some_and(|will| is_owned_topic(&will.topic)) {
         let reason = match connect.version {
             Version::V5 => ReasonCode::TopicNameInvalid,
@@ -35,7 +41,11 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.adopt(&connect, &self.config, self.seed);
         self.counters.connects += 1;
-        let refused = refusal(&connect);
+        let inside = connection.peer.side != Side::Outside;
+        if inside && connect.client_id.as_str().starts_with(BRIDGE_PREFIX) {
+            connection.peer.side = Side::Bridge;
+        }
+        let refused = refusal(&connect, inside);
         let has_method = connect.properties.authentication_method.is_some();
         let assigned = connect.client_id.is_empty();
         let client = if assigned { self.new_client_id() } else { ClientId::new(&connect.client_id) };
@@ -52,11 +62,42 @@ impl Broker {
         if let Some((reason, detail)) = refused {
             return self.end_connection(key, Ending::server(reason, detail));
         }
-        if self.policy.authenticate {
+        if let Some(ending) = self.refuse_session(key).filter(|_| !inside) {
+            self.counters.refused_sessions += 1;
+            return self.end_connection(key, ending);
+        }
+        if self.policy.authenticate && !inside {
             self.ask_who(key);
         } else {
             self.admit(key);
         }
+    }
+
+    /// Why a client may not have the session that it wants: one that it has is never refused.
+    fn refuse_session(&self, key: ConnKey) -> Option<Ending> {
+        let pending = self.connections.get(key)?.pending.as_ref()?;
+        if pending.client.as_str().len() > self.config.max_client_id_bytes {
+            let ending = Ending::server(ReasonCode::ClientIdentifierNotValid, "the client id is too long");
+            return Some(ending.decided_by("limits.max_client_id_bytes"));
+        }
+        let share = (self.config.max_sessions / usize::from(self.place.shards.max(1))).max(1) as u64;
+        let is_new = pending.expiry_secs > 0 && !self.clients.contains_key(&pending.client);
+        (is_new && self.counters.sessions >= share).then(|| {
+            let ending = Ending::server(ReasonCode::QuotaExceeded, "there are as many sessions as there may be");
+            ending.decided_by("limits.max_sessions")
+        })
+    }
+
+    /// Whether nobody vouches for the client of this connection.
+    fn is_anonymous(&self, key: ConnKey) -> bool {
+        let connection = self.connections.get(key);
+        connection.is_some_and(|connection| connection.peer.user.is_none() && connection.peer.side != Side::Inside)
+    }
+
+    /// Longest session expiry of a client, in seconds.
+    const fn longest_expiry(&self, is_anonymous: bool) -> u32 {
+        let (all, anonymous) = (self.config.max_session_expiry, self.config.max_anonymous_session_expiry);
+        if is_anonymous && anonymous < all { anonymous } else { all }
     }
 
     /// The client of a CONNECT is known: its id has to become ours before it is answered.
@@ -77,7 +118,11 @@ impl Broker {
         if let Some(older) = self.connection_of(&client) {
             self.take_over(older);
         }
+        let longest = self.longest_expiry(self.is_anonymous(key));
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if let Some(pending) = &mut connection.pending {
+            pending.expiry_secs = pending.expiry_secs.min(longest);
+        }
         connection.phase = Phase::Claiming;
         connection.hold(&mut self.outputs);
         let conn = connection.id;
@@ -304,7 +349,7 @@ impl Broker {
         session: SessionKey,
         disconnect: &Disconnect,
     ) -> Result<(), Fault> {
-        let limit = self.config.max_session_expiry;
+        let limit = self.longest_expiry(self.is_anonymous(key));
         if let (Some(expiry), Some(session)) = (disconnect.session_expiry, self.sessions.get_mut(session)) {
             if session.expiry_secs == 0 && expiry != 0 {
                 return Err(Fault(ReasonCode::ProtocolError, "a session expiry where CONNECT had none"));

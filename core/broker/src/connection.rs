@@ -13,6 +13,7 @@ use crate::outgoing::Ids;
 use crate::room::free;
 use crate::session::SessionKey;
 use crate::throttle::Throttle;
+use crate::traffic::Traffic;
 use crate::verdicts::Verdicts;
 use crate::{BrokerConfig, Counters, Output};
 
@@ -71,10 +72,23 @@ pub(crate) struct Request {
     pub(crate) number: u32,
     pub(crate) packet: RequestPacket,
     pub(crate) reasons: Vec<ReasonCode>,
+    /// For each reason its filter, where a broker behind this node may refuse it yet.
+    pub(crate) filters: Vec<TopicFilter>,
     /// Changes that want retained messages.
     pub(crate) wanted: Vec<Wanted>,
     /// What was delivered live with the retain flag meanwhile.
     pub(crate) seen: BTreeMap<TopicName, Seen>,
+}
+
+impl Request {
+    /// One of its filters is refused after all.
+    pub(crate) fn refuse(&mut self, filter: &TopicFilter, reason: ReasonCode) {
+        for (asked, answer) in self.filters.iter().zip(&mut self.reasons) {
+            if asked == filter {
+                *answer = reason;
+            }
+        }
+    }
 }
 
 /// The latest message of a topic that was delivered live.
@@ -123,6 +137,17 @@ pub(crate) enum Role {
     Bridge,
 }
 
+/// Where the other side of a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// In another process.
+    Outside,
+    /// In this one: no access rules apply to it.
+    Inside,
+    /// The same, and it is told identity and publisher of messages.
+    Bridge,
+}
+
 /// Who is at the other side of a connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -132,6 +157,7 @@ pub(crate) struct Peer {
     pub(crate) user: Option<Box<str>>,
     /// Whether that rests on an account that can be taken away.
     pub(crate) account: bool,
+    pub(crate) side: Side,
     /// Whether there is a `Timer::Expiry`.
     pub(crate) expires: bool,
     /// Whether it has said something of a QoS 2 publication. What it had begun elsewhere it has repeated by then, as every client does first
@@ -140,6 +166,8 @@ pub(crate) struct Peer {
     pub(crate) role: Role,
     /// What the rules said about its publications; `None`: nothing since the policy changed.
     pub(crate) verdicts: Option<Box<Verdicts>>,
+    /// The messages that it brings and takes.
+    pub(crate) traffic: Traffic,
 }
 
 /// One network connection. What few connections have is boxed.
@@ -191,10 +219,12 @@ impl Connection {
                 address: peer.into_boxed_str(),
                 user: user.map(String::into_boxed_str),
                 account: false,
+                side: Side::Outside,
                 expires: false,
                 has_repeated: false,
                 role: Role::Client,
                 verdicts: None,
+                traffic: Traffic::default(),
             }),
             pending: None,
             enhanced: None,
@@ -379,7 +409,7 @@ pub(crate) fn is_owned_topic(topic: &TopicName) -> bool {
         let name = topic.as_bytes().strip_prefix(BRIDGES.0).and_then(|rest| rest.strip_suffix(BRIDGES.1));
         name.is_some_and(|name| !name.is_empty())
     };
-    topic.is_reserved() && (owns(b"$SYS") || owns(b"$sedge")) && !is_bridge_state()
+    topic.is_reserved() && (owns(b"$SYS") || owns(b"$sedge") || owns(b"$rule")) && !is_bridge_state()
 }
 
 #[cfg(test)]

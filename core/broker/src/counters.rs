@@ -57,6 +57,10 @@ pub struct Counters {
     pub packets_parked: u64,
     /// QoS 1 and 2 publications refused because there was no room to keep them.
     pub refused_full: u64,
+    /// Publications of these whose topics were closed, or for whose session of the process too many others waited.
+    pub refused_closed: u64,
+    /// Present number of publications whose acknowledgement waits for a session of the process.
+    pub awaited: u64,
     /// Shared-subscription messages given back because no member was left.
     pub bounced: u64,
     /// Sessions that began here or came from elsewhere.
@@ -81,8 +85,14 @@ pub struct Counters {
     pub subscriptions: u64,
     /// Present number of shared subscriptions.
     pub shared_subscriptions: u64,
+    /// Present number of bytes of all subscriptions: filters and 256 for each.
+    pub subscription_bytes: u64,
     /// Present number of sessions.
     pub sessions: u64,
+    /// CONNECTs refused because of the length of the client id or because there are as many sessions as may be.
+    pub refused_sessions: u64,
+    /// Subscriptions refused because there are as many, or as many bytes of them, as may be.
+    pub refused_over_quota: u64,
 }
 
 impl Counters {

@@ -219,6 +219,10 @@ impl Broker {
         if session.expiry_secs == 0 {
             return self.end_session(key, true);
         }
+        if let Some(mut link) = self.link(key) {
+            link.queue_backlog();
+        }
+        let Some(session) = self.sessions.get_mut(key) else { return };
         if !self.config.queue_qos0_offline && session.queue.qos0() > 0 {
             let is_waiting = |item: &crate::outgoing::Outgoing| item.qos != sedge_mqtt::QoS::AtMostOnce;
             self.counters.dropped.offline_qos0 += session.queue.retain(&mut self.counters, is_waiting);

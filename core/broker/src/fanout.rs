@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Now};
-use sedge_mqtt::{Message, QoS, TopicFilter};
+use sedge_mqtt::{Message, QoS, TopicFilter, TopicName};
 
 use crate::access::may_receive;
 use crate::outgoing::{Buffer, Copies, Ids, Outgoing};
@@ -61,6 +61,9 @@ impl Broker {
 
     /// Delivers to the ordinary subscriptions that match; says whether there is one.
     pub(crate) fn fan_out(&mut self, message: &Arc<Message>, buffer: Buffer) -> bool {
+        if self.tracer.is_some() {
+            self.trace_fan_out(message);
+        }
         let mut scratch = core::mem::take(&mut self.scratch);
         self.find_receivers(message, &mut scratch);
         let matched = !scratch.receivers.is_empty();
@@ -83,6 +86,9 @@ impl Broker {
     }
 
     fn fan_out_where(&mut self, message: &Arc<Message>, gets_it: impl Fn(&Session) -> bool) {
+        if self.tracer.is_some() {
+            self.trace_fan_out(message);
+        }
         let mut scratch = core::mem::take(&mut self.scratch);
         self.find_receivers(message, &mut scratch);
         for receiver in scratch.receivers.drain(..) {
@@ -159,6 +165,9 @@ impl Broker {
             });
             return;
         };
+        if self.tracer.is_some() {
+            self.trace_group(message, &filter, member);
+        }
         let Some(mut link) = self.link(member) else { return };
         let outgoing = Outgoing {
             message: Arc::clone(message),
@@ -172,21 +181,33 @@ impl Broker {
     }
 
     fn choose_member(&mut self, message: &Message, filter: &TopicFilter) -> Option<(SessionKey, Granted, u32)> {
-        let group = self.groups.get(filter)?;
         let size = message.payload.len() + message.topic.as_bytes().len() + 64;
+        let (index, key, granted) = self.best_member((&message.topic, message.qos, size), filter)?;
+        let group = self.groups.get_mut(filter)?;
+        group.next = (index + 1) % group.members.len();
+        Some((key, granted, group.number))
+    }
+
+    /// The member of a shared subscription whose turn it is, for a message of `size` bytes: its place in the group, and what it was granted.
+    pub(crate) fn best_member(
+        &self,
+        (topic, qos, size): (&TopicName, QoS, usize),
+        filter: &TopicFilter,
+    ) -> Option<(usize, SessionKey, Granted)> {
+        let group = self.groups.get(filter)?;
         let (mut best, mut best_rank) = (None, 0);
         let count = group.members.len();
         for turn in 0..count {
             let index = (group.next + turn) % count;
             let (key, granted) = group.members[index];
             let Some(session) = self.sessions.get(key) else { continue };
-            if granted.checked && !may_receive(self.policy.rules.as_deref(), session, &message.topic) {
+            if granted.checked && !may_receive(self.policy.rules.as_deref(), session, topic) {
                 continue;
             }
             let connection = session.connection.and_then(|key| self.connections.get(key));
             let shared = Room::of(&self.config, session, connection);
             let room = session.queue.has_room(size, shared, &self.counters);
-            let qos = message.qos.min(granted.qos);
+            let qos = qos.min(granted.qos);
             let rank = match connection {
                 Some(connection)
                     if crate::send::may_send(session, connection, (qos, size), (&self.config, &self.counters)) =>
@@ -204,12 +225,7 @@ impl Broker {
                 break;
             }
         }
-        let (index, key, granted) = best?;
-        let number = group.number;
-        if let Some(group) = self.groups.get_mut(filter) {
-            group.next = (index + 1) % count;
-        }
-        Some((key, granted, number))
+        best
     }
 
     /// A session with its live connection, ready for sending.
@@ -223,6 +239,7 @@ impl Broker {
             buffers: &mut self.buffers,
             chunks: &mut self.chunks,
             journal: self.journal.as_deref_mut(),
+            tracer: self.tracer.as_deref_mut(),
             now: self.now,
         };
         Some(Link { session, connection, env })

@@ -6,9 +6,12 @@
 mod access;
 mod alias;
 mod api;
+mod awaited;
+mod backlog;
 mod broker;
 mod chunks;
 mod clock;
+mod closed;
 mod config;
 mod connect;
 mod connection;
@@ -16,6 +19,7 @@ mod counters;
 mod detach;
 mod disconnect;
 mod enhanced;
+mod explain;
 mod fanout;
 mod given;
 mod group;
@@ -41,22 +45,30 @@ mod subscription;
 #[cfg(test)]
 mod testing;
 mod throttle;
+mod trace;
+mod traffic;
 mod transfer;
+mod upstream;
 mod verdicts;
 mod will;
 
-pub use access::{Admission, Identity, Policy};
+pub use access::{Admission, INSIDE_PREFIXES, Identity, Policy};
 pub use api::{
     BounceReason, Credentials, Deliver, Event, Input, InterestChange, InterestOp, Method, Output, Report, Ticket,
 };
+pub use awaited::Awaits;
 pub use broker::{Broker, Place};
 pub use chunks::SharedBuffers;
-pub use config::{BrokerConfig, RetainedConfig};
+pub use config::{BrokerConfig, QueueLimits, RetainedConfig};
 pub use counters::{Counters, Dropped};
 pub use detach::{DETACH_BELOW_BYTES, detach};
+pub use explain::{Cause, Explanation, Outcome, Question};
 pub use journal::{Image, QueuedRecord, Record, RestoredSession, SessionFacts, SessionNumber};
-pub use listing::{SessionInfo, SubscriptionInfo};
+pub use listing::{SessionBrief, SessionInfo, SubscriptionInfo};
 pub use refusal::Refusal;
 pub use retained::{BUCKETS, RetainedStore, SetOutcome};
+pub use send::{CLIENT_PROPERTY, ID_PROPERTY};
 pub use state::{InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState};
 pub use throttle::{PAUSE_MAX, PublishRate};
+pub use trace::{TRACE_BYTES_MAX, TRACE_EVENTS_MAX, TRACES_MAX, TraceEvent, TraceSet, TraceSpec, TraceStep, Tracer};
+pub use upstream::Wanting;

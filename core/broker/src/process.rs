@@ -124,9 +124,7 @@ impl Broker {
                 Ok(())
             }
             Packet::PingReq => {
-                if let Some(connection) = self.connections.get_mut(key) {
-                    connection.send(&Packet::PingResp, &mut self.counters, &mut self.outputs);
-                }
+                self.on_pingreq(key, session);
                 Ok(())
             }
             Packet::Disconnect(disconnect) => self.on_disconnect(key, session, &disconnect),

@@ -6,7 +6,8 @@ use sedge_base::Duration;
 use sedge_mqtt::{Message, Packet, PacketId, Publish, PublishProperties, QoS, ReasonCode, TopicName, Version};
 
 use crate::api::TicketKind;
-use crate::connection::{ConnKey, Connection, is_owned_topic};
+use crate::closed::Waiting;
+use crate::connection::{ConnKey, Connection, Side, is_owned_topic};
 use crate::disconnect::Ending;
 use crate::inbound::{Answer, Arrival};
 use crate::journal::kept;
@@ -46,6 +47,8 @@ impl Broker {
         self.counters.payload_bytes_in += publish.payload.len() as u64;
         let named = publish.topic.as_ref().map_or(0, |topic| topic.as_bytes().len());
         let topic = resolve_topic(connection, &mut publish, self.config.topic_alias_maximum)?;
+        connection.peer.traffic.note_received(&topic);
+        let inside = connection.peer.side != Side::Outside;
         if connection.throttle.is_some() {
             self.charge(key, named + publish.payload.len());
         }
@@ -60,12 +63,16 @@ impl Broker {
         if sent_ids {
             return Err(Fault(ReasonCode::ProtocolError, "a subscription identifier from a client"));
         }
-        let owned = is_owned_topic(&topic);
+        // What the broker's own parts keep, they keep at its topics.
+        let owned = is_owned_topic(&topic) && !inside;
         let refused = !owned && !too_deep && self.is_refused(key, session, &topic);
         if owned || refused {
             let why =
                 if owned { ("the topic belongs to the broker", "") } else { ("it may not publish there", "acl.file") };
             self.note_denied(session, topic.as_str(), (ReasonCode::NotAuthorized, why.0, why.1));
+            if self.tracer.is_some() {
+                self.trace_refused(session, &topic, ReasonCode::NotAuthorized, why.0);
+            }
         }
         if refused && self.policy.disconnect_refused {
             return Err(Fault(ReasonCode::NotAuthorized, "a publication that is not authorized"));
@@ -93,6 +100,7 @@ impl Broker {
         (topic, publish): (TopicName, Publish),
         forbidden: Option<ReasonCode>,
     ) -> Result<(), Fault> {
+        let is_full = self.full || self.cannot_await(&topic);
         let Some(session) = self.sessions.get_mut(session_key) else { return Ok(()) };
         let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
         let v5 = connection.version == Version::V5;
@@ -103,10 +111,14 @@ impl Broker {
         if v5 && connection.inbound >= self.config.receive_maximum && !(in_use && exactly_once) {
             return Err(Fault(ReasonCode::ReceiveMaximumExceeded, "more publications than the receive maximum"));
         }
-        let full = self.full && !in_use;
+        let size = topic.as_bytes().len() + publish.payload.len();
+        let closed = !in_use && forbidden.is_none() && self.closed.has(&topic);
+        let waits = closed && !v5 && !is_full && self.closed.has_room(size);
+        let full = (is_full || closed) && !in_use && !waits;
         let refusal = match (in_use, forbidden) {
             (false, None) if full => {
                 self.counters.refused_full += 1;
+                self.counters.refused_closed += u64::from(!self.full);
                 Some(ReasonCode::QuotaExceeded)
             }
             (true, _) if !exactly_once && v5 => Some(ReasonCode::PacketIdentifierInUse),
@@ -142,21 +154,35 @@ impl Broker {
             None => Some(inbound.at_least_once(id)),
         };
         let Some(number) = number else {
-            self.flush_answers(session_key);
+            self.answer_at_once(session_key, &topic, refusal);
             return Ok(());
         };
         connection.inbound = connection.inbound.saturating_add(1);
-        if session.inbound.as_ref().is_some_and(|inbound| inbound.owed() >= usize::from(self.config.receive_maximum)) {
+        // A 5.0 client keeps to the receive maximum itself, and has its pings read meanwhile.
+        let most = usize::from(self.config.receive_maximum) + usize::from(v5);
+        if session.inbound.as_ref().is_some_and(|inbound| inbound.owed() >= most) {
             connection.hold(&mut self.outputs);
         }
         let ticket = session.ticket(session_key, TicketKind::Publish, number);
         let exact = exactly_once.then_some(id);
+        if waits {
+            self.closed.wait(Waiting { topic, publish, ticket, exact });
+            return Ok(());
+        }
         self.route(session_key, topic, publish, Some((ticket, exact)));
         Ok(())
     }
 
+    /// Answers a publication that goes nowhere: it is refused, or was there before.
+    fn answer_at_once(&mut self, session: SessionKey, topic: &TopicName, refusal: Option<ReasonCode>) {
+        if self.tracer.is_some() && refusal == Some(ReasonCode::QuotaExceeded) {
+            self.trace_refused(session, topic, ReasonCode::QuotaExceeded, "there is no room to keep it");
+        }
+        self.flush_answers(session);
+    }
+
     /// Delivers here and has the rest done elsewhere.
-    fn route(
+    pub(crate) fn route(
         &mut self,
         session: SessionKey,
         topic: TopicName,
@@ -188,8 +214,14 @@ impl Broker {
         {
             journal.received(session, packet_id, &message);
         }
-        let matched = self.fan_out(&message, buffer);
         let ticket = ticket.map(|(ticket, _)| ticket);
+        if self.tracer.is_some() {
+            self.trace_received(&message, ticket);
+        }
+        let matched = self.fan_out_own(&message, buffer);
+        if let Some(ticket) = ticket {
+            self.note_awaited(&message, ticket);
+        }
         self.outputs.push_back(Output::Route { message, ticket, matched });
     }
 
@@ -211,8 +243,15 @@ impl Broker {
         self.outputs.push_back(Output::Route { message, ticket: None, matched });
     }
 
-    /// A publication was accepted, or not: answers it in its turn.
+    /// A publication was accepted, or not: answers it in its turn, unless somebody else is waited for.
     pub(crate) fn on_accepted(&mut self, ticket: Ticket, reason: ReasonCode) {
+        if let Some(reason) = self.accepted_so_far(ticket, reason) {
+            self.answer(ticket, reason);
+        }
+    }
+
+    /// Tells a publisher what became of its publication, in its turn.
+    pub(crate) fn answer(&mut self, ticket: Ticket, reason: ReasonCode) {
         let Some((key, generation)) = session_of(ticket) else { return };
         let session = self.sessions.get_mut(key).filter(|session| session.generation == generation);
         let Some(session) = session else { return };
@@ -222,6 +261,9 @@ impl Broker {
             && let Some((journal, session)) = kept(self.journal.as_deref_mut(), session)
         {
             journal.answered(session, packet_id, reason);
+        }
+        if self.tracer.is_some() {
+            self.trace_answered(ticket, key, reason);
         }
         self.flush_answers(key);
     }

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 
 use sedge_base::Timestamp;
-use sedge_mqtt::QoS;
+use sedge_mqtt::{QoS, TopicFilter};
 
+use crate::backlog::{Backlog, ENTRY_BYTES, Part};
 use crate::order::restore_order;
 use crate::outgoing::Outgoing;
 use crate::room::{MESSAGE_BYTES, Room};
-use crate::{BrokerConfig, Counters};
+use crate::{Counters, QueueLimits};
 
 /// A queue that has come to rest keeps at most this much room.
 const IDLE_CAPACITY: usize = 8;
@@ -20,19 +21,113 @@ pub(crate) struct Queue {
     messages: u32,
     bytes: usize,
     qos0: u32,
+    /// State that few queues need; boxed, for every session has a queue.
+    rare: Option<Box<Rare>>,
+}
+
+/// State of a queue that has been full, or has retained messages before it.
+#[derive(Debug, Default)]
+struct Rare {
     /// No QoS 0 message lies before this index.
     first_qos0: u32,
     /// Second of the last sweep, modulo 2^32.
     purged_at: u32,
+    /// Slots that were there before the backlog, and leave before it.
+    ahead: u32,
+    /// Retained messages that leave before what came later.
+    backlog: Backlog,
 }
 
 impl Queue {
-    pub(crate) const fn len(&self) -> usize {
-        self.messages as usize
+    /// Messages, the backlog included.
+    pub(crate) fn len(&self) -> usize {
+        self.messages as usize + self.backlog_len()
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.messages == 0
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages == 0 && !self.has_backlog()
+    }
+
+    fn backlog_len(&self) -> usize {
+        self.rare.as_ref().map_or(0, |rare| rare.backlog.len())
+    }
+
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.backlog_len() > 0
+    }
+
+    /// Adds to the backlog, behind what is there; gives it back if all sessions hold too much already.
+    pub(crate) fn put_backlog(&mut self, part: Part, room: Room<'_>, counters: &mut Counters) -> Result<(), Part> {
+        let more = part.messages.len() * ENTRY_BYTES;
+        if !room.allows(self.footprint(), more, counters) {
+            return Err(part);
+        }
+        if more > 0 {
+            let rare = self.rare.get_or_insert_default();
+            if rare.backlog.len() == 0 {
+                rare.ahead = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+            }
+            rare.backlog.add(part);
+            counters.queued_bytes += more as u64;
+        }
+        Ok(())
+    }
+
+    /// Takes the next message of the backlog.
+    pub(crate) fn pop_backlog(&mut self, counters: &mut Counters) -> Option<Outgoing> {
+        let popped = self.rare.as_mut()?.backlog.pop()?;
+        counters.queued_bytes -= ENTRY_BYTES as u64;
+        self.come_to_rest();
+        Some(popped)
+    }
+
+    /// A subscription is gone.
+    pub(crate) fn forget_backlog(&mut self, filter: &TopicFilter, counters: &mut Counters) {
+        let Some(rare) = &mut self.rare else { return };
+        let before = rare.backlog.bytes();
+        rare.backlog.forget(filter);
+        counters.queued_bytes -= (before - rare.backlog.bytes()) as u64;
+        self.come_to_rest();
+    }
+
+    /// A queue that is empty needs no room.
+    fn come_to_rest(&mut self) {
+        if !self.items.is_empty() || self.has_backlog() {
+            return;
+        }
+        self.rare = None;
+        if self.items.capacity() > IDLE_CAPACITY {
+            self.items = VecDeque::new();
+        }
+    }
+
+    /// Whether the next message is one of the backlog.
+    pub(crate) fn backlog_is_next(&mut self) -> bool {
+        self.clear_holes();
+        self.rare.as_ref().is_some_and(|rare| rare.ahead == 0 && rare.backlog.len() > 0)
+    }
+
+    /// Quality of service of the message that leaves next.
+    pub(crate) fn next_qos(&mut self) -> Option<QoS> {
+        if self.backlog_is_next() {
+            return self.rare.as_ref()?.backlog.next_qos();
+        }
+        self.front().map(|outgoing| outgoing.qos)
+    }
+
+    fn clear_holes(&mut self) {
+        while let Some(None) = self.items.front() {
+            self.items.pop_front();
+            self.slot_is_gone();
+        }
+    }
+
+    /// The first slot is gone.
+    fn slot_is_gone(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.first_qos0 = rare.first_qos0.saturating_sub(1);
+            rare.ahead = rare.ahead.saturating_sub(1);
+        }
     }
 
     pub(crate) const fn bytes(&self) -> usize {
@@ -59,21 +154,22 @@ impl Queue {
 
     /// Whether a message of `size` bytes is within the limits.
     pub(crate) fn has_room(&self, size: usize, room: Room<'_>, counters: &Counters) -> bool {
-        self.is_within(size, room.config) && room.allows(self.footprint(), size + MESSAGE_BYTES, counters)
+        self.is_within(size, room.limits) && room.allows(self.footprint(), size + MESSAGE_BYTES, counters)
     }
 
     /// The same for its own limits only.
-    const fn is_within(&self, size: usize, config: &BrokerConfig) -> bool {
-        self.len() < config.queue_limit_messages && self.bytes.saturating_add(size) <= config.queue_limit_bytes
+    const fn is_within(&self, size: usize, limits: QueueLimits) -> bool {
+        (self.messages as usize) < limits.messages && self.bytes.saturating_add(size) <= limits.bytes
     }
 
     /// What it takes of what all sessions may hold.
-    pub(crate) const fn footprint(&self) -> usize {
-        self.bytes + self.len() * MESSAGE_BYTES
+    pub(crate) fn footprint(&self) -> usize {
+        let backlog = self.backlog_len() * ENTRY_BYTES;
+        self.bytes + self.messages as usize * MESSAGE_BYTES + backlog
     }
 
     /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none, `item` itself is lost or the
-    /// oldest of all make room, as [`BrokerConfig::queue_drops_oldest`] says. What has expired goes first. `gone` is told of what goes.
+    /// oldest of all make room, as [`crate::BrokerConfig::queue_drops_oldest`] says. What has expired goes first. `gone` is told of what goes.
     /// Returns whether the item waits.
     pub(crate) fn push(
         &mut self,
@@ -84,8 +180,9 @@ impl Queue {
         gone: impl FnMut(&Outgoing),
     ) -> bool {
         let size = item.size();
+        let room = if room.limits.refuses && item.qos > QoS::AtMostOnce { room.of_all() } else { room };
         if !self.has_room(size, room, counters) && !self.make_room(size, now, room, counters, gone) {
-            let is_within = self.is_within(size, room.config);
+            let is_within = self.is_within(size, room.limits);
             count_dropped(item.qos, is_within, counters);
             return false;
         }
@@ -102,10 +199,7 @@ impl Queue {
 
     /// The message that leaves next.
     pub(crate) fn front(&mut self) -> Option<&Outgoing> {
-        while let Some(None) = self.items.front() {
-            self.items.pop_front();
-            self.first_qos0 = self.first_qos0.saturating_sub(1);
-        }
+        self.clear_holes();
         self.items.front()?.as_ref()
     }
 
@@ -113,38 +207,43 @@ impl Queue {
     pub(crate) fn pop(&mut self, counters: &mut Counters) -> Option<Outgoing> {
         self.front()?;
         let item = self.items.pop_front().flatten()?;
-        self.first_qos0 = self.first_qos0.saturating_sub(1);
+        self.slot_is_gone();
         self.forget(&item, counters);
-        if self.items.is_empty() && self.items.capacity() > IDLE_CAPACITY {
-            self.items = VecDeque::new();
-        }
+        self.come_to_rest();
         Some(item)
     }
 
-    /// Takes everything, in order.
+    /// Takes everything but the backlog, in order; that is forgotten.
     pub(crate) fn take(&mut self, counters: &mut Counters) -> Vec<Outgoing> {
+        while self.pop_backlog(counters).is_some() {}
         core::iter::from_fn(|| self.pop(counters)).collect()
     }
 
     /// Drops what `keep` does not want; returns how many.
     pub(crate) fn retain(&mut self, counters: &mut Counters, mut keep: impl FnMut(&Outgoing) -> bool) -> u64 {
         let items = core::mem::take(&mut self.items);
-        let mut dropped = 0;
-        for item in items.into_iter().flatten() {
+        let mut rare = self.rare.take().unwrap_or_default();
+        let (mut dropped, ahead) = (0, core::mem::take(&mut rare.ahead));
+        for (slot, item) in items.into_iter().enumerate().filter_map(|(slot, item)| Some((slot, item?))) {
             if keep(&item) {
+                rare.ahead += u32::from(slot < ahead as usize);
                 self.items.push_back(Some(item));
             } else {
                 dropped += 1;
                 self.forget(&item, counters);
             }
         }
-        self.first_qos0 = 0;
+        rare.first_qos0 = 0;
+        self.rare = Some(rare);
+        self.come_to_rest();
         dropped
     }
 
     /// Puts the messages into the order of publication; returns whether any moved.
     pub(crate) fn restore_order(&mut self) -> bool {
-        self.first_qos0 = 0;
+        if let Some(rare) = &mut self.rare {
+            rare.first_qos0 = 0;
+        }
         restore_order(self.items.make_contiguous(), |outgoing| &outgoing.message)
     }
 
@@ -156,14 +255,14 @@ impl Queue {
         counters: &mut Counters,
         mut gone: impl FnMut(&Outgoing),
     ) -> bool {
-        let config = room.config;
-        if size > config.queue_limit_bytes || config.queue_limit_messages == 0 {
+        let limits = room.limits;
+        if size > limits.bytes || limits.messages == 0 {
             return false;
         }
         // A sweep looks at every message: no more than one a second.
         let second = u32::try_from(now.as_millis() / 1_000 % (1 << 32)).unwrap_or(0);
-        if second != self.purged_at {
-            self.purged_at = second;
+        if self.rare.get_or_insert_default().purged_at != second {
+            self.rare.get_or_insert_default().purged_at = second;
             let expired = self.retain(counters, |item| {
                 let keeps = item.message.expires_at.is_none_or(|at| at > now);
                 if !keeps {
@@ -174,11 +273,11 @@ impl Queue {
             counters.dropped.expired += expired;
         }
         while !self.has_room(size, room, counters) {
-            let is_within = self.is_within(size, config);
+            let is_within = self.is_within(size, limits);
             if self.drop_oldest_qos0(is_within, counters) {
                 continue;
             }
-            let oldest = if config.queue_drops_oldest { self.pop(counters) } else { None };
+            let oldest = if limits.drops_oldest { self.pop(counters) } else { None };
             let Some(oldest) = oldest else { return false };
             count_dropped(oldest.qos, is_within, counters);
             gone(&oldest);
@@ -190,17 +289,18 @@ impl Queue {
         if self.qos0 == 0 {
             return false;
         }
-        while let Some(slot) = self.items.get_mut(self.first_qos0 as usize) {
-            self.first_qos0 += 1;
-            if let Some(item) = slot.take_if(|item| item.qos == QoS::AtMostOnce) {
-                self.forget(&item, counters);
-                count_dropped(item.qos, is_within, counters);
-                if self.items.len() > self.len() * 2 + 64 {
-                    self.items.retain(Option::is_some);
-                    self.first_qos0 = 0;
-                }
-                return true;
+        let rare = self.rare.get_or_insert_default();
+        while let Some(slot) = self.items.get_mut(rare.first_qos0 as usize) {
+            rare.first_qos0 += 1;
+            let Some(item) = slot.take_if(|item| item.qos == QoS::AtMostOnce) else { continue };
+            if self.items.len() > self.messages as usize * 2 + 64 {
+                let ahead = self.items.iter().take(rare.ahead as usize).flatten().count();
+                (rare.ahead, rare.first_qos0) = (u32::try_from(ahead).unwrap_or(u32::MAX), 0);
+                self.items.retain(Option::is_some);
             }
+            self.forget(&item, counters);
+            count_dropped(item.qos, is_within, counters);
+            return true;
         }
         false
     }
@@ -229,6 +329,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::BrokerConfig;
     use crate::outgoing::{Buffer, Ids};
     use crate::testing::message;
 
@@ -250,7 +351,7 @@ mod tests {
         let now = Timestamp::default();
         for (number, qos) in [(0, 1), (1, 0), (2, 1), (3, 0), (4, 1), (5, 0), (6, 1), (7, 1)] {
             let qos = if qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
-            queue.push(item(number, qos), now, Room::whole(&config), &mut counters, |_| {});
+            queue.push(item(number, qos), now, Room::whole(&config, None), &mut counters, |_| {});
             assert!(queue.len() <= 4);
         }
         assert_eq!((queue.qos0(), counters.dropped.queue_full_qos0, counters.dropped.queue_full), (0, 3, 1));
@@ -266,7 +367,7 @@ mod tests {
         let mut gone = Vec::new();
         for (number, qos) in [(0, 1), (1, 2), (2, 0), (3, 1), (4, 1), (5, 2)] {
             let item = item(number, QoS::from_u8(qos).expect("a QoS"));
-            let waits = queue.push(item, Timestamp::default(), Room::whole(&config), &mut counters, |item| {
+            let waits = queue.push(item, Timestamp::default(), Room::whole(&config, None), &mut counters, |item| {
                 gone.push(item.message.payload.to_vec());
             });
             assert!(waits && queue.len() <= 3);
@@ -276,10 +377,10 @@ mod tests {
         assert_eq!(payloads(&mut queue, &mut counters), ["3", "4", "5"]);
         // What never fits drops nothing.
         let config = BrokerConfig { queue_limit_bytes: 200, ..config };
-        queue.push(item(6, QoS::AtLeastOnce), Timestamp::default(), Room::whole(&config), &mut counters, |_| {});
+        queue.push(item(6, QoS::AtLeastOnce), Timestamp::default(), Room::whole(&config, None), &mut counters, |_| {});
         let message = Arc::new(message("t", &"x".repeat(300)));
         let large = Outgoing { message, ..item(7, QoS::AtLeastOnce) };
-        assert!(!queue.push(large, Timestamp::default(), Room::whole(&config), &mut counters, |_| {}));
+        assert!(!queue.push(large, Timestamp::default(), Room::whole(&config, None), &mut counters, |_| {}));
         assert_eq!(payloads(&mut queue, &mut counters), ["6"]);
     }
 
@@ -288,12 +389,12 @@ mod tests {
     fn holes_are_swept() {
         let config = BrokerConfig { queue_limit_messages: 10, ..BrokerConfig::default() };
         let (mut queue, mut counters) = (Queue::default(), Counters::default());
-        queue.push(item(0, QoS::AtLeastOnce), Timestamp::default(), Room::whole(&config), &mut counters, |_| {});
+        queue.push(item(0, QoS::AtLeastOnce), Timestamp::default(), Room::whole(&config, None), &mut counters, |_| {});
         for number in 1..10_000 {
             queue.push(
                 item(number, QoS::AtMostOnce),
                 Timestamp::default(),
-                Room::whole(&config),
+                Room::whole(&config, None),
                 &mut counters,
                 |_| {},
             );
@@ -309,10 +410,10 @@ mod tests {
     fn a_message_above_the_byte_limit_drops_nothing_else() {
         let config = BrokerConfig { queue_limit_bytes: 200, ..BrokerConfig::default() };
         let (mut queue, mut counters) = (Queue::default(), Counters::default());
-        queue.push(item(1, QoS::AtMostOnce), Timestamp::default(), Room::whole(&config), &mut counters, |_| {});
+        queue.push(item(1, QoS::AtMostOnce), Timestamp::default(), Room::whole(&config, None), &mut counters, |_| {});
         let message = Arc::new(message("t", &"x".repeat(300)));
         let large = Outgoing { message, ..item(2, QoS::AtLeastOnce) };
-        queue.push(large, Timestamp::default(), Room::whole(&config), &mut counters, |_| {});
+        queue.push(large, Timestamp::default(), Room::whole(&config, None), &mut counters, |_| {});
         assert_eq!((queue.len(), counters.dropped.queue_full), (1, 1));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sedge_base::{Duration, StableHash, Timestamp, mix};
-use sedge_mqtt::{Message, Stamp, TopicFilter, TopicTree};
+use sedge_mqtt::{Message, Stamp, TopicFilter, TopicName, TopicTree};
 use slab::Slab;
 
 use crate::{RetainedConfig, detach};
@@ -19,6 +19,8 @@ pub enum SetOutcome {
     Stored,
     /// The topic has no value any more; a tombstone keeps the time.
     Cleared,
+    /// The topic has no value and had none that is known here: nothing is kept of it.
+    Absent,
     /// The store holds the same or a later value or tombstone already; nothing changed.
     Stale,
     /// A limit is reached; nothing changed.
@@ -34,8 +36,12 @@ pub struct RetainedStore {
     buckets: Vec<Vec<usize>>,
     digests: Box<[u64; BUCKETS]>,
     due: BTreeSet<(Timestamp, usize)>,
+    /// The tombstones among them.
+    tombs_due: BTreeSet<(Timestamp, usize)>,
     messages: usize,
     bytes: usize,
+    tomb_bytes: usize,
+    crowded_out: u64,
 }
 
 #[derive(Debug)]
@@ -55,8 +61,11 @@ impl RetainedStore {
             buckets: vec![Vec::new(); BUCKETS],
             digests: Box::new([0; BUCKETS]),
             due: BTreeSet::new(),
+            tombs_due: BTreeSet::new(),
             messages: 0,
             bytes: 0,
+            tomb_bytes: 0,
+            crowded_out: 0,
         }
     }
 
@@ -78,7 +87,33 @@ impl RetainedStore {
             self.remove(key);
         }
         self.insert(if tombstone { tombstone_of(message) } else { detach(message) });
+        self.crowd_out();
         if tombstone { SetOutcome::Cleared } else { SetOutcome::Stored }
+    }
+
+    /// Like [`RetainedStore::set`] for a publication that has just been made, at this node or another. A topic without a value is not
+    /// cleared: a tombstone says that there was a value, so that it would cost nothing to fill the memory of all nodes with them. Should
+    /// another node have a value that has not come here, it keeps the tombstone, and tells this one when they compare their stores.
+    pub fn take(&mut self, message: &Arc<Message>) -> SetOutcome {
+        if message.payload.is_empty() && !self.knows(&message.topic) {
+            return SetOutcome::Absent;
+        }
+        self.set(message)
+    }
+
+    /// Whether the topic has a value or a tombstone.
+    pub fn knows(&self, topic: &TopicName) -> bool {
+        self.topics.get(topic).is_some()
+    }
+
+    /// Forgets those tombstones that would be forgotten first, as long as they take more than a quarter of what values may take.
+    fn crowd_out(&mut self) {
+        while (self.tomb_bytes > self.config.max_bytes / 4 || self.tombstones() > self.config.max_messages.div_ceil(4))
+            && let Some(&(_, key)) = self.tombs_due.first()
+        {
+            self.remove(key);
+            self.crowded_out += 1;
+        }
     }
 
     /// Like [`RetainedStore::set`] for a publication of a client of this very node: it comes after everything that the node has told
@@ -90,7 +125,7 @@ impl RetainedStore {
             Some(latest) => Arc::new(Message { stamp: after(latest, message.stamp), ..Message::clone(&message) }),
             None => message,
         };
-        let outcome = self.set(&message);
+        let outcome = self.take(&message);
         (message, outcome)
     }
 
@@ -131,6 +166,11 @@ impl RetainedStore {
         (found, (end < self.entries.capacity()).then_some(end))
     }
 
+    /// All entries, tombstones included: for a broker that has to agree with the store.
+    pub fn everything(&self) -> Vec<Arc<Message>> {
+        self.entries.iter().map(|(_, entry)| Arc::clone(&entry.message)).collect()
+    }
+
     /// Number of values, tombstones not counted, expired ones counted until [`RetainedStore::purge`].
     pub const fn len(&self) -> usize {
         self.messages
@@ -149,6 +189,16 @@ impl RetainedStore {
     /// Number of tombstones.
     pub fn tombstones(&self) -> usize {
         self.entries.len() - self.messages
+    }
+
+    /// Bytes of the tombstones: topic and 256 for each.
+    pub const fn tombstone_bytes(&self) -> usize {
+        self.tomb_bytes
+    }
+
+    /// How many tombstones were forgotten early because there were too many.
+    pub const fn tombstones_crowded_out(&self) -> u64 {
+        self.crowded_out
     }
 
     /// A hash for each bucket over (topic, stamp) of its values and tombstones, whatever their order. Equal contents have equal
@@ -178,6 +228,7 @@ impl RetainedStore {
                 self.insert(tombstone_of(&message));
             }
         }
+        self.crowd_out();
         expired
     }
 
@@ -193,6 +244,10 @@ impl RetainedStore {
         self.messages += messages;
         self.bytes += bytes;
         self.due.extend(due.map(|at| (at, key)));
+        if messages == 0 {
+            self.tomb_bytes += size_of(&self.entries[key].message);
+            self.tombs_due.extend(due.map(|at| (at, key)));
+        }
     }
 
     fn remove(&mut self, key: usize) {
@@ -207,8 +262,12 @@ impl RetainedStore {
             self.entries[moved].position = position;
         }
         self.topics.remove(&message.topic);
+        if messages == 0 {
+            self.tomb_bytes -= size_of(&message);
+        }
         if let Some(at) = due_at(&message, self.config.tombstones) {
             self.due.remove(&(at, key));
+            self.tombs_due.remove(&(at, key));
         }
     }
 
@@ -362,6 +421,43 @@ mod tests {
         assert_eq!(store.set(&message("a", "old", 50)), SetOutcome::Stale);
         store.purge(Timestamp::from_millis(15_000));
         assert_eq!(store.tombstones(), 0);
+    }
+
+    /// MQ-07: nobody can fill the memory with topics that never had a value; a value that another node had is cleared here as well.
+    #[test]
+    fn a_topic_without_a_value_is_not_cleared() {
+        let mut store = store();
+        assert_eq!(store.publish(message("a", "", 10)).1, SetOutcome::Absent);
+        assert_eq!(store.take(&message("b", "", 10)), SetOutcome::Absent);
+        assert_eq!((store.tombstones(), store.tombstone_bytes(), store.digests()), (0, 0, &[0; BUCKETS]));
+        assert_eq!(store.set(&message("c", "", 10)), SetOutcome::Cleared, "from the store of another node");
+        assert_eq!(store.take(&message("c", "late", 5)), SetOutcome::Stale);
+        assert_eq!((store.tombstones(), store.tombstone_bytes()), (1, 257));
+        assert_eq!(store.take(&message("c", "later", 20)), SetOutcome::Stored);
+        assert_eq!((store.tombstones(), store.tombstone_bytes()), (0, 0));
+    }
+
+    /// MQ-07: tombstones weigh what their topics do, and those go first that would be forgotten first.
+    #[test]
+    fn tombstones_have_a_quarter_of_the_room_of_values() {
+        let config = RetainedConfig { max_messages: 1_000, max_bytes: 20_000, tombstones: Duration::from_secs(10) };
+        let mut store = RetainedStore::new(config);
+        for number in 0..100 {
+            let topic = format!("{number}/{}", "x".repeat(1_000));
+            assert_eq!(store.take(&message(&topic, "value", number)), SetOutcome::Stored);
+            assert_eq!(store.take(&message(&topic, "", number + 1)), SetOutcome::Cleared);
+            assert!(store.tombstone_bytes() <= 5_000 && store.bytes() == 0);
+        }
+        assert_eq!((store.tombstones(), store.tombstones_crowded_out()), (3, 97));
+        let kept: Vec<u64> =
+            (0..BUCKETS).flat_map(|index| store.bucket(index)).map(|found| found.stamp.millis).collect();
+        assert_eq!(kept.iter().min(), Some(&98), "the latest are kept");
+        let few = RetainedConfig { max_messages: 8, ..RetainedConfig::default() };
+        let mut store = RetainedStore::new(few);
+        for number in 0..10 {
+            store.set(&message(&number.to_string(), "", 1));
+        }
+        assert_eq!(store.tombstones(), 2);
     }
 
     proptest! {

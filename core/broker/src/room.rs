@@ -1,8 +1,10 @@
 //! How much one client may hold of what all clients of a shard may hold together.
 
+use sedge_base::ClientId;
+
 use crate::connection::Connection;
 use crate::session::Session;
-use crate::{BrokerConfig, Counters};
+use crate::{BrokerConfig, Counters, QueueLimits};
 
 /// What a message that waits takes beside payload and topic: its place in the queue, its header, and what allocations round up.
 pub(crate) const MESSAGE_BYTES: usize = 256;
@@ -12,7 +14,9 @@ pub(crate) const MESSAGE_BYTES: usize = 256;
 /// has (dynamic thresholds, Choudhury and Hahne 1998), so that the total stays below its limit and others find room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room<'a> {
-    pub(crate) config: &'a BrokerConfig,
+    config: &'a BrokerConfig,
+    /// What its queue alone may hold.
+    pub(crate) limits: QueueLimits,
     /// What is held for the session outside of its queue; `None`: everything that is free is for it.
     elsewhere: Option<usize>,
 }
@@ -21,12 +25,19 @@ impl<'a> Room<'a> {
     /// For a session and its live connection.
     pub(crate) fn of(config: &'a BrokerConfig, session: &Session, connection: Option<&Connection>) -> Self {
         let outbox = connection.map_or(0, |connection| connection.outbox.footprint());
-        Self { config, elsewhere: Some(session.inflight.bytes() + outbox) }
+        let limits = config.queue_limits(Some(&session.client));
+        Self { config, limits, elsewhere: Some(session.inflight.bytes() + outbox) }
     }
 
     /// For what was within the limits before, here or elsewhere.
-    pub(crate) const fn whole(config: &'a BrokerConfig) -> Self {
-        Self { config, elsewhere: None }
+    pub(crate) fn whole(config: &'a BrokerConfig, client: Option<&ClientId>) -> Self {
+        Self { config, limits: config.queue_limits(client), elsewhere: None }
+    }
+
+    /// The same without the limits of its queue alone.
+    pub(crate) const fn of_all(self) -> Self {
+        let limits = QueueLimits { messages: usize::MAX, bytes: usize::MAX, ..self.limits };
+        Self { limits, ..self }
     }
 
     /// Whether `more` bytes fit while `queued` bytes are in the session's queue.

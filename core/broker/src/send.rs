@@ -1,22 +1,24 @@
 //! Messages into sessions and out to clients.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::BytesMut;
-use sedge_base::{BufferPool, Now};
+use sedge_base::{BufferPool, ClientId, Now};
 use sedge_mqtt::{
-    Delivery, Message, Packet, PacketId, QoS, ReasonCode, TopicFilter, Version, encode_publish, encode_publish_head,
-    publish_len,
+    Delivery, Message, MessageId, Packet, PacketId, QoS, ReasonCode, TopicFilter, Utf8, Version, encode_publish,
+    encode_publish_head, publish_len,
 };
 
 use crate::chunks::Chunks;
-use crate::connection::{Connection, Fresh};
+use crate::connection::{Connection, Fresh, Side};
 use crate::inflight::Slot;
 use crate::journal::{Journal, Origin, kept};
 use crate::outgoing::{Copies, Outgoing};
-use crate::room::{MESSAGE_BYTES, Room};
+use crate::room::{MESSAGE_BYTES, Room, free};
 use crate::session::Session;
-use crate::{BrokerConfig, Counters, Output};
+use crate::trace::{TraceStep, Tracer};
+use crate::{BrokerConfig, Cause, Counters, Output};
 
 /// From this size on, payloads are shared between the messages and the outboxes instead of copied.
 const SHARE_FROM_BYTES: usize = 4 * 1024;
@@ -35,6 +37,7 @@ pub(crate) struct Env<'a> {
     pub(crate) buffers: &'a mut BufferPool,
     pub(crate) chunks: &'a mut Chunks,
     pub(crate) journal: Option<&'a mut Journal>,
+    pub(crate) tracer: Option<&'a mut Tracer>,
     pub(crate) now: Now,
 }
 
@@ -108,8 +111,7 @@ impl Link<'_> {
         while takes(self.session, connection, QoS::AtMostOnce, self.env.counters)
             && self.env.resend_one(self.session, connection)
         {}
-        while let Some(next) = self.session.queue.front() {
-            let qos = next.qos;
+        while let Some(qos) = self.session.queue.next_qos() {
             if !takes(self.session, connection, qos, self.env.counters) {
                 break;
             }
@@ -117,10 +119,26 @@ impl Link<'_> {
             if qos != QoS::AtMostOnce && blocked {
                 break;
             }
-            if let Some(outgoing) = self.session.queue.pop(self.env.counters) {
+            if self.session.queue.backlog_is_next() {
+                if let Some(outgoing) = self.session.queue.pop_backlog(self.env.counters) {
+                    self.env.send(self.session, connection, outgoing, Origin::Fresh(None), None);
+                }
+            } else if let Some(outgoing) = self.session.queue.pop(self.env.counters) {
                 self.env.send(self.session, connection, outgoing, Origin::Queue, None);
             }
         }
+    }
+
+    /// The client is gone and its session stays: what is left of the backlog waits in the queue, as far as that has room.
+    pub(crate) fn queue_backlog(&mut self) {
+        if !self.session.queue.has_backlog() {
+            return;
+        }
+        let left: Vec<Outgoing> = core::iter::from_fn(|| self.session.queue.pop_backlog(self.env.counters)).collect();
+        for outgoing in left {
+            self.offer_offline(outgoing, None, &mut Copies::default());
+        }
+        self.session.queue.restore_order();
     }
 
     fn offer_offline(&mut self, outgoing: Outgoing, group: Option<&TopicFilter>, copies: &mut Copies) {
@@ -134,6 +152,7 @@ impl Link<'_> {
     fn enqueue(&mut self, mut outgoing: Outgoing, group: Option<&TopicFilter>, copies: &mut Copies) {
         if is_expired(&outgoing.message, self.env.now) {
             self.env.counters.dropped.expired += 1;
+            self.env.trace_dropped(self.session, &outgoing, Cause::Expired);
             return;
         }
         let is_long = self.session.queue.len() >= KEEP_FROM_MESSAGES;
@@ -143,17 +162,30 @@ impl Link<'_> {
             outgoing.keep_briefly(copies, self.env.chunks);
         }
         let room = Room::of(self.env.config, self.session, self.connection.as_deref());
-        let Env { counters, journal, now, .. } = &mut self.env;
+        let Env { counters, journal, now, tracer, .. } = &mut self.env;
         let (now, journal) = (now.wall, journal.as_deref_mut());
-        let Some((journal, number)) = kept(journal, self.session) else {
-            self.session.queue.push(outgoing, now, room, counters, |_| {});
-            return;
+        let mut gone_for_good = Vec::new();
+        let mut trace = |gone: &Outgoing| {
+            if tracer.is_some() {
+                gone_for_good.push(Arc::clone(&gone.message));
+            }
         };
-        let copy = (outgoing.qos > QoS::AtMostOnce).then(|| outgoing.clone());
-        if self.session.queue.push(outgoing, now, room, counters, |gone| journal.dropped(number, gone))
-            && let Some(outgoing) = copy
-        {
-            journal.queued(number, &outgoing, group);
+        if let Some((journal, number)) = kept(journal, self.session) {
+            let copy = (outgoing.qos > QoS::AtMostOnce).then(|| outgoing.clone());
+            let gone = |gone: &Outgoing| {
+                journal.dropped(number, gone);
+                trace(gone);
+            };
+            if self.session.queue.push(outgoing, now, room, counters, gone)
+                && let Some(outgoing) = copy
+            {
+                journal.queued(number, &outgoing, group);
+            }
+        } else {
+            self.session.queue.push(outgoing, now, room, counters, trace);
+        }
+        for message in gone_for_good {
+            self.env.trace(self.session, &message, |client| TraceStep::Dropped { client, cause: Cause::QueueFull });
         }
     }
 }
@@ -172,18 +204,22 @@ pub(crate) fn may_send(
     // At QoS 1 and 2 the message itself stays until it is acknowledged.
     let more = if qos == QoS::AtMostOnce { size } else { 2 * size + MESSAGE_BYTES };
     let queued = session.queue.footprint();
-    if !owes_nothing(session, connection, qos) && !fits(session, connection, (queued, more), (config, counters)) {
+    // A large one has to fit into what is free: a thousand clients that never read would hold one each. What does not is dropped.
+    let is_next =
+        owes_nothing(session, connection, qos) && (size <= SHARE_FROM_BYTES || size <= free(config, counters));
+    if !is_next && !fits(session, connection, (queued, more), (config, counters)) {
         return false;
     }
     match qos {
-        QoS::AtMostOnce => session.queue.qos0() == 0,
+        QoS::AtMostOnce => session.queue.qos0() == 0 && !session.queue.has_backlog(),
         QoS::AtLeastOnce | QoS::ExactlyOnce => {
             session.queue.is_empty() && !session.inflight.is_resending() && session.inflight.has_room(connection.window)
         }
     }
 }
 
-/// Whether the client has read, and at QoS 1 and 2 acknowledged, everything: it gets its next message however much is held for others.
+/// Whether the client has read, and at QoS 1 and 2 acknowledged, everything: it gets its next message however much is held for others, unless
+/// that is large and finds no room at all.
 fn owes_nothing(session: &Session, connection: &Connection, qos: QoS) -> bool {
     connection.outbox.is_empty() && (qos == QoS::AtMostOnce || session.inflight.len() == 0)
 }
@@ -213,6 +249,27 @@ fn is_expired(message: &Message, now: Now) -> bool {
     message.expires_at.is_some_and(|at| at <= now.wall)
 }
 
+/// User property with the identity of a message, which bridges are told: `node/incarnation/shard/number`.
+pub const ID_PROPERTY: &str = "sedge-id";
+
+/// User property with the client id of the publisher, which bridges are told.
+pub const CLIENT_PROPERTY: &str = "sedge-client";
+
+/// The message with its identity in a user property. One that came from elsewhere with an identity keeps that.
+fn named(message: &Message) -> Message {
+    let mut message = message.clone();
+    let properties = message.properties.get_or_insert_default();
+    if !properties.user.iter().any(|(name, _)| name.as_str() == ID_PROPERTY) {
+        let MessageId { node, incarnation, shard, seq } = message.id;
+        let id = format!("{node}/{}/{}/{seq}", incarnation.get(), shard.0);
+        properties.user.push((Utf8::from_static(ID_PROPERTY), Utf8::new(&id).unwrap_or_default()));
+    }
+    if let Some(client) = message.publisher.as_ref().and_then(|client| Utf8::new(client.as_str()).ok()) {
+        properties.user.push((Utf8::from_static(CLIENT_PROPERTY), client));
+    }
+    message
+}
+
 impl Env<'_> {
     /// Sends a message for the first time.
     fn send(
@@ -225,17 +282,21 @@ impl Env<'_> {
     ) {
         if is_expired(&outgoing.message, self.now) {
             self.counters.dropped.expired += 1;
+            self.trace_dropped(session, &outgoing, Cause::Expired);
             self.note_dropped(session, &outgoing, origin);
             return;
         }
+        let waited = matches!(origin, Origin::Queue);
         if outgoing.qos == QoS::AtMostOnce {
-            let plain = outgoing.ids.is_none() && connection.outgoing_aliases.is_none();
+            let outside = connection.peer.side != Side::Bridge;
+            let plain = outside && outgoing.ids.is_none() && connection.outgoing_aliases.is_none();
             match encoded {
                 Some(encoded) if plain => self.copy(connection, &outgoing, encoded),
                 _ => {
                     self.publish(connection, &outgoing, None, false);
                 }
             }
+            self.trace_sent(session, &outgoing, waited);
             return;
         }
         let id = session.inflight.next_id();
@@ -243,10 +304,38 @@ impl Env<'_> {
             if let Some((journal, number)) = kept(self.journal.as_deref_mut(), session) {
                 journal.sent(number, id, &outgoing, origin);
             }
+            self.trace_sent(session, &outgoing, waited);
             self.counters.inflight_bytes += outgoing.footprint() as u64;
             session.inflight.push(outgoing);
         } else {
+            self.trace_dropped(session, &outgoing, Cause::PacketTooLarge);
             self.note_dropped(session, &outgoing, origin);
+        }
+    }
+
+    /// Notes a step of one session, if a trace runs.
+    fn trace(&mut self, session: &Session, message: &Message, step: impl FnOnce(ClientId) -> TraceStep) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.note_of(self.now, message, session, step);
+        }
+    }
+
+    fn trace_sent(&mut self, session: &Session, outgoing: &Outgoing, waited: bool) {
+        let qos = outgoing.qos;
+        self.trace(session, &outgoing.message, |client| TraceStep::Sent { client, qos, waited });
+    }
+
+    fn trace_dropped(&mut self, session: &Session, outgoing: &Outgoing, cause: Cause) {
+        self.trace(session, &outgoing.message, |client| TraceStep::Dropped { client, cause });
+    }
+
+    /// The client has acknowledged the message with this identifier.
+    fn trace_acknowledged(&mut self, session: &Session, id: PacketId) {
+        if self.tracer.is_some()
+            && let Some(Slot::Sent(outgoing)) = session.inflight.get(id)
+        {
+            let message = Arc::clone(&outgoing.message);
+            self.trace(session, &message, |client| TraceStep::Acknowledged { client });
         }
     }
 
@@ -259,6 +348,7 @@ impl Env<'_> {
 
     /// PUBREC has come.
     pub(crate) fn release(&mut self, session: &mut Session, id: PacketId) {
+        self.trace_acknowledged(session, id);
         if let Some((journal, number)) = kept(self.journal.as_deref_mut(), session)
             && let Some(slot) = session.inflight.get(id)
         {
@@ -271,6 +361,11 @@ impl Env<'_> {
 
     /// A flow is complete.
     pub(crate) fn complete(&mut self, session: &mut Session, id: PacketId) {
+        self.trace_acknowledged(session, id);
+        self.forget(session, id);
+    }
+
+    fn forget(&mut self, session: &mut Session, id: PacketId) {
         if let Some((journal, number)) = kept(self.journal.as_deref_mut(), session)
             && let Some(slot) = session.inflight.get(id)
         {
@@ -300,7 +395,7 @@ impl Env<'_> {
         };
         session.inflight.resent();
         if dropped {
-            self.complete(session, id);
+            self.forget(session, id);
         }
         true
     }
@@ -317,7 +412,8 @@ impl Env<'_> {
     }
 
     fn publish(&mut self, connection: &mut Connection, outgoing: &Outgoing, id: Option<PacketId>, dup: bool) -> Sent {
-        let message = &*outgoing.message;
+        let named = (connection.peer.side == Side::Bridge).then(|| named(&outgoing.message));
+        let message = named.as_ref().unwrap_or(&outgoing.message);
         let v5 = connection.version == Version::V5;
         let alias = connection.outgoing_aliases.as_ref().and_then(|aliases| aliases.alias(&message.topic));
         let delivery = Delivery {
@@ -381,6 +477,7 @@ impl Env<'_> {
         if message.qos > QoS::AtMostOnce {
             connection.fresh = Fresh::Depends;
         }
+        connection.peer.traffic.note_sent();
         self.counters.packets_out += 1;
         self.counters.publishes_out[qos as usize] += 1;
         self.counters.payload_bytes_out += message.payload.len() as u64;
@@ -398,9 +495,13 @@ impl Env<'_> {
         fits
     }
 
-    /// Seconds the message still lives, begun ones counted whole; 1 for a repetition that outlived it.
+    /// Seconds the message still lives; 1 for a repetition that outlived it.
+    ///
+    /// Rounded to the nearest second: the clock of the node that stamped the message may be a little ahead of this one's, and a
+    /// subscriber must not be told more than the publisher asked for (MQTT 5.0, 3.3.2.3.3).
     fn remaining(&self, message: &Message) -> Option<u32> {
-        let left = message.expires_at?.since(self.now.wall).as_millis().div_ceil(1_000).max(1);
+        let left = message.expires_at?.since(self.now.wall).as_millis().saturating_add(500) / 1_000;
+        let left = left.max(1);
         Some(u32::try_from(left).unwrap_or(u32::MAX))
     }
 }

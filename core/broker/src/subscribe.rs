@@ -5,18 +5,25 @@ use std::sync::Arc;
 
 use sedge_access::Reach;
 use sedge_mqtt::{
-    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionRequest, TopicName,
-    UnsubAck, Unsubscribe,
+    Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionRequest, TopicFilter,
+    TopicName, UnsubAck, Unsubscribe,
 };
 
 use crate::access::may_receive;
 use crate::api::TicketKind;
+use crate::backlog::Part;
 use crate::connection::{ConnKey, Request, RequestPacket, Role, Wanted};
 use crate::outgoing::{Buffer, Copies, Ids, Outgoing};
 use crate::process::Fault;
+use crate::room::Room;
+use crate::send::Link;
 use crate::session::{Session, SessionKey, session_of};
-use crate::subscription::Subscription;
+use crate::subscription::{Subscription, weight};
 use crate::{Broker, InterestChange, InterestOp, Output, Ticket};
+
+/// So many retained messages, and so many bytes of them, are given to a new subscription at once.
+const FEW_RETAINED: usize = 256;
+const FEW_RETAINED_BYTES: usize = 256 * 1024;
 
 const fn granted(qos: QoS) -> ReasonCode {
     match qos {
@@ -55,6 +62,9 @@ impl Broker {
             return Err(Fault(ReasonCode::ProtocolError, "No Local on a shared subscription"));
         }
         let mut reasons = Vec::with_capacity(requests.len());
+        let elsewhere = self.config.delivers_elsewhere;
+        let filters =
+            if elsewhere { requests.iter().map(|request| request.filter.detached()).collect() } else { Vec::new() };
         let bridge = self.connections.get(key).is_some_and(|connection| connection.peer.role == Role::Bridge);
         let (mut changes, mut wanted) = (Vec::new(), Vec::new());
         for SubscriptionRequest { filter, mut options } in requests {
@@ -81,7 +91,7 @@ impl Broker {
             }
             changes.push(InterestChange { filter, op: InterestOp::Add { retained, online: true } });
         }
-        self.ask((key, session_key), packet, reasons, (changes, wanted));
+        self.ask((key, session_key), packet, (reasons, filters), (changes, wanted));
         Ok(())
     }
 
@@ -100,12 +110,15 @@ impl Broker {
                 reasons.push(ReasonCode::NoSubscriptionExisted);
                 continue;
             };
+            if let Some(session) = self.sessions.get_mut(session_key) {
+                session.queue.forget_backlog(&gone.filter, &mut self.counters);
+            }
             self.withdraw(session_key, &gone);
             self.note_unsubscribed(session_key, &gone.filter);
             reasons.push(ReasonCode::Success);
             changes.push(InterestChange { filter: gone.filter, op: InterestOp::Remove });
         }
-        self.ask((key, session_key), packet, reasons, (changes, Vec::new()));
+        self.ask((key, session_key), packet, (reasons, Vec::new()), (changes, Vec::new()));
     }
 
     /// Has changes made in the whole cluster and remembers whom to answer; answers at once if there are none.
@@ -113,7 +126,7 @@ impl Broker {
         &mut self,
         (key, session_key): (ConnKey, SessionKey),
         packet: RequestPacket,
-        reasons: Vec<ReasonCode>,
+        (reasons, filters): (Vec<ReasonCode>, Vec<TopicFilter>),
         (changes, wanted): (Vec<InterestChange>, Vec<Wanted>),
     ) {
         if changes.is_empty() {
@@ -125,7 +138,7 @@ impl Broker {
         let ticket = session.ticket(session_key, TicketKind::Subscribe, number);
         let client = session.client.clone();
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.requests.push(Request { number, packet, reasons, wanted, seen: BTreeMap::new() });
+            connection.requests.push(Request { number, packet, reasons, filters, wanted, seen: BTreeMap::new() });
         }
         self.outputs.push_back(Output::Interest { client, changes, ticket: Some(ticket) });
         self.hold_if_busy(key);
@@ -151,16 +164,46 @@ impl Broker {
             connection.requests = Vec::new();
         }
         self.answer_request(key, packet, reasons);
-        for (change, messages) in retained {
+        for (change, mut messages) in retained {
             let Some(wanted) = wanted.iter().find(|wanted| wanted.change == change) else { continue };
-            for message in messages {
+            for message in &messages {
                 self.clock.observe(message.stamp);
-                if !seen.get(&message.topic).is_some_and(|seen| seen.covers(&message)) {
-                    self.deliver_retained(session_key, wanted, message);
-                }
             }
+            messages.retain(|message| !seen.get(&message.topic).is_some_and(|seen| seen.covers(message)));
+            self.give_retained(session_key, wanted, messages);
+        }
+        if let Some(mut link) = self.link(session_key) {
+            link.pump();
         }
         self.release_if_calm(key, session_key);
+    }
+
+    /// Delivers the retained messages of one new subscription: a few at once, many as the client takes them.
+    fn give_retained(&mut self, session_key: SessionKey, wanted: &Wanted, mut messages: Vec<Arc<Message>>) {
+        let bytes: usize = messages.iter().map(|message| message.payload.len()).sum();
+        let is_few = messages.len() <= FEW_RETAINED && bytes <= FEW_RETAINED_BYTES;
+        let rules = self.policy.rules.clone();
+        let Some(link) = self.link(session_key) else { return };
+        let is_behind = link.session.queue.has_backlog();
+        if !is_few || is_behind {
+            let Link { session, connection, env } = link;
+            let Some(subscription) = session.subscriptions.get(&wanted.filter) else { return };
+            let (options, is_checked) = (subscription.options, subscription.checked);
+            let before = messages.len();
+            messages.retain(|message| !is_checked || may_receive(rules.as_deref(), session, &message.topic));
+            env.counters.dropped.not_authorized += (before - messages.len()) as u64;
+            messages.retain(|message| !options.no_local || message.publisher.as_ref() != Some(&session.client));
+            let (filter, ids) = (wanted.filter.clone(), wanted.ids.clone());
+            let part = Part { filter, ids, qos: options.qos, messages: messages.into() };
+            let room = Room::of(env.config, session, connection.as_deref());
+            match session.queue.put_backlog(part, room, env.counters) {
+                Ok(()) => return,
+                Err(part) => messages = part.messages.into(),
+            }
+        }
+        for message in messages {
+            self.deliver_retained(session_key, wanted, message);
+        }
     }
 
     /// Delivers a retained message for one new subscription (MQTT 5.0 section 3.3.1.3).
@@ -193,7 +236,7 @@ impl Broker {
         requests.iter().any(|request| request.packet.id() == id)
     }
 
-    fn refuse_subscription(&mut self, key: SessionKey, filter: &sedge_mqtt::TopicFilter) -> Option<ReasonCode> {
+    fn refuse_subscription(&mut self, key: SessionKey, filter: &TopicFilter) -> Option<ReasonCode> {
         let why = self.find_refusal(key, filter)?;
         self.note_denied(key, filter.as_str(), why);
         Some(why.0)
@@ -203,7 +246,7 @@ impl Broker {
     fn find_refusal(
         &mut self,
         key: SessionKey,
-        filter: &sedge_mqtt::TopicFilter,
+        filter: &TopicFilter,
     ) -> Option<(ReasonCode, &'static str, &'static str)> {
         if filter.level_count() > self.config.max_filter_levels {
             return Some((
@@ -217,9 +260,23 @@ impl Broker {
             return Some((ReasonCode::NotAuthorized, "it may receive nothing of that", "acl.file"));
         }
         let session = self.sessions.get(key)?;
-        let full = session.subscriptions.len() >= self.config.max_subscriptions;
-        let quota = (ReasonCode::QuotaExceeded, "it has as many subscriptions as it may", "limits.max_subscriptions");
-        (full && session.subscriptions.get(filter).is_none()).then_some(quota)
+        if session.subscriptions.get(filter).is_some() {
+            return None;
+        }
+        let (limits, own, weight) = (&self.config, &session.subscriptions, weight(filter));
+        let share = limits.max_node_subscription_bytes / usize::from(self.place.shards.max(1));
+        let all = usize::try_from(self.counters.subscription_bytes).unwrap_or(usize::MAX);
+        let why = if own.len() >= limits.max_subscriptions {
+            ("it has as many subscriptions as it may", "limits.max_subscriptions")
+        } else if own.bytes().saturating_add(weight) > limits.max_subscription_bytes {
+            ("its subscriptions have as many bytes as they may", "limits.max_subscription_bytes")
+        } else if all.saturating_add(weight) > share {
+            ("the subscriptions of all clients have as many bytes as they may", "limits.max_node_subscription_bytes")
+        } else {
+            return None;
+        };
+        self.counters.refused_over_quota += 1;
+        Some((ReasonCode::QuotaExceeded, why.0, why.1))
     }
 
     /// Enters a subscription here; says whether it is new.
@@ -236,6 +293,7 @@ impl Broker {
         let filter = subscription.filter.clone();
         let is_new = session.subscriptions.insert(subscription);
         self.counters.subscriptions += u64::from(is_new);
+        self.counters.subscription_bytes += if is_new { weight(&filter) as u64 } else { 0 };
         self.counters.shared_subscriptions += u64::from(is_new && is_shared);
         self.note_subscribed(key, &filter);
         is_new
@@ -249,6 +307,7 @@ impl Broker {
             self.subscriptions.remove(&subscription.filter, &key);
         }
         self.counters.subscriptions -= 1;
+        self.counters.subscription_bytes -= subscription.weight() as u64;
         self.counters.shared_subscriptions -= u64::from(subscription.is_shared());
     }
 }

@@ -41,51 +41,71 @@ impl Subscription {
         SubscriptionState { filter: self.filter.clone(), options: self.options, id }
     }
 
+    /// What it counts for limits of bytes.
+    pub(crate) fn weight(&self) -> usize {
+        weight(&self.filter)
+    }
+
     pub(crate) fn is_shared(&self) -> bool {
         self.filter.share_group().is_some()
     }
 }
 
+/// Bytes that a subscription takes beside its filter, here and in the tables of all nodes, about.
+const SUBSCRIPTION_BYTES: usize = 256;
+
+/// What a subscription to this filter counts for limits of bytes.
+pub(crate) fn weight(filter: &TopicFilter) -> usize {
+    filter.as_str().len() + SUBSCRIPTION_BYTES
+}
+
 /// Subscriptions by filter. Sorted, since most sessions have few and some have thousands.
 #[derive(Debug, Default)]
-pub(crate) struct Subscriptions(Vec<Subscription>);
+pub(crate) struct Subscriptions {
+    sorted: Vec<Subscription>,
+}
 
 impl Subscriptions {
     pub(crate) const fn len(&self) -> usize {
-        self.0.len()
+        self.sorted.len()
+    }
+
+    /// Bytes of all: filters and 256 for each.
+    pub(crate) fn bytes(&self) -> usize {
+        self.sorted.iter().map(Subscription::weight).sum()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Subscription> {
-        self.0.iter()
+        self.sorted.iter()
     }
 
     pub(crate) fn get(&self, filter: &TopicFilter) -> Option<&Subscription> {
-        self.find(filter).ok().map(|index| &self.0[index])
+        self.find(filter).ok().map(|index| &self.sorted[index])
     }
 
     /// Adds or replaces; says whether the filter is new.
     pub(crate) fn insert(&mut self, subscription: Subscription) -> bool {
         match self.find(&subscription.filter) {
             Ok(index) => {
-                self.0[index] = subscription;
+                self.sorted[index] = subscription;
                 false
             }
             Err(index) => {
-                if self.0.is_empty() {
-                    self.0.reserve_exact(1);
+                if self.sorted.is_empty() {
+                    self.sorted.reserve_exact(1);
                 }
-                self.0.insert(index, subscription);
+                self.sorted.insert(index, subscription);
                 true
             }
         }
     }
 
     pub(crate) fn remove(&mut self, filter: &TopicFilter) -> Option<Subscription> {
-        self.find(filter).ok().map(|index| self.0.remove(index))
+        self.find(filter).ok().map(|index| self.sorted.remove(index))
     }
 
     fn find(&self, filter: &TopicFilter) -> Result<usize, usize> {
         let order = |other: &Subscription| -> Ordering { other.filter.as_utf8().cmp(filter.as_utf8()) };
-        self.0.binary_search_by(order)
+        self.sorted.binary_search_by(order)
     }
 }

@@ -209,7 +209,13 @@ impl Broker {
         self.counters.inflight_bytes += session.inflight.bytes() as u64;
         for queued in state.queue {
             let outgoing = outgoing(queued, &self.groups);
-            session.queue.push(outgoing, now.wall, Room::whole(&self.config), &mut self.counters, |_| {});
+            session.queue.push(
+                outgoing,
+                now.wall,
+                Room::whole(&self.config, Some(&session.client)),
+                &mut self.counters,
+                |_| {},
+            );
         }
         for InboundState { packet_id, answer } in state.inbound {
             session.inbound.get_or_insert_default().restore(packet_id, answer);

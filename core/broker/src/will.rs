@@ -73,7 +73,7 @@ impl Broker {
             publisher: Some(client),
         });
         self.counters.wills += 1;
-        let matched = self.fan_out(&message, Buffer::Read);
+        let matched = self.fan_out_own(&message, Buffer::Read);
         self.outputs.push_back(Output::Route { message, ticket: None, matched });
     }
 

@@ -4,17 +4,18 @@
 //! bytes to and from the shards, link bytes and datagrams to and from the node. It looks into none of the mail.
 
 use core::net::SocketAddr;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, Duration, NodeId, ShardId};
 use sedge_broker::{PublishRate, Report};
-use sedge_mqtt::{ReasonCode, Utf8};
+use sedge_mqtt::{MessageId, ReasonCode, TopicFilter, Utf8};
 
 use sedge_access::scram::Exchange;
-use sedge_broker::{Admission, Credentials, Policy};
+use sedge_broker::{Admission, Awaits, Credentials, Policy, QueueLimits, TraceSpec};
 
+use crate::Mistrust;
 use crate::link::Binding;
 use crate::mail::{ToNode, ToShard};
 
@@ -41,6 +42,8 @@ pub enum ShardInput {
         user: Option<String>,
         /// How fast its client may publish.
         rate: PublishRate,
+        /// Whether the other side is a part of this process; see [`sedge_broker::INSIDE_PREFIXES`].
+        inside: bool,
     },
     /// Answer to [`ShardOutput::Authenticate`] and [`ShardOutput::Proceed`].
     Authenticated {
@@ -65,6 +68,22 @@ pub enum ShardInput {
     },
     /// What clients are asked and allowed from here on.
     Policy(Policy),
+    /// Other sessions of parts of the process; see [`sedge_broker::Input::Inside`].
+    Inside {
+        /// What may wait for them.
+        queues: BTreeMap<Box<str>, QueueLimits>,
+        /// For which of them publishers wait.
+        awaits: Arc<[Awaits]>,
+    },
+    /// Publications that a session of the process has got rid of; see [`sedge_broker::Input::Arrived`].
+    Arrived {
+        /// Client id of the session.
+        session: ClientId,
+        /// Some of [`sedge_broker::Broker::awaited`].
+        ids: Vec<MessageId>,
+    },
+    /// These traces run from now on, all of them.
+    Traces(Arc<[Arc<TraceSpec>]>),
     /// Bytes came from the client.
     Received {
         /// Where from.
@@ -88,6 +107,8 @@ pub enum ShardInput {
     Mail(ToShard),
     /// Values that the node tells about itself (see [`crate::sys`]).
     Report(Vec<Report>),
+    /// Something of a connection to the broker behind this node: see [`ShardOutput::Upstream`].
+    Upstream(UpstreamInput),
     /// The process stood still for more than [`crate::STANDSTILL`]: feed this ahead of everything else, and nothing from clients while
     /// [`crate::Shard::stands_still`].
     StoodStill,
@@ -126,6 +147,56 @@ pub enum ShardOutput {
     ToShard(ShardId, ToShard),
     /// A line for the log.
     Event(sedge_broker::Event),
+    /// A connection to the broker behind this node, or a line for the log about it.
+    Upstream(UpstreamOutput),
+}
+
+/// An event of a connection to the broker behind this node; see [`sedge_sidecar::Input`].
+#[derive(Debug)]
+pub enum UpstreamInput {
+    /// [`UpstreamOutput::Dial`] has led to a connection.
+    Opened(sedge_sidecar::LinkId),
+    /// Bytes came.
+    Received {
+        /// Over which connection.
+        link: sedge_sidecar::LinkId,
+        /// What.
+        bytes: Bytes,
+    },
+    /// The first `bytes` of [`crate::Shard::upstream_outbox`] were taken by the kernel.
+    Written {
+        /// Over which connection.
+        link: sedge_sidecar::LinkId,
+        /// How many.
+        bytes: usize,
+    },
+    /// A connection is gone, or could not be made.
+    Closed {
+        /// Which one.
+        link: sedge_sidecar::LinkId,
+        /// Why, in a few words.
+        why: String,
+    },
+}
+
+/// See [`ShardOutput::Upstream`].
+#[derive(Debug)]
+pub enum UpstreamOutput {
+    /// Connect to the broker.
+    Dial {
+        /// Number of the connection to be.
+        link: sedge_sidecar::LinkId,
+        /// Where the client is for whom it is; `None`: for the node itself.
+        peer: Option<String>,
+    },
+    /// The connection's outbox holds something to write.
+    Transmit(sedge_sidecar::LinkId),
+    /// Close the connection.
+    Close(sedge_sidecar::LinkId),
+    /// Do not read from the connection, or read again.
+    Hold(sedge_sidecar::LinkId, bool),
+    /// A line for the log.
+    Event(sedge_sidecar::Event),
 }
 
 /// An event for a node.
@@ -145,9 +216,28 @@ pub enum NodeInput {
         /// What.
         bytes: Bytes,
     },
+    /// A datagram has come that looks like one of a node, and is not taken.
+    Mistrusted {
+        /// Where it came from, which nobody has proven.
+        from: SocketAddr,
+        /// Why.
+        cause: Mistrust,
+    },
+    /// Somebody says that it does not take the datagrams of this node, which nobody has proven.
+    Refusal {
+        /// Who.
+        from: SocketAddr,
+        /// Why, as the other sees it.
+        cause: Mistrust,
+    },
     /// The addresses at which there may be nodes, all that are known at this time: they take the place of
     /// [`crate::NodeConfig::seeds`] and of those given before.
     Seeds(Vec<SocketAddr>),
+    /// By how many milliseconds the system's clock is ahead of [`sedge_base::Now::wall`]: told to operators. To be given at the start and now and then.
+    SystemClock {
+        /// Negative: it is behind.
+        ahead: i64,
+    },
     /// Somebody has connected to the cluster port.
     LinkAccepted {
         /// Number given by the driver.
@@ -202,8 +292,30 @@ pub enum NodeInput {
     },
     /// End the connection of a client that may be at any other node. Answer: [`NodeOutput::Kicked`].
     Kick(Kick),
+    /// Put a question to other members. Answers: [`NodeOutput::Answered`].
+    Ask {
+        /// The member that is asked; `None`: all of them.
+        to: Option<NodeId>,
+        /// Number that comes back with the answers; ascending.
+        request: u64,
+        /// Bytes that the drivers of the others understand, at most [`crate::ASK_BYTES_MAX`].
+        question: Bytes,
+    },
+    /// Answer to [`NodeOutput::Asked`].
+    Answer {
+        /// The node that has asked.
+        to: NodeId,
+        /// Number of the question there.
+        request: u64,
+        /// The answer, at most [`crate::ASK_BYTES_MAX`] bytes; empty: there is none.
+        answer: Bytes,
+    },
     /// Whether there is no room to keep publications with QoS 1 and 2; see [`crate::Shard::set_full`].
     Full(bool),
+    /// Topics for whose QoS 1 and 2 publications this node has no room, all of them; whoever publishes to them is refused, at any node.
+    ClosedTopics(Vec<TopicFilter>),
+    /// These traces run from now on, all of them; the shards are told by the driver, too.
+    Traces(Arc<[Arc<TraceSpec>]>),
     /// Empty the node: it takes no clients, and its sessions and the copies that it keeps go to other nodes. Answer:
     /// [`NodeOutput::Drained`], unless it gives up; see [`crate::NodeStatus::drain`]. A second one only sets the limit anew, and is
     /// answered at once if the node is empty.
@@ -244,6 +356,13 @@ pub enum NodeOutput {
         /// What.
         bytes: Bytes,
     },
+    /// Tell whoever sent a datagram that it is not taken: a refusal, which nobody has to believe.
+    Refuse {
+        /// Where to.
+        to: SocketAddr,
+        /// Why, as this node sees it.
+        cause: Mistrust,
+    },
     /// Connect to another node; answer with [`NodeInput::LinkDialled`], [`NodeInput::LinkRefused`] or [`NodeInput::LinkClosed`].
     Dial {
         /// Number of the link to be.
@@ -261,6 +380,30 @@ pub enum NodeOutput {
         request: u64,
         /// The node that owns the client and has ended its connection, if there is one.
         by: Option<NodeId>,
+    },
+    /// Another node asks: answer with [`NodeInput::Answer`].
+    Asked {
+        /// Who.
+        from: NodeId,
+        /// Number of the question there.
+        request: u64,
+        /// What its driver wants to know.
+        question: Bytes,
+    },
+    /// An answer to [`NodeInput::Ask`].
+    Answered {
+        /// Number from the request.
+        request: u64,
+        /// Who answers, and what; `None`: one that has nothing to say, or is gone.
+        answer: Option<(NodeId, Bytes)>,
+        /// Whether no other answer comes.
+        last: bool,
+    },
+    /// The time of the cluster is by so many milliseconds ahead of what [`sedge_base::Now::wall`] was so far: all machines of the node get the
+    /// changed time from now on, and after a restart.
+    SetTime {
+        /// Negative: it is behind.
+        ahead: i64,
     },
     /// Nothing that clients need is at this node any more: it may stop.
     Drained,

@@ -7,6 +7,7 @@ mod journal;
 pub mod link;
 pub mod mail;
 mod members;
+mod mistrust;
 mod node;
 mod reception;
 mod shard;
@@ -16,15 +17,20 @@ pub mod sys;
 mod testing;
 mod wire;
 
-pub use api::{Kick, LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput};
+pub use api::{Kick, LinkId, NodeEvent, NodeInput, NodeOutput, ShardInput, ShardOutput, UpstreamInput, UpstreamOutput};
 pub use journal::{JournalError, Recovery, RestoredNode, RestoredShard};
-pub use node::{Node, NodeConfig, NodeConfigError, OVERLAYS, STANDSTILL};
-pub use reception::{Reception, ReceptionResult};
+pub use mistrust::Mistrust;
+pub use node::{
+    ASK_BYTES_MAX, MANUAL_OVERLAYS, NEIGHBOURS_MAX, NeighbourError, Node, NodeConfig, NodeConfigError, OVERLAYS,
+    STANDSTILL,
+};
+pub use reception::{Reception, ReceptionResult, shard_of};
 pub use sedge_membership::Config as MembershipConfig;
+pub use sedge_membership::wire::is_datagram;
 pub use sedge_overlay::skip_graph::{Base as SkipGraphBase, Key, Method as SkipGraphMethod, Role};
-pub use sedge_overlay::{RootPolicy, SkipGraphView, Table, Topology, TreeView, VirtualNeighbour};
+pub use sedge_overlay::{MeshConfig, RootPolicy, SkipGraphView, Table, Topology, TreeView, VirtualNeighbour};
 pub use shard::{Shard, ShardConfig, ShardCounters};
 pub use status::{
-    DeadStatus, DrainEnd, DrainState, DrainStatus, LinkStatus, MemberStatus, NodeState, NodeStatus, RefusedNode,
-    RouteStatus,
+    DeadStatus, DrainEnd, DrainState, DrainStatus, LinkStatus, MemberStatus, NeighbourStatus, NeighboursStatus,
+    NodeState, NodeStatus, RefusedNode, RouteStatus,
 };

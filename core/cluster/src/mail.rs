@@ -57,6 +57,10 @@ pub enum ToShard {
         /// Whether its session ends, too.
         end_session: bool,
     },
+    /// Topics for which some member has no room; see [`sedge_broker::Input::ClosedTopics`].
+    ClosedTopics(Arc<[TopicFilter]>),
+    /// A retained message of another node, for the broker behind this node; see [`Retained`].
+    Retained(Box<Retained>),
     /// The node is drained: whoever connects is sent to one of these places instead. `None`: the node takes clients again.
     Drain(Option<Arc<[Utf8]>>),
     /// The session of a client is about to move: its connection ends. Answer: [`ToNode::Leaves`], if there is a session then.
@@ -80,6 +84,15 @@ pub enum ToShard {
         /// Number of the mark.
         mark: u64,
     },
+}
+
+/// See [`ToShard::Retained`].
+#[derive(Debug)]
+pub struct Retained {
+    /// What.
+    pub message: Arc<Message>,
+    /// Whether it is published just now, so that subscriptions here get it; else only the broker's store does.
+    pub is_live: bool,
 }
 
 /// See [`ToShard::Mark`].
@@ -459,6 +472,8 @@ pub enum ToNode {
     Leftovers(Box<(Handed, Vec<Arc<Message>>)>),
     /// The shard has announced what its journal held.
     Restored,
+    /// The broker behind this node may have forgotten retained messages: answer with [`ToShard::Retained`] for each.
+    WantsRetained,
     /// What a turn has changed, for copies at other nodes.
     Batch {
         /// Number of the batch; ascending.

@@ -41,8 +41,8 @@ impl Reception {
     }
 }
 
-/// The shard that a client belongs to.
-pub(crate) fn shard_of(client: &ClientId, shards: u16) -> ShardId {
+/// The shard that a client belongs to, of so many.
+pub fn shard_of(client: &ClientId, shards: u16) -> ShardId {
     let shard = client.stable_hash() % u64::from(shards.max(1));
     ShardId(u16::try_from(shard).unwrap_or(0))
 }

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use sedge_base::{ClientId, Duration, Incarnation, NodeId};
+use sedge_mqtt::QoS;
 
 /// How far a node has come (DESIGN section 5, "Joining"; FT-26, FT-28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Cooperation algorithm.
     pub overlay: &'static str,
+    /// Links that operators have chosen; `None` where the algorithm chooses.
+    pub neighbours: Option<NeighboursStatus>,
+    /// With which QoS publications go from node to node; `None`: with their own.
+    pub link_qos: Option<QoS>,
     /// All members it knows, itself included, by id.
     pub members: Vec<MemberStatus>,
     /// Members that died a short while ago, by id (EL-03).
@@ -46,6 +51,10 @@ pub struct NodeStatus {
     pub retained: usize,
     /// Bytes of them.
     pub retained_bytes: usize,
+    /// Topics that were cleared or whose value expired, and that are remembered so that no earlier value comes back.
+    pub tombstones: usize,
+    /// Bytes of them.
+    pub tombstone_bytes: usize,
     /// Publications that wait for acknowledgement by neighbours (FT-17).
     pub unacknowledged: usize,
     /// Publications that were sent over other nodes and have not arrived.
@@ -79,23 +88,49 @@ pub struct NodeStatus {
     pub orphaned: usize,
     /// Publications kept for their sessions (FT-42).
     pub strays: usize,
+    /// Their bytes.
+    pub stray_bytes: usize,
     /// Whether, and how far, the node is being emptied.
     pub drain: DrainStatus,
-    /// Nodes that cannot be linked because of their version.
+    /// Nodes that cannot be linked because of their version, their key or their id.
     pub refused: Vec<RefusedNode>,
     /// Everything counted since the start, by metric name without prefix (`links_frames_sent`, ...).
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// A node that cannot be linked because of its version.
+/// A node that cannot be linked because of its version, its key or its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedNode {
-    /// Its id, as it says.
-    pub node: NodeId,
+    /// Its id, as it says; `None` where nothing that it says is believed.
+    pub node: Option<NodeId>,
     /// Where it was, or came from.
     pub address: SocketAddr,
-    /// Which versions it and this node speak, and what to do.
+    /// What keeps it and this node apart, and what to do.
     pub why: String,
+}
+
+/// The links that operators have chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NeighboursStatus {
+    /// One line for each, by id; those at whose address no node has answered come last.
+    pub lines: Vec<NeighbourStatus>,
+    /// Whether all linked nodes know what was chosen here.
+    pub agreed: bool,
+}
+
+/// A link that operators have chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeighbourStatus {
+    /// The other end; `None` where no node has answered at the address.
+    pub node: Option<NodeId>,
+    /// Where it is.
+    pub address: Option<SocketAddr>,
+    /// Whether it was chosen here.
+    pub here: bool,
+    /// Whether it was chosen at the other end.
+    pub there: bool,
+    /// The link, if it is up.
+    pub link: Option<LinkStatus>,
 }
 
 /// How the emptying of a node stands.
@@ -143,12 +178,16 @@ pub enum DrainEnd {
 pub struct MemberStatus {
     /// Its id.
     pub node: NodeId,
+    /// What it is called, if it has said so.
+    pub name: Option<String>,
     /// Which life of it.
     pub incarnation: Incarnation,
     /// Where it listens for links.
     pub address: SocketAddr,
     /// The link to it; `None` for the node itself and where none is up.
     pub link: Option<LinkStatus>,
+    /// By how many milliseconds its system clock is ahead of this node's; `None` where it has not said.
+    pub clock_ahead: Option<i64>,
 }
 
 /// A member that died.
@@ -156,6 +195,8 @@ pub struct MemberStatus {
 pub struct DeadStatus {
     /// Its id.
     pub node: NodeId,
+    /// What it was called, if it has said so.
+    pub name: Option<String>,
     /// Which life of it.
     pub incarnation: Incarnation,
     /// Where it listened for links.

@@ -38,6 +38,11 @@ pub enum Input {
         /// The member. Unknown and dead ones are ignored.
         node: NodeId,
     },
+    /// Ask whoever listens at this address to take this node in, once.
+    Call {
+        /// UDP address.
+        to: SocketAddr,
+    },
     /// Tell everyone that this node leaves. Nothing but the farewell datagrams comes out afterwards.
     Leave,
 }
@@ -66,6 +71,11 @@ pub enum Output {
     /// The cluster had declared this node dead although it lives; it is back under this renewed identity. The others may have
     /// forgotten all that they knew of it.
     Rejoined(Member),
+    /// Another process runs with the id of this node, and other addresses.
+    SameId {
+        /// Its UDP address.
+        at: SocketAddr,
+    },
     /// The cluster refuses this node's identity again and again: another process runs with the same node id, or this one
     /// started with an incarnation that is not above that of its earlier life. Given once until a rejoin succeeds.
     Outranked,

@@ -127,7 +127,7 @@ impl Subject {
                 Output::Down { member, .. } => assert!(self.members.remove(&member.node), "down twice"),
                 Output::Moved(member) => assert!(self.members.contains(&member.node), "a stranger has moved"),
                 Output::Rejoined(me) => assert_eq!(me.node, NodeId::new(ME)),
-                Output::Outranked => {}
+                Output::Outranked | Output::SameId { .. } => {}
             }
         }
         assert!(self.machine.members().map(|member| member.node).eq(self.members.iter().copied()));

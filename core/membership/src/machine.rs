@@ -108,6 +108,13 @@ impl Membership {
         self.members.get(&node)
     }
 
+    /// Whether this member has failed a probe and is about to be declared dead unless it objects.
+    pub fn is_suspect(&self, node: NodeId) -> bool {
+        let Some(member) = self.members.get(&node) else { return false };
+        let is_it = |known: &&foca::Member<Member>| known.id() == member;
+        self.foca.iter_membership_state().find(is_it).is_some_and(|known| known.state() == State::Suspect)
+    }
+
     /// Members that died in the last [`Config::autoclean`], and when.
     pub fn dead(&self) -> impl Iterator<Item = (&Member, Instant)> {
         self.dead.listed()
@@ -140,6 +147,7 @@ impl Membership {
             Input::Suspect { node } => self.on_suspect(now, node, false),
             Input::Refused { node } => self.on_suspect(now, node, true),
             Input::Probe { node } => self.on_probe(node),
+            Input::Call { to } => self.announce(now, plain(to)),
             Input::Leave => self.on_leave(),
         }
     }
@@ -238,7 +246,12 @@ impl Membership {
         };
         let disbelieved = self.disbelieve(now, &mut datagram);
         let bytes = disbelieved.as_ref().unwrap_or(bytes);
+        if let Some(at) = self.namesake(&datagram) {
+            self.outputs.push_back(Output::SameId { at });
+            return;
+        }
         let src = &datagram.header.src;
+        self.tell_of_namesake(src);
         if src.node == self.me().node {
             // The way to a seed that is this node under another name.
             if src == self.foca.identity() {
@@ -258,6 +271,28 @@ impl Membership {
             self.seeds.answered(from, src.node);
             self.seeds.answered(src.swim, src.node);
         }
+    }
+
+    /// Where another process is that has the id of this node. What is told of an earlier life of this node, at an address that it had
+    /// then, is no such thing.
+    fn namesake(&self, datagram: &Datagram) -> Option<SocketAddr> {
+        let me = self.foca.identity();
+        let is_other = |other: &Member| {
+            other.node == me.node && other.incarnation != me.incarnation && other.swim != me.swim && !other.departed
+        };
+        let src = &datagram.header.src;
+        if is_other(src) {
+            return Some(src.swim);
+        }
+        let lives = datagram.updates.iter().filter(|update| update.state() != State::Down).map(foca::Member::id);
+        lives.filter(|other| is_other(other) && other.incarnation > me.incarnation).map(|other| other.swim).next()
+    }
+
+    /// Tells a process whose id another one at another address has by now, which started later.
+    fn tell_of_namesake(&mut self, src: &Member) {
+        let is_later = |known: &&Member| known.swim != src.swim && known.incarnation > src.incarnation;
+        let Some(known) = self.members.get(&src.node).filter(is_later).cloned() else { return };
+        self.send(src, Message::Gossip, vec![foca::Member::new(known, 0, State::Alive)]);
     }
 
     /// Strangers must not fill the memory with invented members.

@@ -67,6 +67,11 @@ pub enum WireError {
     Full,
 }
 
+/// Whether these bytes, which nobody has proven to be a node's, have the form of a datagram of this version.
+pub fn is_datagram(bytes: &[u8]) -> bool {
+    Datagram::decode(bytes).is_ok()
+}
+
 /// A datagram, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Datagram {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use sedge_base::{ClientId, Incarnation, Instant, NodeId, Now};
 use sedge_mqtt::{TopicFilter, TopicName};
 
+use crate::by_hand::Chosen;
 use crate::status::Topology;
 
 /// Stands for a change of local interest that somebody waits for.
@@ -173,6 +174,11 @@ pub enum Output {
         /// Which neighbour.
         node: NodeId,
     },
+    /// The operator of this node has ended the link that was chosen here; see [`Overlay::choose`].
+    Cut {
+        /// Which node.
+        node: NodeId,
+    },
     /// The neighbour sent something that cannot be: close the link with this explanation.
     Protocol {
         /// Which neighbour.
@@ -267,6 +273,22 @@ pub trait Overlay {
 
     /// Number of lines of the subscription routing table.
     fn route_count(&self) -> usize;
+
+    /// An operator chooses a link to this node, or ends the one there is, whichever of its ends has chosen it. Only for [`crate::ByHand`]; others
+    /// choose for themselves.
+    fn choose(&mut self, node: NodeId, chosen: bool) {
+        let _ = (node, chosen);
+    }
+
+    /// The links of this node that operators have chosen, in order.
+    fn chosen(&self) -> Vec<Chosen> {
+        Vec::new()
+    }
+
+    /// Whether all nodes that are linked know what was chosen here.
+    fn is_agreed(&self) -> bool {
+        true
+    }
 
     /// Its trees and tables for listings, at most `limit` lines of each table. Nothing where the algorithm has none.
     fn topology(&self, limit: usize) -> Topology {

@@ -265,7 +265,7 @@ impl Subject {
                 }
                 Output::Barrier(barrier) => assert!(self.barrier.replace(barrier) < Some(barrier)),
                 Output::Settled(token) => assert!(token.0 <= self.tokens),
-                Output::Synced { node } => assert!(self.linked.contains(&node)),
+                Output::Cut { node } | Output::Synced { node } => assert!(self.linked.contains(&node)),
                 Output::Table(Advertised::Remote { .. }) => {}
             }
         }

@@ -6,6 +6,7 @@
 
 mod api;
 mod backbone;
+mod by_hand;
 mod detour;
 mod flood;
 #[cfg(any(test, fuzzing))]
@@ -21,6 +22,7 @@ mod trunk;
 mod wire;
 
 pub use api::{Advert, AdvertOp, Advertised, Barrier, Input, Neighbour, Output, Overlay, RouteEntry, Token, Way};
+pub use by_hand::{ByHand, Chosen};
 pub use detour::Detour;
 pub use flood::{Flood, FloodCounters};
 pub use mesh::{Mesh, MeshConfig, MeshCounters};

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::{Failure, USAGE};
 use crate::mqtt::{explain_unknown, fold_properties};
-use crate::{api, bench, from_mosquitto, passwd, publish, scale, serve, sim, subscribe, up};
+use crate::{
+    api, backup, bench, config, from_mosquitto, manual, passwd, publish, rule, scale, serve, sim, subscribe, up,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,20 +35,33 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     Pub(Box<publish::PubArgs>),
     Sub(Box<subscribe::SubArgs>),
-    /// Show a node and its cluster
-    Status(api::ApiArgs),
+    /// Show a node, and all nodes of its cluster
+    Status(api::StatusArgs),
     /// Say whether a node is ready for clients: exit code 0 or 1; for containers and scripts
     Health(api::HealthArgs),
     /// Show the nodes of a cluster, the links between them, and the trees and tables of its overlay
-    Topology(api::ApiArgs),
+    Topology(api::TopologyArgs),
     /// Say which topics' subscribers should share nodes and which should be spread, from a cluster that runs
     Advise(api::AdviseArgs),
-    /// Show the sessions of a node
+    /// Show the sessions of all nodes, or of one
     Sessions(api::SessionsArgs),
-    /// Show where a node sends publications
+    /// Show what clients of all nodes want, or where one node sends publications
     Routes(api::PageArgs),
+    /// Show the links of a node, and which of them were chosen by hand
+    Neighbours(api::ApiArgs),
+    /// Choose or end links between nodes by hand
+    #[command(subcommand)]
+    Neighbour(api::NeighbourCommand),
+    /// Show the bridges to other services: who runs them, what waits, what went wrong last
+    Bridges(api::ApiArgs),
+    /// Show the rules that run in the cluster: which node runs them, what they hold and have counted
+    Rules(api::ApiArgs),
     /// Show retained messages, or clear one
     Retained(api::RetainedArgs),
+    /// Say whether a client would get a publication now, from where and at which QoS, or what prevents it
+    Explain(api::ExplainArgs),
+    /// Show what becomes of publications, step by step, at all nodes
+    Trace(api::TraceArgs),
     /// End the connection of a client at any node, and its session if wanted
     Kick(api::KickArgs),
     /// Empty a node before it stops: its clients and sessions go to other nodes
@@ -58,6 +73,9 @@ enum Command {
     Rebalance(scale::RebalanceArgs),
     /// Measure any MQTT broker: load, limits, failures, comparisons
     Bench(Box<sedge_bench::BenchArgs>),
+    /// Try rules without a cluster
+    #[command(subcommand)]
+    Rule(rule::RuleCommand),
     /// Simulate very large clusters
     #[command(subcommand)]
     Sim(sim::SimCommand),
@@ -65,9 +83,13 @@ enum Command {
     /// Look at access rules
     #[command(subcommand)]
     Acl(passwd::AclCommand),
-    /// Check a configuration, or make one from that of Mosquitto
+    /// Check or show a configuration, or make one from that of Mosquitto
     #[command(subcommand)]
     Config(ConfigCommand),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
+    Completions(manual::CompletionsArgs),
+    Man(manual::ManArgs),
 }
 
 /// Look at the configuration without starting a node.
@@ -75,6 +97,10 @@ enum Command {
 enum ConfigCommand {
     /// Check a configuration file together with the environment
     Check(serve::CheckArgs),
+    /// Print a file with every key, what it is for and its default
+    Default,
+    /// Show every key with its value and where that comes from
+    Show(config::ShowArgs),
     /// Write the configuration that a mosquitto.conf stands for
     FromMosquitto(from_mosquitto::FromMosquittoArgs),
 }
@@ -97,16 +123,29 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Advise(args) => api::advise(&args),
         Command::Sessions(args) => api::sessions(&args),
         Command::Routes(args) => api::routes(&args),
+        Command::Neighbours(args) => api::neighbours(&args),
+        Command::Neighbour(command) => api::neighbour(&command),
+        Command::Bridges(args) => api::bridges(&args),
+        Command::Rules(args) => api::rules(&args),
         Command::Retained(args) => api::retained(&args),
+        Command::Explain(args) => api::explain(&args),
+        Command::Trace(args) => api::trace(&args),
         Command::Kick(args) => api::kick(&args),
         Command::Drain(args) => api::drain(&args),
         Command::Scale(command) => scale::run(&command),
         Command::Rebalance(args) => scale::rebalance(&args),
         Command::Bench(args) => bench::run(*args),
+        Command::Rule(command) => rule::run(&command),
         Command::Sim(command) => sim::run(&command),
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Acl(passwd::AclCommand::Check(args)) => passwd::acl_check(&args),
         Command::Config(ConfigCommand::Check(args)) => serve::check(&args),
+        Command::Config(ConfigCommand::Default) => config::default(),
+        Command::Config(ConfigCommand::Show(args)) => config::show(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
+        Command::Completions(args) => manual::completions(&args, &mut Cli::command()),
+        Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Config(ConfigCommand::FromMosquitto(args)) => from_mosquitto::run(&args),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &FromMosquittoArgs) -> Result<(), Failure> {
 }
 
 fn write(path: &Path, toml: &str) -> Result<(), Failure> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(toml.as_bytes()));
     written.map_err(|error| Failure::failed(format!("-o {}: {error}", path.display())))
 }

@@ -1,16 +1,20 @@
 //! The `sedge` program.
 
 mod api;
+mod backup;
 mod bench;
 mod client;
 mod command;
+mod config;
 mod failure;
 mod from_mosquitto;
+mod manual;
 mod migrate;
 mod mqtt;
 mod out;
 mod passwd;
 mod publish;
+mod rule;
 mod scale;
 mod serve;
 mod sim;

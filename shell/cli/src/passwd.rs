@@ -1,8 +1,8 @@
 //! `sedge passwd` and `sedge acl check`.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
@@ -114,7 +114,12 @@ pub(crate) fn passwd(args: &PasswdArgs) -> Result<(), Failure> {
         let hash = hash.map_err(Failure::failed)?;
         kept = format!("{kept}{prefix}{hash}\n");
     }
-    replace(&args.file, &kept).map_err(|error| Failure::failed(format!("cannot write {file}: {error}")))
+    let is_new = !args.file.exists();
+    replace(&args.file, &kept).map_err(|error| Failure::failed(format!("cannot write {file}: {error}")))?;
+    if is_new {
+        tell_of_new_file(&args.file);
+    }
+    Ok(())
 }
 
 /// The password: one line of standard input; from a terminal twice, unseen.
@@ -161,7 +166,8 @@ impl Drop for Hidden {
     }
 }
 
-/// Puts a new file in the place of the old one, which readers see whole or not at all. Only its owner may read it.
+/// Puts a new file in the place of the old one, which readers see whole or not at all. It has the owner, group and mode of the old one, so
+/// that who could read that can read this. Where there was none, only its owner may read it.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut name = target.file_name().unwrap_or_default().to_owned();
@@ -169,6 +175,11 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     let fresh = target.with_file_name(name);
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        match fs::metadata(&target) {
+            Ok(old) => keep_access(&file, &old)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&fresh, &target)
@@ -176,6 +187,29 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     write().inspect_err(|_| {
         let _ = fs::remove_file(&fresh);
     })
+}
+
+/// Gives `file` owner, group and mode of `old`.
+fn keep_access(file: &File, old: &Metadata) -> io::Result<()> {
+    let mine = file.metadata()?;
+    if (mine.uid(), mine.gid()) != (old.uid(), old.gid()) {
+        fchown(file, Some(old.uid()), Some(old.gid())).map_err(|error| {
+            let (user, group) = (old.uid(), old.gid());
+            let what = format!("the file belongs to user {user} and group {group}, which it cannot be given again ({error}); nothing was changed; run this as that user or as root");
+            io::Error::new(error.kind(), what)
+        })?;
+    }
+    file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
+}
+
+/// What an administrator has to do so that the service can read a file that only root may read.
+fn tell_of_new_file(path: &Path) {
+    if rustix::process::geteuid().is_root() {
+        let path = path.display();
+        out::note(&format!(
+            "note: only root can read {path}; for a service with a user of its own: chgrp GROUP {path}; chmod 640 {path}"
+        ));
+    }
 }
 
 /// Look at access rules.

@@ -133,7 +133,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     init_logging(&config.log);
     let as_json = args.json;
-    sedge_daemon::run(config, move |addresses| {
+    let (path, overrides) = (args.config.clone(), args.overrides());
+    let read = move || Config::load(path.as_deref(), environment(), &overrides).map_err(|error| error.to_string());
+    let again: sedge_daemon::ReadAgain = Box::new(read);
+    sedge_daemon::run(config, again, move |addresses| {
         // That nobody reads standard output is no reason not to serve.
         let _ = if as_json { out::json(&describe(addresses)) } else { out::line(&announce(addresses)) };
     })
@@ -144,9 +147,27 @@ fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Config, Failure> {
     Config::load(path, environment(), overrides).map_err(|error| Failure::new(USAGE, error.to_string()))
 }
 
-/// Variables that are not text are none of the configuration's.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+/// Keys whose value may be a file that systemd hands over (`LoadCredential=NAME:PATH`), by the name of the credential.
+const CREDENTIALS: &[(&str, &str, &str)] = &[
+    ("cluster.key", "SEDGE_CLUSTER__KEY_FILE", "SEDGE_CLUSTER__KEY"),
+    ("http.token", "SEDGE_HTTP__TOKEN_FILE", "SEDGE_HTTP__TOKEN"),
+];
+
+/// What the environment says of the configuration, and the files that systemd hands over in `$CREDENTIALS_DIRECTORY`. Variables that are
+/// not text are none of the configuration's.
+pub(crate) fn environment() -> Vec<(String, String)> {
+    let texts =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut variables: Vec<(String, String)> = texts.collect();
+    let Some(directory) = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from) else { return variables };
+    for (credential, variable, other) in CREDENTIALS {
+        let path = directory.join(credential);
+        let is_given = variables.iter().any(|(name, value)| (name == variable || name == other) && !value.is_empty());
+        if let Some(path) = path.to_str().filter(|_| !is_given && path.is_file()) {
+            variables.push(((*variable).to_owned(), path.to_owned()));
+        }
+    }
+    variables
 }
 
 fn describe(addresses: &Addresses) -> Value {

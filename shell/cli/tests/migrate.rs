@@ -89,7 +89,7 @@ plugin_opt_key hidden
 connection cloud
 address cloud.example:8883 other.example
 addresses third.example
-topic # both 1 in/ out/
+topic # out 1 in/ out/
 bridge_bind_address 10.0.0.1
 bridge_attempt_unsubscribe true
 bridge_protocol_version mqttv50
@@ -177,7 +177,8 @@ fn every_option_is_accounted_for_and_the_result_is_valid() {
     for setting in ["sys]\n# ", "interval = 20", "maximum_keep_alive = 300", "max_inflight = 20", "level = \"info\""] {
         assert!(toml.contains(setting), "{setting} is not in\n{toml}");
     }
-    assert!(report.contains("connection cloud: there are no bridges"), "{report}");
+    assert!(toml.contains("[bridge.cloud]") && toml.contains("topic = \"out/\""), "{toml}");
+    assert!(report.contains("password_file"), "{report}");
 }
 
 /// Each option alone, with good and bad values: whatever is written is valid.

@@ -64,8 +64,11 @@ fn a_newcomer_is_told_what_there_is_and_what_to_do() {
     assert!(told.contains(&format!("mosquitto_sub -p {} ", first + 2)), "{told}");
     assert!(told.contains(&format!("mosquitto_pub -p {first} ")), "{told}");
     assert!(dir.path().join("node-3/log").exists());
+    let token = std::fs::read_to_string(dir.path().join("api-token")).unwrap();
+    assert!(told.contains(&format!("http://127.0.0.1:{}/#token={token} ", first + 3)), "{told}");
     send(up.pid(), Signal::INT);
     assert_eq!(up.end().0, Some(0));
+    assert!(!dir.path().join("api-token").exists());
 }
 
 #[test]
@@ -134,6 +137,7 @@ fn a_detached_cluster_goes_on_until_down() {
     assert!(told.contains(&format!("node-1 (pid {}): stopped", pids[0])), "{told}");
     assert!(told.contains(&format!("node-3 (pid {}): was not running", pids[2])), "{told}");
     assert_all_end(&pids);
+    assert!(!dir.path().join("api-token").exists());
     assert_fails(&run(&["down", "--data-dir", path]), 1, &[path]);
 }
 

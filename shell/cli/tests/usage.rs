@@ -58,7 +58,12 @@ fn mistakes_of_sub_are_usage_errors() {
         (&["sub", "-t", "a", "-F", "%z"], &["%z"]),
         (&["sub", "-t", "a", "-F", "%p", "-v"], &["cannot be used with"]),
         (&["sub", "-t", "a", "-C", "0"], &["0"]),
-        (&["sub", "-t", "a", "--unix", "/run/x"], &["Unix sockets", "-h"]),
+        (&["sub", "-t", "a", "-S"], &["SRV", "-h"]),
+        (&["sub", "-t", "a", "--unix", "/run/x", "-h", "gw"], &["cannot be used with"]),
+        (&["sub", "-t", "a", "--random-filter", "101"], &["0 to 100"]),
+        (&["sub", "-t", "a", "--tls-version", "tlsv1.1"], &["tlsv1.2"]),
+        (&["sub", "-t", "a", "--tls-alpn", "mqtt"], &["--cafile"]),
+        (&["sub", "-t", "a", "--proxy", "http://p"], &["socks5h://"]),
     ] {
         assert_fails(&run(arguments), 2, words);
     }

@@ -1,5 +1,6 @@
 //! A node from start to stop.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,31 +8,35 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use bytes::Bytes;
 use mio::net::{TcpListener, UdpSocket};
 use mio::{Poll, Waker};
 use sedge_base::{Rng, ShardId};
+use sedge_bridge::{Bridges, Mirroring, Rules};
 use sedge_broker::Place;
 use sedge_cluster::{Node, Shard, ShardConfig};
 use sedge_mqtt::Utf8;
+use sedge_sidecar::SidecarConfig;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::access::Gate;
-use crate::config::{Durability, ListenerRates};
+use crate::config::{Durability, ListenerRates, UpstreamProxy};
 use crate::discovery::{self, Discovered, Discovery, Found, Speaker, Wanted};
-use crate::http::{Facts, Guard, HttpServer};
+use crate::http::{Facts, Guard, HttpServer, Visits};
 use crate::identity::{self, Identity};
 use crate::recovery::Journals;
 use crate::reload::{Reloaded, reload};
-use crate::runtime::sockets::{self, FOR_CLIENTS, FOR_HTTP};
+use crate::runtime::sockets::{self, Descriptors, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{
-    AddressTable, Clock, Door, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Pulse, Shared, Users, View, Worker,
-    wall,
+    AddressTable, BrokerPlace, Clock, Door, Events, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Pulse, Shared,
+    Upstreams, Users, View, Worker, wall,
 };
 use crate::seal::Seal;
+use crate::supervisor::Supervisor;
 use crate::sys::SysReporter;
-use crate::transport::{Acceptor, ClusterTls, Listener};
-use crate::{Config, StartError, logging, memory, node_config};
+use crate::transport::{Acceptor, ClusterTls, Listener, UpstreamTls};
+use crate::{Config, StartError, awaits, bridges, logging, memory, mirror, node_config, rules};
 
 /// What reading the address of a listener is called when it fails.
 const ADDRESS: &str = "read the address of a listener";
@@ -71,6 +76,9 @@ pub struct Daemon {
     http: Option<HttpServer>,
     discovery: Option<Discovery>,
     sys: Option<SysReporter>,
+    mirror: Option<Arc<Mirroring>>,
+    bridges: Option<Arc<Bridges>>,
+    rules: Option<Arc<Rules>>,
     /// Held until the node is gone: keeps the data directory locked.
     _identity: Identity,
 }
@@ -78,20 +86,21 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a node; when this returns, it listens.
     pub fn start(config: &Config) -> Result<Self, StartError> {
-        let clock = Clock::start();
         let descriptors = sockets::raise_socket_limit();
         let identity = Identity::take(&config.node, wall())?;
         // Before anybody can connect.
-        let mut journals = Journals::open(&config.node, wall())?;
+        let clock = Clock::start(config.node.data_dir.as_deref());
+        let mut journals = Journals::open(&config.node, clock.now().wall)?;
         let sockets = Sockets::open(config)?;
         let addresses = sockets.addresses()?;
         let found = discovery::resolve_all(&config.cluster.seeds);
-        let node_config = node_config::build(config, &identity, addresses.cluster, &found)?;
+        let node_config = node_config::build(config, &identity, &node_name(config), addresses.cluster, &found)?;
         let advertised = node_config.link_addr;
         let mut rng = Rng::new(identity::random_u64()?);
         let mut node = Node::new(node_config, rng.split(0))
             .map_err(|error| StartError::Setting { key: "cluster", what: error.to_string() })?;
-        let (shared, polls) = share(config, clock, descriptors, sockets.listeners)?;
+        let (shared, polls) = share((config, &identity), clock.clone(), descriptors, sockets.listeners)?;
+        clock.keep();
         log_start(config, &identity, &addresses, advertised, shared.connections_max);
         let name = node_name(config);
         let report = journals.as_ref().map(|journals| journals.report.clone());
@@ -99,13 +108,14 @@ impl Daemon {
         if let Some(journals) = &mut journals {
             journals.restore_node(&mut node);
         }
-        let http = match sockets.http {
-            Some(listener) => Some(HttpServer::start(listener, Arc::clone(&shared), facts)?),
-            None => None,
-        };
+        // They ask the shards and have answers as soon as those run.
+        let mirror = mirror::start(config, &identity.node.to_string(), &shared)?;
+        let bridges = bridges::start(config, &shared)?;
+        let rules = rules::start(config, &shared)?;
+        let http = Some(HttpServer::start(sockets.http, Arc::clone(&shared), facts)?);
         let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
         let links = Links::new(sockets.cluster, sockets.datagrams, key, shared.cluster_tls.clone());
-        let hub = Hub { node, links, kicks: Kicks::default() };
+        let hub = Hub { node, links, kicks: Kicks::default(), asks: BTreeMap::new(), last_ask: 0 };
         let door = Door::new(sockets.acceptors);
         let parts = shard_parts((config, &identity), &shared, polls, (hub, door), journals, &mut rng)?;
         let shards = parts.into_iter().map(spawn_shard).collect::<Result<Vec<_>, _>>()?;
@@ -113,7 +123,18 @@ impl Daemon {
         let discovery = Discovery::start(wanted, &shared)?;
         let sys = SysReporter::start(Arc::clone(&shared), config.sys.interval, &name)
             .map_err(StartError::system("start a thread"))?;
-        Ok(Self { addresses, shared, shards, http, discovery: Some(discovery), sys: Some(sys), _identity: identity })
+        Ok(Self {
+            addresses,
+            shared,
+            shards,
+            http,
+            discovery: Some(discovery),
+            sys: Some(sys),
+            mirror,
+            bridges: Some(bridges),
+            rules: Some(rules),
+            _identity: identity,
+        })
     }
 
     /// Where it listens.
@@ -154,6 +175,10 @@ impl Daemon {
             return;
         }
         tracing::info!("stopping");
+        // While the shards can still take what they say.
+        drop(self.mirror.take());
+        drop(self.bridges.take());
+        drop(self.rules.take());
         drop(self.discovery.take());
         drop(self.sys.take());
         let elsewhere = self.client_addresses();
@@ -165,9 +190,11 @@ impl Daemon {
                 tracing::error!("a shard did not end in order");
             }
         }
+        self.shared.events.wake();
         if let Some(http) = self.http.take() {
             http.stop();
         }
+        self.shared.clock.keep();
         tracing::info!(uptime_seconds = self.shared.clock.uptime().as_secs(), "stopped");
     }
 }
@@ -184,9 +211,12 @@ impl std::fmt::Debug for Daemon {
     }
 }
 
+/// Reads the configuration again, on SIGHUP and through the API; the error says everything that is wrong with it.
+pub type ReadAgain = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
 /// Serves one node until SIGTERM or SIGINT, or until it is empty and was to stop then. Calls `ready` as soon as it listens. A second signal ends the process at once.
 /// SIGHUP makes it [reload](Daemon::reload).
-pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartError> {
+pub fn run(config: Config, again: ReadAgain, ready: impl FnOnce(&Addresses)) -> Result<(), StartError> {
     logging::log_panics();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(StartError::system("listen to signals"))?;
     let daemon = Daemon::start(&config)?;
@@ -194,7 +224,11 @@ pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartEr
     drop(config);
     let told = signals.handle();
     daemon.when_drained(move || told.close());
+    // There is no second one.
+    let _ = daemon.shared.again.set(again);
     ready(daemon.addresses());
+    let supervisor = Supervisor::from_environment().map(|supervisor| supervisor.ready(&daemon.shared)).transpose();
+    let watch = supervisor.map_err(StartError::system("start a thread"))?;
     let signal = signals.forever().find(|signal| {
         if *signal == SIGHUP {
             daemon.reload();
@@ -204,12 +238,13 @@ pub fn run(config: Config, ready: impl FnOnce(&Addresses)) -> Result<(), StartEr
     if let Some(signal) = signal {
         tracing::info!(signal = signal_hook::low_level::signal_name(signal), "told to stop");
     } else {
-        tracing::info!("the node is empty and stops");
+        tracing::info!("the node is empty and stops, as it was asked to; exit code 0");
     }
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::new(AtomicBool::new(true)))
             .map_err(StartError::system("listen to signals"))?;
     }
+    drop(watch);
     daemon.stop();
     Ok(())
 }
@@ -271,14 +306,16 @@ struct Sockets {
 impl Sockets {
     fn open(config: &Config) -> Result<Self, StartError> {
         let (mut acceptors, mut listeners, mut plain) = (Vec::new(), Vec::new(), None);
-        if config.mqtt.enabled {
+        // Beside a broker the node serves nobody.
+        let serves = !config.upstream.mirrors();
+        if config.mqtt.enabled && serves {
             let listener = sockets::listen(FOR_CLIENTS, SocketAddr::new(config.mqtt.bind, config.mqtt.port))?;
             let address = listener.local_addr().map_err(StartError::system(ADDRESS))?;
             acceptors.push(Acceptor::Tcp(TcpListener::from_std(listener)));
             listeners.push(Listener::plain("mqtt", address.to_string(), &ListenerRates::default(), &config.limits));
             plain = Some(address);
         }
-        for (name, settings) in &config.listeners {
+        for (name, settings) in config.listeners.iter().filter(|_| serves) {
             let acceptor = sockets::listen_as(name, settings)?;
             let address = acceptor.address().map_err(StartError::system(ADDRESS))?;
             let listener = Listener::new(name, address, settings, &config.limits)
@@ -314,7 +351,7 @@ impl Sockets {
 }
 
 fn share(
-    config: &Config,
+    (config, identity): (&Config, &Identity),
     clock: Clock,
     descriptors: Option<u64>,
     listeners: Vec<Listener>,
@@ -329,14 +366,19 @@ fn share(
         }
         Ok((boxes, polls))
     };
+    let descriptors =
+        Descriptors::share(descriptors, usize::from(config.node.shard_count()), config.http.max_connections);
     let (boxes, polls) = make().map_err(StartError::system("make an event loop"))?;
     let shared = Shared {
+        place: (identity.node.to_string(), node_name(config)),
         clock,
         busy_shards: AtomicUsize::new(boxes.len()),
         boxes,
         connections: AtomicUsize::new(0),
         listeners,
-        connections_max: config.limits.max_connections.min(sockets::room_for_clients(descriptors)),
+        connections_max: config.limits.max_connections.min(descriptors.clients),
+        http_visits: Arc::new(Visits::new(&config.http, descriptors.http)),
+        http_body_max: config.http.max_body_bytes,
         cluster_tls: cluster_tls(config)?,
         gate: Gate::new(config)?,
         api_guard: Guard::new(&config.http, &node_name(config))
@@ -348,9 +390,16 @@ fn share(
         stopping: AtomicBool::new(false),
         stop_when_drained: AtomicBool::new(false),
         stopper: OnceLock::new(),
+        again: OnceLock::new(),
+        mirror: OnceLock::new(),
+        bridges: OnceLock::new(),
+        rules: OnceLock::new(),
         answers: answers(config),
         full_journals: AtomicUsize::new(0),
         pulse: Pulse::default(),
+        events: Events::default(),
+        traces: crate::runtime::Traces::default(),
+        desk: crate::http::Desk::default(),
     };
     Ok((Arc::new(shared), polls))
 }
@@ -379,12 +428,16 @@ fn shard_parts(
     for (number, poll) in (0_u16..).zip(polls) {
         let id = ShardId(number);
         let mut broker = config.limits.broker.clone();
+        broker.inside_queues =
+            bridges::queues(config).into_iter().chain(rules::queues(config)).chain(mirror::queues(config)).collect();
+        broker.awaits = awaits::sessions(config);
         broker.total_limit_bytes = shared.buffered_max / usize::from(shards);
         let (max_packet_bytes, connect_timeout) = (broker.max_packet_bytes, broker.connect_timeout);
         let log_lines_per_second = config.log.lines_per_second;
         let max_handshakes = config.limits.max_handshakes;
         let place = Place { node: identity.node, incarnation: identity.incarnation, shard: id, shards };
-        let mut shard = Shard::new(ShardConfig { broker }, place, rng.split(u64::from(number) + 1));
+        let shard_config = ShardConfig { broker, upstream: upstream_settings(config, identity)? };
+        let mut shard = Shard::new(shard_config, place, rng.split(u64::from(number) + 1));
         let keeper = match &mut journals {
             Some(journals) => {
                 let to_wake = Arc::clone(shared);
@@ -408,12 +461,47 @@ fn shard_parts(
             log_lines_per_second,
             max_handshakes,
             keeper,
+            upstream: upstream_connections(config)?,
         });
     }
     if let Some(journals) = journals {
         journals.seal()?;
     }
     Ok(parts)
+}
+
+/// How the shard deals with a broker behind the node, if there is one.
+fn upstream_settings(config: &Config, identity: &Identity) -> Result<Option<SidecarConfig>, StartError> {
+    let upstream = &config.upstream;
+    if !upstream.is_used() {
+        return Ok(None);
+    }
+    let wrong = |what| StartError::Setting { key: "upstream.password_file", what };
+    let password = upstream.password().map_err(wrong)?;
+    let user = if upstream.user.is_empty() { None } else { Utf8::new(&upstream.user).ok() };
+    Ok(Some(SidecarConfig {
+        inlet_prefix: format!("sedge-inlet-{}-", identity.node),
+        inlets: upstream.inlets,
+        inlet_user: user,
+        inlet_password: password.map(Bytes::from),
+        grace: upstream.grace,
+        ..SidecarConfig::default()
+    }))
+}
+
+/// Where the broker behind the node is, if there is one.
+fn upstream_connections(config: &Config) -> Result<Option<(Upstreams, String)>, StartError> {
+    let upstream = &config.upstream;
+    if !upstream.is_used() {
+        return Ok(None);
+    }
+    let wrong = |key| move |what| StartError::Setting { key, what };
+    let (host, encrypted) = upstream.place().map_err(wrong("upstream.address"))?;
+    let tls = encrypted.then(|| UpstreamTls::load(&host.host, upstream.ca_file.as_deref())).transpose();
+    let tls = tls.map_err(wrong("upstream.ca_file"))?;
+    let place = BrokerPlace::new(host, tls, upstream.proxy_protocol == UpstreamProxy::V2)
+        .map_err(StartError::system("start a thread"))?;
+    Ok(Some((Upstreams::new(place), upstream.address.clone())))
 }
 
 /// Room for the answers of each thread to each, if there are journals.

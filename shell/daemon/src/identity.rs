@@ -2,12 +2,14 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use sedge_base::{Incarnation, NodeId, Timestamp};
 
 use crate::StartError;
 use crate::config::NodeConfig;
+use crate::private;
 
 /// Name of the file with the id.
 const ID_FILE: &str = "node-id";
@@ -16,7 +18,7 @@ const INCARNATION_FILE: &str = "incarnation";
 /// A quarter of an hour in milliseconds: how much later a life may seem to begin whose number cannot be written down.
 const LONGEST_STEP: u64 = 900_000;
 /// Name of the file that is locked while a process uses the directory.
-const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
 
 /// See the module.
 #[derive(Debug)]
@@ -34,12 +36,24 @@ impl Identity {
             let node = config.id.map_or_else(random_id, Ok)?;
             return Ok(Self { node, incarnation: Incarnation::new(wall.as_millis()), _lock: None });
         };
-        fs::create_dir_all(dir).map_err(failed(dir))?;
+        private::make_dir(dir).map_err(failed(dir))?;
+        if private::is_open_to_others(dir).unwrap_or(false) {
+            tracing::warn!(
+                dir = %dir.display(),
+                "others can look into node.data_dir, though not into the journal; to close it: chmod 700 {}", dir.display(),
+            );
+        }
         let lock = lock(dir)?;
         let node = node_id(dir, config.id)?;
         let incarnation = next_incarnation(dir, wall)?;
         Ok(Self { node, incarnation, _lock: Some(lock) })
     }
+}
+
+/// Makes the data directory, if it is missing, and locks it for something else than a node.
+pub(crate) fn hold(dir: &Path) -> Result<File, StartError> {
+    private::make_dir(dir).map_err(failed(dir))?;
+    lock(dir)
 }
 
 /// Random bits of the operating system.
@@ -54,7 +68,8 @@ fn random_id() -> Result<NodeId, StartError> {
 
 fn lock(dir: &Path) -> Result<File, StartError> {
     let path = dir.join(LOCK_FILE);
-    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed(&path))?;
+    let file =
+        File::options().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed(&path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StartError::DataDirInUse { path: dir.to_owned() }),
@@ -134,7 +149,7 @@ pub(crate) fn read<T: std::str::FromStr>(path: &Path, wanted: &'static str) -> R
 pub(crate) fn replace(path: &Path, content: &str) -> Result<(), StartError> {
     let fresh = path.with_extension("new");
     let write = || -> io::Result<()> {
-        let mut file = File::create(&fresh)?;
+        let mut file = private::make_file(&fresh)?;
         file.write_all(content.as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;

@@ -3,6 +3,9 @@
 //! [`run`] serves one node until the process is told to stop; [`Daemon`] starts and stops nodes inside a larger program.
 
 pub mod access;
+mod awaits;
+pub mod backup;
+mod bridges;
 mod capacity;
 pub mod config;
 mod daemon;
@@ -15,16 +18,20 @@ pub mod http;
 mod identity;
 mod logging;
 mod memory;
+mod mirror;
 mod node_config;
+mod private;
 mod recovery;
 mod reload;
+mod rules;
 mod runtime;
 mod seal;
+mod supervisor;
 mod sys;
 mod transport;
 
 pub use config::{Config, ConfigError, Overrides};
-pub use daemon::{Addresses, Daemon, ListenerAddress, run};
+pub use daemon::{Addresses, Daemon, ListenerAddress, ReadAgain, run};
 pub use error::StartError;
 pub use logging::init_logging;
 pub use reload::Reloaded;

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use sedge_cluster::link::LinkConfig;
-use sedge_cluster::{NodeConfig, RootPolicy};
+use sedge_cluster::{MeshConfig, NodeConfig, RootPolicy};
 use sedge_mqtt::Utf8;
 
 use crate::capacity;
-use crate::config::{SubackMode, advertised_to_clients};
+use crate::config::{CLUSTER_PORT, SubackMode, advertised_to_clients};
 use crate::discovery::{self, Found};
 use crate::host_port::HostPort;
 use crate::identity::Identity;
@@ -19,6 +19,7 @@ use crate::{Config, StartError};
 pub(crate) fn build(
     config: &Config,
     identity: &Identity,
+    name: &str,
     bound: SocketAddr,
     found: &Found,
 ) -> Result<NodeConfig, StartError> {
@@ -32,8 +33,9 @@ pub(crate) fn build(
     let client_address = advertised_to_clients(&config.mqtt).map_err(wrong)?;
     let weights = config.cluster.weights;
     let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes().to_vec());
-    Ok(NodeConfig {
+    let settings = NodeConfig {
         node: identity.node,
+        name: Utf8::new(name).ok(),
         incarnation: identity.incarnation,
         shards: config.node.shard_count(),
         swim_addr: advertised,
@@ -42,6 +44,8 @@ pub(crate) fn build(
         seeds,
         discovers,
         overlay: config.cluster.overlay.clone(),
+        by_hand: config.cluster.manual_links.then(|| neighbours(&config.cluster.neighbours)),
+        link_qos: config.cluster.link_qos,
         topic_roots: match config.cluster.topic_roots {
             RootPolicy::Capacity => RootPolicy::Capacity,
             RootPolicy::Balance { .. } => RootPolicy::Balance { gamma: weights.roots, delta: weights.clients },
@@ -51,12 +55,39 @@ pub(crate) fn build(
         capacity: capacity::capacity(config.cluster.capacity, weights),
         copies: config.cluster.copies,
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
-        links: LinkConfig { encrypted: config.cluster.is_encrypted(), ..LinkConfig::new(&config.cluster.name, key) },
+        links: LinkConfig {
+            encrypted: config.cluster.is_encrypted(),
+            keep_alive: config.cluster.link_ping,
+            ..LinkConfig::new(&config.cluster.name, key)
+        },
+        mesh: MeshConfig { refresh: config.cluster.refresh, lease: config.cluster.lease, ..MeshConfig::default() },
+        clock_tolerance: config.cluster.clock_tolerance,
+        max_absent_bytes: config.limits.absent_bytes,
         membership: sedge_cluster::MembershipConfig { autoclean: config.cluster.autoclean, ..Default::default() },
         recovery_timeout: config.cluster.recovery_timeout,
+        has_upstream: config.upstream.is_used(),
         retained: config.limits.retained.clone(),
         ..NodeConfig::default()
-    })
+    };
+    Ok(settings.with_round_trip(config.cluster.round_trip))
+}
+
+/// Where the neighbours are that the configuration names. Those that cannot be found are named in the log.
+fn neighbours(named: &[String]) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for name in named {
+        let found = HostPort::parse(name, CLUSTER_PORT).and_then(|host| {
+            host.resolve().map_err(|error| error.to_string())?.into_iter().next().ok_or_else(|| "no address".to_owned())
+        });
+        match found {
+            Ok(address) => addresses.push(address),
+            Err(why) => tracing::warn!(
+                neighbour = %name, %why,
+                "cluster.neighbours: a name leads nowhere; sedge neighbour add chooses the link when it does"
+            ),
+        }
+    }
+    addresses
 }
 
 /// The address that other nodes are told.

@@ -2,23 +2,39 @@
 //!
 //! ```text
 //! datagram = content || first 16 bytes of HMAC-SHA256(key, "sedge datagram 1\0" || content)
+//! refusal  = "sedge refusal 1\0" || cause u8
 //! beacon   = content || first 16 bytes of HMAC-SHA256(key, "sedge beacon 1\0" || cluster name || "\0" || content)
 //! ```
 //!
 //! A seal proves that a member made the datagram. It does not prove when: a replayed datagram passes. What can be replayed is
 //! membership gossip, where an old statement loses against a newer incarnation of the same node. Contents are not hidden.
+//! A refusal proves nothing: the receiver makes of it a line for its operator, no more.
 //! Without a key datagrams are not sealed, and only those of this machine itself are taken. Beacons are sealed with an empty key then:
 //! that keeps clusters of different names apart.
 
 use std::net::SocketAddr;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use sedge_cluster::{Mistrust, is_datagram};
 use sha2::Sha256;
 
 const TAG_BYTES: usize = 16;
 /// Keeps these tags apart from whatever else the key is used for.
 const DATAGRAM: &[u8] = b"sedge datagram 1\0";
 const BEACON: &[u8] = b"sedge beacon 1\0";
+/// Begins what says that a datagram was not taken. No datagram of membership begins so.
+const REFUSAL: &[u8] = b"sedge refusal 1\0";
+
+/// A datagram that does not open. Nobody has proven who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unopened {
+    /// It is none of a node.
+    Noise,
+    /// It looks like one of a node that has another key, or none.
+    Mistrusted(Mistrust),
+    /// It says that one of this node was not taken: why, as the other sees it.
+    Refusal(Mistrust),
+}
 
 /// Seals and checks datagrams.
 pub(crate) struct Seal {
@@ -52,16 +68,49 @@ impl Seal {
         datagram
     }
 
+    /// What says to its sender that a datagram was not taken.
+    pub(crate) fn refusal(cause: Mistrust) -> Vec<u8> {
+        [REFUSAL, &[cause.code()]].concat()
+    }
+
+    /// What a datagram that does not open seems to be.
+    pub(crate) fn explain(&self, from: SocketAddr, datagram: &[u8]) -> Unopened {
+        if let Some(rest) = datagram.strip_prefix(REFUSAL) {
+            let [code] = rest else { return Unopened::Noise };
+            return Mistrust::from_code(*code).map_or(Unopened::Noise, Unopened::Refusal);
+        }
+        let is_plain = is_datagram(datagram);
+        let is_here = from.ip().to_canonical().is_loopback();
+        match (self.is_secret, is_plain) {
+            (true, true) => Unopened::Mistrusted(Mistrust::KeyHereOnly),
+            (true, false) if is_sealed(datagram) => Unopened::Mistrusted(Mistrust::OtherKey),
+            (false, true) if !is_here => Unopened::Mistrusted(Mistrust::NoKey),
+            (false, false) if is_sealed(datagram) => Unopened::Mistrusted(Mistrust::KeyThereOnly),
+            _ => Unopened::Noise,
+        }
+    }
+
     /// The content of a datagram, if a member made it.
     pub(crate) fn open<'a>(&self, from: SocketAddr, datagram: &'a [u8]) -> Option<&'a [u8]> {
         if !self.is_secret && !from.ip().to_canonical().is_loopback() {
             return None;
         }
-        let Some(mac) = &self.mac else { return Some(datagram) };
+        if datagram.starts_with(REFUSAL) {
+            return None;
+        }
+        let Some(mac) = &self.mac else {
+            // A sealed one of this machine is refused in words.
+            return Some(datagram).filter(|datagram| !is_sealed(datagram));
+        };
         let (content, tag) = datagram.split_at_checked(datagram.len().checked_sub(TAG_BYTES)?)?;
         mac.clone().chain_update(content).verify_truncated_left(tag).ok()?;
         Some(content)
     }
+}
+
+/// Whether bytes have the form of a sealed datagram.
+fn is_sealed(datagram: &[u8]) -> bool {
+    datagram.len().checked_sub(TAG_BYTES).and_then(|end| datagram.get(..end)).is_some_and(is_datagram)
 }
 
 #[cfg(test)]
@@ -79,6 +128,7 @@ mod tests {
         assert_eq!(datagram.len(), 4 + TAG_BYTES);
         assert_eq!(seal.open(from([10, 0, 0, 1]), &datagram), Some(&b"ping"[..]));
         assert_eq!(other.open(from([10, 0, 0, 1]), &datagram), None);
+        assert_eq!(other.explain(from([10, 0, 0, 1]), &datagram), Unopened::Noise, "this is no datagram of a node");
         datagram[0] ^= 1;
         assert_eq!(seal.open(from([127, 0, 0, 1]), &datagram), None);
         assert_eq!(seal.open(from([127, 0, 0, 1]), b"short"), None);
@@ -89,6 +139,21 @@ mod tests {
         let seal = Seal::new(None);
         assert_eq!(seal.open(from([127, 0, 0, 1]), &seal.close(b"ping")), Some(&b"ping"[..]));
         assert_eq!(seal.open(from([10, 0, 0, 1]), b"ping"), None);
+    }
+
+    /// FT-21: what a stranger sends is no reason for a word, and a refusal is read by those with and without a key.
+    #[test]
+    fn refusals_are_told_from_noise() {
+        let (lan, seals) = (from([10, 0, 0, 1]), [Seal::new(None), Seal::new(Some(b"0123456789abcdef"))]);
+        for seal in seals {
+            let refusal = Seal::refusal(Mistrust::NoKey);
+            assert_eq!(seal.open(lan, &refusal), None);
+            assert_eq!(seal.explain(lan, &refusal), Unopened::Refusal(Mistrust::NoKey));
+            for noise in [&b""[..], b"x", REFUSAL, b"sedge refusal 1\0\x09", b"sedge refusal 1\0\x01\x01", &[0x5e; 80]]
+            {
+                assert_eq!(seal.explain(lan, noise), Unopened::Noise, "{noise:?}");
+            }
+        }
     }
 
     /// EL-02: strangers, and clusters of another name, do not hear each other.

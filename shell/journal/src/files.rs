@@ -1,9 +1,10 @@
 //! What the journal needs of a file system, so that tests can let it fail.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +20,7 @@ pub trait Segment: fmt::Debug + Send + Sync {
 
 /// A file system.
 pub trait Files: fmt::Debug + Send + Sync {
-    /// Makes a file that does not exist yet.
+    /// Makes a file that does not exist yet, for the user of the process only.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn Segment>>;
     /// Names of the files in a directory, in any order; none if there is no such directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
@@ -29,7 +30,7 @@ pub trait Files: fmt::Debug + Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Gives a file another name; one that has the name is replaced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Makes a directory and all above it, if they are not there.
+    /// Makes a directory and all above it, if they are not there, for the user of the process only.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
     /// Bytes that may still be written where `dir` is.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
@@ -42,7 +43,8 @@ pub struct Disk;
 #[derive(Debug)]
 struct DiskSegment {
     file: File,
-    dir: PathBuf,
+    /// Open from the beginning: when it is to be synced there may be no descriptor left.
+    dir: File,
     /// Whether the directory has to be carried to the medium with the next [`Segment::sync`].
     is_new: AtomicBool,
 }
@@ -59,7 +61,7 @@ impl Segment for DiskSegment {
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()?;
         if self.is_new.load(Ordering::Acquire) {
-            File::open(&self.dir)?.sync_all()?;
+            self.dir.sync_all()?;
             self.is_new.store(false, Ordering::Release);
         }
         Ok(())
@@ -68,8 +70,10 @@ impl Segment for DiskSegment {
 
 impl Files for Disk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn Segment>> {
-        let file = File::options().append(true).create_new(true).open(path)?;
-        let dir = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+        // The directory first: without a descriptor for it, nothing is made.
+        let dir =
+            File::open(path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new(".")))?;
+        let file = File::options().append(true).create_new(true).mode(0o600).open(path)?;
         Ok(Arc::new(DiskSegment { file, dir, is_new: AtomicBool::new(true) }))
     }
 
@@ -99,7 +103,7 @@ impl Files for Disk {
     }
 
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {

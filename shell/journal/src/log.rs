@@ -25,7 +25,7 @@ pub struct LogOptions {
 /// Why a batch was not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// There is no room. Nothing of the batch was kept; the same batch may be tried again.
+    /// There is no room, or no file descriptor for a new segment. Nothing of the batch was kept; the same batch may be tried again.
     #[error("no room: {0}")]
     Full(io::Error),
     /// What is in the file is not known any more: nothing may be acknowledged that this log was to hold.
@@ -178,7 +178,7 @@ impl Log {
         let path = self.path(number);
         let file = match self.options.files.create(&path) {
             Ok(file) => file,
-            Err(error) if is_full(&error) => return Err(AppendError::Full(error)),
+            Err(error) if is_full(&error) || lacks_descriptors(&error) => return Err(AppendError::Full(error)),
             Err(source) => return Err(AppendError::Failed { path, source }),
         };
         self.number = number;
@@ -222,6 +222,12 @@ impl Log {
 
 /// Room that the buffer of frames keeps.
 const FRAME_KEPT: usize = 1024 * 1024;
+
+/// Whether the process or the machine has no file descriptors left: nothing is wrong with the disk, and the next attempt may succeed.
+fn lacks_descriptors(error: &io::Error) -> bool {
+    let errno = rustix::io::Errno::from_io_error(error);
+    errno.is_some_and(|errno| errno == rustix::io::Errno::MFILE || errno == rustix::io::Errno::NFILE)
+}
 
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull, WriteZero};

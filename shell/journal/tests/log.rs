@@ -164,6 +164,24 @@ fn a_full_disk_loses_nothing_and_recovers() {
     }
 }
 
+/// FT-29: the next segment cannot be made because clients have all descriptors of the process (EMFILE) or the machine (ENFILE).
+#[test]
+fn want_of_descriptors_is_no_broken_disk() {
+    for errno in [24, 23] {
+        let (disk, dir) = fake();
+        let mut log = filled(&disk, &dir, &["one"]);
+        log.roll();
+        disk.fail_creates(Some(errno));
+        let refused = log.append(b"two").unwrap_err();
+        assert!(matches!(&refused, AppendError::Full(error) if error.raw_os_error() == Some(errno)), "{refused}");
+        disk.fail_creates(None);
+        log.append(b"two").expect("there are descriptors again");
+        let (found, batches) = read(&*disk, &dir);
+        assert_eq!((found.missing, found.damage.len()), (0, 0));
+        assert_eq!(batches, ["one", "two"]);
+    }
+}
+
 #[test]
 fn a_failed_write_is_no_full_disk() {
     let (disk, dir) = fake();

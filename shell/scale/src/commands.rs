@@ -124,10 +124,11 @@ pub fn rebalance(home: &Home, dry_run: bool) -> Result<Vec<(String, usize)>, Sca
     let mut groups: Vec<String> = state.nodes.values().map(|node| node.group.clone()).collect();
     groups.sort();
     groups.dedup();
+    let file = SiteFile::load(&state.site)?;
     let world = World::new(home.clone(), state);
     let mut moved = Vec::new();
     for group in groups {
-        moved.extend(relieve(&world, &group, None, dry_run).map_err(ScaleError::Other)?);
+        moved.extend(relieve(&world, &file.site, &group, None, dry_run).map_err(ScaleError::Other)?);
     }
     Ok(moved)
 }

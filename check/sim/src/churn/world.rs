@@ -412,7 +412,7 @@ impl World {
                 }
                 Output::Synced { node: other } => self.synced[node * nodes + index(other)] = true,
                 Output::Protocol { .. } => self.figures.errors += 1,
-                Output::Link { .. } | Output::Table(_) => {}
+                Output::Link { .. } | Output::Table(_) | Output::Cut { .. } => {}
             }
         }
         if let Some(at) = host.machine.poll_timeout() {

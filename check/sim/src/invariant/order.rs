@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sedge_mqtt::QoS;
 
-use crate::oracle::Oracle;
+use crate::oracle::{Excused, Oracle};
 
 /// Name of the invariant.
 pub(crate) const NAME: &str = "order";
 
 /// Call at the end. Only the first delivery of each publication counts, and what its publisher did not have to send again. What two
 /// copies of one session deliver has no order between them: see [`crate::oracle::Split`].
-pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
-    let mut wrong = Vec::new();
+pub(crate) fn check(oracle: &Oracle) -> (Vec<String>, Excused) {
+    let (mut wrong, mut excused) = (Vec::new(), Excused::default());
     for ((client, session), deliveries) in &oracle.deliveries {
         let mut last: BTreeMap<(usize, u64, &str, QoS, QoS), usize> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -21,7 +21,7 @@ pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
             let is_first = seen.insert(delivery.publication) && !delivery.retained;
             // What comes back from another member of a shared subscription comes late.
             let counts = is_first && !publication.repeated && !oracle.workers.contains(client);
-            if !counts || oracle.is_excused(*client, delivery) {
+            if !counts {
                 continue;
             }
             let flow = (
@@ -31,6 +31,12 @@ pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
                 publication.qos,
                 delivery.qos,
             );
+            if oracle.is_excused(*client, delivery) {
+                if last.get(&flow).is_some_and(|before| *before > delivery.publication) {
+                    oracle.excuses(*client, delivery, &mut excused);
+                }
+                continue;
+            }
             let before = last.insert(flow, delivery.publication);
             if let Some(before) = before.filter(|before| *before > delivery.publication) {
                 wrong.push(format!(
@@ -40,5 +46,5 @@ pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
             }
         }
     }
-    wrong
+    (wrong, excused)
 }

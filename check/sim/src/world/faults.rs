@@ -1,6 +1,7 @@
 //! Makes things go wrong, within what the run allows, and puts them right again.
 
-use sedge_base::{Duration, Instant};
+use sedge_base::{Duration, ShardId};
+use sedge_cluster::{NodeInput, STANDSTILL, ShardInput};
 
 use super::World;
 use crate::host::Host;
@@ -16,6 +17,12 @@ impl World {
         if self.options.is_swarm() && self.fault_rng.chance(1, 2) {
             return if self.fault_rng.chance(1, 2) { self.pause() } else { self.cut_way() };
         }
+        if self.options.freezes {
+            return self.freeze();
+        }
+        if self.options.site {
+            return self.cut_power();
+        }
         match self.fault_rng.below(3) {
             0 if self.options.link_cuts => self.cut_link(),
             1 if self.options.partitions && self.hosts.len() > 1 => self.partition(),
@@ -30,18 +37,94 @@ impl World {
         if !self.options.pauses || !self.hosts[host].up || !self.is_undisturbed() {
             return;
         }
-        let until = self.now + Duration::from_millis(10 + self.fault_rng.below(700));
+        let duration = Duration::from_millis(10 + self.fault_rng.below(700));
+        self.stand_still(host, duration);
+    }
+
+    /// A host stands still for so long that the others may declare it dead and take its sessions over.
+    fn freeze(&mut self) {
+        let host = self.fault_rng.index(self.hosts.len());
+        let seconds = *self.fault_rng.pick(&[1, 3, 6, 20]).unwrap_or(&1);
+        if self.hosts[host].up && self.is_copied() && self.is_undisturbed() {
+            let duration = Duration::from_millis(1_000 * seconds + self.fault_rng.below(1_000));
+            self.stand_still(host, duration);
+        }
+    }
+
+    fn stand_still(&mut self, host: usize, duration: Duration) {
+        let until = self.now + duration;
         self.trace.note(self.now, &format!("fault: host {host} stands still until {until}"));
         self.hosts[host].still_until = until;
         let life = self.hosts[host].life;
-        self.schedule.at(until, Event::Resume { host, life });
+        self.schedule.at(until, Event::Resume { host, life, stood: duration });
     }
 
-    /// A host that stood still goes on: it writes what it can.
-    pub(super) fn resume(&mut self, host: usize, life: u64) {
-        if self.hosts[host].up && self.hosts[host].life == life {
+    /// A host that stood still goes on. As in the daemon, its machines hear of a long standstill before anything else; and it writes what
+    /// it can.
+    pub(super) fn resume(&mut self, host: usize, life: u64, stood: Duration) {
+        if !self.hosts[host].up || self.hosts[host].life != life {
+            return;
+        }
+        if stood > STANDSTILL && self.hosts.len() > 1 {
+            for shard in 0..self.options.shards {
+                self.shard_input(host, ShardId(shard), ShardInput::StoodStill);
+            }
+            self.node_input(host, NodeInput::StoodStill);
+        }
+        for (wire, side) in self.network.of_host(host) {
+            self.pump_and_drain(wire, side);
+        }
+    }
+
+    /// The power of the whole site fails; it comes back to all hosts at once, to one after the other, or late to one of them.
+    fn cut_power(&mut self) {
+        let all_up = self.hosts.iter().all(|host| host.up);
+        if !all_up || !self.is_copied() || !self.is_undisturbed() {
+            return;
+        }
+        let schedule = self.fault_rng.below(5);
+        self.trace.note(self.now, &format!("fault: the power fails, schedule {schedule}"));
+        let first = Duration::from_millis(100 + self.fault_rng.below(3_000));
+        let late = self.fault_rng.index(self.hosts.len());
+        self.kill_all();
+        for host in 0..self.hosts.len() {
+            let more = match schedule {
+                1 => Duration::from_millis(self.fault_rng.below(3_000)),
+                2 if host == late => Duration::from_secs(30),
+                // It is put right when all faults are over.
+                3 if host == late && self.hosts.len() > 2 => continue,
+                _ => Duration::ZERO,
+            };
+            self.schedule.at(self.now + first + more, Event::Restart { host });
+        }
+        if schedule == 4 {
+            let again = first + Duration::from_millis(50 + self.fault_rng.below(2_000));
+            self.schedule.at(self.now + again, Event::PowerCut);
+        }
+    }
+
+    /// The power fails once more, whatever the hosts do.
+    pub(super) fn cut_power_again(&mut self) {
+        if self.calm {
+            return;
+        }
+        self.trace.note(self.now, "fault: the power fails again");
+        self.kill_all();
+        for host in 0..self.hosts.len() {
+            let soon = Duration::from_millis(100 + self.fault_rng.below(500));
+            self.schedule.at(self.now + soon, Event::Restart { host });
+        }
+    }
+
+    /// Every process ends; clients that were connected hear of it, or do not.
+    fn kill_all(&mut self) {
+        let silent = self.fault_rng.chance(1, 2);
+        for host in 0..self.hosts.len() {
+            self.hosts[host].up = false;
+        }
+        for host in 0..self.hosts.len() {
             for (wire, side) in self.network.of_host(host) {
-                self.pump_and_drain(wire, side);
+                self.close_end(wire, side, !silent);
             }
         }
     }
@@ -180,13 +263,12 @@ impl World {
     /// The first phase is over.
     pub(super) fn heal_for_good(&mut self) {
         self.calm = true;
-        for host in &mut self.hosts {
-            host.still_until = Instant::ZERO;
-        }
         self.heal();
         for host in 0..self.hosts.len() {
             self.restart(host);
-            self.serve_on(host);
+            if !self.stands_still(host) {
+                self.serve_on(host);
+            }
         }
     }
 }

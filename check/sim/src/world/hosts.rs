@@ -131,7 +131,11 @@ impl World {
                     }
                 }
                 // No operator is simulated.
-                NodeOutput::Kicked { .. } => {}
+                NodeOutput::Refuse { .. }
+                | NodeOutput::Kicked { .. }
+                | NodeOutput::Asked { .. }
+                | NodeOutput::Answered { .. } => {}
+                NodeOutput::SetTime { ahead } => self.corrections[host] += ahead,
                 NodeOutput::Drained => self.drained(host),
                 NodeOutput::Event(event) => self.trace.note(self.now, &format!("host {host}: {}", event.message)),
             }
@@ -157,6 +161,9 @@ impl World {
     }
 
     pub(super) fn drain_shard(&mut self, host: usize, shard: ShardId) {
+        if self.hosts[host].reads_again(shard) {
+            self.resume_wires();
+        }
         self.take_outputs(host, shard);
         let now = self.clocks(host);
         loop {
@@ -190,8 +197,8 @@ impl World {
                         self.close_by_host(host, wire);
                     }
                 }
-                // Simulated nodes have no accounts.
-                ShardOutput::Authenticate(_) | ShardOutput::Proceed { .. } => {}
+                // Simulated nodes have no accounts, and no broker behind them.
+                ShardOutput::Authenticate(_) | ShardOutput::Proceed { .. } | ShardOutput::Upstream(_) => {}
                 ShardOutput::Hold(conn) => self.hold(host, conn, true),
                 ShardOutput::Release(conn) => self.hold(host, conn, false),
                 ShardOutput::ToNode(mail) => self.post_to_node(host, shard, mail),

@@ -8,7 +8,7 @@ use sedge_broker::PublishRate;
 use sedge_cluster::{NodeInput, ReceptionResult, ShardInput};
 
 use super::World;
-use crate::network::{End, Side, WINDOW_BYTES, WireId};
+use crate::network::{End, Side, WINDOW_BYTES, Wire, WireId};
 use crate::schedule::{Event, delay};
 
 /// Takes at most `most` bytes from the front of an outbox, without removing them.
@@ -122,7 +122,7 @@ impl World {
 
     pub(super) fn arrive(&mut self, wire: WireId, side: Side, bytes: Bytes) {
         let Some(found) = self.network.wires.get(&wire) else { return };
-        let stalled = !found.stalled[side].is_empty() || self.network.is_wire_cut(found, side);
+        let stalled = !found.stalled[side].is_empty() || self.is_stalled(found, side);
         let Some(found) = self.network.wires.get_mut(&wire) else { return };
         if stalled {
             found.stalled[side].push_back(bytes);
@@ -193,7 +193,13 @@ impl World {
         self.shard_input(
             host,
             shard,
-            ShardInput::Opened { conn, peer: format!("wire {}", wire.0), user: None, rate: PublishRate::default() },
+            ShardInput::Opened {
+                conn,
+                peer: format!("wire {}", wire.0),
+                user: None,
+                rate: PublishRate::default(),
+                inside: false,
+            },
         );
         for bytes in read {
             self.shard_input(host, shard, ShardInput::Received { conn, bytes });
@@ -218,7 +224,7 @@ impl World {
     /// News of the other end's closing have come.
     pub(super) fn broken(&mut self, wire: WireId, side: Side) {
         let Some(found) = self.network.wires.get(&wire) else { return };
-        if !found.stalled[side].is_empty() || self.network.is_wire_cut(found, side) {
+        if !found.stalled[side].is_empty() || self.is_stalled(found, side) {
             if let Some(found) = self.network.wires.get_mut(&wire) {
                 found.stalled_break[side] = true;
             }
@@ -255,11 +261,20 @@ impl World {
         }
     }
 
-    /// Lets what waited behind cuts go on.
+    /// Whether nothing comes to this end for now: the way is cut, or the shard reads nothing from clients.
+    fn is_stalled(&self, wire: &Wire, side: Side) -> bool {
+        let is_unread = match &wire.ends[side] {
+            End::Shard { host, shard, .. } => self.hosts[*host].shards[usize::from(shard.0)].stands_still(),
+            End::Client(_) | End::Fresh { .. } | End::Link { .. } | End::Gone { .. } => false,
+        };
+        is_unread || self.network.is_wire_cut(wire, side)
+    }
+
+    /// Lets what waited behind cuts, or for a shard that read nothing, go on.
     pub(super) fn resume_wires(&mut self) {
         for wire in self.network.wires.keys().copied().collect::<Vec<_>>() {
             for side in 0..2 {
-                if self.network.wires.get(&wire).is_some_and(|found| self.network.is_wire_cut(found, side)) {
+                if self.network.wires.get(&wire).is_some_and(|found| self.is_stalled(found, side)) {
                     continue;
                 }
                 let Some(found) = self.network.wires.get_mut(&wire) else { continue };

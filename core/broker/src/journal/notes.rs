@@ -52,7 +52,9 @@ impl Broker {
 
     /// About as many bytes as everything that is alive takes in the journal.
     pub fn live_bytes(&self) -> u64 {
-        let sessions = self.counters.sessions * 256 + self.counters.subscriptions * 96;
+        let sessions = self.counters.sessions * 256 + self.counters.subscription_bytes;
+        // A subscription takes less there than in memory.
+        let sessions = sessions - self.counters.subscriptions * 160;
         self.journal.as_ref().map_or(0, |journal| journal.live_bytes() + sessions)
     }
 

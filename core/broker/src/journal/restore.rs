@@ -121,6 +121,7 @@ impl Broker {
         self.announce_all(key, false, None);
         // The ordinary subscriptions here have had their part with the record that it had come.
         for (message, ticket) in routes {
+            self.note_awaited(&message, ticket);
             self.outputs.push_back(Output::Route { message, ticket: Some(ticket), matched: true });
         }
         self.set_session_timer(key);

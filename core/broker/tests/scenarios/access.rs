@@ -284,3 +284,43 @@ fn other_rules_and_other_users_count_at_once() {
     bench.publish(writer, "home/5", "5", Q1);
     assert_eq!(bench.payloads(reader), Vec::<String>::new());
 }
+
+/// MQ-18: the session of a bridge is its own, and needs no password and no access rule.
+#[test]
+fn only_parts_of_the_process_connect_as_bridges() {
+    for version in [V4, V5] {
+        let mut bench = bench();
+        let outside = bench.dial(named(version, "$bridge/cloud", "anna"));
+        let Some(Packet::ConnAck(connack)) = bench.recv(outside) else { panic!() };
+        assert_eq!(connack.reason, ReasonCode::ClientIdentifierNotValid);
+        bench.inside = true;
+        let inside = bench.dial(persistent(version, "$bridge/cloud"));
+        let Some(Packet::ConnAck(connack)) = bench.recv(inside) else { panic!() };
+        assert_eq!(connack.reason, ReasonCode::Success);
+        assert!(bench.asked.is_empty());
+        let other = bench.dial(persistent(version, "other"));
+        assert!(bench.recv(other).is_some(), "no other client id from inside");
+        if version == V5 {
+            assert_eq!(publish_reason(&mut bench, inside, "home/cellar/x", QoS::AtLeastOnce), ReasonCode::Success);
+        }
+    }
+}
+
+/// DP-01: a bridge is told which publication a message is, so that what comes twice at the other end can be recognised.
+#[test]
+fn parts_of_the_process_are_told_the_identity_of_a_message() {
+    let mut bench = Bench::new();
+    bench.inside = true;
+    let inside = bench.dial(persistent(V5, "$bridge/cloud"));
+    bench.drain(inside);
+    bench.subscribe(inside, "a", QoS::AtLeastOnce);
+    bench.inside = false;
+    let outside = bench.dial(persistent(V5, "publisher"));
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        bench.send(outside, &publish("a", "x", qos, 9));
+        let Some(Packet::Publish(publish)) = bench.recv(inside) else { panic!("no message") };
+        let user = publish.properties.map(|properties| properties.user).unwrap_or_default();
+        let (name, value) = user.first().expect("a property");
+        assert_eq!((name.as_str(), value.as_str().split('/').count()), (sedge_broker::ID_PROPERTY, 4));
+    }
+}

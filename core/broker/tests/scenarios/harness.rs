@@ -78,6 +78,8 @@ pub(crate) struct Bench {
     pub(crate) refuse_with: Option<ReasonCode>,
     /// For how long everybody else is let in.
     pub(crate) expires_in: Option<Duration>,
+    /// Whether the next connections are those of parts of the process.
+    pub(crate) inside: bool,
     groups: BTreeMap<TopicFilter, usize>,
     peers: BTreeMap<ConnId, Peer>,
     next_conn: u64,
@@ -115,6 +117,7 @@ impl Bench {
             asked: Vec::new(),
             refuse_with: None,
             expires_in: None,
+            inside: false,
             groups: BTreeMap::new(),
             peers: BTreeMap::new(),
             next_conn: 0,
@@ -133,7 +136,7 @@ impl Bench {
         self.peers.insert(conn, peer);
         let user = self.certificates.then(|| format!("user-{}", conn.0));
         let rate = self.rate;
-        self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0), user, rate });
+        self.input(Input::Opened { conn, peer: format!("peer-{}", conn.0), user, rate, inside: self.inside });
         conn
     }
 
@@ -371,6 +374,8 @@ impl Bench {
                 };
                 self.waiting.push_back(Input::Authenticated { conn, answer: answer.map(admit) });
             }
+            // Only with a broker behind, which these brokers have not.
+            Output::Ping { .. } => {}
             Output::Authenticate(credentials) if credentials.method.is_some() => {
                 let answer = Self::challenge(&credentials);
                 self.waiting.push_back(answer);

@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test that panics has failed")]
 
 mod access;
+mod awaiting;
 mod bridges;
 mod connecting;
 mod delivery;
 mod enhanced;
+mod explaining;
 mod harness;
 mod journal;
 mod malformed;
@@ -19,6 +21,7 @@ mod rates;
 mod retained;
 mod sessions;
 mod shared;
+mod tracing;
 mod transfer;
 mod version5;
 mod wills;

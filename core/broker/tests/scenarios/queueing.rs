@@ -1,8 +1,8 @@
 //! Limits of queues, message expiry, maximum packet size.
 
 use sedge_base::ConnId;
-use sedge_broker::BrokerConfig;
-use sedge_mqtt::{Ack, Connect, ConnectProperties, Packet, PublishProperties, QoS, ReasonCode};
+use sedge_broker::{BrokerConfig, Input, QueueLimits};
+use sedge_mqtt::{Ack, Connect, ConnectProperties, Packet, PublishProperties, QoS, ReasonCode, TopicFilter};
 
 use crate::harness::*;
 
@@ -277,4 +277,72 @@ fn answers_count_too() {
     bench.stick(client, false);
     assert!(!bench.is_held(client));
     assert_eq!(bench.broker.counters().buffered_bytes(), 0);
+}
+
+fn filters(texts: &[&str]) -> Input {
+    Input::ClosedTopics(texts.iter().map(|text| TopicFilter::new(text).unwrap()).collect())
+}
+
+/// DP-03: while whoever has to keep a topic has no room, 5.0 publishers are told, QoS 0 goes on, and so do other topics.
+#[test]
+fn publications_to_closed_topics_are_refused() {
+    let mut bench = Bench::new();
+    let publisher = bench.client(V5, "p");
+    bench.input(filters(&["up/#"]));
+    for (topic, qos, number) in [("up/a", Q0, 0), ("up/a", Q1, 1), ("up/b", Q2, 2), ("down", Q1, 3)] {
+        bench.send(publisher, &publish(topic, "x", qos, number));
+    }
+    let reasons = |bench: &mut Bench| -> Vec<ReasonCode> {
+        let packets = bench.drain(publisher);
+        let reason =
+            |packet| if let Packet::PubAck(ack) | Packet::PubRec(ack) = packet { Some(ack.reason) } else { None };
+        packets.into_iter().filter_map(reason).collect()
+    };
+    assert_eq!(reasons(&mut bench), [ReasonCode::QuotaExceeded, ReasonCode::QuotaExceeded, ReasonCode::Success]);
+    assert_eq!((bench.routed.len(), bench.broker.counters().refused_full), (2, 2));
+    bench.input(filters(&[]));
+    bench.send(publisher, &publish("up/a", "x", Q1, 9));
+    assert_eq!(reasons(&mut bench), [ReasonCode::Success]);
+}
+
+/// DP-03: 3.1.1 has no word for it: no acknowledgement until there is room, in the order of the publications.
+#[test]
+fn publications_of_older_clients_to_closed_topics_wait_for_their_acknowledgement() {
+    let mut bench = Bench::new();
+    let publisher = bench.client(V4, "p");
+    bench.input(filters(&["up/#"]));
+    for (number, topic, qos) in [(1, "up/a", Q1), (2, "up/b", Q2), (3, "down", Q1)] {
+        bench.send(publisher, &publish(topic, "x", qos, number));
+    }
+    assert_eq!((bench.drain(publisher).len(), bench.routed.len()), (0, 1), "only the other topic went on");
+    bench.input(filters(&["up/b"]));
+    assert_eq!((bench.drain(publisher).len(), bench.routed.len()), (1, 2));
+    bench.input(filters(&[]));
+    let acks = bench.drain(publisher);
+    assert!(matches!(acks[..], [Packet::PubRec(_), Packet::PubAck(_)]), "{acks:?}");
+    assert_eq!((bench.routed.len(), bench.broker.counters().refused_full), (3, 0));
+    // A client that is gone has no acknowledgement, and repeats it.
+    bench.input(filters(&["up/#"]));
+    bench.send(publisher, &publish("up/a", "gone", Q1, 9));
+    bench.cut(publisher);
+    bench.input(filters(&[]));
+    assert_eq!(bench.routed.len(), 3);
+}
+
+/// DP-03: what publishers have been told is kept, however full the queue is; QoS 0 keeps to its limit.
+#[test]
+fn a_queue_that_refuses_loses_nothing_that_was_acknowledged() {
+    let limits = QueueLimits { messages: 2, bytes: 1_000, drops_oldest: false, refuses: true };
+    let inside_queues = [("$bridge/a".into(), limits)].into();
+    let mut bench = Bench::with(BrokerConfig { inside_queues, queue_qos0_offline: true, ..BrokerConfig::default() });
+    let publisher = bench.client(V5, "p");
+    bench.inside = true;
+    let bridge = bench.connect(persistent(V5, "$bridge/a"));
+    bench.subscribe(bridge, "a", Q1);
+    bench.cut(bridge);
+    for (number, qos) in [Q1, Q1, Q1, Q0, Q1].into_iter().enumerate() {
+        bench.publish(publisher, "a", &number.to_string(), qos);
+    }
+    let dropped = &bench.broker.counters().dropped;
+    assert_eq!((dropped.queue_full, dropped.queue_full_qos0, bench.broker.counters().queued_messages), (0, 1, 4));
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sedge_broker::BrokerConfig;
 use sedge_mqtt::{Packet, PublishProperties, RetainHandling, SubscriptionOptions};
 
 use crate::harness::*;
@@ -139,4 +140,89 @@ fn kept_messages_pin_no_read_buffer() {
     assert_eq!(kept[0], live);
     assert_ne!(kept[0].payload.as_ptr(), live.payload.as_ptr());
     assert_ne!(kept[0].topic.as_bytes().as_ptr(), live.topic.as_bytes().as_ptr());
+}
+
+/// Takes and acknowledges what comes until nothing comes any more.
+fn take_all(bench: &mut Bench, conn: sedge_base::ConnId) -> Vec<String> {
+    let mut all = Vec::new();
+    loop {
+        let got = bench.drain(conn);
+        if got.is_empty() {
+            return all;
+        }
+        for packet in got {
+            let answer = match packet {
+                Packet::PubRel(released) => Packet::PubComp(ack(released.packet_id.get())),
+                Packet::Publish(publish) => {
+                    all.push(String::from_utf8(publish.payload.to_vec()).unwrap());
+                    match (publish.qos, publish.packet_id) {
+                        (Q1, Some(id)) => Packet::PubAck(ack(id.get())),
+                        (Q2, Some(id)) => Packet::PubRec(ack(id.get())),
+                        _ => continue,
+                    }
+                }
+                other => panic!("{other:?}"),
+            };
+            bench.send(conn, &answer);
+        }
+    }
+}
+
+/// MQ-07, MQ-09: more retained messages than a queue holds, for clients that read and acknowledge at their pace; what is published meanwhile comes
+/// behind them (mosquitto#2887, mosquitto#2196).
+#[test]
+fn the_limits_of_the_queue_cut_no_retained_messages() {
+    for (qos, inflight) in [(Q0, 20), (Q1, 20), (Q2, 3)] {
+        let config = BrokerConfig { queue_limit_messages: 30, max_inflight: inflight, ..BrokerConfig::default() };
+        let mut bench = Bench::with(config);
+        let publisher = bench.client(V5, "p");
+        let wanted: Vec<String> = (0..1_000).map(|number| format!("{number:04}")).collect();
+        for payload in &wanted {
+            bench.retain(publisher, &format!("a/{payload}"), payload, qos);
+            if qos == Q2 {
+                bench.send(publisher, &Packet::PubRel(ack(1)));
+                bench.drain(publisher);
+            }
+        }
+        let subscriber = bench.client(V5, "s");
+        bench.stick(subscriber, true);
+        bench.send(subscriber, &subscribe(1, &[("a/#", SubscriptionOptions { qos, ..Default::default() })], None));
+        for number in 0..10 {
+            bench.publish(publisher, "a/0999", &format!("live {number}"), qos);
+        }
+        bench.stick(subscriber, false);
+        assert!(matches!(bench.recv(subscriber), Some(Packet::SubAck(_))));
+        let mut got = take_all(&mut bench, subscriber);
+        let live = got.split_off(1_000);
+        got.sort();
+        assert_eq!(got, wanted, "{qos:?}");
+        assert_eq!(live, (0..10).map(|number| format!("live {number}")).collect::<Vec<_>>());
+        assert_eq!(bench.broker.counters().dropped.queue_full + bench.broker.counters().dropped.queue_full_qos0, 0);
+        assert_eq!(bench.broker.counters().queued_bytes, 0);
+    }
+}
+
+/// MQ-07: the client goes in the middle. What its session has room for comes when it is back, and what it no longer wants does not come.
+#[test]
+fn what_is_left_of_the_retained_messages_waits_with_the_session() {
+    let mut bench = Bench::new();
+    let publisher = bench.client(V5, "p");
+    for number in 0..600 {
+        for topic in ["a", "b"] {
+            bench.retain(publisher, &format!("{topic}/{number}"), &format!("{topic} {number}"), Q1);
+        }
+    }
+    let subscriber = bench.connect(persistent(V5, "s"));
+    let options = SubscriptionOptions { qos: Q1, ..Default::default() };
+    bench.send(subscriber, &subscribe(1, &[("a/#", options), ("b/#", options)], None));
+    assert!(matches!(bench.recv(subscriber), Some(Packet::SubAck(_))));
+    let first = bench.publishes(subscriber).len();
+    assert!(first < 600, "the window is full");
+    bench.unsubscribe(subscriber, "b/#");
+    bench.cut(subscriber);
+    let again = bench.connect(persistent(V5, "s"));
+    let got: std::collections::BTreeSet<String> = take_all(&mut bench, again).into_iter().collect();
+    assert_eq!(got.iter().filter(|payload| payload.starts_with('a')).count(), 600);
+    assert_eq!(got.iter().filter(|payload| payload.starts_with('b')).count(), 0);
+    assert_eq!(bench.broker.counters().queued_bytes, 0);
 }

@@ -56,6 +56,8 @@ pub(super) enum Arrival {
 pub(super) struct Channel {
     /// Life of the neighbour that the frames are meant for, once known.
     pub(super) incarnation: Option<Incarnation>,
+    /// Publications with QoS 0 are sent again, too, when the stream begins anew.
+    pub(super) keeps_all: bool,
     /// Number of our stream.
     pub(super) stream: u64,
     /// Frames before this stream.
@@ -89,6 +91,7 @@ impl Channel {
     pub(super) const fn new(incarnation: Option<Incarnation>, stream: u64) -> Self {
         Self {
             incarnation,
+            keeps_all: false,
             stream,
             base: 0,
             log: VecDeque::new(),
@@ -272,9 +275,10 @@ impl Channel {
     /// The neighbour lives, but has forgotten the stream. Signals of before mean nothing to it; publications with QoS 1 and 2, whose
     /// publishers wait, are sent again: it can tell those that it had by their ids.
     fn begin_anew(&mut self) {
+        let keeps_all = self.keeps_all;
         let first = self.base + self.acked + 1;
         let waits = |frame: &Frame| match frame {
-            Frame::Publication(publication) => publication.message.qos > QoS::AtMostOnce,
+            Frame::Publication(publication) => keeps_all || publication.message.qos > QoS::AtMostOnce,
             Frame::Control { .. } => false,
         };
         let mut log = core::mem::take(&mut self.log);

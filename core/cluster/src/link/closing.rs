@@ -18,6 +18,9 @@ const WORTH_A_LINE: u32 = 5;
 /// Why a link ends over which nothing comes.
 pub(super) const SILENCE: &str = "nothing was heard for too long";
 
+/// Why links end after a standstill of the process.
+pub(super) const STALE: &str = "the process stood still, and what it did not read meanwhile may be outdated";
+
 /// Why a link ends that cannot be encrypted, or whose other end cannot be trusted.
 pub(super) const INSECURE: &str = "it cannot be encrypted";
 
@@ -62,7 +65,9 @@ impl Links {
             let failures = peer.failures;
             // If it was another node that has carried it, that says nothing of this one.
             let silent = why == SILENCE || conn.carriage.is_some();
-            self.outputs.push_back(Output::Down { node, reason: why, silent });
+            // That this node stood still says nothing of the other one, either.
+            let says_nothing = silent || why == STALE;
+            self.outputs.push_back(Output::Down { node, reason: why, silent: says_nothing });
             let is_wanted = peer.wanted.is_some() && !self.is_shut_down;
             self.carriages_without(now, node);
             self.seek_carrier(now, node, if silent { Duration::ZERO } else { carried::AGAIN });

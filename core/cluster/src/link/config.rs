@@ -52,6 +52,8 @@ pub struct LinkConfig {
     /// Whether the driver encrypts every connection ([`crate::link::Links::secured`]); others are refused. Needs a key: it is what
     /// tells the other end of the encrypted connection from somebody between.
     pub encrypted: bool,
+    /// Whether publications with QoS 0 are sent again, too, where a neighbour has forgotten what it had.
+    pub keeps_all: bool,
     /// How often a ping measures the round trip; a link that is silent for three times as long is down.
     pub keep_alive: Duration,
     /// Longest time from dialling or accepting to the end of the handshake.
@@ -84,6 +86,7 @@ impl LinkConfig {
             overlay: super::greeting::MESH.to_owned(),
             key,
             encrypted: false,
+            keeps_all: false,
             keep_alive: Duration::from_millis(500),
             handshake_timeout: Duration::from_secs(5),
             redial_min: Duration::from_millis(4),
@@ -99,7 +102,7 @@ impl LinkConfig {
     }
 
     /// Whether a link with this address can be trusted: by a key, or because it does not leave the machine.
-    pub(super) fn may_link(&self, addr: SocketAddr) -> bool {
+    pub(crate) fn may_link(&self, addr: SocketAddr) -> bool {
         self.key.is_some() || addr.ip().to_canonical().is_loopback()
     }
 

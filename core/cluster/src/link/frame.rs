@@ -104,6 +104,12 @@ impl ControlTopic {
         Self::Carry,
     ];
 
+    /// Whether a receiver relies on having all that was published before and that it may want. Who owns a session is said over a third node, to
+    /// which neither publisher nor subscriber belongs; and a copy of a session holds its messages itself.
+    pub(crate) const fn rests_on_publications(self) -> bool {
+        !matches!(self, Self::Directory | Self::Replica)
+    }
+
     /// The topic on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

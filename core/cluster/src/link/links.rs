@@ -8,7 +8,7 @@ use sedge_base::{Deadlines, Incarnation, Instant, NodeId, Outbox, Rng};
 
 use super::carried::Carried;
 use super::channel::Channel;
-use super::closing::Farewell;
+use super::closing::{Farewell, STALE};
 use super::conn::{Conn, Stage};
 use super::encode::{ACK, number, size_bound};
 use super::notices::{Kind, Notices};
@@ -313,6 +313,13 @@ impl Links {
         self.former.remove(&node).unwrap_or_default()
     }
 
+    /// Ends all links unread: the process stood still, and what neighbours sent meanwhile may be outdated. They send again what still holds.
+    pub fn begin_anew(&mut self, now: Instant) {
+        for link in self.conns.keys().copied().collect::<Vec<_>>() {
+            self.close(now, link, Farewell::Silence, STALE.to_owned());
+        }
+    }
+
     /// Takes leave of all neighbours: what fits into the outboxes is written, then all links are closed. Nothing is dialled or
     /// accepted from then on.
     pub fn shutdown(&mut self, now: Instant) {
@@ -418,6 +425,11 @@ impl Links {
         self.peers.values().map(|peer| peer.channel.publications()).sum()
     }
 
+    /// A datagram was not taken because of the key, here or at the other end.
+    pub(crate) const fn count_auth_failure(&mut self) {
+        self.counters.auth_failures += 1;
+    }
+
     /// Sums since the start.
     pub const fn counters(&self) -> &LinkCounters {
         &self.counters
@@ -427,7 +439,9 @@ impl Links {
     pub(super) fn peer(&mut self, node: NodeId, incarnation: Option<Incarnation>) -> &mut Peer {
         self.peers.entry(node).or_insert_with(|| {
             self.last_stream += 1;
-            Peer::new(Channel::new(incarnation, self.last_stream))
+            let mut channel = Channel::new(incarnation, self.last_stream);
+            channel.keeps_all = self.config.keeps_all;
+            Peer::new(channel)
         })
     }
 

@@ -1,20 +1,29 @@
 //! What nodes tell each other for those who operate them: where clients can go, whose connection is to end, and who has no room.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, NodeId};
-use sedge_mqtt::{ReasonCode, Utf8};
+use sedge_mqtt::{ReasonCode, TopicFilter, Utf8};
 
 use crate::link::ControlTopic;
 use crate::mail::ToShard;
 use crate::node::Node;
+use crate::node::sessions::home::home_of;
 use crate::reception::shard_of;
 use crate::wire::{NodeMail, WireError};
 use crate::{Kick, NodeOutput};
 
 /// Requests to other nodes that may be open; the oldest is answered with no for one more.
 const OPEN_KICKS_MAX: usize = 64;
+/// Filters of closed topics that are taken of one node: more than all bridges of a configuration have.
+const CLOSED_TOPICS_MAX: usize = 10_000;
+
+/// Nodes whose names are known; those that are gone for good make room.
+const NAMES_MAX: usize = 4_096;
+/// Longest name that is kept.
+const NAME_BYTES_MAX: usize = 256;
 
 /// Requests to other nodes that are not answered, and by whom.
 #[derive(Debug, Default)]
@@ -32,14 +41,39 @@ impl Node {
             .collect()
     }
 
-    /// Tells a neighbour where clients reach this node.
+    /// Which node runs what has this client id, a part of the process such as a bridge: the same at all nodes that see the same members,
+    /// without one that is being emptied. `None`: nobody that this node knows of.
+    pub fn runner_of(&self, client: &ClientId) -> Option<NodeId> {
+        let me = self.config.node;
+        let runs = |node: &NodeId| match self.peers.get(node) {
+            _ if *node == me => !self.is_draining(),
+            Some(peer) => peer.is_up() && !peer.is_draining(),
+            None => false,
+        };
+        home_of(client, self.ring.iter().copied().filter(runs))
+    }
+
+    /// Tells a neighbour the time, where clients reach this node, and what it cannot do.
     pub(in crate::node) fn introduce(&mut self, to: NodeId) {
+        self.tell_time(to);
+        if let Some(name) = self.config.name.clone() {
+            self.send_control(to, ControlTopic::Node, NodeMail::Name { name }.encode());
+        }
         if let Some(address) = self.config.client_address.clone() {
             self.send_control(to, ControlTopic::Node, NodeMail::Clients { address }.encode());
         }
         if self.is_full {
             self.send_control(to, ControlTopic::Node, NodeMail::Full { full: true }.encode());
         }
+        // It tells anew, too.
+        if let Some(peer) = self.peers.get_mut(&to) {
+            peer.closed_topics.clear();
+        }
+        if !self.closed_topics.is_empty() {
+            let filters = self.closed_topics.clone();
+            self.send_control(to, ControlTopic::Node, NodeMail::ClosedTopics { filters }.encode());
+        }
+        self.tell_closed_topics();
         if self.is_draining() {
             self.send_control(to, ControlTopic::Node, NodeMail::Draining { draining: true }.encode());
         }
@@ -56,6 +90,32 @@ impl Node {
             self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
         for node in linked {
             self.send_control(node, ControlTopic::Node, NodeMail::Full { full }.encode());
+        }
+    }
+
+    /// Tells the neighbours and the shards for which topics there is no room here.
+    pub(in crate::node) fn set_closed_topics(&mut self, filters: Vec<TopicFilter>) {
+        if self.closed_topics == filters {
+            return;
+        }
+        let mail = NodeMail::ClosedTopics { filters: filters.clone() }.encode();
+        self.closed_topics = filters;
+        let linked: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        for node in linked {
+            self.send_control(node, ControlTopic::Node, mail.clone());
+        }
+        self.tell_closed_topics();
+    }
+
+    /// Tells the shards for which topics there is no room at some member, if that has changed.
+    pub(in crate::node) fn tell_closed_topics(&mut self) {
+        let peers = self.peers.values().flat_map(|peer| &peer.closed_topics);
+        let all: BTreeSet<TopicFilter> = self.closed_topics.iter().chain(peers).cloned().collect();
+        if self.told_closed_topics != all {
+            self.told_closed_topics.clone_from(&all);
+            let filters: Arc<[TopicFilter]> = all.into_iter().collect();
+            self.tell_all_shards(|| ToShard::ClosedTopics(Arc::clone(&filters)));
         }
     }
 
@@ -99,6 +159,13 @@ impl Node {
                     peer.is_full = full;
                 }
             }
+            NodeMail::ClosedTopics { mut filters } => {
+                filters.truncate(CLOSED_TOPICS_MAX);
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.closed_topics = filters;
+                }
+                self.tell_closed_topics();
+            }
             NodeMail::Draining { draining } => self.neighbour_drains(from, draining),
             NodeMail::Hear { number } => self.hears(from, number),
             NodeMail::Heard { number } => {
@@ -111,6 +178,10 @@ impl Node {
                     peer.serving = Some(members);
                 }
             }
+            NodeMail::Time { cluster, system_ahead, serving } => self.hears_time(from, cluster, system_ahead, serving),
+            NodeMail::Name { name } => self.is_called(from, name),
+            NodeMail::Ask { request, question } => self.is_asked(from, request, question),
+            NodeMail::Answer { request, answer } => self.is_answered(from, request, answer),
             NodeMail::Kick { request, client, reason, end_session } => {
                 let owned = self.kick_here(client, reason, end_session);
                 self.send_control(from, ControlTopic::Node, NodeMail::Kicked { request, owned }.encode());
@@ -123,6 +194,26 @@ impl Node {
             NodeMail::Kicked { request, owned: false } => self.does_not_own(request, from),
         }
         Ok(())
+    }
+
+    /// A neighbour says its name, which is kept as long as somebody may ask for it.
+    fn is_called(&mut self, node: NodeId, name: Utf8) {
+        if name.as_str().len() > NAME_BYTES_MAX {
+            return;
+        }
+        if self.operators.names.len() >= NAMES_MAX {
+            let known: BTreeSet<NodeId> = self.membership.dead().map(|(member, _)| member.node).collect();
+            let ring = &self.ring;
+            self.operators.names.retain(|node, _| ring.contains(node) || known.contains(node));
+        }
+        if self.operators.names.len() < NAMES_MAX || self.operators.names.contains_key(&node) {
+            self.operators.names.insert(node, name);
+        }
+    }
+
+    /// What a node is called, this one included, if it has said so.
+    pub fn name_of(&self, node: NodeId) -> Option<&Utf8> {
+        if node == self.config.node { self.config.name.as_ref() } else { self.operators.names.get(&node) }
     }
 
     fn kick_here(&mut self, client: ClientId, reason: ReasonCode, end_session: bool) -> bool {

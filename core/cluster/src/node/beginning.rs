@@ -99,6 +99,8 @@ impl Node {
         // The node does not wait for members that were out of reach before.
         let is_in_reach = |node: &NodeId| peers.get(node).is_some_and(Peer::is_synced) && !links.is_older(*node);
         self.beginning.awaited.retain(|node, _| is_in_reach(node));
+        // A claim that came while the node stood still must not take a session from the node that has it since.
+        self.links.begin_anew(self.now.instant);
         if self.beginning.awaited.is_empty() {
             return self.tell_all_shards_again();
         }

@@ -52,6 +52,7 @@ impl Node {
                 self.give_kept(life);
                 self.has_returned(life);
             }
+            Output::Cut { node } => self.neighbours.ended(node),
             Output::Protocol { node, detail } => self.reset_link(node, &detail),
         }
     }
@@ -93,6 +94,20 @@ impl Node {
             self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
         }
         self.transfers.purge(node);
+    }
+
+    /// Gives the link to a member up that lives, and dials anew. Sessions that are on their way are sent again.
+    pub(in crate::node) fn begin_link_anew(&mut self, node: NodeId) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let known = (peer.incarnation, peer.former, core::mem::take(&mut peer.backups));
+        let was_linked = peer.is_linked();
+        peer.begin_anew();
+        (peer.incarnation, peer.former, peer.backups) = known;
+        if was_linked {
+            self.overlay.handle(self.now, Input::NeighbourDown { node, gone: false });
+        }
+        self.drop_link(node);
+        self.want_link(node, true);
     }
 
     /// The neighbour said something impossible, or cannot be told what it has to know: the link begins anew.
@@ -147,10 +162,13 @@ impl Node {
         let was_linked = peer.is_linked();
         (peer.standing, peer.missed_at) = (Standing::Up, None);
         self.orphans.lives(Life { node, incarnation });
+        self.out_of_reach.forget(node);
+        let peer = self.peers.entry(node).or_default();
         if resumed && was_linked {
             for signal in peer.take_held() {
                 self.signal(node, signal);
             }
+            self.give_kept(Life { node, incarnation });
             self.pump(node);
             self.end_given_up(node);
             self.choose_backups();
@@ -210,6 +228,7 @@ impl Node {
         if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_linked()) {
             peer.standing = Standing::Lost;
             self.watch_backup(node);
+            self.watch_reach(node);
         }
         if !silent {
             self.membership.handle(self.now, MembershipInput::Suspect { node });
@@ -258,12 +277,15 @@ impl Node {
             MembershipOutput::Datagram { to, bytes } => self.outputs.push_back(NodeOutput::Datagram { to, bytes }),
             MembershipOutput::Up(member) => {
                 let (node, incarnation) = (member.node, member.incarnation);
+                self.mistrusted.trusts(member.swim);
                 self.event(false, format!("Node {node} at {} is a member", member.link));
                 self.orphans.lives(Life { node, incarnation });
                 let address = member.link;
                 self.overlay.handle(self.now, Input::MemberUp(Neighbour { node, incarnation, capacity: 1, address }));
                 // The links have to exist before anything is said over them.
                 self.drain_overlay();
+                self.find_neighbours();
+                self.watch_reach(node);
                 self.members_changed(Some(node));
             }
             MembershipOutput::Down { member, cause } => {
@@ -279,17 +301,19 @@ impl Node {
                 if self.wanted.contains(&member.node) {
                     self.links.want(self.now.instant, member.node, member.incarnation, member.link);
                 }
+                self.find_neighbours();
             }
             MembershipOutput::Rejoined(_) => {
                 self.event(true, "The others had taken this node for dead; it is back".to_owned());
             }
+            MembershipOutput::SameId { at } => self.shares_its_id(at),
             MembershipOutput::Outranked => {
                 self.event(true, "Another process runs with the same node id, or an older start was later".to_owned());
             }
         }
     }
 
-    fn drain_overlay(&mut self) {
+    pub(in crate::node) fn drain_overlay(&mut self) {
         while let Some(output) = self.overlay.poll_output() {
             self.overlay_output(output);
         }
@@ -333,13 +357,8 @@ impl Node {
         }
         let was_met = self.peers.get(&node).is_some_and(|peer| peer.incarnation == incarnation);
         self.drop_link(node);
-        self.wanted.remove(&node);
-        self.peers.remove(&node);
-        self.copies.unreached.forget(node);
-        self.marks.forget(Source::Link(node));
-        self.marks.forget(Source::Stream(node));
-        self.relay_without(node);
-        self.directory.home.purge(node);
+        self.forget_peer(node);
+        self.tell_closed_topics();
         let late = if is_taken { strays.clone() } else { Vec::new() };
         if let Some(life) = life {
             self.orphan(life, successors, strays);
@@ -369,11 +388,23 @@ impl Node {
         self.takeovers_without(node);
         self.reunions_without(node);
         self.kicks_without(node);
+        self.asks_without(node);
         self.choose_backups();
     }
 
+    fn forget_peer(&mut self, node: NodeId) {
+        self.wanted.remove(&node);
+        self.peers.remove(&node);
+        self.copies.unreached.forget(node);
+        self.out_of_reach.forget(node);
+        self.marks.forget(Source::Link(node));
+        self.marks.forget(Source::Stream(node));
+        self.relay_without(node);
+        self.directory.home.purge(node);
+    }
+
     /// What was on its way to a node that is gone, straight or over others, and who waits for what was relayed.
-    fn take_strays(&mut self, node: NodeId) -> (Vec<Stray>, Vec<u64>) {
+    pub(in crate::node) fn take_strays(&mut self, node: NodeId) -> (Vec<Stray>, Vec<u64>) {
         let straight = self.links.publications_for(node).filter(|publication| publication.waybill.is_none());
         let strays = straight.filter(|publication| publication.message.qos > QoS::AtMostOnce);
         let strays: Vec<Stray> = strays.map(stray_of).collect();

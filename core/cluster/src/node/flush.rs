@@ -124,7 +124,9 @@ impl Node {
     ) -> Option<FrameSeq> {
         let is_promise = topic != ControlTopic::Overlay || self.overlay.promises(to, &payload);
         if topic != ControlTopic::Relay && is_promise {
-            self.hand_out_for(to);
+            if topic.rests_on_publications() {
+                self.hand_out_for(to);
+            }
             self.fence_off(to);
         }
         match self.links.send(self.now.instant, to, Frame::Control { topic, payload }) {

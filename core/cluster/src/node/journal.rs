@@ -127,7 +127,11 @@ impl Node {
     /// About as many bytes as everything that is alive takes in the journal.
     pub fn live_bytes(&self) -> u64 {
         let entries = (self.retained.len() + self.retained.tombstones()) as u64;
-        if self.journal.is_some() { self.retained.bytes() as u64 + entries * RECORD_BYTES } else { 0 }
+        if self.journal.is_some() {
+            (self.retained.bytes() + self.retained.tombstone_bytes()) as u64 + entries * RECORD_BYTES
+        } else {
+            0
+        }
     }
 
     /// Begins to write everything once more; see [`sedge_broker::Broker::begin_checkpoint`].
@@ -146,7 +150,7 @@ impl Node {
         let mut written = 0;
         while bucket < BUCKETS && written < budget {
             for message in self.retained.bucket(bucket) {
-                written += RECORD_BYTES + message.payload.len() as u64;
+                written += RECORD_BYTES + (message.payload.len() + message.topic.as_str().len()) as u64;
                 journal.records.push(message);
             }
             bucket += 1;

@@ -3,17 +3,22 @@
 //! One file a concern; each holds the concern's own state and the part of [`Node`] that moves it.
 
 mod admin;
+mod asks;
 mod beginning;
+mod clock;
 mod config;
 mod dispatch;
 mod drain;
 mod flush;
 mod journal;
+mod mistrusted;
+mod neighbours;
 mod overlay;
 mod peers;
 mod recovery;
 mod seeds;
 mod status;
+mod traces;
 
 mod delivery;
 mod sessions;
@@ -25,12 +30,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use sedge_base::{Instant, NodeId, Now, Outbox, Rng, Seed, ShardId};
 use sedge_broker::{RetainedStore, Ticket};
 use sedge_membership::{Member, Membership};
-use sedge_mqtt::ReasonCode;
+use sedge_mqtt::{ReasonCode, TopicFilter};
 use sedge_overlay::Overlay;
 
 use self::admin::Kicks;
+pub use self::asks::ASK_BYTES_MAX;
+use self::asks::Operators;
 use self::beginning::Beginning;
 pub use self::beginning::STANDSTILL;
+use self::clock::ClusterClock;
 pub use self::config::{NodeConfig, NodeConfigError};
 use self::delivery::copied::Marks;
 use self::delivery::duplicates::Windows;
@@ -41,7 +49,10 @@ use self::delivery::relay::Relay;
 use self::delivery::waiters::Settles;
 use self::drain::Drain;
 use self::journal::{Restoration, RetainedJournal};
-pub use self::overlay::OVERLAYS;
+use self::mistrusted::Mistrusted;
+use self::neighbours::Neighbours;
+pub use self::neighbours::{NEIGHBOURS_MAX, NeighbourError};
+pub use self::overlay::{MANUAL_OVERLAYS, OVERLAYS};
 use self::peers::Peer;
 use self::sessions::claims::Claims;
 use self::sessions::directory::Directory;
@@ -53,9 +64,10 @@ use self::sessions::transfer::Transfers;
 use self::standby::absent::Orphans;
 use self::standby::backups::Copies;
 use self::standby::copies_of_others::Replicas;
+use self::standby::out_of_reach::OutOfReach;
 use self::standby::takeover::Takeovers;
 use self::status::NodeCounters;
-use crate::link::{Hello, LinkConfig, Links};
+use crate::link::{Hello, Links};
 use crate::mail::{Handed, TableChange, ToNode};
 use crate::sys;
 use crate::wire::DirectoryMail;
@@ -77,6 +89,7 @@ pub struct Node {
     membership: Membership,
     links: Links,
     overlay: Box<dyn Overlay + Send>,
+    neighbours: Neighbours,
     /// Nodes to which the overlay wants a link.
     wanted: BTreeSet<NodeId>,
     peers: BTreeMap<NodeId, Peer>,
@@ -108,6 +121,8 @@ pub struct Node {
     marks: Marks,
     replicas: Replicas,
     orphans: Orphans,
+    out_of_reach: OutOfReach,
+    clock: ClusterClock,
     takeovers: Takeovers,
     drain: Drain,
     reunions: Reunions,
@@ -117,8 +132,13 @@ pub struct Node {
     /// What nodes tell about themselves, in place of retained messages.
     sys: RetainedStore,
     kicks: Kicks,
+    operators: Operators,
     /// There is no room to keep publications.
     is_full: bool,
+    /// Topics for which it has none.
+    closed_topics: Vec<TopicFilter>,
+    /// What the shards were told of that.
+    told_closed_topics: BTreeSet<TopicFilter>,
     journal: Option<RetainedJournal>,
     restoration: Restoration,
     next_comparison: Option<Instant>,
@@ -127,6 +147,7 @@ pub struct Node {
     told_clients: Option<u32>,
     /// When seeds that do not answer are next named.
     next_seed_check: Option<Instant>,
+    mistrusted: Mistrusted,
 }
 
 impl fmt::Debug for Node {
@@ -143,20 +164,19 @@ impl Node {
             return Err(NodeConfigError::Shards);
         }
         let (node, incarnation, link_addr) = (config.node, config.incarnation, config.link_addr);
-        let seeds = config.seeds.clone();
+        let neighbours = Neighbours::new(&config);
+        let seeds = neighbours.with_seeds(config.seeds.clone());
         let only_own_seeds = !config.discovers && seeds.iter().all(|seed| *seed == config.swim_addr);
-        let settings = sedge_membership::Config { seeds, ..config.membership.clone() };
+        let settings = sedge_membership::Config { seeds: seeds.clone(), ..config.membership.clone() };
         let me = Member::new(node, incarnation, config.swim_addr, link_addr);
         let membership = Membership::new(&settings, me, rng.split(1))?;
         let hello = Hello { node, incarnation, capacity: config.capacity, link_addr };
+        let links = config.link_config(overlay.name());
         Ok(Self {
             membership,
-            links: Links::new(
-                LinkConfig { overlay: overlay.name().to_owned(), ..config.links.clone() },
-                hello,
-                rng.split(2),
-            ),
+            links: Links::new(links, hello, rng.split(2)),
             overlay,
+            neighbours,
             wanted: BTreeSet::new(),
             peers: BTreeMap::new(),
             ring: vec![node],
@@ -178,7 +198,9 @@ impl Node {
             copies: Copies::default(),
             marks: Marks::default(),
             replicas: Replicas::default(),
-            orphans: Orphans::new(Seed::from_rng(&mut rng)),
+            out_of_reach: OutOfReach::default(),
+            clock: ClusterClock::default(),
+            orphans: Orphans::new(config.max_absent_bytes, Seed::from_rng(&mut rng)),
             takeovers: Takeovers::default(),
             drain: Drain::default(),
             reunions: Reunions::default(),
@@ -186,17 +208,21 @@ impl Node {
             retained: RetainedStore::new(config.retained.clone()),
             sys: RetainedStore::new(sys::LIMITS),
             kicks: Kicks::default(),
+            operators: Operators::default(),
             is_full: false,
+            closed_topics: Vec::new(),
+            told_closed_topics: BTreeSet::new(),
             journal: None,
             restoration: Restoration::default(),
             next_comparison: None,
             next_load: None,
             told_clients: None,
             next_seed_check: None,
+            mistrusted: Mistrusted::default(),
             now: Now::default(),
             started: None,
             state: NodeState::Recovery,
-            beginning: Beginning::new(config.seeds.clone()),
+            beginning: Beginning::new(seeds),
             only_own_seeds,
             outputs: VecDeque::new(),
             counters: NodeCounters::default(),
@@ -214,7 +240,12 @@ impl Node {
             NodeInput::Datagram { from, bytes } => {
                 self.membership.handle(now, sedge_membership::Input::Datagram { from, bytes });
             }
-            NodeInput::Seeds(seeds) => self.set_seeds(seeds),
+            NodeInput::Mistrusted { from, cause } => self.mistrusts(from, cause),
+            NodeInput::Refusal { from, cause } => self.is_mistrusted(from, cause),
+            NodeInput::Seeds(seeds) => {
+                self.note_seeds(&seeds);
+                self.set_seeds(seeds);
+            }
             NodeInput::LinkAccepted { link, peer } => self.links.opened(instant, link, peer),
             NodeInput::LinkSecured { link, binding } => self.links.secured(link, binding),
             NodeInput::LinkInsecure { link, why } => self.links.insecure(instant, link, &why),
@@ -223,11 +254,16 @@ impl Node {
             NodeInput::LinkWritten { link, bytes } => self.links.written(instant, link, bytes),
             NodeInput::LinkClosed { link } => self.links.closed(instant, link),
             NodeInput::LinkRefused { link } => self.links.refused(instant, link),
+            NodeInput::SystemClock { ahead } => self.system_clock(ahead),
             NodeInput::StoodStill => self.stood_still(),
             NodeInput::Kick(kick) => self.kick_elsewhere(kick),
+            NodeInput::Ask { to, request, question } => self.ask(to, request, &question),
+            NodeInput::Answer { to, request, answer } => self.answer(to, request, answer),
             NodeInput::Drain { limit } => self.start_drain(limit),
             NodeInput::CancelDrain => self.end_drain(DrainEnd::Cancelled),
             NodeInput::Full(full) => self.set_full(full),
+            NodeInput::Traces(specs) => self.set_traces(&specs),
+            NodeInput::ClosedTopics(filters) => self.set_closed_topics(filters),
             NodeInput::Shutdown => {
                 self.hand_out_all();
                 self.state = NodeState::Leaving;
@@ -270,6 +306,7 @@ impl Node {
             ToNode::Marked(mark) => self.marked(from, mark),
             ToNode::Inherited(life) => self.inherited(life),
             ToNode::Restored => self.restoration.shard_is_done(),
+            ToNode::WantsRetained => self.give_retained(),
             ToNode::Ended { client, epoch } => self.ended(client, epoch),
         }
     }
@@ -294,6 +331,8 @@ impl Node {
         self.reunions_due();
         self.relay_due();
         self.backups_due();
+        self.out_of_reach_due();
+        self.clock_due();
         self.check_seeds();
         self.tell_load();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
@@ -327,6 +366,8 @@ impl Node {
             self.reunions.timeout(),
             self.relay.timeout(),
             self.copies.unreached.timeout(),
+            self.out_of_reach.timeout(),
+            self.clock.timeout(),
             self.recovery_timeout(),
             self.beginning.timeout(),
             self.next_comparison,
@@ -345,6 +386,11 @@ impl Node {
     /// Whether there are no other members.
     pub fn is_alone(&self) -> bool {
         self.ring.len() <= 1
+    }
+
+    /// Which node this is.
+    pub const fn id(&self) -> NodeId {
+        self.config.node
     }
 
     /// Whether the node serves with full knowledge: for load balancers.

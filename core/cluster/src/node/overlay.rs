@@ -2,7 +2,7 @@
 
 use sedge_base::{Duration, Rng};
 use sedge_overlay::{
-    Detour, Flood, Input, Mesh, Overlay, SkipGraphConfig, SkipGraphOverlay, TopicTree, TopicTreeConfig, Tree,
+    ByHand, Detour, Flood, Input, Mesh, Overlay, SkipGraphConfig, SkipGraphOverlay, TopicTree, TopicTreeConfig, Tree,
     TreeConfig,
 };
 
@@ -12,13 +12,19 @@ use crate::{NodeConfig, NodeConfigError};
 /// Names of the algorithms, the usual one first.
 pub const OVERLAYS: [&str; 5] = ["mesh", "flood", "tree", "topic-tree", "skip-graph"];
 
+/// Those that go with links that operators choose; the others choose by themselves.
+pub const MANUAL_OVERLAYS: [&str; 3] = ["mesh", "flood", "tree"];
+
 /// How often the algorithm is told how many clients there are.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The algorithm that the settings name.
 pub(in crate::node) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<dyn Overlay + Send>, NodeConfigError> {
     let (node, address, rng) = (config.node, config.link_addr, rng.split(4));
-    Ok(match config.overlay.as_str() {
+    if config.by_hand.is_some() && !MANUAL_OVERLAYS.contains(&config.overlay.as_str()) {
+        return Err(NodeConfigError::ManualLinks(config.overlay.clone()));
+    }
+    let machine: Box<dyn Overlay + Send> = match config.overlay.as_str() {
         "mesh" => Box::new(Mesh::new(node, config.mesh, rng)),
         "flood" => Box::new(Flood::new(node, address, config.mesh, rng)),
         "tree" => {
@@ -26,7 +32,8 @@ pub(in crate::node) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<d
             Box::new(Tree::new(node, address, settings, rng))
         }
         "topic-tree" => {
-            let settings = TopicTreeConfig { roots: config.topic_roots, ..TopicTreeConfig::default() };
+            let (refresh, lease) = (config.mesh.refresh, config.mesh.lease);
+            let settings = TopicTreeConfig { roots: config.topic_roots, refresh, lease, ..TopicTreeConfig::default() };
             Box::new(TopicTree::new(node, address, settings, rng))
         }
         "skip-graph" => {
@@ -37,7 +44,8 @@ pub(in crate::node) fn build(config: &NodeConfig, rng: &mut Rng) -> Result<Box<d
         // Not for users.
         "detour" => Box::new(Detour::new(node, rng)),
         other => return Err(NodeConfigError::Overlay(other.to_owned())),
-    })
+    };
+    Ok(if config.by_hand.is_some() { Box::new(ByHand::new(node, machine)) } else { machine })
 }
 
 impl Node {

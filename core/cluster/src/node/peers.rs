@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{Incarnation, Instant, NodeId};
-use sedge_mqtt::{Message, Utf8};
+use sedge_mqtt::{Message, TopicFilter, Utf8};
 
 use crate::link::{ControlTopic, Frame, FrameSeq, SendError};
 use crate::node::Node;
+use crate::node::clock::Reading;
 #[cfg(doc)]
 use crate::wire::NodeMail;
 use crate::wire::{RetainedMail, message_len};
@@ -69,12 +70,16 @@ pub(in crate::node) struct Peer {
     pub retained_done: bool,
     /// Whether it has no room to keep publications, as it says.
     pub is_full: bool,
+    /// Topics for which it has none, as it says.
+    pub closed_topics: Vec<TopicFilter>,
     /// What its operator wants of it, as it says.
     pub intent: Intent,
     /// Number of the question that it has not answered since this node began; see [`NodeMail::Hear`].
     pub asked: Option<u64>,
     /// The members that it knows, if it lets clients in.
     pub serving: Option<Vec<NodeId>>,
+    /// What it says about its clocks.
+    pub clock: Option<Reading>,
     /// Large mail that waits.
     bulk: VecDeque<Piece>,
     /// Large mail that is not acknowledged.

@@ -13,6 +13,7 @@ const REMINDER: Duration = Duration::from_mins(10);
 impl Node {
     /// Other addresses than before are asked from here on.
     pub(in crate::node) fn set_seeds(&mut self, seeds: Vec<SocketAddr>) {
+        let seeds = self.neighbours.with_seeds(seeds);
         self.only_own_seeds &= seeds.iter().all(|seed| *seed == self.config.swim_addr);
         if !self.only_own_seeds {
             // What was found may be old and gone soon: it is not named as soon as what an operator has written.
@@ -33,7 +34,16 @@ impl Node {
         }
         self.next_seed_check = Some(self.now.instant + REMINDER);
         for seed in self.unreached_seeds() {
-            let message = format!("Seed {seed} does not answer; this node serves without it and goes on asking");
+            if self.mistrusted.cause(self.now.instant, seed).is_some() {
+                // It has answered, and the log has named what is wrong.
+                continue;
+            }
+            let key = if self.config.links.may_link(seed) {
+                ""
+            } else {
+                "; without cluster.key only nodes of this machine are linked: set the same cluster.key_file on all nodes"
+            };
+            let message = format!("Seed {seed} does not answer; this node serves without it and goes on asking{key}");
             self.event(true, message);
         }
     }

@@ -31,6 +31,8 @@ pub(in crate::node) struct NodeCounters {
     pub mail_passed_over: u64,
     /// Backups that lived and could not be reached.
     pub backups_unreached: u64,
+    /// Members that lived and for which publications were kept because there was no link to them.
+    pub members_out_of_reach: u64,
     /// Members of former lives that did not come back in time.
     pub members_given_up: u64,
     /// How often the process stood still.
@@ -38,7 +40,7 @@ pub(in crate::node) struct NodeCounters {
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 21] {
+    fn named(self) -> [(&'static str, u64); 22] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -59,6 +61,7 @@ impl NodeCounters {
             ("node_links_reset", self.links_reset),
             ("node_mail_passed_over", self.mail_passed_over),
             ("backups_unreached", self.backups_unreached),
+            ("members_out_of_reach", self.members_out_of_reach),
             ("members_given_up", self.members_given_up),
             ("node_standstills", self.standstills),
         ]
@@ -77,7 +80,10 @@ impl Node {
             ("node_takeovers", takeovers),
             ("takeovers_sessions", inherited),
             ("orphans_dropped", self.orphans.dropped()),
+            ("clock_adoptions", self.clock.adopted),
             ("members_cleaned", self.membership.cleaned()),
+            ("node_id_conflicts", self.mistrusted.same_id),
+            ("retained_tombstones_crowded_out", self.retained.tombstones_crowded_out()),
         ]);
         NodeStatus {
             node: self.config.node,
@@ -89,6 +95,8 @@ impl Node {
                 self.state
             },
             overlay: self.overlay.name(),
+            neighbours: self.neighbours_status(),
+            link_qos: self.config.link_qos,
             members: self.ring.iter().filter_map(|node| self.member_status(*node)).collect(),
             dead: self.membership.dead().map(|(member, died)| self.dead_status(member, died)).collect(),
             unreached_seeds: self.unreached_seeds(),
@@ -97,6 +105,8 @@ impl Node {
             routes: self.overlay.route_count(),
             retained: self.retained.len(),
             retained_bytes: self.retained.bytes(),
+            tombstones: self.retained.tombstones(),
+            tombstone_bytes: self.retained.tombstone_bytes(),
             unacknowledged: self.acks.len(),
             relayed: self.relay.outgoing.len(),
             relay_held: self.relay.incoming.held(),
@@ -113,6 +123,7 @@ impl Node {
             replicas: self.replicas.len(),
             orphaned: self.orphans.nodes(),
             strays: self.orphans.len(),
+            stray_bytes: self.orphans.bytes(),
             drain: self.drain_status(),
             refused: self.refused_nodes(),
             counters,
@@ -121,23 +132,31 @@ impl Node {
 
     fn refused_nodes(&self) -> Vec<RefusedNode> {
         let line = |(node, refused): (NodeId, &crate::link::Incompatible)| RefusedNode {
-            node,
+            node: Some(node),
             address: refused.address,
             why: refused.why.clone(),
         };
-        self.links.incompatible().map(line).collect()
+        let mistrusted = self.mistrusted.lines(self.now.instant).map(|(address, cause)| RefusedNode {
+            node: None,
+            address,
+            why: cause.explain(address),
+        });
+        self.links.incompatible().map(line).chain(mistrusted).collect()
     }
 
-    fn member_status(&self, node: NodeId) -> Option<MemberStatus> {
+    pub(in crate::node) fn member_status(&self, node: NodeId) -> Option<MemberStatus> {
         let member = if node == self.config.node { self.membership.me() } else { self.membership.member(node)? };
         let synced = self.peers.get(&node).is_some_and(|peer| peer.overlay_synced);
         let link = self.links.status(node).map(|link| crate::LinkStatus { synced, ..link });
-        Some(MemberStatus { node, incarnation: member.incarnation, address: member.link, link })
+        let clock_ahead = self.clock_offset(node);
+        let name = self.name_of(node).map(|name| name.as_str().to_owned());
+        Some(MemberStatus { node, name, incarnation: member.incarnation, address: member.link, link, clock_ahead })
     }
 
     fn dead_status(&self, member: &Member, died: Instant) -> DeadStatus {
         let since = self.now.instant.since(died);
-        DeadStatus { node: member.node, incarnation: member.incarnation, address: member.link, since }
+        let name = self.name_of(member.node).map(|name| name.as_str().to_owned());
+        DeadStatus { node: member.node, name, incarnation: member.incarnation, address: member.link, since }
     }
 
     /// At most `limit` lines of the subscription routing table (FT-10) from the `offset`th on: what other nodes want.

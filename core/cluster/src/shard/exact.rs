@@ -123,7 +123,8 @@ impl Shard {
         let Exact { deliver, from, number } = exact;
         if !self.has_seen(&deliver.message) {
             if deliver.plain {
-                self.handovers.catch(&deliver.message, &mut self.broker);
+                let was_heard = self.was_heard(&deliver.message);
+                self.handovers.catch(&deliver.message, was_heard, &mut self.broker);
             }
             self.note_heard(&deliver.message);
             self.broker.handle(now, sedge_broker::Input::Deliver(deliver));

@@ -50,6 +50,8 @@ struct Catch {
     epoch: u64,
     /// Whether the session comes, and does not go.
     comes: bool,
+    /// Whether it was in the journal that this node started from, so that it has had what came in the node's former life.
+    was_restored: bool,
     filters: Vec<TopicFilter>,
     messages: Vec<Arc<Message>>,
     /// How many of them the new owner was sent ahead.
@@ -122,6 +124,13 @@ impl Handovers {
             }
             // It was given up before, or never here: homes may say so twice, and catching goes on.
             Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// A session that leaves was in the journal that this node started from.
+    pub(super) fn note_restored(&mut self, client: &ClientId) {
+        if let Some(session) = self.sessions.get_mut(client) {
+            session.was_restored = true;
         }
     }
 
@@ -291,8 +300,9 @@ impl Handovers {
         });
     }
 
-    /// A message for the ordinary subscriptions of this shard. The broker keeps it for sessions that leave.
-    pub(super) fn catch(&mut self, message: &Arc<Message>, broker: &mut Broker) {
+    /// A message for the ordinary subscriptions of this shard. The broker keeps it for sessions that leave. `was_heard`: it had come before
+    /// this node started again.
+    pub(super) fn catch(&mut self, message: &Arc<Message>, was_heard: bool, broker: &mut Broker) {
         if self.sessions.is_empty() {
             return;
         }
@@ -301,6 +311,9 @@ impl Handovers {
             let Some(session) = sessions.get_mut(client) else { return };
             // Filters of one session that overlap.
             if session.messages.last().is_some_and(|known| known.id == message.id) {
+                return;
+            }
+            if was_heard && session.was_restored && !session.comes {
                 return;
             }
             if !session.takes(message) {

@@ -171,7 +171,12 @@ impl Shard {
         let room = self.hold.as_ref().map_or(0, |hold| hold.batch_bytes);
         let mut bytes = BytesMut::with_capacity(room);
         self.seal(&mut bytes);
-        if bytes.is_empty() {
+        let has_batch = !bytes.is_empty();
+        let batch = self.hold.as_ref().map_or(0, |hold| hold.batch + 1);
+        if let Some(tracer) = self.broker.tracer_mut() {
+            if has_batch { tracer.sealed(batch) } else { tracer.sealed_without_batch() }
+        }
+        if !has_batch {
             return;
         }
         if self.writes_journal {
@@ -229,6 +234,12 @@ impl Shard {
 
     /// Somebody wants to know when everything so far is copied.
     pub(super) fn mark(&mut self, mark: Mark) {
+        if let Some(mark) = self.delay_mark(mark) {
+            self.answer_mark(mark);
+        }
+    }
+
+    pub(super) fn answer_mark(&mut self, mark: Mark) {
         self.ask(Answer::Mark(mark));
     }
 
@@ -265,6 +276,9 @@ impl Shard {
     pub(super) fn copied(&mut self, now: Now, batch: u64) {
         let Some(hold) = &mut self.hold else { return };
         hold.copied = batch.max(hold.copied);
+        if let Some(tracer) = self.broker.tracer_mut() {
+            tracer.copied(now, batch);
+        }
         self.let_out(now);
     }
 

@@ -85,6 +85,8 @@ impl Shard {
         });
         for output in held_back {
             if let Output::Route { message, ticket, matched } = output {
+                // Sessions that were here when it was published have had it.
+                self.handovers.catch(&message, true, &mut self.broker);
                 self.route(now, &message, ticket, matched);
             } else if let Output::Bounced { message, group, reason } = output {
                 // What must not come twice may have been given to another member by a node that had a copy.
@@ -193,11 +195,9 @@ impl Shard {
         self.broker.deliver_to_others(now, message, &journal.restored);
     }
 
-    /// The session of a client has left.
-    pub(super) fn is_restored_no_more(&mut self, client: &ClientId) {
-        if let Some(journal) = &mut self.journal {
-            journal.restored.remove(client);
-        }
+    /// The session of a client has left. Whether it was in the journal that this node started from.
+    pub(super) fn is_restored_no_more(&mut self, client: &ClientId) -> bool {
+        self.journal.as_mut().is_some_and(|journal| journal.restored.remove(client))
     }
 
     /// Notes, for copies and for the node's next life, that a publication has come, or was made here for sessions of this shard.

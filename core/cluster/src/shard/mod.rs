@@ -8,6 +8,7 @@ mod hold;
 mod inherit;
 mod journal;
 mod table;
+mod upstream;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use self::hold::Hold;
 use self::inherit::Inheritance;
 use self::journal::ShardJournal;
 use self::table::{ForwardTable, Matched};
+use self::upstream::Upstream;
 use crate::mail::{
     Adopt, Again, Claimed, Handed, Interest, Leave, Location, Missed, Publish, Relinquish, SessionStep, ToNode, ToShard,
 };
@@ -38,6 +40,8 @@ use crate::{ShardInput, ShardOutput};
 pub struct ShardConfig {
     /// Settings of its broker.
     pub broker: BrokerConfig,
+    /// Settings of its sidecar, where a foreign broker stands behind the node.
+    pub upstream: Option<sedge_sidecar::SidecarConfig>,
 }
 
 /// What a shard counts beside its broker's [`sedge_broker::Counters`]; ascending.
@@ -84,6 +88,8 @@ pub struct Shard {
     /// Clients whose wills the journal held and that wait for that.
     wills: Vec<ClientId>,
     gate: Gate,
+    /// The broker behind this node, if there is one.
+    upstream: Option<Box<Upstream>>,
 }
 
 impl Shard {
@@ -91,8 +97,11 @@ impl Shard {
     pub fn new(config: ShardConfig, place: Place, mut rng: Rng) -> Self {
         let table = ForwardTable::new(place.shard, place.shards, Seed::from_rng(&mut rng), rng.split(1));
         let handovers = Handovers::new(Seed::from_rng(&mut rng));
+        let mut broker = config.broker;
+        broker.delivers_elsewhere = config.upstream.is_some();
+        let upstream = config.upstream.map(|upstream| Box::new(Upstream::new(upstream, rng.split(2))));
         Self {
-            broker: Broker::new(config.broker, place, rng),
+            broker: Broker::new(broker, place, rng),
             place,
             table,
             bounces: Bounces::default(),
@@ -112,14 +121,15 @@ impl Shard {
             held_back: Vec::new(),
             wills: Vec::new(),
             gate: Gate::default(),
+            upstream,
         }
     }
 
     /// Takes an event in.
     pub fn handle(&mut self, now: Now, input: ShardInput) {
         match input {
-            ShardInput::Opened { conn, peer, user, rate } => {
-                self.broker.handle(now, Input::Opened { conn, peer, user, rate });
+            ShardInput::Opened { conn, peer, user, rate, inside } => {
+                self.broker.handle(now, Input::Opened { conn, peer, user, rate, inside });
             }
             ShardInput::Authenticated { conn, answer } => {
                 self.broker.handle(now, Input::Authenticated { conn, answer });
@@ -128,7 +138,10 @@ impl Shard {
                 self.broker.handle(now, Input::Challenge { conn, data, exchange });
             }
             ShardInput::Revoke { users } => self.broker.handle(now, Input::Revoke { users }),
+            ShardInput::Traces(specs) => self.broker.set_traces(&specs),
             ShardInput::Policy(policy) => self.broker.handle(now, Input::Policy(policy)),
+            ShardInput::Inside { queues, awaits } => self.broker.handle(now, Input::Inside { queues, awaits }),
+            ShardInput::Arrived { session, ids } => self.broker.handle(now, Input::Arrived { session, ids }),
             ShardInput::Received { conn, bytes } => self.broker.handle(now, Input::Received { conn, bytes }),
             ShardInput::Written { conn, bytes } => self.broker.handle(now, Input::Written { conn, bytes }),
             ShardInput::Closed { conn } => self.broker.handle(now, Input::Closed { conn }),
@@ -138,6 +151,7 @@ impl Shard {
                     self.broker.handle(now, Input::Report(report));
                 }
             }
+            ShardInput::Upstream(input) => self.upstream_input(now, input),
             ShardInput::StoodStill => self.stand_still(true),
             ShardInput::Shutdown { elsewhere } => self.broker.handle(now, Input::Shutdown { elsewhere }),
         }
@@ -149,6 +163,9 @@ impl Shard {
         if !self.is_recovering && !self.stands_still() {
             self.broker.handle_timeout(now);
         }
+        if let Some(upstream) = &mut self.upstream {
+            upstream.sidecar.handle_timeout(now);
+        }
         self.drain_broker(now);
     }
 
@@ -159,7 +176,9 @@ impl Shard {
 
     /// When [`Shard::handle_timeout`] is next wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.broker.poll_timeout().filter(|_| !self.is_recovering && !self.stands_still())
+        let broker = self.broker.poll_timeout().filter(|_| !self.is_recovering && !self.stands_still());
+        let upstream = self.upstream.as_ref().and_then(|upstream| upstream.sidecar.poll_timeout());
+        broker.into_iter().chain(upstream).min()
     }
 
     /// What a connection has to write; `None` if the connection is forgotten. The driver says how much of it was written with
@@ -211,6 +230,8 @@ impl Shard {
             ToShard::Kick { client, reason, end_session } => {
                 self.broker.handle(now, Input::Kick { client, reason, end_session });
             }
+            ToShard::ClosedTopics(filters) => self.broker.handle(now, Input::ClosedTopics(filters)),
+            ToShard::Retained(retained) => self.enter_retained(now, &retained),
             ToShard::Drain(elsewhere) => self.broker.handle(now, Input::Drain(elsewhere)),
             ToShard::Leave(leave) => {
                 let Leave { client, to } = *leave;
@@ -251,6 +272,7 @@ impl Shard {
             SessionStep::Claimed(claimed) => self.claimed(now, claimed),
             SessionStep::Relinquish(Relinquish { client, epoch, clean_start }) => {
                 if !clean_start {
+                    self.flush_upstream(now, &client);
                     self.handovers.begin(&client);
                 }
                 self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
@@ -341,13 +363,15 @@ impl Shard {
         if deliver.plain && self.has_seen(&deliver.message) {
             return;
         }
+        let was_heard = self.was_heard(&deliver.message);
         if deliver.plain {
-            self.handovers.catch(&deliver.message, &mut self.broker);
+            self.handovers.catch(&deliver.message, was_heard, &mut self.broker);
         }
-        if deliver.plain && deliver.groups.is_empty() && self.was_heard(&deliver.message) {
+        if deliver.plain && deliver.groups.is_empty() && was_heard {
             return self.deliver_again(now, &deliver.message);
         }
         self.note_heard(&deliver.message);
+        let deliver = self.enter_from_elsewhere(now, deliver);
         self.broker.handle(now, Input::Deliver(deliver));
     }
 
@@ -355,59 +379,77 @@ impl Shard {
         if self.has_seen(&message) {
             return;
         }
-        self.handovers.catch(&message, &mut self.broker);
+        self.handovers.catch(&message, false, &mut self.broker);
         self.note_heard(&message);
         self.broker.deliver_to_some(now, &message, &clients);
     }
 
-    /// Does what the broker asks for until it asks for nothing more.
+    /// Does what the broker, and the sidecar, ask for until they ask for nothing more.
     fn drain_broker(&mut self, now: Now) {
-        while let Some(output) = self.broker.poll_output() {
-            match output {
-                Output::Transmit { conn } => match &mut self.hold {
-                    Some(hold) => hold.touch(conn),
-                    None => self.outputs.push_back(ShardOutput::Transmit(conn)),
-                },
-                Output::Close { conn } => match &mut self.hold {
-                    Some(hold) => hold.close(conn),
-                    None => self.outputs.push_back(ShardOutput::Close(conn)),
-                },
-                Output::Hold { conn } => self.outputs.push_back(ShardOutput::Hold(conn)),
-                Output::Release { conn } => self.outputs.push_back(ShardOutput::Release(conn)),
-                Output::Authenticate(credentials) => self.outputs.push_back(ShardOutput::Authenticate(credentials)),
-                Output::Proceed { conn, data, exchange } => {
-                    self.outputs.push_back(ShardOutput::Proceed { conn, data, exchange });
+        loop {
+            while let Some(output) = self.broker.poll_output() {
+                if let Some(output) = self.divert(now, output) {
+                    self.broker_output(now, output);
                 }
-                Output::Claim { client, conn, clean_start } => self.claim(client, conn, clean_start),
-                Output::Relinquished { client, epoch, session } => {
-                    self.is_restored_no_more(&client);
-                    let left = self.handovers.given_up(&client, epoch, session.is_some());
-                    self.withdraw(&client, left);
-                    if let Some(known) = self.inheritance.forget(&client) {
-                        self.tell_node(ToNode::Known(Box::new((epoch, known))));
-                    }
-                    self.tell_node(ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() });
-                }
-                Output::Leaves { client } => self.tell_node(ToNode::Leaves(client)),
-                Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
-                Output::Interest { client, mut changes, ticket } => {
-                    self.handovers.withhold(&client, &mut changes);
-                    if !changes.is_empty() || ticket.is_some() {
-                        self.tell_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
-                    }
-                }
-                // Only what a journal held comes while the node recovers without a client having sent it just now.
-                Output::Route { .. } | Output::Bounced { .. } if self.is_restoring => self.held_back.push(output),
-                Output::Route { message, ticket, matched } => self.route(now, &message, ticket, matched),
-                Output::Bounced { message, group, reason } => self.on_bounced(now, message, group, reason),
-                Output::Event(event) => self.outputs.push_back(ShardOutput::Event(event)),
             }
+            if !self.drain_sidecar(now) {
+                return;
+            }
+        }
+    }
+
+    fn broker_output(&mut self, now: Now, output: Output) {
+        match output {
+            Output::Transmit { conn } => match &mut self.hold {
+                Some(hold) => hold.touch(conn),
+                None => self.outputs.push_back(ShardOutput::Transmit(conn)),
+            },
+            Output::Close { conn } => match &mut self.hold {
+                Some(hold) => hold.close(conn),
+                None => self.outputs.push_back(ShardOutput::Close(conn)),
+            },
+            Output::Hold { conn } => self.outputs.push_back(ShardOutput::Hold(conn)),
+            Output::Release { conn } => self.outputs.push_back(ShardOutput::Release(conn)),
+            // Only a broker that others deliver for says so, and those answer it.
+            Output::Ping { conn, .. } => self.broker.pong(now, conn),
+            Output::Authenticate(credentials) => self.outputs.push_back(ShardOutput::Authenticate(credentials)),
+            Output::Proceed { conn, data, exchange } => {
+                self.outputs.push_back(ShardOutput::Proceed { conn, data, exchange });
+            }
+            Output::Claim { client, conn, clean_start } => self.claim(client, conn, clean_start),
+            Output::Relinquished { client, epoch, session } => {
+                let was_restored = self.is_restored_no_more(&client);
+                let left = self.handovers.given_up(&client, epoch, session.is_some());
+                if was_restored {
+                    self.handovers.note_restored(&client);
+                }
+                self.withdraw(&client, left);
+                if let Some(known) = self.inheritance.forget(&client) {
+                    self.tell_node(ToNode::Known(Box::new((epoch, known))));
+                }
+                self.tell_node(ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() });
+            }
+            Output::Leaves { client } => self.tell_node(ToNode::Leaves(client)),
+            Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
+            Output::Interest { client, mut changes, ticket } => {
+                self.handovers.withhold(&client, &mut changes);
+                if !changes.is_empty() || ticket.is_some() {
+                    self.tell_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
+                }
+            }
+            // Only what a journal held comes while the node recovers without a client having sent it just now.
+            Output::Route { .. } | Output::Bounced { .. } if self.is_restoring => self.held_back.push(output),
+            Output::Route { message, ticket, matched } => {
+                self.handovers.catch(&message, false, &mut self.broker);
+                self.route(now, &message, ticket, matched);
+            }
+            Output::Bounced { message, group, reason } => self.on_bounced(now, message, group, reason),
+            Output::Event(event) => self.outputs.push_back(ShardOutput::Event(event)),
         }
     }
 
     /// Sends a publication of a client of this shard to everyone else who wants it.
     fn route(&mut self, now: Now, message: &Arc<Message>, ticket: Option<Ticket>, matched: bool) {
-        self.handovers.catch(message, &mut self.broker);
         if matched {
             self.note_heard(message);
         }

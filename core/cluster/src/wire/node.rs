@@ -1,8 +1,8 @@
 //! Mail between nodes about themselves and about what their operators ask for.
 
 use bytes::Bytes;
-use sedge_base::{ClientId, NodeId};
-use sedge_mqtt::{ReasonCode, Utf8};
+use sedge_base::{ClientId, NodeId, Timestamp};
+use sedge_mqtt::{ReasonCode, TopicFilter, Utf8};
 
 use super::{Reader, Result, WireError, Writer};
 
@@ -37,6 +37,11 @@ pub(crate) enum NodeMail {
         /// Whether that is so.
         full: bool,
     },
+    /// Topics for which the sender has no room, all of them.
+    ClosedTopics {
+        /// Whoever publishes to them is refused.
+        filters: Vec<TopicFilter>,
+    },
     /// Whether the sender is being emptied: it wants no sessions, and no copies of any.
     Draining {
         /// Whether that is so.
@@ -57,13 +62,49 @@ pub(crate) enum NodeMail {
         /// The members.
         members: Vec<NodeId>,
     },
+    /// An operator asks something; the drivers of both ends know what. Answer: [`NodeMail::Answer`].
+    Ask {
+        /// Number of the question at the sender.
+        request: u64,
+        /// What the sender wants to know.
+        question: Bytes,
+    },
+    /// Answer to [`NodeMail::Ask`].
+    Answer {
+        /// Number from the question.
+        request: u64,
+        /// The answer; empty: there is none.
+        answer: Bytes,
+    },
+    /// What its operator calls the sender.
+    Name {
+        /// The name.
+        name: Utf8,
+    },
+    /// What time it is, as the sender sees it.
+    Time {
+        /// The time of the cluster.
+        cluster: Timestamp,
+        /// By how many milliseconds the system's clock of the sender is ahead of that.
+        system_ahead: i64,
+        /// Whether the sender lets clients in.
+        serving: bool,
+    },
 }
 
 impl NodeMail {
     /// The version of the link protocol that it came with.
     pub(crate) const fn since(&self) -> u32 {
         match self {
-            Self::Draining { .. } | Self::Serving { .. } | Self::Hear { .. } | Self::Heard { .. } => 2,
+            Self::Draining { .. }
+            | Self::Serving { .. }
+            | Self::Hear { .. }
+            | Self::Heard { .. }
+            | Self::ClosedTopics { .. }
+            | Self::Ask { .. }
+            | Self::Answer { .. }
+            | Self::Name { .. }
+            | Self::Time { .. } => 2,
             Self::Clients { .. } | Self::Kick { .. } | Self::Kicked { .. } | Self::Full { .. } => 1,
         }
     }
@@ -91,6 +132,24 @@ impl NodeMail {
                 out.u8(4);
                 out.bool(*full);
             }
+            Self::ClosedTopics { filters } => {
+                out.u8(10);
+                out.list(filters, |out, filter| out.text(filter.as_str()));
+            }
+            Self::Ask { request, question } => {
+                out.u8(11);
+                out.u64(*request);
+                out.bytes(question);
+            }
+            Self::Answer { request, answer } => {
+                out.u8(12);
+                out.u64(*request);
+                out.bytes(answer);
+            }
+            Self::Name { name } => {
+                out.u8(13);
+                out.text(name.as_str());
+            }
             Self::Draining { draining } => {
                 out.u8(5);
                 out.bool(*draining);
@@ -106,6 +165,12 @@ impl NodeMail {
             Self::Heard { number } => {
                 out.u8(8);
                 out.u64(*number);
+            }
+            Self::Time { cluster, system_ahead, serving } => {
+                out.u8(9);
+                out.u64(cluster.as_millis());
+                out.u64(system_ahead.cast_unsigned());
+                out.bool(*serving);
             }
         }
         out.finish()
@@ -123,9 +188,17 @@ impl NodeMail {
             3 => Self::Kicked { request: from.u64()?, owned: from.bool()? },
             4 => Self::Full { full: from.bool()? },
             5 => Self::Draining { draining: from.bool()? },
+            10 => Self::ClosedTopics { filters: from.list(Reader::filter)? },
             7 => Self::Hear { number: from.u64()? },
             8 => Self::Heard { number: from.u64()? },
             6 => Self::Serving { members: from.list(Reader::node)? },
+            9 => {
+                let (cluster, system_ahead) = (Timestamp::from_millis(from.u64()?), from.u64()?.cast_signed());
+                Self::Time { cluster, system_ahead, serving: from.bool()? }
+            }
+            11 => Self::Ask { request: from.u64()?, question: from.bytes()? },
+            12 => Self::Answer { request: from.u64()?, answer: from.bytes()? },
+            13 => Self::Name { name: from.utf8()? },
             _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;

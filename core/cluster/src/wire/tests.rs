@@ -113,16 +113,21 @@ fn replica_mail() -> [ReplicaMail; 12] {
     ]
 }
 
-fn node_mail() -> [NodeMail; 8] {
+fn node_mail() -> [NodeMail; 13] {
     let (client, reason) = (ClientId::new("c"), ReasonCode::AdministrativeAction);
     [
         NodeMail::Clients { address: Utf8::from_static("host:1883") },
         NodeMail::Kick { request: 1, client, reason, end_session: true },
         NodeMail::Kicked { request: 2, owned: false },
         NodeMail::Full { full: true },
+        NodeMail::ClosedTopics { filters: vec![TopicFilter::new("a/+").unwrap()] },
         NodeMail::Draining { draining: true },
         NodeMail::Hear { number: 8 },
         NodeMail::Heard { number: 9 },
+        NodeMail::Ask { request: 3, question: Bytes::from_static(b"why") },
+        NodeMail::Answer { request: 4, answer: Bytes::new() },
+        NodeMail::Name { name: Utf8::new("kitchen").unwrap() },
+        NodeMail::Time { cluster: Timestamp::from_millis(5), system_ahead: -3, serving: true },
         NodeMail::Serving { members: vec![NodeId::new(1), NodeId::new(7)] },
     ]
 }

@@ -248,10 +248,12 @@ fn a_joiner_that_cannot_link_a_member_lets_nobody_in() {
 }
 
 /// MQ-06, FT-21: the power goes between the end of a QoS 2 delivery and the moment when the publisher's node hears of it. That node publishes
-/// the message again from its journal; the subscriber, whose node knows from its own that it has had it, does not get it twice.
+/// the message again from its journal; the subscriber, whose node knows from its own that it has had it, does not get it twice, also if its
+/// session moves to another node at that moment.
 #[test]
 fn what_a_session_had_before_the_power_went_does_not_come_again() {
-    for seed in 0..12 {
+    for seed in 0..24 {
+        let (publishes_at, returns_to) = [(1, 2), (1, 1), (2, 2), (2, 1)][usize::try_from(seed % 4).unwrap()];
         let mut world = World::new(seed, 2);
         world.delays.network = 5_000;
         world.keep_journals(2);
@@ -261,7 +263,9 @@ fn what_a_session_had_before_the_power_went_does_not_come_again() {
         world.settle_members(2);
         let subscriber = world.connect_with(2, "subscriber", kept());
         world.subscribe(subscriber, "t", QoS::ExactlyOnce);
-        let publisher = world.connect_with(1, "publisher", kept());
+        let witness = world.connect_with(3 - publishes_at, "witness", kept());
+        world.subscribe(witness, "t", QoS::ExactlyOnce);
+        let publisher = world.connect_with(publishes_at, "publisher", kept());
         world.run(1_000);
         world.send_publish(publisher, "t", "once", QoS::ExactlyOnce, false);
         world
@@ -270,9 +274,42 @@ fn what_a_session_had_before_the_power_went_does_not_come_again() {
         for node in [2, 1] {
             world.start(node);
         }
-        let subscriber = world.connect_with(2, "subscriber", kept());
+        let subscriber = world.dial_client(returns_to, "subscriber", kept());
+        world.run_until("it is served", |world| world.clients[subscriber].connack.is_some());
         assert!(world.clients[subscriber].connack.as_ref().unwrap().session_present);
         world.run(3_000);
         assert_eq!(world.got(subscriber), [""; 0], "seed {seed}");
+    }
+}
+
+/// FT-24, MQ-05: clients claim their sessions while the node that keeps account of their owners stands still. The others take its part over; when
+/// it goes on, the claims that it did not read take nobody's session away.
+#[test]
+fn claims_that_a_frozen_node_did_not_read_are_void() {
+    for seed in 0..8 {
+        let mut world = World::cluster(seed, 3, 2);
+        let names: Vec<String> = (0..12).map(|number| format!("client {number}")).collect();
+        for name in &names {
+            let client = world.connect_with(2, name, kept());
+            world.subscribe(client, "t", QoS::AtLeastOnce);
+        }
+        world.run(500);
+        world.freeze(1);
+        let moved: Vec<ClientIx> = names.iter().map(|name| world.dial_client(3, name, kept())).collect();
+        world.run_until("all are served", |world| moved.iter().all(|client| world.clients[*client].connack.is_some()));
+        let back: Vec<ClientIx> = names.iter().map(|name| world.connect_with(2, name, kept())).collect();
+        world.run(500);
+        for client in back {
+            world.hang_up(client);
+        }
+        let publisher = world.connect(3, "publisher");
+        world.publish(publisher, "t", "message", QoS::AtLeastOnce);
+        world.thaw(1);
+        for name in &names {
+            let client = world.dial_client(2, name, kept());
+            world.run_until("it is served", |world| world.clients[client].connack.is_some());
+            assert!(world.clients[client].connack.as_ref().unwrap().session_present, "seed {seed}, {name}");
+            world.run_until("it has its message", |world| world.got(client) == ["message"]);
+        }
     }
 }

@@ -198,7 +198,7 @@ impl Process {
         let thread = &mut self.threads[usize::from(shard.0)];
         thread.shard.handle(
             self.now,
-            ShardInput::Opened { conn, peer: String::new(), user: None, rate: PublishRate::default() },
+            ShardInput::Opened { conn, peer: String::new(), user: None, rate: PublishRate::default(), inside: false },
         );
         person.place = Some((usize::from(shard.0), conn));
         thread.from_clients.push_back((conn, bytes));

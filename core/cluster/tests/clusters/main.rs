@@ -4,6 +4,8 @@
 mod common;
 
 mod beginnings;
+mod by_hand;
+mod clocks;
 mod crash;
 mod drain;
 mod failures;

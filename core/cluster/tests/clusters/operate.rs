@@ -47,6 +47,30 @@ fn every_request_is_answered_whatever_becomes_of_the_others() {
     assert_eq!(world.kicked.last(), Some(&(100, None)), "a node that is alone knows at once");
 }
 
+/// OP-07: every node knows what the others are called, also for one that has died; a node without a name has none.
+#[test]
+fn nodes_know_each_others_names() {
+    let mut world = World::new(4, 1);
+    for node in 1..=3 {
+        let name = (node != 2).then(|| Utf8::new(&format!("room-{node}")).unwrap());
+        world.start_with(node, |config| config.name = name);
+    }
+    world.settle_members(3);
+    world.run(50);
+    let known = |world: &World, node: u64| {
+        let status = world.hosts[&node].node.status();
+        status.members.into_iter().map(|member| member.name).collect::<Vec<_>>()
+    };
+    let names = |all: [Option<&str>; 3]| all.map(|name| name.map(str::to_owned)).to_vec();
+    for node in 1..=3 {
+        assert_eq!(known(&world, node), names([Some("room-1"), None, Some("room-3")]), "at node {node}");
+    }
+    world.kill(3);
+    world.run_until("the node is gone", |world| world.hosts[&1].node.status().members.len() == 2);
+    let dead = world.hosts[&1].node.status().dead;
+    assert_eq!(dead.iter().map(|dead| dead.name.as_deref()).collect::<Vec<_>>(), [Some("room-3")]);
+}
+
 #[test]
 fn a_node_knows_where_clients_reach_the_others() {
     let mut world = World::new(3, 1);

@@ -1,7 +1,7 @@
 //! Paths between two nodes break, and both live.
 
-use sedge_base::NodeId;
-use sedge_mqtt::QoS;
+use sedge_base::{Duration, NodeId};
+use sedge_mqtt::{QoS, ReasonCode};
 
 use crate::common::{Options, World};
 
@@ -104,4 +104,98 @@ fn copies_that_nobody_reaches_go_elsewhere() {
         assert!(world.clients[again].connack.as_ref().unwrap().session_present);
     }
     assert_eq!(unreached, 1, "one of the two has the copies");
+}
+
+/// FT-16, FT-29: two members that live and have no third one to carry their link. What the other wanted last is kept for it, publishers do not
+/// wait for longer than half a lease, and nobody is told that there is no subscriber.
+#[test]
+fn interest_that_cannot_be_refreshed_is_not_absence_of_interest() {
+    for shards in [1, 2] {
+        let mut world = World::cluster(740, 2, shards);
+        let subscriber = world.connect_with(2, "sub", kept());
+        world.subscribe(subscriber, "t/+", QoS::ExactlyOnce);
+        let publisher = world.connect(1, "pub");
+        world.publish(publisher, "t/x", "0", QoS::AtLeastOnce);
+        world.block(1, 2);
+        world.send_publish(publisher, "t/x", "1", QoS::AtLeastOnce, false);
+        world.run(14_000);
+        assert_eq!(world.clients[publisher].acked, [ReasonCode::Success], "the other may come back at once");
+        world.run(2_000);
+        assert_eq!(world.clients[publisher].acked, [ReasonCode::Success; 2]);
+        let mut sent = 2;
+        for wait in [0, 1_000, 20_000, 60_000] {
+            world.run(wait);
+            world.publish(
+                publisher,
+                "t/x",
+                &sent.to_string(),
+                if sent % 2 == 0 { QoS::ExactlyOnce } else { QoS::AtLeastOnce },
+            );
+            sent += 1;
+        }
+        assert!(world.hosts[&1].node.status().routes == 0 || world.overlay != "mesh", "the lease has ended");
+        assert_eq!(world.hosts[&1].node.status().members.len(), 2);
+        assert_eq!(world.clients[publisher].acked, vec![ReasonCode::Success; sent]);
+        assert_eq!(world.got(subscriber), ["0"]);
+        world.heal();
+        world.run(20_000);
+        world.publish(publisher, "t/x", &sent.to_string(), QoS::AtLeastOnce);
+        world.run(1_000);
+        let all: Vec<String> = (0..=sent).map(|number| number.to_string()).collect();
+        assert_eq!(world.got(subscriber), all);
+        assert_eq!(world.counter(1, "members_out_of_reach"), 1);
+        assert_eq!(world.hosts[&1].node.status().strays, 0);
+    }
+}
+
+/// FT-16, FT-27: of a member that never was linked nothing is known, and everything is kept for it.
+#[test]
+fn for_a_member_that_never_was_linked_everything_is_kept() {
+    let mut world = World::cluster(741, 1, 1);
+    world.block(1, 2);
+    world.start_with(2, |config| config.recovery_timeout = Duration::from_secs(4));
+    world.run_until("it serves", |world| world.hosts[&2].node.is_ready());
+    let subscriber = world.connect(2, "sub");
+    world.subscribe(subscriber, "t", QoS::AtLeastOnce);
+    world.run(20_000);
+    let publisher = world.connect(1, "pub");
+    world.publish(publisher, "t", "x", QoS::AtLeastOnce);
+    assert_eq!(world.clients[publisher].acked, [ReasonCode::Success]);
+    world.heal();
+    world.run(20_000);
+    assert_eq!(world.got(subscriber), ["x"]);
+    world.publish(publisher, "nobody", "x", QoS::AtLeastOnce);
+    // With `flood`, everybody gets everything.
+    let last = if world.overlay == "flood" { ReasonCode::Success } else { ReasonCode::NoMatchingSubscribers };
+    assert_eq!(world.clients[publisher].acked, [ReasonCode::Success, last]);
+}
+
+/// TR-31: nodes behind a round trip of up to 1.2 s, which lose 5 % of the datagrams, join, stay members, and every message arrives.
+#[test]
+fn nodes_behind_a_long_way_stay_members_when_they_are_told_of_it() {
+    let mut world = World::new(750, 1);
+    (world.delays.network, world.loss) = (600_000, 5);
+    for node in 1..=3 {
+        world.start_with(node, |config| *config = config.clone().with_round_trip(Duration::from_millis(1_500)));
+    }
+    world.run(60_000);
+    let members = |world: &World, node: u64| world.hosts[&node].node.status().members.len();
+    assert!((1..=3).all(|node| world.hosts[&node].node.is_ready() && members(&world, node) == 3));
+    let subscriber = world.connect(3, "sub");
+    world.subscribe(subscriber, "t", QoS::ExactlyOnce);
+    let publisher = world.connect(1, "pub");
+    for number in 0..100 {
+        world.publish(publisher, "t", &number.to_string(), QoS::ExactlyOnce);
+        assert!((1..=3).all(|node| members(&world, node) == 3), "{}", world.log.join("\n"));
+    }
+    for _ in 0..600 {
+        world.run(1_000);
+        assert!((1..=3).all(|node| members(&world, node) == 3), "{}", world.log.join("\n"));
+    }
+    assert_eq!(world.got(subscriber), (0..100).map(|number| number.to_string()).collect::<Vec<_>>());
+    assert!(!world.log.iter().any(|line| line.contains("does not answer")), "{}", world.log.join("\n"));
+    let killed = world.now.instant;
+    world.kill(2);
+    world.run_until("it is known", |world| members(world, 1) == 2 && members(world, 3) == 2);
+    assert!(world.now.instant.since(killed) < Duration::from_secs(4));
 }

@@ -1,7 +1,7 @@
 //! Publications find their subscribers.
 
 use sedge_cluster::NodeInput;
-use sedge_mqtt::{QoS, ReasonCode};
+use sedge_mqtt::{QoS, ReasonCode, TopicFilter};
 
 use crate::common::{Options, World};
 
@@ -142,5 +142,39 @@ fn what_another_node_cannot_keep_is_refused_at_the_publisher() {
     for publisher in publishers {
         world.publish(publisher, "far/b", "kept", QoS::AtLeastOnce);
         assert_eq!(world.clients[publisher].acked.last(), Some(&ReasonCode::Success));
+    }
+}
+
+/// DP-03: a member that has no room for a topic has it refused at every node, also at one that comes later; with room, and when the
+/// member is gone, the topic is open again.
+#[test]
+fn topics_that_a_member_has_no_room_for_are_refused_everywhere() {
+    let mut world = World::cluster(7, 2, 2);
+    let closed = || vec![TopicFilter::new("up/#").unwrap()];
+    world.node_input(2, NodeInput::ClosedTopics(closed()));
+    world.run(100);
+    world.start(3);
+    world.settle_members(3);
+    let publishers = [1, 2, 3].map(|node| world.connect(node, &format!("pub{node}")));
+    let tell = |world: &mut World| {
+        publishers.map(|publisher| {
+            world.publish(publisher, "up/a", "x", QoS::AtLeastOnce);
+            world.run(100);
+            world.clients[publisher].acked.last().copied().unwrap() == ReasonCode::QuotaExceeded
+        })
+    };
+    assert_eq!(tell(&mut world), [true; 3]);
+    world.node_input(2, NodeInput::ClosedTopics(Vec::new()));
+    world.run(100);
+    assert_eq!(tell(&mut world), [false; 3]);
+    world.node_input(2, NodeInput::ClosedTopics(closed()));
+    world.run(100);
+    world.kill(2);
+    world.settle_members(2);
+    world.run(1_000);
+    for publisher in [publishers[0], publishers[2]] {
+        world.publish(publisher, "up/a", "x", QoS::AtLeastOnce);
+        world.run(100);
+        assert_ne!(world.clients[publisher].acked.last(), Some(&ReasonCode::QuotaExceeded));
     }
 }

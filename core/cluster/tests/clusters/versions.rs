@@ -91,7 +91,10 @@ fn a_version_too_far_away_is_told() {
     let mut world = mixed(3, &[Protocol::CURRENT, Protocol::CURRENT, TOO_NEW]);
     world.run_until("it was refused", |world| (1..=2).all(|node| !world.hosts[&node].node.status().refused.is_empty()));
     let refused = world.hosts[&1].node.status().refused;
-    assert!(refused.len() == 1 && refused[0].node.get() == 3 && refused[0].why.contains("link"), "{refused:?}");
+    assert!(
+        refused.len() == 1 && refused[0].node == Some(sedge_base::NodeId::new(3)) && refused[0].why.contains("link"),
+        "{refused:?}"
+    );
     let subscriber = world.connect(1, "sub");
     world.subscribe(subscriber, "t", QoS::AtLeastOnce);
     let publisher = world.connect(2, "pub");

@@ -9,7 +9,7 @@ use sedge_mqtt::packet::{
     Ack, ConnAck, Connect, ConnectProperties, Packet, PacketId, Publish, QoS, SubAck, Subscribe, SubscriptionOptions,
     SubscriptionRequest, Unsubscribe, Version, Will, WillProperties,
 };
-use sedge_mqtt::{Decoder, ReasonCode, TopicFilter, TopicName, Utf8, encode};
+use sedge_mqtt::{Decoder, PublishProperties, ReasonCode, TopicFilter, TopicName, Utf8, encode};
 
 /// A message that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(crate) struct Got {
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
     pub(crate) dup: bool,
+    /// Seconds that the message still lives.
+    pub(crate) expiry: Option<u32>,
 }
 
 /// How a client connects.
@@ -27,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) clean: bool,
     pub(crate) expiry: u32,
     pub(crate) will: Option<(String, String)>,
+    /// Seconds.
+    pub(crate) will_delay: u32,
     /// Whether it leaves QoS 1 and 2 messages unanswered.
     pub(crate) silent: bool,
 }
@@ -97,7 +101,7 @@ impl Client {
                 payload: Bytes::from(payload),
                 qos: QoS::AtLeastOnce,
                 retain: false,
-                properties: WillProperties::default(),
+                properties: WillProperties { delay: Some(options.will_delay), ..WillProperties::default() },
             })
         });
         let properties = ConnectProperties { session_expiry: Some(options.expiry), ..ConnectProperties::default() };
@@ -145,6 +149,20 @@ impl Client {
         }))
     }
 
+    /// A message with QoS 1 that lives for so many seconds.
+    pub(crate) fn publish_for(&mut self, seconds: u32, topic: &str, payload: &str, retain: bool) -> Bytes {
+        let properties = PublishProperties { message_expiry: Some(seconds), ..PublishProperties::default() };
+        encoded(&Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain,
+            topic: Some(TopicName::new(topic).unwrap()),
+            packet_id: Some(self.packet_id()),
+            payload: Bytes::copy_from_slice(payload.as_bytes()),
+            properties: Some(Box::new(properties)),
+        }))
+    }
+
     /// Takes bytes from the broker in; returns the answers.
     pub(crate) fn receive(&mut self, bytes: Bytes) -> Vec<Bytes> {
         let mut answers = Vec::new();
@@ -188,6 +206,7 @@ impl Client {
                 qos: publish.qos,
                 retain: publish.retain,
                 dup: publish.dup,
+                expiry: publish.properties.as_ref().and_then(|properties| properties.message_expiry),
             });
         }
         let packet_id = publish.packet_id.filter(|_| !self.silent)?;

@@ -117,6 +117,11 @@ pub(crate) struct World {
     cut: BTreeSet<(u64, u64)>,
     /// The same, and datagrams pass.
     blocked: BTreeSet<(u64, u64)>,
+    /// By how many milliseconds the time of a node is off, as its system says; and as it has been corrected since.
+    pub(crate) clocks: BTreeMap<u64, i64>,
+    /// Datagrams that are lost, of a hundred.
+    pub(crate) loss: u64,
+    corrections: BTreeMap<u64, i64>,
     shards: u16,
     /// Cooperation algorithm of the nodes that are started.
     pub(crate) overlay: String,
@@ -124,6 +129,8 @@ pub(crate) struct World {
     starts: u64,
     /// Nodes that stand still, and what is for them.
     frozen: BTreeMap<u64, Vec<Event>>,
+    /// Nodes whose processes are gone: their hosts refuse connections.
+    killed: BTreeSet<u64>,
     /// The journals of nodes that keep them, for each shard in batches; they survive their nodes.
     disks: BTreeMap<u64, Vec<Vec<Bytes>>>,
     /// Answers to operators.
@@ -144,7 +151,7 @@ fn overlay() -> (String, SkipGraphMethod) {
     }
 }
 
-fn address(node: u64) -> SocketAddr {
+pub(crate) fn address(node: u64) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, u8::try_from(node).unwrap()], 7883))
 }
 
@@ -173,11 +180,15 @@ impl World {
             wires: BTreeMap::new(),
             cut: BTreeSet::new(),
             blocked: BTreeSet::new(),
+            clocks: BTreeMap::new(),
+            loss: 0,
+            corrections: BTreeMap::new(),
             shards,
             overlay,
             method,
             starts: 0,
             frozen: BTreeMap::new(),
+            killed: BTreeSet::new(),
             disks: BTreeMap::new(),
             kicked: Vec::new(),
             drained: Vec::new(),
@@ -220,6 +231,7 @@ impl World {
 
     pub(crate) fn start_with(&mut self, node: u64, change: impl FnOnce(&mut NodeConfig)) {
         self.starts += 1;
+        self.killed.remove(&node);
         let incarnation = Incarnation::new(self.now.wall.as_millis() + self.starts);
         let mut config = NodeConfig {
             node: NodeId::new(node),
@@ -259,7 +271,7 @@ impl World {
             }
             recoveries.push(recovery);
         }
-        let (restored, restored_node) = Recovery::deal(recoveries, self.now.wall, self.shards);
+        let (restored, restored_node) = Recovery::deal(recoveries, self.now_at(node).wall, self.shards);
         let host = self.hosts.get_mut(&node).unwrap();
         host.node.keep_journal();
         host.node.restore(restored_node, true);
@@ -288,6 +300,7 @@ impl World {
     /// The process is gone from one moment to the next.
     pub(crate) fn kill(&mut self, node: u64) {
         self.silence(node);
+        self.killed.insert(node);
         let links: Vec<_> = self.wires.keys().filter(|(at, _)| *at == node).copied().collect();
         for end in links {
             self.break_wire(end, self.delays.network);
@@ -434,8 +447,15 @@ impl World {
         self.with_shard(node, shard, |machine, now| machine.handle(now, input));
     }
 
-    fn with_node(&mut self, node: u64, act: impl FnOnce(&mut Node, Now)) {
-        let now = self.now;
+    /// What the clocks of a node say.
+    pub(crate) fn now_at(&self, node: u64) -> Now {
+        let ahead = |of: &BTreeMap<u64, i64>| of.get(&node).copied().unwrap_or(0);
+        let wall = self.now.wall.as_millis().saturating_add_signed(ahead(&self.clocks) + ahead(&self.corrections));
+        Now { wall: Timestamp::from_millis(wall), ..self.now }
+    }
+
+    pub(crate) fn with_node(&mut self, node: u64, act: impl FnOnce(&mut Node, Now)) {
+        let now = self.now_at(node);
         let Some(host) = self.hosts.get_mut(&node) else { return };
         act(&mut host.node, now);
         let mut outputs = Vec::new();
@@ -449,7 +469,7 @@ impl World {
     }
 
     fn with_shard(&mut self, node: u64, shard: ShardId, act: impl FnOnce(&mut Shard, Now)) {
-        let now = self.now;
+        let now = self.now_at(node);
         let Some(machine) = self.hosts.get_mut(&node).and_then(|host| host.shards.get_mut(usize::from(shard.0))) else {
             return;
         };
@@ -478,11 +498,13 @@ impl World {
             }
             NodeOutput::Datagram { to, bytes } => {
                 let to = node_at(to);
-                if !self.cut.contains(&(node, to)) {
+                let is_lost = self.loss > 0 && self.rng.below(100) < self.loss;
+                if !is_lost && !self.cut.contains(&(node, to)) {
                     let event = Event::Datagram { node: to, from: address(node), bytes };
                     self.send(End::Node(node), End::Node(to), self.delays.network, event);
                 }
             }
+            NodeOutput::Refuse { .. } | NodeOutput::Asked { .. } | NodeOutput::Answered { .. } => {}
             NodeOutput::Dial { link, to } => {
                 let event = Event::Dial { node, link, to: node_at(to) };
                 self.send(End::Link(node, link), End::Link(node, link), self.delays.network, event);
@@ -499,6 +521,7 @@ impl World {
             }
             NodeOutput::Kicked { request, by } => self.kicked.push((request, by)),
             NodeOutput::Drained => self.drained.push(node),
+            NodeOutput::SetTime { ahead } => *self.corrections.entry(node).or_default() += ahead,
             NodeOutput::Event(event) => self.log.push(format!("{} node {node}: {}", self.now.instant, event.message)),
         }
     }
@@ -534,7 +557,8 @@ impl World {
             ShardOutput::Authenticate(_)
             | ShardOutput::Proceed { .. }
             | ShardOutput::Hold(_)
-            | ShardOutput::Release(_) => {}
+            | ShardOutput::Release(_)
+            | ShardOutput::Upstream(_) => {}
             ShardOutput::ToNode(mail) => {
                 self.send(me, End::Node(node), self.delays.mailbox, Event::ToNode { node, from: shard, mail });
             }
@@ -641,9 +665,11 @@ impl World {
     fn dial(&mut self, node: u64, link: LinkId, to: u64) {
         let peer = address(node);
         let pair = (node, to);
-        let refused = self.cut.contains(&pair) || self.blocked.contains(&pair) || !self.hosts.contains_key(&node);
-        let Some(host) = self.hosts.get_mut(&to).filter(|_| !refused) else {
-            return self.node_input(node, NodeInput::LinkClosed { link });
+        let is_cut = self.cut.contains(&pair) || self.blocked.contains(&pair) || !self.hosts.contains_key(&node);
+        let Some(host) = self.hosts.get_mut(&to).filter(|_| !is_cut) else {
+            let refuses = !is_cut && self.killed.contains(&to);
+            let input = if refuses { NodeInput::LinkRefused { link } } else { NodeInput::LinkClosed { link } };
+            return self.node_input(node, input);
         };
         host.next_accepted += 1;
         let accepted = LinkId(host.next_accepted);
@@ -665,7 +691,13 @@ impl World {
             self.shard_input(
                 node,
                 shard,
-                ShardInput::Opened { conn, peer: "test".to_owned(), user: None, rate: PublishRate::default() },
+                ShardInput::Opened {
+                    conn,
+                    peer: "test".to_owned(),
+                    user: None,
+                    rate: PublishRate::default(),
+                    inside: false,
+                },
             );
             for bytes in core::mem::take(&mut self.clients[client].held) {
                 self.shard_input(node, shard, ShardInput::Received { conn, bytes });
@@ -730,6 +762,14 @@ impl World {
     pub(crate) fn send_publish(&mut self, client: ClientIx, topic: &str, payload: &str, qos: QoS, retain: bool) {
         let bytes = self.clients[client].publish(topic, payload, qos, retain);
         self.client_sends(client, bytes);
+    }
+
+    /// Publishes what lives for so many seconds, and waits for the acknowledgement.
+    pub(crate) fn publish_for(&mut self, seconds: u32, client: ClientIx, topic: &str, payload: &str, retain: bool) {
+        let before = self.clients[client].acked.len();
+        let bytes = self.clients[client].publish_for(seconds, topic, payload, retain);
+        self.client_sends(client, bytes);
+        self.run_until("acknowledgement", |world| world.clients[client].acked.len() > before);
     }
 
     /// Publishes, and waits for the acknowledgement if there is one.

@@ -13,6 +13,7 @@ const LATENCY: Duration = Duration::from_micros(500);
 /// What one node told its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
+    SameId(SocketAddr),
     Up(u64, u64),
     Down(u64, DownCause),
     Moved(u64),
@@ -223,6 +224,7 @@ impl Net {
                 Output::Moved(member) => Told::Moved(member.node.get()),
                 Output::Rejoined(me) => Told::Rejoined(me.generation),
                 Output::Outranked => Told::Outranked,
+                Output::SameId { at } => Told::SameId(at),
             };
             self.told.push((self.now, node, told));
         }

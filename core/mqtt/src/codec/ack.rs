@@ -6,12 +6,23 @@ use super::reason;
 use super::sink::{Sink, Wire};
 use crate::{Ack, Auth, DecodeError, Disconnect, PacketKind, ReasonCode, UserProperties, Utf8, Version};
 
-pub(super) fn read(reader: &mut Reader, kind: PacketKind, version: Version) -> Result<Ack, DecodeError> {
+/// With `is_lenient` a reason code that this kind of packet does not have is Success or Unspecified Error.
+pub(super) fn read(
+    reader: &mut Reader,
+    kind: PacketKind,
+    version: Version,
+    is_lenient: bool,
+) -> Result<Ack, DecodeError> {
     let mut ack = Ack::new(reader.packet_id()?, ReasonCode::Success);
     if version == Version::V311 || reader.is_empty() {
         return Ok(ack);
     }
-    ack.reason = reason(reader.u8()?, kind)?;
+    let code = reader.u8()?;
+    ack.reason = match reason(code, kind) {
+        Err(_) if is_lenient && code < 0x80 => ReasonCode::Success,
+        Err(_) if is_lenient => ReasonCode::UnspecifiedError,
+        known => known?,
+    };
     if reader.is_empty() {
         return Ok(ack);
     }

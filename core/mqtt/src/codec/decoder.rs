@@ -32,6 +32,7 @@ pub struct Decoder {
     max_packet_bytes: u32,
     version: Version,
     from_client: bool,
+    is_lenient: bool,
     failed: Option<DecodeError>,
 }
 
@@ -48,7 +49,15 @@ impl Decoder {
 
     fn new(from_client: bool, max_packet_bytes: u32) -> Self {
         let (chunk, partial) = (Bytes::new(), BytesMut::new());
-        Self { chunk, partial, max_packet_bytes, version: Version::V5, from_client, failed: None }
+        Self { chunk, partial, max_packet_bytes, version: Version::V5, from_client, is_lenient: false, failed: None }
+    }
+
+    /// Takes reason codes in PUBACK, PUBREC, PUBREL and PUBCOMP that the standard does not list for them (MQTT 5.0 section 2.4): those
+    /// below 0x80 as Success, the others as Unspecified Error. For brokers that cannot be mended (spec `interworking.md`, IL-05).
+    #[must_use]
+    pub const fn lenient(mut self) -> Self {
+        self.is_lenient = true;
+        self
     }
 
     /// Sets the version of the packets to come. A CONNECT sets it by itself; before that it is 5.0.
@@ -110,7 +119,7 @@ impl Decoder {
 
     fn next_packet(&mut self) -> Result<Option<Packet>, DecodeError> {
         let Some((header, body)) = self.next_body()? else { return Ok(None) };
-        let packet = read_packet(header, body, self.version, self.from_client)?;
+        let packet = read_packet(header, body, self.version, (self.from_client, self.is_lenient))?;
         if let Packet::Connect(connect) = &packet {
             self.version = connect.version;
         }
@@ -175,7 +184,12 @@ impl Decoder {
     }
 }
 
-fn read_packet(header: Header, body: Bytes, version: Version, from_client: bool) -> Result<Packet, DecodeError> {
+fn read_packet(
+    header: Header,
+    body: Bytes,
+    version: Version,
+    (from_client, is_lenient): (bool, bool),
+) -> Result<Packet, DecodeError> {
     use PacketKind as Kind;
     let mut reader = Reader::new(body);
     let r = &mut reader;
@@ -183,10 +197,10 @@ fn read_packet(header: Header, body: Bytes, version: Version, from_client: bool)
         Kind::Publish => return publish::read(reader, header.flags, version, from_client).map(Packet::Publish),
         Kind::Connect => Packet::Connect(Box::new(connect::read(r)?)),
         Kind::ConnAck => Packet::ConnAck(Box::new(connack::read(r, version)?)),
-        Kind::PubAck => Packet::PubAck(ack::read(r, header.kind, version)?),
-        Kind::PubRec => Packet::PubRec(ack::read(r, header.kind, version)?),
-        Kind::PubRel => Packet::PubRel(ack::read(r, header.kind, version)?),
-        Kind::PubComp => Packet::PubComp(ack::read(r, header.kind, version)?),
+        Kind::PubAck => Packet::PubAck(ack::read(r, header.kind, version, is_lenient)?),
+        Kind::PubRec => Packet::PubRec(ack::read(r, header.kind, version, is_lenient)?),
+        Kind::PubRel => Packet::PubRel(ack::read(r, header.kind, version, is_lenient)?),
+        Kind::PubComp => Packet::PubComp(ack::read(r, header.kind, version, is_lenient)?),
         Kind::Subscribe => Packet::Subscribe(subscribe::read_subscribe(r, version)?),
         Kind::SubAck => Packet::SubAck(subscribe::read_suback(r, version)?),
         Kind::Unsubscribe => Packet::Unsubscribe(subscribe::read_unsubscribe(r, version)?),

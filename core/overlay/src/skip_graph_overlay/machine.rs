@@ -423,7 +423,11 @@ impl SkipGraphOverlay {
                 }
                 Some(Output::Synced { node })
             }
-            output @ (Output::Link { .. } | Output::Table(_) | Output::Barrier(_) | Output::Settled(_)) => Some(output),
+            output @ (Output::Link { .. }
+            | Output::Table(_)
+            | Output::Barrier(_)
+            | Output::Cut { .. }
+            | Output::Settled(_)) => Some(output),
         }
     }
 

@@ -125,7 +125,7 @@ impl Tree {
             Output::Signal { to, bytes } if part == Part::Own => {
                 Some(Output::Signal { to, bytes: with_part(OWN, &bytes) })
             }
-            Output::Signal { .. } | Output::Link { .. } | Output::Table(_) => Some(output),
+            Output::Signal { .. } | Output::Link { .. } | Output::Table(_) | Output::Cut { .. } => Some(output),
         }
     }
 

@@ -169,6 +169,7 @@ impl Net {
                 Output::Settled(token) => state.settled.push(token),
                 Output::Synced { node } => state.synced.push(node),
                 Output::Protocol { detail, .. } => state.protocol_errors.push(detail),
+                Output::Cut { .. } => panic!("nobody chooses links"),
             }
         }
     }

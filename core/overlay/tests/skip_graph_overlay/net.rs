@@ -259,6 +259,7 @@ impl Net {
                 }
                 Output::Synced { node } => state.synced.push(node),
                 Output::Protocol { detail, .. } => state.protocol_errors.push(detail),
+                Output::Cut { .. } => panic!("nobody chooses links"),
             }
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
+use super::recipe::{Recipe, fill};
 use crate::error::BenchError;
 
 /// Most time for a broker to end by itself.
@@ -130,6 +131,60 @@ impl Drop for Running {
         let _ = self.child.wait();
         self.wait_for_the_rest();
     }
+}
+
+/// Checks that there is a recipe for each of these makes and that what it needs is installed. The error names all that are not, and where
+/// to get them.
+pub fn check_brokers<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), BenchError> {
+    let recipes = Recipe::built_in()?;
+    let (mut unknown, mut missing) = (Vec::new(), Vec::new());
+    for name in names {
+        match recipes.iter().find(|recipe| recipe.name == name) {
+            None => unknown.push(format!("{name:?}")),
+            Some(recipe) if !recipe.is_installed() => missing.push(not_installed(recipe)),
+            Some(_) => {}
+        }
+    }
+    if !unknown.is_empty() {
+        let known: Vec<_> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
+        let (unknown, known) = (unknown.join(", "), known.join(", "));
+        return Err(BenchError::Usage(format!("there is no recipe {unknown} for a broker; there are {known}")));
+    }
+    missing.dedup();
+    if missing.is_empty() { Ok(()) } else { Err(BenchError::Broker(missing.join("; "))) }
+}
+
+fn not_installed(recipe: &Recipe) -> String {
+    let get = recipe.get.as_deref().unwrap_or("see `sedge bench compare --help`");
+    format!("{} is not installed ({get})", recipe.name)
+}
+
+/// Starts the broker of a recipe at `port` with its files in `dir`, and returns its process, the leader of a group of its own. Unless it is
+/// detached, it ends when its standard input ends.
+pub fn start_broker(name: &str, port: u16, dir: &Path, detached: bool) -> Result<Child, BenchError> {
+    let recipes = Recipe::built_in()?;
+    let known = || recipes.iter().map(|recipe| recipe.name.as_str()).collect::<Vec<_>>().join(", ");
+    let recipe = recipes
+        .iter()
+        .find(|recipe| recipe.name == name)
+        .ok_or_else(|| BenchError::Usage(format!("there is no recipe {name:?} for a broker; there are {}", known())))?;
+    if !recipe.is_installed() {
+        return Err(BenchError::Broker(not_installed(recipe)));
+    }
+    let failed = |error: std::io::Error| BenchError::Broker(format!("{name}: {error}"));
+    fs::create_dir_all(dir).map_err(failed)?;
+    for (file, text) in &recipe.files {
+        let path = dir.join(file);
+        fs::create_dir_all(path.parent().unwrap_or(dir)).map_err(failed)?;
+        fs::write(&path, fill(text, port, dir)).map_err(failed)?;
+    }
+    let log = fs::File::create(dir.join("output.log")).map_err(failed)?;
+    let command = fill(&recipe.command, port, dir);
+    let script = if detached { command } else { format!("{WATCH}exec </dev/null 3<&-; {command}") };
+    let stdin = if detached { Stdio::null() } else { Stdio::piped() };
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).env("PATH", search_path()).stdin(stdin).process_group(0);
+    shell.stdout(log.try_clone().map_err(failed)?).stderr(log).spawn().map_err(failed)
 }
 
 #[cfg(test)]

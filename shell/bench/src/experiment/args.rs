@@ -29,6 +29,9 @@ pub(crate) struct ClusterArgs {
     /// Cooperation algorithm of nodes that are started, if the recipe takes one, such as tree, topic-tree:balance or skip-graph:mrf:4; grid and converge take several, separated by commas [default for sedge: mesh]
     #[arg(long, value_delimiter = ',')]
     pub(crate) overlay: Vec<String>,
+    /// Start a broker of this make, a recipe of `sedge bench compare`, behind each node; several, separated by commas, are taken in turn
+    #[arg(long, value_name = "MAKE", value_delimiter = ',')]
+    pub(crate) upstream: Vec<String>,
     /// Put every node that is started on an emulated network: see --link-rate and --link-delay; needs root
     #[arg(long)]
     pub(crate) emulate: bool,

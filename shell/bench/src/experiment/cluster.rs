@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::recipe::{ClusterRecipe, Seat, StatusApi};
 use super::status::Api;
-use crate::compare::{Running, bound, search_path};
+use crate::compare::{Running, bound, search_path, start_broker};
 use crate::emulate::{self as net, Network, NetworkPlan, NetworkStatus};
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) cpus: Vec<String>,
     /// Cooperation algorithm.
     pub(crate) overlay: String,
+    /// Makes of the brokers that the nodes stand before, in turn; none if they are brokers themselves.
+    pub(crate) upstream: Vec<String>,
     /// The node that is to be the strongest, if it matters; the others are equal then.
     pub(crate) strongest: Option<usize>,
     /// The emulated network between the nodes; without, they are all on the loopback interface.
@@ -70,6 +72,8 @@ pub(crate) struct Cluster {
     plan: Plan,
     seats: Vec<Seat>,
     nodes: Vec<Node>,
+    /// Brokers behind the nodes: each ends when its standard input does, with this value.
+    _behind: Vec<Child>,
     /// When the first process was started.
     pub(crate) began: Instant,
     /// Ends after the nodes.
@@ -110,6 +114,18 @@ impl Plan {
         (0..self.nodes).map(seat).collect::<Option<_>>().ok_or_else(wrong)
     }
 
+    /// Where the broker behind a node listens.
+    fn port_behind(&self, index: usize) -> Option<u16> {
+        self.port.checked_add(3 * APART)?.checked_add(u16::try_from(index).ok()?)
+    }
+
+    /// Starts the broker behind a node, if there is to be one.
+    fn start_behind(&self, index: usize) -> Option<Result<Child, BenchError>> {
+        let make = self.upstream.get(index % self.upstream.len().max(1))?;
+        let dir = self.folder.join(format!("broker-{}", index + 1));
+        Some(start_broker(make, self.port_behind(index)?, &dir, false))
+    }
+
     /// What the recipe's program says about its version.
     pub(crate) fn version(&self) -> Option<String> {
         let command = Some(&self.recipe.version).filter(|command| !command.is_empty())?;
@@ -142,7 +158,9 @@ impl Cluster {
         if network.is_none() {
             seats.iter().try_for_each(check_free)?;
         }
-        let mut cluster = Self { plan: plan.clone(), seats, nodes: Vec::new(), began: Instant::now(), network };
+        let behind = (0..plan.nodes).filter_map(|index| plan.start_behind(index)).collect::<Result<_, _>>()?;
+        let began = Instant::now();
+        let mut cluster = Self { plan: plan.clone(), seats, nodes: Vec::new(), _behind: behind, began, network };
         for index in 0..plan.nodes {
             let node = cluster.spawn(index)?;
             cluster.nodes.push(node);
@@ -166,7 +184,9 @@ impl Cluster {
         let cpus = cpus.get(index % cpus.len().max(1)).map(String::as_str);
         let place = self.network.as_ref().and_then(|network| network.nodes().get(index));
         let place = place.map_or_else(String::new, |place| format!("ip netns exec {} ", place.namespace));
-        let command = place + &bound(&fill(&recipe.command), cpus);
+        let before = self.plan.port_behind(index).filter(|_| !self.plan.upstream.is_empty());
+        let before = before.map_or_else(String::new, |port| format!("env SEDGE_UPSTREAM__ADDRESS=127.0.0.1:{port} "));
+        let command = place + &bound(&(before + &fill(&recipe.command)), cpus);
         let name = format!("{} {}", recipe.name, seat.name);
         let running = Running::spawn(&name, &command, seat.dir.as_ref(), files)?;
         let endpoint = format!("{}:{}", seat.outside, seat.port).parse().map_err(BenchError::Usage)?;
@@ -334,6 +354,7 @@ mod tests {
             port,
             cpus: Vec::new(),
             overlay: String::new(),
+            upstream: Vec::new(),
             strongest: None,
             network: None,
             folder: "/nowhere".into(),

@@ -4,7 +4,7 @@ use super::args::ClusterArgs;
 use super::cluster::{Cluster, NodeInfo, Plan};
 use super::recipe::ClusterRecipe;
 use super::status::{Api, LinkCounters, sum_links};
-use crate::compare::load_clusters;
+use crate::compare::{check_brokers, load_clusters};
 use crate::emulate::{NetworkPlan, NetworkStatus};
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
@@ -61,6 +61,7 @@ impl Target {
             ("--nodes", args.nodes.is_some()),
             ("--cpus", !args.cpus.is_empty()),
             ("--overlay", !args.overlay.is_empty()),
+            ("--upstream", !args.upstream.is_empty()),
             ("--emulate", args.emulate),
         ] {
             if given {
@@ -169,6 +170,13 @@ pub(crate) fn plan(args: &ClusterArgs, (nodes, seed): (usize, u64)) -> Result<Pl
     if let [_, second, ..] = args.overlay.as_slice() {
         return Err(BenchError::Usage(format!("--overlay {second}: this experiment takes one overlay at a time")));
     }
+    if !args.upstream.is_empty() {
+        if name != "sedge" || args.emulate {
+            let what = "--upstream: only nodes of recipe sedge stand before other brokers, and without --emulate";
+            return Err(BenchError::Usage(what.to_owned()));
+        }
+        check_brokers(args.upstream.iter().map(String::as_str))?;
+    }
     let nodes = args.nodes.unwrap_or(nodes);
     let (rate, delay) = (args.link_rate, args.link_delay);
     let network = || NetworkPlan { nodes, rate, delay, seed, ..NetworkPlan::default() };
@@ -179,6 +187,7 @@ pub(crate) fn plan(args: &ClusterArgs, (nodes, seed): (usize, u64)) -> Result<Pl
         port: args.port,
         cpus: args.cpus.clone(),
         overlay: args.overlay.first().cloned().unwrap_or_else(|| OVERLAY.to_owned()),
+        upstream: args.upstream.clone(),
         strongest: None,
         folder: std::env::temp_dir().join(format!("sedge-bench-{}", std::process::id())),
     })
@@ -197,6 +206,7 @@ mod tests {
             port: 20_901,
             cpus: Vec::new(),
             overlay: Vec::new(),
+            upstream: Vec::new(),
             emulate: false,
             link_rate: Rate::UNLIMITED,
             link_delay: Delay::Fixed(1.0),

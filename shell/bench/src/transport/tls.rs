@@ -30,6 +30,9 @@ pub struct TlsFiles {
     /// Private key of --cert (PEM)
     #[arg(long)]
     pub key: Option<PathBuf>,
+    /// The only version of TLS to offer; `None`: 1.2 and 1.3.
+    #[arg(skip)]
+    pub version: Option<&'static rustls::SupportedProtocolVersion>,
 }
 
 /// Which brokers are trusted, and what they are shown.
@@ -41,8 +44,17 @@ fn unusable(flag: &str, path: &Path, error: &dyn std::fmt::Display) -> BenchErro
     BenchError::Usage(format!("--{flag} {}: {error}", path.display()))
 }
 
-/// The certificates of the file `path`, of which there has to be one.
+/// The certificates of the file `path`, or of all files of the directory `path`, of which there has to be one.
 fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, BenchError> {
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).map_err(|error| unusable(flag, path, &error))?;
+        let mut files: Vec<PathBuf> =
+            entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+        files.sort();
+        // Such directories also hold lists of revoked certificates and the like.
+        let all: Vec<_> = files.iter().filter_map(|file| certificates(flag, file).ok()).flatten().collect();
+        return if all.is_empty() { Err(unusable(flag, path, &"no certificate in this directory")) } else { Ok(all) };
+    }
     let wrong = |error: &dyn std::fmt::Display| unusable(flag, path, error);
     let all = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
     let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
@@ -82,7 +94,7 @@ impl Trust {
         }
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(files.version.as_ref().map_or(rustls::DEFAULT_VERSIONS, std::slice::from_ref))
             .map_err(|error| unsupported(&error))?;
         let builder = if files.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(Everybody(provider)))

@@ -66,6 +66,12 @@ impl Api {
         self.understand(self.with_token(self.agent.delete(self.url(path))).call())
     }
 
+    /// Deletes something that may be gone already.
+    pub(crate) fn end(&self, path: &str) {
+        // What ends by itself anyway is no reason to fail.
+        let _ = self.with_token(self.agent.delete(self.url(path))).call();
+    }
+
     /// Posts to `path`, without a body.
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
         let mut request = self.agent.post(self.url(path)).header("x-sedge", "1");

@@ -1,14 +1,18 @@
-//! `sedge status`, `topology`, `sessions`, `routes`, `retained` and `kick`.
+//! `sedge status`, `topology`, `sessions`, `routes`, `bridges`, `rules`, `retained` and `kick`.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sedge_base::printable;
 use sedge_controller::segment;
-use sedge_daemon::http::model::{Cleared, Cluster, Kicked, RetainedMessages, Routes, Sessions, Status, Topology};
+use sedge_daemon::http::model::{
+    BridgeList, Cleared, Cluster, Kicked, Members, RetainedMessages, Routes, RuleList, Sessions, Status, Topology,
+};
 
 use super::client::Api;
+use super::names::Names;
 use super::text;
 use crate::failure::Failure;
 use crate::out;
@@ -19,7 +23,7 @@ pub(crate) struct ApiArgs {
     /// HTTP API of the node to ask
     #[arg(long, value_name = "URL", env = "SEDGE_API", default_value = "http://127.0.0.1:8080")]
     api: String,
-    /// File with the token that the API wants (key `http.token_file` of the node)
+    /// File with the token that the API wants (key `http.token_file` of the node); that of a cluster of `sedge up` is found without
     #[arg(long, value_name = "FILE", env = "SEDGE_API_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     /// The token itself; on the command line others on this machine can see it
@@ -28,6 +32,9 @@ pub(crate) struct ApiArgs {
     /// Print what the API says, as JSON
     #[arg(long)]
     pub(super) json: bool,
+    /// Show the ids of nodes beside their names
+    #[arg(long)]
+    ids: bool,
 }
 
 impl ApiArgs {
@@ -44,10 +51,51 @@ impl ApiArgs {
                 let text = fs::read_to_string(path).map_err(|error| Failure::usage(format!("{flag}: {error}")))?;
                 Some(one_token(&flag, &text)?)
             }
-            (None, None) => None,
+            (None, None) => crate::up::known_token(base).and_then(|text| one_token("api-token", &text).ok()),
         };
         Api::new(base, token.as_deref())
     }
+}
+
+impl ApiArgs {
+    /// What the nodes are called.
+    pub(super) fn names(&self, api: &Api) -> Result<Names, Failure> {
+        Ok(Names::new(&api.get::<Cluster>("/api/v1/cluster")?.value, self.ids))
+    }
+}
+
+/// Whom a listing is about.
+#[derive(Args, Debug)]
+pub(crate) struct WhichNode {
+    /// Show only what this node knows: its name or id; all nodes if not given
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+}
+
+impl WhichNode {
+    /// The parameter of a request.
+    fn wanted(&self) -> String {
+        format!("node={}", segment(self.node.as_deref().unwrap_or("*")))
+    }
+}
+
+/// Flags of `sedge topology`.
+#[derive(Args, Debug)]
+pub(crate) struct TopologyArgs {
+    #[command(flatten)]
+    which: WhichNode,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// Flags of `sedge status`.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// Show this node in full: its name or id; the node that is asked if not given
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    #[command(flatten)]
+    api: ApiArgs,
 }
 
 /// What a header can carry; white space around it does not count.
@@ -62,6 +110,8 @@ fn one_token(flag: &str, text: &str) -> Result<String, Failure> {
 /// Which part of a long list to show.
 #[derive(Args, Debug)]
 pub(crate) struct PageArgs {
+    #[command(flatten)]
+    which: WhichNode,
     #[command(flatten)]
     api: ApiArgs,
     /// Leave out the first N
@@ -80,6 +130,42 @@ pub(crate) struct SessionsArgs {
     /// Show only this client, with its subscriptions
     #[arg(long, value_name = "ID")]
     client: Option<String>,
+    /// Show only sessions with this in their client id, address or user
+    #[arg(long, value_name = "TEXT", conflicts_with = "client")]
+    search: Option<String>,
+    /// Sort by this: names upward, numbers from the largest down
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["client", "offset"])]
+    sort: Option<Sort>,
+    /// Sort the other way round
+    #[arg(long, requires = "sort")]
+    reverse: bool,
+}
+
+/// What sessions are sorted by.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Client,
+    Queued,
+    Bytes,
+    Inflight,
+    Subscriptions,
+    Away,
+}
+
+impl SessionsArgs {
+    /// What the API is asked for besides the part of the list.
+    fn wanted(&self) -> String {
+        let mut wanted = self.client.as_ref().map(|client| format!("&client={}", segment(client))).unwrap_or_default();
+        if let Some(text) = &self.search {
+            let _ = write!(wanted, "&search={}", segment(text));
+        }
+        if let Some(sort) = self.sort {
+            let name = sort.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+            let order = if (sort == Sort::Client) == self.reverse { "desc" } else { "asc" };
+            let _ = write!(wanted, "&sort={name}&order={order}");
+        }
+        wanted
+    }
 }
 
 /// Flags of `sedge retained`.
@@ -94,6 +180,8 @@ pub(crate) struct RetainedArgs {
     /// Show at most N, up to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
+    #[command(flatten)]
+    which: WhichNode,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -114,49 +202,86 @@ pub(crate) struct KickArgs {
 }
 
 /// Runs `sedge status`.
-pub(crate) fn status(args: &ApiArgs) -> Result<(), Failure> {
-    let api = args.client()?;
-    let status = api.get::<Status>("/api/v1/status")?;
-    if args.json {
-        return out::json_text(&status.body);
+pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let api = args.api.client()?;
+    let node = args.node.as_ref().map(|node| format!("?node={}", segment(node))).unwrap_or_default();
+    let status = api.get::<Status>(&format!("/api/v1/status{node}"))?;
+    let members = api.get::<Members>("/api/v1/members")?;
+    if args.api.json {
+        return out::json_text(&with_members(&status.body, &members.body)?);
     }
-    let cluster = api.get::<Cluster>("/api/v1/cluster")?;
-    out::line(&text::status(&status.value, &cluster.value))
+    let cluster = api.get::<Cluster>("/api/v1/cluster")?.value;
+    out::line(&text::status(&status.value, &cluster, &members.value, &Names::new(&cluster, args.api.ids)))
+}
+
+/// The status of a node, with the members of the cluster as `all_members`.
+fn with_members(status: &str, members: &str) -> Result<String, Failure> {
+    let wrong = |error: serde_json::Error| Failure::failed(format!("an answer of the API is no JSON: {error}"));
+    let mut both: serde_json::Map<String, serde_json::Value> = serde_json::from_str(status).map_err(wrong)?;
+    both.insert("all_members".to_owned(), serde_json::from_str(members).map_err(wrong)?);
+    serde_json::to_string(&both).map_err(wrong)
 }
 
 /// Runs `sedge topology`.
-pub(crate) fn topology(args: &ApiArgs) -> Result<(), Failure> {
-    let answer = args.client()?.get::<Topology>("/api/v1/topology")?;
-    if args.json { out::json_text(&answer.body) } else { out::line(&text::topology(&answer.value)) }
+pub(crate) fn topology(args: &TopologyArgs) -> Result<(), Failure> {
+    let api = args.api.client()?;
+    let answer = api.get::<Topology>(&format!("/api/v1/topology?{}", args.which.wanted()))?;
+    if args.api.json {
+        return out::json_text(&answer.body);
+    }
+    out::line(&text::topology(&answer.value, &args.api.names(&api)?))
 }
 
 /// Runs `sedge sessions`.
 pub(crate) fn sessions(args: &SessionsArgs) -> Result<(), Failure> {
-    let PageArgs { api, offset, limit } = &args.page;
-    let wanted = args.client.as_ref().map(|client| format!("&client={}", segment(client))).unwrap_or_default();
-    let path = format!("/api/v1/sessions?offset={offset}&limit={limit}{wanted}");
-    let answer = api.client()?.get::<Sessions>(&path)?;
+    let PageArgs { which, api, offset, limit } = &args.page;
+    let (wanted, whom) = (args.wanted(), which.wanted());
+    let path = format!("/api/v1/sessions?{whom}&offset={offset}&limit={limit}{wanted}");
+    let client = api.client()?;
+    let answer = client.get::<Sessions>(&path)?;
     if api.json {
         return out::json_text(&answer.body);
     }
-    let Some(client) = &args.client else { return out::line(&text::sessions(&answer.value)) };
-    match answer.value.sessions.iter().find(|session| session.client == *client) {
-        Some(session) => out::line(&text::session(session)),
-        None => Err(Failure::failed(format!("this node has no session of {}", printable(client)))),
+    let names = api.names(&client)?;
+    let Some(wanted) = &args.client else { return out::line(&text::sessions(&answer.value, &names)) };
+    if let Some(session) = answer.value.sessions.iter().find(|session| session.client == *wanted) {
+        return out::line(&text::session(session, &names));
     }
+    let whom =
+        which.node.as_ref().map_or_else(|| "no node has a".to_owned(), |node| format!("{} has no", printable(node)));
+    let silent = text::silent(&answer.value.silent);
+    Err(Failure::failed(format!("{whom} session of {}{silent}", printable(wanted))))
 }
 
 /// Runs `sedge routes`.
 pub(crate) fn routes(args: &PageArgs) -> Result<(), Failure> {
-    let PageArgs { api, offset, limit } = args;
-    let path = format!("/api/v1/routes?offset={offset}&limit={limit}");
-    let answer = api.client()?.get::<Routes>(&path)?;
-    if api.json { out::json_text(&answer.body) } else { out::line(&text::routes(&answer.value)) }
+    let PageArgs { which, api, offset, limit } = args;
+    let path = format!("/api/v1/routes?{}&offset={offset}&limit={limit}", which.wanted());
+    let client = api.client()?;
+    let answer = client.get::<Routes>(&path)?;
+    if api.json {
+        return out::json_text(&answer.body);
+    }
+    out::line(&text::routes(&answer.value, &api.names(&client)?))
+}
+
+/// Runs `sedge bridges`.
+pub(crate) fn bridges(args: &ApiArgs) -> Result<(), Failure> {
+    let api = args.client()?;
+    let answer = api.get::<BridgeList>("/api/v1/bridges")?;
+    if args.json { out::json_text(&answer.body) } else { out::line(&text::bridges(&answer.value, &args.names(&api)?)) }
+}
+
+/// Runs `sedge rules`.
+pub(crate) fn rules(args: &ApiArgs) -> Result<(), Failure> {
+    let api = args.client()?;
+    let answer = api.get::<RuleList>("/api/v1/rules")?;
+    if args.json { out::json_text(&answer.body) } else { out::line(&text::rules(&answer.value, &args.names(&api)?)) }
 }
 
 /// Runs `sedge retained`.
 pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
-    let RetainedArgs { filter, clear, limit, api } = args;
+    let RetainedArgs { filter, clear, limit, which, api } = args;
     let client = api.client()?;
     if *clear {
         let answer = client.delete::<Cleared>(&format!("/api/v1/retained/{}", segment(filter)))?;
@@ -164,17 +289,24 @@ pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
         return if api.json { out::json_text(&answer.body) } else { out::line(&text) };
     }
     // Pages may be short: as many as it takes.
-    let (mut cursor, mut messages, mut total) = (Some(0), Vec::new(), 0);
+    let (mut cursor, mut messages, mut last) = (Some(0), Vec::new(), None);
+    let mut whom = which.wanted();
     while let Some(from) = cursor
         && messages.len() < usize::from(*limit)
     {
         let rest = usize::from(*limit) - messages.len();
-        let path = format!("/api/v1/retained?filter={}&limit={rest}&cursor={from}", segment(filter));
+        let path = format!("/api/v1/retained?filter={}&limit={rest}&cursor={from}&{whom}", segment(filter));
         let page = client.get::<RetainedMessages>(&path)?.value;
-        messages.extend(page.messages);
-        (cursor, total) = (page.next, page.total);
+        messages.extend(page.messages.iter().cloned());
+        cursor = page.next;
+        if which.node.is_none() {
+            // All members have been compared.
+            whom.clear();
+        }
+        last = Some(last.unwrap_or(RetainedMessages { messages: Vec::new(), ..page }));
     }
-    let page = RetainedMessages { total, messages, next: cursor };
+    let Some(first) = last else { return Err(Failure::usage("--limit: at least 1")) };
+    let page = RetainedMessages { messages, next: cursor, ..first };
     if api.json { out::json(&page) } else { out::line(&text::retained(&page)) }
 }
 
@@ -182,9 +314,10 @@ pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
 pub(crate) fn kick(args: &KickArgs) -> Result<(), Failure> {
     let connection = if args.session { "" } else { "/connection" };
     let path = format!("/api/v1/sessions/{}{connection}?reason={}", segment(&args.client), segment(&args.reason));
-    let answer = args.api.client()?.delete::<Kicked>(&path)?;
+    let api = args.api.client()?;
+    let answer = api.delete::<Kicked>(&path)?;
     if args.api.json {
         return out::json_text(&answer.body);
     }
-    out::line(&text::kicked(&answer.value))
+    out::line(&text::kicked(&answer.value, &args.api.names(&api)?))
 }

@@ -4,13 +4,21 @@ mod advise;
 mod client;
 mod commands;
 mod drain;
+mod explain;
 mod health;
+mod names;
+mod neighbours;
 mod text;
+mod trace;
 
 pub(crate) use advise::{AdviseArgs, advise};
 pub(crate) use client::Api;
 pub(crate) use commands::{
-    ApiArgs, KickArgs, PageArgs, RetainedArgs, SessionsArgs, kick, retained, routes, sessions, status, topology,
+    ApiArgs, KickArgs, PageArgs, RetainedArgs, SessionsArgs, StatusArgs, TopologyArgs, bridges, kick, retained, routes,
+    rules, sessions, status, topology,
 };
 pub(crate) use drain::{DrainArgs, drain};
+pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use health::{HealthArgs, health};
+pub(crate) use neighbours::{NeighbourCommand, neighbour, neighbours};
+pub(crate) use trace::{TraceArgs, trace};

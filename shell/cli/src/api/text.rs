@@ -4,16 +4,20 @@ use std::fmt::Write;
 
 use sedge_base::printable;
 use sedge_daemon::http::model::{
-    Cluster, DeadMember, Drain, Kicked, Link, Member, RetainedMessage, RetainedMessages, Routes, Session, Sessions,
-    Status, Topology, TopologyGraph, TopologyLink, TopologyTree, TopologyVirtualNeighbour, TopologyVirtualNode,
+    Bridge, BridgeList, Cluster, DeadMember, Drain, Kicked, Link, Member, MemberSummary, Members, Mirror,
+    MirrorDifference, Neighbour, Neighbours, RetainedMessage, RetainedMessages, Routes, RuleEntry, RuleList, Session,
+    Sessions, SilentMember, Status, Topology, TopologyGraph, TopologyLink, TopologyTree, TopologyVirtualNeighbour,
+    TopologyVirtualNode, UpstreamStatus,
 };
 
+use super::names::Names;
 use crate::table::{pairs, table};
 
 const FOR_EVER: u32 = u32::MAX;
+/// Differences to a broker that are shown.
+const DIFFERENCES_SHOWN: usize = 5;
 
-pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
-    let ready = if status.ready { "ready".to_owned() } else { format!("not ready: {}", status.not_ready.join(", ")) };
+pub(super) fn status(status: &Status, cluster: &Cluster, all: &Members, names: &Names) -> String {
     let mut lines = vec![
         ("node", format!("{} ({})", status.name, status.node)),
         (
@@ -26,7 +30,7 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
                 status.overlay
             ),
         ),
-        ("state", format!("{}, {ready}", status.state)),
+        ("state", format!("{}, {}", status.state, readiness(status.ready, &status.not_ready, &status.warnings))),
         ("up", format!("{}, version {}, {} shards", duration(status.uptime_seconds), status.version, status.shards)),
         ("listens", listening(status)),
         (
@@ -41,14 +45,28 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
             format!("{} queued, {} unacknowledged by other nodes", status.queued_messages, status.unacknowledged),
         ),
         ("copies", copies(status)),
-        ("retained", format!("{} messages, {}", status.retained, bytes(status.retained_bytes as u64))),
+        ("retained", retained_line(status)),
         ("routes", status.routes.to_string()),
     ];
+    if !status.link_mode.is_empty() {
+        lines.push(("links", link_line(status)));
+    }
+    if let Some(upstream) = &status.upstream {
+        lines.push(("broker", broker(upstream)));
+    }
+    if let Some(mirror) = status.upstream.as_ref().and_then(|upstream| upstream.mirror.as_ref()) {
+        lines.push(("compared", compared(mirror)));
+        let last = mirror.last.iter().rev().take(DIFFERENCES_SHOWN);
+        lines.extend(last.map(|one| ("differs", difference(one))));
+    }
     if status.drain.state != "off" || status.drain.gave_up.is_some() {
         lines.push(("drain", drain(&status.drain)));
     }
     if status.resident_bytes > 0 {
         lines.push(("memory", bytes(status.resident_bytes)));
+    }
+    if let Some(free) = status.disk_free_bytes {
+        lines.push(("disk left", bytes(free)));
     }
     for refused in &status.refused_nodes {
         lines.push(("refused", refused.clone()));
@@ -64,7 +82,102 @@ pub(super) fn status(status: &Status, cluster: &Cluster) -> String {
             lines.push(("discovery", format!("{} does not work: {why}", source.source)));
         }
     }
-    format!("{}\n\n{}", pairs(&lines), members(cluster))
+    format!("{}\n\n{}", pairs(&lines), members(cluster, all, names))
+}
+
+/// Whether a node serves, and what is wrong.
+fn readiness(ready: bool, not_ready: &[String], warnings: &[String]) -> String {
+    match (ready, warnings) {
+        (true, []) => "ready".to_owned(),
+        (true, warnings) => format!("ready, but {}", warnings.join("; ")),
+        (false, warnings) => {
+            let reasons: Vec<_> = not_ready.iter().chain(warnings).map(String::as_str).collect();
+            format!("not ready: {}", reasons.join("; "))
+        }
+    }
+}
+
+/// Names the members that have not answered in time, behind a listing.
+pub(super) fn silent(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("\n\nno answer in time from {}: what it knows is missing here", printable(&names.join(", ")))
+}
+
+/// The broker behind a node.
+fn broker(upstream: &UpstreamStatus) -> String {
+    let make =
+        upstream.version.as_deref().map_or_else(|| "of unknown make".to_owned(), |make| printable(make).to_string());
+    let state = match (upstream.up, &upstream.last_error) {
+        (true, _) => format!("up for {}", duration(upstream.since_seconds)),
+        (false, Some(why)) => format!("away for {}: {}", duration(upstream.since_seconds), printable(why)),
+        (false, None) => "not reached yet".to_owned(),
+    };
+    if upstream.mirror.is_some() {
+        return format!("{}, MQTT {}, {state}, the node stands beside it", upstream.address, upstream.protocol);
+    }
+    format!(
+        "{}, {make}, MQTT {}, {state}, {}",
+        upstream.address,
+        upstream.protocol,
+        count(upstream.conversations, "conversation")
+    )
+}
+
+/// Deliveries of a broker and of the node beside it.
+fn compared(mirror: &Mirror) -> String {
+    let kinds = mirror.differences.iter().filter(|(_, count)| **count > 0);
+    let kinds: Vec<String> = kinds.map(|(kind, count)| format!("{count} {kind}")).collect();
+    let differences = if kinds.is_empty() { "no differences".to_owned() } else { kinds.join(", ") };
+    format!("{} alike, {differences}, {} not compared", mirror.alike, mirror.uncompared)
+}
+
+fn difference(one: &MirrorDifference) -> String {
+    let MirrorDifference { kind, seconds, filter, topic, detail } = one;
+    let (topic, filter) = (printable(topic), printable(filter));
+    format!("{kind}, {} ago, {topic} by {filter}; {detail}", duration(*seconds))
+}
+
+/// `cluster.links` and how it stands.
+fn link_line(status: &Status) -> String {
+    let chosen = if status.link_mode == "manual" {
+        format!(", {}", count(status.neighbours, "neighbour"))
+    } else {
+        String::new()
+    };
+    format!("{}{chosen}, QoS {}", status.link_mode, status.link_qos)
+}
+
+pub(super) fn neighbours(neighbours: &Neighbours) -> String {
+    let agreed = if neighbours.agreed { "" } else { "; not all nodes know the last change yet" };
+    let head =
+        format!("links {}, overlay {}, QoS {}{agreed}", neighbours.links, neighbours.overlay, neighbours.link_qos);
+    if neighbours.neighbours.is_empty() {
+        return format!("{head}\n\nno neighbours");
+    }
+    let line = |neighbour: &Neighbour| {
+        let text =
+            |text: &Option<String>| text.as_ref().map_or_else(|| "-".to_owned(), |text| printable(text).to_string());
+        let chosen = match (neighbour.chosen_here, neighbour.chosen_there) {
+            (true, true) => "both",
+            (true, false) => "here",
+            (false, true) => "there",
+            (false, false) => "-",
+        };
+        let number =
+            |of: fn(&Link) -> u64| neighbour.link.as_ref().map_or_else(|| "-".to_owned(), |link| of(link).to_string());
+        vec![
+            text(&neighbour.address),
+            text(&neighbour.node),
+            chosen.to_owned(),
+            if neighbour.link.is_some() { "up" } else { "down" }.to_owned(),
+            number(|link| link.publications_sent),
+            number(|link| link.publications_received),
+        ]
+    };
+    let rows: Vec<Vec<String>> = neighbours.neighbours.iter().map(line).collect();
+    format!("{head}\n\n{}", table(&["ADDRESS", "NODE", "CHOSEN", "LINK", "SENT", "RECEIVED"], &rows))
 }
 
 pub(super) fn drain(drain: &Drain) -> String {
@@ -88,49 +201,77 @@ fn copies(status: &Status) -> String {
     format!("{} of {}{short}{taken}", status.copies, status.copies_wanted)
 }
 
+fn retained_line(status: &Status) -> String {
+    let cleared = match status.retained_tombstones {
+        0 => String::new(),
+        count => format!("; {count} cleared topics, {}", bytes(status.retained_tombstone_bytes as u64)),
+    };
+    format!("{} messages, {}{cleared}", status.retained, bytes(status.retained_bytes as u64))
+}
+
 fn listening(status: &Status) -> String {
     let http = status.addresses.http.as_ref().map(|http| format!(", HTTP {http}")).unwrap_or_default();
     format!("MQTT {}, other nodes {}{http}", status.addresses.mqtt.join(" "), status.addresses.cluster)
 }
 
-fn members(cluster: &Cluster) -> String {
-    let row = |member: &Member| {
-        let link = match (&member.link, member.this) {
-            (_, true) => "this node".to_owned(),
-            (Some(link), _) => state(link),
-            (None, _) => "down".to_owned(),
-        };
-        let of = |number: fn(&Link) -> u64| {
-            member.link.as_ref().map_or_else(|| "-".to_owned(), |link| number(link).to_string())
-        };
-        let rtt = member.link.as_ref().map_or_else(|| "-".to_owned(), |link| millis(link.rtt_micros));
-        let (sent, received) = (of(|link| link.publications_sent), of(|link| link.publications_received));
-        vec![member.node.clone(), member.address.clone(), link, rtt, sent, received]
+/// All nodes, as each describes itself, and the link of the node that was asked to each.
+fn members(cluster: &Cluster, all: &Members, names: &Names) -> String {
+    let none = || "-".to_owned();
+    let of = |id: &str| cluster.members.iter().find(|member| member.node == id);
+    let row = |member: &MemberSummary| {
+        let said = &member.summary;
+        let name = if names.of(&said.node) == said.node { said.name.clone() } else { names.of(&said.node) };
+        vec![
+            name,
+            member.address.clone(),
+            format!("{}, {}", said.state, readiness(said.ready, &said.not_ready, &said.warnings)),
+            said.totals.connections.to_string(),
+            said.version.clone(),
+            said.disk_free_bytes.map_or_else(none, bytes),
+            member.clock_ahead_ms.map_or_else(none, |millis| format!("{millis:+} ms")),
+            if member.this { "this node".to_owned() } else { link_to(of(&said.node), names) },
+            member.rtt_micros.map_or_else(none, millis),
+        ]
+    };
+    let unknown = |name: String, state: &str, link: String, address: &str| {
+        vec![name, address.to_owned(), state.to_owned(), none(), none(), none(), none(), link, none()]
+    };
+    let quiet = |member: &SilentMember| {
+        let link = link_to(of(&member.node), names);
+        unknown(names.of(&member.node), "no answer", link, &member.address)
     };
     let dead = |dead: &DeadMember| {
-        let none = || "-".to_owned();
         let since = format!("dead for {}", duration(dead.seconds));
-        vec![dead.node.clone(), dead.address.clone(), since, none(), none(), none()]
+        unknown(names.of(&dead.node), &since, none(), &dead.address)
     };
-    let rows: Vec<_> = cluster.members.iter().map(row).chain(cluster.dead.iter().map(dead)).collect();
-    table(&["MEMBER", "ADDRESS", "LINK", "RTT", "SENT", "RECEIVED"], &rows)
+    let rows = all.members.iter().map(row);
+    let rows: Vec<_> = rows.chain(all.silent.iter().map(quiet)).chain(all.dead.iter().map(dead)).collect();
+    let head = ["NODE", "ADDRESS", "STATE", "CLIENTS", "VERSION", "DISK LEFT", "CLOCK", "LINK", "RTT"];
+    let silent_names: Vec<_> = all.silent.iter().map(|member| names.of(&member.node)).collect();
+    table(&head, &rows) + &silent(&silent_names)
+}
+
+fn link_to(member: Option<&Member>, names: &Names) -> String {
+    let link = member.and_then(|member| member.link.as_ref());
+    link.map_or_else(|| "down".to_owned(), |link| state(link, names))
 }
 
 /// What a link is good for, and who carries it.
-fn state(link: &Link) -> String {
+fn state(link: &Link, names: &Names) -> String {
     let state = if link.synced { "up" } else { "syncing" };
-    link.via.as_ref().map_or_else(|| state.to_owned(), |via| format!("{state} via {via}"))
+    link.via.as_ref().map_or_else(|| state.to_owned(), |via| format!("{state} via {}", names.of(via)))
 }
 
-pub(super) fn topology(topology: &Topology) -> String {
-    let nodes: Vec<_> = topology.nodes.iter().map(|node| vec![node.node.clone(), node.address.clone()]).collect();
+pub(super) fn topology(topology: &Topology, names: &Names) -> String {
+    let nodes = topology.nodes.iter().map(|node| vec![names.of(&node.node), node.address.clone()]);
+    let nodes: Vec<_> = nodes.collect();
     let links: Vec<_> = topology
         .links
         .iter()
         .map(|TopologyLink { from, to, link }| {
             let load = [link.publications_sent, link.publications_received].map(|count| count.to_string());
             let load = load.into_iter().chain([bytes(link.bytes_sent), bytes(link.bytes_received)]);
-            let line = [from.clone(), to.clone(), state(link), millis(link.rtt_micros)];
+            let line = [names.of(from), names.of(to), state(link, names), millis(link.rtt_micros)];
             line.into_iter().chain(load).collect()
         })
         .collect();
@@ -139,8 +280,8 @@ pub(super) fn topology(topology: &Topology) -> String {
         table(&["NODE", "ADDRESS"], &nodes),
         table(&["FROM", "TO", "LINK", "RTT", "PUBLISHED", "TAKEN", "SENT", "RECEIVED"], &links),
     ];
-    parts.extend(topology.trees.iter().map(tree));
-    let line = |name: &str, node: &str, next: &str| vec![name.to_owned(), node.to_owned(), next.to_owned()];
+    parts.extend(topology.trees.iter().map(|of| tree(of, names)));
+    let line = |name: &str, node: &str, next: &str| vec![name.to_owned(), names.of(node), names.of(next)];
     let adverts: Vec<_> = topology.adverts.iter().map(|a| line(&a.topic, &a.origin, &a.next)).collect();
     if !adverts.is_empty() {
         let rest = rest(topology.adverts_total, 0, adverts.len());
@@ -156,13 +297,15 @@ pub(super) fn topology(topology: &Topology) -> String {
         let rest = rest(topology.suspended_total, 0, suspended.len());
         parts.push(table(&["SUSPENDED TOPIC"], &suspended) + &rest);
     }
-    parts.extend(topology.graph.as_ref().map(graph));
-    parts.join("\n\n")
+    parts.extend(topology.graph.as_ref().map(|part| graph(part, names)));
+    parts.join("\n\n") + &silent(&topology.silent)
 }
 
-fn graph(graph: &TopologyGraph) -> String {
+fn graph(graph: &TopologyGraph, names: &Names) -> String {
     let side = |side: &[TopologyVirtualNeighbour]| {
-        let one = |one: &TopologyVirtualNeighbour| format!("{} {}-{}", one.node, one.lowest_level, one.highest_level);
+        let one = |one: &TopologyVirtualNeighbour| {
+            format!("{} {}-{}", names.of(&one.node), one.lowest_level, one.highest_level)
+        };
         if side.is_empty() { "-".to_owned() } else { side.iter().map(one).collect::<Vec<_>>().join(", ") }
     };
     let row = |own: &TopologyVirtualNode| {
@@ -176,7 +319,7 @@ fn graph(graph: &TopologyGraph) -> String {
     format!("{head}\n{}{rest}", table(&["TOPIC", "ROLE", "LEFT", "RIGHT"], &rows))
 }
 
-fn tree(tree: &TopologyTree) -> String {
+fn tree(tree: &TopologyTree, names: &Names) -> String {
     let topic =
         tree.topic.as_ref().map_or_else(|| "of all topics".to_owned(), |topic| format!("of {}", printable(topic)));
     let state = if tree.complete { "" } else { ", about to change" };
@@ -184,32 +327,33 @@ fn tree(tree: &TopologyTree) -> String {
         .nodes
         .iter()
         .map(|node| {
-            let parent = node.parent.clone().unwrap_or_else(|| "root".to_owned());
-            vec![node.node.clone(), parent, node.cost_micros.map_or_else(|| "-".to_owned(), millis)]
+            let parent = node.parent.as_ref().map_or_else(|| "root".to_owned(), |parent| names.of(parent));
+            vec![names.of(&node.node), parent, node.cost_micros.map_or_else(|| "-".to_owned(), millis)]
         })
         .collect();
     let head = format!("tree {topic}, epoch {}{state}", tree.epoch);
     format!("{head}\n{}", table(&["NODE", "PARENT", "FROM ROOT"], &rows))
 }
 
-pub(super) fn sessions(page: &Sessions) -> String {
+pub(super) fn sessions(page: &Sessions, names: &Names) -> String {
     let row = |session: &Session| {
         vec![
             session.client.clone(),
+            names.of(&session.node),
             session.peer.clone().unwrap_or_else(|| "-".to_owned()),
             session.protocol.clone(),
             expiry(session),
-            session.subscriptions.len().to_string(),
+            session.subscriptions_total.to_string(),
             session.queued_messages.to_string(),
             session.inflight.to_string(),
         ]
     };
-    let head = ["CLIENT", "CONNECTED FROM", "MQTT", "EXPIRY", "SUBSCRIPTIONS", "QUEUED", "IN FLIGHT"];
+    let head = ["CLIENT", "NODE", "CONNECTED FROM", "MQTT", "EXPIRY", "SUBSCRIPTIONS", "QUEUED", "IN FLIGHT"];
     let rows: Vec<_> = page.sessions.iter().map(row).collect();
-    table(&head, &rows) + &rest(page.total, page.offset, rows.len())
+    table(&head, &rows) + &rest(page.total, page.offset, rows.len()) + &silent(&page.silent)
 }
 
-pub(super) fn session(session: &Session) -> String {
+pub(super) fn session(session: &Session, names: &Names) -> String {
     let lines = [
         ("client", session.client.clone()),
         ("connected", session.peer.clone().map_or_else(|| "no".to_owned(), |peer| format!("from {peer}"))),
@@ -219,14 +363,18 @@ pub(super) fn session(session: &Session) -> String {
         ("queued", format!("{} messages, {}", session.queued_messages, bytes(session.queued_bytes as u64))),
         ("in flight", format!("{} to the client, {} QoS 2 from it", session.inflight, session.incoming_qos2)),
         ("will", if session.will { "yes" } else { "no" }.to_owned()),
-        ("owner", format!("shard {}, epoch {}", session.shard, session.epoch)),
+        ("owner", format!("{}, shard {}, epoch {}", names.of(&session.node), session.shard, session.epoch)),
     ];
     let row = |subscription: &sedge_daemon::http::model::Subscription| {
         let id = subscription.id.map_or_else(|| "-".to_owned(), |id| id.to_string());
         vec![subscription.qos.to_string(), id, subscription.filter.clone()]
     };
     let rows: Vec<_> = session.subscriptions.iter().map(row).collect();
-    format!("{}\n\n{}", pairs(&lines), table(&["QOS", "ID", "SUBSCRIPTION"], &rows))
+    let cut = match session.subscriptions_total.saturating_sub(rows.len()) {
+        0 => String::new(),
+        more => format!("\n\nand {more} more; ask the node itself (--api) for all"),
+    };
+    format!("{}\n\n{}{cut}", pairs(&lines), table(&["QOS", "ID", "SUBSCRIPTION"], &rows))
 }
 
 pub(super) fn retained(page: &RetainedMessages) -> String {
@@ -238,7 +386,12 @@ pub(super) fn retained(page: &RetainedMessages) -> String {
     let rows: Vec<_> = page.messages.iter().map(row).collect();
     let more = if page.next.is_some() { "; there may be more, see --limit" } else { "" };
     let head = ["TOPIC", "QOS", "BYTES", "PUBLISHER", "PAYLOAD"];
-    format!("{}\n\n{} of {} retained messages{more}", table(&head, &rows), rows.len(), page.total)
+    let differ = match page.differ.as_slice() {
+        [] => String::new(),
+        names => format!("\n\n{} held other retained messages at this moment", printable(&names.join(", "))),
+    };
+    let (rows, count) = (table(&head, &rows), rows.len());
+    format!("{rows}\n\n{count} of {} retained messages{more}{differ}{}", page.total, silent(&page.silent))
 }
 
 /// The beginning of a text.
@@ -250,19 +403,77 @@ fn shortened(text: &str) -> String {
     line
 }
 
-pub(super) fn kicked(kicked: &Kicked) -> String {
+pub(super) fn kicked(kicked: &Kicked, names: &Names) -> String {
     let peer = kicked.peer.as_ref().map(|peer| format!(" from {peer}")).unwrap_or_default();
     let session =
         if kicked.session_ended { "its session was ended, too" } else { "its session stays as it was agreed" };
-    format!("the connection of {}{peer} at node {} was ended; {session}", printable(&kicked.client), kicked.node)
+    format!(
+        "the connection of {}{peer} at node {} was ended; {session}",
+        printable(&kicked.client),
+        printable(&names.of(&kicked.node))
+    )
 }
 
-pub(super) fn routes(page: &Routes) -> String {
+pub(super) fn routes(page: &Routes, names: &Names) -> String {
     let row = |route: &sedge_daemon::http::model::Route| {
-        vec![route.node.clone(), route.client.clone().unwrap_or_else(|| "-".to_owned()), route.filter.clone()]
+        vec![names.of(&route.node), route.client.clone().unwrap_or_else(|| "-".to_owned()), route.filter.clone()]
     };
     let rows: Vec<_> = page.routes.iter().map(row).collect();
-    table(&["NODE", "CLIENT", "FILTER"], &rows) + &rest(page.total, page.offset, rows.len())
+    table(&["NODE", "CLIENT", "FILTER"], &rows) + &rest(page.total, page.offset, rows.len()) + &silent(&page.silent)
+}
+
+pub(super) fn bridges(list: &BridgeList, names: &Names) -> String {
+    if list.bridges.is_empty() {
+        return "the configuration of this node has no [bridge.NAME]".to_owned();
+    }
+    let row = |bridge: &Bridge| {
+        let at = bridge.node.as_ref().map(|node| names.of(node));
+        let place = bridge.address.clone().or(at).unwrap_or_else(|| "-".to_owned());
+        let lag = format!("{} ({})", bridge.lag, bytes(bridge.lag_bytes));
+        let (out, back) = (bridge.messages_out.to_string(), bridge.messages_in.to_string());
+        let lost = (bridge.dropped + bridge.refused).to_string();
+        let error = bridge.last_error.clone().unwrap_or_else(|| "-".to_owned());
+        let direction = bridge.direction.clone();
+        vec![
+            bridge.name.clone(),
+            bridge.kind.clone(),
+            direction,
+            bridge.state.clone(),
+            place,
+            lag,
+            out,
+            back,
+            lost,
+            error,
+        ]
+    };
+    let rows: Vec<_> = list.bridges.iter().map(row).collect();
+    let head = ["BRIDGE", "KIND", "WAY", "STATE", "WHERE", "WAITING", "OUT", "IN", "DROPPED", "LAST ERROR"];
+    table(&head, &rows)
+}
+
+pub(super) fn rules(list: &RuleList, names: &Names) -> String {
+    if list.rules.is_empty() {
+        return "the configuration of this node has no [rule.NAME] that runs in the cluster".to_owned();
+    }
+    let row = |rule: &RuleEntry| {
+        let kept_out = rule.late + rule.bad_time + rule.over_limit + rule.failed;
+        vec![
+            rule.name.clone(),
+            rule.state.clone(),
+            rule.node.as_ref().map_or_else(|| "-".to_owned(), |node| names.of(node)),
+            rule.lag.to_string(),
+            rule.seen.to_string(),
+            rule.selected.to_string(),
+            rule.outputs.to_string(),
+            kept_out.to_string(),
+            format!("{} ({})", rule.windows, bytes(rule.state_bytes)),
+            rule.last_error.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    };
+    let rows: Vec<_> = list.rules.iter().map(row).collect();
+    let head = ["RULE", "STATE", "NODE", "WAITING", "SEEN", "SELECTED", "OUT", "LEFT OUT", "WINDOWS", "LAST ERROR"];
+    table(&head, &rows)
 }
 
 /// Says what a page leaves out.

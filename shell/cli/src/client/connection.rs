@@ -1,19 +1,19 @@
 //! One connection to a broker: packets out, packets in, keep alive.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::{ClientConnection, StreamOwned};
 use sedge_bench::WebSocketStream;
 use sedge_mqtt::{
     ConnAck, ConnAckProperties, Connect, Decoder, Disconnect, Packet, PacketId, QoS, Version, encode, encoded_len,
 };
+use socket2::Socket;
 
-use super::ClientError;
+use super::{ClientError, Server};
 use crate::out;
 
 /// How long a broker may take to accept a connection or to answer a request.
@@ -24,28 +24,17 @@ const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 const MAX_PACKET_BYTES: u32 = 268_435_460;
 const READ_BYTES: usize = 64 * 1024;
 
-/// Where a broker listens.
-#[derive(Clone, Debug)]
-pub(crate) struct Server {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    /// Whom to trust, if the connection is encrypted.
-    pub(crate) tls: Option<Arc<ClientConfig>>,
-    /// Path of the WebSocket, if it is one.
-    pub(crate) websocket: Option<String>,
-}
-
 /// What carries the bytes.
 #[derive(Debug)]
 enum Stream {
-    Plain(TcpStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Plain(Socket),
+    Tls(Box<StreamOwned<ClientConnection, Socket>>),
     /// On one of the other two.
     WebSocket(Box<WebSocketStream<Self>>),
 }
 
 impl Stream {
-    fn socket(&self) -> &TcpStream {
+    fn socket(&self) -> &Socket {
         match self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => &stream.sock,
@@ -83,32 +72,8 @@ impl Write for Stream {
 }
 
 impl Server {
-    pub(crate) fn new(host: &str, port: u16) -> Self {
-        Self { host: host.to_owned(), port, tls: None, websocket: None }
-    }
-
-    fn name(&self) -> String {
-        if self.host.contains(':') {
-            return format!("[{}]:{}", self.host, self.port);
-        }
-        format!("{}:{}", self.host, self.port)
-    }
-
-    /// Tries the addresses of the host in turn: `localhost` often is two of them, with a broker behind one.
-    fn open(&self) -> Result<TcpStream, ClientError> {
-        let unreachable = |source| ClientError::Unreachable { server: self.name(), source };
-        let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-        for address in (self.host.as_str(), self.port).to_socket_addrs().map_err(unreachable)? {
-            match TcpStream::connect_timeout(&address, ANSWER_TIMEOUT) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
-        }
-        Err(unreachable(last))
-    }
-
     /// Makes the connection what it has to be before MQTT.
-    fn dress(&self, socket: TcpStream) -> Result<Stream, ClientError> {
+    fn dress(&self, socket: Socket) -> Result<Stream, ClientError> {
         socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(ClientError::Io)?;
         let stream = self.encrypt(socket)?;
         let Some(path) = &self.websocket else { return Ok(stream) };
@@ -117,7 +82,7 @@ impl Server {
         Ok(Stream::WebSocket(Box::new(stream)))
     }
 
-    fn encrypt(&self, mut socket: TcpStream) -> Result<Stream, ClientError> {
+    fn encrypt(&self, mut socket: Socket) -> Result<Stream, ClientError> {
         let Some(config) = &self.tls else { return Ok(Stream::Plain(socket)) };
         let failed =
             |error: &dyn std::fmt::Display| ClientError::Unsuitable(format!("TLS with {}: {error}", self.name()));
@@ -147,10 +112,32 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Connects to the first of `servers` that takes the client. With several, one that cannot be reached or is busy is passed
+    /// over; the last error is that of the last one. The servers are moved so that the one that was taken is the first.
+    pub(crate) fn open_any(
+        servers: &mut [Server],
+        connect: &Connect,
+        debug: bool,
+    ) -> Result<(Self, ConnAck), ClientError> {
+        let mut tried = 1;
+        loop {
+            let Some(server) = servers.first() else { return Err(ClientError::Closed) };
+            match Self::open(server, connect, debug) {
+                Err(error) if error.is_passing() && tried < servers.len() => {
+                    if debug {
+                        out::note(&format!("{error}; trying the next address"));
+                    }
+                    servers.rotate_left(1);
+                    tried += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
     /// Connects and waits for the answer. `debug` reports every packet on standard error.
     pub(crate) fn open(server: &Server, connect: &Connect, debug: bool) -> Result<(Self, ConnAck), ClientError> {
         let socket = server.open()?;
-        socket.set_nodelay(true).map_err(ClientError::Io)?;
         socket.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(ClientError::Io)?;
         let stream = server.dress(socket)?;
         let mut decoder = Decoder::client(connect.properties.maximum_packet_size.unwrap_or(MAX_PACKET_BYTES));

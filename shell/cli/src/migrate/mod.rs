@@ -2,6 +2,7 @@
 //! target can include it.
 
 mod access;
+mod bridges;
 mod draft;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -41,6 +42,7 @@ fn carry(lines: Vec<Line>) -> Draft {
     let mut draft = Draft::default();
     let mut default = Listener::new(None);
     let mut others: Vec<Listener> = Vec::new();
+    let mut connections: Vec<Vec<Line>> = Vec::new();
     let mut section = Section::Default;
     let mut log_types: Option<Line> = None;
     let mut access = Access::default();
@@ -56,8 +58,12 @@ fn carry(lines: Vec<Line>) -> Draft {
             }
             "connection" => {
                 section = Section::Bridge;
-                draft.note(&line, options::fate(&line.name, &line.value));
+                connections.push(vec![line]);
             }
+            name if options::is_bridge_option(name) => match (&section, connections.last_mut()) {
+                (Section::Bridge, Some(connection)) => connection.push(line),
+                _ => draft.note(&line, Fate::lost("it belongs behind a connection line")),
+            },
             "max_packet_size" | "message_size_limit" => draft.note(&line, sizes.fate(&line)),
             // Several of them add up.
             "log_type" => match &mut log_types {
@@ -89,6 +95,9 @@ fn carry(lines: Vec<Line>) -> Draft {
     if let Some(line) = log_types.filter(|_| !draft.has("log.level")) {
         let fate = options::fate(&line.name, &line.value);
         draft.note(&line, fate);
+    }
+    for connection in &connections {
+        bridges::carry(&mut draft, connection);
     }
     sizes.imply(&mut draft);
     let has_default = default.is_there();
@@ -156,16 +165,43 @@ mod tests {
             (4, "cannot be read"),
             (5, "cannot be read"),
             (8, "prefix"),
-            (11, "bridges"),
+            (11, "no topic"),
             (13, "follows a bridge"),
             (14, "no such option"),
-            (15, "bridges"),
+            (15, "not carried over"),
             (16, "follows a bridge"),
         ] {
             let found = report.iter().any(|text| text.contains(&format!("m:{line}: ")) && text.contains(words));
             assert!(found, "{line}: {words}\n{all}");
         }
         assert!(!all.contains("geheim"), "{all}");
+    }
+
+    /// MQ-18
+    #[test]
+    fn connections_become_bridges() {
+        let text = "listener 1884\nconnection Cloud.1\naddress a:1883 b\ntopic plant/# out 1 here/ there/\ntopic x out 1 here/ there/\n\
+                    topic cmd/# in 2\ntopic y both 0 loc/\nremote_username u\nremote_password p\nremote_clientid id\n\
+                    bridge_insecure true\nkeepalive_interval 60\n";
+        let draft = carried(text);
+        let all = settings(&draft).join("|");
+        for wanted in [
+            "[bridge.cloud-1]|address = [\"a:1883\", \"b\"]|client_id = \"id\"|direction = \"in\"|from = [\"cmd/#\"]|keep_alive = 60|\
+             kind = \"mqtt\"|qos = 2|username = \"u\"|version = \"3.1.1\"",
+            "[bridge.cloud-1-2]|address = [\"a:1883\", \"b\"]|client_id = \"id-2\"|direction = \"out\"|\
+             from = [\"here/plant/#\", \"here/x\"]",
+            "strip = \"here/\"|topic = \"there/\"",
+        ] {
+            assert!(all.contains(wanted), "{wanted}\n{all}");
+        }
+        let report = draft.report().join("\n");
+        assert!(
+            report.contains("m:7: topic y both 0 loc/: both ways") && report.contains("m:11: bridge_insecure"),
+            "{report}"
+        );
+        assert!(!report.contains("m:8"), "{report}");
+        let config = sedge_daemon::Config::from_toml(&draft.toml("x"));
+        assert!(config.is_ok(), "{config:?}");
     }
 
     #[test]

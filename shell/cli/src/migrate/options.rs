@@ -119,17 +119,13 @@ const BRIDGE: [&str; 50] = [
     "keepalive",
 ];
 
+/// Whether it is an option of a bridge.
+pub(super) fn is_bridge_option(name: &str) -> bool {
+    BRIDGE.contains(&name)
+}
+
 /// What becomes of an option that is not a listener's.
 pub(super) fn fate(name: &str, value: &str) -> Fate {
-    if BRIDGE.contains(&name) {
-        return Fate::lost(match name {
-            "connection" => {
-                "there are no bridges to other brokers in Sedge: nothing is exchanged with that one. Keep a Mosquitto beside it that is \
-                 connected to both; nodes of one cluster need no bridge"
-            }
-            _ => "there are no bridges",
-        });
-    }
     if name.starts_with("auth_opt_") || name.starts_with("plugin_opt_") {
         return Fate::lost("there are no plugins");
     }

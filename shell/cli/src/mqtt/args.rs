@@ -1,31 +1,47 @@
 //! Flags that both clients have.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use rustls::SupportedProtocolVersion;
 use sedge_mqtt::{QoS, Version};
 
-use super::url::BrokerUrl;
+use super::url::{Address, BrokerUrl};
+use crate::client::Proxy;
 
 /// Connection flags of `sedge pub` and `sedge sub`, named as `mosquitto_pub` and `mosquitto_sub` name them.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct MqttArgs {
-    /// Host of the broker [default: localhost]
-    #[arg(short = 'h', long, value_name = "HOST")]
-    pub(crate) host: Option<String>,
+    /// Host of the broker, or host:port; may be repeated: the first that answers is used, and another one when it is lost
+    /// [default: localhost]
+    #[arg(short = 'h', long = "host", value_name = "HOST[:PORT]", value_delimiter = ',', value_parser = Address::parse)]
+    pub(crate) hosts: Vec<Address>,
     /// Port of the broker [default: 1883, with TLS 8883, of ws:// 8083, of wss:// 8084]
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
     /// Broker, account and topic in one: mqtt://user:password@host:port/topic, or mqtts://; account and port may be left out;
     /// ws://host:port/path or wss:// for a WebSocket, whose path is /mqtt unless given
-    #[arg(short = 'L', long, value_name = "URL", value_parser = BrokerUrl::parse, conflicts_with_all = ["host", "port"])]
+    #[arg(short = 'L', long, value_name = "URL", value_parser = BrokerUrl::parse, conflicts_with_all = ["hosts", "port"])]
     pub(crate) url: Option<BrokerUrl>,
+    /// Unix socket of the broker, instead of -h and -p
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["hosts", "port", "url", "proxy", "local"])]
+    pub(crate) unix: Option<PathBuf>,
+    /// Address of this machine that the connection comes from
+    #[arg(short = 'A', value_name = "ADDRESS")]
+    pub(crate) local: Option<IpAddr>,
+    /// SOCKS5 proxy between here and the broker: `socks5h://host`, with user:password@ before the host and :port behind it if needed
+    #[arg(long, value_name = "URL", value_parser = Proxy::parse)]
+    pub(crate) proxy: Option<Proxy>,
     /// Authorities that may have signed the broker's certificate (PEM), instead of those of the system; asks for TLS
     #[arg(long, value_name = "FILE")]
     pub(crate) cafile: Option<PathBuf>,
+    /// Directory whose files are such authorities (PEM); asks for TLS
+    #[arg(long, value_name = "DIR", conflicts_with = "cafile")]
+    pub(crate) capath: Option<PathBuf>,
     /// Trust the authorities that the system trusts; asks for TLS
-    #[arg(long, conflicts_with_all = ["cafile", "insecure"])]
+    #[arg(long, conflicts_with_all = ["cafile", "capath", "insecure"])]
     pub(crate) tls_use_os_certs: bool,
     /// Certificate to show (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
@@ -36,6 +52,15 @@ pub(crate) struct MqttArgs {
     /// Take any certificate of the broker: for tests; asks for TLS
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// The only version of TLS to speak: tlsv1.2 or tlsv1.3 [default: both]
+    #[arg(long, value_name = "VERSION", value_parser = parse_tls_version)]
+    pub(crate) tls_version: Option<&'static SupportedProtocolVersion>,
+    /// Protocol to ask for in the TLS handshake (ALPN)
+    #[arg(long, value_name = "PROTOCOL")]
+    pub(crate) tls_alpn: Option<String>,
+    /// Accepted for compatibility: keys are PEM
+    #[arg(long, value_name = "FORM", hide = true, value_parser = ["pem"])]
+    pub(crate) keyform: Option<String>,
     /// Quality of service: 0, 1 or 2
     #[arg(short, long, value_name = "QOS", default_value = "0", value_parser = parse_qos)]
     pub(crate) qos: QoS,
@@ -94,6 +119,15 @@ pub(crate) struct MqttArgs {
 
 fn parse_qos(text: &str) -> Result<QoS, String> {
     text.parse().ok().and_then(QoS::from_u8).ok_or_else(|| "the quality of service is 0, 1 or 2".to_owned())
+}
+
+fn parse_tls_version(text: &str) -> Result<&'static SupportedProtocolVersion, String> {
+    match text {
+        "tlsv1.2" => Ok(&rustls::version::TLS12),
+        "tlsv1.3" => Ok(&rustls::version::TLS13),
+        "tlsv1.1" | "tlsv1" => Err("TLS 1.1 and older are broken and not supported; use tlsv1.2 or tlsv1.3".to_owned()),
+        _ => Err("use tlsv1.2 or tlsv1.3".to_owned()),
+    }
 }
 
 fn parse_version(text: &str) -> Result<Version, String> {

@@ -13,24 +13,10 @@ const TAKES_ANY: &[&str] = &["-m", "--message", "-t", "--topic", "-u", "--userna
 /// Flags of the Mosquitto clients that are not there, with what to say about them.
 const MISSING: &[(&[&str], &str)] = &[
     (
-        &[
-            "--capath",
-            "--keyform",
-            "--ciphers",
-            "--tls-version",
-            "--tls-alpn",
-            "--tls-engine",
-            "--tls-engine-kpass-sha1",
-            "--psk",
-            "--psk-identity",
-        ],
-        "not supported; TLS has --cafile, --cert, --key and --insecure",
+        &["--ciphers", "--tls-engine", "--tls-engine-kpass-sha1", "--psk", "--psk-identity"],
+        "not supported; TLS has --cafile, --capath, --cert, --key, --tls-version, --tls-alpn and --insecure",
     ),
-    (&["--proxy"], "SOCKS proxies are not supported"),
-    (&["--unix"], "Unix sockets are not supported; use -h and -p"),
-    (&["-A"], "binding the local address is not supported"),
     (&["-S"], "SRV lookups are not supported; use -h and -p"),
-    (&["--random-filter"], "printing a random share of the messages is not supported"),
 ];
 
 /// Makes one argument of the three or four that follow `-D`: how many they are depends on the second.
@@ -115,7 +101,7 @@ mod tests {
 
     #[test]
     fn missing_flags_are_explained() {
-        assert!(explain_unknown("--capath=x").unwrap().starts_with("--capath: not supported; TLS has --cafile"));
+        assert!(explain_unknown("--psk=x").unwrap().starts_with("--psk: not supported; TLS has --cafile"));
         assert_eq!(explain_unknown("--nonsense"), None);
     }
 }

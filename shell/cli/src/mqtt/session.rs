@@ -13,7 +13,8 @@ use crate::failure::Failure;
 /// Everything needed to open a conversation, checked.
 #[derive(Debug)]
 pub(crate) struct Target {
-    pub(crate) server: Server,
+    /// Where to try, in this order; at least one.
+    pub(crate) servers: Vec<Server>,
     pub(crate) connect: Connect,
     pub(crate) disconnect: Disconnect,
     /// Topic of `-L`.
@@ -24,7 +25,6 @@ impl Target {
     /// Reads the flags; `role` becomes part of the client id if none is given.
     pub(crate) fn new(args: &MqttArgs, properties: &Properties, role: &str) -> Result<Self, Failure> {
         let url = args.url.as_ref();
-        let host = url.map(|url| url.host.as_str()).or(args.host.as_deref()).unwrap_or("localhost");
         let tls = tls(args)?;
         let websocket = url.and_then(|url| url.websocket.clone());
         let usual = match (tls.is_some(), websocket.is_some()) {
@@ -33,10 +33,23 @@ impl Target {
             (false, true) => 8083,
             (true, true) => 8084,
         };
-        let port = url.and_then(|url| url.port).or(args.port).unwrap_or(usual);
+        let mut addresses: Vec<(&str, Option<u16>)> =
+            args.hosts.iter().map(|address| (address.host.as_str(), address.port)).collect();
+        addresses.extend(url.map(|url| (url.host.as_str(), url.port)));
+        if addresses.is_empty() {
+            addresses.push(("localhost", None));
+        }
+        let server = |(host, port): (&str, Option<u16>)| Server {
+            tls: tls.clone(),
+            websocket: websocket.clone(),
+            unix: args.unix.clone(),
+            local: args.local,
+            proxy: args.proxy.clone(),
+            ..Server::new(host, port.or(args.port).unwrap_or(usual))
+        };
         let version = version(args)?;
         Ok(Self {
-            server: Server { tls, websocket, ..Server::new(host, port) },
+            servers: addresses.into_iter().map(server).collect(),
             connect: connect(args, properties, version, role)?,
             disconnect: disconnect(properties),
             url_topic: url.and_then(|url| url.topic.clone()),
@@ -47,18 +60,30 @@ impl Target {
 /// Whom to trust, if the flags ask for TLS.
 fn tls(args: &MqttArgs) -> Result<Option<Arc<ClientConfig>>, Failure> {
     let url = args.url.as_ref().is_some_and(|url| url.tls);
-    if !url && args.cafile.is_none() && args.cert.is_none() && !args.insecure && !args.tls_use_os_certs {
+    let files = [&args.cafile, &args.capath, &args.cert];
+    if !url && files.iter().all(|file| file.is_none()) && !args.insecure && !args.tls_use_os_certs {
+        if args.tls_version.is_some() || args.tls_alpn.is_some() {
+            let text =
+                "--tls-version and --tls-alpn need TLS: give --cafile, --capath, --tls-use-os-certs or --insecure";
+            return Err(Failure::usage(text));
+        }
         return Ok(None);
     }
     let files = sedge_bench::TlsFiles {
-        ca: args.cafile.clone(),
+        ca: args.cafile.clone().or_else(|| args.capath.clone()),
         cert: args.cert.clone(),
         key: args.key.clone(),
         insecure: args.insecure,
+        version: args.tls_version,
     };
-    let config = sedge_bench::tls_client(&files);
-    // The flag has a longer name here.
-    config.map(Some).map_err(|error| Failure::usage(error.to_string().replace("--ca ", "--cafile ")))
+    // The flag has longer names here.
+    let flag = if args.capath.is_some() { "--capath " } else { "--cafile " };
+    let config =
+        sedge_bench::tls_client(&files).map_err(|error| Failure::usage(error.to_string().replace("--ca ", flag)))?;
+    let Some(protocol) = &args.tls_alpn else { return Ok(Some(config)) };
+    let mut config = Arc::unwrap_or_clone(config);
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    Ok(Some(Arc::new(config)))
 }
 
 /// Asking for a property of MQTT 5 asks for MQTT 5.

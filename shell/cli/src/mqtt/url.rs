@@ -1,4 +1,4 @@
-//! `-L`: broker, account and topic in one.
+//! `-L`: broker, account and topic in one; `-h`: only where the broker is.
 
 /// Path of a WebSocket whose URL has none.
 const WEBSOCKET_PATH: &str = "/mqtt";
@@ -42,6 +42,25 @@ impl BrokerUrl {
             (None, behind)
         };
         Ok(Self { tls, websocket, host: host.to_owned(), port, username, password, topic })
+    }
+}
+
+/// `-h`: a host with or without a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    pub(crate) port: Option<u16>,
+}
+
+impl Address {
+    /// Reads `host`, `host:port`, an IPv6 address, or one in brackets with a port behind.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (host, port) =
+            if !text.starts_with('[') && text.matches(':').count() > 1 { (text, None) } else { split_port(text)? };
+        if host.is_empty() {
+            return Err("name a host, such as gw-1 or gw-1:1883".to_owned());
+        }
+        Ok(Self { host: host.to_owned(), port })
     }
 }
 
@@ -92,6 +111,19 @@ mod tests {
         assert!(!url.tls && BrokerUrl::parse("mqtts://broker/t").unwrap().tls);
         let six = BrokerUrl::parse("mqtt://[::1]:1900/t").unwrap();
         assert_eq!((six.host.as_str(), six.port), ("::1", Some(1900)));
+    }
+
+    #[test]
+    fn addresses_have_hosts_and_may_have_ports() {
+        for (text, host, port) in [
+            ("gw-1", "gw-1", None),
+            ("gw-1:1884", "gw-1", Some(1884)),
+            ("::1", "::1", None),
+            ("[::1]:1884", "::1", Some(1884)),
+        ] {
+            assert_eq!(Address::parse(text), Ok(Address { host: host.to_owned(), port }), "{text}");
+        }
+        assert!(Address::parse(":1884").is_err() && Address::parse("a:b").is_err() && Address::parse("").is_err());
     }
 
     #[test]

@@ -70,11 +70,11 @@ pub(crate) fn run(args: &PubArgs) -> Result<(), Failure> {
 
 fn publish_all(args: &PubArgs) -> Result<(), Failure> {
     let properties = Properties::parse(&args.mqtt.properties)?;
-    let target = Target::new(&args.mqtt, &properties, "pub")?;
+    let mut target = Target::new(&args.mqtt, &properties, "pub")?;
     let topic = topic(args, &target)?;
     // Before connecting: a file that cannot be read is found at once, and no keep alive runs while standard input is read.
     let payload = if args.source.lines { None } else { Some(args.source.read()?) };
-    let (connection, _) = Connection::open(&target.server, &target.connect, args.mqtt.debug)?;
+    let (connection, _) = Connection::open_any(&mut target.servers, &target.connect, args.mqtt.debug)?;
     let mut sender = Sender::new(args, &properties, topic, connection);
     let done = match payload {
         Some(payload) => sender.repeat(&payload, args.repeat, args.repeat_delay.unwrap_or_default()),

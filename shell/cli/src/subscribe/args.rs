@@ -59,6 +59,12 @@ pub(crate) struct SubArgs {
     /// Print retained messages only, and end at the first other one
     #[arg(long, conflicts_with = "no_retained")]
     pub(super) retained_only: bool,
+    /// Keep the retain flag of what was published retained, also when it is not a retained message that comes (MQTT 5)
+    #[arg(long)]
+    pub(super) retain_as_published: bool,
+    /// Print only this share of the messages, drawn at random: 0 to 100 percent
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub(super) random_filter: Option<f64>,
     /// Remove every retained message that comes and is not filtered out
     #[arg(long)]
     pub(super) remove_retained: bool,
@@ -78,6 +84,11 @@ pub(crate) struct SubArgs {
     /// Print JSON of %j, %J and --json over several lines
     #[arg(long)]
     pub(super) pretty: bool,
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=100.0).contains(share));
+    share.ok_or_else(|| "use a number from 0 to 100".to_owned())
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {

@@ -49,6 +49,7 @@ fn subscribe(args: &SubArgs) -> Result<(), Failure> {
         deadline: args.timeout.map(|timeout| Instant::now() + timeout),
         inbox: Inbox::default(),
         printed: 0,
+        was_connected: false,
         target,
     };
     if listener.topics.is_empty() && listener.unwanted.is_empty() {
@@ -98,6 +99,8 @@ struct Listener<'a> {
     deadline: Option<Instant>,
     inbox: Inbox,
     printed: u64,
+    /// Whether there has been a connection since the last attempt.
+    was_connected: bool,
 }
 
 impl Listener<'_> {
@@ -115,7 +118,10 @@ impl Listener<'_> {
                 }
                 Err(Trouble::Client(error)) => return Err(error.into()),
             }
-            let due = Instant::now() + RETRY;
+            // Another address is worth an attempt at once.
+            let others = self.target.servers.len() > 1 && std::mem::take(&mut self.was_connected);
+            self.target.servers.rotate_left(usize::from(others));
+            let due = Instant::now() + if others { Duration::ZERO } else { RETRY };
             while Instant::now() < due {
                 match self.is_over() {
                     Some(End::TimedOut) => return Err(Failure::silent(TIMED_OUT)),
@@ -132,8 +138,9 @@ impl Listener<'_> {
         // A session of MQTT 5 that was started here may hold messages from the time without a connection. In 3.1.1 the flag
         // means more: the session would stay for ever.
         connect.clean_start &= !(*connected && connect.version == Version::V5);
-        let (mut connection, ack) = Connection::open(&self.target.server, &connect, self.args.mqtt.debug)?;
+        let (mut connection, ack) = Connection::open_any(&mut self.target.servers, &connect, self.args.mqtt.debug)?;
         *connected = true;
+        self.was_connected = true;
         self.inbox.reconnected(ack.session_present);
         if let Some(id) = ack.properties.assigned_client_id {
             self.target.connect.client_id = id;
@@ -154,7 +161,11 @@ impl Listener<'_> {
         if self.topics.is_empty() {
             return Ok(());
         }
-        let options = SubscriptionOptions { qos: self.args.mqtt.qos, ..SubscriptionOptions::default() };
+        let options = SubscriptionOptions {
+            qos: self.args.mqtt.qos,
+            retain_as_published: self.args.retain_as_published,
+            ..SubscriptionOptions::default()
+        };
         let request = |filter: &TopicFilter| SubscriptionRequest { filter: filter.clone(), options };
         let packet_id = connection.next_id();
         connection.send(&Packet::Subscribe(Subscribe {
@@ -233,7 +244,7 @@ impl Listener<'_> {
             return Ok(true);
         }
         let stale = self.args.no_retained && arrival.publish.retain;
-        let wanted = !stale && !self.hidden.iter().any(|filter| filter.matches(&arrival.topic));
+        let wanted = !stale && self.is_chosen() && !self.hidden.iter().any(|filter| filter.matches(&arrival.topic));
         if wanted {
             self.print(&arrival.topic, &arrival.publish)?;
             if self.args.remove_retained && arrival.publish.retain {
@@ -243,6 +254,14 @@ impl Listener<'_> {
         self.inbox.done(&arrival.publish, connection)?;
         self.printed += u64::from(wanted);
         Ok(self.args.count.is_some_and(|count| self.printed >= count))
+    }
+
+    /// Draws whether a message is among those of `--random-filter`.
+    fn is_chosen(&self) -> bool {
+        let Some(share) = self.args.random_filter else { return true };
+        // Without randomness nothing is left out.
+        let drawn = getrandom::u32().unwrap_or(0);
+        f64::from(drawn) < share / 100.0 * (f64::from(u32::MAX) + 1.0)
     }
 
     fn print(&self, topic: &TopicName, publish: &Publish) -> Result<(), Failure> {

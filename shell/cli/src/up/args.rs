@@ -10,6 +10,7 @@ Examples:
   sedge up                                 three nodes, ports from 1883, 8080 and 7883 on; Ctrl-C ends them
   sedge up --port 21883 --http-port 28080  a second cluster beside it
   sedge up --detach && sedge status && sedge down
+  sedge up --upstream mosquitto,nats       a Mosquitto and a NATS server, a node before each, one cluster
 
 Exit codes: 0 the cluster ran and was ended, or with --detach runs; 1 a node failed; 2 wrong usage; 3 it cannot be started.";
 
@@ -23,7 +24,8 @@ pub(crate) struct UpArgs {
     /// MQTT port of the first node; the others have the next ones
     #[arg(long, value_name = "PORT", default_value = "1883", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) port: u16,
-    /// Port of the first node for MQTT over WebSocket, path /mqtt; the others have the next ones [default: none]
+    /// Port of the first node for MQTT over WebSocket, path /mqtt; the others have the next ones [default: those behind the HTTP ports, for the
+    /// dashboards of the nodes only]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ws_port: Option<u16>,
     /// HTTP port of the first node
@@ -35,6 +37,12 @@ pub(crate) struct UpArgs {
     /// How the nodes cooperate: docs/overlays.md [default: mesh]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(sedge_daemon::OVERLAYS))]
     pub(super) overlay: Option<String>,
+    /// Brokers to start behind the nodes, one behind each in turn; the names are those of `sedge bench compare`
+    #[arg(long, value_name = "MAKE", value_delimiter = ',')]
+    pub(super) upstream: Vec<String>,
+    /// Port of the first of these brokers; the others have the next ones [default: 4000 above --port, or below it: 5883 for 1883]
+    #[arg(long, value_name = "PORT", requires = "upstream", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) upstream_port: Option<u16>,
     /// Directory for data and logs of the nodes [default: sedge/up-PORT in the state directory of the user]
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use sedge_controller::process::{GRACE, wait_until};
 
+use super::broker::Broker;
 use super::node::Node;
 use super::plan::NodePlan;
+use super::token::Token;
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::out;
@@ -16,24 +18,40 @@ use crate::stop::Stop;
 /// How long the nodes may take until all are ready.
 const READY: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_millis(20);
-/// 256 bits.
+/// The secret that the nodes share, and nobody else has to know, has 256 bits.
 const KEY_WORDS: usize = 4;
 
 /// Nodes that were started. Dropping it ends them.
 #[derive(Debug)]
 pub(super) struct Cluster {
     nodes: Vec<Node>,
+    /// Brokers behind them; they end after the nodes.
+    brokers: Vec<Broker>,
 }
 
 impl Cluster {
     /// Starts a node for each plan, each with all others as seeds.
-    pub(super) fn start(plans: &[NodePlan], overlay: Option<&str>, detached: bool) -> Result<Self, Failure> {
-        let key = random_key()?;
-        let mut cluster = Self { nodes: Vec::new() };
+    pub(super) fn start(
+        plans: &[NodePlan],
+        overlay: Option<&str>,
+        token: Option<&Token>,
+        detached: bool,
+        stop: &Stop,
+    ) -> Result<Self, Failure> {
+        let key = random_hex(KEY_WORDS)?;
+        let mut cluster = Self { nodes: Vec::new(), brokers: Vec::new() };
+        for plan in plans {
+            if let Some(broker) = &plan.broker {
+                cluster.brokers.push(Broker::start(broker, &plan.name, detached)?);
+            }
+        }
+        for broker in &mut cluster.brokers {
+            broker.wait_ready(stop)?;
+        }
         for plan in plans {
             let others = plans.iter().filter(|other| other.cluster != plan.cluster);
             let seeds: Vec<String> = others.map(|other| format!("127.0.0.1:{}", other.cluster)).collect();
-            cluster.nodes.push(Node::start(plan, &seeds, &key, overlay, detached)?);
+            cluster.nodes.push(Node::start(plan, &seeds, &key, overlay, token.map(Token::file), detached)?);
         }
         Ok(cluster)
     }
@@ -42,11 +60,17 @@ impl Cluster {
         &self.nodes
     }
 
+    pub(super) fn brokers(&self) -> &[Broker] {
+        &self.brokers
+    }
+
     /// Waits until each node says that it is ready.
-    pub(super) fn wait_ready(&mut self, stop: &Stop) -> Result<(), Failure> {
+    pub(super) fn wait_ready(&mut self, token: Option<&Token>, stop: &Stop) -> Result<(), Failure> {
         let deadline = Instant::now() + READY;
         for index in 0..self.nodes.len() {
-            let Some(api) = self.nodes.get(index).map(|node| Api::new(&node.plan.api(), None)).transpose()? else {
+            let Some(api) =
+                self.nodes.get(index).map(|node| Api::new(&node.plan.api(), token.map(Token::text))).transpose()?
+            else {
                 break;
             };
             while !api.is_ready() {
@@ -110,6 +134,7 @@ impl Cluster {
     /// Lets the nodes go on without this process.
     pub(super) fn release(mut self) {
         self.nodes.clear();
+        self.brokers.iter_mut().for_each(Broker::release);
     }
 }
 
@@ -119,10 +144,10 @@ impl Drop for Cluster {
     }
 }
 
-/// The secret the nodes share; nobody else has to know it.
-fn random_key() -> Result<String, Failure> {
+/// A secret of so many times 64 bits.
+pub(super) fn random_hex(words: usize) -> Result<String, Failure> {
     let mut key = String::new();
-    for _ in 0..KEY_WORDS {
+    for _ in 0..words {
         let word = getrandom::u64()
             .map_err(|error| Failure::cannot_start(format!("the system has no random numbers: {error}")))?;
         let _ = write!(key, "{word:016x}");

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::args::DownArgs;
 use super::plan::default_dir;
 use super::state::{NodeState, State};
+use super::token;
 use crate::failure::Failure;
 use crate::out;
 
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &DownArgs) -> Result<(), Failure> {
     };
     let fates = stop(&state.nodes);
     State::remove(&dir)?;
+    token::forget(&dir, state.nodes.iter().map(|node| node.http_port));
     let told = state.nodes.iter().zip(fates);
     if args.json {
         let describe =

@@ -1,7 +1,8 @@
 //! One node of the cluster as a child process.
 
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -34,14 +35,18 @@ impl Node {
         seeds: &[String],
         key: &str,
         overlay: Option<&str>,
+        token_file: Option<&Path>,
         detached: bool,
     ) -> Result<Self, Failure> {
         let failed =
             |what: &str, error: std::io::Error| Failure::cannot_start(format!("{}: {what}: {error}", plan.name));
         let log = plan.log();
         let place = format!("cannot write {}", log.display());
-        fs::create_dir_all(&plan.dir).map_err(|error| failed(&place, error))?;
-        let output = File::create(&log).map_err(|error| failed(&place, error))?;
+        // The log names clients and topics; it is nobody else's business, whatever the umask is.
+        DirBuilder::new().recursive(true).mode(0o700).create(&plan.dir).map_err(|error| failed(&place, error))?;
+        let output = File::options().write(true).create(true).truncate(true).mode(0o600).open(&log);
+        let output = output.map_err(|error| failed(&place, error))?;
+        output.set_permissions(Permissions::from_mode(0o600)).map_err(|error| failed(&place, error))?;
         let errors = output.try_clone().map_err(|error| failed(&place, error))?;
         let program = std::env::current_exe().map_err(|error| failed("cannot find the program itself", error))?;
         let mut command = Command::new(program);
@@ -50,6 +55,18 @@ impl Node {
         command.env("SEDGE_CLUSTER__KEY", key).envs(overlay.map(|overlay| ("SEDGE_CLUSTER__OVERLAY", overlay)));
         command.env("SEDGE_CLUSTER__BIND", "127.0.0.1").env("SEDGE_HTTP__BIND", "127.0.0.1");
         command.env("SEDGE_HTTP__ENABLED", "true");
+        if let Some(file) = token_file {
+            command.env("SEDGE_HTTP__TOKEN_FILE", file);
+            if std::env::var_os("SEDGE_HTTP__OPEN").is_none() {
+                command.env("SEDGE_HTTP__OPEN", "health,metrics,reads");
+            }
+        }
+        if plan.ws_for_page {
+            let origins = ["127.0.0.1", "localhost"].map(|host| format!("http://{host}:{}", plan.http));
+            command.env("SEDGE_LISTENER__WS__ALLOWED_ORIGINS", origins.join(","));
+        }
+        let broker = plan.broker.as_ref().map(|broker| format!("127.0.0.1:{}", broker.port));
+        command.envs(broker.map(|address| ("SEDGE_UPSTREAM__ADDRESS", address)));
         for name in NOT_INHERITED {
             command.env_remove(name);
         }
@@ -127,6 +144,8 @@ fn tail(path: &Path) -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -6,11 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::args::UpArgs;
+use super::broker::Broker;
 use super::cluster::Cluster;
 use super::node::Node;
-use super::plan::{check_free, default_dir, plan};
+use super::plan::{add_websockets, check_free, default_dir, plan};
 use super::proof::send_through;
 use super::state::State;
+use super::token::Token;
 use crate::failure::Failure;
 use crate::out;
 use crate::stop::Stop;
@@ -22,23 +24,29 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
         Some(dir) => std::path::absolute(dir).map_err(|error| Failure::usage(format!("--data-dir: {error}")))?,
         None => default_dir(args.port),
     };
-    let plans = plan(args, &dir)?;
+    let mut plans = plan(args, &dir)?;
+    // Before anything is started: a cluster that misses one broker of four would be torn down again.
+    let makes = plans.iter().filter_map(|plan| Some(plan.broker.as_ref()?.make.as_str()));
+    sedge_bench::check_brokers(makes).map_err(|error| Failure::cannot_start(format!("--upstream: {error}")))?;
     refuse_second(&dir)?;
     check_free(&plans)?;
+    add_websockets(&mut plans);
     let stop = Stop::on_signals()?;
-    let mut cluster = Cluster::start(&plans, args.overlay.as_deref(), args.detach)?;
-    cluster.wait_ready(&stop)?;
+    let mut token = Token::make(&dir, &plans)?;
+    let mut cluster = Cluster::start(&plans, args.overlay.as_deref(), token.as_ref(), args.detach, &stop)?;
+    cluster.wait_ready(token.as_ref(), &stop)?;
     let took = prove(&cluster)?;
     if args.detach {
         State::of(&cluster)?.save(&dir)?;
     }
     if args.json {
-        out::json(&describe(&cluster, &dir, took))?;
+        out::json(&describe(&cluster, &dir, token.as_ref(), took))?;
     } else {
-        out::line(&announce(&cluster, args, took))?;
+        out::line(&announce(&cluster, args, token.as_ref(), took))?;
     }
     if args.detach {
         cluster.release();
+        token.as_mut().into_iter().for_each(Token::keep);
         return Ok(());
     }
     let watched = cluster.watch(&stop);
@@ -74,7 +82,7 @@ fn millis(took: Duration) -> f64 {
     (took.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
-fn describe(cluster: &Cluster, dir: &Path, took: Option<Duration>) -> Value {
+fn describe(cluster: &Cluster, dir: &Path, token: Option<&Token>, took: Option<Duration>) -> Value {
     let node = |node: &Node| {
         json!({
             "name": node.plan.name,
@@ -84,19 +92,29 @@ fn describe(cluster: &Cluster, dir: &Path, took: Option<Duration>) -> Value {
             "http": node.plan.api(),
             "cluster": format!("127.0.0.1:{}", node.plan.cluster),
             "log": node.plan.log(),
+            "upstream": node.plan.broker.as_ref().map(|broker| json!({
+                "make": broker.make,
+                "address": format!("127.0.0.1:{}", broker.port),
+                "pid": cluster.brokers().iter().find(|known| known.node == node.plan.name).map(Broker::pid),
+            })),
         })
     };
     let nodes: Vec<Value> = cluster.nodes().iter().map(node).collect();
-    json!({ "event": "ready", "data_dir": dir, "nodes": nodes, "message_ms": took.map(millis) })
+    json!({ "event": "ready", "data_dir": dir, "token_file": token.map(Token::file), "nodes": nodes, "message_ms": took.map(millis) })
 }
 
-fn announce(cluster: &Cluster, args: &UpArgs, took: Option<Duration>) -> String {
+fn announce(cluster: &Cluster, args: &UpArgs, token: Option<&Token>, took: Option<Duration>) -> String {
     let nodes = cluster.nodes();
     let row = |node: &Node| {
         let plan = &node.plan;
-        vec![plan.name.clone(), format!("mqtt://127.0.0.1:{}", plan.mqtt), plan.api(), node.pid().to_string()]
+        let mut row =
+            vec![plan.name.clone(), format!("mqtt://127.0.0.1:{}", plan.mqtt), plan.api(), node.pid().to_string()];
+        row.extend(plan.broker.iter().map(|broker| format!("{} 127.0.0.1:{}", broker.make, broker.port)));
+        row
     };
-    let listing = table(&["NAME", "MQTT", "HTTP", "PID"], &nodes.iter().map(row).collect::<Vec<_>>());
+    let has_brokers = !cluster.brokers().is_empty();
+    let heads = ["NAME", "MQTT", "HTTP", "PID"].into_iter().chain(has_brokers.then_some("BROKER")).collect::<Vec<_>>();
+    let listing = table(&heads, &nodes.iter().map(row).collect::<Vec<_>>());
     let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else { return listing };
     let proof = took.map_or_else(String::new, |took| {
         format!("\n\na message went from {} to {} in {:.1} ms", first.plan.name, last.plan.name, millis(took))
@@ -106,9 +124,11 @@ fn announce(cluster: &Cluster, args: &UpArgs, took: Option<Duration>) -> String 
     format!(
         "{listing}{proof}\n\nTry\n  mosquitto_sub -p {to} -t 'hello/#' -v        (or: sedge sub -p {to} -t 'hello/#' -v)\n  \
          mosquitto_pub -p {from} -t hello/world -m hi   (or: sedge pub -p {from} -t hello/world -m hi)\n  \
-         sedge status{api}\nStop with\n  {stop}",
+         sedge status{api}\n  {page}/{fragment}   in a browser: the dashboard\nStop with\n  {stop}",
         to = last.plan.mqtt,
         from = first.plan.mqtt,
+        page = first.plan.api(),
+        fragment = token.map_or_else(String::new, |token| format!("#token={}", token.text())),
     )
 }
 

@@ -1,7 +1,8 @@
 //! What `sedge up --detach` leaves for `sedge down`.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use sedge_controller::process::started;
@@ -53,6 +54,16 @@ impl State {
                 cluster_port: plan.cluster,
             });
         }
+        for broker in cluster.brokers() {
+            nodes.push(NodeState {
+                name: format!("{} behind {}", broker.plan.make, broker.node),
+                pid: broker.pid(),
+                started: started(broker.pid()).unwrap_or_default(),
+                mqtt_port: broker.plan.port,
+                http_port: 0,
+                cluster_port: 0,
+            });
+        }
         Ok(Self { nodes })
     }
 
@@ -76,7 +87,8 @@ impl State {
         let path = file(dir);
         let failed = |error: String| Failure::cannot_start(format!("cannot write {}: {error}", path.display()));
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.to_string()))?;
-        fs::write(&path, text + "\n").map_err(|error| failed(error.to_string()))
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all((text + "\n").as_bytes())).map_err(|error| failed(error.to_string()))
     }
 
     /// Forgets it.

@@ -1,5 +1,7 @@
 //! `[cluster]`: what no single key of it can show.
 
+use sedge_cluster::MANUAL_OVERLAYS;
+
 use super::layers::together;
 use super::{ClusterConfig, Config, Problem, Secret};
 use crate::transport::{ClusterTls, NodeFiles};
@@ -17,6 +19,22 @@ impl Config {
             if let Err(what) = crate::discovery::Seed::parse(seed) {
                 problems.push(together("cluster.seeds", format!("{seed:?}: {what}")));
             }
+        }
+        for neighbour in &cluster.neighbours {
+            if let Err(what) = crate::host_port::HostPort::parse(neighbour, super::CLUSTER_PORT) {
+                problems.push(together("cluster.neighbours", format!("{neighbour:?}: {what}")));
+            }
+        }
+        if cluster.manual_links && !MANUAL_OVERLAYS.contains(&cluster.overlay.as_str()) {
+            let (overlay, all) = (&cluster.overlay, MANUAL_OVERLAYS.map(|name| format!("{name:?}")).join(", "));
+            let what = format!(
+                "is \"manual\", but the overlay {overlay:?} chooses its links by itself; set cluster.overlay to {all}"
+            );
+            problems.push(together("cluster.links", what));
+        }
+        if !cluster.manual_links && !cluster.neighbours.is_empty() {
+            let what = "counts only with cluster.links = \"manual\"; set that on all nodes, or leave this out";
+            problems.push(together("cluster.neighbours", what.to_owned()));
         }
         if !cluster.advertise.is_empty()
             && let Err(what) = crate::host_port::HostPort::parse(&cluster.advertise, 0)
@@ -37,7 +55,28 @@ impl Config {
         if cluster.key.as_ref().is_some_and(|key| key.expose().len() < CLUSTER_KEY_BYTES_MIN) {
             problems.push(together("cluster.key", format!("must have at least {CLUSTER_KEY_BYTES_MIN} bytes")));
         }
+        if cluster.lease < cluster.refresh * 3 {
+            let what = "must be at least three times cluster.refresh, so that one lost refresh ends no lease";
+            problems.push(together("cluster.lease", what.to_owned()));
+        }
+        self.check_remote_seeds(problems);
         self.check_encryption(problems);
+    }
+
+    /// Nodes of other machines are refused without a key, whatever they have.
+    fn check_remote_seeds(&self, problems: &mut Vec<Problem>) {
+        if self.cluster.key.is_some() || problems.iter().any(|problem| problem.key.starts_with("cluster.key")) {
+            return;
+        }
+        let literal = |seed: &&String| crate::host_port::HostPort::parse(seed, 0).ok().and_then(|seed| seed.literal());
+        let is_remote = |seed: &&String| literal(seed).is_some_and(|seed| !seed.ip().to_canonical().is_loopback());
+        let named = [("cluster.seeds", &self.cluster.seeds), ("cluster.neighbours", &self.cluster.neighbours)];
+        for (key, seed) in named.iter().filter_map(|(key, all)| Some((*key, all.iter().find(is_remote)?))) {
+            let what = format!(
+                "{seed:?} is another machine, and without cluster.key only nodes of this one are linked; set the same cluster.key_file on all nodes"
+            );
+            problems.push(together(key, what));
+        }
     }
 
     fn check_encryption(&self, problems: &mut Vec<Problem>) {

@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sedge_cluster::{OVERLAYS, RootPolicy, SkipGraphBase, SkipGraphMethod};
+use sedge_mqtt::QoS;
 
+use super::bridge::{self, BRIDGE_KEYS};
 use super::discovery;
 use super::listener::{self, LISTENER_KEYS, ListenerKey};
 use super::rates::RATE_MAX;
 use super::value::Value;
-use super::{Anonymous, Config, Durability, HttpOpen, LogFormat, SHARDS_MAX, Secret, SubackMode};
+use super::{
+    Anonymous, Config, Durability, HttpOpen, LogFormat, SHARDS_MAX, Secret, SubackMode, UpstreamMode, UpstreamProxy,
+};
 
 /// A key as it is documented.
 #[derive(Clone, Copy, Debug)]
@@ -21,15 +25,21 @@ pub struct KeyInfo {
     pub about: &'static str,
 }
 
-/// All keys, by section. `NAME` stands for the name of a listener.
+/// All keys, by section. `NAME` stands for the name of a listener or bridge.
 pub fn known_keys() -> impl Iterator<Item = KeyInfo> {
     let listeners = LISTENER_KEYS.iter().map(|key| KeyInfo { name: key.name, about: key.about });
-    KEYS.iter().map(|key| KeyInfo { name: key.name, about: key.about }).chain(listeners)
+    let bridges = BRIDGE_KEYS.iter().map(|key| KeyInfo { name: key.name, about: key.about });
+    KEYS.iter().map(|key| KeyInfo { name: key.name, about: key.about }).chain(listeners).chain(bridges)
 }
 
 /// Sets the key `name` of `config`, an `Err(None)` if there is none of this name.
 pub(super) fn set(config: &mut Config, name: &str, value: &Value) -> Result<(), Option<String>> {
     let unknown = None::<String>;
+    if let Some((bridge, key)) = bridge::split(name) {
+        let key = bridge::find(key).ok_or(unknown)?;
+        bridge::check_name(bridge).map_err(Some)?;
+        return (key.set)(config.bridges.entry(bridge.to_owned()).or_default(), value).map_err(Some);
+    }
     let Some((listener, key)) = listener::split(name) else {
         let key = KEYS.iter().find(|key| key.name == name).ok_or(unknown)?;
         return (key.set)(config, value).map_err(Some);
@@ -49,6 +59,9 @@ pub(super) struct Key {
 
 /// Whether there is a key of this name.
 pub(super) fn is_known(name: &str) -> bool {
+    if let Some((_, key)) = bridge::split(name) {
+        return bridge::find(key).is_some();
+    }
     let listener =
         |key: &str| LISTENER_KEYS.iter().any(|known| known.name.rsplit_once('.').is_some_and(|k| k.1 == key));
     listener::split(name).map_or_else(|| KEYS.iter().any(|key| key.name == name), |(_, key)| listener(key))
@@ -67,6 +80,13 @@ fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
     Ok(())
 }
 
+/// `"as-published"` or one of the three levels; a variable has both as plain text.
+fn link_qos(value: &Value) -> Result<Option<QoS>, String> {
+    let levels = [(0, Some(QoS::AtMostOnce)), (1, Some(QoS::AtLeastOnce)), (2, Some(QoS::ExactlyOnce))];
+    let level = value.one_of(&levels).or_else(|_| value.choice(&[("as-published", None)]));
+    level.map_err(|_neither| "must be \"as-published\", 0, 1 or 2".to_owned())
+}
+
 fn path(value: &Value) -> Result<Option<PathBuf>, String> {
     Ok(Some(value.text()?).filter(|text| !text.is_empty()).map(PathBuf::from))
 }
@@ -77,6 +97,7 @@ const WEIGHT_MAX: u64 = 1_000;
 /// Largest packet MQTT can express: remaining length 268,435,455 and a fixed header of five bytes.
 const PACKET_MAX: u64 = 268_435_460;
 const SHORT: Duration = Duration::from_millis(100);
+const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
 const YEAR: Duration = Duration::from_hours(365 * 24);
@@ -194,6 +215,17 @@ const KEYS: &[Key] = &[
     key("limits.maximum_session_expiry", "longest session expiry", |c, v| {
         put(&mut c.limits.broker.max_session_expiry, v.seconds(u32::MAX))
     }),
+    key(
+        "limits.maximum_anonymous_session_expiry",
+        "the same for clients without a user name that was proven",
+        |c, v| put(&mut c.limits.broker.max_anonymous_session_expiry, v.seconds(u32::MAX)),
+    ),
+    key("limits.max_client_id_bytes", "bytes of a client id", |c, v| {
+        put(&mut c.limits.broker.max_client_id_bytes, v.size(23, 65_535))
+    }),
+    key("limits.max_sessions", "sessions of the node that outlive their connections", |c, v| {
+        put(&mut c.limits.broker.max_sessions, v.narrow(1, COUNT_MAX))
+    }),
     key("limits.receive_maximum", "unanswered QoS 1 and 2 publications of one client", |c, v| {
         put(&mut c.limits.broker.receive_maximum, v.narrow(1, 65_535))
     }),
@@ -208,6 +240,12 @@ const KEYS: &[Key] = &[
     }),
     key("limits.max_subscriptions", "subscriptions of one client", |c, v| {
         put(&mut c.limits.broker.max_subscriptions, v.narrow(1, COUNT_MAX))
+    }),
+    key("limits.max_subscription_bytes", "bytes of the subscriptions of one client", |c, v| {
+        put(&mut c.limits.broker.max_subscription_bytes, v.size(1024, SIZE_MAX))
+    }),
+    key("limits.max_node_subscription_bytes", "bytes of the subscriptions of all clients of the node", |c, v| {
+        put(&mut c.limits.broker.max_node_subscription_bytes, v.size(1024, SIZE_MAX))
     }),
     key("limits.max_filter_levels", "levels of a topic filter", |c, v| {
         put(&mut c.limits.broker.max_filter_levels, v.narrow(1, 65_535))
@@ -236,6 +274,9 @@ const KEYS: &[Key] = &[
     key("limits.max_retained_bytes", "bytes of retained messages", |c, v| {
         put(&mut c.limits.retained.max_bytes, v.size(0, SIZE_MAX))
     }),
+    key("limits.max_absent_bytes", "bytes kept for the sessions of each node that is gone or out of reach", |c, v| {
+        put(&mut c.limits.absent_bytes, v.size(0, SIZE_MAX))
+    }),
     key("limits.retained_tombstones", "how long a cleared topic is remembered", |c, v| {
         put(&mut c.limits.retained.tombstones, v.duration(SHORT, YEAR))
     }),
@@ -262,6 +303,17 @@ const KEYS: &[Key] = &[
     key("cluster.ca_file", "authority of all nodes' certificates", |c, v| put(&mut c.cluster.ca_file, path(v))),
     key("cluster.overlay", "cooperation algorithm", |c, v| {
         put(&mut c.cluster.overlay, v.choice(&OVERLAYS.map(|name| (name, name))).map(str::to_owned))
+    }),
+    key(
+        "cluster.links",
+        "whether publications go over links that the overlay chooses, or that an operator does",
+        |c, v| put(&mut c.cluster.manual_links, v.choice(&[("mesh", false), ("manual", true)])),
+    ),
+    key("cluster.neighbours", "nodes to which links are chosen, host:port, with links = \"manual\"", |c, v| {
+        put(&mut c.cluster.neighbours, v.list())
+    }),
+    key("cluster.link_qos", "QoS of publications between nodes: \"as-published\", 0, 1 or 2", |c, v| {
+        put(&mut c.cluster.link_qos, link_qos(v))
     }),
     key("cluster.capacity", "what the node can carry, for overlays that choose roots; 0: measured", |c, v| {
         put(&mut c.cluster.capacity, v.narrow(0, u32::MAX.into()))
@@ -300,6 +352,23 @@ const KEYS: &[Key] = &[
     key("cluster.recovery_timeout", "how long a node that starts waits for the members that it knows", |c, v| {
         put(&mut c.cluster.recovery_timeout, v.duration(SHORT, DAY))
     }),
+    key("cluster.refresh", "how often a node tells others that what it wants is unchanged", |c, v| {
+        put(&mut c.cluster.refresh, v.duration(SHORT, HOUR))
+    }),
+    key("cluster.lease", "how long what a node wants holds without a refresh", |c, v| {
+        put(&mut c.cluster.lease, v.duration(SHORT, DAY))
+    }),
+    key(
+        "cluster.link_ping",
+        "how often a link is pinged; one that is silent for three times as long is down",
+        |c, v| put(&mut c.cluster.link_ping, v.duration(SHORT, MINUTE)),
+    ),
+    key("cluster.round_trip", "the longest round trip between nodes, loss and jitter included", |c, v| {
+        put(&mut c.cluster.round_trip, v.duration(Duration::from_millis(1), Duration::from_secs(10)))
+    }),
+    key("cluster.clock_tolerance", "by how much a member's system clock may be off before the log says so", |c, v| {
+        put(&mut c.cluster.clock_tolerance, v.duration(SHORT, DAY))
+    }),
     key("cluster.copies", "nodes that hold a session", |c, v| put(&mut c.cluster.copies, v.narrow(1, 5))),
     key("discovery.multicast", "group where nodes of one network find each other, address or address:port", |c, v| {
         put(&mut c.discovery.multicast, v.text().and_then(|text| discovery::parse_group(&text)))
@@ -337,6 +406,30 @@ const KEYS: &[Key] = &[
     key("discovery.kubernetes_account", "directory of the pod's service account", |c, v| {
         put(&mut c.discovery.kubernetes_account, v.text().map(PathBuf::from))
     }),
+    key("upstream.address", "broker behind this node: host:port or mqtts://host:port", |c, v| {
+        put(&mut c.upstream.address, v.text())
+    }),
+    key("upstream.inlets", "sessions through which publications of other nodes enter the broker", |c, v| {
+        put(&mut c.upstream.inlets, v.narrow(1, 64))
+    }),
+    key("upstream.user", "user name of the inlets", |c, v| put(&mut c.upstream.user, v.text())),
+    key("upstream.password_file", "file with the password of the inlets", |c, v| {
+        put(&mut c.upstream.password_file, path(v))
+    }),
+    key("upstream.ca_file", "authority of the broker's certificate", |c, v| put(&mut c.upstream.ca_file, path(v))),
+    key("upstream.proxy_protocol", "whether the broker is told the address of the client: off or v2", |c, v| {
+        let words = [("off", UpstreamProxy::Off), ("v2", UpstreamProxy::V2)];
+        put(&mut c.upstream.proxy_protocol, v.choice(&words))
+    }),
+    key("upstream.grace", "how long clients stay connected while the broker is away", |c, v| {
+        put(&mut c.upstream.grace, v.duration(Duration::ZERO, HOUR))
+    }),
+    key("upstream.mode", "whether the node stands in front of the broker, or beside it: proxy or mirror", |c, v| {
+        put(&mut c.upstream.mode, v.choice(&[("proxy", UpstreamMode::Proxy), ("mirror", UpstreamMode::Mirror)]))
+    }),
+    key("upstream.mirror_filters", "filters whose deliveries are compared, with mode = \"mirror\"", |c, v| {
+        put(&mut c.upstream.mirror_filters, v.list())
+    }),
     key("sys.interval", "how often $SYS topics are brought up to date; 0: never", |c, v| {
         put(&mut c.sys.interval, v.duration_or_zero(SHORT, HOUR))
     }),
@@ -348,7 +441,21 @@ const KEYS: &[Key] = &[
     }),
     key("http.token_file", "file with the token", |c, v| put(&mut c.http.token_file, path(v))),
     key("http.names", "names of this node for requests without a token", |c, v| put(&mut c.http.names, v.list())),
-    key("http.open", "what answers without the token: health, metrics", |c, v| {
+    key("http.max_connections", "connections to the HTTP listener at the same time", |c, v| {
+        put(&mut c.http.max_connections, v.narrow(1, 100_000))
+    }),
+    key(
+        "http.request_timeout",
+        "longest time of a request, from its first byte to the first one of its answer",
+        |c, v| put(&mut c.http.request_timeout, v.duration(SHORT, HOUR)),
+    ),
+    key("http.idle_timeout", "longest time in which nothing is asked, or nothing of an answer is taken", |c, v| {
+        put(&mut c.http.idle_timeout, v.duration(SHORT, HOUR))
+    }),
+    key("http.max_body_bytes", "bytes of a request's body", |c, v| {
+        put(&mut c.http.max_body_bytes, v.size(1024, 1 << 30))
+    }),
+    key("http.open", "what answers without the token: health, metrics, reads", |c, v| {
         put(&mut c.http.open, v.list().and_then(|words| HttpOpen::of(&words)))
     }),
     key("log.level", "least level written: error, warn, info, debug or trace", |c, v| put(&mut c.log.level, v.text())),

@@ -1,5 +1,6 @@
 //! File, environment and flags, laid over each other, and what must hold for the result.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,9 @@ use toml::de::{DeTable, DeValue};
 use super::error::{ConfigError, Origin, Problem};
 use super::keys;
 use super::nearest::nearest;
+use super::settings::{Setting, settings, written};
 use super::value::Value;
-use super::{Config, MqttConfig, listener, rates};
+use super::{Config, MqttConfig, bridge, listener, rates, rules};
 
 /// Every key can be given as `SEDGE_<SECTION>__<KEY>`.
 const ENV_PREFIX: &str = "SEDGE_";
@@ -52,20 +54,31 @@ impl Config {
         env: impl IntoIterator<Item = (String, String)>,
         overrides: &Overrides,
     ) -> Result<Self, ConfigError> {
-        let mut layers = Layers::default();
-        if let Some(path) = path {
-            match std::fs::read_to_string(path) {
-                Ok(text) => layers.file(path, &text),
-                Err(error) => {
-                    layers.problem(Origin::Path(path.to_owned()), "", format!("cannot read this file: {error}"));
-                }
-            }
-        }
-        layers.env(env);
-        for (key, value, flag) in &overrides.0 {
-            layers.set(&Origin::Flag(flag.clone()), key, &Value::Plain(value.clone()));
-        }
-        layers.finish()
+        Layers::gather(path, env, overrides).finish()
+    }
+
+    /// As [`Config::load`], but neither looks into the files that keys name nor at how keys go together: for what is done while such
+    /// files are missing.
+    pub fn load_unchecked(
+        path: Option<&Path>,
+        env: impl IntoIterator<Item = (String, String)>,
+        overrides: &Overrides,
+    ) -> Result<Self, ConfigError> {
+        let Layers { config, problems, .. } = Layers::gather(path, env, overrides);
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
+    }
+
+    /// As [`Config::load`]; what comes of it is every key with its value and where that comes from.
+    pub fn explain(
+        path: Option<&Path>,
+        env: impl IntoIterator<Item = (String, String)>,
+        overrides: &Overrides,
+    ) -> Result<Vec<Setting>, ConfigError> {
+        let layers = Layers::gather(path, env, overrides);
+        let values: BTreeMap<_, _> = layers.values.iter().cloned().collect();
+        let with_value = |(key, origin): &(String, Origin)| (key.clone(), origin.clone(), values.get(key).cloned());
+        let given: Vec<_> = layers.origins.iter().map(with_value).collect();
+        layers.finish().map(|config| settings(&config, &given))
     }
 
     /// The defaults, overlaid by a file with this content.
@@ -82,10 +95,21 @@ impl Config {
             problems.push(together("mqtt.advertise", format!("{:?}: {what}", self.mqtt.advertise)));
         }
         self.check_listeners(&mut problems);
+        bridge::share_addresses(&mut self.bridges);
+        self.check_bridges(&mut problems);
+        problems.extend(rules::problems(&self).into_iter().map(|(key, what)| together(&key, what)));
         self.check_cluster(&mut problems);
         self.check_discovery(&mut problems);
         self.check_access(&mut problems);
         self.check_http(&mut problems);
+        self.check_upstream(&mut problems);
+        if self.upstream.is_used() {
+            self.node.shards = 1;
+            // The broker behind says who comes in, unless this node has accounts of its own.
+            if !self.auth.has_accounts() {
+                self.auth.anonymous.get_or_insert(super::Anonymous::Always);
+            }
+        }
         problems.extend(rates::problems(&self.limits).into_iter().map(|(key, what)| together(key, what)));
         if self.node.data_dir.is_none() && self.node.durability() != super::Durability::Memory {
             problems
@@ -121,6 +145,18 @@ impl Config {
                     problems.push(together(&format!("listener.{name}.port"), what));
                 }
                 None => taken.push((address, name)),
+            }
+        }
+    }
+
+    fn check_bridges(&self, problems: &mut Vec<Problem>) {
+        if let Some((name, _)) = self.bridges.iter().nth(bridge::BRIDGES_MAX) {
+            let what = format!("there are more than {} bridges", bridge::BRIDGES_MAX);
+            problems.push(together(&format!("bridge.{name}"), what));
+        }
+        for (name, bridge) in &self.bridges {
+            for (key, what) in bridge.problems() {
+                problems.push(together(&format!("bridge.{name}.{key}"), what));
             }
         }
     }
@@ -161,22 +197,52 @@ struct Layers {
     problems: Vec<Problem>,
     /// Where each key was set last.
     origins: Vec<(String, Origin)>,
+    /// What each key was set to, as a file would write it.
+    values: Vec<(String, String)>,
 }
 
 impl Layers {
+    /// All layers, one over the other.
+    fn gather(path: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, overrides: &Overrides) -> Self {
+        let mut layers = Self::default();
+        if let Some(path) = path {
+            match std::fs::read_to_string(path) {
+                Ok(text) => layers.file(path, &text),
+                Err(error) => {
+                    layers.problem(Origin::Path(path.to_owned()), "", format!("cannot read this file: {error}"));
+                }
+            }
+        }
+        layers.env(env);
+        for (key, value, flag) in &overrides.0 {
+            layers.set(&Origin::Flag(flag.clone()), key, &Value::Plain(value.clone()));
+        }
+        layers
+    }
+
     fn file(&mut self, path: &Path, text: &str) {
         let source = Source { path: path.to_owned(), text };
-        let document = match DeTable::parse(text) {
+        let document = match source.parse() {
             Ok(document) => document,
-            Err(error) => {
-                let origin = source.origin(error.span().unwrap_or(0..0));
-                return self.problem(origin, "", format!("not TOML: {}", error.message().replace('\n', ", ")));
-            }
+            Err(problem) => return self.problems.push(problem),
         };
         for (name, value) in document.get_ref() {
             let section = name.get_ref().as_ref();
             if let Some(listeners) = value.get_ref().as_table().filter(|_| listener::is_section(section)) {
                 self.listeners(&source, listeners);
+                continue;
+            }
+            if rules::is_section(section) {
+                for (name, _) in value.get_ref().as_table().into_iter().flatten() {
+                    self.origins.push((format!("{section}.{}", name.get_ref()), source.origin(name.span())));
+                }
+                let (rules, problems) = rules::read(&source, value);
+                self.config.rules = rules;
+                self.problems.extend(problems);
+                continue;
+            }
+            if let Some(bridges) = value.get_ref().as_table().filter(|_| bridge::is_section(section)) {
+                self.bridges(&source, bridges);
                 continue;
             }
             match value.get_ref().as_table().filter(|_| keys::is_section(section)) {
@@ -198,6 +264,25 @@ impl Layers {
         }
     }
 
+    /// The sections of bridges, whose keys may be tables.
+    fn bridges(&mut self, source: &Source<'_>, bridges: &DeTable<'_>) {
+        for (name, value) in bridges {
+            let section = format!("bridge.{}", name.get_ref());
+            let Some(entries) = value.get_ref().as_table() else {
+                self.problem(source.origin(name.span()), &section, format!("is a section: write [{section}]"));
+                continue;
+            };
+            if let Err(what) = bridge::check_name(name.get_ref()) {
+                self.problem(source.origin(name.span()), &section, what);
+                continue;
+            }
+            // A section without a word is a bridge, too, in which everything is missing.
+            self.config.bridges.entry(name.get_ref().to_string()).or_default();
+            self.origins.push((section.clone(), source.origin(name.span())));
+            self.section(source, &section, entries);
+        }
+    }
+
     fn missing(&mut self, origin: Origin, section: &str) {
         match keys::set(&mut self.config, &format!("{section}.max_connections"), &Value::Plain("0".to_owned())) {
             Ok(()) => self.origins.push((section.to_owned(), origin)),
@@ -208,6 +293,10 @@ impl Layers {
     fn section(&mut self, source: &Source<'_>, section: &str, entries: &DeTable<'_>) {
         for (name, value) in entries {
             let key = format!("{section}.{}", name.get_ref());
+            if let Some(inner) = value.get_ref().as_table().filter(|_| bridge::split(&key).is_some()) {
+                self.section(source, &key, inner);
+                continue;
+            }
             let known = keys::is_known(&key);
             let span = if known { value.span() } else { name.span() };
             self.set(&source.origin(span), &key, &Value::from_toml(value.get_ref()));
@@ -222,7 +311,8 @@ impl Layers {
         let kind = if value.get_ref().is_table() { "section" } else { "key" };
         let sections = || keys::known_keys().filter_map(|key| key.name.split_once('.'));
         let as_key = sections().find(|(_, key)| *key == name).map(|(section, key)| format!("{section}.{key}"));
-        let meant = as_key.or_else(|| nearest(name, sections().map(|(section, _)| section)).map(|s| format!("[{s}]")));
+        let names = || sections().map(|(section, _)| section).chain(["rule.NAME"]);
+        let meant = as_key.or_else(|| nearest(name, names()).map(|s| format!("[{s}]")));
         let problem = Problem { origin, key: name.to_owned(), what: format!("unknown {kind}"), nearest: meant };
         self.problems.push(problem);
     }
@@ -238,6 +328,7 @@ impl Layers {
             }
             let bare = name.strip_prefix(ENV_PREFIX).unwrap_or(&name);
             let key = bare.to_ascii_lowercase().replacen(ENV_DOT, ".", 1);
+            let key = if key.starts_with("bridge.") { key.replace(ENV_DOT, ".") } else { key };
             let key = if key.starts_with("listener.") { key.replacen(ENV_DOT, ".", 1) } else { key };
             if keys::is_known(&key) {
                 self.set(&Origin::Env(name), &key, &Value::Plain(value));
@@ -251,10 +342,13 @@ impl Layers {
 
     fn set(&mut self, origin: &Origin, name: &str, value: &Value) {
         match keys::set(&mut self.config, name, value) {
-            Ok(()) => self.origins.push((name.to_owned(), origin.clone())),
+            Ok(()) => {
+                self.origins.push((name.to_owned(), origin.clone()));
+                self.values.push((name.to_owned(), written(name, value)));
+            }
             Err(Some(what)) => self.problem(origin.clone(), name, what),
             Err(None) => {
-                let listener = listener::split(name).map_or("NAME", |(listener, _)| listener);
+                let listener = bridge::split(name).or_else(|| listener::split(name)).map_or("NAME", |(name, _)| name);
                 let known: Vec<String> = keys::known_keys().map(|key| key.name.replace("NAME", listener)).collect();
                 let meant = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
                 let what = "unknown key".to_owned();
@@ -292,13 +386,22 @@ fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.replacen('.', ENV_DOT, 1).to_ascii_uppercase())
 }
 
-struct Source<'a> {
-    path: PathBuf,
-    text: &'a str,
+pub(super) struct Source<'a> {
+    pub(super) path: PathBuf,
+    pub(super) text: &'a str,
 }
 
-impl Source<'_> {
-    fn origin(&self, span: Range<usize>) -> Origin {
+impl<'a> Source<'a> {
+    /// The text as TOML.
+    pub(super) fn parse(&self) -> Result<Spanned<DeTable<'a>>, Problem> {
+        DeTable::parse(self.text).map_err(|error| {
+            let what = format!("not TOML: {}", error.message().replace('\n', ", "));
+            let origin = self.origin(error.span().unwrap_or(0..0));
+            Problem { origin, key: String::new(), what, nearest: None }
+        })
+    }
+
+    pub(super) fn origin(&self, span: Range<usize>) -> Origin {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;

@@ -1,6 +1,7 @@
 //! Configuration: one TOML file, overridden by the environment, overridden by flags.
 
 mod access;
+mod bridge;
 mod cluster;
 mod discovery;
 mod error;
@@ -9,18 +10,25 @@ mod layers;
 mod listener;
 mod nearest;
 mod rates;
+mod rules;
 mod services;
+mod settings;
+mod upstream;
 mod value;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sedge_base::{NodeId, Rate};
+use sedge_bridge::BridgeConfig;
 use sedge_broker::{BrokerConfig, PublishRate, RetainedConfig};
 use sedge_cluster::{RootPolicy, SkipGraphBase, SkipGraphMethod};
+use sedge_mqtt::QoS;
+use sedge_rules::Rule;
 
 pub use access::{AclConfig, Anonymous, AuthConfig};
 pub(crate) use discovery::MulticastConfig;
@@ -31,6 +39,9 @@ pub use layers::Overrides;
 pub(crate) use layers::advertised_to_clients;
 pub use listener::{ClientCert, ListenerConfig, Protocol, ProxyProtocol, UsernameFrom};
 pub use rates::{ListenerRates, OwnRate};
+pub use rules::read_rules;
+pub use settings::{Setting, Source, default_file};
+pub use upstream::{UpstreamConfig, UpstreamMode, UpstreamProxy};
 
 /// Everything a node is told before it starts. Every key of the file has its field here; see `docs/configuration.md`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +52,8 @@ pub struct Config {
     pub mqtt: MqttConfig,
     /// `[listener.NAME]`: more listeners for clients, by name.
     pub listeners: BTreeMap<String, ListenerConfig>,
+    /// `[bridge.NAME]`: other services that messages go to or come from, by name.
+    pub bridges: BTreeMap<String, BridgeConfig>,
     /// `[auth]`: who a client is.
     pub auth: AuthConfig,
     /// `[acl]`: what clients may do.
@@ -51,6 +64,10 @@ pub struct Config {
     pub cluster: ClusterConfig,
     /// `[discovery]`: how nodes find each other.
     pub discovery: DiscoveryConfig,
+    /// `[rule.NAME]`: rules over publications, by name.
+    pub rules: BTreeMap<String, Arc<Rule>>,
+    /// `[upstream]`: a foreign broker behind this node.
+    pub upstream: UpstreamConfig,
     /// `[sys]`: what the node tells MQTT clients about itself.
     pub sys: SysConfig,
     /// `[http]`: API, metrics and health.
@@ -126,6 +143,8 @@ pub struct LimitsConfig {
     pub broker: BrokerConfig,
     /// Limits of the retained messages.
     pub retained: RetainedConfig,
+    /// Bytes kept for the sessions of each node that is gone or out of reach.
+    pub absent_bytes: usize,
 }
 
 /// `[cluster]`.
@@ -155,6 +174,12 @@ pub struct ClusterConfig {
     pub ca_file: Option<PathBuf>,
     /// Cooperation algorithm.
     pub overlay: String,
+    /// Publications go only over links that operators choose.
+    pub manual_links: bool,
+    /// `host` or `host:port` of the nodes to which links are chosen from the start.
+    pub neighbours: Vec<String>,
+    /// QoS of publications between nodes; `None`: their own.
+    pub link_qos: Option<QoS>,
     /// How topic trees choose their roots.
     pub topic_roots: RootPolicy,
     /// What counts how much when roots are chosen.
@@ -173,6 +198,16 @@ pub struct ClusterConfig {
     pub autoclean: Duration,
     /// How long a node that starts waits for the members that it knows before it lets clients in.
     pub recovery_timeout: Duration,
+    /// How often a node tells the others that what it wants is unchanged.
+    pub refresh: Duration,
+    /// How long what a node wants holds without a refresh; at least three times as long.
+    pub lease: Duration,
+    /// The longest round trip between nodes, loss and jitter included.
+    pub round_trip: Duration,
+    /// By how much a member's system clock may be off before operators are told.
+    pub clock_tolerance: Duration,
+    /// How often a link is pinged.
+    pub link_ping: Duration,
 }
 
 /// When a subscription is acknowledged.
@@ -209,6 +244,14 @@ pub struct HttpConfig {
     pub open: HttpOpen,
     /// Names of this node that requests without a token may have in their `Host`.
     pub names: Vec<String>,
+    /// Connections at the same time.
+    pub max_connections: usize,
+    /// Longest time of a request, from its first byte to the first one of its answer.
+    pub request_timeout: Duration,
+    /// Longest time in which nothing is asked, or nothing of an answer is taken.
+    pub idle_timeout: Duration,
+    /// Most bytes of a request's body.
+    pub max_body_bytes: usize,
 }
 
 /// Parts of HTTP that answer without the token.
@@ -218,22 +261,24 @@ pub struct HttpOpen {
     pub health: bool,
     /// `/metrics`
     pub metrics: bool,
+    /// What changes nothing (GET, HEAD), from this machine.
+    pub reads: bool,
 }
 
 impl HttpOpen {
-    /// Of the words `health` and `metrics`.
+    /// Of the words `health`, `metrics` and `reads`.
     pub(crate) fn of(words: &[String]) -> Result<Self, String> {
-        if let Some(word) = words.iter().find(|word| !["health", "metrics"].contains(&word.as_str())) {
-            return Err(format!("{word:?} is not \"health\" or \"metrics\""));
+        if let Some(word) = words.iter().find(|word| !["health", "metrics", "reads"].contains(&word.as_str())) {
+            return Err(format!("{word:?} is not \"health\", \"metrics\" or \"reads\""));
         }
         let has = |wanted: &str| words.iter().any(|word| word == wanted);
-        Ok(Self { health: has("health"), metrics: has("metrics") })
+        Ok(Self { health: has("health"), metrics: has("metrics"), reads: has("reads") })
     }
 }
 
 impl Default for HttpOpen {
     fn default() -> Self {
-        Self { health: true, metrics: true }
+        Self { health: true, metrics: true, reads: false }
     }
 }
 
@@ -284,6 +329,8 @@ impl fmt::Debug for Secret {
 pub const MQTT_PORT: u16 = 1883;
 /// Port for links and datagrams between nodes; also what a seed without a port means.
 pub const CLUSTER_PORT: u16 = 7883;
+/// How long the session of a client that nobody knows outlives its connection: a week.
+const ANONYMOUS_SESSION_SECS: u32 = 7 * 86_400;
 /// Port of the HTTP API.
 pub const HTTP_PORT: u16 = 8080;
 
@@ -295,7 +342,11 @@ impl Default for MqttConfig {
 
 impl Default for LimitsConfig {
     fn default() -> Self {
-        let broker = BrokerConfig { connect_timeout: Duration::from_secs(10), ..BrokerConfig::default() };
+        let broker = BrokerConfig {
+            connect_timeout: Duration::from_secs(10),
+            max_anonymous_session_expiry: ANONYMOUS_SESSION_SECS,
+            ..BrokerConfig::default()
+        };
         Self {
             max_connections: 1_000_000,
             max_handshakes: 1000,
@@ -308,6 +359,7 @@ impl Default for LimitsConfig {
             max_buffered_bytes: 0,
             broker,
             retained: RetainedConfig::default(),
+            absent_bytes: 64 * 1024 * 1024,
         }
     }
 }
@@ -346,6 +398,9 @@ impl Default for ClusterConfig {
             cert_key_file: None,
             ca_file: None,
             overlay: "mesh".to_owned(),
+            manual_links: false,
+            neighbours: Vec::new(),
+            link_qos: None,
             topic_roots: RootPolicy::Capacity,
             weights: Weights::default(),
             skip_graph_base: SkipGraphBase::Two,
@@ -355,6 +410,11 @@ impl Default for ClusterConfig {
             copies: 2,
             autoclean: Duration::from_mins(5),
             recovery_timeout: Duration::from_mins(1),
+            refresh: Duration::from_secs(10),
+            lease: Duration::from_secs(30),
+            round_trip: Duration::from_millis(120),
+            clock_tolerance: Duration::from_secs(2),
+            link_ping: Duration::from_millis(500),
         }
     }
 }
@@ -377,6 +437,10 @@ impl Default for HttpConfig {
             token_file: None,
             open: HttpOpen::default(),
             names: Vec::new(),
+            max_connections: 100,
+            request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(1),
+            max_body_bytes: 64 * 1024,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{ConnectInfo, Query, State};
 use sedge_base::ShardId;
 use sedge_cluster::{DrainEnd, DrainState, DrainStatus};
 use serde::Deserialize;
@@ -16,6 +16,7 @@ use super::error::ApiError;
 use super::handlers::parameters;
 use super::model::{Drain, ErrorBody};
 use super::server::Api;
+use super::visitors::Peer;
 use crate::runtime::{DrainOrder, Letter};
 
 /// Seconds after which a node serves on if nothing is said.
@@ -47,6 +48,7 @@ pub(super) async fn progress(State(api): State<Api>) -> Result<Json<Drain>, ApiE
     (status = 200, body = Drain), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn start(
     State(api): State<Api>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
     how: Result<Query<How>, QueryRejection>,
 ) -> Result<Json<Drain>, ApiError> {
     let How { limit, stop } = parameters(how)?;
@@ -55,7 +57,8 @@ pub(super) async fn start(
         return Err(ApiError::BadRequest(format!("limit is not between 1 and {LIMIT_MAX} seconds")));
     }
     api.shared.stop_when_drained.store(stop, Ordering::Release);
-    tracing::info!(limit_seconds = limit, stop, "the node is to be emptied");
+    tracing::info!(asked_by = %peer, limit_seconds = limit, stop, "the node is to be emptied");
+    api.shared.note_order(None, "the node is to be emptied");
     let limit = Duration::from_secs(u64::from(limit));
     let status = order(&api, Some(limit)).await?;
     let hindrance = match status.gave_up {
@@ -72,6 +75,7 @@ pub(super) async fn start(
 #[utoipa::path(delete, path = "/api/v1/drain", tag = "node", responses((status = 200, body = Drain)))]
 pub(super) async fn cancel(State(api): State<Api>) -> Result<Json<Drain>, ApiError> {
     api.shared.stop_when_drained.store(false, Ordering::Release);
+    api.shared.note_order(None, "the node is to serve on");
     let status = order(&api, None).await?;
     Ok(Json(model(&api, status)))
 }

@@ -33,6 +33,12 @@ pub(super) enum ApiError {
     ForeignOrigin(String),
     /// It changes something, and a form of any page could have sent it.
     OfAForm,
+    /// As many streams of events are open as may be.
+    TooManyStreams(usize),
+    /// Another machine asks for the dashboard of a node without a token.
+    Remote,
+    /// Its body is longer than so many bytes.
+    TooLarge(usize),
     /// The path exists, but not for this method.
     WrongMethod,
 }
@@ -48,6 +54,10 @@ impl ApiError {
             }
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping", "the node stops".to_owned()),
             Self::NotFound(detail) => (StatusCode::NOT_FOUND, "not_found", detail),
+            Self::TooLarge(most) => {
+                let detail = format!("the body is longer than {most} bytes (http.max_body_bytes)");
+                (StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
+            }
             Self::BadRequest(detail) => (StatusCode::BAD_REQUEST, "bad_request", detail),
             Self::Conflict(detail) => (StatusCode::CONFLICT, "conflict", detail),
             Self::NoToken => {
@@ -74,6 +84,15 @@ impl ApiError {
             Self::OfAForm => {
                 let detail = "a form of any web page can send such a POST: add the header 'X-Sedge: 1' or 'Content-Type: application/json'";
                 (StatusCode::FORBIDDEN, "form", detail.to_owned())
+            }
+            Self::TooManyStreams(limit) => {
+                let detail =
+                    format!("{limit} streams of events are open, more are not served; close another dashboard");
+                (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", detail)
+            }
+            Self::Remote => {
+                let detail = "without a token the dashboard is for browsers on this machine only: set http.token_file (docs/dashboard.md)";
+                (StatusCode::FORBIDDEN, "remote", detail.to_owned())
             }
             Self::WrongMethod => {
                 let detail = "this path does not know that method; see /api/v1/openapi.json".to_owned();

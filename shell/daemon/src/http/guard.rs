@@ -3,15 +3,16 @@
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
-use super::origin;
+use super::visitors::Peer;
+use super::{assets, origin};
 use crate::config::{HttpConfig, HttpOpen};
 use crate::runtime::Shared;
 
@@ -60,13 +61,24 @@ impl Guard {
 
     fn check(&self, request: &Request) -> Result<(), ApiError> {
         let path = request.uri().path();
+        let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if length.is_some_and(|length| length > self.config.max_body_bytes as u64) {
+            return Err(ApiError::TooLarge(self.config.max_body_bytes));
+        }
         let shown = request.headers().get(AUTHORIZATION).map(axum::http::HeaderValue::as_bytes);
-        let HttpOpen { health, metrics } = self.config.open;
+        let HttpOpen { health, metrics, reads } = self.config.open;
         let token = *self.token.read().unwrap_or_else(PoisonError::into_inner);
         if (health && path.starts_with("/health/")) || (metrics && path == "/metrics") {
             return Ok(());
         }
-        let Some(token) = token else { return origin::check(request.method(), request.headers(), &self.config.names) };
+        if assets::has(path) {
+            return if token.is_some() || is_of_this_machine(request) { Ok(()) } else { Err(ApiError::Remote) };
+        }
+        let is_open = token.is_none() || (reads && shown.is_none() && is_of_this_machine(request));
+        if is_open {
+            origin::check(request.method(), request.headers(), &self.config.names)?;
+        }
+        let Some(token) = token.filter(|_| !(is_open && request.method().is_safe())) else { return Ok(()) };
         let Some(shown) = shown else { return Err(ApiError::NoToken) };
         // The scheme is not case-sensitive (RFC 9110 section 11.1).
         let (scheme, shown) = shown.split_at_checked(7).ok_or(ApiError::NoToken)?;
@@ -76,6 +88,12 @@ impl Guard {
         let right: bool = print(shown.trim_ascii()).ct_eq(&token).into();
         if right { Ok(()) } else { Err(ApiError::WrongToken) }
     }
+}
+
+/// Whether the other end of the connection is on this machine.
+fn is_of_this_machine(request: &Request) -> bool {
+    let peer = request.extensions().get::<ConnectInfo<Peer>>();
+    peer.is_some_and(|ConnectInfo(Peer(peer))| peer.ip().to_canonical().is_loopback())
 }
 
 /// The token in a file; white space around it does not count.
@@ -108,6 +126,8 @@ pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::config::Secret;
 
@@ -145,8 +165,49 @@ mod tests {
         let usual = guarded(HttpOpen::default());
         assert!(asked(&usual, "/health/ready", None).is_ok() && asked(&usual, "/metrics", None).is_ok());
         assert!(asked(&usual, "/health", None).is_err() && asked(&usual, "/metrics/x", None).is_err());
-        let closed = guarded(HttpOpen { health: false, metrics: false });
+        let closed = guarded(HttpOpen { health: false, metrics: false, reads: false });
         assert!(asked(&closed, "/health/ready", None).is_err() && asked(&closed, "/metrics", None).is_err());
+    }
+
+    /// The page asks for the token, so that it has to come without.
+    #[test]
+    fn the_dashboard_is_for_this_machine_unless_there_is_a_token() {
+        let from = |guard: &Guard, peer: &str| {
+            let peer: SocketAddr = peer.parse().unwrap();
+            let request = Request::get("/app.js").extension(ConnectInfo(Peer(peer)));
+            guard.check(&request.body(axum::body::Body::empty()).unwrap())
+        };
+        let open = Guard::new(&HttpConfig::default(), "gw-1").unwrap();
+        for own in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5"] {
+            assert!(from(&open, own).is_ok(), "{own}");
+        }
+        assert!(matches!(from(&open, "10.0.0.7:5"), Err(ApiError::Remote)));
+        assert!(matches!(asked(&open, "/", None), Err(ApiError::Remote)));
+        assert!(from(&guarded(HttpOpen::default()), "10.0.0.7:5").is_ok());
+    }
+
+    /// SEC: the nodes of `sedge up` are so.
+    #[test]
+    fn this_machine_may_read_without_the_token_and_change_nothing() {
+        let reads = guarded(HttpOpen { reads: true, ..HttpOpen::default() });
+        let from = |method: &str, peer: &str, header: Option<(&str, &str)>| {
+            let peer: SocketAddr = peer.parse().unwrap();
+            let request = Request::builder().method(method).uri("/api/v1/sessions").header("host", "localhost:8080");
+            let request = header.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+            reads.check(&request.extension(ConnectInfo(Peer(peer))).body(axum::body::Body::empty()).unwrap())
+        };
+        assert!(from("GET", "127.0.0.1:5", None).is_ok() && from("HEAD", "[::1]:5", None).is_ok());
+        assert!(matches!(from("GET", "10.0.0.7:5", None), Err(ApiError::NoToken)));
+        for method in ["POST", "DELETE", "PUT", "TRACE-IT"] {
+            let refused = from(method, "127.0.0.1:5", Some(("x-sedge", "1")));
+            assert!(matches!(refused, Err(ApiError::NoToken)), "{method}");
+        }
+        let foreign = from("GET", "127.0.0.1:5", Some(("sec-fetch-site", "cross-site")));
+        assert!(matches!(foreign, Err(ApiError::ForeignOrigin(_))));
+        let foreign = from("POST", "127.0.0.1:5", Some(("origin", "http://evil.example")));
+        assert!(matches!(foreign, Err(ApiError::ForeignOrigin(_))));
+        assert!(matches!(from("GET", "127.0.0.1:5", Some(("authorization", "Bearer x"))), Err(ApiError::WrongToken)));
+        assert!(from("POST", "10.0.0.7:5", Some(("authorization", &format!("Bearer {TOKEN}")))).is_ok());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Health, status, cluster and routes.
+//! Health, status and cluster.
 
 use std::sync::atomic::Ordering;
 
@@ -7,16 +7,18 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use sedge_broker::Counters;
-use sedge_cluster::{DeadStatus, LinkStatus, MemberStatus, NodeState, NodeStatus, RouteStatus};
+use sedge_cluster::{DeadStatus, LinkStatus, MemberStatus, NodeState, NodeStatus};
 use serde::Deserialize;
 
 use super::ask::{ask_all, ask_node};
+use super::desk::{Inquiry, ask_member};
 use super::error::ApiError;
 use super::model::{
     Cluster, DeadMember, DiscoverySource, ErrorBody, JournalStatus, Link, Liveness, Member, Readiness, RecoveryReport,
-    Reload, ReloadedPart, Route, Routes, Status,
+    Reload, ReloadedPart, Status,
 };
 use super::process;
+use super::scope::{Scope, scope};
 use super::server::Api;
 use crate::Reloaded;
 use crate::discovery::{Source, SourceState};
@@ -26,20 +28,6 @@ use crate::runtime::KeeperStats;
 pub(super) const PAGE: usize = 100;
 /// Most entries of a list: they are collected by a thread that serves clients.
 pub(super) const PAGE_MAX: usize = 1000;
-
-/// Which part of the routing table.
-#[derive(Clone, Copy, Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Part {
-    /// Entries to leave out at the beginning.
-    #[serde(default)]
-    offset: usize,
-    /// Most entries, 1 to 1000; 100 if nothing is said.
-    limit: Option<usize>,
-    /// True: only what clients of this node want.
-    #[serde(default)]
-    local: bool,
-}
 
 /// The parameters of a request, or what is wrong with them.
 pub(super) fn parameters<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
@@ -66,7 +54,11 @@ pub(super) async fn live(State(api): State<Api>) -> Result<Json<Liveness>, ApiEr
     (status = 200, body = Readiness), (status = 503, body = Readiness)))]
 pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, Json<Readiness>) {
     let reasons = match ask_node(&api.shared, |node| (node.is_ready(), node.status())).await {
-        Ok((ready, node)) => not_ready(&api, ready, &node),
+        Ok((ready, node)) => {
+            let mut reasons = not_ready(&api, ready, &node);
+            reasons.extend(super::upstream::not_ready(&api).await);
+            reasons
+        }
         Err(_) => vec!["the node does not answer".to_owned()],
     };
     let ready = reasons.is_empty();
@@ -93,16 +85,40 @@ fn not_ready(api: &Api, ready: bool, node: &NodeStatus) -> Vec<String> {
     reasons
 }
 
-/// The node as a whole.
-#[utoipa::path(get, path = "/api/v1/status", tag = "node", responses((status = 200, body = Status)))]
-pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiError> {
+/// Which node.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Of {
+    /// Name or id of the node; the one that is asked if nothing is said.
+    node: Option<String>,
+}
+
+/// A node as a whole.
+#[utoipa::path(get, path = "/api/v1/status", tag = "node", params(Of), responses(
+    (status = 200, body = Status), (status = 404, body = ErrorBody), (status = 504, body = ErrorBody)))]
+pub(super) async fn status(
+    State(api): State<Api>,
+    query: Result<Query<Of>, QueryRejection>,
+) -> Result<Json<Status>, ApiError> {
+    match scope(&api, parameters(query)?.node.as_deref()).await? {
+        Scope::Here => own_status(&api).await.map(Json),
+        Scope::One(node) => ask_member(&api, node, &Inquiry::Status).await.map(Json),
+        Scope::All(_) => Err(ApiError::BadRequest("a status is that of one node; see /api/v1/members".to_owned())),
+    }
+}
+
+/// This node as a whole.
+pub(super) async fn own_status(api: &Api) -> Result<Status, ApiError> {
     let (node, ready) = ask_node(&api.shared, |node| (node.status(), node.is_ready())).await?;
     let counters = ask_all(&api.shared, |view| view.shard.broker().counters().clone()).await?;
     let journals = ask_all(&api.shared, |view| view.journal.clone()).await?;
     let sum = |field: fn(&Counters) -> u64| counters.iter().map(field).sum();
-    let not_ready = not_ready(&api, ready, &node);
+    let mut not_ready = not_ready(api, ready, &node);
+    not_ready.extend(super::upstream::not_ready(api).await);
     let facts = &api.facts;
-    Ok(Json(Status {
+    let links = super::neighbours::model(&node);
+    let journal = facts.recovery.clone().map(|recovery| journal_status(journals.iter().flatten(), recovery));
+    Ok(Status {
         node: facts.node.clone(),
         name: facts.name.clone(),
         incarnation: facts.incarnation,
@@ -111,6 +127,7 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         state: state_name(node.state).to_owned(),
         ready: not_ready.is_empty(),
         not_ready,
+        warnings: super::members::warnings(&node, journal.as_ref()),
         overlay: node.overlay.to_owned(),
         uptime_seconds: api.shared.clock.uptime().as_secs(),
         addresses: facts.listening.clone(),
@@ -127,6 +144,8 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         routes: node.routes,
         retained: node.retained,
         retained_bytes: node.retained_bytes,
+        retained_tombstones: node.tombstones,
+        retained_tombstone_bytes: node.tombstone_bytes,
         unacknowledged: node.unacknowledged,
         relayed: node.relayed,
         relay_held: node.relay_held,
@@ -137,11 +156,16 @@ pub(super) async fn status(State(api): State<Api>) -> Result<Json<Status>, ApiEr
         replicas: node.replicas,
         orphaned: node.orphaned,
         strays: node.strays,
-        drain: super::drain::model(&api, node.drain),
+        drain: super::drain::model(api, node.drain),
+        neighbours: node.neighbours.as_ref().map_or(0, |neighbours| neighbours.lines.len()),
+        link_mode: links.links,
+        link_qos: links.link_qos,
+        upstream: super::upstream::status(api).await?,
         durability: facts.durability.to_owned(),
-        journal: facts.recovery.clone().map(|recovery| journal_status(journals.iter().flatten(), recovery)),
+        journal,
+        disk_free_bytes: facts.data_dir.as_deref().and_then(process::free_bytes),
         resident_bytes: process::resident_bytes().unwrap_or(0),
-    }))
+    })
 }
 
 fn journal_status<'a>(journals: impl Iterator<Item = &'a KeeperStats>, recovery: RecoveryReport) -> JournalStatus {
@@ -193,10 +217,12 @@ pub(super) async fn cluster(State(api): State<Api>) -> Result<Json<Cluster>, Api
 fn member_model(member: &MemberStatus, this: &NodeStatus) -> Member {
     Member {
         node: member.node.to_string(),
+        name: member.name.clone(),
         incarnation: member.incarnation.get(),
         address: member.address.to_string(),
         this: member.node == this.node,
         link: member.link.as_ref().map(link_model),
+        clock_ahead_ms: member.clock_ahead,
     }
 }
 
@@ -208,9 +234,10 @@ fn source_model((source, state): (Source, SourceState)) -> DiscoverySource {
     }
 }
 
-fn dead_model(dead: &DeadStatus) -> DeadMember {
+pub(super) fn dead_model(dead: &DeadStatus) -> DeadMember {
     DeadMember {
         node: dead.node.to_string(),
+        name: dead.name.clone(),
         incarnation: dead.incarnation.get(),
         address: dead.address.to_string(),
         seconds: dead.since.as_secs(),
@@ -231,42 +258,17 @@ pub(super) fn link_model(link: &LinkStatus) -> Link {
     }
 }
 
-/// Some lines of the routing table: what clients of this node want, then what other nodes want (FT-09, FT-10).
-#[utoipa::path(get, path = "/api/v1/routes", tag = "cluster", params(Part), responses(
-    (status = 200, body = Routes), (status = 400, body = ErrorBody)))]
-pub(super) async fn routes(
-    State(api): State<Api>,
-    query: Result<Query<Part>, QueryRejection>,
-) -> Result<Json<Routes>, ApiError> {
-    let Part { offset, limit, local } = parameters(query)?;
-    let limit = check_limit(limit.unwrap_or(PAGE))?;
-    let ask = move |node: &sedge_cluster::Node| {
-        let own = node.local_route_count();
-        let mut lines = node.local_routes(offset, limit);
-        if local {
-            return (lines, own);
-        }
-        lines.extend(node.routes(offset.saturating_sub(own), limit - lines.len()));
-        (lines, own + node.status().routes)
-    };
-    let (lines, total) = ask_node(&api.shared, ask).await?;
-    Ok(Json(Routes { total, offset, limit, routes: lines.iter().map(route_model).collect() }))
-}
-
-fn route_model(route: &RouteStatus) -> Route {
-    Route {
-        node: route.node.to_string(),
-        client: route.client.as_ref().map(ToString::to_string),
-        filter: route.filter.clone(),
-    }
-}
-
-/// Reads again what is kept in files of its own, such as certificates. Each part stands for itself.
+/// Reads again what is kept in files of its own, such as certificates, and which bridges and rules there are. Each part stands for itself.
 #[utoipa::path(post, path = "/api/v1/reload", tag = "node", responses(
     (status = 200, body = Reload), (status = 422, body = Reload)))]
 pub(super) async fn reload(State(api): State<Api>) -> (StatusCode, Json<Reload>) {
     let part = |part: Reloaded| ReloadedPart { what: part.what, problem: part.problem };
-    let reloaded: Vec<_> = crate::reload::reload(&api.shared).into_iter().map(part).collect();
+    // Bridges that end take a moment.
+    let done = tokio::task::spawn_blocking(move || crate::reload::reload(&api.shared)).await;
+    let broken = |error: tokio::task::JoinError| {
+        vec![Reloaded { what: "configuration".to_owned(), problem: Some(error.to_string()) }]
+    };
+    let reloaded: Vec<_> = done.unwrap_or_else(broken).into_iter().map(part).collect();
     let good = reloaded.iter().all(|part| part.problem.is_none());
     let status = if good { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     (status, Json(Reload { reloaded }))

@@ -1,9 +1,13 @@
 //! `/metrics`: the Prometheus text format, written from the counters of all threads at the moment of asking.
 
+mod bridges;
 mod discovery;
+mod rules;
 mod text;
+mod watch;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -11,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use sedge_broker::{Counters, SharedBuffers};
 use sedge_cluster::{LinkStatus, MemberStatus, NodeStatus, ShardCounters};
 
-use self::text::{Exposition, Kind};
+pub(super) use self::text::{Exposition, Kind};
 use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
 use super::model::RecoveryReport;
@@ -27,12 +31,16 @@ const QOS: [&str; 3] = ["0", "1", "2"];
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError> {
     let node = ask_node(&api.shared, sedge_cluster::Node::status).await?;
-    let parts = ask_all(&api.shared, |view| Part {
+    let now = api.shared.clock.now();
+    let parts = ask_all(&api.shared, move |view| Part {
         broker: view.shard.broker().counters().clone(),
         buffers: view.shard.broker().shared_buffers(),
         shard: view.shard.counters(),
         stats: view.stats.clone(),
+        queue_age: view.shard.broker().queue_age(now.wall),
+        traced: watch::Traced::of(view),
         journal: view.journal.clone(),
+        upstream: view.shard.upstream().map(|(_, counters)| counters),
     });
     let parts = parts.await?;
     let mut out = Exposition::default();
@@ -45,10 +53,22 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     listener_metrics(&mut out, &api, &parts);
     node_metrics(&mut out, &node);
     discovery::write(&mut out, &api.shared.discovered);
+    bridges::write(&mut out, &api.shared);
+    rules::write(&mut out, &api.shared);
+    watch::write(&mut out, &api);
+    watch::write_traced(&mut out, parts.iter().map(|part| &part.traced));
     if let Some(recovery) = &api.facts.recovery {
         journal_metrics(&mut out, &parts, recovery);
     }
     link_metrics(&mut out, &node.members);
+    let counters = parts.iter().find_map(|part| part.upstream);
+    let upstream = super::upstream::status(&api).await?;
+    if let Some(mirror) = upstream.as_ref().and_then(|upstream| upstream.mirror.as_ref()) {
+        super::upstream::write_mirror(&mut out, mirror);
+    }
+    if let (Some(upstream), Some(counters)) = (upstream, counters) {
+        super::upstream::write(&mut out, &upstream, counters);
+    }
     Ok(([(CONTENT_TYPE, TEXT_FORMAT)], out.finish()).into_response())
 }
 
@@ -63,7 +83,11 @@ struct Part {
     buffers: SharedBuffers,
     shard: ShardCounters,
     stats: WorkerStats,
+    /// How long the oldest message waits for a client that is there.
+    queue_age: Duration,
+    traced: watch::Traced,
     journal: Option<KeeperStats>,
+    upstream: Option<sedge_sidecar::SidecarCounters>,
 }
 
 fn sum(parts: &[Part], field: impl Fn(&Part) -> u64) -> u64 {
@@ -81,7 +105,7 @@ fn process_metrics(out: &mut Exposition, api: &Api) {
         out.single("process_open_fds", Kind::Gauge, "Open file descriptors of the process.", count);
     }
     if let Some(seconds) = process::cpu_seconds() {
-        out.float("process_cpu_seconds_total", "User and system time of the process.", seconds);
+        out.float("process_cpu_seconds_total", Kind::Counter, "User and system time of the process.", seconds);
     }
 }
 
@@ -137,6 +161,15 @@ fn access_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
 fn limit_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     use Kind::{Counter, Gauge};
     let sum = |field: fn(&Counters) -> u64| sum(parts, |part| field(&part.broker));
+    out.single("subscription_bytes", Gauge, "Bytes of the subscriptions of clients.", sum(|c| c.subscription_bytes));
+    let help = "Subscriptions refused: limits.max_subscriptions and their bytes.";
+    out.single("subscriptions_over_quota_total", Counter, help, sum(|c| c.refused_over_quota));
+    let help = "Clients refused: limits.max_sessions, limits.max_client_id_bytes.";
+    out.single("sessions_over_quota_total", Counter, help, sum(|c| c.refused_sessions));
+    let help = "Publications whose acknowledgement waits for the other end of a bridge.";
+    out.single("awaited_publications", Gauge, help, sum(|c| c.awaited));
+    let help = "Publications refused because the buffer of a bridge is full.";
+    out.single("bridge_buffer_refused_total", Counter, help, sum(|c| c.refused_closed));
     out.single("buffered_bytes", Gauge, "Bytes held for all clients.", sum(Counters::buffered_bytes));
     let limit = api.shared.buffered_max as u64;
     out.single("buffered_bytes_limit", Gauge, "The most there may be: limits.max_buffered_bytes.", limit);
@@ -213,6 +246,9 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
     }
     out.single("queued_messages", Gauge, "Messages that wait for sessions.", sum(|c| c.queued_messages));
     out.single("queued_bytes", Gauge, "Bytes that wait for sessions.", sum(|c| c.queued_bytes));
+    let age = parts.iter().map(|part| part.queue_age).max().unwrap_or_default();
+    let help = "Age of the oldest message that waits for a connected client.";
+    out.float("queue_age_seconds", Gauge, help, age.as_secs_f64());
 }
 
 fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
@@ -236,6 +272,9 @@ fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
             family.labelled(&[("shard", &shard.to_string())], field(part));
         }
     }
+    let now = api.shared.clock.now().instant;
+    let lag = parts.iter().map(|part| part.stats.lag.longest(now)).max().unwrap_or_default();
+    out.float("loop_lag_seconds", Gauge, "The longest turn of an event loop in the last 5 to 10 s.", lag.as_secs_f64());
     let mut family = out.family("shard_mailbox_letters", Gauge, "Letters that wait for each shard.");
     for (shard, mailbox) in api.shared.boxes.iter().enumerate() {
         family.labelled(&[("shard", &shard.to_string())], mailbox.len() as u64);
@@ -248,6 +287,14 @@ fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
         "Connections closed: limits.max_connections.",
         sum(|s| s.over_limit),
     );
+    let visits = &api.shared.http_visits;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    out.single("http_connections", Gauge, "Connections to the HTTP port.", visits.count() as u64);
+    let help = "Times that there were http.max_connections, or as many as the limit of open files leaves.";
+    out.single("http_over_limit_total", Counter, help, count(&visits.over_limit));
+    let help = "HTTP connections closed: http.request_timeout, http.idle_timeout.";
+    out.single("http_timeouts_total", Counter, help, count(&visits.late));
+    out.single("http_starved_total", Counter, "Pauses of HTTP for want of file descriptors.", count(&visits.starved));
     out.single("accept_starved_total", Counter, "Pauses for want of file descriptors.", sum(|s| s.no_descriptors));
     out.single(
         "connect_timeouts_total",
@@ -313,6 +360,8 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
     );
     let links = node.members.iter().filter(|member| member.link.is_some()).count();
     out.single("links", Gauge, "Links to other members.", links as u64);
+    let neighbours = node.neighbours.as_ref().map_or(0, |neighbours| neighbours.lines.len());
+    out.single("neighbours", Gauge, "Links that operators have chosen: cluster.links.", neighbours as u64);
     out.single("unreached_seeds", Gauge, "Seeds that have not answered.", node.unreached_seeds.len() as u64);
     out.single(
         "awaited_members",
@@ -323,6 +372,9 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
     out.single("routes", Gauge, "Lines of the routing table.", node.routes as u64);
     out.single("retained_messages", Gauge, "Retained messages.", node.retained as u64);
     out.single("retained_bytes", Gauge, "Bytes of retained messages.", node.retained_bytes as u64);
+    let help = "Topics that were cleared or expired, and are remembered.";
+    out.single("retained_tombstones", Gauge, help, node.tombstones as u64);
+    out.single("retained_tombstone_bytes", Gauge, "Bytes of these topics.", node.tombstone_bytes as u64);
     out.single(
         "unacknowledged",
         Gauge,
@@ -337,6 +389,13 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         "Publications to new topics that wait for others to want them.",
         node.relay_kept as u64,
     );
+    copies_metrics(out, node);
+    for (name, count) in &node.counters {
+        out.single(&format!("{name}_total"), Counter, "Counted by the node.", *count);
+    }
+}
+
+fn copies_metrics(out: &mut Exposition, node: &NodeStatus) {
     let copies = [
         ("copies", "Nodes that hold this node's sessions, itself included.", node.copies),
         ("copies_wanted", "How many that should be.", node.copies_wanted),
@@ -353,7 +412,8 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         ("nodes_away", "Nodes that are gone without a farewell and have not come back.", node.away),
         ("replicas", "Nodes whose sessions this node holds a copy of.", node.replicas),
         ("orphaned_nodes", "Nodes that are gone and whose sessions are being taken over.", node.orphaned),
-        ("strays", "Publications kept for these sessions.", node.strays),
+        ("strays", "Publications kept for nodes that are gone or out of reach: limits.max_absent_bytes.", node.strays),
+        ("stray_bytes", "Bytes of these publications.", node.stray_bytes),
         ("draining", "1 while the node is being emptied, 2 when it is empty.", node.drain.state as usize),
         ("drain_sessions_left", "Sessions that still have to leave.", node.drain.sessions_left),
         (
@@ -363,10 +423,7 @@ fn node_metrics(out: &mut Exposition, node: &NodeStatus) {
         ),
     ];
     for (name, help, value) in copies {
-        out.single(name, Gauge, help, value as u64);
-    }
-    for (name, count) in &node.counters {
-        out.single(&format!("{name}_total"), Counter, "Counted by the node.", *count);
+        out.single(name, Kind::Gauge, help, value as u64);
     }
 }
 
@@ -426,6 +483,13 @@ fn link_metrics(out: &mut Exposition, members: &[MemberStatus]) {
             if let Some(link) = &member.link {
                 family.labelled(&[("peer", &member.node.to_string())], field(link));
             }
+        }
+    }
+    let help = "Milliseconds between the member's system clock and this node's: cluster.clock_tolerance.";
+    let mut family = out.family("clock_difference_milliseconds", Gauge, help);
+    for member in members {
+        if let Some(ahead) = member.clock_ahead {
+            family.labelled(&[("peer", &member.node.to_string())], ahead.unsigned_abs());
         }
     }
 }

@@ -1,20 +1,36 @@
 //! The HTTP API: health, metrics, and a look at the node. [`model`] holds what it says.
 
 mod ask;
+mod assets;
+mod bridges;
+mod desk;
 mod drain;
 mod error;
+mod events;
+mod explain;
 mod guard;
 mod handlers;
+mod history;
+mod members;
 mod metrics;
 pub mod model;
+mod neighbours;
 mod openapi;
 mod origin;
 mod process;
 mod retained;
+mod routes;
+mod rules;
+mod scope;
 mod server;
 mod sessions;
 mod topology;
+mod traces;
+mod upstream;
+mod visitors;
 
+pub(crate) use desk::{Desk, asked};
 pub(crate) use guard::{Guard, read_token, wrong_token};
 pub(crate) use model::RecoveryReport;
 pub(crate) use server::{Facts, HttpServer};
+pub(crate) use visitors::Visits;

@@ -1,9 +1,21 @@
 //! What the HTTP API says, as plain values: served by the daemon, read by `sedge status` and its sisters.
 
+mod members;
+mod neighbours;
+mod sessions;
+mod traces;
+mod upstream;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use self::members::{MemberSummary, Members, SilentMember, Summary};
+pub use self::neighbours::{Neighbour, Neighbours};
+pub use self::sessions::{Session, Sessions, Subscription};
+pub use self::traces::{Trace, TraceNote, TraceNotes, Traces};
+pub use self::upstream::{Mirror, MirrorDifference, UpstreamStatus};
 
 /// A node as a whole (`GET /api/v1/status`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -24,6 +36,9 @@ pub struct Status {
     pub ready: bool,
     /// Why it is not.
     pub not_ready: Vec<String>,
+    /// What an operator should care about although the node serves: no room in the journal, too few copies.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// Cooperation algorithm.
     pub overlay: String,
     /// Seconds since its start.
@@ -40,7 +55,7 @@ pub struct Status {
     pub unreached_seeds: Vec<String>,
     /// Members that the node waits for before it lets clients in: their ids and addresses.
     pub awaited_members: Vec<String>,
-    /// Nodes that cannot be linked because of their version: who, and what to do.
+    /// Nodes that cannot be linked because of their version, their key or their id: who, and what to do.
     pub refused_nodes: Vec<String>,
     /// Connections of clients.
     pub connections: u64,
@@ -56,6 +71,12 @@ pub struct Status {
     pub retained: usize,
     /// Bytes of them.
     pub retained_bytes: usize,
+    /// Topics that were cleared or whose value expired, and that are remembered for a day so that no earlier value comes back.
+    #[serde(default)]
+    pub retained_tombstones: usize,
+    /// Bytes of them.
+    #[serde(default)]
+    pub retained_tombstone_bytes: usize,
     /// Publications that other nodes have not acknowledged yet.
     pub unacknowledged: usize,
     /// Publications sent over other nodes that have not arrived yet.
@@ -78,10 +99,25 @@ pub struct Status {
     pub strays: usize,
     /// Whether, and how far, the node is being emptied.
     pub drain: Drain,
+    /// `manual` if publications go only over links that operators have chosen, or `mesh`.
+    #[serde(default)]
+    pub link_mode: String,
+    /// QoS of publications between nodes: `as-published`, `0`, `1` or `2`.
+    #[serde(default)]
+    pub link_qos: String,
+    /// How many links operators have chosen.
+    #[serde(default)]
+    pub neighbours: usize,
+    /// The broker behind this node, if there is one.
+    #[serde(default)]
+    pub upstream: Option<UpstreamStatus>,
     /// What survives a restart: `memory` (nothing), `journal` or `fsync`.
     pub durability: String,
     /// The journal, if there is one.
     pub journal: Option<JournalStatus>,
+    /// Bytes that are free where the data directory is; absent without one.
+    #[serde(default)]
+    pub disk_free_bytes: Option<u64>,
     /// Resident memory of the process; 0 where it cannot be found out.
     pub resident_bytes: u64,
 }
@@ -225,6 +261,9 @@ pub struct DiscoverySource {
 pub struct Member {
     /// Its id.
     pub node: String,
+    /// Its name, once it has said it.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Which life of it.
     pub incarnation: u64,
     /// Where it listens for other nodes.
@@ -233,6 +272,9 @@ pub struct Member {
     pub this: bool,
     /// The link to it, if one is up.
     pub link: Option<Link>,
+    /// By how many milliseconds its system clock is ahead of this node's, once it has said so.
+    #[serde(default)]
+    pub clock_ahead_ms: Option<i64>,
 }
 
 /// A member that died.
@@ -240,6 +282,9 @@ pub struct Member {
 pub struct DeadMember {
     /// Its id.
     pub node: String,
+    /// Its name, if it has said it.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Which life of it.
     pub incarnation: u64,
     /// Where it listened for other nodes.
@@ -275,7 +320,7 @@ pub struct Link {
 /// Nodes and links between them (`GET /api/v1/topology`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Topology {
-    /// Who says so: only links of this node are known to it.
+    /// Who says so. One node knows only its own links; for all members (`node=*`) the links of all are here.
     pub node: String,
     /// All nodes it knows.
     pub nodes: Vec<TopologyNode>,
@@ -285,11 +330,11 @@ pub struct Topology {
     pub overlay: String,
     /// Its trees that this node is part of, at most 1,000.
     pub trees: Vec<TopologyTree>,
-    /// Where the publishers of topics are (SRT), at most 1,000 lines.
+    /// Where the publishers of topics are (SRT), at most 1,000 lines; none for all members, since each has its own.
     pub adverts: Vec<TopologyAdvert>,
     /// How many lines there are.
     pub adverts_total: usize,
-    /// What is wanted where, as far as this node has to know it (PRT), at most 1,000 lines.
+    /// What is wanted where, as far as this node has to know it (PRT), at most 1,000 lines; none for all members.
     pub interest: Vec<TopologyInterest>,
     /// How many lines there are.
     pub interest_total: usize,
@@ -301,8 +346,11 @@ pub struct Topology {
     pub suspended_total: usize,
     /// The part of a Skip Graph that this node holds; absent with other overlays.
     pub graph: Option<TopologyGraph>,
-    /// Counters of the algorithm.
+    /// Counters of the algorithm; for all members their sums.
     pub counters: BTreeMap<String, u64>,
+    /// Names of the members that were asked and have not answered in time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<String>,
 }
 
 /// A tree that publications take.
@@ -403,6 +451,9 @@ pub struct TopologyInterest {
 pub struct TopologyNode {
     /// Its id.
     pub node: String,
+    /// Its name, once it has said it.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Where it listens for other nodes.
     pub address: String,
 }
@@ -419,71 +470,6 @@ pub struct TopologyLink {
     pub link: Link,
 }
 
-/// Some of the sessions of a node (`GET /api/v1/sessions`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Sessions {
-    /// How many there are in all, as far as they match the question.
-    pub total: usize,
-    /// How many come before the first of these.
-    pub offset: usize,
-    /// The most that were asked for.
-    pub limit: usize,
-    /// The sessions.
-    pub sessions: Vec<Session>,
-    /// What to give as `cursor` for those that follow; absent at the end.
-    pub next: Option<String>,
-}
-
-/// A session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Session {
-    /// The client.
-    pub client: String,
-    /// Whether it has a connection.
-    pub connected: bool,
-    /// Its address while it is connected.
-    pub peer: Option<String>,
-    /// User name that its transport has proven (certificate), while it is connected.
-    pub user: Option<String>,
-    /// `3.1.1` or `5.0` (`3.1` for very old clients).
-    pub protocol: String,
-    /// Which shard it is on.
-    pub shard: u16,
-    /// Which ownership in the cluster it is.
-    pub epoch: u64,
-    /// Whether the session ends with the connection.
-    pub clean: bool,
-    /// Seconds the session outlives the connection; 4294967295: for ever.
-    pub expiry_seconds: u32,
-    /// Keep alive; 0: none.
-    pub keep_alive_seconds: u16,
-    /// When it lost its connection, in milliseconds since 1970.
-    pub disconnected_at_ms: Option<u64>,
-    /// Its subscriptions.
-    pub subscriptions: Vec<Subscription>,
-    /// Messages that wait for it.
-    pub queued_messages: usize,
-    /// Bytes of them.
-    pub queued_bytes: usize,
-    /// QoS 1 and 2 messages sent to it and not acknowledged.
-    pub inflight: usize,
-    /// QoS 2 publications of its own that are not completed.
-    pub incoming_qos2: usize,
-    /// Whether there is a will.
-    pub will: bool,
-}
-
-/// A subscription.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Subscription {
-    /// The whole filter, `$share/group/` included.
-    pub filter: String,
-    /// Highest QoS of deliveries.
-    pub qos: u8,
-    /// Subscription identifier.
-    pub id: Option<u32>,
-}
-
 /// Some lines of the routing table (`GET /api/v1/routes`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Routes {
@@ -495,6 +481,9 @@ pub struct Routes {
     pub limit: usize,
     /// The lines.
     pub routes: Vec<Route>,
+    /// Names of the members that were asked and have not answered in time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<String>,
 }
 
 /// A line of the routing table.
@@ -502,6 +491,9 @@ pub struct Routes {
 pub struct Route {
     /// Node where the subscriber is.
     pub node: String,
+    /// Name of that node.
+    #[serde(default)]
+    pub name: String,
     /// The subscriber, where the cooperation algorithm knows it.
     pub client: Option<String>,
     /// The whole filter.
@@ -534,8 +526,36 @@ pub struct Kicked {
     pub peer: Option<String>,
     /// The node that has its session.
     pub node: String,
+    /// Name of that node.
+    #[serde(default)]
+    pub name: String,
     /// Whether its session was ended, too.
     pub session_ended: bool,
+}
+
+/// Whether a client would get a publication now, and what decides (`GET /api/v1/explain`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Explanation {
+    /// The client.
+    pub client: String,
+    /// The topic.
+    pub topic: String,
+    /// Whether the client would get it, at once or later.
+    pub gets: bool,
+    /// `sent`, `waits` or `not`.
+    pub outcome: String,
+    /// What decides, for programs, such as `other_level` or `queue_full`; operations.md lists all.
+    pub cause: String,
+    /// The same in words, with the numbers, keys and lines that decide.
+    pub detail: String,
+    /// At which QoS the client would get it.
+    pub qos: Option<u8>,
+    /// The subscription that it would come from, or the one that is next to it.
+    pub filter: Option<String>,
+    /// The node that decides: that of the session, or that of the publisher.
+    pub node: Option<String>,
+    /// The name of that node.
+    pub name: Option<String>,
 }
 
 /// Some of the retained messages (`GET /api/v1/retained`).
@@ -547,6 +567,12 @@ pub struct RetainedMessages {
     pub messages: Vec<RetainedMessage>,
     /// What to give as `cursor` for those that follow; absent at the end.
     pub next: Option<usize>,
+    /// Names of the members that hold other retained messages at the moment (`node=*`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differ: Vec<String>,
+    /// Names of the members that were asked and have not answered in time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<String>,
 }
 
 /// A retained message.
@@ -575,6 +601,77 @@ pub struct Cleared {
     pub topic: String,
 }
 
+/// Something that has happened (`GET /api/v1/events`, event `happened`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Event {
+    /// Its number: 1 for the first one since the start of the node.
+    pub id: u64,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// `connected`, `disconnected`, `refused`, `denied`, `cluster` or `operator`.
+    pub kind: String,
+    /// Whether somebody should look at it.
+    pub warning: bool,
+    /// The client.
+    pub client: Option<String>,
+    /// The address of the other side.
+    pub peer: Option<String>,
+    /// What it was, in words.
+    pub text: String,
+}
+
+/// What a node has counted since its start, and what it has now (`GET /api/v1/events`, event `totals`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Totals {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Connections of clients.
+    pub connections: u64,
+    /// Sessions, with and without a connection.
+    pub sessions: u64,
+    /// Messages that wait for sessions.
+    pub queued_messages: u64,
+    /// PUBLISH packets from clients so far.
+    pub publishes_in: u64,
+    /// PUBLISH packets to clients so far.
+    pub publishes_out: u64,
+    /// Bytes from clients so far.
+    pub bytes_in: u64,
+    /// Bytes to clients so far.
+    pub bytes_out: u64,
+    /// Bytes over the links that are up.
+    pub link_bytes: u64,
+    /// Messages that a full queue had no room for so far.
+    pub dropped: u64,
+    /// Processor time so far, in milliseconds.
+    pub cpu_millis: u64,
+    /// Resident memory of the process.
+    pub resident_bytes: u64,
+}
+
+/// What a node was like in the last minutes or hours (`GET /api/v1/history`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct History {
+    /// Seconds between two points.
+    pub interval_seconds: u64,
+    /// Times of the points, in seconds since 1970.
+    pub times: Vec<u64>,
+    /// The figures.
+    pub series: Vec<HistorySeries>,
+}
+
+/// A figure over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HistorySeries {
+    /// `connections`, `sessions`, `queued`, `publishes_in`, `publishes_out`, `bytes_in`, `bytes_out`, `link_bytes`, `dropped`, `cpu` or
+    /// `memory`.
+    pub name: String,
+    /// Its unit, such as `1/s`.
+    pub unit: String,
+    /// A value for each point.
+    pub values: Vec<f64>,
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
@@ -582,4 +679,96 @@ pub struct ErrorBody {
     pub error: String,
     /// What is wrong, for people.
     pub detail: String,
+}
+
+/// The bridges of the configuration, as one node sees them.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct BridgeList {
+    /// By name.
+    pub bridges: Vec<Bridge>,
+}
+
+/// A bridge to another service.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Bridge {
+    /// Its name in the configuration.
+    pub name: String,
+    /// What is at the other end: `mqtt` or `kafka`.
+    pub kind: String,
+    /// Which way messages go: `out`, `in` or `both`.
+    pub direction: String,
+    /// `running`, `down` (the other end cannot be reached), `elsewhere` (another node runs it) or `waiting`.
+    pub state: String,
+    /// The node that runs it.
+    pub node: Option<String>,
+    /// The address that it is connected to.
+    pub address: Option<String>,
+    /// Messages at this node that the other end does not have yet.
+    pub lag: u64,
+    /// Bytes of those that wait.
+    pub lag_bytes: u64,
+    /// Messages that the other end has acknowledged, since the start of this node.
+    pub messages_out: u64,
+    /// Bytes of payloads sent there, repetitions included.
+    pub bytes_out: u64,
+    /// Messages from the other end.
+    pub messages_in: u64,
+    /// Bytes of their payloads.
+    pub bytes_in: u64,
+    /// Messages with too many hops, without a name at the other end, or too large for it.
+    pub dropped: u64,
+    /// Messages that the receiving end refused for good.
+    pub refused: u64,
+    /// What went wrong last, since the start of this node.
+    pub last_error: Option<String>,
+}
+
+/// The rules of the configuration that run in the cluster, as one node sees them.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RuleList {
+    /// By name.
+    pub rules: Vec<RuleEntry>,
+}
+
+/// A rule. Counters are those of this node since its start.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RuleEntry {
+    /// Its name in the configuration.
+    pub name: String,
+    /// `running`, `down` (it cannot run, messages wait), `elsewhere` (another node runs it) or `waiting`.
+    pub state: String,
+    /// The node that runs it.
+    pub node: Option<String>,
+    /// Messages at this node that wait for it.
+    pub lag: u64,
+    /// Groups that it keeps.
+    pub groups: u64,
+    /// Windows that are open.
+    pub windows: u64,
+    /// Bytes of both.
+    pub state_bytes: u64,
+    /// Messages that reached it.
+    pub seen: u64,
+    /// Messages that it selected.
+    pub selected: u64,
+    /// Messages that it put out.
+    pub outputs: u64,
+    /// Outputs that `on_change` or `deadband` held back.
+    pub held_back: u64,
+    /// Messages that came after their windows had closed.
+    pub late: u64,
+    /// Messages without a usable time.
+    pub bad_time: u64,
+    /// Messages that it, or too many rules, had a part in.
+    pub loops: u64,
+    /// Messages whose payload was too large to look into.
+    pub too_large: u64,
+    /// Messages that a limit kept out.
+    pub over_limit: u64,
+    /// Groups whose windows closed early to make room.
+    pub closed_early: u64,
+    /// Outputs without a topic that they may go to.
+    pub failed: u64,
+    /// What went wrong last, since the start of this node.
+    pub last_error: Option<String>,
 }

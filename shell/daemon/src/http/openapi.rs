@@ -3,28 +3,44 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{drain, handlers, metrics, retained, sessions, topology};
+use super::{
+    bridges, drain, events, explain, handlers, history, members, metrics, neighbours, retained, routes, rules,
+    sessions, topology, traces,
+};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Sedge", description = "Health, metrics and a look at one node of a Sedge cluster."),
+    info(title = "Sedge", description = "Health, metrics and a look at a Sedge cluster from any of its nodes."),
     paths(
         handlers::live,
         handlers::ready,
         metrics::metrics,
         handlers::status,
         handlers::cluster,
+        members::members,
+        events::events,
+        history::history,
         topology::topology,
-        handlers::routes,
+        neighbours::list,
+        neighbours::add,
+        neighbours::remove,
+        routes::routes,
         handlers::reload,
+        bridges::bridges,
+        rules::rules,
         drain::progress,
         drain::start,
         drain::cancel,
         sessions::sessions,
+        explain::explain,
         sessions::kick,
         sessions::end_session,
         retained::retained,
         retained::clear,
+        traces::list,
+        traces::start,
+        traces::end,
+        traces::notes,
     )
 )]
 struct Description;
@@ -41,9 +57,20 @@ mod tests {
     #[test]
     fn every_path_is_described() {
         let text = serde_json::to_string(&Description::openapi()).unwrap();
-        for path in
-            ["/health/ready", "/api/v1/drain", "/metrics", "/api/v1/status", "/api/v1/sessions/{client}/connection"]
-        {
+        for path in [
+            "/health/ready",
+            "/api/v1/drain",
+            "/metrics",
+            "/api/v1/bridges",
+            "/api/v1/events",
+            "/api/v1/explain",
+            "/api/v1/history",
+            "/api/v1/neighbours",
+            "/api/v1/members",
+            "/api/v1/routes",
+            "/api/v1/status",
+            "/api/v1/sessions/{client}/connection",
+        ] {
             assert!(text.contains(path), "{path}");
         }
         assert!(text.contains("queued_messages"));

@@ -10,12 +10,26 @@ pub(super) fn resident_bytes() -> Option<u64> {
 
 /// User and system time in seconds; `None` where it cannot be found out.
 pub(super) fn cpu_seconds() -> Option<f64> {
+    Some(f64::from(cpu_ticks()?) / 100.0)
+}
+
+/// The same in milliseconds.
+pub(super) fn cpu_millis() -> Option<u64> {
+    Some(u64::from(cpu_ticks()?) * 10)
+}
+
+/// `USER_HZ` is 100 on every Linux.
+fn cpu_ticks() -> Option<u32> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The name of the program may hold anything but ends with the last parenthesis.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let ticks = fields.next()?.parse::<u32>().ok()?.checked_add(fields.next()?.parse::<u32>().ok()?)?;
-    // USER_HZ is 100 on every Linux.
-    Some(f64::from(ticks) / 100.0)
+    fields.next()?.parse::<u32>().ok()?.checked_add(fields.next()?.parse::<u32>().ok()?)
+}
+
+/// Bytes that are free for this user where the directory is.
+pub(super) fn free_bytes(dir: &std::path::Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(dir).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// Open file descriptors; `None` where it cannot be found out.

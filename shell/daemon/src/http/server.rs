@@ -1,17 +1,24 @@
 //! The thread that answers HTTP.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
 use super::model::{Listener, Listening, RecoveryReport};
-use super::{drain, guard, handlers, metrics, openapi, retained, sessions, topology};
+use super::visitors::{Entrance, Peer};
+use super::{
+    assets, bridges, desk, drain, events, explain, guard, handlers, history, members, metrics, neighbours, openapi,
+    retained, routes, rules, sessions, topology, traces,
+};
 use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
 use crate::identity::Identity;
@@ -31,6 +38,11 @@ pub(crate) struct Facts {
     pub(super) listening: Listening,
     pub(super) durability: &'static str,
     pub(super) recovery: Option<RecoveryReport>,
+    /// Where the broker behind the node is, if there is one.
+    pub(super) upstream: Option<String>,
+    /// Where the broker is beside which the node stands.
+    pub(super) mirrored: Option<String>,
+    pub(super) data_dir: Option<PathBuf>,
 }
 
 fn listener(listener: &ListenerAddress) -> Listener {
@@ -49,6 +61,9 @@ impl Facts {
         Self {
             node: identity.node.to_string(),
             name: name.to_owned(),
+            mirrored: config.upstream.mirrors().then(|| config.upstream.address.clone()),
+            upstream: config.upstream.is_used().then(|| config.upstream.address.clone()),
+            data_dir: config.node.data_dir.clone(),
             durability: match config.node.durability() {
                 Durability::Memory => "memory",
                 Durability::Journal => "journal",
@@ -72,6 +87,9 @@ impl Facts {
 pub(super) struct Api {
     pub(super) shared: Arc<Shared>,
     pub(super) facts: Arc<Facts>,
+    pub(super) history: history::SharedRing,
+    /// Open streams of events.
+    pub(super) streams: Arc<AtomicUsize>,
 }
 
 /// The running server.
@@ -81,13 +99,14 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
+    /// Without a listener only other nodes are answered.
     pub(crate) fn start(
-        listener: std::net::TcpListener,
+        listener: Option<std::net::TcpListener>,
         shared: Arc<Shared>,
         facts: Facts,
     ) -> Result<Self, StartError> {
         let (stop, stopped) = oneshot::channel();
-        let api = Api { shared, facts: Arc::new(facts) };
+        let api = Api { shared, facts: Arc::new(facts), history: Arc::default(), streams: Arc::default() };
         let run = move || {
             let _guard = DeathGuard;
             if let Err(error) = serve(listener, api, stopped) {
@@ -107,12 +126,23 @@ impl HttpServer {
     }
 }
 
-fn serve(listener: std::net::TcpListener, api: Api, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+fn serve(listener: Option<std::net::TcpListener>, api: Api, stopped: oneshot::Receiver<()>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
+        if let Some(waiting) = api.shared.desk.open() {
+            tokio::spawn(desk::serve(api.clone(), waiting));
+        }
+        let Some(listener) = listener else {
+            // A vanished sender means the same.
+            let _ = stopped.await;
+            return Ok(());
+        };
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        let entrance = Entrance { listener, visits: Arc::clone(&api.shared.http_visits) };
         let (stop, graceful) = oneshot::channel::<()>();
-        let server = axum::serve(listener, router(api)).with_graceful_shutdown(async {
+        let recorder = tokio::spawn(history::record(Arc::clone(&api.shared), Arc::clone(&api.history)));
+        let service = router(api).into_make_service_with_connect_info::<Peer>();
+        let server = axum::serve(entrance, service).with_graceful_shutdown(async {
             // Both a message and a vanished sender mean the same.
             let _ = graceful.await;
         });
@@ -122,20 +152,29 @@ fn serve(listener: std::net::TcpListener, api: Api, stopped: oneshot::Receiver<(
             _ = stopped => {}
         }
         drop(stop);
+        recorder.abort();
         // Idle connections of scrapers do not hold the node up.
         tokio::time::timeout(STOP_GRACE, server).await.unwrap_or(Ok(()))
     })
 }
 
 fn router(api: Api) -> Router {
-    Router::new()
+    let router = assets::paths().fold(Router::new(), |router, path| router.route(path, get(assets::asset)));
+    router
         .route("/health/live", get(handlers::live))
         .route("/health/ready", get(handlers::ready))
         .route("/metrics", get(metrics::metrics))
         .route("/api/v1/status", get(handlers::status))
+        .route("/api/v1/events", get(events::events))
+        .route("/api/v1/explain", get(explain::explain))
+        .route("/api/v1/history", get(history::history))
         .route("/api/v1/cluster", get(handlers::cluster))
+        .route("/api/v1/members", get(members::members))
         .route("/api/v1/topology", get(topology::topology))
-        .route("/api/v1/routes", get(handlers::routes))
+        .route("/api/v1/neighbours", get(neighbours::list).post(neighbours::add).delete(neighbours::remove))
+        .route("/api/v1/routes", get(routes::routes))
+        .route("/api/v1/bridges", get(bridges::bridges))
+        .route("/api/v1/rules", get(rules::rules))
         .route("/api/v1/sessions", get(sessions::sessions))
         .route("/api/v1/sessions/{client}", delete(sessions::end_session))
         .route("/api/v1/sessions/{client}/connection", delete(sessions::kick))
@@ -143,9 +182,12 @@ fn router(api: Api) -> Router {
         .route("/api/v1/retained/{topic}", delete(retained::clear))
         .route("/api/v1/reload", post(handlers::reload))
         .route("/api/v1/drain", get(drain::progress).post(drain::start).delete(drain::cancel))
+        .route("/api/v1/traces", get(traces::list).post(traces::start))
+        .route("/api/v1/traces/{id}", get(traces::notes).delete(traces::end))
         .route("/api/v1/openapi.json", get(openapi::openapi))
         .fallback(async |uri: axum::http::Uri| ApiError::NotFound(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
+        .layer(DefaultBodyLimit::max(api.shared.http_body_max))
         .layer(middleware::from_fn_with_state(Arc::clone(&api.shared), guard::guard))
         .with_state(api)
 }

@@ -1,29 +1,120 @@
 //! Nodes, links, trees and tables as one node knows them.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use bytes::Bytes;
+use sedge_base::NodeId;
 use sedge_cluster::{Key, Role, SkipGraphView, Table, TreeView, VirtualNeighbour};
 use sedge_mqtt::TopicName;
+use serde::Deserialize;
 
 use super::ask::ask_node;
+use super::desk::{ANSWER_BYTES, Heard, Inquiry, ask_member, ask_members, bytes};
 use super::error::ApiError;
-use super::handlers::link_model;
+use super::handlers::{link_model, parameters};
 use super::model::{
-    Topology, TopologyAdvert, TopologyGraph, TopologyInterest, TopologyLink, TopologyNode, TopologyTree,
+    ErrorBody, Topology, TopologyAdvert, TopologyGraph, TopologyInterest, TopologyLink, TopologyNode, TopologyTree,
     TopologyTreeNode, TopologyVirtualNeighbour, TopologyVirtualNode,
 };
+use super::scope::{Scope, labels, scope};
 use super::server::Api;
 
 /// Lines of each table that are shown.
 const LINES: usize = 1_000;
 
-/// Nodes and links as this node knows them, and the trees and tables of its overlay.
-#[utoipa::path(get, path = "/api/v1/topology", tag = "cluster", responses((status = 200, body = Topology)))]
-pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, ApiError> {
-    let ask = |node: &sedge_cluster::Node| (node.status(), node.topology(LINES));
+/// Nodes and links as a node knows them, and the trees and tables of its overlay; or those of all members (`node=*`).
+#[utoipa::path(get, path = "/api/v1/topology", tag = "cluster", params(Which), responses(
+    (status = 200, body = Topology), (status = 404, body = ErrorBody), (status = 504, body = ErrorBody)))]
+pub(super) async fn topology(
+    State(api): State<Api>,
+    query: Result<Query<Which>, QueryRejection>,
+) -> Result<Json<Topology>, ApiError> {
+    Ok(Json(match scope(&api, parameters(query)?.node.as_deref()).await? {
+        Scope::Here => own(&api, LINES).await?,
+        Scope::One(node) => ask_member(&api, node, &Inquiry::Topology).await?,
+        Scope::All(others) => everywhere(&api, &others).await?,
+    }))
+}
+
+/// Which node.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Name or id of the node that knows it; `*`: all members together. The node that is asked if nothing is said.
+    node: Option<String>,
+}
+
+/// What all members know together.
+async fn everywhere(api: &Api, others: &[NodeId]) -> Result<Topology, ApiError> {
+    let mut all = own(api, LINES).await?;
+    all.adverts.clear();
+    all.interest.clear();
+    (all.adverts_total, all.interest_total, all.graph) = (0, 0, None);
+    let Heard { answers, silent } = ask_members::<Topology>(api, others, &Inquiry::Topology).await;
+    for (_, other) in answers {
+        add(&mut all, other);
+    }
+    all.nodes.sort_by(|one, other| (&one.name, &one.node).cmp(&(&other.name, &other.node)));
+    all.silent = labels(api, &silent).await?;
+    Ok(all)
+}
+
+/// Adds what another member knows. A link that both ends tell of is there once.
+fn add(all: &mut Topology, other: Topology) {
+    for node in other.nodes {
+        if !all.nodes.iter().any(|known| known.node == node.node) {
+            all.nodes.push(node);
+        }
+    }
+    for link in other.links {
+        let same = |known: &TopologyLink| known.from == link.to && known.to == link.from;
+        if !all.links.iter().any(same) {
+            all.links.push(link);
+        }
+    }
+    for tree in other.trees {
+        match all.trees.iter_mut().find(|known| known.topic == tree.topic && known.root == tree.root) {
+            Some(known) if known.epoch >= tree.epoch => {}
+            Some(known) => *known = tree,
+            None => all.trees.push(tree),
+        }
+    }
+    all.suspended_total += other.suspended_total;
+    all.suspended.extend(other.suspended);
+    all.advertised.extend(other.advertised);
+    for names in [&mut all.suspended, &mut all.advertised] {
+        names.sort();
+        names.dedup();
+        names.truncate(LINES);
+    }
+    for (name, value) in other.counters {
+        *all.counters.entry(name).or_default() += value;
+    }
+}
+
+/// For another node: with as many lines as fit into an answer.
+pub(super) async fn fitted(api: &Api) -> Result<Bytes, ApiError> {
+    let mut lines = LINES;
+    loop {
+        let answer = bytes(&own(api, lines).await?);
+        if answer.len() <= ANSWER_BYTES || lines == 0 {
+            return Ok(answer);
+        }
+        lines /= 2;
+    }
+}
+
+/// What this node knows, at most so many lines of each table.
+async fn own(api: &Api, lines: usize) -> Result<Topology, ApiError> {
+    let ask = move |node: &sedge_cluster::Node| (node.status(), node.topology(lines));
     let (node, overlay) = ask_node(&api.shared, ask).await?;
     let nodes = node.members.iter();
-    let nodes = nodes.map(|member| TopologyNode { node: member.node.to_string(), address: member.address.to_string() });
+    let nodes = nodes.map(|member| TopologyNode {
+        node: member.node.to_string(),
+        name: member.name.clone(),
+        address: member.address.to_string(),
+    });
     let links = node.members.iter().filter_map(|member| {
         let link = member.link.as_ref()?;
         let (from, to) = (node.node.to_string(), member.node.to_string());
@@ -39,12 +130,12 @@ pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, A
         node: line.node.to_string(),
         next: line.next.to_string(),
     });
-    Ok(Json(Topology {
+    Ok(Topology {
         node: api.facts.node.clone(),
         nodes: nodes.collect(),
         links: links.collect(),
         overlay: node.overlay.to_owned(),
-        trees: overlay.trees.iter().take(LINES).map(tree).collect(),
+        trees: overlay.trees.iter().take(lines).map(tree).collect(),
         adverts: adverts.collect(),
         adverts_total: overlay.adverts.total,
         interest: interest.collect(),
@@ -54,7 +145,8 @@ pub(super) async fn topology(State(api): State<Api>) -> Result<Json<Topology>, A
         suspended_total: overlay.suspended.total,
         graph: overlay.graph.as_ref().map(graph),
         counters: overlay.counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-    }))
+        silent: Vec::new(),
+    })
 }
 
 fn names(topics: &Table<TopicName>) -> Vec<String> {

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use super::failed;
 use crate::StartError;
 use crate::identity::{read, replace};
+use crate::private;
 
 /// Name of the file that says which generation is in force.
 const CURRENT: &str = "current";
@@ -61,7 +62,10 @@ pub(super) struct Generations {
 impl Generations {
     /// Looks into `dir`. Refuses what cannot be explained if the node could lose something by it.
     pub(super) fn open(dir: &Path, shards: u16) -> Result<Self, StartError> {
-        fs::create_dir_all(dir).map_err(failed(dir))?;
+        private::make_dir(dir).map_err(failed(dir))?;
+        if private::close_dir(dir).unwrap_or(false) {
+            tracing::warn!(dir = %dir.display(), "others could read the journal: its directory has mode 0700 now");
+        }
         let wanted = "a generation and a number of shards of the journal";
         let current = read::<Current>(&dir.join(CURRENT), wanted)?;
         let there = there(dir)?;
@@ -121,9 +125,9 @@ impl Generations {
             return Ok(());
         }
         let dir = self.dir.join(self.mine.to_string());
-        fs::create_dir_all(&dir).map_err(failed(&dir))?;
+        private::make_dir(&dir).map_err(failed(&dir))?;
         let marker = dir.join(UNFINISHED);
-        fs::write(&marker, "").map_err(failed(&marker))
+        private::make_file(&marker).map(drop).map_err(failed(&marker))
     }
 
     /// Everything is written: a new generation comes into force, and what the node has left behind is removed.

@@ -11,15 +11,15 @@ use bytes::Bytes;
 use mio::net::{TcpListener, TcpStream, UdpSocket};
 use mio::{Interest, Registry, Token};
 use sedge_base::{Instant, NodeId, Now};
-use sedge_cluster::{Kick, LinkId, Node, NodeInput};
+use sedge_cluster::{Kick, LinkId, Mistrust, Node, NodeInput};
 use slab::Slab;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::clients::{CLOSE_GRACE, TOKEN_BASE};
 use super::sockets;
 use super::wire::{self, Arrival, Chunk, Departure};
-use super::{RemoteKick, WorkerStats};
-use crate::seal::Seal;
+use super::{Ask, RemoteKick, WorkerStats};
+use crate::seal::{Seal, Unopened};
 use crate::transport::{ClusterTls, Secured};
 
 /// The event of the listener for nodes.
@@ -41,6 +41,9 @@ pub(crate) struct Hub {
     pub(crate) links: Links,
     /// Who waits for answers of other nodes.
     pub(crate) kicks: Kicks,
+    /// Who waits for answers to questions; the node drops the oldest of too many.
+    pub(crate) asks: BTreeMap<u64, mpsc::UnboundedSender<(NodeId, Bytes)>>,
+    pub(crate) last_ask: u64,
 }
 
 /// Requests to end connections at other nodes.
@@ -196,6 +199,13 @@ impl Links {
         }
     }
 
+    /// Tells the sender of a datagram that it is not taken; may get lost.
+    pub(crate) fn refuse(&mut self, to: SocketAddr, cause: Mistrust) {
+        if let Err(error) = self.udp.send_to(&Seal::refusal(cause), to) {
+            tracing::trace!(%to, %error, "refusal not sent");
+        }
+    }
+
     /// Marks that a link has something to write.
     pub(crate) fn mark_dirty(&mut self, id: LinkId) {
         let link = self.by_id.get(&id).and_then(|&index| self.slots.get(index));
@@ -242,6 +252,26 @@ impl Hub {
             let _ = answer.send(by);
         }
     }
+
+    /// Puts a question to other nodes.
+    pub(crate) fn ask(&mut self, now: Now, ask: Ask) {
+        let Ask { to, question, answers } = ask;
+        self.last_ask += 1;
+        self.asks.insert(self.last_ask, answers);
+        self.node.handle(now, NodeInput::Ask { to, request: self.last_ask, question });
+    }
+
+    /// An answer has come, or the last is there.
+    pub(crate) fn answered(&mut self, request: u64, answer: Option<(NodeId, Bytes)>, last: bool) {
+        if let (Some(answer), Some(answers)) = (answer, self.asks.get(&request)) {
+            // Whoever asked may have gone.
+            let _ = answers.send(answer);
+        }
+        if last {
+            self.asks.remove(&request);
+        }
+    }
+
     /// Starts to connect to another node.
     pub(crate) fn dial(&mut self, registry: &Registry, now: Now, link: LinkId, to: SocketAddr) {
         let dialled = TcpStream::connect(to).and_then(|stream| {
@@ -310,6 +340,11 @@ impl Hub {
                     let datagram = links.datagram.get(..length).unwrap_or_default();
                     let Some(content) = links.seal.open(from, datagram) else {
                         stats.datagrams_refused += 1;
+                        match links.seal.explain(from, datagram) {
+                            Unopened::Noise => {}
+                            Unopened::Mistrusted(cause) => self.node.handle(now, NodeInput::Mistrusted { from, cause }),
+                            Unopened::Refusal(cause) => self.node.handle(now, NodeInput::Refusal { from, cause }),
+                        }
                         continue;
                     };
                     let bytes = Bytes::copy_from_slice(content);

@@ -4,6 +4,7 @@ mod addresses;
 mod clients;
 mod clock;
 mod door;
+mod events;
 mod gate;
 mod keeper;
 mod links;
@@ -13,22 +14,24 @@ mod office;
 mod pulse;
 pub(crate) mod sockets;
 mod stats;
+mod traces;
+mod upstream;
 mod users;
 mod wire;
 mod worker;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, NodeId, ShardId};
-use sedge_broker::{Policy, Report};
+use sedge_broker::{Awaits, Policy, QueueLimits, Report, TraceSpec};
 use sedge_cluster::mail::{ToNode, ToShard};
-use sedge_cluster::{DrainStatus, Node, Shard};
-use sedge_mqtt::{ReasonCode, Utf8};
-use tokio::sync::oneshot;
+use sedge_cluster::{DrainStatus, NeighbourError, Node, NodeStatus, Shard};
+use sedge_mqtt::{MessageId, ReasonCode, TopicFilter, Utf8};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::access::{Answer, Gate};
 use crate::discovery::Discovered;
@@ -36,12 +39,15 @@ use crate::discovery::Discovered;
 pub(crate) use addresses::{AddressSeat, AddressTable, network};
 pub(crate) use clock::{Clock, wall};
 pub(crate) use door::Door;
+pub(crate) use events::{EventKind, EventStats, Events, Happened, Noted};
 pub(crate) use keeper::{Keeper, KeeperParts, KeeperStats};
 pub(crate) use links::{Hub, Kicks, Links};
 pub(crate) use log_limiter::{LineKind, LogLimiter};
 pub(crate) use mailbox::Mailbox;
 pub(crate) use pulse::Pulse;
 pub(crate) use stats::WorkerStats;
+pub(crate) use traces::Traces;
+pub(crate) use upstream::{BrokerPlace, Upstreams};
 pub(crate) use users::{UserSeat, Users};
 pub(crate) use wire::Departure;
 pub(crate) use worker::{MAIL, Parts, Worker};
@@ -68,8 +74,22 @@ pub(crate) enum Letter {
     Seeds(Vec<SocketAddr>),
     /// For the node: end a connection at another one. The answer is the node that has done it, if there is one.
     Kick(Box<RemoteKick>),
+    /// For the node: put a question to other nodes.
+    Ask(Box<Ask>),
+    /// For the node: the answer to a question of another node, with its number there.
+    Answer(NodeId, u64, Bytes),
+    /// Other bridges and rules: what may wait for them, and for which of them publishers wait.
+    Inside(BTreeMap<Box<str>, QueueLimits>, Arc<[Awaits]>),
+    /// Publications that are gone from a session that their publishers wait for.
+    Arrived(ClientId, Vec<MessageId>),
     /// For the node: be emptied, or serve on.
     Drain(DrainOrder),
+    /// For the node: choose a link, or end one.
+    Neighbour(NeighbourOrder),
+    /// For the node: topics for which it has no room.
+    ClosedTopics(Vec<TopicFilter>),
+    /// These traces run from now on.
+    Traces(Arc<[Arc<TraceSpec>]>),
     /// Say good-bye and end; clients can go to these server references.
     Stop(Arc<[Utf8]>),
     /// Behind the publications of that thread: to be answered in [`Shared::answers`] when they are in this thread's journal.
@@ -86,6 +106,15 @@ pub(crate) struct RemoteKick {
     pub(crate) answer: oneshot::Sender<Option<NodeId>>,
 }
 
+/// See [`Letter::Ask`].
+pub(crate) struct Ask {
+    /// Whom; `None`: all other nodes.
+    pub(crate) to: Option<NodeId>,
+    pub(crate) question: Bytes,
+    /// Answers come here; it is dropped when no other comes.
+    pub(crate) answers: mpsc::UnboundedSender<(NodeId, Bytes)>,
+}
+
 /// See [`Letter::Drain`].
 pub(crate) struct DrainOrder {
     /// How long it may take; none: serve on.
@@ -94,12 +123,24 @@ pub(crate) struct DrainOrder {
     pub(crate) answer: oneshot::Sender<DrainStatus>,
 }
 
+/// See [`Letter::Neighbour`].
+pub(crate) struct NeighbourOrder {
+    /// Where the other node may be.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Whether the link is wanted.
+    pub(crate) wanted: bool,
+    /// How it stands then, or why nothing was done.
+    pub(crate) answer: oneshot::Sender<Result<NodeStatus, NeighbourError>>,
+}
+
 /// Looks at a thread's machines and sends the answer wherever it belongs.
 pub(crate) type Query = Box<dyn FnOnce(&View<'_>) + Send>;
 
 /// What a question may look at.
 pub(crate) struct View<'a> {
     pub(crate) id: ShardId,
+    /// Id and name of the node.
+    pub(crate) place: &'a (String, String),
     pub(crate) shard: &'a Shard,
     /// Only on the first shard.
     pub(crate) node: Option<&'a Node>,
@@ -124,12 +165,18 @@ pub(crate) struct Handover {
 
 /// What all threads of a node share.
 pub(crate) struct Shared {
+    /// Id and name of the node.
+    pub(crate) place: (String, String),
     pub(crate) clock: Clock,
     /// One for each shard.
     pub(crate) boxes: Vec<Mailbox<Letter>>,
     /// Connections of clients, from accepting to closing.
     pub(crate) connections: AtomicUsize,
     pub(crate) connections_max: usize,
+    /// Connections to the HTTP port.
+    pub(crate) http_visits: Arc<crate::http::Visits>,
+    /// Most bytes of a request's body.
+    pub(crate) http_body_max: usize,
     /// Where clients come in, by number.
     pub(crate) listeners: Vec<Listener>,
     /// What links are encrypted with, if they are.
@@ -152,6 +199,14 @@ pub(crate) struct Shared {
     pub(crate) stop_when_drained: AtomicBool,
     /// How to stop the process.
     pub(crate) stopper: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// What compares with a broker, while it lives.
+    pub(crate) mirror: OnceLock<Weak<sedge_bridge::Mirroring>>,
+    /// The bridges, while they live.
+    pub(crate) bridges: OnceLock<Weak<sedge_bridge::Bridges>>,
+    /// Reads the configuration again, if that is known how.
+    pub(crate) again: OnceLock<crate::ReadAgain>,
+    /// The rules, while they live.
+    pub(crate) rules: OnceLock<Weak<sedge_bridge::Rules>>,
     /// For each sender and receiver the last [`Letter::Mark`] that was answered; empty without a journal.
     pub(crate) answers: Vec<Vec<AtomicU64>>,
     /// Journals without room.
@@ -160,6 +215,12 @@ pub(crate) struct Shared {
     pub(crate) busy_shards: AtomicUsize,
     /// The last turn of the thread that drives the node; see [`Pulse`].
     pub(crate) pulse: Pulse,
+    /// What has happened lately.
+    pub(crate) events: Events,
+    /// Traces that run.
+    pub(crate) traces: Traces,
+    /// Questions of other nodes.
+    pub(crate) desk: crate::http::Desk,
 }
 
 impl Shared {
@@ -176,6 +237,13 @@ impl Shared {
         if let Some(listener) = self.listeners.get(usize::from(listener)) {
             listener.gone();
         }
+    }
+
+    /// Notes what somebody has asked for through the API.
+    pub(crate) fn note_order(&self, client: Option<&str>, text: &str) {
+        let now = self.clock.now();
+        let describe = || Happened::new(EventKind::Operator, false, text).of(client, None);
+        self.events.note(EventKind::Operator, now.instant, now.wall.as_millis(), describe);
     }
 
     /// Puts a letter for `shard` in that comes from no shard.

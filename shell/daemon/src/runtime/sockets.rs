@@ -25,8 +25,12 @@ const PORT_TRIES_MAX: usize = 20;
 /// Datagrams of a burst of gossip wait here while the shard is in a long turn.
 const UDP_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// File descriptors that clients do not get: a node that is full still has links, answers HTTP and reads files.
-const DESCRIPTORS_KEPT: usize = 64;
+/// File descriptors kept for event loops, listeners, and the journals of all shards: segments, listings and their directories.
+const FILES_KEPT: usize = 24;
+/// The same for each shard.
+const FILES_KEPT_OF_SHARD: usize = 8;
+/// File descriptors kept for links to other nodes.
+const LINKS_KEPT: usize = 64;
 
 /// Names a listener in messages.
 #[derive(Clone, Copy, Debug)]
@@ -187,10 +191,24 @@ pub(crate) fn raise_socket_limit() -> Option<u64> {
     limit.maximum
 }
 
-/// How many clients may have a socket without taking those of links, HTTP and files away.
-pub(crate) fn room_for_clients(descriptors: Option<u64>) -> usize {
-    let all = descriptors.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
-    all - (all / 4).min(DESCRIPTORS_KEPT)
+/// Who may have how many file descriptors, so that none takes those of the others, and the journal always has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Descriptors {
+    /// For clients.
+    pub(crate) clients: usize,
+    /// For connections to the HTTP port.
+    pub(crate) http: usize,
+}
+
+impl Descriptors {
+    /// Shares out `all` that the process may have. Clients have at least half of them.
+    pub(crate) fn share(all: Option<u64>, shards: usize, http: usize) -> Self {
+        let all = all.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+        let http = http.min((all / 8).max(1));
+        let files = FILES_KEPT + FILES_KEPT_OF_SHARD.saturating_mul(shards);
+        let kept = files.saturating_add(LINKS_KEPT).saturating_add(http).min(all / 2);
+        Self { clients: all - kept, http }
+    }
 }
 
 #[cfg(test)]
@@ -199,8 +217,10 @@ mod tests {
 
     #[test]
     fn clients_leave_some_descriptors_to_others() {
-        assert_eq!(room_for_clients(Some(1024)), 1024 - DESCRIPTORS_KEPT);
-        assert_eq!(room_for_clients(Some(40)), 30);
-        assert!(room_for_clients(None) > 1_000_000);
+        let share = |all, shards, http| Descriptors::share(all, shards, http);
+        let kept = FILES_KEPT + 4 * FILES_KEPT_OF_SHARD + LINKS_KEPT + 100;
+        assert_eq!(share(Some(1024), 4, 100), Descriptors { clients: 1024 - kept, http: 100 });
+        assert_eq!(share(Some(40), 1, 100), Descriptors { clients: 20, http: 5 });
+        assert!(share(None, 1, 100).clients > 1_000_000);
     }
 }

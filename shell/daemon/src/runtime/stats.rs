@@ -1,6 +1,13 @@
 //! What the event loops count. Plain numbers of one thread; summed up when asked.
 
+use std::time::Duration;
+
+use sedge_base::Instant;
+
 use crate::transport::Reason;
+
+/// How long the longest turn is remembered, at least; twice this at most.
+const LAG_WINDOW: Duration = Duration::from_secs(5);
 
 /// Counts of one thread since its start, except where a field says that it is a present number.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +54,43 @@ pub(crate) struct WorkerStats {
     pub(crate) log_suppressed: [u64; super::LineKind::ALL.len()],
     /// Present number of connections of this thread.
     pub(crate) connections: usize,
+    /// How long turns take.
+    pub(crate) lag: LoopLag,
+}
+
+/// The longest turn of a loop in the last 5 to 10 seconds: so long an event may have had to wait.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoopLag {
+    /// End of the present window.
+    until: Instant,
+    longest: Duration,
+    /// The longest of the window before.
+    before: Duration,
+}
+
+impl LoopLag {
+    /// A turn has ended that took so long.
+    pub(crate) fn note(&mut self, now: Instant, took: Duration) {
+        self.advance(now);
+        self.longest = self.longest.max(took);
+    }
+
+    /// The longest turn, as of `now`.
+    pub(crate) fn longest(&self, now: Instant) -> Duration {
+        let mut seen = self.clone();
+        seen.advance(now);
+        seen.longest.max(seen.before)
+    }
+
+    fn advance(&mut self, now: Instant) {
+        if now < self.until {
+            return;
+        }
+        let follows = now.since(self.until) < LAG_WINDOW;
+        self.before = if follows { self.longest } else { Duration::ZERO };
+        self.longest = Duration::ZERO;
+        self.until = now + LAG_WINDOW;
+    }
 }
 
 impl WorkerStats {
@@ -56,5 +100,24 @@ impl WorkerStats {
         for (_, count) in slots.filter(|((known, _), _)| *known == reason) {
             *count += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// EL-10
+    #[test]
+    fn a_long_turn_is_remembered_for_a_while() {
+        let mut lag = LoopLag::default();
+        let millis = Duration::from_millis;
+        lag.note(Instant::from_millis(1_000), millis(80));
+        lag.note(Instant::from_millis(1_100), millis(3));
+        assert_eq!(lag.longest(Instant::from_millis(5_900)), millis(80));
+        lag.note(Instant::from_millis(6_100), millis(4));
+        assert_eq!(lag.longest(Instant::from_millis(10_900)), millis(80));
+        assert_eq!(lag.longest(Instant::from_millis(12_000)), millis(4));
+        assert_eq!(lag.longest(Instant::from_millis(60_000)), Duration::ZERO);
     }
 }

@@ -5,6 +5,7 @@ mod clients;
 mod journal;
 mod log;
 mod stop;
+mod upstream;
 
 use std::io;
 use std::sync::Arc;
@@ -13,14 +14,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use mio::{Events, Poll, Token};
 use sedge_base::{Instant, Now, ShardId};
+use sedge_broker::TraceSpec;
 use sedge_cluster::{NodeInput, NodeOutput, Shard, ShardInput, ShardOutput};
 
 use self::journal::Kept;
 use self::stop::Stopping;
 use super::clients::{Clients, TOKEN_BASE};
 use super::office::Office;
+use super::upstream::TOKEN_BASE as UPSTREAM_TOKENS;
 use super::wire::Chunk;
-use super::{Door, Hub, Keeper, Letter, LogLimiter, Shared, View, WorkerStats, door, links, pulse};
+use super::{
+    Door, Hub, Keeper, Letter, LogLimiter, NeighbourOrder, Shared, Upstreams, View, WorkerStats, door, links, pulse,
+};
 
 /// The event of the mailbox.
 pub(crate) const MAIL: Token = Token(0);
@@ -42,6 +47,10 @@ pub(crate) struct Worker {
     hub: Option<Hub>,
     /// The listeners for clients; on the first thread only.
     door: Option<Door>,
+    /// Connections to the broker behind this node, if there is one.
+    upstreams: Option<Upstreams>,
+    /// Where that broker is, as configured.
+    upstream_address: String,
     max_packet_bytes: u32,
     connect_timeout: Duration,
     max_handshakes: usize,
@@ -73,10 +82,13 @@ pub(crate) struct Parts {
     pub(crate) log_lines_per_second: u32,
     pub(crate) max_handshakes: usize,
     pub(crate) keeper: Option<Keeper>,
+    /// Connections to the broker behind this node and where it is.
+    pub(crate) upstream: Option<(Upstreams, String)>,
 }
 
 impl Worker {
     pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let (upstreams, upstream_address) = parts.upstream.unzip();
         let mut worker = Self {
             kept: parts.keeper.map(|keeper| Box::new(Kept::new(keeper, parts.shared.boxes.len()))),
             id: parts.id,
@@ -90,6 +102,8 @@ impl Worker {
             shard: parts.shard,
             hub: parts.hub,
             door: parts.door,
+            upstreams,
+            upstream_address: upstream_address.unwrap_or_default(),
             max_packet_bytes: parts.max_packet_bytes,
             connect_timeout: parts.connect_timeout,
             max_handshakes: parts.max_handshakes,
@@ -141,6 +155,7 @@ impl Worker {
 
     fn turn(&mut self, events: &Events) -> io::Result<()> {
         self.now = self.shared.clock.now();
+        let begun = self.now.instant;
         self.stats.turns += 1;
         self.notice_standstill();
         for event in events {
@@ -155,6 +170,7 @@ impl Worker {
                 self.read_clients();
             }
             self.read_links();
+            self.read_upstream();
         }
         self.receive_datagrams();
         self.timers();
@@ -166,6 +182,8 @@ impl Worker {
         self.post();
         self.stats.connections = self.clients.len();
         self.stats.handshaking = self.clients.handshaking();
+        let ended = self.shared.clock.now().instant;
+        self.stats.lag.note(ended, ended.since(begun));
         if let Some(hub) = &self.hub
             && !self.shard.stands_still()
         {
@@ -197,6 +215,11 @@ impl Worker {
         let token = event.token();
         match token {
             MAIL => {}
+            Token(number) if number >= UPSTREAM_TOKENS => {
+                if let Some(upstreams) = &mut self.upstreams {
+                    upstreams.event(event);
+                }
+            }
             Token(number) if number >= door::TOKEN_BASE => {
                 if let Some(door) = &mut self.door {
                     door.knock(token);
@@ -249,14 +272,47 @@ impl Worker {
             Letter::Query(query) => {
                 let node = self.hub.as_ref().map(|hub| &hub.node);
                 let journal = self.kept.as_ref().map(|kept| kept.stats());
-                query(&View { id: self.id, shard: &self.shard, node, stats: &self.stats, journal });
+                query(&View {
+                    id: self.id,
+                    place: &self.shared.place,
+                    shard: &self.shard,
+                    node,
+                    stats: &self.stats,
+                    journal,
+                });
             }
             Letter::Kick(kick) => {
                 if let Some(hub) = &mut self.hub {
                     hub.kick(self.now, *kick);
                 }
             }
+            Letter::Ask(ask) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.ask(self.now, *ask);
+                }
+            }
+            Letter::Answer(to, request, answer) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.node.handle(self.now, NodeInput::Answer { to, request, answer });
+                }
+            }
+            Letter::Inside(queues, awaits) => self.shard.handle(self.now, ShardInput::Inside { queues, awaits }),
+            Letter::Arrived(session, ids) => self.shard.handle(self.now, ShardInput::Arrived { session, ids }),
+            Letter::Traces(specs) => self.set_traces(specs),
             Letter::Drain(order) => self.drain(order),
+            Letter::Neighbour(order) => {
+                if let Some(hub) = &mut self.hub {
+                    let NeighbourOrder { addresses, wanted, answer } = order;
+                    let done = hub.node.neighbour(self.now, &addresses, wanted);
+                    // Whoever asked may have gone.
+                    let _ = answer.send(done.map(|()| hub.node.status()));
+                }
+            }
+            Letter::ClosedTopics(filters) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.node.handle(self.now, NodeInput::ClosedTopics(filters));
+                }
+            }
             Letter::Stop(elsewhere) => self.start_stopping(elsewhere),
             Letter::Mark(from, mark) => self.note_mark(from, mark),
             // The turn it causes is all.
@@ -292,13 +348,27 @@ impl Worker {
         if let Some(hub) = &mut self.hub
             && hub.node.poll_timeout().is_some_and(|at| at <= self.now.instant)
         {
+            let ahead = self.shared.clock.system_ahead();
+            hub.node.handle(self.now, NodeInput::SystemClock { ahead });
             hub.node.handle_timeout(self.now);
+        }
+    }
+
+    /// Other nodes have corrected the time of the cluster. A thread writes it down, so that the disk stops nobody.
+    fn set_time(&mut self, ahead: i64) {
+        let clock = self.shared.clock.clone();
+        clock.correct(ahead);
+        self.now.wall = clock.now().wall;
+        let keep = move || clock.keep();
+        if let Err(error) = std::thread::Builder::new().name("clock".to_owned()).spawn(keep) {
+            tracing::debug!(%error, "no thread writes the time of the cluster down");
         }
     }
 
     /// Writes once to each connection and link that has something. What the machines add upon that is for the next turn.
     fn flush(&mut self) {
         self.flush_clients();
+        self.flush_upstream();
         self.settle_all();
         if let Some(hub) = &mut self.hub {
             hub.flush(self.now, &mut self.stats);
@@ -322,8 +392,9 @@ impl Worker {
         let clients = self.clients.has_dirty() || (reads_clients && self.clients.ready_len() > 0);
         let links = self.hub.as_ref().is_some_and(|hub| hub.links.is_busy(reading));
         let mailbox = self.shared.boxes.get(usize::from(self.id.0));
+        let upstream = reading && self.upstreams.as_ref().is_some_and(Upstreams::is_busy);
         let journal = self.has_more_to_commit() || self.shard.is_turn_open();
-        if clients || links || journal || mailbox.is_some_and(|mailbox| !mailbox.may_sleep()) {
+        if clients || links || upstream || journal || mailbox.is_some_and(|mailbox| !mailbox.may_sleep()) {
             return Some(Duration::ZERO);
         }
         let hub = self.hub.as_ref();
@@ -340,6 +411,13 @@ impl Worker {
         let sleep = deadlines.into_iter().flatten().min().map(|at| at.since(now));
         let limit = (self.hub.is_some() && self.shared.pulse.is_watched()).then_some(pulse::EVERY);
         sleep.into_iter().chain(limit).min()
+    }
+
+    fn set_traces(&mut self, specs: Arc<[Arc<TraceSpec>]>) {
+        if let Some(hub) = &mut self.hub {
+            hub.node.handle(self.now, NodeInput::Traces(Arc::clone(&specs)));
+        }
+        self.shard.handle(self.now, ShardInput::Traces(specs));
     }
 
     /// Does what the shard wants. The node is only told: it makes one batch of all that it was told since it was asked last.
@@ -383,6 +461,7 @@ impl Worker {
             ShardOutput::ToShard(to, mail) if to == self.id => self.shard.handle(self.now, ShardInput::Mail(mail)),
             ShardOutput::ToShard(to, mail) => self.office.put(to, Letter::Shard(mail)),
             ShardOutput::Event(event) => self.log_client(event),
+            ShardOutput::Upstream(output) => self.upstream_output(output),
         }
     }
 
@@ -392,6 +471,7 @@ impl Worker {
             NodeOutput::ToShard(to, mail) if to == self.id => self.shard.handle(self.now, ShardInput::Mail(mail)),
             NodeOutput::ToShard(to, mail) => self.office.put(to, Letter::Shard(mail)),
             NodeOutput::Datagram { to, bytes } => hub.links.send_datagram(to, &bytes, &mut self.stats),
+            NodeOutput::Refuse { to, cause } => hub.links.refuse(to, cause),
             NodeOutput::Dial { link, to } => hub.dial(self.poll.registry(), self.now, link, to),
             NodeOutput::LinkTransmit(link) => match &mut self.kept {
                 Some(kept) => kept.touch_link(link),
@@ -399,6 +479,15 @@ impl Worker {
             },
             NodeOutput::LinkClose(link) => hub.close(self.now.instant, link),
             NodeOutput::Kicked { request, by } => hub.kicked(request, by),
+            NodeOutput::Asked { from, request, question } => {
+                if question.first() == Some(&crate::awaits::MARK) {
+                    crate::awaits::asked(&self.shared, from, request, question);
+                } else {
+                    crate::http::asked(&self.shared, from, request, &question);
+                }
+            }
+            NodeOutput::Answered { request, answer, last } => hub.answered(request, answer, last),
+            NodeOutput::SetTime { ahead } => self.set_time(ahead),
             NodeOutput::Drained => self.drained(),
             NodeOutput::Event(event) => self.log_node(&event),
         }

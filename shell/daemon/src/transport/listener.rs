@@ -117,7 +117,7 @@ impl Listener {
     pub(crate) fn awaits_source(&self, peer: Peer) -> bool {
         match (self.proxy, peer) {
             (ProxyProtocol::Off, _) => false,
-            (_, Peer::Local) => true,
+            (_, Peer::Local | Peer::Inside) => true,
             (_, Peer::Network(address)) => self.trusts(address.ip()),
         }
     }
@@ -141,7 +141,7 @@ impl Listener {
 
     fn layers(&self, peer: Peer) -> Result<Option<Box<Layers>>, Reason> {
         let trusted = match peer {
-            Peer::Local => true,
+            Peer::Local | Peer::Inside => true,
             Peer::Network(address) => self.trusts(address.ip()),
         };
         let proxy = match self.proxy {

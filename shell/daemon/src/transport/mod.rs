@@ -14,6 +14,7 @@ mod secured;
 mod socket;
 mod tls;
 mod upgrade;
+mod upstream;
 mod websocket;
 
 pub(crate) use certificates::{Certificates, Files, Unusable};
@@ -23,6 +24,7 @@ pub(crate) use listener::{Listener, Refused};
 pub(crate) use secured::{Secured, explain};
 pub(crate) use socket::{Acceptor, Peer, Socket};
 pub(crate) use upgrade::Settings as WebSocketSettings;
+pub(crate) use upstream::{UpstreamTls, proxy_header};
 
 /// Whether more may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

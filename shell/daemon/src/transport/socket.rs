@@ -138,6 +138,8 @@ pub(crate) enum Peer {
     Network(SocketAddr),
     /// A process of this machine, through a Unix socket.
     Local,
+    /// A part of this process.
+    Inside,
 }
 
 impl fmt::Display for Peer {
@@ -145,6 +147,7 @@ impl fmt::Display for Peer {
         match self {
             Self::Network(address) => address.fmt(f),
             Self::Local => f.write_str("unix"),
+            Self::Inside => f.write_str("inside"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use sedge_bridge::Full;
 use sedge_cluster::{SkipGraphBase, SkipGraphMethod};
 use sedge_daemon::config::{LogFormat, Secret, SubackMode, known_keys};
 use sedge_daemon::{Config, Overrides};
@@ -259,4 +260,29 @@ fn listeners_come_from_the_environment_too_and_may_be_empty() {
     let config = load("[listener.ws]\n", &env, &[]).unwrap();
     assert_eq!(config.listeners["browsers"].port, Some(9001));
     assert_eq!(config.listeners.keys().collect::<Vec<_>>(), ["browsers", "ws"]);
+}
+
+/// MQ-18: what is wrong with a bridge is said with file, line and the fix.
+#[test]
+fn bridges_are_refused_with_place_and_fix() {
+    let good = "[bridge.cloud]\nkind = \"mqtt\"\naddress = [\"a\"]\nfrom = [\"a/+\"]\n";
+    for (more, place, said) in [
+        ("topik = \"x\"\n", "sedge.toml:5:1: bridge.cloud.topik: ", "did you mean bridge.cloud.topic?"),
+        ("topic = \"{3}\"\n", "sedge.toml:5:9: bridge.cloud.topic: ", "take a lower number"),
+        ("buffer = { max_bytes = \"1GB\" }\n", "sedge.toml:5:24: bridge.cloud.buffer.max_bytes: ", "64KiB"),
+        ("buffer = { full = \"never\" }\n", "sedge.toml:5:19: bridge.cloud.buffer.full: ", "\"drop-oldest\""),
+        ("buffer = { size = 1 }\n", "sedge.toml:5:12: bridge.cloud.buffer.size: ", "unknown key"),
+        ("ack = \"remote\"\n", "sedge.toml:5:7: bridge.cloud.ack: ", "needs buffer.full = \"refuse\""),
+        ("[bridge.Other]\n", "sedge.toml:5:9: bridge.Other: ", "letters a to z"),
+        ("[bridge.other]\n", "sedge.toml:5:9: bridge.other", "kind = \"mqtt\""),
+    ] {
+        let message = refused(&format!("{good}{more}"));
+        assert!(message.contains(place) && message.contains(said), "{more}: {message}");
+    }
+    let env = [("SEDGE_BRIDGE__CLOUD__BUFFER__FULL", "drop-oldest"), ("SEDGE_BRIDGE__CLOUD__PASSWORD", "secret")];
+    let message = load(good, &env, &[]).unwrap_err();
+    assert!(message.contains("bridge.cloud.username"), "{message}");
+    let config = load(&format!("{good}username = \"u\"\n"), &env, &[]).unwrap();
+    let bridge = &config.bridges["cloud"];
+    assert_eq!((bridge.buffer_full, format!("{bridge:?}").contains("secret\"")), (Full::DropOldest, false));
 }

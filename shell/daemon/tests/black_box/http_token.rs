@@ -54,7 +54,7 @@ fn the_api_wants_its_token() {
 fn health_and_metrics_may_want_it_too() {
     let mut config = config(&[]);
     config.http.token = Some(sedge_daemon::config::Secret::new("first-0123456789"));
-    config.http.open = HttpOpen { health: false, metrics: false };
+    config.http.open = HttpOpen { health: false, metrics: false, reads: false };
     let node = Daemon::start(&config).unwrap();
     for path in ["/health/live", "/metrics"] {
         assert_eq!(get(&node, path).0, 401, "{path}");

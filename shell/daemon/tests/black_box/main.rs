@@ -4,6 +4,7 @@
 mod cluster;
 mod common;
 mod config;
+mod dashboard;
 mod http_token;
 mod limits;
 mod links;

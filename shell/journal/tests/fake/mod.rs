@@ -17,6 +17,8 @@ struct State {
     room: Option<usize>,
     writes_fail: bool,
     syncs_fail: bool,
+    /// The system's error for new files.
+    creates_fail: Option<i32>,
     unsynced: usize,
 }
 
@@ -56,6 +58,10 @@ impl FakeDisk {
 
     pub(crate) fn fail_syncs(&self, fail: bool) {
         self.state().syncs_fail = fail;
+    }
+
+    pub(crate) fn fail_creates(&self, errno: Option<i32>) {
+        self.state().creates_fail = errno;
     }
 
     /// Syncs wait until the guard is dropped.
@@ -104,6 +110,9 @@ impl Segment for FakeSegment {
 
 impl Files for FakeDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn Segment>> {
+        if let Some(errno) = self.state().creates_fail {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         let content = Content::default();
         self.state().files.insert(path.to_owned(), Arc::clone(&content));
         Ok(Arc::new(FakeSegment { disk: self.clone(), content }))

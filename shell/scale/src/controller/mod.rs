@@ -344,7 +344,7 @@ fn perform(driver: &dyn Driver, world: &World, site: &sedge_scale::Site, action:
             driver.create(action.id, &group, &node, &spec)
         }
         ActionKind::Remove { node, .. } => driver.remove(&node),
-        ActionKind::Relieve { group, node } => relieve(world, &group, Some(&node), false).map(drop),
+        ActionKind::Relieve { group, node } => relieve(world, site, &group, Some(&node), false).map(drop),
     }
 }
 

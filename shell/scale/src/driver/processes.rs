@@ -1,7 +1,8 @@
 //! The driver for processes of this machine. Nodes outlive the controller, so that the next one finds them serving.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -32,12 +33,14 @@ pub(super) struct Processes {
     nodes: Nodes,
     /// Those that this controller started itself: somebody has to wait for them when they end.
     children: Mutex<BTreeMap<String, Child>>,
+    /// One node at a time looks for ports, so that no two find the same.
+    planning: Mutex<()>,
 }
 
 impl Processes {
     pub(super) fn new(world: World) -> Self {
         let nodes = Nodes::new(&world.state().token, Duration::from_secs(5));
-        Self { world, nodes, children: Mutex::new(BTreeMap::new()) }
+        Self { world, nodes, children: Mutex::new(BTreeMap::new()), planning: Mutex::new(()) }
     }
 
     fn children(&self) -> MutexGuard<'_, BTreeMap<String, Child>> {
@@ -55,6 +58,7 @@ impl Processes {
 
     /// The record of a node with free ports, if it has none yet.
     fn plan(&self, group: &str, node: &str) -> Result<NodeRecord, String> {
+        let _turn = self.planning.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(record) = self.world.node(node) {
             return Ok(record);
         }
@@ -74,8 +78,8 @@ impl Processes {
     fn start(&self, node: &str, record: &NodeRecord, spec: &MemberSpec) -> Result<Proof, String> {
         let dir = self.dir(node);
         let failed = |what: &str, error: std::io::Error| format!("{what} {}: {error}", dir.display());
-        fs::create_dir_all(&dir).map_err(|error| failed("cannot make", error))?;
-        let log = fs::File::options().create(true).append(true).open(dir.join("log"));
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|error| failed("cannot make", error))?;
+        let log = fs::File::options().create(true).append(true).mode(0o600).open(dir.join("log"));
         let log = log.map_err(|error| failed("cannot write a log in", error))?;
         let errors = log.try_clone().map_err(|error| failed("cannot write a log in", error))?;
         let program = std::env::current_exe().map_err(|error| format!("cannot find the program itself: {error}"))?;
@@ -90,7 +94,8 @@ impl Processes {
         command.arg("--data-dir").arg(&dir).arg("--own-session");
         let (key, token, seeds) = {
             let state = self.world.state();
-            let others = state.nodes.iter().filter(|(name, other)| *name != node && other.process.is_some());
+            // Of nodes that start at the same time each but the first finds another one here.
+            let others = state.nodes.iter().filter(|(name, other)| *name != node && !other.cluster.is_empty());
             let seeds: Vec<String> = others.map(|(_, other)| other.cluster.clone()).collect();
             (state.cluster_key.clone(), state.token.clone(), seeds)
         };

@@ -5,6 +5,7 @@ mod runtime;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -57,7 +58,8 @@ impl Haproxy {
         check(&program, &cfg)?;
         let pid_file = self.file("pid");
         let _ = fs::remove_file(&pid_file);
-        let log = fs::File::create(self.file("log")).map_err(|error| format!("cannot write its log: {error}"))?;
+        let log = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(self.file("log"));
+        let log = log.map_err(|error| format!("cannot write its log: {error}"))?;
         let errors = log.try_clone().map_err(|error| format!("cannot write its log: {error}"))?;
         let status = Command::new(program)
             .args(["-W", "-D", "-f"])
@@ -112,6 +114,11 @@ impl Haproxy {
         check(&find().ok_or("haproxy is not installed")?, &cfg)?;
         proof.signal(rustix::process::Signal::USR2);
         Ok(())
+    }
+
+    /// How much a place counts when a node for a new connection is chosen, 1 being normal.
+    pub(crate) fn weigh(&self, place: usize, weight: u32) -> Result<(), String> {
+        Runtime::new(&self.socket()).change(&format!("set server {BACKEND}/{} weight {weight}", place_name(place)))
     }
 
     /// Connections in each place, by its name.

@@ -8,7 +8,7 @@ use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter, TopicName};
 use smallvec::SmallVec;
 
 use crate::link::{Frame, FrameSeq, Publication, SendError};
-use crate::mail::{Again, Location, Missed, Publish, ToShard};
+use crate::mail::{Again, Location, Missed, Publish, Retained, ToShard};
 use crate::node::Node;
 use crate::node::delivery::copied::Source;
 use crate::node::delivery::relay::Parcel;
@@ -49,6 +49,11 @@ impl Node {
         let remote = remote && !sys::stays_here(&message.topic);
         let mut legs = Vec::new();
         self.plan(&message, remote, &mut legs);
+        if self.operators.tracer.is_some() {
+            let chosen = groups.as_deref().unwrap_or_default();
+            let plain = legs.iter().filter(|leg| leg.plain).map(|leg| leg.to);
+            self.trace_routed(&message, plain.chain(chosen.iter().map(|(node, _)| *node)).collect(), chosen.len());
+        }
         if let Some(ticket) = ticket
             && self.is_full_elsewhere(&message, &legs, groups.as_deref().unwrap_or_default())
         {
@@ -108,10 +113,14 @@ impl Node {
     pub(in crate::node) fn publication(&mut self, from: Source, number: u64, publication: Publication) {
         let Publication { message, plain, groups, retained_copy, .. } = publication;
         if retained_copy || (message.retain && sys::tells_of_a_node(&message.topic)) {
-            self.retain(&message);
+            let is_live = plain && !self.windows.has(&message.id);
+            self.retain_new(&message, is_live);
         }
         // The share of a group may come a second time, and back to its origin: it is chosen again where there was no member.
         let fresh = (plain || retained_copy) && self.is_fresh(&message) && self.note_had(from, &message);
+        if self.operators.tracer.is_some() {
+            self.trace_came(from, &message, plain && !fresh);
+        }
         let missed = if plain && fresh { self.who_missed(from, &message) } else { None };
         let mut shards = SmallVec::<[(ShardId, SmallVec<[TopicFilter; 1]>); 4]>::new();
         if plain && fresh {
@@ -217,8 +226,10 @@ impl Node {
                     continue;
                 }
             }
+            // Behind what was kept before it, as soon as there is a link: see `give_kept`.
+            let is_given_later = kept != Kept::No && !self.peers.get(&to).is_some_and(Peer::is_up);
             let chosen = if groups.is_empty() { None } else { Some(groups.clone()) };
-            if relays && (plain || retained_copy) && self.peers.contains_key(&to) {
+            if relays && !is_given_later && (plain || retained_copy) && self.peers.contains_key(&to) {
                 parcels.push(Parcel { to, plain, retained_copy });
                 (plain, retained_copy) = (false, false);
                 if chosen.is_none() {
@@ -228,11 +239,10 @@ impl Node {
             let publication =
                 Publication { message: Arc::clone(&message), plain, groups, retained_copy, waybill: None };
             let frame = Frame::Publication(publication);
-            // Behind what was kept before it, as soon as there is a link: see `give_kept`.
-            let is_given_later = kept != Kept::No && !self.peers.get(&to).is_some_and(Peer::is_linked);
             let result =
                 if is_given_later { Err(SendError::NoChannel) } else { self.links.send(self.now.instant, to, frame) };
             match result {
+                Ok(_) if self.config.link_qos == Some(QoS::AtMostOnce) => {}
                 Ok(seq) => sent.frames.push((to, seq)),
                 Err(SendError::NoChannel) if kept == Kept::Awaited => {}
                 Err(SendError::NoChannel) => {
@@ -259,9 +269,34 @@ impl Node {
     }
 
     /// Puts a message into the retained store; false if there is no room for it.
-    pub(in crate::node) fn retain(&mut self, message: &Arc<Message>) -> bool {
+    /// With `is_live` it is published just now; a broker behind this node delivers it then.
+    pub(in crate::node) fn retain(&mut self, message: &Arc<Message>, is_live: bool) -> bool {
         let outcome = self.store_for(&message.topic).set(message);
+        let is_news = matches!(outcome, SetOutcome::Stored | SetOutcome::Cleared);
+        if self.config.has_upstream
+            && is_news
+            && message.id.node != self.config.node
+            && !sys::tells_of_a_node(&message.topic)
+        {
+            let retained = Retained { message: Arc::clone(message), is_live };
+            self.tell_shard(ShardId(0), ToShard::Retained(Box::new(retained)));
+        }
         self.note_outcome(message, outcome)
+    }
+
+    /// The broker behind this node gets all retained messages, and hears what was cleared.
+    pub(in crate::node) fn give_retained(&mut self) {
+        for message in self.retained.everything() {
+            let retained = Retained { message, is_live: false };
+            self.tell_shard(ShardId(0), ToShard::Retained(Box::new(retained)));
+        }
+    }
+
+    /// [`Self::retain`] for a publication that has just come from another node: a topic without a value is not cleared.
+    fn retain_new(&mut self, message: &Arc<Message>, is_live: bool) {
+        if !message.payload.is_empty() || self.store_for(&message.topic).knows(&message.topic) {
+            self.retain(message, is_live);
+        }
     }
 
     /// The same for a publication of a client of this node; returns what is to be passed on.

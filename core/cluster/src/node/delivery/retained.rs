@@ -69,7 +69,7 @@ impl Node {
             }
             RetainedMail::Messages(messages) => {
                 for message in &messages {
-                    self.retain(message);
+                    self.retain(message, false);
                 }
             }
             RetainedMail::Done => {

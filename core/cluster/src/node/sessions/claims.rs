@@ -603,7 +603,7 @@ impl Node {
     /// Claims that have waited long enough are served with what is here: the home, or the former owner, does not answer.
     pub(in crate::node) fn claims_due(&mut self) {
         while let Some(client) = self.claims.deadlines.pop_due(self.now.instant) {
-            if self.is_given(&client) {
+            if self.is_given(&client) || self.waits_for_suspect(&client) {
                 self.set_claim_deadline(&client);
                 continue;
             }
@@ -613,6 +613,16 @@ impl Node {
                 self.serve_as_is(&client);
             }
         }
+    }
+
+    /// Whether the node that has to answer is suspected to be dead: if it is, its successor has the session, and says so.
+    fn waits_for_suspect(&self, client: &ClientId) -> bool {
+        let asked = self.claims.wanted.get(client).and_then(|wanted| match wanted.phase {
+            Phase::Asked { home } => Some(home),
+            Phase::Session { from, .. } => Some(from),
+            Phase::Adopting { .. } | Phase::Leftovers { .. } | Phase::Flushing { .. } => None,
+        });
+        asked.is_some_and(|node| self.membership.is_suspect(node))
     }
 
     /// Whether a session is on its way for which nobody waits.

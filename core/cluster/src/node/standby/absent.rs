@@ -26,8 +26,8 @@ const ABSENCE: Duration = Duration::from_mins(10);
 const RETURN: Duration = Duration::from_secs(10);
 /// How long a node may be away and nobody know it.
 const UNNOTICED: Duration = Duration::from_secs(3);
-/// Bytes kept for the sessions of one node; more are dropped and counted.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// What a node wants of which nothing is known.
+pub(in crate::node) const ALL: &str = "#";
 /// Strays in one mail.
 const PER_MAIL: usize = 256;
 /// Lives that were taken over and are remembered.
@@ -57,6 +57,10 @@ pub(in crate::node) struct Orphans {
     away: BTreeMap<NodeId, (Instant, u64)>,
     /// Successors who have asked before this node knew.
     early: Vec<(NodeId, Life, Instant)>,
+    /// Whether the overlay has told that some other node wants everything.
+    is_all_wanted: bool,
+    /// Bytes kept for the sessions of one node; more are dropped and counted.
+    max_bytes: usize,
     dropped: u64,
 }
 
@@ -106,9 +110,10 @@ impl Orphaned {
         if self.is_back { &[] } else { self.strays.get(self.for_others..).unwrap_or_default() }
     }
 
-    fn push(&mut self, stray: Stray) -> bool {
+    /// Keeps a publication; false if that would be more than `max_bytes`.
+    fn push(&mut self, stray: Stray, max_bytes: usize) -> bool {
         let size = stray.message.payload.len() + stray.message.topic.as_bytes().len() + 128;
-        if self.bytes + size > MAX_BYTES {
+        if self.bytes + size > max_bytes {
             return false;
         }
         self.bytes += size;
@@ -118,7 +123,7 @@ impl Orphaned {
 }
 
 impl Orphans {
-    pub(in crate::node) fn new(seed: Seed) -> Self {
+    pub(in crate::node) fn new(max_bytes: usize, seed: Seed) -> Self {
         Self {
             nodes: BTreeMap::new(),
             filters: SubscriptionTrie::with_seed(seed),
@@ -129,6 +134,8 @@ impl Orphans {
             ended: BTreeMap::new(),
             away: BTreeMap::new(),
             early: Vec::new(),
+            is_all_wanted: false,
+            max_bytes,
             dropped: 0,
         }
     }
@@ -148,6 +155,9 @@ impl Orphans {
 
     /// Other nodes want, or no longer want, a filter. Returns whether the shards are to be told.
     pub(in crate::node) fn note_route(&mut self, filter: &TopicFilter, wanted: bool) -> bool {
+        if filter.as_str() == ALL {
+            self.is_all_wanted = wanted;
+        }
         if wanted {
             self.withdrawn.remove(filter);
             return true;
@@ -164,6 +174,25 @@ impl Orphans {
             self.filters.insert(filter, node, ());
             *self.kept.entry(filter.clone()).or_default() += 1;
         }
+    }
+
+    /// Keeps everything for a node that is kept for. Returns whether the shards are to be told.
+    pub(in crate::node) fn keep_all(&mut self, node: NodeId, all: &TopicFilter) -> bool {
+        let is_known = self.is_all_wanted || self.kept.contains_key(all);
+        let Some(orphaned) = self.nodes.get_mut(&node).filter(|orphaned| !orphaned.filters.contains(all)) else {
+            return false;
+        };
+        orphaned.filters.insert(all.clone());
+        self.keep(node, &BTreeSet::from([all.clone()]));
+        if !is_known {
+            self.withdrawn.insert(all.clone());
+        }
+        !is_known
+    }
+
+    /// Bytes that are kept.
+    pub(in crate::node) fn bytes(&self) -> usize {
+        self.nodes.values().map(|orphaned| orphaned.bytes).sum()
     }
 
     /// Returns the filters that nobody wants any more.
@@ -265,13 +294,15 @@ impl Node {
     /// A node is gone, and others have its sessions: keeps what was on its way there, and what is still to come.
     pub(in crate::node) fn orphan(&mut self, life: Life, successors: Vec<NodeId>, strays: Vec<Stray>) {
         let Life { node, incarnation } = life;
-        // What it was not to get when it was back is still for others that were away at the same time.
-        let before = self.orphans.nodes.get_mut(&node).filter(|before| before.is_back);
-        let before = before.map(|before| {
+        // What it was not to get when it was back is still for others that were away at the same time. What was kept while it lived and could not
+        // be reached is its own.
+        let is_kept = |before: &&mut Orphaned| before.is_back || before.incarnation == incarnation;
+        let before = self.orphans.nodes.get_mut(&node).filter(is_kept).map(|before| {
             let (kept, told) = (core::mem::take(&mut before.strays), core::mem::take(&mut before.told));
-            (kept, before.bytes, told, before.filters.clone())
+            let for_others = if before.is_back { kept.len() } else { before.for_others };
+            (kept, for_others, before.bytes, told, before.filters.clone())
         });
-        let (kept, bytes, told, mut filters) = before.unwrap_or_default();
+        let (kept, for_others, bytes, told, mut filters) = before.unwrap_or_default();
         self.end_orphan(node);
         let routes = self.overlay.routes(0, usize::MAX).into_iter().filter(|route| route.node == node);
         filters.extend(routes.map(|route| route.filter).filter(|filter| filter.share_group().is_none()));
@@ -283,7 +314,7 @@ impl Node {
             successors,
             filters,
             groups: BTreeSet::new(),
-            for_others: kept.len(),
+            for_others,
             strays: kept,
             bytes,
             is_awaited,
@@ -291,7 +322,7 @@ impl Node {
             told,
         };
         for stray in strays {
-            self.orphans.dropped += u64::from(!orphaned.push(stray));
+            self.orphans.dropped += u64::from(!orphaned.push(stray, self.orphans.max_bytes));
         }
         self.orphans.nodes.insert(node, orphaned);
         self.orphans.deadlines.set(node, self.now.instant + if is_awaited { PATIENCE } else { ABSENCE });
@@ -388,7 +419,7 @@ impl Node {
         };
         if message.qos > QoS::AtMostOnce {
             let stray = Stray { message: sedge_broker::detach(message), plain: true, groups: Vec::new() };
-            self.orphans.dropped += u64::from(!orphaned.push(stray));
+            self.orphans.dropped += u64::from(!orphaned.push(stray, self.orphans.max_bytes));
         }
         true
     }
@@ -409,7 +440,7 @@ impl Node {
             return Kept::No;
         }
         let stray = Stray { message: sedge_broker::detach(message), plain, groups: groups.to_vec() };
-        let is_kept = orphaned.push(stray);
+        let is_kept = orphaned.push(stray, self.orphans.max_bytes);
         self.orphans.dropped += u64::from(!is_kept);
         match (is_kept, orphaned.is_awaited) {
             (false, _) => Kept::No,

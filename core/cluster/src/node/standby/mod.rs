@@ -3,5 +3,6 @@
 pub(in crate::node) mod absent;
 pub(in crate::node) mod backups;
 pub(in crate::node) mod copies_of_others;
+pub(in crate::node) mod out_of_reach;
 pub(in crate::node) mod takeover;
 pub(in crate::node) mod unreachable;

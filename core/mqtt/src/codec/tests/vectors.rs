@@ -7,7 +7,7 @@ use super::Side::{self, Client, Server};
 use super::{decode, encode, text};
 use crate::Version::{V5, V311};
 use crate::{
-    Ack, Auth, ConnAck, ConnAckProperties, Connect, ConnectProperties, Disconnect, Packet, PacketId, Publish,
+    Ack, Auth, ConnAck, ConnAckProperties, Connect, ConnectProperties, Decoder, Disconnect, Packet, PacketId, Publish,
     PublishProperties, QoS, ReasonCode, RetainHandling, SubAck, Subscribe, SubscriptionOptions, SubscriptionRequest,
     TopicFilter, TopicName, UnsubAck, Unsubscribe, Version, Will, WillProperties,
 };
@@ -194,6 +194,26 @@ fn acknowledgements() {
     same(Server, V5, b"\x70\x0f\x00\x01\x92\x0b\x1f\x00\x01r\x26\x00\x01k\x00\x01v", &Packet::PubComp(unknown));
     assert_eq!(decode(Client, V5, b"\x40\x03\x01\x02\x00"), Ok(Packet::PubAck(plain.clone())));
     assert_eq!(decode(Client, V5, b"\x40\x04\x01\x02\x00\x00"), Ok(Packet::PubAck(plain)));
+}
+
+/// MQ-02, IL-05: what a broker says with a reason code that its packet does not have is taken only where that was asked for.
+#[test]
+fn foreign_reason_codes_of_acknowledgements_are_success_or_unspecified_error_for_a_lenient_decoder() {
+    let read = |decoder: Decoder, bytes: &'static [u8]| {
+        let mut decoder = decoder;
+        decoder.feed(Bytes::from_static(bytes));
+        decoder.next()
+    };
+    let lenient = |bytes| read(Decoder::client(1_024).lenient(), bytes);
+    let ack = |reason| Ack::new(id(0x102), reason);
+    // 0x01, 0x8e and 0x05 are no reason codes of these packets; 0x10 and 0x87 are.
+    assert_eq!(lenient(b"\x40\x03\x01\x02\x01"), Ok(Some(Packet::PubAck(ack(ReasonCode::Success)))));
+    assert_eq!(lenient(b"\x50\x03\x01\x02\x8e"), Ok(Some(Packet::PubRec(ack(ReasonCode::UnspecifiedError)))));
+    assert_eq!(lenient(b"\x70\x04\x01\x02\x05\x00"), Ok(Some(Packet::PubComp(ack(ReasonCode::Success)))));
+    assert_eq!(lenient(b"\x40\x03\x01\x02\x10"), Ok(Some(Packet::PubAck(ack(ReasonCode::NoMatchingSubscribers)))));
+    assert_eq!(lenient(b"\x40\x03\x01\x02\x87"), Ok(Some(Packet::PubAck(ack(ReasonCode::NotAuthorized)))));
+    assert!(read(Decoder::client(1_024), b"\x40\x03\x01\x02\x01").is_err(), "else the packet is malformed");
+    assert!(lenient(b"\xe0\x01\x05").is_err(), "an unknown reason to end the connection stays an error");
 }
 
 /// MQ-02

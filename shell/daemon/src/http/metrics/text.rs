@@ -13,7 +13,7 @@ fn prefix(name: &str) -> &'static str {
 
 /// What becomes of a number over time.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(in crate::http) enum Kind {
     /// It grows until the process ends.
     Counter,
     /// It goes up and down.
@@ -22,18 +22,18 @@ pub(super) enum Kind {
 
 /// A page of metrics.
 #[derive(Debug, Default)]
-pub(super) struct Exposition(String);
+pub(in crate::http) struct Exposition(String);
 
 /// One name, with its lines.
 #[derive(Debug)]
-pub(super) struct Family<'a> {
+pub(in crate::http) struct Family<'a> {
     out: &'a mut String,
     name: &'a str,
 }
 
 impl Exposition {
     /// Begins a metric with labels.
-    pub(super) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &str) -> Family<'a> {
+    pub(in crate::http) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &str) -> Family<'a> {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -44,18 +44,18 @@ impl Exposition {
     }
 
     /// A metric without labels.
-    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: u64) {
+    pub(in crate::http) fn single(&mut self, name: &str, kind: Kind, help: &str, value: u64) {
         self.family(name, kind, help);
         self.add(format_args!("{}{name} {value}\n", prefix(name)));
     }
 
-    /// A counter without labels that is no whole number.
-    pub(super) fn float(&mut self, name: &str, help: &str, value: f64) {
-        self.family(name, Kind::Counter, help);
+    /// A metric without labels that is no whole number.
+    pub(in crate::http) fn float(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
+        self.family(name, kind, help);
         self.add(format_args!("{}{name} {value}\n", prefix(name)));
     }
 
-    pub(super) fn finish(self) -> String {
+    pub(in crate::http) fn finish(self) -> String {
         self.0
     }
 
@@ -67,7 +67,7 @@ impl Exposition {
 
 impl Family<'_> {
     /// A line.
-    pub(super) fn labelled(&mut self, labels: &[(&str, &str)], value: u64) {
+    pub(in crate::http) fn labelled(&mut self, labels: &[(&str, &str)], value: u64) {
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
         // Writing to a string cannot fail.
         let _ = writeln!(self.out, "{}{}{{{}}} {value}", prefix(self.name), self.name, labels.join(","));
@@ -86,7 +86,7 @@ mod tests {
     fn the_format_is_that_of_prometheus() {
         let mut out = Exposition::default();
         out.single("sessions", Kind::Gauge, "Sessions.", 3);
-        out.float("process_cpu_seconds_total", "Time.", 1.5);
+        out.float("process_cpu_seconds_total", Kind::Counter, "Time.", 1.5);
         out.family("links_total", Kind::Counter, "Links.").labelled(&[("peer", "a\"\\\n"), ("x", "y")], 7);
         let want = "# HELP sedge_sessions Sessions.\n# TYPE sedge_sessions gauge\nsedge_sessions 3\n\
                     # HELP process_cpu_seconds_total Time.\n# TYPE process_cpu_seconds_total counter\n\

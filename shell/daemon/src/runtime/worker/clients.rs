@@ -124,7 +124,7 @@ impl Worker {
     fn seat(&mut self, peer: Peer, listener: &Listener) -> Result<Option<Box<AddressSeat>>, Excess> {
         let seat = match peer {
             Peer::Network(address) if !listener.awaits_source(peer) => self.seat_at(address)?,
-            Peer::Network(_) | Peer::Local => None,
+            Peer::Network(_) | Peer::Local | Peer::Inside => None,
         };
         if listener.has_token(self.now.instant) {
             return Ok(seat);
@@ -200,7 +200,8 @@ impl Worker {
         let listener = self.clients.get_mut(conn).map(|client| usize::from(client.listener));
         let listener = listener.and_then(|number| self.shared.listeners.get(number));
         let rate = listener.map(|listener| listener.publish_rate).unwrap_or_default();
-        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user, rate });
+        let inside = peer == Peer::Inside;
+        self.shard.handle(self.now, ShardInput::Opened { conn, peer: peer.to_string(), user, rate, inside });
         for bytes in bytes {
             self.shard.handle(self.now, ShardInput::Received { conn, bytes });
         }

@@ -7,7 +7,7 @@ use sedge_mqtt::{LooksLike, ReasonCode};
 use tracing::field::display;
 
 use super::Worker;
-use crate::runtime::LineKind;
+use crate::runtime::{EventKind, Happened, LineKind};
 use crate::transport::{Fault, Listener, Peer};
 
 /// A line at level info if `$allowed`, else at level debug.
@@ -39,6 +39,7 @@ fn some(key: &str) -> Option<&str> {
 
 impl Worker {
     pub(super) fn log_client(&mut self, event: Event) {
+        self.note_client(&event);
         match event {
             Event::Connected { client, peer, session_present } => {
                 line!(self.may_log(LineKind::Connected), %client, peer, session_present, "client connected");
@@ -49,6 +50,35 @@ impl Worker {
             Event::Refused(refusal) => self.log_refused(&refusal),
             Event::Denied(refusal) => self.log_denied(&refusal),
         }
+    }
+
+    /// Keeps an event for those who watch the node.
+    fn note(&self, kind: EventKind, describe: impl FnOnce() -> Happened) {
+        self.shared.events.note(kind, self.now.instant, self.now.wall.as_millis(), describe);
+    }
+
+    fn note_client(&self, event: &Event) {
+        match event {
+            Event::Connected { client, peer, session_present } => self.note(EventKind::Connected, || {
+                let text = if *session_present { "connected, and found its session" } else { "connected" };
+                Happened::new(EventKind::Connected, false, text).of(Some(client.as_str()), Some(peer))
+            }),
+            Event::Disconnected { client, reason, detail } => self.note(EventKind::Disconnected, || {
+                let text = format!("disconnected: {reason:?}, {detail}");
+                Happened::new(EventKind::Disconnected, false, &text).of(Some(client.as_str()), None)
+            }),
+            Event::Refused(refusal) => self.note_refusal(EventKind::Refused, refusal),
+            Event::Denied(refusal) => self.note_refusal(EventKind::Denied, refusal),
+        }
+    }
+
+    fn note_refusal(&self, kind: EventKind, refusal: &Refusal) {
+        let Refusal { conn: _, peer, client, user: _, topic, reason, detail, key: _ } = refusal;
+        self.note(kind, || {
+            let topic = topic.as_deref().map_or_else(String::new, |topic| format!(", topic {topic}"));
+            let text = format!("{}: {reason:?}, {detail}{topic}", kind.name());
+            Happened::new(kind, true, &text).of(client.as_ref().map(sedge_base::ClientId::as_str), Some(peer))
+        });
     }
 
     fn log_refused(&mut self, refusal: &Refusal) {
@@ -71,6 +101,10 @@ impl Worker {
     /// A connection that came to nothing below MQTT. Its peer is known until it has a client.
     pub(super) fn log_fault(&mut self, listener: u16, peer: Option<Peer>, fault: &Fault, hint: Option<&'static str>) {
         let allowed = self.may_log(LineKind::Refused);
+        self.note(EventKind::Refused, || {
+            let peer = peer.as_ref().map(ToString::to_string);
+            Happened::new(EventKind::Refused, true, &format!("refused: {fault}")).of(None, peer.as_deref())
+        });
         let (listener, peer) = (self.listener_name(listener), peer.map(display));
         line!(allowed, peer, listener, cause = %fault, hint, key = some(fault.key()), "connection refused");
     }
@@ -95,6 +129,7 @@ impl Worker {
 
     pub(super) fn log_node(&mut self, event: &NodeEvent) {
         let NodeEvent { warning, message } = event;
+        self.note(EventKind::Cluster, || Happened::new(EventKind::Cluster, *warning, message));
         match (self.may_log(LineKind::Cluster), *warning) {
             (true, true) => tracing::warn!("{message}"),
             (true, false) => tracing::info!("{message}"),

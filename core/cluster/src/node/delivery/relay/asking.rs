@@ -33,8 +33,8 @@ use sedge_base::{Duration, Instant, NodeId, ShardId};
 use sedge_mqtt::{Message, QoS, ReasonCode, TopicName};
 use smallvec::SmallVec;
 
-use super::Parcel;
 use super::outgoing::Open;
+use super::{Dispatched, Parcel};
 use crate::node::Node;
 
 /// How long all wait for a node to answer.
@@ -365,7 +365,8 @@ impl Node {
         // As for whoever publishes to a topic that is known: see `publish`.
         let has_room = |one: &&Waiting| entry.is_none() || !one.is_asked || !self.is_full_at(one.parcel.to);
         let parcels: SmallVec<[Parcel; 8]> = wanted.iter().filter(has_room).map(|one| one.parcel).collect();
-        let sent = if parcels.is_empty() { 0 } else { self.dispatch(message, &parcels, *entry, false).kept };
+        let sent =
+            if parcels.is_empty() { Dispatched::default() } else { self.dispatch(message, &parcels, *entry, false) };
         let Some(entry) = entry else { return };
         // The publisher knows of the others: they have been counted in `publish`.
         if wanted.iter().any(|one| one.is_asked) {
@@ -374,10 +375,10 @@ impl Node {
         self.counters.publications_refused += (wanted.len() - parcels.len()) as u64;
         let accepted = &mut self.accepted;
         let mut note = |shard, ticket, reason| crate::node::dispatch::note(accepted, shard, ticket, reason);
-        for _ in sent..wanted.len() {
+        for _ in sent.placed..wanted.len() {
             self.acks.refused(*entry, ReasonCode::QuotaExceeded, &mut note);
         }
-        for _ in wanted.len()..waiting.len() {
+        for _ in (wanted.len()..waiting.len()).chain(sent.kept..sent.placed) {
             self.acks.arrived(*entry, &mut note);
         }
     }

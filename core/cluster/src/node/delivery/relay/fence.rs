@@ -128,6 +128,15 @@ impl Node {
         }
     }
 
+    /// A node is gone over which publications may have come: those with QoS 0 that are missing are lost with it, and mail waits no longer for them.
+    pub(super) fn fences_without(&mut self) {
+        let end = self.now.instant + PATIENCE;
+        for fence in self.relay.fences.fences.values_mut() {
+            fence.end = fence.end.min(end);
+            fence.deadline = fence.deadline.min(end);
+        }
+    }
+
     pub(super) fn fences_due(&mut self) {
         let now = self.now.instant;
         let fences = self.relay.fences.fences.iter_mut().filter(|(_, fence)| fence.deadline <= now);

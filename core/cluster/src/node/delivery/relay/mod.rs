@@ -82,7 +82,9 @@ pub(in crate::node) struct Parcel {
 /// What became of parcels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::node) struct Dispatched {
-    /// How many the sender has to keep until they have arrived.
+    /// How many are on their way.
+    pub placed: usize,
+    /// How many of them the sender has to keep until they have arrived.
     pub kept: usize,
     pub refused: bool,
 }
@@ -97,7 +99,8 @@ impl Node {
         straight: bool,
     ) -> Dispatched {
         let mut dispatched = Dispatched::default();
-        let is_kept = message.qos > QoS::AtMostOnce;
+        let waits = message.qos > QoS::AtMostOnce;
+        let is_kept = self.hop_qos(message) > QoS::AtMostOnce;
         let mut ends: SmallVec<[End; 4]> = SmallVec::new();
         let (mut plain, mut retained_copy) = (false, false);
         for parcel in parcels {
@@ -109,11 +112,12 @@ impl Node {
                 since: self.now.instant,
                 direct: false,
             };
-            let Some(end) = self.relay.outgoing.place(parcel.to, open) else {
+            let Some(end) = self.relay.outgoing.place(parcel.to, open, is_kept) else {
                 self.counters.publications_refused += 1;
-                dispatched.refused |= is_kept;
+                dispatched.refused |= waits;
                 continue;
             };
+            dispatched.placed += 1;
             dispatched.kept += usize::from(is_kept);
             plain |= parcel.plain;
             retained_copy |= parcel.retained_copy;
@@ -134,6 +138,11 @@ impl Node {
             self.relay.next_look = Some(self.now.instant + PERIOD);
         }
         dispatched
+    }
+
+    /// With which QoS a publication goes from node to node.
+    pub(in crate::node) fn hop_qos(&self, message: &Message) -> QoS {
+        self.config.link_qos.unwrap_or(message.qos)
     }
 
     /// Sends one frame to the next node; to the destinations themselves if there is no link to that. What a full link refuses does not go
@@ -255,6 +264,7 @@ impl Node {
     /// A node is gone that others may have relied on: whatever is on its way goes straight.
     pub(in crate::node) fn relay_without(&mut self, node: NodeId) {
         self.relay.incoming.forget(node);
+        self.fences_without();
         for to in self.relay.outgoing.waiting() {
             self.send_straight(to, 0, u64::MAX);
         }

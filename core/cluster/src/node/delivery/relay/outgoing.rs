@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sedge_base::{Duration, Instant, NodeId};
-use sedge_mqtt::{Message, QoS};
+use sedge_mqtt::Message;
 
 use super::Place;
 use crate::link::End;
@@ -44,8 +44,8 @@ pub(in crate::node) struct Stream {
 
 impl Stream {
     /// Where this publication stands in the stream; `None` if there is no room to keep it.
-    fn place(&mut self, node: NodeId, open: Open) -> Option<End> {
-        if open.message.qos == QoS::AtMostOnce {
+    fn place(&mut self, node: NodeId, open: Open, is_kept: bool) -> Option<End> {
+        if !is_kept {
             self.behind += 1;
             return Some(End { node, number: self.last, behind: self.behind });
         }
@@ -74,8 +74,9 @@ pub(in crate::node) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn place(&mut self, node: NodeId, open: Open) -> Option<End> {
-        self.streams.entry(node).or_default().place(node, open)
+    /// `is_kept`: until it has arrived.
+    pub(super) fn place(&mut self, node: NodeId, open: Open, is_kept: bool) -> Option<End> {
+        self.streams.entry(node).or_default().place(node, open, is_kept)
     }
 
     /// It was given to the link to the destination.

@@ -56,6 +56,10 @@ struct Pair {
 }
 
 impl Pair {
+    fn place(&mut self, message: &Arc<Message>) -> Option<End> {
+        self.outgoing.place(DESTINATION, open(message), message.qos > QoS::AtMostOnce)
+    }
+
     fn arrives(&mut self, end: End, message: &Arc<Message>, straight: bool) -> Option<(u64, u64)> {
         let accepted = self.incoming.accept(SENDER, end, publication(message), straight);
         self.got.extend(accepted.ready.iter().map(|(_, publication)| publication.message.id.seq));
@@ -91,7 +95,7 @@ proptest! {
         for seq in 1..=60 {
             let qos = if rng.chance(1, 3) { QoS::AtMostOnce } else { QoS::AtLeastOnce };
             let message = message(seq, qos);
-            let end = pair.outgoing.place(DESTINATION, open(&message)).unwrap();
+            let end = pair.place(&message).unwrap();
             if qos > QoS::AtMostOnce {
                 kept.push(seq);
             }
@@ -135,14 +139,14 @@ fn what_was_overtaken_by_another_topic_or_publisher_is_delivered() {
         Arc::new(Message { topic, publisher, ..plain })
     };
     let messages = [of(1, "a", "x"), of(2, "b", "x"), of(3, "a", "y"), of(4, "a", "x")];
-    let ends = messages.each_ref().map(|message| pair.outgoing.place(DESTINATION, open(message)).unwrap());
+    let ends = messages.each_ref().map(|message| pair.place(message).unwrap());
     for at in [2, 0, 0, 3, 1] {
         pair.arrives(ends[at], &messages[at], false);
     }
     assert_eq!(pair.got, [3, 1, 4, 2]);
     assert_eq!((pair.incoming.overtaken(), pair.incoming.late()), (2, 1));
     let messages = [of(5, "a", "x"), of(6, "b", "x"), of(7, "c", "x")];
-    let ends = messages.each_ref().map(|message| pair.outgoing.place(DESTINATION, open(message)).unwrap());
+    let ends = messages.each_ref().map(|message| pair.place(message).unwrap());
     pair.arrives(ends[2], &messages[2], false);
     pair.incoming.seal(SENDER, (0, 5));
     pair.arrives(ends[0], &messages[0], false);
@@ -155,7 +159,7 @@ fn a_destination_that_begins_anew_gets_what_the_former_life_did_not_acknowledge(
     let mut pair = Pair::default();
     let messages: Vec<_> = (1..=4).map(|seq| message(seq, QoS::AtLeastOnce)).collect();
     for message in &messages {
-        let end = pair.outgoing.place(DESTINATION, open(message)).unwrap();
+        let end = pair.place(message).unwrap();
         pair.arrives(end, message, false);
         if end.number == 2 {
             pair.acknowledge();
@@ -189,7 +193,7 @@ fn an_older_life_of_the_sender_is_not_heard() {
 fn acknowledgements_wait_for_their_limit() {
     let mut pair = Pair::default();
     let first = message(1, QoS::ExactlyOnce);
-    let end = pair.outgoing.place(DESTINATION, open(&first)).unwrap();
+    let end = pair.place(&first).unwrap();
     pair.arrives(end, &first, false);
     pair.incoming.limit_acks(SENDER.0, 0);
     pair.acknowledge();
@@ -204,7 +208,7 @@ fn a_fence_is_told_once_for_a_place_and_passed_when_all_before_it_has_come() {
     let mut pair = Pair::default();
     assert_eq!(pair.outgoing.fence(DESTINATION), None);
     let (first, second) = (message(1, QoS::AtLeastOnce), message(2, QoS::AtMostOnce));
-    let ends = [&first, &second].map(|message| pair.outgoing.place(DESTINATION, open(message)).unwrap());
+    let ends = [&first, &second].map(|message| pair.place(message).unwrap());
     assert_eq!(pair.outgoing.fence(DESTINATION), Some((1, 1)));
     assert_eq!(pair.outgoing.fence(DESTINATION), None);
     assert!(!pair.incoming.has(SENDER, (1, 1)));

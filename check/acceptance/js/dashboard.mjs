@@ -1,0 +1,409 @@
+// Looks at the dashboard with Chromium, as a person would.
+//   dashboard.mjs SCENARIO JSON    the scenario's settings; prints one line of JSON with what it has seen, or fails and says why
+import { readFileSync } from 'node:fs'
+import { createInterface } from 'node:readline'
+import { createRequire } from 'node:module'
+import { chromium } from 'playwright-core'
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const PATIENCE = 20_000
+const PAGES = ['overview', 'clients', 'retained', 'subscriptions', 'topology', 'events', 'try']
+const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
+
+const [scenario, text] = process.argv.slice(2)
+const settings = JSON.parse(text)
+const stdin = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
+
+function check(holds, what) {
+  if (!holds) throw new Error(what)
+}
+
+/** Tells the test that the page has come so far, and waits until the test has done its part. */
+async function tell(what) {
+  console.log(JSON.stringify({ at: what }))
+  await stdin.next()
+}
+
+/** A page that notes whatever should not happen. */
+async function open(browser, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1200, height: 800 }, ...options })
+  context.setDefaultTimeout(PATIENCE)
+  const page = await context.newPage()
+  const seen = { problems: [], foreign: [], requests: [], violations: [] }
+  const own = new URL(settings.url)
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') seen.problems.push(message.text())
+  })
+  page.on('pageerror', (error) => seen.problems.push(String(error)))
+  const note = (url) => {
+    seen.requests.push(url)
+    const { hostname, port } = new URL(url)
+    if (hostname !== own.hostname || ![own.port, String(settings.ws)].includes(port)) seen.foreign.push(url)
+  }
+  page.on('request', (request) => note(request.url()))
+  page.on('websocket', (socket) => note(socket.url()))
+  await page.exposeFunction('noteViolation', (what) => seen.violations.push(what))
+  await page.addInitScript(() => addEventListener('securitypolicyviolation', (event) => window.noteViolation(`${event.violatedDirective} ${event.blockedURI}`)))
+  return { page, seen }
+}
+
+function clean(seen) {
+  check(seen.problems.length === 0, `console: ${seen.problems.join(' | ')}`)
+  check(seen.violations.length === 0, `content security policy: ${seen.violations.join(' | ')}`)
+  check(seen.foreign.length === 0, `requests to elsewhere: ${seen.foreign.join(' ')}`)
+}
+
+async function goTo(page, path) {
+  await page.goto(`${settings.url}/#/${path}`)
+  await page.getByRole('heading', { level: 1 }).waitFor()
+}
+
+async function accessible(page, where) {
+  await page.evaluate(AXE)
+  const { violations } = await page.evaluate(() => window.axe.run())
+  const told = violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html).join(' ')}`)
+  check(told.length === 0, `${where}: ${told.join('\n')}`)
+}
+
+/** What each page has to show before it is looked at. */
+async function filled(page, path) {
+  const wanted = {
+    overview: () => page.getByRole('row', { name: /up/ }).nth(settings.nodes - 2).waitFor(),
+    clients: () => page.getByRole('button', { name: settings.client, exact: true }).first().waitFor(),
+    retained: () => page.getByText('messages are shown').waitFor(),
+    subscriptions: () => page.getByRole('cell', { name: settings.client, exact: true }).first().waitFor(),
+    topology: () => page.getByRole('heading', { name: /^Overlay/ }).waitFor(),
+    events: () => page.getByRole('cell', { name: settings.client, exact: true }).first().waitFor(),
+    try: () => page.getByLabel('Client identifier').waitFor(),
+  }
+  await wanted[path]()
+}
+
+const scenarios = {
+  /** Each page, wide and light, narrow and dark. */
+  async pages(browser) {
+    for (const [width, colorScheme] of [[1200, 'light'], [360, 'dark']]) {
+      const { page, seen } = await open(browser, { viewport: { width, height: 740 }, colorScheme })
+      for (const path of PAGES) {
+        await goTo(page, path)
+        await filled(page, path)
+        if (path === 'overview') {
+          await page.getByText('Load of all nodes').click()
+          for (let node = 1; node <= settings.nodes; node += 1) await page.getByRole('rowheader', { name: `node-${node}`, exact: true }).last().waitFor()
+        }
+        await accessible(page, `${path} at ${width}`)
+        const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+        check(wider <= 0, `${path} is ${wider} pixels wider than a screen of ${width}`)
+      }
+      clean(seen)
+      await page.context().close()
+    }
+  },
+
+  /** Trees and tables of an overlay. */
+  async topology(browser) {
+    for (const [width, colorScheme] of [[1200, 'dark'], [360, 'light']]) {
+      const { page, seen } = await open(browser, { viewport: { width, height: 740 }, colorScheme })
+      await goTo(page, 'topology')
+      await page.getByRole('heading', { name: `Overlay ${settings.overlay}` }).waitFor()
+      if (settings.overlay === 'topic-tree') {
+        await page.getByLabel('Draw').selectOption({ label: `the tree of ${settings.topic}` })
+        await page.getByText('from the root').or(page.getByText('capability')).first().waitFor()
+        await page.getByRole('heading', { name: `Tree of ${settings.topic}` }).waitFor()
+      } else await page.getByText('membership vector').waitFor()
+      await accessible(page, `${settings.overlay} at ${width}`)
+      const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+      check(wider <= 0, `the topology is ${wider} pixels wider than a screen of ${width}`)
+      clean(seen)
+      await page.context().close()
+    }
+  },
+
+  /** What a first visit costs. */
+  async size(browser) {
+    const { page, seen } = await open(browser)
+    const session = await page.context().newCDPSession(page)
+    await session.send('Network.enable')
+    let bytes = 0
+    const files = new Set()
+    const encodings = []
+    session.on('Network.responseReceived', ({ requestId, response }) => {
+      if (!response.url.includes('/api/')) files.add(requestId)
+      if (!response.url.includes('/api/')) encodings.push(response.headers['content-encoding'])
+    })
+    session.on('Network.loadingFinished', ({ requestId, encodedDataLength }) => {
+      if (files.has(requestId)) bytes += encodedDataLength
+    })
+    await page.goto(settings.url, { waitUntil: 'commit' })
+    await page.getByRole('heading', { level: 1 }).waitFor()
+    const painted = await page.evaluate(
+      () =>
+        new Promise((resolve) => {
+          // The browser may report `first-paint` in a list of its own, before there is any content.
+          new PerformanceObserver((list) => {
+            const [painted] = list.getEntriesByName('first-contentful-paint')
+            if (painted) resolve(painted.startTime)
+          }).observe({ type: 'paint', buffered: true })
+        }),
+    )
+    const early = await page.evaluate((at) => performance.getEntriesByType('resource').filter((one) => one.startTime < at).map((one) => one.name), painted)
+    await page.waitForLoadState('load')
+    clean(seen)
+    return { bytes, encodings: [...new Set(encodings)], requests: 1 + early.length, early, painted }
+  },
+
+  /** Sorting, searching, paging, ending a connection by mouse and a session by keyboard; a retained message; a drain. */
+  async actions(browser) {
+    const { page, seen } = await open(browser)
+    // The link that `sedge up` prints: the token is taken out of the address.
+    await page.goto(`${settings.url}/#token=${settings.token}`)
+    await page.waitForURL(`${settings.url}/#/overview`)
+    await goTo(page, 'clients')
+    await page.getByText(`1 to 50 of ${settings.sessions}`).waitFor()
+    await page.getByRole('button', { name: 'Next' }).click()
+    await page.getByText(`51 to ${Math.min(100, settings.sessions)} of ${settings.sessions}`).waitFor()
+    await page.getByRole('button', { name: 'Back' }).click()
+    await page.getByText(`1 to 50 of ${settings.sessions}`).waitFor()
+    await page.getByRole('columnheader', { name: 'Waiting' }).getByRole('button').click()
+    await page.getByRole('rowheader', { name: settings.busy, exact: true }).waitFor()
+    const first = await page.getByRole('row').nth(1).getByRole('rowheader').textContent()
+    check(first === settings.busy, `the longest queue is that of ${settings.busy}, and the first row shows ${first}`)
+    await page.getByLabel('Search').fill(settings.client.toUpperCase())
+    await page.getByText('1 to 1 of 1').waitFor()
+    await page.getByRole('button', { name: settings.client, exact: true }).click()
+    await page.getByRole('button', { name: 'End the connection …' }).click()
+    const dialog = page.getByRole('dialog')
+    const shown = await dialog.locator('code').textContent()
+    check(shown === `sedge kick ${settings.client} --api ${settings.url} --token-file FILE`, shown)
+    await accessible(page, 'the question before a change')
+    await dialog.getByRole('button', { name: 'End the connection' }).click()
+    await page.getByText(`The connection of ${settings.client} was ended.`).waitFor()
+    await tell('kicked')
+    await page.getByLabel('Search').fill(settings.elsewhere)
+    await page.getByRole('button', { name: `End the connection of ${settings.elsewhere} anywhere …` }).click()
+    await dialog.getByRole('button', { name: 'End the connection' }).click()
+    await page.getByText(`The connection of ${settings.elsewhere} was ended.`).waitFor()
+    await tell('kicked elsewhere')
+    await page.getByLabel('Search').fill(settings.away)
+    await page.getByText('1 to 1 of 1').waitFor()
+    // From here on without a mouse.
+    await page.getByRole('button', { name: settings.away, exact: true }).focus()
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { name: settings.away }).waitFor()
+    for (let steps = 0; (await page.evaluate(() => document.activeElement?.textContent)) !== 'End the session …'; steps += 1) {
+      check(steps < 20, 'the keyboard does not reach the button')
+      await page.keyboard.press('Tab')
+    }
+    await page.keyboard.press('Enter')
+    await dialog.waitFor()
+    for (let steps = 0; (await page.evaluate(() => document.activeElement?.textContent)) !== 'End the session'; steps += 1) {
+      check(steps < 20, 'the keyboard does not reach the button of the question')
+      await page.keyboard.press('Tab')
+    }
+    await page.keyboard.press('Enter')
+    await page.getByText('No session matches.').waitFor()
+    await goTo(page, 'retained')
+    await page.getByLabel('Topic filter').fill(`${settings.topic.split('/')[0]}/#`)
+    const levels = settings.topic.split('/')
+    for (const level of levels.slice(1)) await page.locator('summary', { hasText: level }).first().click()
+    await page.getByText('"on": true').waitFor()
+    await page.getByRole('button', { name: `Clear ${settings.topic}` }).click()
+    const clear = await dialog.locator('code').textContent()
+    check(clear === `sedge retained --clear ${settings.topic} --api ${settings.url} --token-file FILE`, clear)
+    await dialog.getByRole('button', { name: 'Clear the message' }).click()
+    await page.getByText('No retained message matches.').waitFor()
+    await tell('cleared')
+    await goTo(page, 'overview')
+    await page.getByRole('button', { name: 'Empty the node …' }).click()
+    await dialog.getByRole('button', { name: 'Empty the node' }).click()
+    await page.getByText('not ready', { exact: true }).waitFor()
+    await tell('draining')
+    await page.getByRole('button', { name: 'Serve on …' }).click()
+    await dialog.getByRole('button', { name: 'Serve on' }).click()
+    await page.getByText('ready', { exact: true }).waitFor()
+    await goTo(page, 'events')
+    await page.getByLabel('Show').selectOption('operator')
+    for (const what of ['the node is to be emptied', 'the node is to serve on', 'connection ended by request']) await page.getByRole('cell', { name: what }).first().waitFor()
+    await goTo(page, 'overview')
+    await page.getByRole('button', { name: '1 hour' }).click()
+    await page.locator('.legend li', { hasText: /connections: \d/ }).waitFor()
+    await page.getByText('The first sample comes').waitFor({ state: 'detached' })
+    await page.locator('.legend li', { hasText: /of one core: [\d.]+ %/ }).waitFor()
+    clean(seen)
+  },
+
+  /** MQTT 5.0 from the page to a client of another node and back. */
+  async tryit(browser) {
+    const { page, seen } = await open(browser)
+    await goTo(page, 'try')
+    await page.getByLabel('Client identifier').fill('from-the-page')
+    await page.getByRole('button', { name: 'Connect' }).click()
+    await page.getByText('Connected as from-the-page.').waitFor()
+    await page.getByLabel('Topic filter').fill('tried/#')
+    await page.getByRole('button', { name: 'Subscribe', exact: true }).click()
+    await page.getByText('granted QoS 1').waitFor()
+    await accessible(page, 'a connected client')
+    await page.getByLabel('Topic', { exact: true }).fill('tried/out')
+    const form = page.getByRole('region', { name: 'Publish' })
+    await form.getByLabel('Payload').fill('{"from":"page"}')
+    await form.getByLabel('QoS').selectOption('2')
+    await form.getByText('Properties', { exact: true }).click()
+    await form.getByLabel('Content type').fill('application/json')
+    await form.getByLabel('Message expiry in seconds').fill('60')
+    await form.getByLabel('User properties').fill('unit=K\nwhere=hall 7')
+    const line = await form.locator('.command code').textContent()
+    check(line.includes("-D publish user-property where 'hall 7'") && line.includes('-q 2'), line)
+    await form.getByRole('button', { name: 'Publish' }).click()
+    await page.getByText('Published: success').waitFor()
+    await page.getByText('"from": "page"').waitFor()
+    for (const what of ['application/json', 'hall 7', 'expires in']) await page.locator('li.card').getByText(what).first().waitFor()
+    await tell(line)
+    await page.getByText('sent by another').waitFor()
+    await page.getByRole('button', { name: 'Disconnect' }).click()
+    await page.getByText('Not connected: you have disconnected.').waitFor()
+    clean(seen)
+  },
+
+  /** A neighbour dies, then the node that served the page. */
+  async killed(browser) {
+    const { page, seen } = await open(browser)
+    await goTo(page, 'overview')
+    await filled(page, 'overview')
+    await page.getByText('None.').waitFor()
+    await tell('watching')
+    await page.locator('.alarms').getByText(/is gone since/).waitFor()
+    await page.locator('.events').getByText(/does not answer any more/).first().waitFor()
+    await accessible(page, 'with an alarm')
+    clean(seen)
+    await tell('alarmed')
+    await page.getByText(/No news/).waitFor()
+    await accessible(page, 'without a node')
+    for (const path of [...PAGES.slice(1), 'overview']) {
+      await page.evaluate((to) => (location.hash = `#/${to}`), path)
+      await page.getByRole('heading', { level: 1, name: new RegExp(path.replace('try', 'try it'), 'i') }).waitFor()
+      await page.getByText(/No news/).waitFor()
+    }
+    // The browser itself notes requests that nobody answers.
+    seen.problems = seen.problems.filter((one) => !one.includes('net::ERR_'))
+    clean(seen)
+    await tell('lost')
+    await page.getByText(/No news/).waitFor({ state: 'detached' })
+    await page.locator('.alarms, .quiet').first().waitFor()
+    seen.problems = seen.problems.filter((one) => !one.includes('net::ERR_'))
+    clean(seen)
+  },
+
+  /** Bridges that work and that do not. */
+  async bridges(browser) {
+    const { page, seen } = await open(browser, { viewport: { width: 360, height: 740 } })
+    await goTo(page, 'overview')
+    await page.locator('.alarms').getByText('Bridge broken does not reach the other end').waitFor()
+    await page.getByRole('link', { name: 'Bridges' }).click()
+    await page.getByRole('listitem').filter({ hasText: 'works' }).getByText('running').waitFor()
+    const broken = page.getByRole('listitem').filter({ hasText: 'broken' })
+    await broken.getByText('down', { exact: true }).waitFor()
+    await broken.locator('.problem').waitFor()
+    await accessible(page, 'bridges')
+    await page.getByRole('link', { name: 'Rules' }).click()
+    await page.getByRole('listitem').filter({ hasText: 'mean' }).getByText('running').waitFor()
+    await accessible(page, 'rules')
+    clean(seen)
+  },
+
+  /** A node that wants a token. */
+  async token(browser) {
+    const { page, seen } = await open(browser)
+    await goTo(page, 'overview')
+    const enter = async (token) => {
+      await page.getByLabel('Token').fill(token)
+      await page.getByRole('button', { name: 'Enter' }).click()
+    }
+    await page.getByLabel('Token').waitFor()
+    await accessible(page, 'the question for a token')
+    await enter('0000000000000000')
+    await page.getByText('the token is not the one of this node').waitFor()
+    await enter(settings.token)
+    await page.getByText('Over time').waitFor()
+    await page.getByText('--token-file FILE').first().waitFor()
+    const kept = await page.evaluate(() => ({ local: localStorage.length, session: sessionStorage.length, cookie: document.cookie }))
+    check(kept.local === 0 && kept.session === 1 && kept.cookie === '', JSON.stringify(kept))
+    check(!seen.requests.some((url) => url.includes(settings.token)), 'the token is in an address')
+    await page.getByRole('button', { name: 'Forget the token' }).click()
+    await page.getByLabel('Token').waitFor()
+    // The browser itself notes answers with 401.
+    seen.problems = seen.problems.filter((one) => !one.includes('401'))
+    clean(seen)
+  },
+
+  /** A page of another site tries what it can. */
+  async foreign(browser) {
+    const context = await browser.newContext()
+    const page = await context.newPage()
+    const statuses = []
+    page.on('response', (answer) => {
+      if (answer.url().startsWith(settings.url)) statuses.push([answer.request().method(), new URL(answer.url()).pathname, answer.status()])
+    })
+    await page.goto(settings.evil)
+    const drain = `${settings.url}/api/v1/drain`
+    const attempts = await page.evaluate(async (url) => {
+      const attempt = (options) =>
+        fetch(url, options).then(
+          (answer) => `answered ${answer.type} ${answer.status}`,
+          () => 'refused',
+        )
+      const text = await attempt({ method: 'POST', mode: 'no-cors', body: 'x', headers: { 'Content-Type': 'text/plain' } })
+      const plain = await attempt({ method: 'POST', mode: 'no-cors' })
+      const json = await attempt({ method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{}' })
+      const own = await attempt({ method: 'POST', headers: { 'X-Sedge': '1' } })
+      const remove = await attempt({ method: 'DELETE' })
+      const read = await attempt({ mode: 'cors' })
+      navigator.sendBeacon(url, 'x')
+      return { text, plain, json, own, remove, read }
+    }, drain)
+    const socket = await page.evaluate(
+      (port) =>
+        new Promise((resolve) => {
+          const socket = new WebSocket(`ws://127.0.0.1:${port}/mqtt`, 'mqtt')
+          socket.onopen = () => resolve('open')
+          socket.onerror = () => resolve('refused')
+        }),
+      settings.ws,
+    )
+    // A form that sends the whole page there.
+    await page.evaluate((url) => {
+      const form = document.createElement('form')
+      Object.assign(form, { method: 'POST', action: url, enctype: 'text/plain' })
+      document.body.append(form)
+      form.submit()
+    }, drain)
+    await page.waitForURL(drain)
+    const body = await page.textContent('body')
+    // In a frame, with a click that the user did not mean.
+    await page.goto(settings.evil)
+    const framed = await page.evaluate(
+      (url) =>
+        new Promise((resolve) => {
+          const frame = document.createElement('iframe')
+          frame.onload = () => resolve(frame.contentDocument === null ? 'closed' : 'open')
+          frame.src = url
+          document.body.append(frame)
+        }),
+      settings.url,
+    )
+    const inside = page.frames().find((one) => one !== page.mainFrame())
+    const shown = await inside.locator('#app').count()
+    return { attempts, socket, statuses, body, framed, shown }
+  },
+}
+
+const browser = await chromium.launch({ executablePath: settings.chromium, args: FLAGS })
+try {
+  const found = await scenarios[scenario](browser)
+  console.log(JSON.stringify({ done: scenario, ...found }))
+} catch (error) {
+  console.error(error)
+  process.exitCode = 1
+} finally {
+  await browser.close()
+  process.stdin.destroy()
+}

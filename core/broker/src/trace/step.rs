@@ -1,0 +1,123 @@
+//! The steps of a publication.
+
+use sedge_base::{ClientId, NodeId, Now};
+use sedge_mqtt::{MessageId, QoS, ReasonCode, TopicName};
+
+use crate::Explanation;
+
+/// A note about a publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceEvent {
+    /// Ascending, of the shard or node that has noted it.
+    pub number: u64,
+    /// When.
+    pub at: Now,
+    /// Which publication. One that was refused has a number that no other has.
+    pub message: MessageId,
+    /// Its topic.
+    pub topic: TopicName,
+    /// What happened.
+    pub step: TraceStep,
+}
+
+impl TraceEvent {
+    /// Bytes that it takes, about.
+    pub(super) fn footprint(&self) -> usize {
+        let more = match &self.step {
+            TraceStep::Session { client, explanation, .. } => {
+                let filter = explanation.filter.as_ref().map_or(0, |filter| filter.as_str().len());
+                client.as_str().len() + explanation.detail.len() + filter
+            }
+            TraceStep::Received { publisher, .. } => publisher.as_ref().map_or(0, |client| client.as_str().len()),
+            TraceStep::Refused { publisher, detail, .. } => publisher.as_str().len() + detail.len(),
+            TraceStep::Answered { publisher: client, .. }
+            | TraceStep::Sent { client, .. }
+            | TraceStep::Acknowledged { client, .. }
+            | TraceStep::Dropped { client, .. } => client.as_str().len(),
+            TraceStep::Routed { nodes, groups } => nodes.len() * 16 + groups * 16,
+            TraceStep::Copied | TraceStep::Came { .. } | TraceStep::More { .. } => 0,
+        };
+        size_of::<Self>() + self.topic.as_bytes().len() + more
+    }
+}
+
+/// What happened to a publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceStep {
+    /// It came from its publisher.
+    Received {
+        /// Who has published it; `None`: the broker itself.
+        publisher: Option<ClientId>,
+        /// Its quality of service.
+        qos: QoS,
+        /// Bytes of its payload.
+        bytes: usize,
+        /// Whether it is to be retained.
+        retain: bool,
+    },
+    /// It came from its publisher and was not taken.
+    Refused {
+        /// Who has published it.
+        publisher: ClientId,
+        /// What its acknowledgement says.
+        reason: ReasonCode,
+        /// Why, in words.
+        detail: String,
+    },
+    /// The node sends it to these nodes.
+    Routed {
+        /// The nodes.
+        nodes: Vec<NodeId>,
+        /// How many shared subscriptions at other nodes get it.
+        groups: usize,
+    },
+    /// It came to a node over a link.
+    Came {
+        /// The neighbour that has sent it.
+        from: NodeId,
+        /// Whether it had come before, so that it is not delivered again.
+        again: bool,
+    },
+    /// What sessions here keep of it is copied to other nodes.
+    Copied,
+    /// A session's part in it.
+    Session {
+        /// The client.
+        client: ClientId,
+        /// Whether the client gets it, and what decides.
+        explanation: Explanation,
+    },
+    /// More sessions have a part in it than are noted.
+    More {
+        /// How many.
+        sessions: usize,
+    },
+    /// It was sent to a client.
+    Sent {
+        /// The client.
+        client: ClientId,
+        /// With this quality of service.
+        qos: QoS,
+        /// Whether it had waited.
+        waited: bool,
+    },
+    /// The client has acknowledged it (PUBACK, PUBREC).
+    Acknowledged {
+        /// The client.
+        client: ClientId,
+    },
+    /// It had waited for a client, or was to be sent, and is dropped.
+    Dropped {
+        /// The client.
+        client: ClientId,
+        /// Why.
+        cause: crate::Cause,
+    },
+    /// Its publisher has its acknowledgement.
+    Answered {
+        /// The publisher.
+        publisher: ClientId,
+        /// What it says.
+        reason: ReasonCode,
+    },
+}

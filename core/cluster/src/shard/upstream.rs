@@ -1,0 +1,419 @@
+//! A foreign broker behind this node (spec `interworking.md`): it delivers to the ordinary subscriptions here.
+//!
+//! | What | Way |
+//! |---|---|
+//! | CONNECT | the broker behind is asked for a conversation, then the client id is claimed in the cluster |
+//! | SUBSCRIBE, UNSUBSCRIBE | the broker behind answers first (IL-22), then the cluster hears of it, then the client is answered |
+//! | PUBLISH of a client | the broker behind acknowledges it first, then it is routed to the cluster, then the client is answered |
+//! | publication of another node | goes through an inlet into the broker behind, which delivers it |
+//! | `$share` filters and topics of Sedge itself | stay with Sedge; the broker behind sees neither |
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use sedge_base::{ClientId, ConnId, Now, Outbox, Rng};
+use sedge_broker::{Deliver, InterestChange, InterestOp, Output, Ticket};
+use sedge_mqtt::{Message, MessageId, QoS, ReasonCode, TopicFilter};
+use sedge_sidecar::{
+    Answer, Attach, BrokerStatus, ConversationStatus, LinkId, Publication, Receiver, Request, Share, Sidecar,
+    SidecarConfig, SidecarCounters,
+};
+use smallvec::SmallVec;
+
+use super::Shard;
+use crate::mail::{Interest, Mark, Retained, ToNode};
+use crate::{ShardOutput, UpstreamInput, UpstreamOutput};
+
+/// Retained messages whose entry is remembered, so that they are not entered a second time as publications.
+const ENTERED_AT_MOST: usize = 1024;
+
+/// A publication of a client that the broker behind has not acknowledged.
+#[derive(Debug)]
+struct Waiting {
+    message: Arc<Message>,
+    ticket: Option<Ticket>,
+    matched: bool,
+}
+
+/// A request of a client that the broker behind has not answered.
+#[derive(Debug)]
+struct Asked {
+    client: ClientId,
+    changes: Vec<InterestChange>,
+    /// What the broker behind was asked, in its order.
+    filters: Vec<TopicFilter>,
+    ticket: Option<Ticket>,
+}
+
+/// The sidecar, and what waits for the broker behind it.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) sidecar: Sidecar,
+    last_token: u64,
+    /// Connections that wait for a conversation, and whether their sessions start clean.
+    attaching: BTreeMap<ClientId, (ConnId, bool)>,
+    asked: BTreeMap<u64, Asked>,
+    publishing: BTreeMap<u64, Waiting>,
+    entered: BTreeSet<MessageId>,
+    entered_order: VecDeque<MessageId>,
+    /// Marks that wait until everything up to this publication has been delivered.
+    marks: VecDeque<(u64, Mark)>,
+}
+
+impl Upstream {
+    pub(super) fn new(config: SidecarConfig, rng: Rng) -> Self {
+        Self {
+            sidecar: Sidecar::new(config, rng),
+            last_token: 0,
+            attaching: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            publishing: BTreeMap::new(),
+            entered: BTreeSet::new(),
+            entered_order: VecDeque::new(),
+            marks: VecDeque::new(),
+        }
+    }
+
+    fn token(&mut self) -> u64 {
+        self.last_token += 1;
+        self.last_token
+    }
+
+    /// False if this message has been entered before.
+    fn note_entered(&mut self, id: MessageId) -> bool {
+        if !self.entered.insert(id) {
+            return false;
+        }
+        self.entered_order.push_back(id);
+        if self.entered_order.len() > ENTERED_AT_MOST
+            && let Some(oldest) = self.entered_order.pop_front()
+        {
+            self.entered.remove(&oldest);
+        }
+        true
+    }
+}
+
+/// Whether the broker behind is asked for this filter, or gets publications of this topic: Sedge's own topics and shared subscriptions
+/// are Sedge's.
+fn is_foreign(text: &str) -> bool {
+    let own = ["$SYS", "$sedge", "$share"];
+    let first = text.split('/').next().unwrap_or_default();
+    !own.contains(&first)
+}
+
+impl Shard {
+    /// The broker behind this node, if there is one.
+    pub fn upstream(&self) -> Option<(&BrokerStatus, SidecarCounters)> {
+        self.upstream.as_ref().map(|upstream| (upstream.sidecar.broker(), upstream.sidecar.counters()))
+    }
+
+    /// All conversations with the broker behind this node.
+    pub fn conversations(&self) -> impl Iterator<Item = ConversationStatus> {
+        self.upstream.iter().flat_map(|upstream| upstream.sidecar.conversations())
+    }
+
+    /// What a connection to the broker behind has to write; `None` if it is forgotten.
+    pub fn upstream_outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
+        self.upstream.as_mut()?.sidecar.outbox(link)
+    }
+
+    pub(super) fn upstream_input(&mut self, now: Now, input: UpstreamInput) {
+        let Some(upstream) = &mut self.upstream else { return };
+        let input = match input {
+            UpstreamInput::Opened(link) => sedge_sidecar::Input::Opened(link),
+            UpstreamInput::Received { link, bytes } => sedge_sidecar::Input::Received { link, bytes },
+            UpstreamInput::Written { link, bytes } => sedge_sidecar::Input::Written { link, bytes },
+            UpstreamInput::Closed { link, why } => sedge_sidecar::Input::Closed { link, why },
+        };
+        upstream.sidecar.handle(now, input);
+    }
+
+    /// What the native broker wants goes to the broker behind first, where that has a say. Returns what has not.
+    pub(super) fn divert(&mut self, now: Now, output: Output) -> Option<Output> {
+        if self.upstream.is_none() {
+            return Some(output);
+        }
+        if let Output::Ended { client, .. } | Output::Relinquished { client, .. } = &output
+            && let Some(upstream) = &mut self.upstream
+        {
+            upstream.attaching.remove(client);
+            // Nobody waits for the broker's answers any more, and none will come.
+            upstream.asked.retain(|_, asked| asked.client != *client);
+            upstream.sidecar.handle(now, sedge_sidecar::Input::Detach(client.clone()));
+        }
+        match output {
+            Output::Claim { client, conn, clean_start } => self.attach(now, client, conn, clean_start),
+            Output::Interest { client, changes, ticket } => self.ask_upstream(now, client, changes, ticket),
+            Output::Ping { client, conn } => {
+                if let Some(upstream) = &mut self.upstream {
+                    upstream.sidecar.handle(now, sedge_sidecar::Input::Ping { client, token: conn.0 });
+                }
+                None
+            }
+            Output::Route { message, ticket, matched } if !self.is_restoring && is_foreign(message.topic.as_str()) => {
+                self.enter_own(now, message, ticket, matched)
+            }
+            Output::Transmit { .. }
+            | Output::Close { .. }
+            | Output::Hold { .. }
+            | Output::Release { .. }
+            | Output::Authenticate(_)
+            | Output::Proceed { .. }
+            | Output::Relinquished { .. }
+            | Output::Ended { .. }
+            | Output::Leaves { .. }
+            | Output::Route { .. }
+            | Output::Bounced { .. }
+            | Output::Event(_) => Some(output),
+        }
+    }
+
+    /// A client has come: the broker behind says whether it is let in.
+    fn attach(&mut self, now: Now, client: ClientId, conn: ConnId, clean_start: bool) -> Option<Output> {
+        // Bridges and rules are the node's own clients (their names are closed to others): no broker has accounts for them.
+        let is_own = client.as_str().starts_with('$');
+        let connecting = self.broker.connecting(conn).filter(|_| !is_own);
+        let (Some(upstream), Some((connect, peer))) = (&mut self.upstream, connecting) else {
+            return Some(Output::Claim { client, conn, clean_start });
+        };
+        let attach = Attach {
+            client: client.clone(),
+            version: connect.version,
+            user: connect.username.clone(),
+            password: connect.password.clone(),
+            peer: peer.to_owned(),
+        };
+        upstream.attaching.insert(client, (conn, clean_start));
+        upstream.sidecar.handle(now, sedge_sidecar::Input::Attach(Box::new(attach)));
+        None
+    }
+
+    /// The broker behind is asked for what a client wants.
+    fn ask_upstream(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        mut changes: Vec<InterestChange>,
+        ticket: Option<Ticket>,
+    ) -> Option<Output> {
+        let upstream = self.upstream.as_mut()?;
+        let concerns = changes.iter().any(|change| is_foreign(change.filter.as_str()));
+        if !concerns || !upstream.sidecar.has(&client) {
+            return Some(Output::Interest { client, changes, ticket });
+        }
+        let token = upstream.token();
+        // A 3.1.1 broker has retained messages without properties: a 5.0 client gets those of the cluster.
+        let from_cluster = upstream.sidecar.is_lesser(&client);
+        let (mut requests, mut filters) = (Vec::new(), Vec::new());
+        for change in changes.iter_mut().filter(|change| is_foreign(change.filter.as_str())) {
+            filters.push(change.filter.clone());
+            if let InterestOp::Add { retained, .. } = &mut change.op {
+                let (options, id) = self.broker.options_of(&client, &change.filter).unwrap_or_default();
+                // Else the broker behind sends the retained messages.
+                let retained = !from_cluster && core::mem::take(retained);
+                requests.push(Request { filter: change.filter.clone(), options, id, retained });
+            }
+        }
+        let input = if requests.is_empty() {
+            sedge_sidecar::Input::Unsubscribe { client: client.clone(), token, filters: filters.clone() }
+        } else {
+            filters = requests.iter().map(|request| request.filter.clone()).collect();
+            sedge_sidecar::Input::Subscribe { client: client.clone(), token, requests }
+        };
+        upstream.asked.insert(token, Asked { client, changes, filters, ticket });
+        upstream.sidecar.handle(now, input);
+        None
+    }
+
+    /// A client of this node has published.
+    fn enter_own(&mut self, now: Now, message: Arc<Message>, ticket: Option<Ticket>, matched: bool) -> Option<Output> {
+        let receivers = self.upstream_receivers(&message, true);
+        let upstream = self.upstream.as_mut()?;
+        let token = ticket.filter(|_| message.qos > QoS::AtMostOnce).map(|_| upstream.token());
+        let publication = Publication {
+            via: message.publisher.clone(),
+            message: Arc::clone(&message),
+            retain: message.retain,
+            token,
+            receivers,
+        };
+        let routed = match token {
+            Some(token) => {
+                upstream.publishing.insert(token, Waiting { message, ticket, matched });
+                None
+            }
+            None => Some(Output::Route { message, ticket, matched }),
+        };
+        upstream.sidecar.handle(now, sedge_sidecar::Input::Publish(publication));
+        routed
+    }
+
+    fn upstream_receivers(&mut self, message: &Message, is_live: bool) -> SmallVec<[Receiver; 2]> {
+        let wanting = self.broker.receivers(message);
+        let receivers = wanting.into_iter().map(|wanting| Receiver {
+            client: wanting.client,
+            matches: wanting.matches,
+            qos: wanting.qos,
+            share: match (is_live, wanting.no_local) {
+                (false, _) => Share::Had,
+                (true, true) => Share::NoLocal,
+                (true, false) => Share::Copy,
+            },
+        });
+        receivers.collect()
+    }
+
+    /// A publication of another node enters the broker behind, which delivers it; returns what is Sedge's to deliver.
+    pub(super) fn enter_from_elsewhere(&mut self, now: Now, mut deliver: Deliver) -> Deliver {
+        let Some(upstream) = &mut self.upstream else { return deliver };
+        if !deliver.plain || !is_foreign(deliver.message.topic.as_str()) {
+            return deliver;
+        }
+        deliver.plain = false;
+        if deliver.message.retain && !upstream.note_entered(deliver.message.id) {
+            return deliver;
+        }
+        // What is retained has been entered as such unless a later value was there before it.
+        self.enter(now, &deliver.message, false, true);
+        deliver
+    }
+
+    /// A retained message of another node is for the store of the broker behind, too.
+    pub(super) fn enter_retained(&mut self, now: Now, retained: &Retained) {
+        let Some(upstream) = &mut self.upstream else { return };
+        let Retained { message, is_live } = retained;
+        if !is_foreign(message.topic.as_str()) || (*is_live && !upstream.note_entered(message.id)) {
+            return;
+        }
+        self.enter(now, message, true, *is_live);
+    }
+
+    fn enter(&mut self, now: Now, message: &Arc<Message>, retain: bool, is_live: bool) {
+        let receivers = self.upstream_receivers(message, is_live);
+        let Some(upstream) = &mut self.upstream else { return };
+        let message = Arc::clone(message);
+        let publication = Publication { via: None, message, retain, token: None, receivers };
+        upstream.sidecar.handle(now, sedge_sidecar::Input::Publish(publication));
+    }
+
+    /// A mark waits until the broker behind has delivered what came before it. Returns it if nothing is open.
+    pub(super) fn delay_mark(&mut self, mark: Mark) -> Option<Mark> {
+        let Some(upstream) = &mut self.upstream else { return Some(mark) };
+        let last = upstream.sidecar.last();
+        if upstream.marks.is_empty() && upstream.sidecar.settled() >= last {
+            return Some(mark);
+        }
+        upstream.marks.push_back((last, mark));
+        None
+    }
+
+    fn let_marks_go(&mut self) {
+        while let Some(upstream) = &mut self.upstream
+            && let Some(&(number, mark)) = upstream.marks.front()
+            && upstream.sidecar.settled() >= number
+        {
+            upstream.marks.pop_front();
+            self.answer_mark(mark);
+        }
+    }
+
+    /// Does what the sidecar asks for; says whether it asked for anything.
+    pub(super) fn drain_sidecar(&mut self, now: Now) -> bool {
+        let mut any = false;
+        while let Some(output) = self.upstream.as_mut().and_then(|upstream| upstream.sidecar.poll_output()) {
+            any = true;
+            self.sidecar_output(now, output);
+        }
+        self.let_marks_go();
+        any
+    }
+
+    fn sidecar_output(&mut self, now: Now, output: sedge_sidecar::Output) {
+        use sedge_sidecar::Output as Up;
+        let told = match output {
+            Up::Dial { link, peer } => UpstreamOutput::Dial { link, peer },
+            Up::Transmit(link) => UpstreamOutput::Transmit(link),
+            Up::Close(link) => UpstreamOutput::Close(link),
+            Up::Hold(link, held) => UpstreamOutput::Hold(link, held),
+            Up::Event(event) => UpstreamOutput::Event(event),
+            Up::Attached(client, answer) => return self.attached(now, client, answer),
+            Up::Answered { token, reasons } => return self.answered(token, &reasons),
+            Up::Published { token, reason } => return self.published(now, token, reason),
+            Up::Delivered { client, message } => return self.broker.deliver_to_one(now, &client, &message),
+            Up::Foreign { client, publish, version } => {
+                return self.broker.deliver_foreign(now, &client, *publish, version);
+            }
+            Up::Ponged(token) => return self.broker.pong(now, ConnId(token)),
+            Up::Lost(client) => return self.broker.lose(now, &client),
+            Up::Restore => return self.tell_node(ToNode::WantsRetained),
+        };
+        self.outputs.push_back(ShardOutput::Upstream(told));
+    }
+
+    /// A session is about to leave: what the broker behind has not delivered to it yet goes along.
+    pub(super) fn flush_upstream(&mut self, now: Now, client: &ClientId) {
+        if let Some(upstream) = &mut self.upstream {
+            upstream.sidecar.handle(now, sedge_sidecar::Input::Flush(client.clone()));
+            self.drain_sidecar(now);
+        }
+    }
+
+    fn attached(&mut self, now: Now, client: ClientId, answer: Answer) {
+        let attaching = self.upstream.as_mut().and_then(|upstream| upstream.attaching.remove(&client));
+        let Some((conn, clean_start)) = attaching else { return };
+        match answer {
+            Answer::Open => {
+                if !clean_start {
+                    self.sync(now, &client);
+                }
+                self.claim(client, conn, clean_start);
+            }
+            Answer::Refused(reason, words) => {
+                let words =
+                    if words.is_empty() { "the broker behind this node refuses the client".to_owned() } else { words };
+                self.broker.refuse(now, conn, reason, words);
+            }
+        }
+    }
+
+    /// The broker behind gets the subscriptions of a session that was here before its conversation was.
+    fn sync(&mut self, now: Now, client: &ClientId) {
+        let subscriptions = self.broker.ordinary_subscriptions(client).into_iter();
+        let requests: Vec<Request> = subscriptions
+            .filter(|(filter, ..)| is_foreign(filter.as_str()))
+            .map(|(filter, options, id)| Request { filter, options, id, retained: false })
+            .collect();
+        if let Some(upstream) = self.upstream.as_mut().filter(|_| !requests.is_empty()) {
+            upstream.sidecar.handle(now, sedge_sidecar::Input::Sync { client: client.clone(), requests });
+        }
+    }
+
+    fn answered(&mut self, token: u64, reasons: &[ReasonCode]) {
+        let asked = self.upstream.as_mut().and_then(|upstream| upstream.asked.remove(&token));
+        let Some(Asked { client, mut changes, filters, ticket }) = asked else { return };
+        let adds = changes.iter().any(|change| matches!(change.op, InterestOp::Add { .. }));
+        let refused: Vec<_> =
+            filters.into_iter().zip(reasons.iter().copied()).filter(|(_, reason)| reason.is_error()).collect();
+        if adds && !refused.is_empty() {
+            self.broker.refuse_filters(&client, ticket, &refused);
+            changes.retain(|change| refused.iter().all(|(filter, _)| *filter != change.filter));
+        }
+        self.handovers.withhold(&client, &mut changes);
+        if !changes.is_empty() || ticket.is_some() {
+            self.tell_node(ToNode::Interest(Box::new(Interest { client, changes, ticket })));
+        }
+    }
+
+    fn published(&mut self, now: Now, token: u64, reason: ReasonCode) {
+        let waiting = self.upstream.as_mut().and_then(|upstream| upstream.publishing.remove(&token));
+        let Some(Waiting { message, ticket, matched }) = waiting else { return };
+        match ticket {
+            Some(ticket) if reason.is_error() => self.judged(now, ticket, reason),
+            ticket => {
+                self.handovers.catch(&message, false, &mut self.broker);
+                self.route(now, &message, ticket, matched);
+            }
+        }
+    }
+}

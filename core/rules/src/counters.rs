@@ -1,0 +1,48 @@
+//! What a rule has done so far.
+
+/// Counts since the machine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Publications that reached the rule.
+    pub seen: u64,
+    /// Those that its `from` and `where` selected.
+    pub selected: u64,
+    /// Messages that it put out.
+    pub outputs: u64,
+    /// Outputs that `on_change` or `deadband` held back.
+    pub held_back: u64,
+    /// Publications that came after all their windows had closed.
+    pub late: u64,
+    /// Publications without a usable time, or with one that lies too far ahead.
+    pub bad_time: u64,
+    /// Publications that this rule has put out itself, at first or at second hand, or that too many rules have.
+    pub loops: u64,
+    /// Publications whose payload was too large to look into.
+    pub too_large: u64,
+    /// Publications that a limit kept out of their group.
+    pub over_limit: u64,
+    /// Groups whose windows closed early to make room.
+    pub closed_early: u64,
+    /// Outputs that could not be made: no such topic level, or a topic that nobody may publish to.
+    pub failed: u64,
+}
+
+impl Counters {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            seen: self.seen + other.seen,
+            selected: self.selected + other.selected,
+            outputs: self.outputs + other.outputs,
+            held_back: self.held_back + other.held_back,
+            late: self.late + other.late,
+            bad_time: self.bad_time + other.bad_time,
+            loops: self.loops + other.loops,
+            too_large: self.too_large + other.too_large,
+            over_limit: self.over_limit + other.over_limit,
+            closed_early: self.closed_early + other.closed_early,
+            failed: self.failed + other.failed,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A rule as its user writes it, checked and compiled.
+
+mod read;
+mod select;
+mod text;
+
+use std::sync::Arc;
+
+use sedge_base::StableHash;
+use sedge_mqtt::{QoS, TopicFilter};
+
+use crate::aggregate::Aggregate;
+use crate::error::RuleError;
+use crate::expression::{Expression, Field};
+use crate::limits::Limits;
+use crate::template::Template;
+use crate::window::Windowing;
+
+/// Longest name of a rule, and what it may consist of, as in the names of listeners.
+const NAME_BYTES_MAX: usize = 32;
+
+/// Keys of a rule, for messages and documents.
+pub const KEYS: [&str; 15] = [
+    "from",
+    "to",
+    "where",
+    "group_by",
+    "window",
+    "select",
+    "on_change",
+    "deadband",
+    "qos",
+    "retain",
+    "max_groups",
+    "max_state",
+    "max_windows",
+    "max_payload",
+    "overflow",
+];
+
+/// A value of a configuration file, whatever language it is written in.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// A string.
+    Text(String),
+    /// A number.
+    Number(f64),
+    /// True or false.
+    Bool(bool),
+    /// A list.
+    List(Vec<Self>),
+    /// Keys with values, in the order in which they are written.
+    Table(Vec<(String, Self)>),
+    /// Something else, by the name of its kind.
+    Other(&'static str),
+}
+
+/// A rule that can be run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    pub(crate) name: Arc<str>,
+    pub(crate) from: Vec<TopicFilter>,
+    pub(crate) to: Option<Template>,
+    /// Without `to`: what stands in front of the topic that a message came from.
+    pub(crate) below: Option<String>,
+    pub(crate) condition: Option<Expression>,
+    pub(crate) group_by: Vec<Expression>,
+    pub(crate) window: Option<Windowing>,
+    pub(crate) select: Select,
+    /// Which selected values are compared with those that were put out last; empty: everything is put out.
+    pub(crate) watched: Vec<Watched>,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) limits: Limits,
+    pub(crate) fields: Vec<Field>,
+    pub(crate) aggregates: Vec<Aggregate>,
+    /// The same for rules whose state can be exchanged.
+    pub(crate) fingerprint: u64,
+}
+
+/// What the payload of an output is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Select {
+    /// The payload as it came.
+    Payload,
+    /// One value.
+    One(Expression),
+    /// A JSON object, in the order in which it is written.
+    Object(Vec<(String, Expression)>),
+}
+
+/// A selected value that has to move.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Watched {
+    /// Its number in the selection.
+    pub(crate) number: usize,
+    pub(crate) band: Band,
+}
+
+/// How far a value has to move to be put out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Band {
+    /// At all.
+    Any,
+    /// By more than this.
+    Absolute(f64),
+    /// By more than this part of the value that was put out last.
+    Relative(f64),
+}
+
+/// Numbers of a rule are finite.
+impl Eq for Rule {}
+
+impl Rule {
+    /// Compiles the rule `name` from its keys. Reports everything that is wrong, not only the first thing.
+    pub fn compile(name: &str, entries: &[(String, Item)]) -> Result<Self, Vec<RuleError>> {
+        read::rule(name, entries)
+    }
+
+    /// Its name: lower-case letters, digits, `-` and `_`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it listens to; empty: what its owner gives it.
+    pub fn from(&self) -> &[TopicFilter] {
+        &self.from
+    }
+
+    /// The rule as somebody runs it who names it, and has filters and topics of his own: what comes out goes to the topic that it came from,
+    /// of a window that of the last message, behind `prefix`.
+    #[must_use]
+    pub fn below(&self, from: Vec<TopicFilter>, prefix: &str) -> Self {
+        Self { from, to: None, below: Some(prefix.to_owned()), ..self.clone() }
+    }
+
+    /// Whether it has a `to` of its own.
+    pub const fn has_topic(&self) -> bool {
+        self.to.is_some()
+    }
+
+    /// Whether it aggregates over a window.
+    pub const fn has_window(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Whether what it puts out depends on what it has seen before.
+    pub const fn has_state(&self) -> bool {
+        self.window.is_some() || !self.watched.is_empty()
+    }
+
+    /// Quality of service of what it puts out.
+    pub const fn qos(&self) -> QoS {
+        self.qos
+    }
+
+    /// Its limits.
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+}
+
+/// A number that differs between rules whose state differs in shape or meaning.
+fn fingerprint(entries: &[(String, Item)]) -> u64 {
+    const SHAPING: [&str; 6] = ["where", "group_by", "window", "select", "on_change", "deadband"];
+    let mut hash = StableHash::new();
+    for (key, item) in entries.iter().filter(|(key, _)| SHAPING.contains(&key.as_str())) {
+        hash.add(format!("{key}={item:?};").as_bytes());
+    }
+    hash.get()
+}

@@ -1,0 +1,57 @@
+//! What goes into a rule and what comes out.
+
+use bytes::Bytes;
+use sedge_mqtt::{PublishProperties, QoS, TopicName, Utf8};
+
+/// The user property that names each rule that had a part in a publication. Rules inside a cluster tell by it what they must not take.
+pub const RULE_PROPERTY: &str = "sedge-rule";
+
+/// Most rules that have a part in one publication: rules behind the last leave it alone.
+pub const CHAIN_MAX: usize = 8;
+
+/// A publication as a rule sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// Where it was published.
+    pub topic: &'a TopicName,
+    /// Its payload.
+    pub payload: &'a Bytes,
+    /// Quality of service it was published with.
+    pub qos: QoS,
+    /// Whether it was to be retained.
+    pub retain: bool,
+    /// MQTT 5.0 properties.
+    pub properties: Option<&'a PublishProperties>,
+    /// Client id of the publisher, where it is known.
+    pub client: Option<&'a str>,
+}
+
+impl<'a> Input<'a> {
+    /// Names of the rules that had a part in it.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = &'a str> {
+        let user = self.properties.map_or(&[][..], |properties| &properties.user[..]);
+        user.iter().filter(|(name, _)| name.as_str() == RULE_PROPERTY).map(|(_, rule)| rule.as_str())
+    }
+}
+
+/// What a rule puts out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Where it goes; `None`: the rule has no `to`, and its owner knows.
+    pub topic: Option<TopicName>,
+    /// Topic of the publication that it was made of; of a window's the last.
+    pub source: TopicName,
+    /// Its payload.
+    pub payload: Bytes,
+    /// Quality of service to publish it with.
+    pub qos: QoS,
+    /// Whether it is to be retained.
+    pub retain: bool,
+    /// Its properties; [`RULE_PROPERTY`] names the rules that had a part in it, this one included.
+    pub properties: PublishProperties,
+}
+
+/// The user properties that name these rules.
+pub(crate) fn marks<'a>(chain: impl Iterator<Item = &'a str>) -> Vec<(Utf8, Utf8)> {
+    chain.filter_map(|rule| Some((Utf8::from_static(RULE_PROPERTY), Utf8::new(rule).ok()?))).collect()
+}

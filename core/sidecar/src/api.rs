@@ -1,0 +1,249 @@
+//! What goes into a [`crate::Sidecar`] and what comes out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::ClientId;
+use sedge_mqtt::{Message, Publish, QoS, ReasonCode, SubscriptionOptions, TopicFilter, Utf8, Version};
+use smallvec::SmallVec;
+
+/// A TCP connection to the broker, numbered by the sidecar; no number is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// Who wants a conversation with the broker.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Attach {
+    /// The client.
+    pub client: ClientId,
+    /// Protocol version of the client, tried first with the broker.
+    pub version: Version,
+    /// User name for the broker.
+    pub user: Option<Utf8>,
+    /// Password for the broker.
+    pub password: Option<Bytes>,
+    /// Where the client is: what [`Output::Dial`] says of it.
+    pub peer: String,
+}
+
+impl core::fmt::Debug for Attach {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        // No password in any log.
+        let has_password = self.password.is_some();
+        let mut out = f.debug_struct("Attach");
+        out.field("client", &self.client).field("version", &self.version).field("user", &self.user);
+        out.field("has_password", &has_password).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// One filter for the broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// A filter without `$share`.
+    pub filter: TopicFilter,
+    /// Its options; Retain Handling is overruled by `retained`.
+    pub options: SubscriptionOptions,
+    /// Subscription identifier; 0: none.
+    pub id: u32,
+    /// Whether the broker is to send its retained messages.
+    pub retained: bool,
+}
+
+/// One session that the broker has to deliver a publication to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receiver {
+    /// The client.
+    pub client: ClientId,
+    /// How many of its subscriptions match: a broker may deliver once for each (MQTT 5.0 section 3.3.4).
+    pub matches: u16,
+    /// The highest QoS that they grant.
+    pub qos: QoS,
+    /// What the session is to get of it.
+    pub share: Share,
+}
+
+/// What a session is to get of a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// The publication, once.
+    Copy,
+    /// Nothing: the client published it and asked for No Local, which a 3.1.1 broker knows nothing of.
+    NoLocal,
+    /// Nothing: it has had it, and the broker gets it once more.
+    Had,
+}
+
+/// A publication for the broker.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// The client that published it at this node: its own conversation carries it. `None`, or a client without a conversation: an inlet does.
+    pub via: Option<ClientId>,
+    /// What.
+    pub message: Arc<Message>,
+    /// The retain flag that the broker sees.
+    pub retain: bool,
+    /// Comes back with [`Output::Published`]; without one nobody waits.
+    pub token: Option<u64>,
+    /// Sessions of this node with ordinary subscriptions that match.
+    pub receivers: SmallVec<[Receiver; 2]>,
+}
+
+/// An event for the sidecar.
+#[derive(Debug)]
+pub enum Input {
+    /// A client has come: it needs a conversation. Answer: [`Output::Attached`].
+    Attach(Box<Attach>),
+    /// The session of a client is about to leave: what it still has to get from the broker is delivered at once.
+    Flush(ClientId),
+    /// The session of a client has ended: so does its conversation.
+    Detach(ClientId),
+    /// A client has subscribed. Answer: [`Output::Answered`] with one reason for each request.
+    Subscribe {
+        /// The client.
+        client: ClientId,
+        /// Comes back with the answer.
+        token: u64,
+        /// What.
+        requests: Vec<Request>,
+    },
+    /// A client has unsubscribed. Answer: [`Output::Answered`].
+    Unsubscribe {
+        /// The client.
+        client: ClientId,
+        /// Comes back with the answer.
+        token: u64,
+        /// From what.
+        filters: Vec<TopicFilter>,
+    },
+    /// The session of a client has these subscriptions: the broker is asked for those that it does not have.
+    Sync {
+        /// The client.
+        client: ClientId,
+        /// All of them.
+        requests: Vec<Request>,
+    },
+    /// A publication for the broker.
+    Publish(Publication),
+    /// A client asks whether anybody is there: the broker answers (spec `interworking.md` section 4). Answer: [`Output::Ponged`].
+    Ping {
+        /// The client.
+        client: ClientId,
+        /// Comes back with the answer.
+        token: u64,
+    },
+    /// The client of a session takes nothing for now, or takes messages again: its conversation is not read meanwhile.
+    Hold {
+        /// The client.
+        client: ClientId,
+        /// Whether to stop reading.
+        held: bool,
+    },
+    /// [`Output::Dial`] has led to a connection.
+    Opened(LinkId),
+    /// Bytes came from the broker.
+    Received {
+        /// Over which connection.
+        link: LinkId,
+        /// What.
+        bytes: Bytes,
+    },
+    /// The first `bytes` of [`crate::Sidecar::outbox`] were taken by the kernel.
+    Written {
+        /// Over which connection.
+        link: LinkId,
+        /// How many.
+        bytes: usize,
+    },
+    /// A connection is gone, or could not be made.
+    Closed {
+        /// Which one.
+        link: LinkId,
+        /// Why, in a few words.
+        why: String,
+    },
+}
+
+/// What the broker said to a client's CONNECT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The conversation is open.
+    Open,
+    /// It will not be.
+    Refused(ReasonCode, String),
+}
+
+/// What the owner of the sidecar has to do.
+#[derive(Debug)]
+pub enum Output {
+    /// Connect to the broker; answer: [`Input::Opened`] or [`Input::Closed`].
+    Dial {
+        /// Number of the connection to be.
+        link: LinkId,
+        /// Where the client is for whom it is; `None`: an inlet.
+        peer: Option<String>,
+    },
+    /// The connection's outbox holds something to write.
+    Transmit(LinkId),
+    /// Close the connection once its outbox is written; no more input for it is expected.
+    Close(LinkId),
+    /// Do not read from this connection, or read again.
+    Hold(LinkId, bool),
+    /// Answer to [`Input::Attach`].
+    Attached(ClientId, Answer),
+    /// Answer to [`Input::Subscribe`] and [`Input::Unsubscribe`]: what the broker said of each filter.
+    Answered {
+        /// From the request.
+        token: u64,
+        /// One for each filter.
+        reasons: Vec<ReasonCode>,
+    },
+    /// The broker has taken a publication, or not. `Success` for QoS 0 as soon as it is on its way.
+    Published {
+        /// From the request.
+        token: u64,
+        /// What the broker said.
+        reason: ReasonCode,
+    },
+    /// Answer to [`Input::Ping`]: all that the broker had sent before has been delivered.
+    Ponged(u64),
+    /// The broker has delivered what this node gave it, or ought to have and cannot any more: the session gets its copy of it.
+    Delivered {
+        /// The client.
+        client: ClientId,
+        /// What was published.
+        message: Arc<Message>,
+    },
+    /// The broker has delivered something that does not come from this node: a retained message, or a publication of a client of its own.
+    Foreign {
+        /// The client.
+        client: ClientId,
+        /// The packet.
+        publish: Box<Publish>,
+        /// Protocol version of the conversation.
+        version: Version,
+    },
+    /// The broker was away for longer than the grace: the client's connection ends, its session stays.
+    Lost(ClientId),
+    /// The broker is back, or here for the first time: it may have forgotten retained messages.
+    Restore,
+    /// A line for the log.
+    Event(Event),
+}
+
+/// Something worth a line in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The broker takes connections.
+    Up {
+        /// Its make and version as it says itself, if it does.
+        version: Option<String>,
+    },
+    /// The broker cannot be reached, or has closed the inlets.
+    Down(String),
+    /// The broker refuses an inlet.
+    InletRefused(ReasonCode),
+    /// The broker has broken the rules of MQTT.
+    Garbage(String),
+    /// The broker has no MQTT 5.0: its conversations are 3.1.1 from here on.
+    Only311,
+}

@@ -1,0 +1,269 @@
+//! One conversation with the broker: for one client, or an inlet.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sedge_base::{ClientId, Instant, Outbox};
+use sedge_mqtt::{Decoder, Message, PacketId, QoS, SubscriptionOptions, TopicFilter, Utf8, Version};
+use smallvec::SmallVec;
+
+use crate::expected::{Expected, weight};
+use crate::{LinkId, Receiver, SidecarConfig};
+
+/// Index of a conversation.
+pub(crate) type Key = usize;
+
+/// How far a conversation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// There is no connection; one will be made.
+    Idle,
+    /// A connection is being made.
+    Dialling,
+    /// CONNECT was sent.
+    Greeting,
+    /// CONNACK has come.
+    Live,
+    /// The session has ended; what is on its way to the broker gets its answers.
+    Closing,
+}
+
+/// Whose conversation it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Party {
+    /// A client's.
+    Client(ClientId),
+    /// That of the inlet with this number.
+    Inlet(u16),
+}
+
+/// What the broker's CONNACK allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    /// QoS 1 and 2 publications without an answer.
+    pub(crate) window: usize,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) ids: bool,
+    pub(crate) packet_bytes: usize,
+}
+
+/// A publication on its way to the broker.
+#[derive(Clone, Debug)]
+pub(crate) struct Carried {
+    pub(crate) number: u64,
+    pub(crate) message: Arc<Message>,
+    pub(crate) retain: bool,
+    pub(crate) token: Option<u64>,
+    pub(crate) receivers: SmallVec<[Receiver; 2]>,
+    /// It was sent before, and has not been answered.
+    pub(crate) was_sent: bool,
+}
+
+/// A publication that the broker has not answered.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) id: PacketId,
+    pub(crate) carried: Carried,
+}
+
+/// A SUBSCRIBE or UNSUBSCRIBE that the broker has not answered.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// Under which identifier it was sent; `None`: it was not, on this connection.
+    pub(crate) id: Option<PacketId>,
+    /// `None`: the sidecar asks by itself.
+    pub(crate) token: Option<u64>,
+    pub(crate) what: What,
+}
+
+/// See [`Asked`].
+#[derive(Debug)]
+pub(crate) enum What {
+    Subscribe(Vec<crate::Request>),
+    Unsubscribe(Vec<TopicFilter>),
+}
+
+/// A subscription that the broker has, or is to have again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) options: SubscriptionOptions,
+    pub(crate) id: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    pub(crate) party: Party,
+    pub(crate) client_id: Utf8,
+    pub(crate) user: Option<Utf8>,
+    pub(crate) password: Option<Bytes>,
+    /// Where the client was when it came.
+    pub(crate) peer: Option<String>,
+    /// The version of the client.
+    pub(crate) asked_for: Version,
+    /// The version to be tried.
+    pub(crate) wanted: Version,
+    /// The version in use.
+    pub(crate) version: Version,
+    pub(crate) phase: Phase,
+    pub(crate) link: Option<LinkId>,
+    pub(crate) decoder: Decoder,
+    pub(crate) outbox: Outbox,
+    /// [`crate::Output::Transmit`] was said and the outbox not looked at since.
+    pub(crate) transmitting: bool,
+    pub(crate) last_heard: Instant,
+    /// When the sidecar asked by itself whether the broker is there, until anything comes.
+    pub(crate) pinged: Option<Instant>,
+    /// Who waits for each PINGRESP; `None`: the sidecar.
+    pub(crate) pings: VecDeque<Option<u64>>,
+    /// Since when the broker owes deliveries and answers, and is not heard of.
+    pub(crate) hangs_since: Option<Instant>,
+    /// Somebody waits for [`crate::Output::Attached`].
+    pub(crate) attaching: bool,
+    pub(crate) failures: u32,
+    pub(crate) allowed: Allowed,
+    pub(crate) filters: BTreeMap<TopicFilter, Held>,
+    pub(crate) asked: VecDeque<Asked>,
+    /// Requests of [`Conversation::asked`] that give the broker back what it had.
+    pub(crate) replaying: usize,
+    /// Retained messages are not wanted: the client has had them.
+    pub(crate) mutes_retained: bool,
+    pub(crate) unsent: VecDeque<Carried>,
+    pub(crate) unsent_bytes: usize,
+    pub(crate) sent: VecDeque<Sent>,
+    pub(crate) last_id: u16,
+    /// QoS 2 deliveries without PUBREL.
+    pub(crate) half: BTreeSet<PacketId>,
+    pub(crate) expected: Option<Box<Expected>>,
+}
+
+impl Conversation {
+    pub(crate) fn new(party: Party, client_id: Utf8, wanted: Version, now: Instant, config: &SidecarConfig) -> Self {
+        Self {
+            party,
+            client_id,
+            user: None,
+            password: None,
+            peer: None,
+            asked_for: wanted,
+            wanted,
+            version: wanted,
+            phase: Phase::Idle,
+            link: None,
+            decoder: Decoder::client(config.max_packet_bytes).lenient(),
+            outbox: Outbox::new(),
+            transmitting: false,
+            last_heard: now,
+            pinged: None,
+            pings: VecDeque::new(),
+            hangs_since: None,
+            attaching: false,
+            failures: 0,
+            allowed: Allowed { window: 1, qos: QoS::ExactlyOnce, retain: true, ids: true, packet_bytes: usize::MAX },
+            filters: BTreeMap::new(),
+            asked: VecDeque::new(),
+            replaying: 0,
+            mutes_retained: false,
+            unsent: VecDeque::new(),
+            unsent_bytes: 0,
+            sent: VecDeque::new(),
+            last_id: 0,
+            half: BTreeSet::new(),
+            expected: None,
+        }
+    }
+
+    /// Whether the broker has all subscriptions of the client, so that it delivers what matches.
+    pub(crate) fn is_current(&self) -> bool {
+        self.phase == Phase::Live && self.replaying == 0 && self.hangs_since.is_none()
+    }
+
+    pub(crate) fn client(&self) -> Option<&ClientId> {
+        match &self.party {
+            Party::Client(client) => Some(client),
+            Party::Inlet(_) => None,
+        }
+    }
+
+    /// Whether deliveries of this publication are matched with it: where acknowledgements or properties depend on it.
+    pub(crate) fn tracks(&self, message: &Message) -> bool {
+        let has_more = message.properties.is_some() || message.expires_at.is_some();
+        message.qos > QoS::AtMostOnce || (self.version == Version::V311 && has_more)
+    }
+
+    /// A packet identifier that is free.
+    pub(crate) fn next_id(&mut self) -> Option<PacketId> {
+        for _ in 0..=u16::MAX {
+            self.last_id = self.last_id.wrapping_add(1);
+            let Some(id) = PacketId::new(self.last_id) else { continue };
+            let in_use =
+                self.sent.iter().any(|sent| sent.id == id) || self.asked.iter().any(|asked| asked.id == Some(id));
+            if !in_use {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn push_unsent(&mut self, carried: Carried) {
+        self.unsent_bytes += weight(&carried.message);
+        self.unsent.push_back(carried);
+    }
+
+    pub(crate) fn pop_unsent(&mut self) -> Option<Carried> {
+        let carried = self.unsent.pop_front()?;
+        self.unsent_bytes -= weight(&carried.message);
+        Some(carried)
+    }
+
+    /// The connection is gone: what the broker has not answered is sent again, ahead of what was not sent yet.
+    pub(crate) fn disconnect(&mut self, config: &SidecarConfig) {
+        self.link = None;
+        self.phase = Phase::Idle;
+        self.decoder = Decoder::client(config.max_packet_bytes).lenient();
+        self.outbox = Outbox::new();
+        self.transmitting = false;
+        self.hangs_since = None;
+        self.pinged = None;
+        self.half = BTreeSet::new();
+        self.asked.retain(|asked| asked.token.is_some());
+        for asked in &mut self.asked {
+            asked.id = None;
+        }
+        self.replaying = 0;
+        for Sent { mut carried, .. } in core::mem::take(&mut self.sent).into_iter().rev() {
+            carried.was_sent = true;
+            self.unsent_bytes += weight(&carried.message);
+            self.unsent.push_front(carried);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use sedge_base::{Incarnation, NodeId, ShardId};
+    use sedge_mqtt::{MessageId, Stamp, TopicName};
+
+    use super::*;
+
+    pub(crate) fn message(topic: &str, payload: &str) -> Arc<Message> {
+        with_qos(topic, payload, QoS::AtLeastOnce)
+    }
+
+    pub(crate) fn with_qos(topic: &str, payload: &str, qos: QoS) -> Arc<Message> {
+        let node = NodeId::new(1);
+        Arc::new(Message {
+            id: MessageId { node, incarnation: Incarnation::new(1), shard: ShardId(0), seq: 1 },
+            topic: TopicName::new(topic).unwrap(),
+            payload: Bytes::copy_from_slice(payload.as_bytes()),
+            qos,
+            retain: false,
+            properties: None,
+            stamp: Stamp { millis: 0, counter: 0, node, shard: ShardId(0) },
+            expires_at: None,
+            publisher: None,
+        })
+    }
+}

@@ -1,0 +1,445 @@
+//! The machine.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use sedge_base::{ClientId, Deadlines, Instant, LookupMap, Now, Outbox, Rng, Seed};
+use sedge_mqtt::{Utf8, Version};
+use slab::Slab;
+
+use crate::conversation::{Asked, Conversation, Key, Party, Phase, What};
+use crate::{
+    Answer, Attach, BrokerStatus, ConversationStatus, Input, LinkId, Output, Request, SidecarConfig, SidecarCounters,
+};
+
+/// Whose time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// The broker is dialled again.
+    Retry(Key),
+    /// A connection has to have its CONNACK by now.
+    Connect(Key),
+    /// The broker is asked whether it is there, or has not answered.
+    Ping(Key),
+    /// The client waits no longer.
+    Grace(Key),
+    /// The first expectation of a conversation ends.
+    Expected(Key),
+}
+
+/// A publication that is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Open {
+    /// Deliveries that are expected of the broker.
+    pub(crate) deliveries: u32,
+    /// The broker has answered.
+    pub(crate) is_answered: bool,
+}
+
+/// The conversations of one shard with the broker behind it: feed it [`Input`]s, then take [`Output`]s until there are none.
+#[derive(Debug)]
+pub struct Sidecar {
+    pub(crate) config: SidecarConfig,
+    pub(crate) seed: Seed,
+    /// Time of the present call.
+    pub(crate) now: Now,
+    pub(crate) conversations: Slab<Box<Conversation>>,
+    pub(crate) clients: LookupMap<ClientId, Key>,
+    /// Conversations that take the place of a client's other one when the broker accepts them.
+    pub(crate) probes: LookupMap<ClientId, Key>,
+    pub(crate) inlets: Vec<Key>,
+    pub(crate) links: BTreeMap<LinkId, Key>,
+    pub(crate) timers: Deadlines<Timer>,
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) counters: SidecarCounters,
+    pub(crate) last_link: u64,
+    /// Number of the last publication.
+    pub(crate) last_number: u64,
+    /// Live conversations with publications that wait for the broker's window.
+    pub(crate) queued: BTreeSet<Key>,
+    /// Publications that the broker has not answered, or not delivered everywhere.
+    pub(crate) open: BTreeMap<u64, Open>,
+    /// Those of them that sessions still wait for.
+    pub(crate) awaited: BTreeSet<u64>,
+    pub(crate) broker: BrokerStatus,
+    /// A broker that took a 5.0 CONNECT once has MQTT 5.0.
+    pub(crate) has_v5: bool,
+    /// What the version subscription of the first inlet has told is logged once per connection.
+    pub(crate) told_up: bool,
+}
+
+impl Sidecar {
+    /// A sidecar without clients. It dials the broker at the first [`Sidecar::handle_timeout`].
+    pub fn new(mut config: SidecarConfig, mut rng: Rng) -> Self {
+        config.inlets = config.inlets.max(1);
+        config.window = config.window.max(1);
+        let seed = Seed::from_rng(&mut rng);
+        let mut sidecar = Self {
+            seed,
+            now: Now::default(),
+            conversations: Slab::new(),
+            clients: LookupMap::new(seed),
+            probes: LookupMap::new(seed),
+            inlets: Vec::new(),
+            links: BTreeMap::new(),
+            timers: Deadlines::new(),
+            outputs: VecDeque::new(),
+            counters: SidecarCounters::default(),
+            last_link: 0,
+            last_number: 0,
+            queued: BTreeSet::new(),
+            open: BTreeMap::new(),
+            awaited: BTreeSet::new(),
+            broker: BrokerStatus::default(),
+            has_v5: false,
+            told_up: false,
+            config,
+        };
+        for number in 0..sidecar.config.inlets {
+            let name = Utf8::new(&format!("{}{number}", sidecar.config.inlet_prefix)).unwrap_or_default();
+            let mut inlet = Conversation::new(Party::Inlet(number), name, Version::V5, Instant::ZERO, &sidecar.config);
+            inlet.user.clone_from(&sidecar.config.inlet_user);
+            inlet.password.clone_from(&sidecar.config.inlet_password);
+            let key = sidecar.conversations.insert(Box::new(inlet));
+            sidecar.inlets.push(key);
+            sidecar.timers.set(Timer::Retry(key), Instant::ZERO);
+        }
+        sidecar
+    }
+
+    /// Takes an event in. Events about unknown clients and connections are ignored.
+    pub fn handle(&mut self, now: Now, input: Input) {
+        self.now = now;
+        match input {
+            Input::Attach(attach) => self.on_attach(*attach),
+            Input::Flush(client) => self.on_flush(&client),
+            Input::Detach(client) => self.on_detach(&client),
+            Input::Subscribe { client, token, requests } => self.ask(&client, token, What::Subscribe(requests)),
+            Input::Unsubscribe { client, token, filters } => self.ask(&client, token, What::Unsubscribe(filters)),
+            Input::Sync { client, requests } => self.on_sync(&client, requests),
+            Input::Publish(publication) => self.on_publication(publication),
+            Input::Ping { client, token } => self.on_client_ping(&client, token),
+            Input::Hold { client, held } => self.on_hold(&client, held),
+            Input::Opened(link) => self.on_opened(link),
+            Input::Received { link, bytes } => self.on_received(link, bytes),
+            Input::Written { link, bytes } => self.on_written(link, bytes),
+            Input::Closed { link, why } => self.on_closed(link, &why),
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.now = now;
+        while let Some(timer) = self.timers.pop_due(now.instant) {
+            match timer {
+                Timer::Retry(key) => self.dial(key),
+                Timer::Connect(key) => self.fail(key, "no CONNACK in time"),
+                Timer::Ping(key) => self.on_ping_timer(key),
+                Timer::Grace(key) => self.on_grace_over(key),
+                Timer::Expected(key) => self.on_expected_timer(key),
+            }
+        }
+    }
+
+    /// The next thing to do, `None` if there is nothing for now.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`Sidecar::handle_timeout`] is to be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// What a connection has to write; the owner says how much of it was written with [`Input::Written`]. `None` if the connection is
+    /// forgotten.
+    pub fn outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
+        let conversation = self.conversations.get_mut(*self.links.get(&link)?)?;
+        conversation.transmitting = false;
+        Some(&mut conversation.outbox)
+    }
+
+    /// What was counted.
+    pub const fn counters(&self) -> SidecarCounters {
+        self.counters
+    }
+
+    /// The broker behind.
+    pub const fn broker(&self) -> &BrokerStatus {
+        &self.broker
+    }
+
+    /// Whether the conversation of a 5.0 client is 3.1.1, so that retained messages come without their properties.
+    pub fn is_lesser(&self, client: &ClientId) -> bool {
+        let conversation = self.clients.get(client).and_then(|key| self.conversations.get(*key));
+        conversation.is_some_and(|found| found.asked_for == Version::V5 && found.version == Version::V311)
+    }
+
+    /// Whether this client has a conversation.
+    pub fn has(&self, client: &ClientId) -> bool {
+        self.clients.contains_key(client)
+    }
+
+    /// All conversations, in an order that depends only on the inputs.
+    pub fn conversations(&self) -> impl Iterator<Item = ConversationStatus> {
+        self.conversations.iter().map(|(_, conversation)| ConversationStatus {
+            client: conversation.client().cloned(),
+            is_open: conversation.phase == Phase::Live,
+            version: conversation.version,
+            filters: conversation.filters.len(),
+            unanswered: conversation.sent.len(),
+            waiting: conversation.unsent.len(),
+            expected: conversation.expected.as_ref().map_or(0, |expected| expected.len()),
+        })
+    }
+
+    /// Number of the last publication that was taken in.
+    pub const fn last(&self) -> u64 {
+        self.last_number
+    }
+
+    /// All publications up to this number are in the sessions that the broker was to deliver them to, or never will be. That the broker
+    /// itself has not taken some of them yet makes no difference.
+    pub fn settled(&self) -> u64 {
+        self.awaited.first().map_or(self.last_number, |first| first - 1)
+    }
+
+    /// One more session waits for a publication.
+    pub(crate) fn note_awaited(&mut self, number: u64) {
+        if let Some(open) = self.open.get_mut(&number) {
+            open.deliveries += 1;
+            self.awaited.insert(number);
+        }
+    }
+
+    /// One session less waits for a publication.
+    pub(crate) fn settle(&mut self, number: u64) {
+        let Some(open) = self.open.get_mut(&number) else { return };
+        open.deliveries = open.deliveries.saturating_sub(1);
+        if open.deliveries == 0 {
+            self.awaited.remove(&number);
+            if open.is_answered {
+                self.open.remove(&number);
+            }
+        }
+    }
+
+    /// The broker has answered a publication, or will never get it.
+    pub(crate) fn note_answered(&mut self, number: u64) {
+        let Some(open) = self.open.get_mut(&number) else { return };
+        open.is_answered = true;
+        if open.deliveries == 0 {
+            self.open.remove(&number);
+        }
+    }
+
+    fn on_attach(&mut self, attach: Attach) {
+        let Attach { client, version, user, password, peer } = attach;
+        let existing = self.clients.get(&client).copied();
+        if let Some(key) = existing
+            && let Some(conversation) = self.conversations.get_mut(key)
+            && conversation.user == user
+            && conversation.password == password
+            && conversation.asked_for == version
+        {
+            if conversation.phase == Phase::Live {
+                self.outputs.push_back(Output::Attached(client, Answer::Open));
+            } else {
+                conversation.attaching = true;
+                conversation.failures = 0;
+                self.timers.set(Timer::Grace(key), self.now.instant + self.config.grace);
+                if conversation.phase == Phase::Idle {
+                    self.dial(key);
+                }
+            }
+            return;
+        }
+        if let Some(key) = self.probes.remove(&client) {
+            self.give_up(key);
+        }
+        let name = Utf8::new(client.as_str()).unwrap_or_default();
+        let wanted = if self.broker.only_311 { Version::V311 } else { version };
+        let mut conversation =
+            Conversation::new(Party::Client(client.clone()), name, wanted, self.now.instant, &self.config);
+        (conversation.user, conversation.password, conversation.attaching) = (user, password, true);
+        conversation.peer = Some(peer);
+        conversation.asked_for = version;
+        let key = self.conversations.insert(Box::new(conversation));
+        self.probes.insert(client, key);
+        self.timers.set(Timer::Grace(key), self.now.instant + self.config.grace);
+        self.dial(key);
+    }
+
+    /// The broker has accepted a client: from now on this is its conversation.
+    pub(crate) fn promote(&mut self, client: &ClientId, key: Key) {
+        if self.probes.get(client) != Some(&key) {
+            return;
+        }
+        self.probes.remove(client);
+        let old = self.clients.insert(client.clone(), key);
+        let Some(old) = old.and_then(|old| Some((old, self.conversations.get_mut(old)?))) else { return };
+        let (old, conversation) = old;
+        let (filters, asked) = (core::mem::take(&mut conversation.filters), core::mem::take(&mut conversation.asked));
+        self.let_end(old);
+        if let Some(conversation) = self.conversations.get_mut(key) {
+            conversation.filters = filters;
+            conversation.asked = asked;
+            conversation.asked.retain(|asked| asked.token.is_some());
+            for asked in &mut conversation.asked {
+                asked.id = None;
+            }
+        }
+    }
+
+    /// What the broker has not delivered to a client yet is delivered from the copies here, also what the broker has not got yet.
+    fn on_flush(&mut self, client: &ClientId) {
+        if let Some(&key) = self.clients.get(client) {
+            self.cover(key);
+        }
+    }
+
+    fn on_detach(&mut self, client: &ClientId) {
+        if let Some(key) = self.probes.remove(client) {
+            self.give_up(key);
+        }
+        if let Some(key) = self.clients.remove(client) {
+            self.let_end(key);
+        }
+    }
+
+    /// A conversation ends when the broker has answered what is on its way.
+    fn let_end(&mut self, key: Key) {
+        self.timers.cancel(&Timer::Grace(key));
+        self.cover(key);
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        conversation.filters.clear();
+        conversation.asked.clear();
+        conversation.replaying = 0;
+        if conversation.phase != Phase::Live {
+            return self.give_up(key);
+        }
+        conversation.phase = Phase::Closing;
+        self.close_if_done(key);
+    }
+
+    /// Has the broker asked for what a client wants; the answer may wait for the broker.
+    fn ask(&mut self, client: &ClientId, token: u64, what: What) {
+        let Some(&key) = self.clients.get(client) else {
+            let count = match &what {
+                What::Subscribe(requests) => requests.len(),
+                What::Unsubscribe(filters) => filters.len(),
+            };
+            // There is no conversation with the broker: what it would have said is not known.
+            let reasons = vec![sedge_mqtt::ReasonCode::UnspecifiedError; count];
+            return self.outputs.push_back(Output::Answered { token, reasons });
+        };
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        conversation.asked.push_back(Asked { id: None, token: Some(token), what });
+        self.send_asked(key);
+    }
+
+    fn on_sync(&mut self, client: &ClientId, mut requests: Vec<Request>) {
+        let Some(&key) = self.clients.get(client) else { return };
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        requests.retain(|request| !conversation.filters.contains_key(&request.filter));
+        self.replay_these(key, requests);
+        self.send_asked(key);
+    }
+
+    /// Gives the broker back the subscriptions it had.
+    pub(crate) fn replay(&mut self, key: Key) {
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        let requests: Vec<Request> = conversation
+            .filters
+            .iter()
+            .map(|(filter, held)| Request {
+                filter: filter.clone(),
+                options: held.options,
+                id: held.id,
+                retained: false,
+            })
+            .collect();
+        self.replay_these(key, requests);
+    }
+
+    /// A hundred filters in one packet.
+    fn replay_these(&mut self, key: Key, requests: Vec<Request>) {
+        const AT_ONCE: usize = 100;
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        let mut batches: Vec<Vec<Request>> = Vec::new();
+        for request in requests {
+            // One packet has one identifier for all its filters (MQTT 5.0 section 3.8.2.1.2).
+            match batches.last_mut() {
+                Some(batch) if batch.len() < AT_ONCE && batch[0].id == request.id => batch.push(request),
+                _ => batches.push(vec![request]),
+            }
+        }
+        conversation.replaying += batches.len();
+        conversation.mutes_retained |= !batches.is_empty();
+        for batch in batches.into_iter().rev() {
+            conversation.asked.push_front(Asked { id: None, token: None, what: What::Subscribe(batch) });
+        }
+    }
+
+    fn on_hold(&mut self, client: &ClientId, held: bool) {
+        let link = self.clients.get(client).and_then(|key| self.conversations.get(*key)).and_then(|found| found.link);
+        if let Some(link) = link {
+            self.outputs.push_back(Output::Hold(link, held));
+        }
+    }
+
+    /// Says once that a connection has something to write.
+    pub(crate) fn transmit(&mut self, key: Key) {
+        if let Some(conversation) = self.conversations.get_mut(key)
+            && let Some(link) = conversation.link
+            && !conversation.transmitting
+            && !conversation.outbox.is_empty()
+        {
+            conversation.transmitting = true;
+            self.outputs.push_back(Output::Transmit(link));
+        }
+    }
+
+    /// What ought to hold after each event; panics if it does not. For tests.
+    pub fn validate(&self) {
+        for (client, key) in self.conversations.iter().filter_map(|(key, found)| Some((found.client()?, key))) {
+            let current = self.clients.get(client) == Some(&key) || self.probes.get(client) == Some(&key);
+            let closing = self.conversations[key].phase == Phase::Closing;
+            assert!(current != closing, "a conversation is the client's or closing");
+        }
+        for (link, key) in &self.links {
+            assert_eq!(
+                self.conversations.get(*key).and_then(|found| found.link),
+                Some(*link),
+                "a connection has its conversation"
+            );
+        }
+        for (_, conversation) in &self.conversations {
+            assert_eq!(
+                conversation.link.is_some(),
+                conversation.phase != Phase::Idle,
+                "a phase with a connection has one"
+            );
+            let asked: Vec<_> = conversation.asked.iter().filter_map(|asked| asked.id).collect();
+            let ids = conversation.sent.iter().map(|sent| sent.id).chain(asked);
+            let mut ids: Vec<_> = ids.collect();
+            let count = ids.len();
+            ids.sort_unstable();
+            ids.dedup();
+            assert_eq!(ids.len(), count, "packet identifiers are used once");
+            let bytes: usize =
+                conversation.unsent.iter().map(|carried| crate::expected::weight(&carried.message)).sum();
+            assert_eq!(bytes, conversation.unsent_bytes, "waiting bytes are counted");
+        }
+        let deliveries: u64 = self.open.values().map(|open| u64::from(open.deliveries)).sum();
+        let expected: usize = self
+            .conversations
+            .iter()
+            .filter_map(|(_, found)| found.expected.as_ref())
+            .map(|expected| expected.len())
+            .sum();
+        assert_eq!(deliveries, expected as u64, "what is expected is counted");
+        let unanswered: usize = self.conversations.iter().map(|(_, found)| found.sent.len() + found.unsent.len()).sum();
+        let open = self.open.values().filter(|open| !open.is_answered).count();
+        assert_eq!(open, unanswered, "a publication that is not answered is in some conversation");
+    }
+}

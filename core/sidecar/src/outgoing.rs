@@ -1,0 +1,352 @@
+//! What goes to the broker: publications and requests.
+
+use std::sync::Arc;
+
+use sedge_base::{ClientId, Duration, StableHash, Timestamp, mix};
+use sedge_mqtt::{
+    Delivery, Message, Packet, PacketId, QoS, ReasonCode, RetainHandling, Subscribe, SubscriptionRequest, Unsubscribe,
+    Version, encode, encode_publish, publish_len,
+};
+
+use crate::conversation::{Carried, Conversation, Key, Phase, Sent, What};
+use crate::expected::{Overdue, RECOGNISED, print_of, weight};
+use crate::machine::{Open, Timer};
+use crate::{Output, Publication, Receiver, Share, Sidecar};
+
+/// Bytes in a connection's outbox above which publications with QoS 1 and 2 wait, and those with QoS 0 are dropped beyond the queue's limit.
+const OUTBOX_HIGH: usize = 1024 * 1024;
+
+/// Seconds that a message still lives; `None`: for ever.
+fn expiry(message: &Message, wall: Timestamp) -> Option<u32> {
+    let left = message.expires_at?.since(wall).as_nanos().div_ceil(1_000_000_000);
+    Some(u32::try_from(left).unwrap_or(u32::MAX))
+}
+
+/// Appends a PUBLISH to the conversation's outbox.
+fn send(conversation: &mut Conversation, carried: &Carried, id: Option<PacketId>, wall: Timestamp) {
+    let qos = if id.is_some() { carried.message.qos.min(conversation.allowed.qos) } else { QoS::AtMostOnce };
+    let delivery = Delivery {
+        qos,
+        retain: carried.retain && conversation.allowed.retain,
+        packet_id: id,
+        message_expiry: expiry(&carried.message, wall),
+        ..Delivery::default()
+    };
+    let version = conversation.version;
+    let room = carried.message.payload.len() + carried.message.topic.as_bytes().len() + 64;
+    conversation.outbox.append_about(room, |out| encode_publish(&carried.message, &delivery, version, out));
+}
+
+impl Sidecar {
+    /// A publication for the broker, and for the sessions that the broker has to deliver it to.
+    pub(crate) fn on_publication(&mut self, publication: Publication) {
+        let Publication { via, message, retain, token, mut receivers } = publication;
+        self.last_number += 1;
+        let number = self.last_number;
+        self.open.insert(number, Open { deliveries: 0, is_answered: false });
+        let own = via.and_then(|client| self.clients.get(&client).copied());
+        let key = own.unwrap_or_else(|| self.inlet_for(&message));
+        let hears = |phase| matches!(phase, Phase::Live | Phase::Closing);
+        let is_heard = self.conversations.get(key).is_some_and(|conversation| hears(conversation.phase));
+        for receiver in &mut receivers {
+            if receiver.share == Share::Copy && !(is_heard && self.is_served(&receiver.client)) {
+                self.deliver(receiver, &message);
+            }
+        }
+        self.carry(key, Carried { number, message, retain, token, receivers, was_sent: false });
+    }
+
+    /// Whether the broker delivers to a client: it has all its subscriptions.
+    pub(crate) fn is_served(&self, client: &ClientId) -> bool {
+        let key = self.clients.get(client);
+        key.and_then(|key| self.conversations.get(*key)).is_some_and(|conversation| conversation.is_current())
+    }
+
+    /// An inlet: the same one for all that one publisher sends to one topic, which keeps their order.
+    pub(crate) fn inlet_for(&self, message: &Message) -> Key {
+        let mut hash = StableHash::new();
+        hash.add(message.publisher.as_ref().map_or("", |client| client.as_str()).as_bytes());
+        hash.add(&[0]);
+        hash.add(message.topic.as_bytes());
+        let count = self.inlets.len().max(1) as u64;
+        let at = usize::try_from(mix(hash.get()) % count).unwrap_or(0);
+        self.inlets.get(at).copied().unwrap_or(0)
+    }
+
+    /// The broker is about to get a publication: notes what it will deliver, and what it is not to deliver.
+    fn expect(&mut self, carried: &mut Carried) {
+        let mut receivers = core::mem::take(&mut carried.receivers);
+        let message = &carried.message;
+        let print = print_of(self.seed, message.topic.as_bytes(), &message.payload);
+        for receiver in &mut receivers {
+            self.expect_one(print, carried, receiver);
+        }
+        carried.receivers = receivers;
+    }
+
+    fn expect_one(&mut self, print: u64, carried: &Carried, receiver: &mut Receiver) {
+        let (now, number, message) = (self.now.instant, carried.number, &carried.message);
+        let key = self.clients.get(&receiver.client).copied();
+        let Some((key, conversation)) = key.and_then(|key| Some((key, self.conversations.get_mut(key)?))) else {
+            if receiver.share == Share::Copy {
+                self.deliver(receiver, message);
+            }
+            return;
+        };
+        let (is_tracked, qos) = (conversation.tracks(message), message.qos.min(receiver.qos));
+        let matches = receiver.matches;
+        let has_had = match receiver.share {
+            Share::Had => true,
+            Share::NoLocal => conversation.version == Version::V311,
+            Share::Copy if conversation.is_current() => {
+                if is_tracked {
+                    self.await_delivery(key, print, carried, receiver);
+                }
+                return;
+            }
+            Share::Copy => {
+                self.deliver(receiver, message);
+                true
+            }
+        };
+        // Also where the broker has no subscription of the client yet: it may have it by the time it delivers.
+        if let Some(conversation) = self.conversations.get_mut(key).filter(|_| has_had) {
+            conversation.expected.get_or_insert_default().ignore(now + RECOGNISED, print, (number, qos), matches);
+        }
+    }
+
+    fn await_delivery(&mut self, key: Key, print: u64, carried: &Carried, receiver: &Receiver) {
+        let until = self.now.instant + self.config.delivery_timeout;
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        let expected = conversation.expected.get_or_insert_default();
+        let qos = carried.message.qos.min(receiver.qos);
+        expected.expect(until, print, carried.number, (Arc::clone(&carried.message), qos), receiver.matches);
+        let too_many = expected.len() > self.config.expected_messages || expected.bytes() > self.config.expected_bytes;
+        if let Some(at) = expected.next() {
+            self.timers.set(Timer::Expected(key), at);
+        }
+        self.note_awaited(carried.number);
+        if too_many {
+            self.cover_oldest(key);
+        }
+    }
+
+    /// Whoever still waits for a publication gets the copy here; what the broker delivers of it from now on is ignored.
+    pub(crate) fn cover_one(&mut self, carried: &mut Carried) {
+        let message = Arc::clone(&carried.message);
+        for receiver in carried.receivers.iter_mut().filter(|receiver| receiver.share == Share::Copy) {
+            if !carried.was_sent {
+                self.deliver(receiver, &message);
+                continue;
+            }
+            receiver.share = Share::Had;
+            let key = self.clients.get(&receiver.client).copied();
+            let expected = key.and_then(|key| self.conversations.get(key)?.expected.as_ref());
+            if expected.is_some_and(|expected| expected.awaits(carried.number))
+                && let Some(key) = key
+            {
+                self.cover(key);
+            }
+        }
+    }
+
+    /// A session gets the sidecar's copy: the broker cannot deliver to it. What it still expects of the broker was published before, and
+    /// comes first.
+    pub(crate) fn deliver(&mut self, receiver: &mut Receiver, message: &Arc<Message>) {
+        receiver.share = Share::Had;
+        let key = self.clients.get(&receiver.client).copied();
+        let expects = |key: Key| Some(self.conversations.get(key)?.expected.as_ref()?.len() > 0);
+        if let Some(key) = key.filter(|key| expects(*key) == Some(true)) {
+            self.cover(key);
+        }
+        self.counters.covered += 1;
+        let (client, message) = (receiver.client.clone(), Arc::clone(message));
+        self.outputs.push_back(Output::Delivered { client, message });
+    }
+
+    fn cover_oldest(&mut self, key: Key) {
+        let until = self.now.instant + RECOGNISED;
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        let covered = conversation.expected.as_mut().and_then(|expected| expected.cover_oldest(until));
+        let (Some((number, message)), Some(client)) = (covered, conversation.client().cloned()) else { return };
+        self.settle(number);
+        self.counters.covered += 1;
+        self.outputs.push_back(Output::Delivered { client, message });
+    }
+
+    fn carry(&mut self, key: Key, mut carried: Carried) {
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        let is_open = matches!(conversation.phase, Phase::Live | Phase::Closing);
+        if carried.message.qos > QoS::AtMostOnce {
+            conversation.push_unsent(carried);
+            self.make_room(key);
+            return self.pump(key);
+        }
+        if is_open && conversation.outbox.len() < OUTBOX_HIGH.max(self.config.queue_bytes) {
+            self.expect(&mut carried);
+            self.send_now(key, &carried, None);
+        } else {
+            self.counters.dropped += 1;
+        }
+        self.is_published(carried.number, carried.token, ReasonCode::Success);
+    }
+
+    /// Lets go of what has waited longest where there is more than may wait. Whoever waits for an answer is not let down: its publication
+    /// is limited by its receive maximum.
+    fn make_room(&mut self, key: Key) {
+        let (messages, bytes) = (self.config.queue_messages, self.config.queue_bytes);
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        let mut gone = Vec::new();
+        while conversation.unsent.len() > messages || conversation.unsent_bytes > bytes {
+            let Some(at) = conversation.unsent.iter().position(|carried| carried.token.is_none()) else { break };
+            if let Some(carried) = conversation.unsent.remove(at) {
+                conversation.unsent_bytes -= weight(&carried.message);
+                gone.push(carried.number);
+            }
+        }
+        for number in gone {
+            self.counters.dropped += 1;
+            self.note_answered(number);
+        }
+    }
+
+    /// Sends what waits, as far as the broker takes it.
+    pub(crate) fn pump(&mut self, key: Key) {
+        loop {
+            let Some(conversation) = self.conversations.get_mut(key) else { return };
+            let is_open = matches!(conversation.phase, Phase::Live | Phase::Closing);
+            let has_room =
+                conversation.sent.len() < conversation.allowed.window && conversation.outbox.len() < OUTBOX_HIGH;
+            if !is_open || !has_room {
+                if is_open && !conversation.unsent.is_empty() {
+                    self.queued.insert(key);
+                }
+                return;
+            }
+            let Some(carried) = conversation.pop_unsent() else {
+                self.queued.remove(&key);
+                return;
+            };
+            self.send_one(key, carried);
+        }
+    }
+
+    fn send_one(&mut self, key: Key, mut carried: Carried) {
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        let qos = carried.message.qos.min(conversation.allowed.qos);
+        let probe = Delivery { qos, packet_id: PacketId::new(1), message_expiry: Some(0), ..Delivery::default() };
+        if publish_len(&carried.message, &probe, conversation.version) > conversation.allowed.packet_bytes {
+            self.counters.refused += 1;
+            return self.is_published(carried.number, carried.token, ReasonCode::PacketTooLarge);
+        }
+        let id = if qos == QoS::AtMostOnce { None } else { conversation.next_id() };
+        self.expect(&mut carried);
+        self.send_now(key, &carried, id);
+        match (id, self.conversations.get_mut(key)) {
+            (Some(id), Some(conversation)) => conversation.sent.push_back(Sent { id, carried }),
+            _ => self.is_published(carried.number, carried.token, ReasonCode::Success),
+        }
+    }
+
+    fn send_now(&mut self, key: Key, carried: &Carried, id: Option<PacketId>) {
+        let wall = self.now.wall;
+        if let Some(conversation) = self.conversations.get_mut(key) {
+            send(conversation, carried, id, wall);
+            self.counters.published += 1;
+            self.transmit(key);
+        }
+    }
+
+    /// The broker has answered a publication.
+    pub(crate) fn is_published(&mut self, number: u64, token: Option<u64>, reason: ReasonCode) {
+        self.note_answered(number);
+        if let Some(token) = token {
+            self.outputs.push_back(Output::Published { token, reason });
+        }
+    }
+
+    /// Sends requests that were not sent on this connection.
+    pub(crate) fn send_asked(&mut self, key: Key) {
+        let Some(conversation) = self.conversations.get_mut(key).filter(|found| found.phase == Phase::Live) else {
+            return;
+        };
+        for at in 0..conversation.asked.len() {
+            if conversation.asked.get(at).is_none_or(|asked| asked.id.is_some()) {
+                continue;
+            }
+            let Some(id) = conversation.next_id() else { return };
+            let (version, allows_ids) = (conversation.version, conversation.allowed.ids);
+            let Some(asked) = conversation.asked.get_mut(at) else { return };
+            asked.id = Some(id);
+            let packet = match &asked.what {
+                What::Subscribe(requests) => subscribe(id, requests, version, allows_ids),
+                What::Unsubscribe(filters) => {
+                    Packet::Unsubscribe(Unsubscribe { packet_id: id, filters: filters.clone(), user: Vec::new() })
+                }
+            };
+            if let (What::Subscribe(requests), Some(_)) = (&asked.what, asked.token) {
+                conversation.mutes_retained = requests.iter().all(|request| !request.retained);
+            }
+            conversation.outbox.append(|out| encode(&packet, version, out));
+        }
+        self.transmit(key);
+    }
+
+    /// An expectation has waited for too long. Where the broker has answered the publication, it does not deliver it. Else the broker hangs:
+    /// until it is heard of again, the client gets the copies here.
+    pub(crate) fn on_expected_timer(&mut self, key: Key) {
+        let now = self.now.instant;
+        let later = now + self.config.delivery_timeout;
+        let Some(conversation) = self.conversations.get_mut(key) else { return };
+        let Some(expected) = &mut conversation.expected else { return };
+        let open = &self.open;
+        let (mut withheld, mut mistaken, mut hangs) = (Vec::new(), Vec::new(), false);
+        while let Some(overdue) =
+            expected.pop_overdue(now, later, |number| open.get(&number).is_some_and(|open| !open.is_answered))
+        {
+            match overdue {
+                Overdue::Withheld(number) => withheld.push(number),
+                Overdue::Mistaken(number, message) => mistaken.push((number, message)),
+                Overdue::Unanswered => hangs = true,
+            }
+        }
+        match expected.next() {
+            Some(at) => self.timers.set(Timer::Expected(key), at.max(now + Duration::from_millis(1))),
+            None => conversation.expected = None,
+        }
+        if hangs {
+            conversation.hangs_since.get_or_insert(now);
+        }
+        let client = conversation.client().cloned();
+        for number in withheld {
+            self.counters.withheld += 1;
+            self.settle(number);
+        }
+        for (number, message) in mistaken {
+            self.counters.covered += 1;
+            self.settle(number);
+            if let Some(client) = client.clone() {
+                self.outputs.push_back(Output::Delivered { client, message });
+            }
+        }
+        if hangs {
+            self.cover(key);
+        }
+    }
+}
+
+fn subscribe(id: PacketId, requests: &[crate::Request], version: Version, allows_ids: bool) -> Packet {
+    let requests_of = |request: &crate::Request| {
+        let mut options = request.options;
+        options.retain_handling = if request.retained { RetainHandling::Send } else { RetainHandling::DoNotSend };
+        SubscriptionRequest { filter: request.filter.clone(), options }
+    };
+    let known = requests.first().map_or(0, |request| request.id);
+    let subscription_id = (known != 0 && allows_ids && version == Version::V5).then_some(known);
+    Packet::Subscribe(Subscribe {
+        packet_id: id,
+        requests: requests.iter().map(requests_of).collect(),
+        subscription_id,
+        user: Vec::new(),
+    })
+}

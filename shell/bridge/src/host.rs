@@ -1,0 +1,54 @@
+//! What a bridge needs from the node it runs in.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+
+use sedge_mqtt::TopicFilter;
+
+use crate::acks::Answered;
+
+/// Which node runs a bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// This one.
+    Here,
+    /// The node with this name.
+    Elsewhere(String),
+    /// No node yet: this one has only just begun, or is being emptied and alone.
+    Nobody,
+}
+
+/// The session of a bridge, as the broker sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionView {
+    /// Filters it is subscribed to.
+    pub filters: Vec<String>,
+    /// Messages that wait in it, those on their way to the other end included.
+    pub messages: u64,
+    /// Bytes that wait in its queue.
+    pub bytes: u64,
+    /// It has almost as much as all sessions together leave it.
+    pub is_tight: bool,
+    /// Identifiers of QoS 2 publications that came from the other end and were not released.
+    pub unreleased: Vec<u16>,
+}
+
+/// The node that bridges run in.
+pub trait Host: Send + Sync + 'static {
+    /// A connection to the broker, on which the caller speaks MQTT as the client `client_id`; no password is asked for. An error if the
+    /// system gives no sockets.
+    fn connect(&self, client_id: &str) -> io::Result<UnixStream>;
+
+    /// Which node runs the bridge with this client id; `None` if the node does not answer.
+    fn runner(&self, client_id: &str) -> Option<Runner>;
+
+    /// The session of this client at this node; `None`: it is not here, or the node does not answer.
+    fn session(&self, client_id: &str) -> Option<SessionView>;
+
+    /// QoS 1 and 2 publications to topics of these filters, and of no others, are refused at every node from now on: there is no room for
+    /// them here.
+    fn close_topics(&self, filters: Vec<TopicFilter>);
+
+    /// Acknowledges those publications of this node's clients that are gone from the session of this client, wherever in the cluster it is.
+    fn answer_awaited(&self, client_id: &str) -> Answered;
+}

@@ -1,0 +1,289 @@
+//! From the bridge's session to Kafka: an idempotent producer, whose delivery reports acknowledge.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mio::{Events, Poll, Token, Waker};
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
+use sedge_mqtt::{Ack, Packet, PacketId, Publish, QoS, ReasonCode};
+
+use super::record::{Naming, Record};
+use super::{Context, PROBE, Told, answers, client_config, failed};
+use crate::error::BridgeError;
+use crate::host::Host;
+use crate::map::{Map, Stays, Transform};
+use crate::session::{Session, close};
+use crate::supervisor::Shared;
+use crate::wire::{Wire, wait_for_events};
+
+const WAKE: Token = Token(2);
+/// Longest sleep: then it is looked whether the bridge is still wanted here.
+const NAP: Duration = Duration::from_millis(100);
+/// Packets of the session before reports have their turn.
+const PACKETS_PER_TURN: usize = 512;
+/// QoS 2 in the number that goes with a record, whose lower half is the packet identifier.
+const EXACTLY: usize = 1 << 16;
+/// The number of a record that nobody waits for.
+const NOBODY: usize = 0;
+
+/// A delivery report: the number of the record, and what went wrong.
+type Report = (usize, Result<(), KafkaError>);
+
+struct Producing {
+    context: Context,
+    reports: Mutex<Sender<Report>>,
+}
+
+impl ClientContext for Producing {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.context.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.context.error(error, reason);
+    }
+}
+
+impl ProducerContext for Producing {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
+        let result = match result {
+            Ok(_) => Ok(()),
+            Err((error, _)) => Err(error.clone()),
+        };
+        // The bridge may have ended.
+        let _ = self.reports.lock().unwrap_or_else(PoisonError::into_inner).send((number, result));
+        self.context.told.wake();
+    }
+}
+
+struct Outgoing<'a> {
+    shared: &'a Shared,
+    wire: Wire,
+    producer: ThreadedProducer<Producing>,
+    reports: Receiver<Report>,
+    told: Arc<Told>,
+    naming: Naming,
+    map: Map,
+    /// QoS 2 messages whose PUBREL the bridge itself answers.
+    received: BTreeSet<PacketId>,
+    /// What the producer had no room for.
+    waiting: Option<(Publish, Record)>,
+}
+
+/// Sends what the session has until the bridge is not wanted here any more.
+pub(super) fn run(
+    shared: &Shared,
+    session: &Session<'_, impl Host>,
+    transform: &mut Option<Box<dyn Transform>>,
+) -> Result<(), BridgeError> {
+    let mut poll = Poll::new().map_err(BridgeError::Inside)?;
+    let waker = Waker::new(poll.registry(), WAKE).map_err(BridgeError::Inside)?;
+    let told = Arc::new(Told::new(waker));
+    let (sender, reports) = channel();
+    let context = Context { name: shared.record.name.clone(), told: Arc::clone(&told) };
+    let mut config = client_config(&shared.config, &shared.cluster, &shared.record.name)?;
+    config
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        // The session waits, however long it takes.
+        .set("message.timeout.ms", "0")
+        .set("queue.buffering.max.kbytes", "65536")
+        .set("linger.ms", "2");
+    let producing = Producing { context, reports: Mutex::new(sender) };
+    let producer: ThreadedProducer<Producing> =
+        config.create_with_context(producing).map_err(|error| failed(&error))?;
+    let metadata = producer.client().fetch_metadata(None, Duration::from_secs(5));
+    metadata.map_err(|error| told.why(&error))?;
+    let opened = session.open(&mut poll, shared.config.max_inflight)?;
+    let map = Map::plain(shared, transform.take());
+    let naming = Naming::new(&shared.config);
+    let mut out = Outgoing {
+        shared,
+        wire: opened.wire,
+        producer,
+        reports,
+        told,
+        naming,
+        map,
+        received: BTreeSet::new(),
+        waiting: None,
+    };
+    out.wire.look();
+    answers(shared, &out.told);
+    let end = opened.early.into_iter().try_for_each(|packet| out.packet(packet)).and_then(|()| out.run(&mut poll));
+    *transform = out.map.take_transform();
+    // What is under way is sent again by whoever has the session next.
+    out.producer.purge(rdkafka::producer::PurgeConfig::default().queue().inflight());
+    close(out.wire);
+    end
+}
+
+impl Outgoing<'_> {
+    fn run(&mut self, poll: &mut Poll) -> Result<(), BridgeError> {
+        let mut events = Events::with_capacity(16);
+        while self.shared.goes_on() {
+            self.take_reports()?;
+            let more = self.take_packets()?;
+            self.wire.flush()?;
+            self.told.note_errors(self.shared);
+            if self.told.is_to_be_probed() && self.producer.client().fetch_metadata(None, PROBE).is_ok() {
+                answers(self.shared, &self.told);
+            }
+            let nap = match (more, self.waiting.is_some()) {
+                (_, true) => Duration::from_millis(5),
+                (true, false) => Duration::ZERO,
+                (false, false) => NAP,
+            };
+            wait_for_events(poll, &mut events, nap)?;
+            for event in &events {
+                self.wire.event(event);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_packets(&mut self) -> Result<bool, BridgeError> {
+        if let Some((publish, record)) = self.waiting.take() {
+            self.produce(publish, record)?;
+        }
+        for _ in 0..PACKETS_PER_TURN {
+            if self.waiting.is_some() || !self.wire.has_room() {
+                return Ok(false);
+            }
+            match self.wire.next()? {
+                Some(packet) => self.packet(packet)?,
+                None if self.wire.is_readable() => {
+                    self.wire.receive()?;
+                    return Ok(true);
+                }
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other packets are none of a server's")]
+    fn packet(&mut self, packet: Packet) -> Result<(), BridgeError> {
+        match packet {
+            Packet::Publish(publish) => self.publish(publish),
+            Packet::PubRel(ack) => {
+                // What another node has begun is in Kafka, too: it has sent PUBREC for that.
+                self.received.remove(&ack.packet_id);
+                self.wire.send(&Packet::PubComp(Ack::new(ack.packet_id, ReasonCode::Success)));
+                Ok(())
+            }
+            Packet::PingResp | Packet::SubAck(_) | Packet::UnsubAck(_) => Ok(()),
+            packet => Err(BridgeError::Unexpected { end: self.wire.end, kind: packet.kind() }),
+        }
+    }
+
+    fn publish(&mut self, publish: Publish) -> Result<(), BridgeError> {
+        let (id, qos) = (publish.packet_id, publish.qos);
+        let counters = &self.shared.record.counters;
+        let message = match self.map.outward(publish) {
+            Ok(message) => message,
+            Err(why) => {
+                let counter = if why == Stays::Transformed { &counters.kept } else { &counters.dropped };
+                counter.fetch_add(1, Ordering::Relaxed);
+                self.acknowledge(id, qos);
+                return Ok(());
+            }
+        };
+        let Some(record) = self.naming.record(&message) else {
+            counters.dropped.fetch_add(1, Ordering::Relaxed);
+            self.shared
+                .record
+                .note("a message has no name in Kafka: its topic has too few levels, or more than 249 bytes");
+            self.acknowledge(id, qos);
+            return Ok(());
+        };
+        self.produce(message, record)
+    }
+
+    fn produce(&mut self, message: Publish, record: Record) -> Result<(), BridgeError> {
+        let number = match (message.packet_id, message.qos) {
+            (None, _) | (_, QoS::AtMostOnce) => NOBODY,
+            (Some(id), QoS::AtLeastOnce) => usize::from(id.get()),
+            (Some(id), QoS::ExactlyOnce) => usize::from(id.get()) | EXACTLY,
+        };
+        let headers =
+            record.headers.iter().fold(OwnedHeaders::new_with_capacity(record.headers.len()), |all, (key, value)| {
+                all.insert(Header { key, value: Some(value) })
+            });
+        let mut base =
+            BaseRecord::with_opaque_to(&record.topic, number).payload(message.payload.as_ref()).headers(headers);
+        if let Some(key) = &record.key {
+            base = base.key(key.as_slice());
+        }
+        match self.producer.send(base) {
+            Ok(()) => {
+                self.shared.record.counters.bytes_out.fetch_add(message.payload.len() as u64, Ordering::Relaxed);
+                Ok(())
+            }
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
+                self.waiting = Some((message, record));
+                Ok(())
+            }
+            Err((error, _)) => self.refused(number, &error),
+        }
+    }
+
+    fn take_reports(&mut self) -> Result<(), BridgeError> {
+        while let Ok((number, result)) = self.reports.try_recv() {
+            match result {
+                Ok(()) => {
+                    answers(self.shared, &self.told);
+                    self.shared.record.counters.messages_out.fetch_add(1, Ordering::Relaxed);
+                    self.reported(number);
+                }
+                Err(error) => self.refused(number, &error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Kafka will never take this record, or the producer has to begin anew.
+    fn refused(&mut self, number: usize, error: &KafkaError) -> Result<(), BridgeError> {
+        let for_good = [
+            RDKafkaErrorCode::MessageSizeTooLarge,
+            RDKafkaErrorCode::InvalidMessage,
+            RDKafkaErrorCode::InvalidMessageSize,
+            RDKafkaErrorCode::InvalidTopic,
+            RDKafkaErrorCode::InvalidRecord,
+        ];
+        if !error.rdkafka_error_code().is_some_and(|code| for_good.contains(&code)) {
+            return Err(failed(error));
+        }
+        self.shared.record.counters.refused.fetch_add(1, Ordering::Relaxed);
+        self.shared.record.note(&format!("Kafka refused a message: {error}"));
+        self.reported(number);
+        Ok(())
+    }
+
+    fn reported(&mut self, number: usize) {
+        let id = u16::try_from(number & (EXACTLY - 1)).ok().and_then(PacketId::new);
+        let qos = if number & EXACTLY == 0 { QoS::AtLeastOnce } else { QoS::ExactlyOnce };
+        self.acknowledge(id, qos);
+    }
+
+    /// The session may forget the message.
+    fn acknowledge(&mut self, id: Option<PacketId>, qos: QoS) {
+        let Some(id) = id else { return };
+        let ack = Ack::new(id, ReasonCode::Success);
+        if qos == QoS::ExactlyOnce {
+            self.received.insert(id);
+            self.wire.send(&Packet::PubRec(ack));
+        } else {
+            self.wire.send(&Packet::PubAck(ack));
+        }
+    }
+}

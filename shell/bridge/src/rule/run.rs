@@ -1,0 +1,279 @@
+//! A rule at work: its session, its log, and what goes between them.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mio::{Events, Poll, Token};
+use sedge_base::Timestamp;
+use sedge_mqtt::{
+    Ack, ConnAck, Connect, ConnectProperties, Packet, PacketId, QoS, ReasonCode, RetainHandling, Subscribe,
+    SubscriptionOptions, SubscriptionRequest, TopicFilter, TopicName, Unsubscribe, Utf8, Version,
+};
+use sedge_rules::{Ledger, RECEIVE_MAX, Safe, Taken};
+
+use super::log::Log;
+use super::log_id;
+use super::status::RuleState;
+use super::supervisor::Shared;
+use crate::error::BridgeError;
+use crate::host::Host;
+use crate::session::{REQUEST, close, collect, refused};
+use crate::wire::{Stream, Wire, greet, wait_for_events};
+
+const SESSION: Token = Token(0);
+const LOG: Token = Token(1);
+/// Longest sleep: then it is looked whether the rule is still wanted here.
+const NAP: Duration = Duration::from_millis(300);
+/// Packets of one connection before the other has its turn.
+const PACKETS_PER_TURN: usize = 256;
+/// How errors call the broker.
+const END: &str = "this node";
+
+/// A connection, and what came before it was ready.
+pub(super) struct Opened {
+    pub(super) wire: Wire,
+    pub(super) ack: ConnAck,
+    pub(super) early: Vec<Packet>,
+}
+
+/// See the module.
+pub(super) struct Run<'a> {
+    shared: &'a Shared,
+    poll: Poll,
+    session: Wire,
+    early: VecDeque<Packet>,
+    log: Log,
+    ledger: Ledger,
+    /// Inputs that are counted, while there is too much to put out to take more.
+    held: Vec<(PacketId, QoS)>,
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    Timestamp::from_millis(u64::try_from(since).unwrap_or(u64::MAX))
+}
+
+fn success(id: PacketId) -> Ack {
+    Ack::new(id, ReasonCode::Success)
+}
+
+impl<'a> Run<'a> {
+    /// Takes over the rule's two sessions, wherever they are, and goes on where the log ends.
+    pub(super) fn begin(shared: &'a Shared, host: &impl Host) -> Result<Self, BridgeError> {
+        let goes_on = || shared.goes_on();
+        let mut poll = Poll::new().map_err(BridgeError::Inside)?;
+        let id = log_id(shared.rule.name());
+        let topic = TopicName::new(&id).map_err(|error| BridgeError::File(error.to_string()))?;
+        let filter = TopicFilter::new(&id).map_err(|error| BridgeError::File(error.to_string()))?;
+        // The log first: with its session whoever ran the rule before loses the means to write.
+        let opened = open(host, (&id, LOG, u16::MAX), &mut poll, &[filter], &goes_on)?;
+        let (log, records) = Log::open(opened, topic, &mut poll, goes_on)?;
+        let (mut ledger, changed) = Ledger::replay(&shared.rule, records.iter().map(Vec::as_slice))
+            .map_err(|error| BridgeError::File(error.to_string()))?;
+        if changed {
+            tracing::warn!(rule = shared.rule.name(), "the rule was changed: what its windows held is given up");
+        }
+        let opened = open(host, (&shared.session, SESSION, RECEIVE_MAX), &mut poll, shared.rule.from(), &goes_on)?;
+        ledger.set_window(opened.ack.properties.receive_maximum.unwrap_or(u16::MAX));
+        let mut session = opened.wire;
+        for id in ledger.released_before() {
+            session.send(&Packet::PubRel(success(id)));
+        }
+        session.look();
+        let mut run = Self { shared, poll, session, early: opened.early.into(), log, ledger, held: Vec::new() };
+        run.log.wire.look();
+        tracing::info!(rule = shared.rule.name(), records = records.len(), "the rule runs");
+        shared.record.set_state(RuleState::Running);
+        Ok(run)
+    }
+
+    /// Runs until the rule is not wanted here any more.
+    pub(super) fn until_the_end(mut self) -> Result<(), BridgeError> {
+        let mut events = Events::with_capacity(16);
+        while self.shared.goes_on() {
+            let more = self.turn()?;
+            let due = self.ledger.poll_timeout().map_or(NAP, |due| due.since(now()));
+            let nap = if more { Duration::ZERO } else { due.min(NAP) };
+            wait_for_events(&mut self.poll, &mut events, nap)?;
+            for event in &events {
+                self.session.event(event);
+                self.log.wire.event(event);
+            }
+        }
+        tracing::info!(rule = self.shared.rule.name(), "the rule ends at this node");
+        close(self.session);
+        close(self.log.wire);
+        Ok(())
+    }
+
+    /// Whether there is more to do at once.
+    fn turn(&mut self) -> Result<bool, BridgeError> {
+        let mut more = self.read_session()?;
+        more |= self.read_log()?;
+        let now = now();
+        if self.ledger.poll_timeout().is_some_and(|due| due <= now) {
+            self.ledger.handle_timeout(now);
+        }
+        if let Some(record) = self.ledger.seal() {
+            self.log.write(self.ledger.last_record(), &record);
+        }
+        self.acknowledge();
+        while let Some(publish) = self.ledger.poll_publish() {
+            self.session.send(&Packet::Publish(publish));
+        }
+        self.session.flush()?;
+        self.log.wire.flush()?;
+        self.shared.record.look(&self.ledger);
+        Ok(more)
+    }
+
+    fn read_session(&mut self) -> Result<bool, BridgeError> {
+        for _ in 0..PACKETS_PER_TURN {
+            let early = self.early.pop_front();
+            match early.map_or_else(|| self.session.next(), |packet| Ok(Some(packet)))? {
+                Some(packet) => self.session_packet(packet)?,
+                None if self.session.is_readable() => {
+                    self.session.receive()?;
+                    return Ok(true);
+                }
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    fn read_log(&mut self) -> Result<bool, BridgeError> {
+        for _ in 0..PACKETS_PER_TURN {
+            match self.log.wire.next()? {
+                Some(packet) => {
+                    if self.log.packet(packet)? {
+                        self.record_is_safe();
+                    }
+                }
+                None if self.log.wire.is_readable() => {
+                    self.log.wire.receive()?;
+                    return Ok(true);
+                }
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    fn record_is_safe(&mut self) {
+        let Safe { inputs, release, keep_from } = self.ledger.sealed();
+        self.held.extend(inputs);
+        for id in release {
+            self.session.send(&Packet::PubRel(success(id)));
+        }
+        if let Some(number) = keep_from {
+            self.log.forget_before(number);
+        }
+    }
+
+    /// Acknowledges inputs that are counted, unless there is too much to put out: then the broker sends no more.
+    fn acknowledge(&mut self) {
+        if !self.ledger.has_room() {
+            return;
+        }
+        for (id, qos) in core::mem::take(&mut self.held) {
+            self.answer(id, qos);
+        }
+    }
+
+    fn answer(&mut self, id: PacketId, qos: QoS) {
+        let ack = success(id);
+        self.session.send(&if qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) });
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other packets are none of a server's")]
+    fn session_packet(&mut self, packet: Packet) -> Result<(), BridgeError> {
+        match packet {
+            Packet::Publish(publish) => {
+                if self.ledger.take(now(), &publish) == Taken::Again
+                    && let Some(id) = publish.packet_id
+                {
+                    self.answer(id, publish.qos);
+                }
+            }
+            Packet::PubRel(ack) => self.session.send(&Packet::PubComp(success(ack.packet_id))),
+            Packet::PubAck(ack) | Packet::PubRec(ack) => {
+                if matches!(ack.reason, ReasonCode::QuotaExceeded | ReasonCode::ServerBusy) {
+                    return Err(BridgeError::Busy { end: END, reason: ack.reason });
+                }
+                if ack.reason.is_error() {
+                    let reason = ack.reason;
+                    self.shared.record.note(&format!("an output was refused: {reason:?} (0x{:02x})", reason.as_u8()));
+                }
+                self.ledger.arrived(ack.packet_id);
+            }
+            Packet::PubComp(ack) => self.ledger.ended(ack.packet_id),
+            Packet::PingResp | Packet::SubAck(_) | Packet::UnsubAck(_) => {}
+            packet => return Err(BridgeError::Unexpected { end: END, kind: packet.kind() }),
+        }
+        Ok(())
+    }
+}
+
+/// Connects to a session at this node, and makes its subscriptions these.
+fn open(
+    host: &impl Host,
+    (id, token, window): (&str, Token, u16),
+    poll: &mut Poll,
+    wanted: &[TopicFilter],
+    goes_on: &impl Fn() -> bool,
+) -> Result<Opened, BridgeError> {
+    let socket = host.connect(id).map_err(BridgeError::Inside)?;
+    socket.set_nonblocking(true).map_err(BridgeError::Inside)?;
+    let stream = Stream::Unix(mio::net::UnixStream::from_std(socket));
+    let mut wire = Wire::new(poll, token, stream, None, (Version::V5, END))?;
+    let connect = Connect {
+        version: Version::V5,
+        bridge: false,
+        clean_start: false,
+        keep_alive: 0,
+        client_id: Utf8::new(id).unwrap_or_default(),
+        will: None,
+        username: None,
+        password: None,
+        properties: ConnectProperties {
+            session_expiry: Some(u32::MAX),
+            receive_maximum: Some(window),
+            ..ConnectProperties::default()
+        },
+    };
+    let ack = greet(&mut wire, poll, connect, goes_on)?;
+    let there: BTreeSet<String> = host.session(id).unwrap_or_default().filters.into_iter().collect();
+    let mut early = Vec::new();
+    let old = there.iter().filter(|filter| !wanted.iter().any(|wanted| wanted.as_str() == **filter));
+    let filters: Vec<TopicFilter> = old.filter_map(|filter| TopicFilter::new(filter).ok()).collect();
+    if !filters.is_empty() {
+        wire.send(&Packet::Unsubscribe(Unsubscribe { packet_id: REQUEST, filters, user: Vec::new() }));
+        early.extend(collect(&mut wire, poll, "UNSUBSCRIBE", goes_on)?.0);
+    }
+    let options = SubscriptionOptions {
+        qos: QoS::ExactlyOnce,
+        no_local: false,
+        retain_as_published: true,
+        retain_handling: RetainHandling::SendIfNew,
+    };
+    let new = wanted.iter().filter(|filter| !ack.session_present || !there.contains(filter.as_str()));
+    let requests: Vec<SubscriptionRequest> =
+        new.map(|filter| SubscriptionRequest { filter: filter.clone(), options }).collect();
+    let asked: Vec<String> = requests.iter().map(|request| request.filter.as_str().to_owned()).collect();
+    if !requests.is_empty() {
+        wire.send(&Packet::Subscribe(Subscribe {
+            packet_id: REQUEST,
+            requests,
+            subscription_id: None,
+            user: Vec::new(),
+        }));
+        let (more, reasons) = collect(&mut wire, poll, "SUBSCRIBE", goes_on)?;
+        early.extend(more);
+        if let Some((number, reason)) = refused(&reasons) {
+            let filter = asked.get(number).cloned().unwrap_or_default();
+            return Err(BridgeError::NotSubscribed { end: END, filter, reason });
+        }
+    }
+    Ok(Opened { wire, ack, early })
+}

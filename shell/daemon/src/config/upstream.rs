@@ -1,0 +1,167 @@
+//! `[upstream]`: a foreign broker behind this node.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::layers::together;
+use super::{Config, Problem};
+use crate::host_port::HostPort;
+use crate::transport::UpstreamTls;
+
+/// Port of a broker that is named without one.
+const MQTT_PORT: u16 = 1883;
+/// The same with TLS.
+const MQTTS_PORT: u16 = 8883;
+
+/// `[upstream]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    /// `host:port`, `mqtt://host:port` or `mqtts://host:port`; empty: the node is a broker itself.
+    pub address: String,
+    /// Sessions through which publications of other nodes enter the broker.
+    pub inlets: u16,
+    /// User name of the inlets; empty: none.
+    pub user: String,
+    /// File with the inlets' password.
+    pub password_file: Option<PathBuf>,
+    /// The authority of the broker's certificate, with `mqtts://`; `None`: those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// What the broker is told of the client's address.
+    pub proxy_protocol: UpstreamProxy,
+    /// How long clients stay connected while the broker is away.
+    pub grace: Duration,
+    /// How the node stands to the broker.
+    pub mode: UpstreamMode,
+    /// What is compared with [`UpstreamMode::Mirror`].
+    pub mirror_filters: Vec<String>,
+}
+
+/// What a broker behind the node is told of its clients' addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpstreamProxy {
+    /// Nothing.
+    #[default]
+    Off,
+    /// A header of version 2 of the PROXY protocol ahead of each conversation.
+    V2,
+}
+
+/// How a node stands to a broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpstreamMode {
+    /// In front of it.
+    #[default]
+    Proxy,
+    /// Beside it: the node compares deliveries and serves nobody.
+    Mirror,
+}
+
+impl Default for UpstreamConfig {
+    fn default() -> Self {
+        Self {
+            address: String::new(),
+            inlets: 2,
+            user: String::new(),
+            password_file: None,
+            ca_file: None,
+            proxy_protocol: UpstreamProxy::Off,
+            grace: Duration::from_secs(5),
+            mode: UpstreamMode::Proxy,
+            mirror_filters: vec!["#".to_owned()],
+        }
+    }
+}
+
+impl UpstreamConfig {
+    /// Whether there is a broker behind the node.
+    pub fn is_used(&self) -> bool {
+        !self.address.is_empty() && self.mode == UpstreamMode::Proxy
+    }
+
+    /// Whether the node stands beside a broker.
+    pub fn mirrors(&self) -> bool {
+        !self.address.is_empty() && self.mode == UpstreamMode::Mirror
+    }
+
+    /// Where the broker is, and whether it is reached by TLS.
+    pub(crate) fn place(&self) -> Result<(HostPort, bool), String> {
+        let (rest, encrypted) = match (self.address.strip_prefix("mqtts://"), self.address.strip_prefix("mqtt://")) {
+            (Some(rest), _) => (rest, true),
+            (None, Some(rest)) => (rest, false),
+            (None, None) => (self.address.as_str(), false),
+        };
+        let port = if encrypted { MQTTS_PORT } else { MQTT_PORT };
+        HostPort::parse(rest, port).map(|place| (place, encrypted))
+    }
+
+    /// The inlets' password.
+    pub(crate) fn password(&self) -> Result<Option<Vec<u8>>, String> {
+        let Some(file) = &self.password_file else { return Ok(None) };
+        let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        Ok(Some(text.trim_end_matches(['\r', '\n']).as_bytes().to_vec()))
+    }
+}
+
+impl Config {
+    pub(super) fn check_upstream(&self, problems: &mut Vec<Problem>) {
+        let upstream = &self.upstream;
+        let mut problem = |key: &str, what: String| problems.push(together(&format!("upstream.{key}"), what));
+        if upstream.address.is_empty() {
+            if *upstream != UpstreamConfig::default() {
+                problem("address", "is missing: write where the broker is, such as \"127.0.0.1:1884\"".to_owned());
+            }
+            return;
+        }
+        match upstream.place() {
+            Err(what) => problem("address", format!("{:?}: {what}", upstream.address)),
+            Ok((_, false)) if upstream.ca_file.is_some() => {
+                problem("ca_file", "is of no use without TLS: write mqtts:// in upstream.address".to_owned());
+            }
+            Ok((place, true)) => {
+                if let Err(what) = UpstreamTls::load(&place.host, upstream.ca_file.as_deref()) {
+                    problem("ca_file", what);
+                }
+            }
+            Ok(_) => {}
+        }
+        if let Err(what) = upstream.password() {
+            problem("password_file", what);
+        }
+        if upstream.password_file.is_some() && upstream.user.is_empty() {
+            problem("user", "is missing: upstream.user and upstream.password_file belong together".to_owned());
+        }
+        if upstream.mirrors() {
+            self.check_mirror(problems);
+            return;
+        }
+        let own = [self.mqtt.port].into_iter().filter(|_| self.mqtt.enabled);
+        let is_me = |place: &HostPort| {
+            place
+                .literal()
+                .is_some_and(|address| address.ip().is_loopback() && own.clone().any(|port| port == address.port()))
+        };
+        if upstream.place().is_ok_and(|(place, _)| is_me(&place)) {
+            problem("address", format!("{:?} is this node's own listener (mqtt.port)", upstream.address));
+        }
+        if self.node.shards > 1 {
+            let what = "a node before a broker has one thread for clients: leave node.shards out, or set it to 1";
+            problems.push(together("node.shards", what.to_owned()));
+        }
+    }
+
+    fn check_mirror(&self, problems: &mut Vec<Problem>) {
+        for filter in &self.upstream.mirror_filters {
+            if sedge_mqtt::TopicFilter::new(filter).is_err() {
+                let what = format!("{filter:?} is no topic filter; write filters that your clients subscribe to");
+                problems.push(together("upstream.mirror_filters", what));
+            }
+        }
+        if self.upstream.mirror_filters.is_empty() {
+            problems.push(together("upstream.mirror_filters", "names nothing to compare; write [\"#\"]".to_owned()));
+        }
+        if !self.cluster.seeds.is_empty() || !self.cluster.neighbours.is_empty() {
+            let what = "a node beside a broker (upstream.mode = \"mirror\") stands alone: leave this out";
+            problems.push(together("cluster.seeds", what.to_owned()));
+        }
+    }
+}

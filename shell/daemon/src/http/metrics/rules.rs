@@ -1,0 +1,47 @@
+//! Rules that run in the cluster.
+
+use sedge_bridge::{RuleState, RuleStatus};
+
+use super::text::{Exposition, Kind};
+use crate::http::rules::status;
+use crate::runtime::Shared;
+
+type Row = (&'static str, &'static str, fn(&RuleStatus) -> u64);
+
+pub(super) fn write(out: &mut Exposition, shared: &Shared) {
+    let all = status(shared);
+    if all.is_empty() {
+        return;
+    }
+    let gauges: [Row; 5] = [
+        ("rule_running", "Whether this node runs the rule.", |rule| u64::from(rule.state == RuleState::Running)),
+        ("rule_lag_messages", "Messages that wait for the rule at this node.", |rule| rule.lag),
+        ("rule_groups", "Groups that the rule keeps.", |rule| rule.groups),
+        ("rule_windows", "Windows that are open.", |rule| rule.windows),
+        ("rule_state_bytes", "Bytes of groups and windows.", |rule| rule.state_bytes),
+    ];
+    let counters: [Row; 11] = [
+        ("rule_seen_total", "Messages that reached the rule.", |rule| rule.counters.seen),
+        ("rule_selected_total", "Messages that it selected.", |rule| rule.counters.selected),
+        ("rule_outputs_total", "Messages that it put out.", |rule| rule.counters.outputs),
+        ("rule_held_back_total", "Outputs that on_change or deadband held back.", |rule| rule.counters.held_back),
+        ("rule_late_total", "Messages that came after their windows had closed.", |rule| rule.counters.late),
+        ("rule_bad_time_total", "Messages without a usable time.", |rule| rule.counters.bad_time),
+        ("rule_loops_total", "Messages that the rule itself, or too many rules, had a part in.", |rule| {
+            rule.counters.loops
+        }),
+        ("rule_too_large_total", "Messages whose payload was too large to look into.", |rule| rule.counters.too_large),
+        ("rule_over_limit_total", "Messages that a limit kept out.", |rule| rule.counters.over_limit),
+        ("rule_closed_early_total", "Groups whose windows closed early to make room.", |rule| {
+            rule.counters.closed_early
+        }),
+        ("rule_failed_total", "Outputs without a topic that they may go to.", |rule| rule.counters.failed),
+    ];
+    let gauges = gauges.into_iter().map(|row| (row, Kind::Gauge));
+    for ((name, help, read), kind) in gauges.chain(counters.into_iter().map(|row| (row, Kind::Counter))) {
+        let mut family = out.family(name, kind, help);
+        for rule in &all {
+            family.labelled(&[("rule", &rule.name)], read(rule));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What is kept for those who watch the node: events and history.
+
+use std::sync::atomic::Ordering;
+
+use super::super::history;
+use super::super::server::Api;
+use super::text::{Exposition, Kind};
+use crate::runtime::{EventStats, View};
+
+pub(super) fn write(out: &mut Exposition, api: &Api) {
+    let EventStats { kept, bytes, noted, dropped } = api.shared.events.stats();
+    out.single("events_total", Kind::Counter, "Events of clients, nodes and operators.", noted);
+    out.single("events_dropped_total", Kind::Counter, "Events beyond 100 a second of a kind.", dropped);
+    out.single("events_kept", Kind::Gauge, "Events that are kept, at most 1,000.", kept as u64);
+    out.single("events_kept_bytes", Kind::Gauge, "Bytes of them, at most 256 KiB.", bytes as u64);
+    let streams = api.streams.load(Ordering::Relaxed) as u64;
+    out.single("event_streams", Kind::Gauge, "Streams of events that are open, at most 16.", streams);
+    out.single("traces", Kind::Gauge, "Traces that run, at most 8.", api.shared.traces.running().len() as u64);
+    out.single("traces_refused_total", Kind::Counter, "Traces beyond that.", api.shared.traces.refused());
+    let refused = api.shared.desk.turned_away();
+    out.single("inquiries_refused_total", Kind::Counter, "Questions of other nodes beyond 64 that waited.", refused);
+    let (samples, bytes) = {
+        let ring = history::lock(&api.history);
+        (ring.len() as u64, ring.bytes() as u64)
+    };
+    out.single("history_samples", Kind::Gauge, "Samples of the last 24 hours.", samples);
+    out.single("history_bytes", Kind::Gauge, "Bytes of them, at most 512 KiB.", bytes);
+}
+
+/// What a thread keeps for traces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traced {
+    notes: u64,
+    bytes: u64,
+    dropped: u64,
+}
+
+impl Traced {
+    pub(super) fn of(view: &View<'_>) -> Self {
+        let tracers = view.shard.broker().tracer().into_iter().chain(view.node.and_then(sedge_cluster::Node::tracer));
+        tracers.fold(Self::default(), |sum, tracer| {
+            let (notes, bytes) = tracer.kept();
+            Self {
+                notes: sum.notes + notes as u64,
+                bytes: sum.bytes + bytes as u64,
+                dropped: sum.dropped + tracer.dropped(),
+            }
+        })
+    }
+}
+
+pub(super) fn write_traced<'a>(out: &mut Exposition, all: impl Iterator<Item = &'a Traced>) {
+    let sum = all.fold(Traced::default(), |sum, traced| Traced {
+        notes: sum.notes + traced.notes,
+        bytes: sum.bytes + traced.bytes,
+        dropped: sum.dropped + traced.dropped,
+    });
+    out.single("trace_notes", Kind::Gauge, "Steps that are kept for traces, at most 4,096 of each thread.", sum.notes);
+    out.single("trace_notes_bytes", Kind::Gauge, "Bytes of them, at most 1 MiB of each thread.", sum.bytes);
+    let help = "Steps that made room for others since the first of the traces that run began.";
+    out.single("trace_notes_dropped", Kind::Gauge, help, sum.dropped);
+}

@@ -1,0 +1,56 @@
+//! The turn's part for the broker behind this node.
+
+use sedge_cluster::UpstreamOutput;
+use sedge_sidecar::Event;
+
+use super::Worker;
+use crate::runtime::LineKind;
+
+impl Worker {
+    pub(super) fn read_upstream(&mut self) {
+        if let Some(upstreams) = &mut self.upstreams {
+            upstreams.read((self.now, &mut self.shard), &mut self.chunk, &mut self.stats);
+            self.settle();
+        }
+    }
+
+    pub(super) fn flush_upstream(&mut self) {
+        if let Some(upstreams) = &mut self.upstreams {
+            upstreams.flush((self.now, &mut self.shard), &mut self.stats);
+        }
+    }
+
+    pub(super) fn upstream_output(&mut self, output: UpstreamOutput) {
+        if let UpstreamOutput::Event(event) = output {
+            return self.log_upstream(&event);
+        }
+        let Some(upstreams) = &mut self.upstreams else { return };
+        match output {
+            UpstreamOutput::Dial { link, peer } => {
+                upstreams.dial(self.poll.registry(), (self.now, &mut self.shard), link, peer.as_deref());
+            }
+            UpstreamOutput::Transmit(link) => upstreams.transmit(link),
+            UpstreamOutput::Close(link) => upstreams.close(link),
+            UpstreamOutput::Hold(link, held) => upstreams.hold(link, held),
+            UpstreamOutput::Event(_) => {}
+        }
+    }
+
+    fn log_upstream(&mut self, event: &Event) {
+        if !self.may_log(LineKind::Cluster) {
+            return;
+        }
+        let address = self.upstream_address.as_str();
+        match event {
+            Event::Up { version } => tracing::info!(address, version, "the broker behind this node takes connections"),
+            Event::Down(why) => tracing::warn!(address, why, "the broker behind this node is away (upstream.address)"),
+            Event::InletRefused(reason) => {
+                tracing::warn!(address, ?reason, "the broker behind this node refuses the node itself (upstream.user)");
+            }
+            Event::Garbage(what) => {
+                tracing::warn!(address, what, "the broker behind this node breaks the rules of MQTT");
+            }
+            Event::Only311 => tracing::info!(address, "the broker behind this node has no MQTT 5.0"),
+        }
+    }
+}

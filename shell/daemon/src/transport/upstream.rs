@@ -1,0 +1,67 @@
+//! What is below MQTT on a connection to a broker behind this node: TLS, and a PROXY header.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use proxy_header::{ProxiedAddress, ProxyHeader};
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+
+use super::Secured;
+use super::certificates::roots;
+
+/// How the broker is reached by TLS.
+#[derive(Clone, Debug)]
+pub(crate) struct UpstreamTls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl UpstreamTls {
+    /// For a broker of this name, whose certificate comes from this authority, or from one that the system trusts.
+    pub(crate) fn load(host: &str, ca: Option<&Path>) -> Result<Self, String> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| format!("{host}: {error}"))?;
+        let roots = match ca {
+            Some(path) => roots(path)?,
+            None => system_roots()?,
+        };
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self { config: Arc::new(config), name })
+    }
+
+    /// The session of one connection.
+    pub(crate) fn dial(&self) -> Result<Secured, rustls::Error> {
+        Ok(Secured::new(rustls::ClientConnection::new(Arc::clone(&self.config), self.name.clone())?.into()))
+    }
+}
+
+fn system_roots() -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    store.add_parsable_certificates(found.certs);
+    if store.is_empty() {
+        return Err("is missing, and the system trusts no authority".to_owned());
+    }
+    Ok(store)
+}
+
+/// A header of version 2 for a client at this address; without one, or with another kind of address, the node speaks for itself.
+pub(crate) fn proxy_header(client: Option<SocketAddr>, broker: SocketAddr) -> Vec<u8> {
+    let of_one_kind = client.filter(|client| client.is_ipv4() == broker.is_ipv4());
+    let header = match of_one_kind {
+        Some(client) => ProxyHeader::with_address(ProxiedAddress::stream(client, broker)),
+        None => ProxyHeader::with_local(),
+    };
+    let mut bytes = Vec::new();
+    // Only headers longer than 64 KiB cannot be written.
+    if header.encode_v2(&mut bytes).is_err() {
+        bytes.clear();
+    }
+    bytes
+}

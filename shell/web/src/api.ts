@@ -1,0 +1,207 @@
+// The HTTP API of the node that served the page, and what it says (docs: /api/v1/openapi.json).
+
+export interface Link {
+  via?: string
+  rtt_micros: number
+  synced: boolean
+  unacknowledged: number
+  publications_sent: number
+  publications_received: number
+  bytes_sent: number
+  bytes_received: number
+}
+export interface Member { node: string; address: string; this: boolean; link: Link | null }
+export interface Cluster {
+  node: string
+  members: Member[]
+  dead: { node: string; address: string; seconds: number }[]
+  discovery: { source: string; failure: string | null }[]
+}
+export interface Drain { state: string; sessions: number; sessions_left: number; gave_up: string | null; stop: boolean }
+export interface Listener { name: string; protocol: string; address: string }
+export interface Status {
+  node: string
+  name: string
+  version: string
+  cluster: string
+  state: string
+  ready: boolean
+  not_ready: string[]
+  overlay: string
+  uptime_seconds: number
+  addresses: { listeners: Listener[]; http: string | null }
+  shards: number
+  members: number
+  links: number
+  unreached_seeds: string[]
+  refused_nodes: string[]
+  connections: number
+  sessions: number
+  subscriptions: number
+  queued_messages: number
+  routes: number
+  retained: number
+  retained_bytes: number
+  unacknowledged: number
+  copies: number
+  copies_wanted: number
+  moving: number
+  replicas: number
+  orphaned: number
+  strays: number
+  drain: Drain
+  durability: string
+  journal: { bytes: number; segments: number; full: boolean } | null
+  resident_bytes: number
+}
+export interface Session {
+  client: string
+  connected: boolean
+  peer: string | null
+  user: string | null
+  protocol: string
+  shard: number
+  clean: boolean
+  expiry_seconds: number
+  keep_alive_seconds: number
+  disconnected_at_ms: number | null
+  subscriptions: { filter: string; qos: number; id: number | null }[]
+  queued_messages: number
+  queued_bytes: number
+  inflight: number
+  incoming_qos2: number
+  will: boolean
+}
+export interface Sessions { total: number; sessions: Session[]; next: string | null }
+export interface Retained {
+  topic: string
+  qos: number
+  bytes: number
+  payload: string | null
+  publisher: string | null
+  set_at_ms: number
+  expires_at_ms: number | null
+}
+export interface RetainedPage { total: number; messages: Retained[]; next: number | null }
+export interface Routes { total: number; routes: { node: string; client: string | null; filter: string }[] }
+export interface TreeNode { node: string; parent: string | null; cost_micros: number | null; capability: number }
+export interface Tree { topic: string | null; epoch: number; complete: boolean; root: string; nodes: TreeNode[] }
+export interface Topology {
+  node: string
+  nodes: { node: string; address: string }[]
+  links: ({ from: string; to: string } & Link)[]
+  overlay: string
+  trees: Tree[]
+  adverts: { topic: string; origin: string; next: string }[]
+  adverts_total: number
+  interest: { filter: string; node: string; next: string }[]
+  interest_total: number
+  suspended: string[]
+  suspended_total: number
+  graph: { vector: string; virtual_nodes_total: number } | null
+  counters: Record<string, number>
+}
+export interface Bridge { name: string; kind: string; state: string; lag: number; last_error: string | null }
+export interface Totals {
+  at_ms: number
+  connections: number
+  sessions: number
+  queued_messages: number
+  publishes_in: number
+  publishes_out: number
+  bytes_in: number
+  bytes_out: number
+  link_bytes: number
+  dropped: number
+  cpu_millis: number
+  resident_bytes: number
+}
+export interface Happened {
+  id: number
+  at_ms: number
+  kind: string
+  warning: boolean
+  client: string | null
+  peer: string | null
+  text: string
+}
+export interface History {
+  interval_seconds: number
+  times: number[]
+  series: { name: string; unit: string; values: number[] }[]
+}
+
+/** Why there is no answer. */
+export class ApiFailure extends Error {
+  constructor(readonly status: number, detail: string) {
+    super(detail)
+  }
+}
+
+const TOKEN = 'sedge-token'
+let wanted = false
+const watchers = new Set<() => void>()
+
+/** Whether the node wants a token that the page does not have. */
+export const wantsToken = () => wanted
+export const hasToken = () => sessionStorage.getItem(TOKEN) !== null
+export function watchToken(watcher: () => void): () => void {
+  watchers.add(watcher)
+  return () => watchers.delete(watcher)
+}
+function setWanted(value: boolean) {
+  if (wanted !== value) {
+    wanted = value
+    watchers.forEach((watcher) => watcher())
+  }
+}
+/** Keeps the token until the tab is closed; null forgets it. */
+export function keepToken(token: string | null) {
+  if (token === null) sessionStorage.removeItem(TOKEN)
+  else sessionStorage.setItem(TOKEN, token)
+  setWanted(token === null)
+}
+
+/** Takes the token that a link has brought behind #, and out of the address, so that it is neither shown nor kept in the history. */
+export function takeToken() {
+  const brought = /^#token=([A-Za-z0-9._~+/=-]+)$/.exec(location.hash)?.[1]
+  if (brought === undefined) return
+  keepToken(brought)
+  history.replaceState(null, '', '#/overview')
+}
+
+/** A request with what the node wants to see: its token, and the header that no foreign page can send. */
+export async function request(path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers)
+  const token = sessionStorage.getItem(TOKEN)
+  if (token !== null) headers.set('Authorization', `Bearer ${token}`)
+  if (init.method !== undefined && init.method !== 'GET') headers.set('X-Sedge', '1')
+  let answer: Response
+  try {
+    answer = await fetch(path, { ...init, headers, cache: 'no-store' })
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'AbortError') throw error
+    throw new ApiFailure(0, 'the node does not answer')
+  }
+  if (answer.status === 401) setWanted(true)
+  if (!answer.ok) {
+    const body = (await answer.json().catch(() => ({}))) as { detail?: string }
+    throw new ApiFailure(answer.status, body.detail ?? `status ${answer.status}`)
+  }
+  return answer
+}
+
+/** Whether the node takes this token; throws why it does not. */
+export async function tryToken(token: string): Promise<void> {
+  const answer = await fetch('/api/v1/drain', { headers: { Authorization: `Bearer ${token}` }, cache: 'no-store' }).catch(() => null)
+  if (answer === null) throw new ApiFailure(0, 'the node does not answer')
+  if (!answer.ok) throw new ApiFailure(answer.status, ((await answer.json()) as { detail: string }).detail)
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await request(path, signal ? { signal } : {})).json() as Promise<T>
+}
+
+export async function change<T>(method: 'POST' | 'DELETE', path: string): Promise<T> {
+  return (await request(path, { method })).json() as Promise<T>
+}
