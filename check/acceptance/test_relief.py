@@ -29,7 +29,8 @@ class Houses:
     def __init__(self, port: int) -> None:
         self.port = port
         self.sockets: dict[str, socket.socket] = {}
-        self.messages = 3  # of each publisher in each tick
+        self.messages = 3.0  # of each publisher in each tick, in the mean
+        self.owed = 0.0
         self.sent = self.received = self.returned = 0
         self.next = time.monotonic()
         for group in range(GROUPS):
@@ -67,14 +68,17 @@ class Houses:
         """One tick: publishers publish, subscribers hear."""
         time.sleep(max(0.0, self.next - time.monotonic()))
         self.next = max(self.next + TICK, time.monotonic() - TICK)
+        self.owed += self.messages
+        messages = int(self.owed)
+        self.owed -= messages
         for name, sock in list(self.sockets.items()):
             kind, group = name.split("-")[:2]
             try:
                 if kind == "pub":
                     version = V5 if int(group) % 2 else V311
                     packet = w.publish(version, f"house/{group}/plug", b"x" * 16)
-                    sock.sendall(packet * self.messages)
-                    self.sent += self.messages
+                    sock.sendall(packet * messages)
+                    self.sent += messages
                 data = sock.recv(1 << 20)
                 ended = data == b"" or data[:1] == b"\xe0"
                 self.received += data.count(b"x" * 16)
@@ -128,10 +132,11 @@ def test_the_first_node_gets_rid_of_its_load_without_new_clients(site: Site) -> 
         clients = len(houses.sockets)
         deadline = time.monotonic() + 60
         while not (decisions := site.status()["decisions"]):
-            # The load grows until the node has too much: how much that is depends on the machine.
-            if 0 <= cpu(site) < 80:
-                houses.messages += max(1, houses.messages // 4)
-            houses.share(1.5)
+            # The load grows towards 95 % of what the node may use: how much that is depends on the machine. Two periods
+            # pass between two steps, so that each sees what the last one did, and two nodes are enough for the load.
+            if 0 < cpu(site) < 80:
+                houses.messages *= min(2.0, 95 / cpu(site))
+            houses.share(4.5)
             assert time.monotonic() < deadline, f"{houses.messages} messages a tick are not enough: {cpu(site)}"
         assert "cpu_util" in decisions[0]["reason"], decisions
         began = time.monotonic()
@@ -139,7 +144,8 @@ def test_the_first_node_gets_rid_of_its_load_without_new_clients(site: Site) -> 
             houses.share(0.3)
             took = time.monotonic() - began
             assert took < 20, f"{cpu(site)} % after {took:.1f} s: {site.nodes()}"
-        assert houses.share(3) > 0.95, "the load is not served"
+        # Clients that relief has just moved miss what is published while they connect: soon all are there again.
+        wait_for("all deliveries come", lambda: houses.share(2) > 0.95, 20)
         assert cpu(site) < 75, "the load came back"
         assert len(houses.sockets) == clients and houses.returned <= clients * 0.7, f"{houses.returned} of {clients} moved"
         samples = [node["samples"] for node in site.nodes()]

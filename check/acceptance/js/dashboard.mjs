@@ -402,6 +402,10 @@ try {
   console.log(JSON.stringify({ done: scenario, ...found }))
 } catch (error) {
   console.error(error)
+  // What the page shows instead tells why.
+  for (const page of browser.contexts().flatMap((context) => context.pages())) {
+    console.error(page.url(), await page.evaluate(() => document.body.innerText.slice(0, 2000)).catch(String))
+  }
   process.exitCode = 1
 } finally {
   await browser.close()

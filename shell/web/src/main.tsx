@@ -110,6 +110,8 @@ function App() {
       scrollTo(0, 0)
     }
     addEventListener('hashchange', changed)
+    // The address may have changed between the first drawing and now.
+    setPage(chosen())
     // An older node has fewer parts.
     const learn = async () => {
       if (wantsToken()) return
