@@ -58,7 +58,7 @@ pub struct RestoredNode {
     pub(crate) clients: Vec<(ClientId, u64)>,
     /// The nodes that were members when this node ended.
     pub(crate) members: Vec<Remembered>,
-    /// Lives of other nodes whose sessions the node has taken over.
+    /// Lives of other nodes whose sessions the node has taken over, and its own last life.
     pub(crate) taken: Vec<Life>,
 }
 

@@ -46,8 +46,8 @@ pub enum ToShard {
     Open,
     /// The process stood still: nothing is read from clients, and no time is over, until [`ToShard::Open`].
     StandStill,
-    /// The sessions that the journal held went on at another node, which publishes their wills.
-    WillsPublished,
+    /// The sessions that the journal held, those of this life, went on at another node, which publishes their wills.
+    TakenOver(Incarnation),
     /// An operator ends this client's connection.
     Kick {
         /// The client.
@@ -450,6 +450,9 @@ pub enum ToNode {
         /// The number of the last publication that the shard has made.
         made: u64,
     },
+    /// Ahead of [`ToNode::Relinquished`], for a session that was in the journal: how far publications had come for it before the node started
+    /// again.
+    HadBefore(Box<(ClientId, Arc<Heard>)>),
     /// Ahead of [`ToNode::Relinquished`]: for the new owner under this epoch.
     Known(Box<(u64, Known)>),
     /// See [`SessionStep::Resubscribe`]: what changes.

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use sedge_broker::BUCKETS;
 use sedge_mqtt::Message;
 
-use crate::mail::ToShard;
+use crate::mail::{Life, ToShard};
 use crate::node::Node;
 use crate::wire::{Entry, Remembered, write_entry};
 use crate::{NodeState, RestoredNode};
@@ -14,7 +14,7 @@ use crate::{NodeState, RestoredNode};
 /// What a record takes beside its message, for estimates.
 const RECORD_BYTES: u64 = 128;
 
-/// The records that the node has to write: retained messages, its members, and nodes whose sessions it has taken over.
+/// The records that the node has to write: retained messages, its members, its own life, and lives whose sessions it has taken over.
 #[derive(Debug, Default)]
 pub(in crate::node) struct RetainedJournal {
     records: Vec<Arc<Message>>,
@@ -22,7 +22,7 @@ pub(in crate::node) struct RetainedJournal {
     members_changed: bool,
     /// The members that were written last; none if they have to be written in any case.
     members_written: Option<Vec<Remembered>>,
-    /// Whether this node has taken over sessions since that was written.
+    /// Whether this node has begun, or taken over sessions, since that was written.
     taken_changed: bool,
     /// The bucket that a checkpoint is to write next.
     cursor: Option<usize>,
@@ -51,7 +51,7 @@ impl Restoration {
 impl Node {
     /// Begins to write down what changes. The retained messages share the journal of shard 0.
     pub fn keep_journal(&mut self) {
-        self.journal = Some(RetainedJournal::default());
+        self.journal = Some(RetainedJournal { taken_changed: true, ..RetainedJournal::default() });
     }
 
     /// Takes in what the journal has held, once and before anything else. Every shard is restored, too, and says so. `is_written`:
@@ -62,10 +62,9 @@ impl Node {
             journal.members_written = Some(members.clone());
         }
         self.remember(members);
-        self.takeovers.remember(taken);
+        self.takeovers.remember(taken, self.config.node);
         if !is_written {
             self.note_members_changed();
-            self.note_taken_changed();
         }
         for message in &retained {
             self.retained.set(message);
@@ -96,7 +95,10 @@ impl Node {
         let members = core::mem::take(&mut journal.members_changed);
         let written = if members { journal.members_written.take() } else { None };
         if core::mem::take(&mut journal.taken_changed) {
-            write_entry(out, &Entry::Taken(self.takeovers.remembered()));
+            // The next life is to know which sessions it finds: those of this one.
+            let mine = Life { node: self.config.node, incarnation: self.config.incarnation };
+            let lives = self.takeovers.remembered().into_iter().chain([mine]).collect();
+            write_entry(out, &Entry::Taken(lives));
         }
         if members {
             let members = self.remembered();

@@ -283,6 +283,7 @@ impl Node {
                 self.barrier_reached(number);
             }
             ToNode::Claim { client, conn, clean_start } => self.claim(from, client, conn, clean_start),
+            ToNode::HadBefore(had) => self.had.came_before(self.now.instant, had.0, had.1),
             ToNode::Known(known) => self.known_leaves(known.0, &known.1),
             ToNode::Resubscribed { client, from, changes } => self.resubscribed(&client, from, &changes),
             ToNode::Leaves(client) => self.leaves(client),

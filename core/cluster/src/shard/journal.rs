@@ -11,8 +11,7 @@ use sedge_mqtt::{Message, MessageId, QoS};
 use super::{Choice, Shard};
 use crate::RestoredShard;
 use crate::journal::Seen;
-use crate::mail::Heard;
-use crate::mail::ToNode;
+use crate::mail::{Heard, Known, Life, ToNode};
 use crate::wire::{Entry, write_broker_entry, write_entry};
 
 /// Lives of this node whose publications may still be on their way.
@@ -32,7 +31,7 @@ pub(super) struct ShardJournal {
     /// How far publications of other shards have come, for copies.
     heard: Heard,
     /// How far they had come in the former life of this node: see [`Shard::was_heard`].
-    heard_before: Heard,
+    heard_before: Arc<Heard>,
     /// Clients whose sessions the journal held and that have been here since.
     restored: BTreeSet<ClientId>,
     /// What of it is to be written.
@@ -62,7 +61,7 @@ impl Shard {
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
             journal.restored = sessions.iter().map(|session| session.state.client.clone()).collect();
-            (journal.heard, journal.heard_before) = (heard.clone(), heard);
+            (journal.heard, journal.heard_before) = (heard.clone(), Arc::new(heard));
         }
         let with_will = sessions.iter().filter(|session| session.state.will.is_some());
         self.wills = with_will.map(|session| session.state.client.clone()).collect();
@@ -85,6 +84,9 @@ impl Shard {
         });
         for output in held_back {
             if let Output::Route { message, ticket, matched } = output {
+                if self.was_not_copied(&message) {
+                    continue;
+                }
                 // Sessions that were here when it was published have had it.
                 self.handovers.catch(&message, true, &mut self.broker);
                 self.route(now, &message, ticket, matched);
@@ -99,12 +101,26 @@ impl Shard {
         self.drain_broker(now);
     }
 
-    /// Another node has published, or will publish, the wills that the journal held.
-    pub(super) fn forget_wills(&mut self, now: Now) {
+    /// The sessions that the journal held went on at another node, from their copies. That node has published, or will publish, their wills.
+    pub(super) fn taken_over(&mut self, now: Now, life: Incarnation) {
+        self.taken_over = Some(life);
         for client in core::mem::take(&mut self.wills) {
             self.broker.forget_will(&client);
         }
         self.drain_broker(now);
+    }
+
+    /// Whether a publication was on its way when the node died, and its publisher's session goes on elsewhere from a copy: that session
+    /// answers for it. If the copy did not have it, the publisher got no answer, and sends it again.
+    fn was_not_copied(&self, message: &Message) -> bool {
+        let publisher = message.publisher.as_ref().filter(|_| self.taken_over.is_some());
+        publisher.is_some_and(|publisher| self.broker.session(publisher).is_none())
+    }
+
+    /// Tells the owner of a session that went on from a copy what it gets from the journal: nothing that is new to it.
+    pub(super) fn life_of_restored(&self, client: &ClientId) -> Option<Known> {
+        let from = Life { node: self.place.node, incarnation: self.taken_over? };
+        Some(Known { client: client.clone(), from, copied: Vec::new(), added: Vec::new(), filters: None })
     }
 
     /// Appends what has to be written since the last call; nothing without a journal. It belongs together: all is to be written
@@ -195,9 +211,11 @@ impl Shard {
         self.broker.deliver_to_others(now, message, &journal.restored);
     }
 
-    /// The session of a client has left. Whether it was in the journal that this node started from.
-    pub(super) fn is_restored_no_more(&mut self, client: &ClientId) -> bool {
-        self.journal.as_mut().is_some_and(|journal| journal.restored.remove(client))
+    /// The session of a client has left. If it was in the journal that this node started from, returns how far publications had come for it
+    /// by then.
+    pub(super) fn is_restored_no_more(&mut self, client: &ClientId) -> Option<Arc<Heard>> {
+        let journal = self.journal.as_mut()?;
+        journal.restored.remove(client).then(|| Arc::clone(&journal.heard_before))
     }
 
     /// Notes, for copies and for the node's next life, that a publication has come, or was made here for sessions of this shard.

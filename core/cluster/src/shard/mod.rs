@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use sedge_base::{ClientId, ConnId, Instant, Now, Outbox, Rng, Seed, ShardId};
+use sedge_base::{ClientId, ConnId, Incarnation, Instant, Now, Outbox, Rng, Seed, ShardId};
 use sedge_broker::{BounceReason, Broker, BrokerConfig, Deliver, Input, InterestChange, Output, Place, Ticket};
 use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter};
 use smallvec::SmallVec;
@@ -87,6 +87,8 @@ pub struct Shard {
     held_back: Vec<Output>,
     /// Clients whose wills the journal held and that wait for that.
     wills: Vec<ClientId>,
+    /// The life of this node whose sessions the journal held, if they went on at another node.
+    taken_over: Option<Incarnation>,
     gate: Gate,
     /// The broker behind this node, if there is one.
     upstream: Option<Box<Upstream>>,
@@ -120,6 +122,7 @@ impl Shard {
             is_recovering: false,
             held_back: Vec::new(),
             wills: Vec::new(),
+            taken_over: None,
             gate: Gate::default(),
             upstream,
         }
@@ -240,7 +243,7 @@ impl Shard {
             ToShard::Recovered => self.recovered(now),
             ToShard::Open => self.open(now),
             ToShard::StandStill => self.stand_still(false),
-            ToShard::WillsPublished => self.forget_wills(now),
+            ToShard::TakenOver(life) => self.taken_over(now, life),
             ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),
             ToShard::Session(step) => self.session_step(now, *step),
             ToShard::Copy(attempt) => self.copy(attempt),
@@ -418,13 +421,15 @@ impl Shard {
             }
             Output::Claim { client, conn, clean_start } => self.claim(client, conn, clean_start),
             Output::Relinquished { client, epoch, session } => {
-                let was_restored = self.is_restored_no_more(&client);
+                let heard_before = self.is_restored_no_more(&client);
                 let left = self.handovers.given_up(&client, epoch, session.is_some());
-                if was_restored {
+                if let Some(heard) = &heard_before {
                     self.handovers.note_restored(&client);
+                    self.tell_node(ToNode::HadBefore(Box::new((client.clone(), Arc::clone(heard)))));
                 }
                 self.withdraw(&client, left);
-                if let Some(known) = self.inheritance.forget(&client) {
+                let former = self.life_of_restored(&client).filter(|_| heard_before.is_some() && session.is_some());
+                if let Some(known) = self.inheritance.forget(&client).or(former) {
                     self.tell_node(ToNode::Known(Box::new((epoch, known))));
                 }
                 self.tell_node(ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() });

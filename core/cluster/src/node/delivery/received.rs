@@ -287,6 +287,11 @@ impl Had {
         });
     }
 
+    /// A session is about to leave that was in the journal of this node, and had this before the node started again.
+    pub(in crate::node) fn came_before(&mut self, now: Instant, client: ClientId, marks: Arc<Heard>) {
+        self.remember(now + WINDOW, client, |_, moved| moved.came_with = marks);
+    }
+
     /// Sessions come whose node is gone, which had this there.
     fn note_inherited(&mut self, marks: &Heard) {
         if self.sessions.is_empty() {

@@ -47,6 +47,8 @@ pub(in crate::node) struct Takeovers {
     early: Vec<(NodeId, Life, ClientId, u64)>,
     /// Lives of other nodes whose sessions went on here, the last one of each node.
     taken: BTreeMap<NodeId, Incarnation>,
+    /// This node's former life, whose sessions it has found in its journal.
+    former: Option<Incarnation>,
     count: u64,
     sessions: u64,
 }
@@ -99,10 +101,14 @@ impl Takeovers {
         self.early.len()
     }
 
-    /// Lives of other nodes that the journal names.
-    pub(in crate::node) fn remember(&mut self, lives: Vec<Life>) {
+    /// Lives that the journal names: those of other nodes, and this node's former one.
+    pub(in crate::node) fn remember(&mut self, lives: Vec<Life>, me: NodeId) {
         for Life { node, incarnation } in lives {
-            self.note_taken(node, incarnation);
+            if node == me {
+                self.former = self.former.max(Some(incarnation));
+            } else {
+                self.note_taken(node, incarnation);
+            }
         }
     }
 
@@ -193,10 +199,12 @@ impl Node {
         }
     }
 
-    /// Sessions of a former life of this node went on elsewhere.
+    /// Sessions of a former life of this node went on elsewhere. Those in its journal are of its last life: they may have ended, or begun,
+    /// after an earlier one.
     pub(in crate::node) fn was_taken_over(&mut self, incarnation: Incarnation) {
-        if incarnation < self.config.incarnation {
-            self.tell_all_shards(|| ToShard::WillsPublished);
+        let is_last = self.takeovers.former.is_none_or(|former| former == incarnation);
+        if incarnation < self.config.incarnation && is_last {
+            self.tell_all_shards(|| ToShard::TakenOver(incarnation));
         }
     }
 
