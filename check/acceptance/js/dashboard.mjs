@@ -165,9 +165,8 @@ const scenarios = {
     await page.getByRole('button', { name: 'Back' }).click()
     await page.getByText(`1 to 50 of ${settings.sessions}`).waitFor()
     await page.getByRole('columnheader', { name: 'Waiting' }).getByRole('button').click()
-    await page.getByRole('rowheader', { name: settings.busy, exact: true }).waitFor()
-    const first = await page.getByRole('row').nth(1).getByRole('rowheader').textContent()
-    check(first === settings.busy, `the longest queue is that of ${settings.busy}, and the first row shows ${first}`)
+    // The rows stand in their old order until the node has answered.
+    await page.getByRole('row').nth(1).getByRole('rowheader', { name: settings.busy, exact: true }).waitFor()
     await page.getByLabel('Search').fill(settings.client.toUpperCase())
     await page.getByText('1 to 1 of 1').waitFor()
     await page.getByRole('button', { name: settings.client, exact: true }).click()
