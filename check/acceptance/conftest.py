@@ -89,3 +89,25 @@ def tools() -> dict[str, str]:
         assert path, f"{name} is missing; ./test installs it"
         found[name] = path
     return found
+
+
+@pytest.fixture
+def make_site(binary: Path, tmp_path: Path) -> Iterator[Callable[..., list[Node]]]:
+    """Nodes that know each other, with these sections in the configuration of each."""
+    made: list[Node] = []
+
+    def make(sections: str, count: int = 1, durability: str = "journal") -> list[Node]:
+        nodes = [Node(binary, tmp_path / f"site{number}", durability) for number in range(count)]
+        made.extend(nodes)
+        for node in nodes:
+            node.seeds = [f"{HOST}:{other.cluster}" for other in nodes if other is not node]
+            node.extra = sections
+        for node in nodes:
+            node.start()
+        if count > 1:
+            wait_for("they know each other", lambda: all(knows_all(node) for node in nodes), 30)
+        return nodes
+
+    yield make
+    for node in made:
+        node.stop()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from client import Client
 from cluster import HOST, free_base, get, metric, wait_for
-from durable import Node, knows_all
+from durable import Node
 from mqttwire import V5
 from pki import authority, sign
 from remote import Collector, Load, Remote
@@ -26,28 +26,6 @@ def remote(tmp_path: Path) -> Iterator[Remote]:
     running = Remote(tmp_path, free_base(1)[0]).start()
     yield running
     running.stop()
-
-
-@pytest.fixture
-def make_site(binary: Path, tmp_path: Path) -> Iterator[Callable[..., list[Node]]]:
-    """Nodes that know each other, with these sections in the configuration of each."""
-    made: list[Node] = []
-
-    def make(sections: str, count: int = 1) -> list[Node]:
-        nodes = [Node(binary, tmp_path / f"site{number}", "journal") for number in range(count)]
-        made.extend(nodes)
-        for node in nodes:
-            node.seeds = [f"{HOST}:{other.cluster}" for other in nodes if other is not node]
-            node.extra = sections
-        for node in nodes:
-            node.start()
-        if count > 1:
-            wait_for("they know each other", lambda: all(knows_all(node) for node in nodes), 30)
-        return nodes
-
-    yield make
-    for node in made:
-        node.stop()
 
 
 def toml(value: object) -> str:

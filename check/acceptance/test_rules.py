@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from client import Client
 from cluster import HOST, free_base, get, metric, wait_for
-from durable import Node, knows_all
+from durable import Node
 from mqttwire import V5, T
 from remote import Collector, Load, Remote
 
@@ -83,28 +83,6 @@ to = "sums"
 window = { count = 10 }
 select = "sum(payload)"
 """
-
-
-@pytest.fixture
-def make_site(binary: Path, tmp_path: Path) -> Iterator[Callable[..., list[Node]]]:
-    """Nodes that know each other, with these sections in the configuration of each."""
-    made: list[Node] = []
-
-    def make(sections: str, count: int = 1, durability: str = "journal") -> list[Node]:
-        nodes = [Node(binary, tmp_path / f"site{number}", durability) for number in range(count)]
-        made.extend(nodes)
-        for node in nodes:
-            node.seeds = [f"{HOST}:{other.cluster}" for other in nodes if other is not node]
-            node.extra = sections
-        for node in nodes:
-            node.start()
-        if count > 1:
-            wait_for("they know each other", lambda: all(knows_all(node) for node in nodes), 30)
-        return nodes
-
-    yield make
-    for node in made:
-        node.stop()
 
 
 def state(node: Node, number: int = 0) -> dict[str, Any]:

@@ -78,7 +78,7 @@ pub struct BrokerConfig {
     pub outbox_high_water: usize,
 }
 
-/// What may wait for one session, and what goes when there is more.
+/// How many messages and bytes may wait for one session, and which of them the broker drops when there are more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// See [`BrokerConfig::queue_limit_messages`].
@@ -93,7 +93,7 @@ pub struct QueueLimits {
 }
 
 impl BrokerConfig {
-    /// What may wait for the session of this client.
+    /// The queue limits of the session of this client: those of its bridge or rule, or else those of all.
     pub(crate) fn queue_limits(&self, client: Option<&ClientId>) -> QueueLimits {
         let inside = || self.inside_queues.get(client.filter(|client| is_inside(client))?.as_str()).copied();
         let of_own = if self.inside_queues.is_empty() { None } else { inside() };

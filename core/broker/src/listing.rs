@@ -53,7 +53,7 @@ pub struct SessionInfo {
     pub topic: Option<String>,
 }
 
-/// What a list of sessions is sorted and searched by.
+/// The fields by which a list of sessions is sorted and searched.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionBrief<'a> {
     /// The client.

@@ -15,7 +15,7 @@ pub(crate) const MESSAGE_BYTES: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room<'a> {
     config: &'a BrokerConfig,
-    /// What its queue alone may hold.
+    /// The limits of its queue alone.
     pub(crate) limits: QueueLimits,
     /// What is held for the session outside of its queue; `None`: everything that is free is for it.
     elsewhere: Option<usize>,

@@ -41,7 +41,7 @@ impl Subscription {
         SubscriptionState { filter: self.filter.clone(), options: self.options, id }
     }
 
-    /// What it counts for limits of bytes.
+    /// Bytes that it counts for limits.
     pub(crate) fn weight(&self) -> usize {
         weight(&self.filter)
     }
@@ -54,7 +54,7 @@ impl Subscription {
 /// Bytes that a subscription takes beside its filter, here and in the tables of all nodes, about.
 const SUBSCRIPTION_BYTES: usize = 256;
 
-/// What a subscription to this filter counts for limits of bytes.
+/// Bytes that a subscription to this filter counts for limits.
 pub(crate) fn weight(filter: &TopicFilter) -> usize {
     filter.as_str().len() + SUBSCRIPTION_BYTES
 }

@@ -46,7 +46,7 @@ pub enum ToShard {
     Open,
     /// The process stood still: nothing is read from clients, and no time is over, until [`ToShard::Open`].
     StandStill,
-    /// The sessions that the journal held, those of this life, went on at another node, which publishes their wills.
+    /// Another node has taken over the sessions that the journal held, which are those of this life, and publishes their wills.
     TakenOver(Incarnation),
     /// An operator ends this client's connection.
     Kick {

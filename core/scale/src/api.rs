@@ -156,7 +156,7 @@ pub struct Event {
     pub kind: EventKind,
     /// Resource or node that it happened to.
     pub subject: String,
-    /// What happened.
+    /// The event in words.
     pub text: String,
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sedge_mqtt::TopicFilter;
 
@@ -16,6 +17,16 @@ pub enum Runner {
     Elsewhere(String),
     /// No node yet: this one has only just begun, or is being emptied and alone.
     Nobody,
+}
+
+impl Runner {
+    /// Notes in `here` whether this node runs the bridge or rule with this client id. Returns the runner if it is another one.
+    pub(crate) fn observe(host: &impl Host, client_id: &str, here: &AtomicBool) -> Option<Self> {
+        // While the node is too busy to answer, its last answer holds.
+        let runner = host.runner(client_id)?;
+        here.store(runner == Self::Here, Ordering::Release);
+        (runner != Self::Here).then_some(runner)
+    }
 }
 
 /// The session of a bridge, as the broker sees it.

@@ -126,7 +126,7 @@ pub struct EventReport {
     pub kind: String,
     /// Resource or node that it happened to.
     pub subject: String,
-    /// What happened.
+    /// The event in words.
     pub text: String,
 }
 

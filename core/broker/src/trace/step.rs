@@ -16,7 +16,7 @@ pub struct TraceEvent {
     pub message: MessageId,
     /// Its topic.
     pub topic: TopicName,
-    /// What happened.
+    /// The step that the publication has taken.
     pub step: TraceStep,
 }
 
@@ -41,12 +41,12 @@ impl TraceEvent {
     }
 }
 
-/// What happened to a publication.
+/// One step of a publication through a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceStep {
     /// It came from its publisher.
     Received {
-        /// Who has published it; `None`: the broker itself.
+        /// Its publisher; `None`: the broker itself.
         publisher: Option<ClientId>,
         /// Its quality of service.
         qos: QoS,
@@ -57,7 +57,7 @@ pub enum TraceStep {
     },
     /// It came from its publisher and was not taken.
     Refused {
-        /// Who has published it.
+        /// Its publisher.
         publisher: ClientId,
         /// What its acknowledgement says.
         reason: ReasonCode,

@@ -95,7 +95,7 @@ impl Node {
         let members = core::mem::take(&mut journal.members_changed);
         let written = if members { journal.members_written.take() } else { None };
         if core::mem::take(&mut journal.taken_changed) {
-            // The next life is to know which sessions it finds: those of this one.
+            // This node's next life is to know whose sessions the journal holds.
             let mine = Life { node: self.config.node, incarnation: self.config.incarnation };
             let lives = self.takeovers.remembered().into_iter().chain([mine]).collect();
             write_entry(out, &Entry::Taken(lives));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use sedge_base::{ClientId, ConnId, Incarnation, NodeId, Now, ShardId};
-use sedge_broker::Output;
+use sedge_broker::{Output, SessionState};
 use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::{Choice, Shard};
@@ -101,7 +101,7 @@ impl Shard {
         self.drain_broker(now);
     }
 
-    /// The sessions that the journal held went on at another node, from their copies. That node has published, or will publish, their wills.
+    /// Another node has taken over the sessions that the journal held, from their copies. It has published their wills, or will do so.
     pub(super) fn taken_over(&mut self, now: Now, life: Incarnation) {
         self.taken_over = Some(life);
         for client in core::mem::take(&mut self.wills) {
@@ -110,15 +110,35 @@ impl Shard {
         self.drain_broker(now);
     }
 
-    /// Whether a publication was on its way when the node died, and its publisher's session goes on elsewhere from a copy: that session
-    /// answers for it. If the copy did not have it, the publisher got no answer, and sends it again.
+    /// Whether the publisher's session goes on elsewhere from a copy. That session answers for a publication that was on its way when the node
+    /// died: the copy has it, or the publisher got no answer and sends it again.
     fn was_not_copied(&self, message: &Message) -> bool {
         let publisher = message.publisher.as_ref().filter(|_| self.taken_over.is_some());
         publisher.is_some_and(|publisher| self.broker.session(publisher).is_none())
     }
 
-    /// Tells the owner of a session that went on from a copy what it gets from the journal: nothing that is new to it.
-    pub(super) fn life_of_restored(&self, client: &ClientId) -> Option<Known> {
+    /// The broker has given a session up: tells the node what its new owner has to know of it.
+    pub(super) fn relinquished(&mut self, client: ClientId, epoch: u64, session: Option<Box<SessionState>>) {
+        let restored = self.is_restored_no_more(&client);
+        let left = self.handovers.given_up(&client, epoch, session.is_some());
+        if restored.is_some() {
+            self.handovers.note_restored(&client);
+        }
+        self.withdraw(&client, left);
+        let restored = restored.filter(|_| session.is_some());
+        let former = restored.as_ref().and_then(|_| self.known_of_former_life(&client));
+        if let Some(heard) = restored {
+            self.tell_node(ToNode::HadBefore(Box::new((client.clone(), heard))));
+        }
+        if let Some(known) = self.inheritance.forget(&client).or(former) {
+            self.tell_node(ToNode::Known(Box::new((epoch, known))));
+        }
+        self.tell_node(ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() });
+    }
+
+    /// Says of a session of the journal from which life of this node it is, if another node has taken that life's sessions over. The new owner
+    /// adds nothing of it to a session that goes on from the copy, which had as much.
+    fn known_of_former_life(&self, client: &ClientId) -> Option<Known> {
         let from = Life { node: self.place.node, incarnation: self.taken_over? };
         Some(Known { client: client.clone(), from, copied: Vec::new(), added: Vec::new(), filters: None })
     }
@@ -213,7 +233,7 @@ impl Shard {
 
     /// The session of a client has left. If it was in the journal that this node started from, returns how far publications had come for it
     /// by then.
-    pub(super) fn is_restored_no_more(&mut self, client: &ClientId) -> Option<Arc<Heard>> {
+    fn is_restored_no_more(&mut self, client: &ClientId) -> Option<Arc<Heard>> {
         let journal = self.journal.as_mut()?;
         journal.restored.remove(client).then(|| Arc::clone(&journal.heard_before))
     }

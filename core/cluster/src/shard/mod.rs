@@ -87,7 +87,7 @@ pub struct Shard {
     held_back: Vec<Output>,
     /// Clients whose wills the journal held and that wait for that.
     wills: Vec<ClientId>,
-    /// The life of this node whose sessions the journal held, if they went on at another node.
+    /// The life of this node whose sessions the journal held, if another node has taken them over.
     taken_over: Option<Incarnation>,
     gate: Gate,
     /// The broker behind this node, if there is one.
@@ -420,20 +420,7 @@ impl Shard {
                 self.outputs.push_back(ShardOutput::Proceed { conn, data, exchange });
             }
             Output::Claim { client, conn, clean_start } => self.claim(client, conn, clean_start),
-            Output::Relinquished { client, epoch, session } => {
-                let heard_before = self.is_restored_no_more(&client);
-                let left = self.handovers.given_up(&client, epoch, session.is_some());
-                if let Some(heard) = &heard_before {
-                    self.handovers.note_restored(&client);
-                    self.tell_node(ToNode::HadBefore(Box::new((client.clone(), Arc::clone(heard)))));
-                }
-                self.withdraw(&client, left);
-                let former = self.life_of_restored(&client).filter(|_| heard_before.is_some() && session.is_some());
-                if let Some(known) = self.inheritance.forget(&client).or(former) {
-                    self.tell_node(ToNode::Known(Box::new((epoch, known))));
-                }
-                self.tell_node(ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() });
-            }
+            Output::Relinquished { client, epoch, session } => self.relinquished(client, epoch, session),
             Output::Leaves { client } => self.tell_node(ToNode::Leaves(client)),
             Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
             Output::Interest { client, mut changes, ticket } => {

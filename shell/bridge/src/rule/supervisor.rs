@@ -131,17 +131,11 @@ fn watch(roll: &Roll<Shared>, host: &impl Host) {
 }
 
 fn observe(shared: &Shared, host: &impl Host, measures: bool) {
-    match host.runner(&shared.session) {
-        // A node that is busy for once is still the one that runs it.
-        None => {}
-        Some(Runner::Here) => shared.here.store(true, Ordering::Release),
-        Some(other) => {
-            shared.here.store(false, Ordering::Release);
-            shared.record.set_state(match other {
-                Runner::Elsewhere(node) => RuleState::Elsewhere(node),
-                Runner::Here | Runner::Nobody => RuleState::Waiting,
-            });
-        }
+    if let Some(other) = Runner::observe(host, &shared.session, &shared.here) {
+        shared.record.set_state(match other {
+            Runner::Elsewhere(node) => RuleState::Elsewhere(node),
+            Runner::Here | Runner::Nobody => RuleState::Waiting,
+        });
     }
     if measures {
         shared.record.set_lag(host.session(&shared.session).unwrap_or_default().messages);

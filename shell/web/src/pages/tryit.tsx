@@ -25,6 +25,19 @@ function pairs(text: string): [string, string][] {
   })
 }
 
+function QosField({ value, set }: { value: number; set: (qos: number) => void }) {
+  return (
+    <label>
+      QoS
+      <select value={value} onChange={(event) => set(Number(event.currentTarget.value))}>
+        <option>0</option>
+        <option>1</option>
+        <option>2</option>
+      </select>
+    </label>
+  )
+}
+
 function PropertyList({ properties }: { properties: Properties }) {
   const rows: [string, string][] = []
   const add = (name: string, value: string | number | undefined) => {
@@ -107,14 +120,7 @@ function Publish({ client, port }: { client: Client; port: string[] }) {
           <textarea rows={3} value={payload} onInput={(event) => setPayload(event.currentTarget.value)} />
         </label>
         <div class="row">
-          <label>
-            QoS
-            <select value={qos} onChange={(event) => setQos(Number(event.currentTarget.value))}>
-              <option>0</option>
-              <option>1</option>
-              <option>2</option>
-            </select>
-          </label>
+          <QosField value={qos} set={setQos} />
           <label class="check">
             <input type="checkbox" checked={retain} onChange={(event) => setRetain(event.currentTarget.checked)} /> Retain
           </label>
@@ -179,14 +185,7 @@ function Subscribe({ client, port }: { client: Client; port: string[] }) {
           <input type="text" value={filter} spellcheck={false} autocapitalize="off" onInput={(event) => setFilter(event.currentTarget.value)} />
         </label>
         <div class="row">
-          <label>
-            QoS
-            <select value={qos} onChange={(event) => setQos(Number(event.currentTarget.value))}>
-              <option>0</option>
-              <option>1</option>
-              <option>2</option>
-            </select>
-          </label>
+          <QosField value={qos} set={setQos} />
           <label class="check">
             <input type="checkbox" checked={noLocal} onChange={(event) => setNoLocal(event.currentTarget.checked)} /> No local
           </label>

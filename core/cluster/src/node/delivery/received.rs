@@ -287,7 +287,7 @@ impl Had {
         });
     }
 
-    /// A session is about to leave that was in the journal of this node, and had this before the node started again.
+    /// Notes how far publications had come, before this node started again, for a session of its journal that is about to leave.
     pub(in crate::node) fn came_before(&mut self, now: Instant, client: ClientId, marks: Arc<Heard>) {
         self.remember(now + WINDOW, client, |_, moved| moved.came_with = marks);
     }

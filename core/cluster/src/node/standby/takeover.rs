@@ -47,7 +47,7 @@ pub(in crate::node) struct Takeovers {
     early: Vec<(NodeId, Life, ClientId, u64)>,
     /// Lives of other nodes whose sessions went on here, the last one of each node.
     taken: BTreeMap<NodeId, Incarnation>,
-    /// This node's former life, whose sessions it has found in its journal.
+    /// This node's last life, whose sessions its journal holds; `None` without a journal that names it.
     former: Option<Incarnation>,
     count: u64,
     sessions: u64,
@@ -199,8 +199,8 @@ impl Node {
         }
     }
 
-    /// Sessions of a former life of this node went on elsewhere. Those in its journal are of its last life: they may have ended, or begun,
-    /// after an earlier one.
+    /// Another node has taken over the sessions of a former life of this node. The journal holds those of the last life: the takeover of an
+    /// earlier life says nothing of them.
     pub(in crate::node) fn was_taken_over(&mut self, incarnation: Incarnation) {
         let is_last = self.takeovers.former.is_none_or(|former| former == incarnation);
         if incarnation < self.config.incarnation && is_last {
