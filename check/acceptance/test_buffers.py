@@ -12,7 +12,7 @@ from cluster import HOST, metric, wait_for
 from durable import Node
 from mqttwire import V311, T
 from remote import Collector, Remote
-from test_bridging import bridge, make_site, remote, runs, state  # noqa: F401 (fixtures)
+from test_bridging import bridge, remote, runs, state  # noqa: F401 (fixtures)
 
 DEADLINE = 60.0
 BUFFER = {"max_bytes": "64KiB", "full": "refuse"}

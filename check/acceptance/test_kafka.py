@@ -16,7 +16,7 @@ from kafka import Kafka
 from mqttwire import T
 from pki import authority, sign
 from remote import Load
-from test_bridging import all_know, make_site, runs, state, the_runner  # noqa: F401 (a fixture)
+from test_bridging import all_know, runs, state, the_runner  # noqa: F401 (a fixture)
 from test_remote_acks import is_not_answered
 
 pytestmark = pytest.mark.skipif(not kafka.JARS, reason="SEDGE_KAFKA names no folder with Kafka; ./test kafka makes one")

@@ -18,7 +18,7 @@ from durable import Node
 from outages import SECONDS, Far, Proxy
 from pki import authority, openssl, sign
 from remote import Collector, Load, Remote
-from test_bridging import all_know, bridge, make_site, remote, runs, state, the_runner  # noqa: F401 (fixtures)
+from test_bridging import all_know, bridge, remote, runs, state, the_runner  # noqa: F401 (fixtures)
 
 DEADLINE = 60.0 + 2 * SECONDS
 # An acknowledgement may wait for another node's death to be noticed, and for a busy machine.

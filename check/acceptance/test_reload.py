@@ -14,7 +14,7 @@ from cluster import HOST, get, metric, wait_for
 from durable import Node
 from mqttwire import T
 from remote import Collector, Load, Remote
-from test_bridging import DEADLINE, all_know, bridge, check, make_site, remote, runs  # noqa: F401 (fixtures)
+from test_bridging import DEADLINE, all_know, bridge, check, remote, runs  # noqa: F401 (fixtures)
 from test_remote_acks import is_not_answered
 
 

@@ -11,7 +11,7 @@ from cluster import metric, wait_for
 from durable import Node
 from mqttwire import V5, V311, T
 from remote import Collector, Load, Remote
-from test_bridging import DEADLINE, all_know, bridge, check, make_site, remote, runs, state, the_runner  # noqa: F401 (fixtures)
+from test_bridging import DEADLINE, all_know, bridge, check, remote, runs, state, the_runner  # noqa: F401 (fixtures)
 
 OUTAGE = 2.0
 
