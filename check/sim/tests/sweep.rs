@@ -155,7 +155,7 @@ const KEPT: &[(Draw, &[u64])] = &[
     (Options::swarm, &[32, 37, 54, 167]),
     (Options::freezing, &[1, 3, 18, 34, 53]),
     (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75]),
-    (Options::journal_restart, &[3, 54]),
+    (Options::journal_restart, &[3, 54, 87]),
     (Options::draining, &[11, 45, 48]),
     (Options::harsh, &[3, 7, 8, 26, 32, 59]),
     (
@@ -169,8 +169,7 @@ const KEPT: &[(Draw, &[u64])] = &[
 ];
 
 /// Seeds that found one which is there still, by kind.
-const FAILING: &[(Draw, &[u64])] =
-    &[(Options::parting, &[334, 492]), (Options::freezing, &[59]), (Options::journal_restart, &[87])];
+const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[334, 492]), (Options::freezing, &[59])];
 
 /// Seeds that found one over other overlays.
 const KEPT_OVER: &[(&str, Draw, u64)] = &[
@@ -201,9 +200,9 @@ fn all_of(table: &[(Draw, &[u64])]) -> impl Iterator<Item = Options> {
 
 /// FT-31: a node that has kept something for others is cut off again before it has met them, and its successor passes a later publication on;
 /// two owners of a session meet, and one of them has missed a publication; a client claims its session while a node that stood still takes it
-/// back; a session's node dies just after another one has started again from a journal that holds an older session of the client.
+/// back.
 #[test]
-#[ignore = "fails: two partitions in a row, two owners that merge, a death just after a restart; see docs/guarantees.md"]
+#[ignore = "fails: two partitions in a row, two owners that merge; see docs/guarantees.md"]
 fn seeds_that_find_a_known_bug() {
     for options in all_of(FAILING) {
         let report = run(options, false);

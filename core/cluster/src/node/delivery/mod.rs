@@ -3,6 +3,7 @@
 pub(in crate::node) mod contacts;
 pub(in crate::node) mod copied;
 pub(in crate::node) mod duplicates;
+mod here;
 pub(in crate::node) mod interest;
 pub(in crate::node) mod pending_acks;
 pub(in crate::node) mod publish;

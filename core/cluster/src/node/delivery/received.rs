@@ -17,6 +17,7 @@ use crate::mail::{Heard, SessionStep, ShardLife};
 use crate::node::Node;
 use crate::node::delivery::contacts::Contacts;
 use crate::node::delivery::copied::Source;
+use crate::node::delivery::here::{Gap, Gaps, Here, MAX_SHARDS, is_in};
 use crate::reception::shard_of;
 use crate::wire::SessionMail;
 
@@ -26,8 +27,6 @@ const WINDOW: Duration = Duration::from_secs(15);
 const APART: Duration = Duration::from_mins(10);
 /// Sessions that are remembered; the one with the lowest client id is forgotten first.
 const MAX_SESSIONS: usize = 10_000;
-/// Shards that are remembered; those of the node with the lowest id are forgotten first.
-const MAX_SHARDS: usize = 4_096;
 /// Shards, and gaps, that are named for one session; those of the highest nodes are left out.
 const MAX_MARKS: usize = 1_024;
 /// Publications in the gaps of one session that have reached it all the same; with more than that, its gaps count as filled. As many are
@@ -37,15 +36,10 @@ const MAX_FILLS: usize = 4_096;
 /// Sessions that may have missed a publication; with more of them it is for all sessions here.
 const MAX_MISSING: usize = 1_000;
 
-/// The last publication of each, and when it came.
-type Here = BTreeMap<ShardLife, (u64, Instant)>;
-/// What a session has not had of each.
-type Gaps = BTreeMap<ShardLife, Vec<Gap>>;
-
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Had {
-    /// The last publication with QoS 1 or 2 of each shard that came here, and when.
+    /// How far publications with QoS 1 or 2 have come here.
     here: Here,
     /// The last one of each shard that came from its own node.
     first_hand: Heard,
@@ -109,15 +103,6 @@ struct Parting {
     fills: Vec<MessageId>,
 }
 
-/// Publications of a shard that had been here before the session, and not where it came from.
-#[derive(Clone, Copy, Debug)]
-struct Gap {
-    /// The last one before it.
-    after: u64,
-    /// The last one of it.
-    to: u64,
-}
-
 impl Moved {
     fn is_in_gap(&self, id: &MessageId) -> bool {
         is_in(&self.gaps, id)
@@ -177,23 +162,14 @@ impl Had {
                     self.first_hand.pop_first();
                 }
             }
-            self.reaches(now, (id.node, id.incarnation, id.shard), id.seq);
-        }
-    }
-
-    /// Publications of a shard have come as far as this one.
-    fn reaches(&mut self, now: Instant, shard: ShardLife, last: u64) {
-        let (known, at) = self.here.entry(shard).or_insert((last, now));
-        (*known, *at) = (last.max(*known), now);
-        if self.here.len() > MAX_SHARDS {
-            self.here.pop_first();
+            self.here.note(now, &id);
         }
     }
 
     /// A shard of this node has made publications up to this one, of which the node did not hear if nobody elsewhere wanted them.
     fn note_made(&mut self, now: Instant, shard: ShardLife, last: u64) {
         if last > 0 {
-            self.reaches(now, shard, last);
+            self.here.reaches(now, shard, last);
         }
     }
 
@@ -241,14 +217,13 @@ impl Had {
         goes_on: impl Fn(&ShardLife) -> bool,
         comes: bool,
     ) -> Parting {
-        self.here.retain(|shard, (_, at)| now < *at + APART || goes_on(shard));
+        self.here.retain(|at| now < at + APART, goes_on);
         let mut before = Moved::default();
         if !comes {
             self.deadlines.cancel(client);
             before = self.sessions.remove(client).filter(|moved| now < moved.until).unwrap_or_default();
         }
-        let here = self.here.iter().map(|(shard, (last, _))| (*shard, *last));
-        let mut marks: Heard = here.collect();
+        let mut marks = self.here.marks();
         for (shard, last) in before.said.values().chain([&before.came_with]).flat_map(|marks| marks.iter()) {
             let known = marks.entry(*shard).or_default();
             *known = (*last).max(*known);
@@ -289,7 +264,10 @@ impl Had {
 
     /// Notes how far publications had come, before this node started again, for a session of its journal that is about to leave.
     pub(in crate::node) fn came_before(&mut self, now: Instant, client: ClientId, marks: Arc<Heard>) {
-        self.remember(now + WINDOW, client, |_, moved| moved.came_with = marks);
+        self.remember(now + WINDOW, client, |here, moved| {
+            let (gaps, came) = here.before(&marks);
+            (moved.gaps, moved.fills, moved.came_with) = (Arc::new(gaps), came, marks);
+        });
     }
 
     /// Sessions come whose node is gone, which had this there.
@@ -331,7 +309,7 @@ impl Had {
         self.remember(now.instant + WINDOW, client.clone(), |_, moved| moved.has_come = true);
         let Some(moved) = self.sessions.get_mut(client) else { return };
         let Some(marks) = moved.said.get(&from) else { return };
-        let mut gaps = if marks.len() < MAX_MARKS { all_gaps(&self.here, marks) } else { gaps(&self.here, marks) };
+        let mut gaps = if marks.len() < MAX_MARKS { self.here.all_behind(marks) } else { self.here.behind(marks) };
         let none = Lacks::default();
         let lacks = moved.lacks.get(&from).unwrap_or(&none);
         moved.fills = brings.filter(|id| !has_come_to(marks, id) || is_in(&lacks.gaps, id)).take(MAX_FILLS).collect();
@@ -350,7 +328,7 @@ impl Had {
     /// From here on, what is for a session that comes is caught here.
     pub(in crate::node) fn is_caught(&mut self, client: &ClientId) {
         if let Some(moved) = self.sessions.get_mut(client) {
-            moved.caught_behind = Some(self.here.iter().map(|(shard, (last, _))| (*shard, *last)).collect());
+            moved.caught_behind = Some(self.here.marks());
         }
     }
 
@@ -405,7 +383,7 @@ impl Had {
         let (began, until) = (self.latest_stamp(now), now.instant + APART);
         self.remember(until, client.clone(), |here, moved| {
             *moved =
-                Moved { began, has_come: true, gaps: Arc::new(all_gaps(here, &BTreeMap::new())), ..Moved::default() };
+                Moved { began, has_come: true, gaps: Arc::new(here.all_behind(&BTreeMap::new())), ..Moved::default() };
         });
     }
 
@@ -417,7 +395,7 @@ impl Had {
         marks: Heard,
     ) {
         self.note_inherited(&marks);
-        let (gaps, marks) = (Arc::new(gaps(&self.here, &marks)), Arc::new(marks));
+        let (gaps, marks) = (Arc::new(self.here.behind(&marks)), Arc::new(marks));
         for client in clients {
             if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(client) {
                 return;
@@ -485,29 +463,6 @@ impl Had {
         };
         self.sessions.iter().filter(|(_, moved)| had(moved)).map(|(client, _)| client.clone()).collect()
     }
-}
-
-/// What came here behind what a session has had.
-fn gaps(here: &Here, had: &Heard) -> Gaps {
-    let gaps = here.iter().filter_map(|(shard, (to, _))| {
-        let after = *had.get(shard).filter(|after| *after < to)?;
-        Some((*shard, vec![Gap { after, to: *to }]))
-    });
-    gaps.collect()
-}
-
-/// The same, where it is known of all shards what a session has had.
-fn all_gaps(here: &Here, had: &Heard) -> Gaps {
-    let unnamed = here.iter().filter(|(shard, _)| !had.contains_key(shard));
-    gaps(here, had)
-        .into_iter()
-        .chain(unnamed.map(|(shard, (to, _))| (*shard, vec![Gap { after: 0, to: *to }])))
-        .collect()
-}
-
-fn is_in(gaps: &Gaps, id: &MessageId) -> bool {
-    let of_shard = gaps.get(&(id.node, id.incarnation, id.shard)).into_iter().flatten();
-    of_shard.into_iter().any(|gap| gap.after < id.seq && id.seq <= gap.to)
 }
 
 fn has_come_to(marks: &Heard, id: &MessageId) -> bool {
@@ -594,8 +549,8 @@ mod tests {
         let at = Instant::from_millis;
         let (former, never) = (NodeId::new(9), |_: &ShardLife| false);
         had.arrives(at(0), former, client.clone(), (&[id(1, 5), id(2, 9)], &[], Vec::new()));
-        had.here.insert((NodeId::new(2), Incarnation::new(1), ShardId(0)), (4, at(1)));
-        had.here.insert((NodeId::new(3), Incarnation::new(1), ShardId(0)), (7, at(1)));
+        had.here.note(at(1), &id(2, 4));
+        had.here.note(at(1), &id(3, 7));
         assert_eq!(had.who(&id(1, 5), false), core::slice::from_ref(&client));
         assert!(had.who(&id(1, 6), false).is_empty() && had.who(&id(3, 7), false).is_empty());
         assert_eq!(had.leaves(at(2), &client, never, false).marks, [id(1, 5), id(2, 9), id(3, 7)]);

@@ -106,11 +106,13 @@ impl Node {
         let wait = if self.is_home(&client) { Duration::ZERO } else { self.config.register_timeout };
         let claim = Delayed { client, by, clean_start, view_until: self.now.instant + wait };
         // At a node that joins a link may come up before membership tells of the neighbour, which has registered what it owns by then: it
-        // is to be asked for the session, and can be as soon as it is a member.
+        // is to be asked for the session, and can be as soon as it is a member. What this node's own journal held another one may have had
+        // since, and its successor registers it.
         let is_joining = self.state == NodeState::Recovery;
         let owner = self.directory.home.owner(&claim.client);
         let is_fresh = self.directory.home.is_fresh(&claim.client);
-        let is_known = is_fresh && owner.is_some_and(|(owner, _)| !is_joining || self.ring.contains(&owner));
+        let is_sure = |owner| !is_joining || (owner != self.config.node && self.ring.contains(&owner));
+        let is_known = is_fresh && owner.is_some_and(|(owner, _)| is_sure(owner));
         if is_known || (self.is_registered() && self.is_due(&claim)) {
             self.home_grant(by, claim.client, clean_start);
         } else {
