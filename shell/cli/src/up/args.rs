@@ -37,6 +37,9 @@ pub(crate) struct UpArgs {
     /// How the nodes cooperate: docs/overlays.md [default: mesh]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(sedge_daemon::OVERLAYS))]
     pub(super) overlay: Option<String>,
+    /// Nodes that hold each session that outlives its connection: one less may die at once [default: 2; 3 with four nodes or more]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(super) copies: Option<u8>,
     /// Brokers to start behind the nodes, one behind each in turn; the names are those of `sedge bench compare`
     #[arg(long, value_name = "MAKE", value_delimiter = ',')]
     pub(super) upstream: Vec<String>,
@@ -52,6 +55,21 @@ pub(crate) struct UpArgs {
     /// Print one line of JSON as soon as the cluster works
     #[arg(long)]
     pub(super) json: bool,
+}
+
+/// So many nodes are taken for a site that is to survive the death of two at once.
+const NODES_WITH_THREE_COPIES: u16 = 4;
+/// The variable that sets `cluster.copies`.
+const COPIES: &str = "SEDGE_CLUSTER__COPIES";
+
+impl UpArgs {
+    /// Variables in the environment of each node. What the user has set there stays, unless a flag says something else.
+    pub(super) fn settings(&self) -> Vec<(&'static str, String)> {
+        let is_set = std::env::var_os(COPIES).is_some();
+        let copies = self.copies.or((self.nodes >= NODES_WITH_THREE_COPIES && !is_set).then_some(3));
+        let overlay = self.overlay.clone().map(|overlay| ("SEDGE_CLUSTER__OVERLAY", overlay));
+        overlay.into_iter().chain(copies.map(|copies| (COPIES, copies.to_string()))).collect()
+    }
 }
 
 /// Stop a cluster that `sedge up --detach` started.

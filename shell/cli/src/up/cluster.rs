@@ -30,10 +30,10 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a node for each plan, each with all others as seeds.
+    /// Starts a node for each plan, each with all others as seeds and with these variables of its environment.
     pub(super) fn start(
         plans: &[NodePlan],
-        overlay: Option<&str>,
+        settings: &[(&str, String)],
         token: Option<&Token>,
         detached: bool,
         stop: &Stop,
@@ -51,7 +51,7 @@ impl Cluster {
         for plan in plans {
             let others = plans.iter().filter(|other| other.cluster != plan.cluster);
             let seeds: Vec<String> = others.map(|other| format!("127.0.0.1:{}", other.cluster)).collect();
-            cluster.nodes.push(Node::start(plan, &seeds, &key, overlay, token.map(Token::file), detached)?);
+            cluster.nodes.push(Node::start(plan, &seeds, &key, settings, token.map(Token::file), detached)?);
         }
         Ok(cluster)
     }

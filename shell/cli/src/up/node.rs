@@ -34,7 +34,7 @@ impl Node {
         plan: &NodePlan,
         seeds: &[String],
         key: &str,
-        overlay: Option<&str>,
+        settings: &[(&str, String)],
         token_file: Option<&Path>,
         detached: bool,
     ) -> Result<Self, Failure> {
@@ -52,7 +52,7 @@ impl Node {
         let mut command = Command::new(program);
         command.arg("serve").args(flags(plan)).arg("--data-dir").arg(&plan.dir);
         command.args(seeds.iter().flat_map(|seed| ["--seed", seed]));
-        command.env("SEDGE_CLUSTER__KEY", key).envs(overlay.map(|overlay| ("SEDGE_CLUSTER__OVERLAY", overlay)));
+        command.env("SEDGE_CLUSTER__KEY", key).envs(settings.iter().map(|(name, value)| (name, value)));
         command.env("SEDGE_CLUSTER__BIND", "127.0.0.1").env("SEDGE_HTTP__BIND", "127.0.0.1");
         command.env("SEDGE_HTTP__ENABLED", "true");
         if let Some(file) = token_file {

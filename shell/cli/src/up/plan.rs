@@ -189,6 +189,7 @@ mod tests {
             http_port,
             cluster_port,
             overlay: None,
+            copies: None,
             upstream: Vec::new(),
             upstream_port: None,
             data_dir: None,

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
     add_websockets(&mut plans);
     let stop = Stop::on_signals()?;
     let mut token = Token::make(&dir, &plans)?;
-    let mut cluster = Cluster::start(&plans, args.overlay.as_deref(), token.as_ref(), args.detach, &stop)?;
+    let mut cluster = Cluster::start(&plans, &args.settings(), token.as_ref(), args.detach, &stop)?;
     cluster.wait_ready(token.as_ref(), &stop)?;
     let took = prove(&cluster)?;
     if args.detach {
