@@ -139,6 +139,8 @@ export class ApiFailure extends Error {
 }
 
 const TOKEN = 'sedge-token'
+/** That a link has brought the token. */
+const BY_LINK = 'sedge-token-by-link'
 let wanted = false
 const watchers = new Set<() => void>()
 
@@ -155,8 +157,15 @@ function setWanted(value: boolean) {
     watchers.forEach((watcher) => watcher())
   }
 }
+/**
+ * Whether commands have to be told the token. On this machine they find that of `sedge up` by themselves, and nobody else prints links with a
+ * token.
+ */
+export const commandsNeedToken = () =>
+  hasToken() && !(sessionStorage.getItem(BY_LINK) !== null && ['127.0.0.1', 'localhost', '[::1]'].includes(location.hostname))
 /** Keeps the token until the tab is closed; null forgets it. */
 export function keepToken(token: string | null) {
+  sessionStorage.removeItem(BY_LINK)
   if (token === null) sessionStorage.removeItem(TOKEN)
   else sessionStorage.setItem(TOKEN, token)
   setWanted(token === null)
@@ -167,6 +176,7 @@ export function takeToken() {
   const brought = /^#token=([A-Za-z0-9._~+/=-]+)$/.exec(location.hash)?.[1]
   if (brought === undefined) return
   keepToken(brought)
+  sessionStorage.setItem(BY_LINK, 'yes')
   history.replaceState(null, '', '#/overview')
 }
 

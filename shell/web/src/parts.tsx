@@ -1,13 +1,13 @@
 // Pieces that several pages use.
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { change, hasToken } from './api'
+import { change, commandsNeedToken } from './api'
 import { command } from './format'
 import { say } from './toast'
 
 /** The command that does the same. */
 export function Command({ words, text }: { words?: string[]; text?: string }) {
-  const line = text ?? command(words ?? [], hasToken())
+  const line = text ?? command(words ?? [], commandsNeedToken())
   const copy = async () => {
     // Only on HTTPS and on this machine; elsewhere the line can be marked and copied.
     await navigator.clipboard?.writeText(line)
