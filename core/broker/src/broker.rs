@@ -21,6 +21,7 @@ use crate::given::GivenAway;
 use crate::group::Groups;
 use crate::journal::Journal;
 use crate::merge::Merged;
+use crate::owners::Owners;
 use crate::room::free;
 use crate::send::little_waits;
 use crate::session::{Session, SessionKey};
@@ -88,6 +89,8 @@ pub struct Broker {
     /// Boxed: a slab grows by doubling, and most of it would be unused room.
     pub(crate) sessions: Slab<Box<Session>>,
     pub(crate) clients: LookupMap<ClientId, SessionKey>,
+    /// Whose they are.
+    pub(crate) owners: Owners,
     /// Connections between CONNECT and CONNACK.
     pub(crate) claims: LookupMap<ClientId, ConnKey>,
     pub(crate) subscriptions: SubscriptionTrie<SessionKey, Granted>,
@@ -143,6 +146,7 @@ impl Broker {
             open: 0,
             sessions: Slab::new(),
             clients: LookupMap::new(seed),
+            owners: Owners::default(),
             claims: LookupMap::new(seed),
             subscriptions: SubscriptionTrie::with_seed(seed),
             groups: Groups::new(seed),

@@ -34,6 +34,9 @@ pub struct BrokerConfig {
     /// Sessions of the node that outlive their connections, divided among its shards; a client that wants one more is refused with
     /// `QuotaExceeded` (0x97).
     pub max_sessions: usize,
+    /// Sessions of one user that outlive their connections, in each shard; a client that wants one more is refused with `QuotaExceeded`
+    /// (0x97). 0: any number.
+    pub max_sessions_per_user: usize,
     /// QoS 1 and 2 publications taken from one client before they are answered (Receive Maximum, section 3.2.2.3.3); 1 to 65,535,
     /// 0 counts as 1.
     pub receive_maximum: u16,
@@ -119,6 +122,7 @@ impl Default for BrokerConfig {
             max_anonymous_session_expiry: u32::MAX,
             max_client_id_bytes: 1024,
             max_sessions: 1_000_000,
+            max_sessions_per_user: 0,
             receive_maximum: 1024,
             max_inflight: 256,
             topic_alias_maximum: 64,

@@ -196,6 +196,13 @@ impl Broker {
             }
             None => false,
         };
+        if !self.clients.contains_key(client)
+            && let Some(ending) = self.refuse_owner(key)
+        {
+            self.counters.refused_sessions += 1;
+            self.end_connection(key, ending);
+            return self.claimed_for_nobody(client, epoch, None);
+        }
         let session_key = match self.clients.get(client) {
             Some(&key) => key,
             None => self.create_session(client.clone()),
@@ -294,6 +301,7 @@ impl Broker {
         let peer = connection.peer.address.to_string();
         let identity = Identity { user: connection.peer.user.clone() };
         self.identify(session_key, &identity);
+        self.note_owner(session_key, key, pending.expiry_secs);
         self.send_connack(key, &pending, present);
         self.outputs.push_back(Output::Event(Event::Connected {
             client: pending.client,

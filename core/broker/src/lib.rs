@@ -30,6 +30,7 @@ mod listing;
 mod merge;
 mod order;
 mod outgoing;
+mod owners;
 mod process;
 mod publish;
 mod queue;

@@ -60,6 +60,7 @@ impl Broker {
             }
         }
         self.clients.remove(&session.client);
+        self.owners.set(key, None);
         self.timers.cancel(&Timer::Session(key));
         self.counters.sessions -= 1;
         self.counters.inflight_bytes -= session.inflight.bytes() as u64;

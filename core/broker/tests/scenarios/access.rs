@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_access::Rules;
-use sedge_broker::{Admission, Event, Identity, Input, Policy, Refusal};
-use sedge_mqtt::{Connect, Packet, QoS, ReasonCode, Version};
+use sedge_broker::{Admission, BrokerConfig, Event, Identity, Input, Policy, Refusal};
+use sedge_mqtt::{Connect, Disconnect, Packet, QoS, ReasonCode, Version};
 
 use crate::harness::*;
 
@@ -61,6 +61,34 @@ fn the_owner_says_who_a_client_is() {
         assert_eq!(connack.reason, ReasonCode::Success);
         assert_eq!(bench.broker.sessions().next().and_then(|session| session.user).as_deref(), Some("anna"));
     }
+}
+
+/// SEC: a user has so many sessions that outlive their connections; who has one comes again, and one that ends makes room.
+#[test]
+fn a_user_has_so_many_sessions() {
+    let mut bench = Bench::with(BrokerConfig { max_sessions_per_user: 2, ..BrokerConfig::default() });
+    bench.certificates = false;
+    bench.input(Input::Policy(Policy { authenticate: true, ..Policy::default() }));
+    bench.connect(named(V5, "a", "anna"));
+    bench.connect(named(V5, "b", "anna"));
+    for (version, told) in [(V5, ReasonCode::QuotaExceeded), (V4, ReasonCode::ServerUnavailable)] {
+        let (_, connack) = bench.connack(named(version, "c", "anna"));
+        assert_eq!(connack.reason, told);
+    }
+    assert_eq!((bench.broker.counters().sessions, bench.broker.counters().refused_sessions), (2, 2));
+    assert_eq!(bench.ended.len(), 2, "the directory knows of no session");
+    let again = bench.connect(named(V5, "a", "anna"));
+    bench.connect(Connect { clean_start: true, ..named(V5, "b", "anna") });
+    bench.connect(named(V5, "c", "ben"));
+    let guest = named(V5, "guest", "anna");
+    bench.connect(Connect { properties: connect(V5, "guest").properties, ..guest });
+    bench.send(
+        again,
+        &Packet::Disconnect(Disconnect { session_expiry: Some(0), ..Disconnect::new(ReasonCode::Success) }),
+    );
+    bench.connect(named(V5, "d", "anna"));
+    let (_, connack) = bench.connack(named(V5, "e", "anna"));
+    assert_eq!(connack.reason, ReasonCode::QuotaExceeded);
 }
 
 /// MQ-19: code 4 for 3.1.1, and the older connection of the client stays.

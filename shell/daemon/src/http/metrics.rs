@@ -164,7 +164,7 @@ fn limit_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     out.single("subscription_bytes", Gauge, "Bytes of the subscriptions of clients.", sum(|c| c.subscription_bytes));
     let help = "Subscriptions refused: limits.max_subscriptions and their bytes.";
     out.single("subscriptions_over_quota_total", Counter, help, sum(|c| c.refused_over_quota));
-    let help = "Clients refused: limits.max_sessions, limits.max_client_id_bytes.";
+    let help = "Clients refused: limits.max_sessions, max_sessions_per_user, max_client_id_bytes.";
     out.single("sessions_over_quota_total", Counter, help, sum(|c| c.refused_sessions));
     let help = "Publications whose acknowledgement waits for the other end of a bridge.";
     out.single("awaited_publications", Gauge, help, sum(|c| c.awaited));
@@ -253,12 +253,15 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
 
 fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     use Kind::{Counter, Gauge};
-    let per_shard: [Row<'_, Part>; 9] = [
+    let per_shard: [Row<'_, Part>; 10] = [
         ("shard_connections", Gauge, "Connections of each shard.", |part| part.stats.connections as u64),
         ("shard_turns_total", Counter, "Turns of each event loop.", |part| part.stats.turns),
         ("shard_reads_total", Counter, "Reads from sockets.", |part| part.stats.reads),
         ("shard_writes_total", Counter, "Vectored writes to sockets.", |part| part.stats.writes),
         ("shard_writes_blocked_total", Counter, "Writes that a socket did not take.", |part| part.stats.writes_blocked),
+        ("shard_writes_put_off", Gauge, "Connections that are written to in a later turn.", |part| {
+            part.stats.put_off as u64
+        }),
         ("shard_letters_total", Counter, "Letters to other threads.", |part| part.stats.letters),
         ("shard_batches_total", Counter, "Batches of letters.", |part| part.stats.batches),
         ("shard_mailbox_full_total", Counter, "Times that a full mailbox stopped reading.", |part| {

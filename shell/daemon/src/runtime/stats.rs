@@ -20,6 +20,8 @@ pub(crate) struct WorkerStats {
     pub(crate) writes: u64,
     /// Writes that the socket did not take completely.
     pub(crate) writes_blocked: u64,
+    /// Present number of connections that wait for a later turn with what they have to write.
+    pub(crate) put_off: usize,
     /// Letters for other threads.
     pub(crate) letters: u64,
     /// Batches of them.
