@@ -97,7 +97,10 @@ pub(crate) struct Clients {
     slots: Slab<Client>,
     generation: u32,
     ready: VecDeque<usize>,
-    dirty: Vec<ConnId>,
+    /// Those that have had something to write since the last turn, in order.
+    dirty: VecDeque<ConnId>,
+    /// Those for which the turns before had no time.
+    put_off: VecDeque<ConnId>,
     /// When handshakes began, oldest first.
     handshakes: VecDeque<(Instant, ConnId)>,
     /// How many of them are not finished.
@@ -117,7 +120,8 @@ impl Clients {
             slots: Slab::new(),
             generation: 0,
             ready: VecDeque::new(),
-            dirty: Vec::new(),
+            dirty: VecDeque::new(),
+            put_off: VecDeque::new(),
             handshakes: VecDeque::new(),
             handshaking: 0,
             allowed: u64::MAX,
@@ -264,31 +268,45 @@ impl Clients {
         let Some(client) = self.slots.get_mut(index_of(id)).filter(|client| client.id == id) else { return };
         if !client.dirty && !client.blocked {
             client.dirty = true;
-            self.dirty.push(id);
+            self.dirty.push_back(id);
         }
     }
 
-    /// Takes the list of those with something to write; give the buffer back with [`Self::recycle`].
-    pub(crate) fn take_dirty(&mut self) -> Vec<ConnId> {
-        let dirty = std::mem::take(&mut self.dirty);
-        for &id in &dirty {
-            if let Some(client) = self.get_mut(id) {
-                client.dirty = false;
-            }
-        }
-        dirty
+    /// How many connections have something to write: since this turn, and for longer.
+    pub(crate) fn dirty_len(&self) -> (usize, usize) {
+        (self.dirty.len(), self.put_off.len())
     }
 
-    /// Gives the buffer of [`Self::take_dirty`] back.
-    pub(crate) fn recycle(&mut self, mut buffer: Vec<ConnId>) {
-        if self.dirty.is_empty() {
-            buffer.clear();
-            self.dirty = buffer;
+    /// The next connection that has something to write since this turn.
+    pub(crate) fn next_dirty(&mut self) -> Option<ConnId> {
+        let id = self.dirty.pop_front()?;
+        self.forget_dirty(id);
+        Some(id)
+    }
+
+    /// The next one of those that were put off.
+    pub(crate) fn next_put_off(&mut self) -> Option<ConnId> {
+        let id = self.put_off.pop_front()?;
+        self.forget_dirty(id);
+        Some(id)
+    }
+
+    fn forget_dirty(&mut self, id: ConnId) {
+        if let Some(client) = self.get_mut(id) {
+            client.dirty = false;
+        }
+    }
+
+    /// It is written to when there is time, behind all that were put off before.
+    pub(crate) fn put_off(&mut self, id: ConnId) {
+        if let Some(client) = self.get_mut(id).filter(|client| !client.dirty) {
+            client.dirty = true;
+            self.put_off.push_back(id);
         }
     }
 
     pub(crate) fn has_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || !self.put_off.is_empty()
     }
 
     /// Whether to read from it.

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IoSlice, Read, Write};
 
 use bytes::BytesMut;
-use sedge_base::Outbox;
+use sedge_base::{Duration, Outbox};
 
 /// Size of the shared read buffer.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -12,9 +12,18 @@ const READ_BYTES_MIN: usize = 16 * 1024;
 /// Pieces in one vectored write.
 const WRITE_SLICES_MAX: usize = 64;
 
+/// A read is offered no less than this, however long it takes to handle what comes.
+const OFFER_BYTES_MIN: usize = 64;
+/// What came of one read should take no longer to handle, nor much less.
+const HANDLING: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(4));
+
 /// The read buffer of a thread. Idle connections hold no memory: what was read is split off the front.
 #[derive(Debug)]
-pub(crate) struct Chunk(BytesMut);
+pub(crate) struct Chunk {
+    room: BytesMut,
+    /// Most bytes of one read: few small messages can be work for thousands of subscribers.
+    offer: usize,
+}
 
 /// What came of a read.
 #[derive(Debug)]
@@ -31,20 +40,19 @@ pub(crate) enum Arrival {
 
 impl Chunk {
     pub(crate) fn new() -> Self {
-        Self(BytesMut::new())
+        Self { room: BytesMut::new(), offer: CHUNK_BYTES }
     }
 
     /// One read.
     pub(crate) fn read(&mut self, from: &mut impl Read) -> Arrival {
         self.make_room();
+        let offer = self.offer.min(self.room.len());
+        let room = self.room.get_mut(..offer).unwrap_or_default();
         loop {
-            return match from.read(&mut self.0) {
+            return match from.read(room) {
                 Ok(0) => Arrival::End,
                 // A short read has emptied the socket: the next edge tells of more.
-                Ok(read) => {
-                    let more = read == self.0.len();
-                    Arrival::Bytes(self.0.split_to(read), more)
-                }
+                Ok(read) => Arrival::Bytes(self.room.split_to(read), read == offer),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => Arrival::Nothing,
                 Err(_) => Arrival::Broken,
@@ -55,26 +63,36 @@ impl Chunk {
     /// Reads and forgets; for connections that are being closed.
     pub(crate) fn discard(&mut self, from: &mut impl Read) -> Arrival {
         self.make_room();
-        match from.read(&mut self.0) {
+        match from.read(&mut self.room) {
             Ok(0) => Arrival::End,
-            Ok(read) => Arrival::Bytes(BytesMut::new(), read == self.0.len()),
+            Ok(read) => Arrival::Bytes(BytesMut::new(), read == self.room.len()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Arrival::Nothing,
             Err(error) if error.kind() == ErrorKind::Interrupted => Arrival::Bytes(BytesMut::new(), true),
             Err(_) => Arrival::Broken,
         }
     }
 
+    /// So long it took to handle what a read has brought: the next one is offered half as much, or twice if this one was full.
+    pub(crate) fn pace(&mut self, read: usize, took: Duration) {
+        let (short, long) = HANDLING;
+        if took > long {
+            self.offer = (self.offer / 2).max(OFFER_BYTES_MIN);
+        } else if took < short && read >= self.offer && self.offer < CHUNK_BYTES {
+            self.offer *= 2;
+        }
+    }
+
     /// Gives up what is left of a buffer if that is little. Its memory is used again if nobody holds any of it, for it is in the
     /// processor's cache.
     fn make_room(&mut self) {
-        if self.0.len() >= READ_BYTES_MIN {
+        if self.room.len() >= READ_BYTES_MIN {
             return;
         }
-        self.0.clear();
-        if !self.0.try_reclaim(CHUNK_BYTES) {
-            self.0 = BytesMut::with_capacity(CHUNK_BYTES);
+        self.room.clear();
+        if !self.room.try_reclaim(CHUNK_BYTES) {
+            self.room = BytesMut::with_capacity(CHUNK_BYTES);
         }
-        self.0.resize(CHUNK_BYTES, 0);
+        self.room.resize(CHUNK_BYTES, 0);
     }
 }
 
@@ -120,6 +138,24 @@ mod tests {
         let Arrival::Bytes(second, false) = chunk.read(&mut source) else { panic!("a short read") };
         assert_eq!(second.len(), 5);
         assert!(matches!(chunk.read(&mut source), Arrival::End));
+    }
+
+    /// MQ-09
+    #[test]
+    fn what_takes_long_comes_in_small_pieces() {
+        let source = vec![7; CHUNK_BYTES];
+        let mut chunk = Chunk::new();
+        let read = |chunk: &mut Chunk| {
+            let Arrival::Bytes(bytes, true) = chunk.read(&mut &source[..]) else { panic!("a full read") };
+            bytes.len()
+        };
+        assert_eq!(read(&mut chunk), CHUNK_BYTES);
+        (0..20).for_each(|_| chunk.pace(10, Duration::from_millis(50)));
+        assert_eq!(read(&mut chunk), OFFER_BYTES_MIN);
+        (0..20).for_each(|_| chunk.pace(10, Duration::from_micros(50)));
+        assert_eq!(read(&mut chunk), OFFER_BYTES_MIN, "little says nothing of much");
+        (0..20).for_each(|_| chunk.pace(CHUNK_BYTES, Duration::from_micros(50)));
+        assert!(read(&mut chunk) >= READ_BYTES_MIN);
     }
 
     #[test]

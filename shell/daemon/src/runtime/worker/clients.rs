@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use mio::Token;
-use sedge_base::{ConnId, Duration, ShardId};
+use sedge_base::{ConnId, Duration, Instant, ShardId};
 use sedge_cluster::{Reception, ReceptionResult, ShardInput};
 
 use super::Worker;
@@ -23,12 +23,47 @@ const READS_PER_TURN: usize = 256;
 /// Bytes read in one turn, but for the last read: what they become is written while it is still in the processor's cache, into
 /// memory that the turn before has given back.
 const BYTES_PER_TURN: usize = 256 * 1024;
+/// How long one turn reads, and how long it writes, but for what is under way then: a message for a thousand clients is as many copies, and
+/// everybody else waits meanwhile.
+const SHARE_OF_TURN: Duration = Duration::from_millis(5);
+/// A connection with more than this to write comes after those with less.
+const BULKY_BYTES: usize = 64 * 1024;
+/// Writes, and bytes written, before the clock is looked at.
+const WRITES_PER_LOOK: usize = 8;
+const BYTES_PER_LOOK: usize = 256 * 1024;
 /// Reads of unfinished handshakes in one turn: a signature costs as much as hundreds of messages of those who are connected.
 const HANDSHAKE_READS_PER_TURN: usize = 16;
 /// How long it may take to accept the connections that have waited while none were.
 const BACKLOG: Duration = Duration::from_secs(1);
 /// A handshake that has taken longer gives way to a new one where there are too many.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
+
+/// Says when the time for writing is over, without looking at the clock for each small write.
+struct Stopwatch {
+    until: Instant,
+    writes: usize,
+    bytes: usize,
+    is_over: bool,
+}
+
+impl Stopwatch {
+    const fn until(until: Instant) -> Self {
+        Self { until, writes: 0, bytes: 0, is_over: false }
+    }
+
+    fn note(&mut self, bytes: usize) {
+        self.writes += 1;
+        self.bytes += bytes;
+    }
+
+    fn is_over(&mut self, clock: impl FnOnce() -> Instant) -> bool {
+        if self.writes >= WRITES_PER_LOOK || self.bytes >= BYTES_PER_LOOK {
+            (self.writes, self.bytes) = (0, 0);
+            self.is_over = clock() >= self.until;
+        }
+        self.is_over
+    }
+}
 
 impl Worker {
     pub(super) fn client_event(&mut self, token: Token, event: &mio::event::Event) {
@@ -211,11 +246,17 @@ impl Worker {
     /// One read from each connection that may have something, so that none is served twice before all were served once.
     pub(super) fn read_clients(&mut self) {
         let mut budget = BYTES_PER_TURN;
+        let mut begun = self.clock();
+        let until = begun + SHARE_OF_TURN;
         self.handshake_reads = HANDSHAKE_READS_PER_TURN;
         for _ in 0..self.clients.ready_len().min(READS_PER_TURN) {
             let Some(id) = self.clients.next_ready() else { return };
-            budget = budget.saturating_sub(self.read_client(id));
-            if budget == 0 {
+            let read = self.read_client(id);
+            budget = budget.saturating_sub(read);
+            let now = self.clock();
+            self.chunk.pace(read, now.since(begun));
+            begun = now;
+            if budget == 0 || now >= until {
                 return;
             }
         }
@@ -400,45 +441,85 @@ impl Worker {
         }
     }
 
-    pub(super) fn flush_clients(&mut self) {
-        let dirty = self.clients.take_dirty();
-        for &id in &dirty {
-            self.write_client(id);
-        }
-        self.clients.recycle(dirty);
+    /// The time at this very moment; that of the machines stands still during a turn.
+    fn clock(&self) -> Instant {
+        self.shared.clock.now().instant
     }
 
-    /// One vectored write.
-    fn write_client(&mut self, id: ConnId) {
-        let Some(client) = self.clients.get_mut(id) else { return };
+    /// Writes once to each connection that has something, as far as there is time. What is large, and what no time is left for, is put off:
+    /// an answer to one does not wait behind copies for thousands. Those that were put off have half of the time at least.
+    pub(super) fn flush_clients(&mut self) {
+        let (fresh, waiting) = self.clients.dirty_len();
+        let begun = self.clock();
+        let mut watch = Stopwatch::until(begun + if waiting > 0 { SHARE_OF_TURN / 2 } else { SHARE_OF_TURN });
+        for _ in 0..fresh {
+            let Some(id) = self.clients.next_dirty() else { break };
+            if watch.is_over(|| self.clock()) || self.is_bulky(id) {
+                self.clients.put_off(id);
+            } else {
+                watch.note(self.write_client(id));
+            }
+        }
+        let mut watch = Stopwatch::until(begun + SHARE_OF_TURN);
+        for _ in 0..self.clients.dirty_len().1 {
+            if watch.is_over(|| self.clock()) {
+                break;
+            }
+            let Some(id) = self.clients.next_put_off() else { break };
+            watch.note(self.write_client(id));
+        }
+        self.stats.put_off = self.clients.dirty_len().1;
+    }
+
+    /// Whether so much may leave on a connection that others go first.
+    fn is_bulky(&mut self, id: ConnId) -> bool {
+        self.shard.outbox(id).is_some_and(|outbox| outbox.ready() > BULKY_BYTES)
+    }
+
+    /// One vectored write; how many bytes were taken.
+    fn write_client(&mut self, id: ConnId) -> usize {
+        let Some(client) = self.clients.get_mut(id) else { return 0 };
         let limit = usize::try_from(client.allowed.saturating_sub(client.written)).unwrap_or(usize::MAX);
         let departure = match (&mut client.layers, self.shard.outbox(id)) {
-            (None, Some(outbox)) if limit == 0 && !outbox.is_empty() => return,
+            (None, Some(outbox)) if limit == 0 && !outbox.is_empty() => return 0,
             (None, Some(outbox)) => wire::write(&mut client.socket, outbox, limit),
-            (None, None) => return self.written_out(id),
+            (None, None) => {
+                self.written_out(id);
+                return 0;
+            }
             (Some(layers), outbox) => layers.write(&mut client.socket, outbox.as_deref(), limit),
         };
         match departure {
             Departure::Written(bytes, all) => {
-                self.stats.writes += 1;
-                self.stats.writes_blocked += u64::from(!all);
-                client.blocked = !all;
-                client.written += bytes as u64;
-                let may_write = client.written < client.allowed;
-                if bytes > 0 {
-                    self.shard.handle(self.now, ShardInput::Written { conn: id, bytes });
-                    self.settle();
-                }
-                let (waiting, ready) = self.waits_for(id);
-                if waiting {
-                    if may_write && ready {
-                        self.clients.mark_dirty(id);
-                    }
-                } else if all {
-                    self.written_out(id);
-                }
+                self.note_written(id, bytes, all);
+                bytes
             }
-            Departure::Broken => self.lose(id),
+            Departure::Broken => {
+                self.lose(id);
+                0
+            }
+        }
+    }
+
+    /// So many bytes of its outbox have left, and whether the socket takes more.
+    fn note_written(&mut self, id: ConnId, bytes: usize, all: bool) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        self.stats.writes += 1;
+        self.stats.writes_blocked += u64::from(!all);
+        client.blocked = !all;
+        client.written += bytes as u64;
+        let may_write = client.written < client.allowed;
+        if bytes > 0 {
+            self.shard.handle(self.now, ShardInput::Written { conn: id, bytes });
+            self.settle();
+        }
+        let (waiting, ready) = self.waits_for(id);
+        if waiting {
+            if may_write && ready {
+                self.clients.mark_dirty(id);
+            }
+        } else if all {
+            self.written_out(id);
         }
     }
 
