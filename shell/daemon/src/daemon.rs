@@ -137,6 +137,11 @@ impl Daemon {
         })
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Where it listens.
     pub const fn addresses(&self) -> &Addresses {
         &self.addresses

@@ -1,4 +1,4 @@
-//! Fuzz targets: what strangers may send to a listener, and what may come to the group of the nodes. Stable tests run them, too, over the
+//! Fuzz targets: what strangers may send to a listener or to the HTTP port, and what may come to the group of the nodes. Stable tests run them, too, over the
 //! committed corpora and over mutations of them.
 
 /// See `transport/hostile.rs`.
@@ -11,6 +11,11 @@ pub fn beacon(data: &[u8]) {
     crate::discovery::beacon_fuzz::beacon(data);
 }
 
+/// See `http/fuzz.rs`.
+pub fn http(data: &[u8]) {
+    crate::http::http(data);
+}
+
 #[cfg(test)]
 mod tests {
     use super::replay::replay;
@@ -21,6 +26,12 @@ mod tests {
     #[test]
     fn the_layers_corpus_and_mutations_of_it_pass() {
         replay(CRATE, "layers", 20_000, super::layers);
+    }
+
+    /// SEC: fewer than the others: what is cut off waits for a moment.
+    #[test]
+    fn the_http_corpus_and_mutations_of_it_pass() {
+        replay(CRATE, "http", 500, super::http);
     }
 
     /// EL-02

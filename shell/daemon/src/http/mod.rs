@@ -8,6 +8,8 @@ mod drain;
 mod error;
 mod events;
 mod explain;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod guard;
 mod handlers;
 mod history;
@@ -30,6 +32,8 @@ mod upstream;
 mod visitors;
 
 pub(crate) use desk::{Desk, asked};
+#[cfg(any(test, fuzzing))]
+pub(crate) use fuzz::http;
 pub(crate) use guard::{Guard, read_token, wrong_token};
 pub(crate) use model::RecoveryReport;
 pub(crate) use server::{Facts, HttpServer};

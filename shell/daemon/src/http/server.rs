@@ -51,6 +51,23 @@ fn listener(listener: &ListenerAddress) -> Listener {
 }
 
 impl Facts {
+    /// Those of no node in particular.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn for_fuzzing() -> Self {
+        Self {
+            node: String::new(),
+            name: String::new(),
+            incarnation: 0,
+            cluster: String::new(),
+            listening: Listening { mqtt: Vec::new(), listeners: Vec::new(), cluster: String::new(), http: None },
+            durability: "memory",
+            recovery: None,
+            upstream: None,
+            mirrored: None,
+            data_dir: None,
+        }
+    }
+
     pub(crate) fn new(
         config: &Config,
         name: &str,
@@ -158,7 +175,7 @@ fn serve(listener: Option<std::net::TcpListener>, api: Api, stopped: oneshot::Re
     })
 }
 
-fn router(api: Api) -> Router {
+pub(super) fn router(api: Api) -> Router {
     let router = assets::paths().fold(Router::new(), |router, path| router.route(path, get(assets::asset)));
     router
         .route("/health/live", get(handlers::live))
