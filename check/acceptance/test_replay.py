@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 from client import Client
 from cluster import HOST, Cluster, wait_for
@@ -138,3 +140,27 @@ def test_two_of_four_die_and_the_replay_is_quick_and_smooth(make_cluster: Callab
 def test_who_names_a_number_of_copies_gets_it(make_cluster: Callable[..., Cluster]) -> None:
     """`sedge up --copies`."""
     assert make_cluster(4, "--copies", "2").status(0)["copies_wanted"] == 2
+
+
+def test_every_survivor_names_the_orphans_of_a_dead_node(make_cluster: Callable[..., Cluster]) -> None:
+    """FT-33: which clients the node had, and what they wanted, whether or not their sessions stay; in the API and for people."""
+    cluster = make_cluster(3)
+    kept, fleeting = at(cluster, 0, "kept"), Client(HOST, cluster.port, V5, timeout=20)
+    fleeting.connect("fleeting")
+    kept.subscribe("site/+/alarm", "site/1/#", qos=1)
+    fleeting.subscribe("news", qos=0)
+    wait_for("the others know it", lambda: all(len(cluster.routes(node)) == 3 for node in (1, 2)))
+    cluster.kill(0)
+    expected = [{"client": "fleeting", "filters": ["news"]}, {"client": "kept", "filters": ["site/+/alarm", "site/1/#"]}]
+
+    def dead(node: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = cluster.api(node, "members")["dead"]
+        return found
+
+    for node in (1, 2):
+        wait_for("the death is known", lambda node=node: dead(node), 20)
+        assert [one["orphans"] for one in dead(node)] == [expected]
+        command = [str(cluster.binary), "status", "--api", f"http://{HOST}:{cluster.http + node}"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+        lines = [line.split() for line in said.splitlines()]
+        assert ["node-1", "kept", "site/+/alarm", "site/1/#"] in lines and ["node-1", "fleeting", "news"] in lines, said

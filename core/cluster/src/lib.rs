@@ -32,5 +32,5 @@ pub use sedge_overlay::{MeshConfig, RootPolicy, SkipGraphView, Table, Topology, 
 pub use shard::{Shard, ShardConfig, ShardCounters};
 pub use status::{
     DeadStatus, DrainEnd, DrainState, DrainStatus, LinkStatus, MemberStatus, NeighbourStatus, NeighboursStatus,
-    NodeState, NodeStatus, RefusedNode, RouteStatus,
+    NodeState, NodeStatus, Orphan, RefusedNode, RouteStatus,
 };

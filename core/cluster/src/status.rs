@@ -203,6 +203,17 @@ pub struct DeadStatus {
     pub address: SocketAddr,
     /// How long it is dead.
     pub since: Duration,
+    /// Clients that it had (FT-33); at most 1,000 filters, and 16 KiB of text.
+    pub orphans: Vec<Orphan>,
+}
+
+/// A client whose node has died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// The client.
+    pub client: ClientId,
+    /// What it wanted.
+    pub filters: Vec<String>,
 }
 
 /// A link that is up.

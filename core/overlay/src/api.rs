@@ -89,6 +89,9 @@ pub struct RouteEntry {
     pub filter: TopicFilter,
 }
 
+/// Lines that [`Overlay::routes_of`] looks at, where the algorithm has no table of each node.
+const ROUTES_LOOKED_AT: usize = 10_000;
+
 /// An event for the algorithm.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -270,6 +273,12 @@ pub trait Overlay {
 
     /// The subscription routing table, at most `limit` lines from the `offset`th on, in order.
     fn routes(&self, offset: usize, limit: usize) -> Vec<RouteEntry>;
+
+    /// The lines of one node in the subscription routing table, at most `limit`; of a large table only its first lines are looked at.
+    fn routes_of(&self, node: NodeId, limit: usize) -> Vec<RouteEntry> {
+        let lines = self.routes(0, ROUTES_LOOKED_AT).into_iter();
+        lines.filter(|route| route.node == node).take(limit).collect()
+    }
 
     /// Number of lines of the subscription routing table.
     fn route_count(&self) -> usize;

@@ -326,6 +326,7 @@ impl Node {
             return;
         }
         if !has_left {
+            self.note_failure(node, incarnation.unwrap_or_default());
             self.orphans.is_away(self.now.instant, self.had.latest_stamp(self.now), node);
         }
         self.open_all_fences(node);

@@ -9,6 +9,7 @@ mod clock;
 mod config;
 mod dispatch;
 mod drain;
+mod failures;
 mod flush;
 mod journal;
 mod mistrusted;
@@ -48,6 +49,7 @@ use self::delivery::received::Had;
 use self::delivery::relay::Relay;
 use self::delivery::waiters::Settles;
 use self::drain::Drain;
+use self::failures::FailureNotices;
 use self::journal::{Restoration, RetainedJournal};
 use self::mistrusted::Mistrusted;
 use self::neighbours::Neighbours;
@@ -82,6 +84,7 @@ pub struct Node {
     started: Option<Instant>,
     state: NodeState,
     beginning: Beginning,
+    failures: FailureNotices,
     only_own_seeds: bool,
     outputs: VecDeque<NodeOutput>,
     counters: NodeCounters,
@@ -223,6 +226,7 @@ impl Node {
             started: None,
             state: NodeState::Recovery,
             beginning: Beginning::new(seeds),
+            failures: FailureNotices::default(),
             only_own_seeds,
             outputs: VecDeque::new(),
             counters: NodeCounters::default(),

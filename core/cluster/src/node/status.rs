@@ -156,7 +156,8 @@ impl Node {
     fn dead_status(&self, member: &Member, died: Instant) -> DeadStatus {
         let since = self.now.instant.since(died);
         let name = self.name_of(member.node).map(|name| name.as_str().to_owned());
-        DeadStatus { node: member.node, name, incarnation: member.incarnation, address: member.link, since }
+        let orphans = self.failures.of(member.node, member.incarnation);
+        DeadStatus { node: member.node, name, incarnation: member.incarnation, address: member.link, since, orphans }
     }
 
     /// At most `limit` lines of the subscription routing table (FT-10) from the `offset`th on: what other nodes want.

@@ -425,6 +425,13 @@ impl Overlay for Mesh {
         self.route_lines().skip(offset).take(limit).collect()
     }
 
+    fn routes_of(&self, node: NodeId, limit: usize) -> Vec<RouteEntry> {
+        let keys = self.peers.get(&node).into_iter().flat_map(|peer| peer.table.iter().map(|(key, _)| key));
+        let lines =
+            keys.map(|(client, filter)| RouteEntry { node, client: Some(client.clone()), filter: filter.clone() });
+        lines.take(limit).collect()
+    }
+
     fn route_count(&self) -> usize {
         self.peers.values().map(|peer| peer.table.len()).sum()
     }

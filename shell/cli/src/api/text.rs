@@ -5,9 +5,9 @@ use std::fmt::Write;
 use sedge_base::printable;
 use sedge_daemon::http::model::{
     Bridge, BridgeList, Cluster, DeadMember, Drain, Kicked, Link, Member, MemberSummary, Members, Mirror,
-    MirrorDifference, Neighbour, Neighbours, RetainedMessage, RetainedMessages, Routes, RuleEntry, RuleList, Session,
-    Sessions, SilentMember, Status, Topology, TopologyGraph, TopologyLink, TopologyTree, TopologyVirtualNeighbour,
-    TopologyVirtualNode, UpstreamStatus,
+    MirrorDifference, Neighbour, Neighbours, Orphan, RetainedMessage, RetainedMessages, Routes, RuleEntry, RuleList,
+    Session, Sessions, SilentMember, Status, Topology, TopologyGraph, TopologyLink, TopologyTree,
+    TopologyVirtualNeighbour, TopologyVirtualNode, UpstreamStatus,
 };
 
 use super::names::Names;
@@ -248,7 +248,17 @@ fn members(cluster: &Cluster, all: &Members, names: &Names) -> String {
     let rows: Vec<_> = rows.chain(all.silent.iter().map(quiet)).chain(all.dead.iter().map(dead)).collect();
     let head = ["NODE", "ADDRESS", "STATE", "CLIENTS", "VERSION", "DISK LEFT", "CLOCK", "LINK", "RTT"];
     let silent_names: Vec<_> = all.silent.iter().map(|member| names.of(&member.node)).collect();
-    table(&head, &rows) + &silent(&silent_names)
+    let orphans: String = all.dead.iter().map(|dead| orphans(dead, names)).collect();
+    table(&head, &rows) + &silent(&silent_names) + &orphans
+}
+
+/// Clients that a dead member had, and what they wanted.
+fn orphans(dead: &DeadMember, names: &Names) -> String {
+    let row = |orphan: &Orphan| vec![names.of(&dead.node), orphan.client.clone(), orphan.filters.join(" ")];
+    if dead.orphans.is_empty() {
+        return String::new();
+    }
+    "\n".to_owned() + &table(&["DEAD NODE", "ITS CLIENT", "FILTERS"], &dead.orphans.iter().map(row).collect::<Vec<_>>())
 }
 
 fn link_to(member: Option<&Member>, names: &Names) -> String {

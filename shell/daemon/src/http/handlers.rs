@@ -14,8 +14,8 @@ use super::ask::{ask_all, ask_node};
 use super::desk::{Inquiry, ask_member};
 use super::error::ApiError;
 use super::model::{
-    Cluster, DeadMember, DiscoverySource, ErrorBody, JournalStatus, Link, Liveness, Member, Readiness, RecoveryReport,
-    Reload, ReloadedPart, Status,
+    Cluster, DeadMember, DiscoverySource, ErrorBody, JournalStatus, Link, Liveness, Member, Orphan, Readiness,
+    RecoveryReport, Reload, ReloadedPart, Status,
 };
 use super::process;
 use super::scope::{Scope, scope};
@@ -241,7 +241,12 @@ pub(super) fn dead_model(dead: &DeadStatus) -> DeadMember {
         incarnation: dead.incarnation.get(),
         address: dead.address.to_string(),
         seconds: dead.since.as_secs(),
+        orphans: dead.orphans.iter().map(orphan_model).collect(),
     }
+}
+
+fn orphan_model(orphan: &sedge_cluster::Orphan) -> Orphan {
+    Orphan { client: orphan.client.as_str().to_owned(), filters: orphan.filters.clone() }
 }
 
 pub(super) fn link_model(link: &LinkStatus) -> Link {

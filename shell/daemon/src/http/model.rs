@@ -291,6 +291,18 @@ pub struct DeadMember {
     pub address: String,
     /// How long it is dead.
     pub seconds: u64,
+    /// Clients that it had when it died, and what they wanted: at most 1,000 filters, and 16 KiB of text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orphans: Vec<Orphan>,
+}
+
+/// A client whose node has died.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Orphan {
+    /// The client.
+    pub client: String,
+    /// Its filters.
+    pub filters: Vec<String>,
 }
 
 /// A link that is up.
