@@ -10,6 +10,7 @@ use sedge_mqtt::Utf8;
 use crate::NodeOutput;
 use crate::link::ControlTopic;
 use crate::node::Node;
+use crate::node::failures::FailureNotices;
 use crate::wire::NodeMail;
 
 /// Questions that may be open; the oldest gets no more answers for one more.
@@ -24,6 +25,8 @@ pub(in crate::node) struct Operators {
     open: BTreeMap<u64, BTreeSet<NodeId>>,
     /// What other nodes are called.
     pub names: BTreeMap<NodeId, Utf8>,
+    /// Which clients members had that have died.
+    pub failures: FailureNotices,
     /// While a trace runs.
     pub tracer: Option<Box<Tracer>>,
 }

@@ -46,7 +46,7 @@ impl Node {
                 last.filters.push(route.filter.as_str().to_owned());
             }
         }
-        let notices = &mut self.failures.notices;
+        let notices = &mut self.operators.failures.notices;
         if !orphans.is_empty() {
             notices.insert((node, incarnation), orphans);
         }

@@ -49,7 +49,6 @@ use self::delivery::received::Had;
 use self::delivery::relay::Relay;
 use self::delivery::waiters::Settles;
 use self::drain::Drain;
-use self::failures::FailureNotices;
 use self::journal::{Restoration, RetainedJournal};
 use self::mistrusted::Mistrusted;
 use self::neighbours::Neighbours;
@@ -84,7 +83,6 @@ pub struct Node {
     started: Option<Instant>,
     state: NodeState,
     beginning: Beginning,
-    failures: FailureNotices,
     only_own_seeds: bool,
     outputs: VecDeque<NodeOutput>,
     counters: NodeCounters,
@@ -226,7 +224,6 @@ impl Node {
             started: None,
             state: NodeState::Recovery,
             beginning: Beginning::new(seeds),
-            failures: FailureNotices::default(),
             only_own_seeds,
             outputs: VecDeque::new(),
             counters: NodeCounters::default(),

@@ -156,7 +156,7 @@ impl Node {
     fn dead_status(&self, member: &Member, died: Instant) -> DeadStatus {
         let since = self.now.instant.since(died);
         let name = self.name_of(member.node).map(|name| name.as_str().to_owned());
-        let orphans = self.failures.of(member.node, member.incarnation);
+        let orphans = self.operators.failures.of(member.node, member.incarnation);
         DeadStatus { node: member.node, name, incarnation: member.incarnation, address: member.link, since, orphans }
     }
 

@@ -65,8 +65,8 @@ const COPIES: &str = "SEDGE_CLUSTER__COPIES";
 impl UpArgs {
     /// Variables in the environment of each node. What the user has set there stays, unless a flag says something else.
     pub(super) fn settings(&self) -> Vec<(&'static str, String)> {
-        let is_set = std::env::var_os(COPIES).is_some();
-        let copies = self.copies.or((self.nodes >= NODES_WITH_THREE_COPIES && !is_set).then_some(3));
+        let wants_three = self.nodes >= NODES_WITH_THREE_COPIES && std::env::var_os(COPIES).is_none();
+        let copies = self.copies.or_else(|| wants_three.then_some(3));
         let overlay = self.overlay.clone().map(|overlay| ("SEDGE_CLUSTER__OVERLAY", overlay));
         overlay.into_iter().chain(copies.map(|copies| (COPIES, copies.to_string()))).collect()
     }
