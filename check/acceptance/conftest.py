@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -54,8 +54,9 @@ def make_node(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Node]]:
     """Nodes of a test's own."""
     made: list[Node] = []
 
-    def make(durability: str, data: Path | None = None, **settings: object) -> Node:
+    def make(durability: str, data: Path | None = None, seeds: Sequence[str] = (), **settings: object) -> Node:
         made.append(Node(binary, data or tmp_path / f"node{len(made)}", durability, **settings))
+        made[-1].seeds = list(seeds)
         made[-1].start()
         return made[-1]
 

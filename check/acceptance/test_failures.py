@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from client import Client
-from cluster import HOST, Cluster, alive, wait_for
+from cluster import HOST, Cluster, alive, get, wait_for
+from durable import Node
 from mqttwire import V5
 
 
@@ -30,6 +31,23 @@ def test_five_nodes_find_each_other(make_cluster: Callable[..., Cluster]) -> Non
     """FT-06: all list five members."""
     cluster = make_cluster(5)
     wait_for("five members at each node", lambda: all(members(cluster, node) == 5 for node in range(5)))
+
+
+def test_each_node_need_only_know_the_one_before_it(make_node: Callable[..., Node]) -> None:
+    """FT-06: five nodes in a chain of seeds; all list five members, and the first and the last serve each other's clients."""
+    chain: list[Node] = []
+    for _ in range(5):
+        seeds = [f"{HOST}:{chain[-1].cluster}"] if chain else []
+        chain.append(make_node("memory", seeds=seeds))
+
+    def listed(node: Node) -> int:
+        return len(get(f"http://{HOST}:{node.http}/api/v1/cluster")["members"])
+
+    wait_for("five members at each node", lambda: all(listed(node) == 5 for node in chain), 20)
+    reader, publisher = chain[4].client("reader"), chain[0].client("publisher")
+    reader.subscribe("far/#", qos=1)
+    publisher.publish("far/1", b"from the other end", qos=1)
+    reader.message(b"from the other end")
 
 
 def test_survivors_serve_when_a_node_is_killed(make_cluster: Callable[..., Cluster]) -> None:
