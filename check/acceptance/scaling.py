@@ -36,6 +36,12 @@ def has_haproxy() -> bool:
     return shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin") is not None
 
 
+def has_control_groups() -> bool:
+    """Whether processor time can be limited here."""
+    folders = [Path("/sys/fs/cgroup/cgroup.controllers"), Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")]
+    return os.geteuid() == 0 and any(os.access(folder.parent, os.W_OK) and folder.exists() for folder in folders)
+
+
 class Site:
     """One site with everything that is kept of it in a folder of the test."""
 

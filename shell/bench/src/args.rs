@@ -10,11 +10,11 @@ use crate::compare::ContenderArgs;
 use crate::emulate::NetArgs;
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
-use crate::experiment::{ConvergeArgs, GridArgs, PatternArgs, SweepArgs};
+use crate::experiment::{ConvergeArgs, GridArgs, PatternArgs, PlugsArgs, SweepArgs};
 use crate::fault::Fault;
 use crate::metrics::{MetricsUrl, Token};
 use crate::run::Options;
-use crate::scenario::{NAMES, Payload, Protocol, Scenario, Size, Until, sized};
+use crate::scenario::{NAMES, Pacing, Payload, Protocol, Scenario, Size, Until, sized};
 use crate::suite::SuiteArgs;
 use crate::transport::TlsFiles;
 
@@ -43,6 +43,8 @@ pub(crate) enum BenchCommand {
     Grid(Box<GridArgs>),
     /// Measure how long a cluster takes to form, and to go on without one of its nodes
     Converge(Box<ConvergeArgs>),
+    /// Let plugs of smart houses load a cluster behind HAProxy that grows and shrinks: nodes and processor time, completion time
+    Plugs(Box<PlugsArgs>),
     /// Run a whole table of loads over several brokers: work per processor time, latency, memory, with medians
     Suite(Box<SuiteArgs>),
     /// Serve as a driver process for `--drivers` of another command
@@ -142,6 +144,12 @@ pub(crate) struct LoadArgs {
     /// Time between two messages of one publisher in ms (open loop)
     #[arg(long, short)]
     pub(crate) interval: Option<f64>,
+    /// What the interval counts from: a schedule (open loop), or the last message, whose handshake has to be done (closed loop)
+    #[arg(long)]
+    pub(crate) pacing: Option<Pacing>,
+    /// Seconds in which publishers begin one after another, with --pacing last-message
+    #[arg(long)]
+    pub(crate) ramp: Option<f64>,
     /// In the open loop messages are due at multiples of this time, in ms
     #[arg(long)]
     pub(crate) tick: Option<f64>,
@@ -258,6 +266,8 @@ impl LoadArgs {
         if let Some(interval) = self.interval {
             scenario.set_interval(interval);
         }
+        scenario.pacing = self.pacing.unwrap_or(scenario.pacing);
+        scenario.ramp_s = self.ramp.unwrap_or(scenario.ramp_s);
         scenario.tick_ms = self.tick.unwrap_or(scenario.tick_ms);
         scenario.window = self.window.unwrap_or(scenario.window);
         scenario.burst = self.burst.or(scenario.burst);

@@ -11,7 +11,7 @@ use crate::args::{
 use crate::compare::compare;
 use crate::emulate::emulate;
 use crate::error::BenchError;
-use crate::experiment::{converge, grid, pattern, sweep};
+use crate::experiment::{converge, grid, pattern, plugs, sweep};
 use crate::fail::FailFigures;
 use crate::limit::limit;
 use crate::remote::drive;
@@ -47,6 +47,10 @@ pub fn run(args: BenchArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Resul
         }
         BenchCommand::Converge(args) => {
             let report = converge(&args, &mut listener(args.report.quiet, notes))?;
+            give(&args.report, &report, || report.text(), out)
+        }
+        BenchCommand::Plugs(args) => {
+            let report = plugs(&args, &mut listener(args.report.quiet, notes))?;
             give(&args.report, &report, || report.text(), out)
         }
         BenchCommand::Suite(args) => suite(&args, out, &mut listener(args.quiet, notes)),

@@ -8,7 +8,7 @@ use sedge_mqtt::{SubscriptionTrie, TopicFilter, TopicName};
 
 use crate::error::BenchError;
 use crate::num;
-use crate::scenario::{PublisherGroup, Scenario, expand};
+use crate::scenario::{Pacing, PublisherGroup, Scenario, expand};
 
 /// Everything that takes part in a run.
 #[derive(Debug)]
@@ -165,6 +165,7 @@ impl Builder<'_> {
 
     fn publishers(&mut self, group: &PublisherGroup) -> Result<(), BenchError> {
         let interval = self.scenario.interval_of(group).map(|ms| num::nanos(ms / 1e3).max(1));
+        let scheduled = self.scenario.pacing == Pacing::Schedule;
         for number in 0..u64::from(group.count) {
             let broker = group.brokers.broker(number, self.brokers, &mut self.rng);
             let random = self.rng.next_u64() >> 16;
@@ -175,10 +176,13 @@ impl Builder<'_> {
                 let topic = expand(&group.topic, numbers).map_err(BenchError::Usage)?;
                 let topic =
                     TopicName::new(&topic).map_err(|error| BenchError::Usage(format!("topic {topic}: {error}")))?;
-                let period = interval.map_or(0, |interval| interval.saturating_mul(u64::from(group.topics)));
+                let period = interval.filter(|_| scheduled);
+                let period = period.map_or(0, |interval| interval.saturating_mul(u64::from(group.topics)));
                 self.plan.streams.push(Stream { topic, publisher, fan_out: 0, probe: group.probe, period });
             }
-            let phase = interval.map_or(0, |interval| spread(interval, number, u64::from(group.count)));
+            let ramp = num::nanos(self.scenario.ramp_s);
+            let within = if ramp > 0 { Some(ramp) } else { interval };
+            let phase = within.map_or(0, |within| spread(within, number, u64::from(group.count)));
             let streams = first..self.plan.streams.len();
             self.plan.probes |= group.probe;
             self.client(number, broker, Role::Publisher { streams, interval, phase });

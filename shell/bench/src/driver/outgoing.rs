@@ -1,5 +1,6 @@
 //! Connecting, subscribing and publishing.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,7 +8,7 @@ use mio::{Interest, Token};
 
 use super::conn::Link;
 use super::packets;
-use super::publisher::Next;
+use super::publisher::{Next, Pace};
 use super::state::{Driver, Stage};
 use crate::plan::Role;
 use crate::transport;
@@ -225,7 +226,7 @@ impl Driver {
         if core.stage != Stage::Publishing || conn.link != Link::Up || conn.blocked {
             return false;
         }
-        let returned = if publisher.pace.is_none() {
+        let returned = if publisher.pace == Pace::Room {
             core.setup.credits.get(publisher.client).map_or(0, |credit| credit.load(Ordering::Relaxed))
         } else {
             0
@@ -233,19 +234,21 @@ impl Driver {
         let window = core.recorder.window();
         let now = core.setup.clock.now();
         // What the open loop has counted as due was due before the end.
-        if now < core.beat.origin || publisher.pace.is_none() && now >= window.end {
+        let scheduled = matches!(publisher.pace, Pace::Schedule { .. });
+        if now < core.beat.origin || !scheduled && now >= window.end {
             return false;
         }
         let mut wrote = false;
-        while conn.out.len() - conn.written < OUT_BYTES && publisher.may_send(returned) {
+        while conn.out.len() - conn.written < OUT_BYTES && publisher.may_send(returned, now) {
             let sent = match publisher.pace {
-                Some((interval, phase)) => core.beat.due_at(interval, phase, publisher.sent),
-                None => now,
+                Pace::Schedule { interval, phase } => core.beat.due_at(interval, phase, publisher.sent),
+                Pace::Room | Pace::LastMessage { .. } => now,
             };
             let payload = &core.setup.scenario.payload;
             let size = payload.fixed().unwrap_or_else(|| payload.draw(&mut core.rng));
             let stamp = publisher.send(Next { run: core.setup.run, sent, size }, window, &mut conn.out, &core.filler);
             core.recorder.sent(stamp, now);
+            core.pauses.extend(publisher.pause(now).map(|until| Reverse((until, at))));
             wrote = true;
         }
         wrote

@@ -29,6 +29,17 @@ struct Line {
     range: Option<(u64, u64)>,
 }
 
+/// When a publisher may send its next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// When the window has room (closed loop).
+    Room,
+    /// By the schedule (open loop).
+    Schedule { interval: u64, phase: u64 },
+    /// When the window has room, and not before so long after the last message (closed loop).
+    LastMessage { interval: u64, not_before: u64 },
+}
+
 /// What one publisher has sent and may send.
 #[derive(Debug)]
 pub(super) struct Publisher {
@@ -36,8 +47,7 @@ pub(super) struct Publisher {
     first_stream: u32,
     lines: Vec<Line>,
     turn: usize,
-    /// Time between two messages and first turn in ns; none in the closed loop.
-    pub(super) pace: Option<(u64, u64)>,
+    pub(super) pace: Pace,
     /// Messages that are due by now (open loop).
     pub(super) due: u64,
     pub(super) sent: u64,
@@ -88,7 +98,7 @@ impl Publisher {
     pub(super) fn new(
         client: usize,
         streams: std::ops::Range<usize>,
-        pace: Option<(u64, u64)>,
+        pace: Pace,
         manner: Manner,
         (plan, filler): (&Plan, &[u8]),
     ) -> Self {
@@ -138,14 +148,30 @@ impl Publisher {
         self.sent >= self.limit
     }
 
-    /// Whether the next message may go now, given how many deliveries have come back.
-    pub(super) fn may_send(&mut self, returned: u64) -> bool {
+    /// Lets the first message go at its turn after `origin`, and says when that is, if the interval counts from messages.
+    pub(super) const fn begin(&mut self, origin: u64) -> Option<u64> {
+        let Pace::LastMessage { not_before, .. } = &mut self.pace else { return None };
+        *not_before = origin.saturating_add(*not_before);
+        Some(*not_before)
+    }
+
+    /// Counts the interval from a message sent `now`, and says when the next may go, if the interval counts from messages.
+    pub(super) const fn pause(&mut self, now: u64) -> Option<u64> {
+        let Pace::LastMessage { interval, not_before } = &mut self.pace else { return None };
+        *not_before = now.saturating_add(*interval);
+        Some(*not_before)
+    }
+
+    /// Whether the next message may go `now`, given how many deliveries have come back.
+    pub(super) fn may_send(&mut self, returned: u64, now: u64) -> bool {
         if self.is_done() || !self.slots.is_empty() && self.free.is_empty() {
             self.bursting = false;
             return false;
         }
-        if self.pace.is_some() {
-            return self.sent < self.due;
+        match self.pace {
+            Pace::Schedule { .. } => return self.sent < self.due,
+            Pace::LastMessage { not_before, .. } => return now >= not_before,
+            Pace::Room => {}
         }
         let room = self.room(returned);
         // One write for several messages, as any publisher with a window that is worth having does it.
@@ -171,7 +197,7 @@ impl Publisher {
     /// Whether the closed loop waits for deliveries alone; then what does not come for long has to be given up.
     pub(super) fn waits_for_deliveries(&self, returned: u64) -> bool {
         let slots = self.slots.is_empty() || !self.free.is_empty();
-        let open = self.pace.is_none() && self.until == Until::Delivery && !self.is_done();
+        let open = self.pace == Pace::Room && self.until == Until::Delivery && !self.is_done();
         open && slots && self.room(returned) < u64::from(self.burst)
     }
 
@@ -275,7 +301,7 @@ mod tests {
         let topic = sedge_mqtt::TopicName::new("t").unwrap();
         let stream = Stream { topic, publisher: 0, fan_out: 0, probe: false, period: 0 };
         let plan = Plan { clients: Vec::new(), streams: vec![stream], receivers: Vec::new(), probes: false };
-        let mut publisher = Publisher::new(0, 0..1, None, manner, (&plan, &[0; 64]));
+        let mut publisher = Publisher::new(0, 0..1, Pace::Room, manner, (&plan, &[0; 64]));
         let send = |publisher: &mut Publisher| {
             let before: Vec<u16> = publisher.unfinished().iter().map(|(id, _)| *id).collect();
             publisher.send(Next { run: 1, sent: 0, size: 64 }, Window { start: 0, end: 1 }, &mut Vec::new(), &[0; 64]);
@@ -285,11 +311,39 @@ mod tests {
         };
         let open = send(&mut publisher);
         for _ in 0..70_000 {
-            assert!(publisher.may_send(0));
+            assert!(publisher.may_send(0, 0));
             let id = send(&mut publisher);
             assert_ne!(id, open);
             assert!(publisher.complete(id));
         }
         assert_eq!(publisher.inflight(), 1);
+    }
+
+    /// BM-14: next send = the later of last send + interval and end of the handshake.
+    #[test]
+    fn an_interval_from_the_last_message_is_a_lower_bound() {
+        let (qos, version, window) = (2, sedge_mqtt::Version::V311, 1);
+        let manner = Manner { qos, version, window, burst: 1, until: Until::Ack, limit: 3, size: 0 };
+        let topic = sedge_mqtt::TopicName::new("t").unwrap();
+        let stream = Stream { topic, publisher: 0, fan_out: 0, probe: false, period: 0 };
+        let plan = Plan { clients: Vec::new(), streams: vec![stream], receivers: Vec::new(), probes: false };
+        let pace = Pace::LastMessage { interval: 100, not_before: 30 };
+        let mut publisher = Publisher::new(0, 0..1, pace, manner, (&plan, &[0; 64]));
+        assert_eq!(publisher.begin(1_000), Some(1_030));
+        let send = |publisher: &mut Publisher, now: u64| {
+            let next = Next { run: 1, sent: now, size: 64 };
+            publisher.send(next, Window { start: 0, end: u64::MAX }, &mut Vec::new(), &[0; 64]);
+            publisher.pause(now)
+        };
+        assert!(!publisher.may_send(0, 1_029) && publisher.may_send(0, 1_030));
+        assert_eq!(send(&mut publisher, 1_035), Some(1_135));
+        assert!(!publisher.may_send(0, 5_000), "its handshake is under way");
+        assert!(publisher.complete(1));
+        assert!(!publisher.may_send(0, 1_134) && publisher.may_send(0, 1_300));
+        // What was late is not caught up with.
+        assert_eq!(send(&mut publisher, 1_300), Some(1_400));
+        assert!(publisher.complete(1) && !publisher.may_send(0, 1_399));
+        send(&mut publisher, 1_400);
+        assert!(publisher.complete(1) && !publisher.may_send(0, 9_999), "it has sent all");
     }
 }

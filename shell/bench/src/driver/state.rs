@@ -1,5 +1,7 @@
 //! A driver as a whole: its state, its loop, its commands.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use sedge_mqtt::Version;
 use super::command::{Command, Event, Progress};
 use super::conn::Conn;
 use super::packets::Introduction;
-use super::publisher::{Manner, Publisher};
+use super::publisher::{Manner, Pace, Publisher};
 use super::schedule::{Beat, Schedule};
 use super::ticker::Ticker;
 use crate::clock::{Clock, thread_cpu};
@@ -26,7 +28,7 @@ use crate::num;
 use crate::plan::{Plan, Role};
 use crate::remote::Share;
 use crate::run::Options;
-use crate::scenario::{Protocol, Scenario};
+use crate::scenario::{Pacing, Protocol, Scenario};
 use crate::transport::Trust;
 
 const WAKE: Token = Token(usize::MAX);
@@ -133,6 +135,8 @@ pub(super) struct Core {
     rest: Option<Duration>,
     pub(super) stage: Stage,
     pub(super) beat: Beat,
+    /// Until when connections whose interval counts from their last message wait.
+    pub(super) pauses: BinaryHeap<Reverse<(u64, usize)>>,
     pub(super) up: usize,
     pub(super) connecting: usize,
     pub(super) subscribed: usize,
@@ -213,6 +217,7 @@ impl Core {
             alone,
             stage: Stage::Waiting,
             beat: Beat { origin: 0, tick },
+            pauses: BinaryHeap::new(),
             up: 0,
             connecting: 0,
             subscribed: 0,
@@ -298,10 +303,17 @@ impl Driver {
             let mut conn = Conn::new(number, client.broker);
             match &client.role {
                 Role::Publisher { streams, interval, phase } => {
-                    let pace = interval.map(|interval| (interval, *phase));
+                    let phase = *phase;
+                    let pace = match (interval, scenario.pacing) {
+                        (None, _) => Pace::Room,
+                        (Some(interval), Pacing::Schedule) => Pace::Schedule { interval: *interval, phase },
+                        (Some(interval), Pacing::LastMessage) => {
+                            Pace::LastMessage { interval: *interval, not_before: phase }
+                        }
+                    };
                     let known = (&setup.plan, self.core.filler.as_slice());
                     conn.publisher = Some(Box::new(Publisher::new(number, streams.clone(), pace, manner, known)));
-                    if let Some((interval, phase)) = pace {
+                    if let Pace::Schedule { interval, phase } = pace {
                         match turns.iter_mut().find(|(known, _)| *known == interval) {
                             Some((_, members)) => members.push((phase, at)),
                             None => turns.push((interval, vec![(phase, at)])),
@@ -392,6 +404,7 @@ impl Driver {
         if publishing {
             let window = self.core.recorder.window();
             let turns = self.schedules.iter().filter_map(|schedule| schedule.next_due(self.core.beat));
+            let turns = turns.chain(self.core.pauses.peek().map(|Reverse((until, _))| *until));
             let edges = [window.start, window.end].into_iter().filter(|edge| *edge > now);
             if let Some(due) = turns.chain(edges).min() {
                 if due <= now {
@@ -426,6 +439,9 @@ impl Driver {
                 self.core.beat.origin = origin;
                 self.core.stage = Stage::Publishing;
                 for at in 0..self.conns.len() {
+                    let publisher = self.conns.get_mut(at).and_then(|conn| conn.publisher.as_mut());
+                    let first = publisher.and_then(|publisher| publisher.begin(origin));
+                    self.core.pauses.extend(first.map(|first| Reverse((first, at))));
                     self.core.mark(at);
                 }
             }
@@ -466,6 +482,13 @@ impl Driver {
         self.note_cpu(now);
         let Window { end, .. } = self.core.recorder.window();
         let until = now.min(end.saturating_sub(1));
+        while let Some(Reverse((due, at))) = self.core.pauses.peek().copied()
+            && due <= until
+        {
+            self.core.pauses.pop();
+            self.core.recorder.tally.lag.record(now - due);
+            self.core.mark(at);
+        }
         for schedule in &mut self.schedules {
             let Some(due) = schedule.next_due(self.core.beat).filter(|due| *due <= until) else { continue };
             self.core.recorder.tally.lag.record(now - due);

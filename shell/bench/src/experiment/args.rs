@@ -250,3 +250,91 @@ pub(crate) struct ConvergeArgs {
     #[command(flatten)]
     pub(crate) report: ReportArgs,
 }
+
+/// Which part of the plugs sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PlugScenario {
+    /// Plugs publish ten parameters each, one subscriber for each house.
+    Publish,
+    /// One publisher for each house commands its plugs.
+    Subscribe,
+}
+
+/// How many nodes a run of the plugs has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PlugMode {
+    /// One, then two, up to the most; messages half as often; repeated for the completion time.
+    Fixed,
+    /// One, at the full rate.
+    Single,
+    /// As many as the load asks for, at the full rate.
+    Elastic,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PlugsArgs {
+    /// Scenarios
+    #[arg(value_enum, default_values_t = [PlugScenario::Publish, PlugScenario::Subscribe])]
+    pub(crate) scenarios: Vec<PlugScenario>,
+    /// What is run of each scenario
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [PlugMode::Fixed, PlugMode::Single, PlugMode::Elastic])]
+    pub(crate) modes: Vec<PlugMode>,
+    /// Houses, with 90 plugs each; the source has 40
+    #[arg(long, default_value_t = 4)]
+    pub(crate) houses: u32,
+    /// Least time between two messages of a plug, or to it, in ms; twice as long with a fixed number of nodes
+    #[arg(long, short, default_value_t = 1_000.0)]
+    pub(crate) interval: f64,
+    /// As many messages for each plug as it sends or gets in so many seconds at the least interval
+    #[arg(long, default_value_t = 240.0)]
+    pub(crate) seconds: f64,
+    /// Seconds in which publishers begin one after another
+    #[arg(long, default_value_t = 30.0)]
+    pub(crate) ramp: f64,
+    /// Seconds with all clients connected and silent before the first message
+    #[arg(long, default_value_t = 15.0)]
+    pub(crate) idle: f64,
+    /// Repetitions with a fixed number of nodes
+    #[arg(long, default_value_t = 20)]
+    pub(crate) repeat: usize,
+    /// Processors that each node may use; needs root. 0: as many as there are
+    #[arg(long, default_value_t = 0.2)]
+    pub(crate) cpu: f64,
+    /// Most nodes [default: 2 for publish, 3 for subscribe]
+    #[arg(long)]
+    pub(crate) max: Option<u32>,
+    /// Processor time of nodes in percent above which there is one more
+    #[arg(long, default_value_t = 80.0)]
+    pub(crate) high: f64,
+    /// Processor time of nodes in percent below which there is one less
+    #[arg(long, default_value_t = 25.0)]
+    pub(crate) low: f64,
+    /// Seconds over which processor time is averaged
+    #[arg(long, default_value_t = 60)]
+    pub(crate) period: u32,
+    /// Least seconds between two changes of the number of nodes
+    #[arg(long, default_value_t = 60)]
+    pub(crate) cooldown: u32,
+    /// Most seconds to wait after the last message until one node is left
+    #[arg(long, default_value_t = 600.0)]
+    pub(crate) shrink: f64,
+    /// Port of the load balancer
+    #[arg(long, default_value_t = 20_901)]
+    pub(crate) port: u16,
+    /// Payload
+    #[arg(long, short, default_value = "32")]
+    pub(crate) size: Payload,
+    /// Driver threads, each with an event loop
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Processors that driver threads are bound to, in turn
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) pin: Vec<usize>,
+    /// Start value of random choices
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}

@@ -8,13 +8,13 @@ use super::table::table;
 use crate::num;
 
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ink:#1b1f24;--faint:#d0d7de;--back:#fff;--a:#0969da;--b:#bc4c00}\
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--faint:#30363d;--back:#0d1117;--a:#58a6ff;--b:#f0883e}}\
+:root{color-scheme:light dark;--ink:#1b1f24;--faint:#d0d7de;--back:#fff;--a:#0969da;--b:#bc4c00;--c:#1a7f37}\
+@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--faint:#30363d;--back:#0d1117;--a:#58a6ff;--b:#f0883e;--c:#3fb950}}\
 body{background:var(--back);color:var(--ink);font:15px/1.5 system-ui,sans-serif;max-width:1340px;margin:2em auto;padding:0 1em}\
 pre{overflow-x:auto}.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,520px),1fr));gap:1.5em}\
 svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--ink)}svg .title{font-size:13px;font-weight:600}\
 .end{text-anchor:end}.middle{text-anchor:middle}.grid{stroke:var(--faint)}.mark{stroke:var(--b);stroke-dasharray:4 3}\
-polyline{fill:none;stroke-width:1.5}.line0{stroke:var(--a)}.line1{stroke:var(--b)}svg .key0{fill:var(--a)}svg .key1{fill:var(--b)}";
+polyline{fill:none;stroke-width:1.5}.line0{stroke:var(--a)}.line1{stroke:var(--b)}.line2{stroke:var(--c)}svg .key0{fill:var(--a)}svg .key1{fill:var(--b)}svg .key2{fill:var(--c)}";
 
 /// The page of a run.
 pub(crate) fn html(figures: &Figures) -> String {

@@ -44,6 +44,17 @@ pub(crate) enum Until {
     Ack,
 }
 
+/// What the interval of a publisher counts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Pacing {
+    /// From a schedule: messages are due whatever became of those before (open loop).
+    #[default]
+    Schedule,
+    /// From the last message: the next is sent when the interval is over and the window has room (closed loop).
+    LastMessage,
+}
+
 /// Publishers that do the same.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -110,6 +121,10 @@ pub(crate) struct Scenario {
     pub(crate) payload: Payload,
     /// Time between two messages of one publisher in ms (open loop); without it the loop is closed.
     pub(crate) interval_ms: Option<f64>,
+    /// What the interval counts from.
+    pub(crate) pacing: Pacing,
+    /// Seconds in which publishers begin, one after another, where the interval counts from the last message.
+    pub(crate) ramp_s: f64,
     /// In the open loop messages are due at multiples of this time, in ms: the longer, the less the driver wakes up.
     pub(crate) tick_ms: f64,
     /// Messages that a publisher has outstanding in the closed loop, and unacknowledged in the open one.
@@ -160,6 +175,8 @@ impl Default for Scenario {
             subscribe_qos: None,
             payload: Payload::Fixed(32),
             interval_ms: None,
+            pacing: Pacing::default(),
+            ramp_s: 0.0,
             tick_ms: 0.1,
             window: 100,
             burst: None,
@@ -206,6 +223,7 @@ impl Scenario {
             return wrong("the window has to be at least 1");
         }
         let mut times = vec![self.warmup_s, self.measure_s, self.drain_s, self.idle_s, self.rest_ms, self.tick_ms];
+        times.push(self.ramp_s);
         times.extend(self.interval_ms);
         times.extend(self.publishers.iter().filter_map(|group| group.interval_ms));
         if times.iter().any(|time| !time.is_finite() || *time < 0.0 || *time > 1e7) {
@@ -213,6 +231,13 @@ impl Scenario {
         }
         if self.publishers.iter().any(|group| self.interval_of(group) == Some(0.0)) {
             return wrong("an interval has to be above 0; leave it out for the closed loop");
+        }
+        let paced = self.pacing == Pacing::LastMessage;
+        if paced && self.publishers.iter().any(|group| self.interval_of(group).is_none()) {
+            return wrong("an interval that counts from the last message has to be given");
+        }
+        if self.ramp_s > 0.0 && !paced {
+            return wrong("publishers begin one after another only with pacing = \"last-message\"");
         }
         if self.measure_s <= 0.0 {
             return wrong("the measurement has to last longer than 0 seconds");
