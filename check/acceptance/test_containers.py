@@ -155,3 +155,51 @@ def test_a_driver_without_its_engine_says_so(binary: Path, tmp_path: Path) -> No
     done = subprocess.run([binary, "scale", "run", site.file], env=site.env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and "no Docker engine answers at unix://" in done.stderr, done.stderr
     assert time.monotonic() - began < 10
+
+
+def test_the_swarm_driver_scales_a_service_and_loses_nothing(engine: Engine, binary: Path, tmp_path: Path) -> None:
+    """EL-07, EL-09, EL-15, EL-16, EL-23, EL-26 with a swarm: out, in, a task that died followed, nothing lost, nothing left."""
+    site = Site(binary, tmp_path)
+    site.env |= {"DOCKER_HOST": engine.host}
+    text = DOCKER_SITE.format(port=site.port).replace("driver: docker", "driver: swarm").replace("threshold: 50", "threshold: 30")
+    site.file.write_text(text.replace("threshold: 5,", "threshold: 18,").replace("max: 3", "max: 2").replace("cooldown: 5s", "cooldown: 1s"))
+    (site.folder / "open.toml").write_text("[auth]\nanonymous = \"always\"\n")
+    command = [binary, "scale", "run", site.file, "--once"]
+    done = subprocess.run(command, env=site.env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "docker swarm init" in done.stderr, done.stderr
+    engine.docker("swarm", "init", "--advertise-addr", HOST, "--listen-addr", f"{HOST}:{free_base(1)[0]}", "--default-addr-pool", "172.31.0.0/16")
+    try:
+        site.start()
+        site.wait_serving(1, 60)
+        swarm, idlers = Swarm([(HOST, site.port)], random.Random(5), rate=20), Idlers(site.port)
+        try:
+            swarm.until("all subscribe", lambda: all(one.subscribed for one in swarm.subscribers), 20)
+            swarm.until("all publishers are there", lambda: all(one.here for one in swarm.publishers), 20)
+            swarm.loaded = True
+            for _ in range(2):
+                idlers.open(30)
+
+                def grown() -> bool:
+                    idlers.turn()
+                    return site.serving() == 2 and not site.status()["pending"] and min(spread(site).values()) > 5
+
+                swarm.until("it has grown", grown, 60)
+                swarm.run(1.0)
+                idlers.close()
+                swarm.until("it has shrunk", lambda: len(site.nodes()) == 1 and site.serving() == 1, 60)
+            swarm.settle(10)
+        finally:
+            swarm.close()
+            idlers.close()
+        verdict = judge(swarm)
+        assert verdict.is_clean(), f"{verdict}\n{swarm.story()}"
+        running = engine.docker("ps", "-q").split()
+        assert len(running) == 1
+        before = site.nodes()[0]["http"]
+        engine.docker("kill", "--signal", "KILL", running[0])
+        wait_for("its successor serves", lambda: site.serving() == 1 and site.nodes()[0]["http"] != before, 60)
+    finally:
+        site.close()
+        left = engine.docker("service", "ls", "-q") + engine.docker("config", "ls", "-q") + engine.docker("network", "ls", "--filter", "name=site", "-q")
+        engine.docker("swarm", "leave", "--force")
+    assert left == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cluster import free_base, is_free
+from cluster import HOST, free_base
 from scaling import has_control_groups, has_haproxy
 
 pytestmark = pytest.mark.skipif(not has_haproxy(), reason="haproxy is not installed")
@@ -30,6 +31,12 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
+def listens(port: int) -> bool:
+    """Whether somebody listens there; the port itself is not free at once, since its connections wait for stray packets."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
 def plugs(binary: Path, folder: Path, words: str) -> Any:
     """What the experiment finds; nothing that it started is left."""
     port = free_base(1)[0]
@@ -40,7 +47,7 @@ def plugs(binary: Path, folder: Path, words: str) -> Any:
     assert done.returncode == 0, done.stderr
     assert not list(folder.glob("sedge-bench-plugs-*"))
     assert processes_with(str(folder / "sedge-bench-plugs-")) == []
-    assert is_free(port)
+    assert not listens(port)
     return json.loads(done.stdout)
 
 
@@ -85,13 +92,13 @@ def test_an_interrupted_experiment_leaves_nothing(binary: Path, tmp_path: Path) 
     ours = str(tmp_path / "sedge-bench-plugs-")
     deadline = time.monotonic() + 30
     try:
-        while is_free(port):
+        while not listens(port):
             assert running.poll() is None and time.monotonic() < deadline, "HAProxy does not start"
             time.sleep(0.05)
     finally:
         running.kill()
         running.wait()
-    while processes_with(ours) or not is_free(port):
+    while processes_with(ours) or listens(port):
         assert time.monotonic() < deadline, processes_with(ours)
         time.sleep(0.05)
 

@@ -101,6 +101,13 @@ impl GroupState {
         });
         best.map(|(name, _)| name.clone())
     }
+
+    /// The node with the highest number.
+    pub(crate) fn last(&self) -> Option<String> {
+        let number = |name: &str| name.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok());
+        let serving = self.members.iter().filter(|(_, member)| member.state == MemberState::Serving);
+        serving.max_by_key(|(name, _)| number(name)).map(|(name, _)| name.clone())
+    }
 }
 
 /// The first free name of a node of `group`.
@@ -130,5 +137,7 @@ mod tests {
         assert_eq!(group.cheapest(&store).as_deref(), Some("g-3"), "the youngest of two that cost the same");
         store.add("g-3", Metric::QueuedMessages, Instant::ZERO, 5.0);
         assert_eq!(group.cheapest(&store).as_deref(), Some("g-2"));
+        group.members.insert("g-10".to_owned(), Member::new(MemberState::Serving, Instant::from_millis(1)));
+        assert_eq!(group.last().as_deref(), Some("g-10"), "by number, not by letter");
     }
 }

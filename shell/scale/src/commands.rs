@@ -6,7 +6,7 @@ use std::time::Duration;
 use sedge_scale::{Present, Step, removal};
 
 use crate::controller::relieve;
-use crate::driver::{World, check, driver};
+use crate::driver::{World, driver};
 use crate::error::ScaleError;
 use crate::haproxy::Haproxy;
 use crate::process::{Proof, wait_until};
@@ -33,9 +33,8 @@ fn present(state: &State) -> Present {
 /// What a run would do, in order.
 ///
 /// # Errors
-/// The driver is not there, or what was kept of the site cannot be read.
+/// What was kept of the site cannot be read.
 pub fn plan(file: &SiteFile) -> Result<Vec<Step>, ScaleError> {
-    check(&file.site)?;
     let state = Home::of(&file.path).load()?.unwrap_or_default();
     Ok(sedge_scale::plan(&file.site, &present(&state)))
 }

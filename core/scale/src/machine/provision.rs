@@ -4,7 +4,7 @@ use sedge_base::Duration;
 
 use super::Scaler;
 use crate::api::{ActionKind, ScaleOutput};
-use crate::group::{Member, free_name};
+use crate::group::{GroupState, Member, free_name};
 use crate::site::Kind;
 use crate::status::MemberState;
 
@@ -70,7 +70,9 @@ impl Scaler {
         }
         let too_many = group.staying() > group.target;
         let serve = group.members.values().all(|member| member.state == MemberState::Serving);
-        let given_up = if too_many && serve { group.cheapest(&self.store) } else { None };
+        let last = self.site.driver.removes_last();
+        let pick = |group: &GroupState| if last { group.last() } else { group.cheapest(&self.store) };
+        let given_up = if too_many && serve { pick(group) } else { None };
         for node in made {
             self.create(name, node, Duration::ZERO);
         }
@@ -95,7 +97,7 @@ impl Scaler {
     pub(super) fn balance(&mut self) {
         let mut told = Vec::new();
         for (name, balancer) in self.site.balancers().filter(|(name, _)| self.provided.contains(*name)) {
-            let nodes = self.groups.get(&balancer.backend).map(crate::group::GroupState::serving).unwrap_or_default();
+            let nodes = self.groups.get(&balancer.backend).map(GroupState::serving).unwrap_or_default();
             if self.balanced.get(name) != Some(&nodes) {
                 told.push((name.to_owned(), nodes));
             }

@@ -120,6 +120,8 @@ pub struct MemberSpec {
     pub image: Option<String>,
     /// Network it joins.
     pub net: Option<String>,
+    /// `StatefulSet` whose pods are the nodes, for Kubernetes: `NAME` or `NAMESPACE/NAME`.
+    pub statefulset: Option<String>,
 }
 
 /// How a load balancer chooses.
@@ -298,6 +300,16 @@ named!(Op: ">" => Greater, ">=" => GreaterOrEqual, "<" => Less, "<=" => LessOrEq
 named!(Metric: "cpu_util" => CpuUtil, "connections" => Connections, "messages_per_s" => MessagesPerSecond, "queue_age" => QueueAge,
     "loop_lag" => LoopLag, "drops" => Drops, "sessions" => Sessions, "queued_messages" => QueuedMessages,
     "copies_missing" => CopiesMissing, "vcpus" => Vcpus);
+
+impl Driver {
+    /// Whether the node that was made last has to go first.
+    pub const fn removes_last(self) -> bool {
+        match self {
+            Self::Kubernetes => true,
+            Self::Process | Self::Docker | Self::Swarm | Self::Exec | Self::Null => false,
+        }
+    }
+}
 
 impl Op {
     /// Whether `value` meets the condition.

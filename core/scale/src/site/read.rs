@@ -163,7 +163,23 @@ fn group(fields: &mut Fields<'_>, line: usize, driver: Driver) -> Option<Group> 
         config: inner.text("config"),
         image: inner.reference("image"),
         net: inner.reference("net"),
+        statefulset: inner.text("statefulset"),
     };
+    if let Some(given) = &spec.statefulset {
+        let sound = |part: &str| {
+            let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || ".-".contains(letter);
+            !part.is_empty() && part.len() <= 253 && part.chars().all(plain)
+        };
+        if driver != Driver::Kubernetes {
+            inner.error(
+                member.line,
+                "statefulset",
+                format!("is for the driver kubernetes, and the driver is {driver}"),
+            );
+        } else if given.matches('/').count() > 1 || !given.split('/').all(sound) {
+            inner.error(member.line, "statefulset", format!("{given:?} is no name; write NAME or NAMESPACE/NAME"));
+        }
+    }
     if spec.cpu.is_some_and(|cpu| !(0.01..=1_024.0).contains(&cpu)) {
         inner.error(member.line, "cpu", "is not between 0.01 and 1024 processors");
     }

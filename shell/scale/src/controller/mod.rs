@@ -72,7 +72,6 @@ struct Controller {
 /// # Errors
 /// What keeps it from beginning, or with `once` what is not there in time.
 pub fn run(file: SiteFile, options: RunOptions, stop: &dyn Fn() -> bool, say: &dyn Fn(&str)) -> Result<(), ScaleError> {
-    crate::driver::check(&file.site)?;
     let home = Home::of(&file.path);
     let _lock = home.lock()?;
     let mut controller = Controller::new(file, home)?;
@@ -103,6 +102,10 @@ impl Controller {
     fn new(site: SiteFile, home: Home) -> Result<Self, ScaleError> {
         let mut state = home.load()?.unwrap_or_default();
         state.site.clone_from(&site.path);
+        if site.site.driver == sedge_scale::site::Driver::Kubernetes {
+            // Pods have the token that whoever installed them gave them.
+            state.token = std::env::var("SEDGE_API_TOKEN").ok().unwrap_or(state.token);
+        }
         for secret in [&mut state.cluster_key, &mut state.token] {
             if secret.is_empty() {
                 *secret = random_secret()?;

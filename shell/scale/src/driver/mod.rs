@@ -2,8 +2,10 @@
 
 mod docker;
 mod exec;
+mod kubernetes;
 mod null;
 mod processes;
+mod swarm;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,22 +79,9 @@ pub(crate) fn driver(site: &Site, world: &World) -> Result<Arc<dyn Driver>, Scal
         Name::Exec => Ok(Arc::new(exec::Exec::new(world.clone(), site.exec.clone().unwrap_or_default()))),
         Name::Null => Ok(Arc::new(null::Null::new(world.clone()))),
         Name::Docker => Ok(Arc::new(docker::Docker::new(world.clone(), site).map_err(ScaleError::Other)?)),
-        Name::Swarm | Name::Kubernetes => Err(missing(site.driver)),
+        Name::Swarm => Ok(Arc::new(swarm::Swarm::new(world.clone(), site).map_err(ScaleError::Other)?)),
+        Name::Kubernetes => Ok(Arc::new(kubernetes::Kubernetes::new(world.clone(), site).map_err(ScaleError::Other)?)),
     }
-}
-
-/// Whether this program has the driver that a site asks for.
-pub(crate) fn check(site: &Site) -> Result<(), ScaleError> {
-    match site.driver {
-        Name::Process | Name::Docker | Name::Exec | Name::Null => Ok(()),
-        Name::Swarm | Name::Kubernetes => Err(missing(site.driver)),
-    }
-}
-
-fn missing(name: Name) -> ScaleError {
-    ScaleError::Site(format!(
-        "driver: this version of sedge has no driver {name}; use process, docker, or exec with a program of yours that calls it"
-    ))
 }
 
 /// How long a node may take to be emptied, in seconds.
@@ -102,13 +91,30 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Has a node emptied, and waits until it has `ended`.
 fn empty(nodes: &Nodes, node: &str, http: &str, ended: impl Fn() -> bool) -> Result<(), String> {
-    nodes.post(http, &format!("/api/v1/drain?limit={EMPTY_SECONDS}&stop=true"))?;
+    drain(nodes, (node, http), true, |_| ended())
+}
+
+/// Has a node emptied, which then waits for its end.
+fn empty_only(nodes: &Nodes, node: &str, http: &str) -> Result<(), String> {
+    let drained = |state: &Value| state.get("state").and_then(Value::as_str) == Some("drained");
+    drain(nodes, (node, http), false, |state| state.is_some_and(drained))
+}
+
+/// Has a node emptied, with `stop` ended as well, and waits until `done` by how far it says it is, if it says anything.
+fn drain(
+    nodes: &Nodes,
+    (node, http): (&str, &str),
+    stop: bool,
+    done: impl Fn(Option<&Value>) -> bool,
+) -> Result<(), String> {
+    nodes.post(http, &format!("/api/v1/drain?limit={EMPTY_SECONDS}&stop={stop}"))?;
     let deadline = Instant::now() + Duration::from_secs(EMPTY_SECONDS) + GRACE;
-    while !ended() {
-        let drain = nodes.json(http, "/api/v1/drain");
-        if let Ok(drain) = drain
-            && let Some(why) = drain.get("gave_up").and_then(Value::as_str)
-        {
+    loop {
+        let state = nodes.json(http, "/api/v1/drain").ok();
+        if done(state.as_ref()) {
+            return Ok(());
+        }
+        if let Some(why) = state.as_ref().and_then(|state| state.get("gave_up")?.as_str()) {
             return Err(format!("{node} serves on: {why}"));
         }
         if Instant::now() >= deadline {
@@ -116,5 +122,4 @@ fn empty(nodes: &Nodes, node: &str, http: &str, ended: impl Fn() -> bool) -> Res
         }
         sleep(LOOK);
     }
-    Ok(())
 }

@@ -15,7 +15,7 @@ const VERSION: &str = "/v1.41";
 
 /// A Docker engine: `DOCKER_HOST` (`unix://PATH` or `tcp://HOST:PORT`), or `/var/run/docker.sock`.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(in crate::driver) struct Engine {
     agent: Agent,
     base: String,
     /// How people know it.
@@ -26,7 +26,7 @@ pub(super) struct Engine {
 type Answer = (u16, Value);
 
 impl Engine {
-    pub(super) fn new() -> Result<Self, String> {
+    pub(in crate::driver) fn new() -> Result<Self, String> {
         let name = std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty());
         let name = name.unwrap_or_else(|| "unix:///var/run/docker.sock".to_owned());
         let config =
@@ -41,21 +41,26 @@ impl Engine {
         Err(format!("DOCKER_HOST {name:?}: write unix://PATH or tcp://HOST:PORT"))
     }
 
-    pub(super) fn get(&self, path: &str) -> Result<Answer, String> {
+    /// How people know it.
+    pub(in crate::driver) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(in crate::driver) fn get(&self, path: &str) -> Result<Answer, String> {
         self.read(self.agent.get(format!("{}{path}", self.base)).call())
     }
 
-    pub(super) fn post(&self, path: &str, body: &Value) -> Result<Answer, String> {
+    pub(in crate::driver) fn post(&self, path: &str, body: &Value) -> Result<Answer, String> {
         let request = self.agent.post(format!("{}{path}", self.base)).header("content-type", "application/json");
         self.read(request.send(body.to_string()))
     }
 
-    pub(super) fn delete(&self, path: &str) -> Result<Answer, String> {
+    pub(in crate::driver) fn delete(&self, path: &str) -> Result<Answer, String> {
         self.read(self.agent.delete(format!("{}{path}", self.base)).call())
     }
 
     /// The same, where anything but success, and what stands in `fine`, is a failure.
-    pub(super) fn must(&self, answer: Result<Answer, String>, fine: &[u16]) -> Result<Answer, String> {
+    pub(in crate::driver) fn must(&self, answer: Result<Answer, String>, fine: &[u16]) -> Result<Answer, String> {
         let (status, value) = answer?;
         if (200..300).contains(&status) || fine.contains(&status) {
             return Ok((status, value));

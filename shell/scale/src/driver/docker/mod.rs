@@ -10,7 +10,7 @@ use sedge_scale::ActionId;
 use sedge_scale::site::{Kind, MemberSpec, Plain, PlainKind, Site};
 use serde_json::{Value, json};
 
-use self::engine::Engine;
+pub(super) use self::engine::Engine;
 use super::{Driver, World, empty};
 use crate::network::Nodes;
 use crate::state::NodeRecord;
