@@ -241,6 +241,33 @@ def test_large_copies_for_a_thousand_slow_readers_stall_nobody(node: Node, qos: 
         client.close()
 
 
+def publish_small(_number: int, done: Any, port: int) -> None:
+    """Publishes small messages as fast as the node takes them, many in each write."""
+    client = join(port, "small-publisher")
+    packets = w.publish(V311, "small", b"x") * 3000 + w.publish(V311, "small", b"x", qos=1, pid=1)
+    while True:
+        client.sendall(packets)
+        assert exactly(client, 4)[0] == 0x40
+        done.value += 1
+
+
+def test_small_messages_for_a_thousand_clients_stall_nobody(node: Node) -> None:
+    """MQ-09: while one client publishes thousands of small messages at a time for a thousand clients, turns of the event loop become short."""
+    echo = join(node.port, "echo", "echo")
+    slow = [join(node.port, f"slow-{number}", "small", buffer=4096) for number in range(SLOW)]
+    with meanwhile(publish_small, 1, node.port):
+        first = metric(node.http, "sedge_loop_lag_seconds")
+        short = lambda: metric(node.http, "sedge_loop_lag_seconds") <= 5 * LONGEST_TURN  # noqa: E731
+        wait_for("turns are short", short, 30)
+        worst = max(round_trips(echo, "echo", 50))
+        lag = metric(node.http, "sedge_loop_lag_seconds")
+    print(f"\nthe longest turn {first * 1000:.1f} ms at first, then {lag * 1000:.1f} ms; the longest round trip {worst * 1000:.1f} ms", file=sys.stderr)
+    # That of a debug build on a machine that does something else meanwhile.
+    assert worst <= 15 * LONGEST_TURN
+    for client in slow:
+        client.close()
+
+
 def connect_and_go(number: int, done: Any, port: int) -> None:
     """Connects and leaves without a word: every second time before CONNECT, else before it could read the answer."""
     while True:

@@ -32,10 +32,18 @@ struct State<T> {
     sleeping: bool,
     /// The owner has ended.
     closed: bool,
+    /// With so many letters it is full: with none as long as the owner has not read what it took last.
+    full_from: usize,
     /// The owner is to take one more turn before it sleeps.
     nudged: bool,
     /// Senders that found the mailbox full and want to know when it is not any more.
     waiting: Vec<usize>,
+}
+
+impl<T> State<T> {
+    fn is_full(&self) -> bool {
+        self.letters.len() >= self.full_from
+    }
 }
 
 /// How a mailbox is after mail was put into it.
@@ -49,7 +57,14 @@ pub(crate) enum Room {
 
 impl<T, W: Wake> Mailbox<T, W> {
     pub(crate) fn new(waker: W) -> Self {
-        let state = State { letters: Vec::new(), sleeping: false, closed: false, nudged: false, waiting: Vec::new() };
+        let state = State {
+            letters: Vec::new(),
+            sleeping: false,
+            closed: false,
+            full_from: MAILBOX_LETTERS_MAX,
+            nudged: false,
+            waiting: Vec::new(),
+        };
         Self { state: Mutex::new(state), waker }
     }
 
@@ -63,7 +78,7 @@ impl<T, W: Wake> Mailbox<T, W> {
         } else {
             state.letters.append(batch);
         }
-        let full = state.letters.len() >= MAILBOX_LETTERS_MAX;
+        let full = state.is_full();
         if full && !state.waiting.contains(&sender) {
             state.waiting.push(sender);
         }
@@ -83,7 +98,7 @@ impl<T, W: Wake> Mailbox<T, W> {
     /// Nobody will read these letters any more, nor those that come: they are dropped, so that whoever waits for an answer knows.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
-        state.closed = true;
+        (state.closed, state.full_from) = (true, MAILBOX_LETTERS_MAX);
         let letters = std::mem::take(&mut state.letters);
         drop(state);
         drop(letters);
@@ -92,7 +107,7 @@ impl<T, W: Wake> Mailbox<T, W> {
     /// Whether there is room; if not, `sender` is woken when there is.
     pub(crate) fn room(&self, sender: usize) -> Room {
         let mut state = self.lock();
-        if state.letters.len() < MAILBOX_LETTERS_MAX {
+        if !state.is_full() {
             return Room::Yes;
         }
         if !state.waiting.contains(&sender) {
@@ -105,15 +120,21 @@ impl<T, W: Wake> Mailbox<T, W> {
     pub(crate) fn take(&self, letters: &mut Vec<T>) -> Vec<usize> {
         debug_assert!(letters.is_empty());
         let mut state = self.lock();
-        state.sleeping = false;
+        (state.sleeping, state.full_from) = (false, MAILBOX_LETTERS_MAX);
         if state.letters.is_empty() {
-            return Vec::new();
+            return std::mem::take(&mut state.waiting);
         }
         if letters.capacity() > BUFFER_LETTERS_KEPT && state.letters.len() < BUFFER_LETTERS_KEPT / 4 {
             *letters = Vec::new();
         }
         std::mem::swap(&mut state.letters, letters);
         std::mem::take(&mut state.waiting)
+    }
+
+    /// The owner had no time for all that it has taken: as long as it has not taken more, the mailbox counts as full, so that nothing waits
+    /// long behind what others send faster than it reads.
+    pub(crate) fn fall_behind(&self) {
+        self.lock().full_from = 0;
     }
 
     /// Whether the owner may sleep: nothing waits, and whoever posts or nudges next will wake it.
@@ -210,6 +231,24 @@ mod tests {
         assert_eq!(mailbox.post(&mut vec![after], 1), Room::Yes);
         assert!(answered_before.recv().is_err() && answered_after.recv().is_err());
         assert_eq!(mailbox.len(), 0);
+    }
+
+    /// MQ-09
+    #[test]
+    fn who_falls_behind_has_no_room_until_more_is_taken() {
+        let mailbox = Mailbox::new(Bell::default());
+        assert_eq!(mailbox.post(&mut vec![1, 2], 7), Room::Yes);
+        let mut letters = Vec::new();
+        assert!(mailbox.take(&mut letters).is_empty());
+        mailbox.fall_behind();
+        assert_eq!((mailbox.post(&mut vec![3], 7), mailbox.room(8)), (Room::No, Room::No));
+        letters.clear();
+        assert_eq!(mailbox.take(&mut letters), [7, 8]);
+        assert_eq!((letters.as_slice(), mailbox.room(7)), (&[3][..], Room::Yes));
+        mailbox.fall_behind();
+        assert_eq!(mailbox.room(7), Room::No);
+        letters.clear();
+        assert_eq!(mailbox.take(&mut letters), [7], "also where nothing has come");
     }
 
     #[test]

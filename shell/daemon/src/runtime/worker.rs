@@ -7,6 +7,7 @@ mod log;
 mod stop;
 mod upstream;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,9 @@ use super::{
 
 /// The event of the mailbox.
 pub(crate) const MAIL: Token = Token(0);
+/// How long one turn reads mail, reads clients, and writes, but for what is under way then: a message for a thousand clients is as many
+/// copies, and everybody else waits meanwhile.
+const SHARE_OF_TURN: Duration = Duration::from_millis(5);
 /// Events taken in one turn.
 const EVENTS_PER_TURN: usize = 1024;
 
@@ -41,7 +45,8 @@ pub(crate) struct Worker {
     shard: Shard,
     clients: Clients,
     chunk: Chunk,
-    inbox: Vec<Letter>,
+    /// Letters that were taken and not read.
+    inbox: VecDeque<Letter>,
     office: Office,
     /// The node; on the first thread only.
     hub: Option<Hub>,
@@ -95,7 +100,7 @@ impl Worker {
             now: parts.shared.clock.now(),
             clients: Clients::new(parts.id),
             chunk: Chunk::new(),
-            inbox: Vec::new(),
+            inbox: VecDeque::new(),
             office: Office::new(parts.id, parts.shared.boxes.len()),
             shared: parts.shared,
             poll: parts.poll,
@@ -236,17 +241,36 @@ impl Worker {
     }
 
     fn read_mail(&mut self) {
-        let mut letters = std::mem::take(&mut self.inbox);
+        if self.inbox.is_empty() {
+            self.take_mail();
+        }
+        let until = self.clock() + SHARE_OF_TURN;
+        while let Some(letter) = self.inbox.pop_front() {
+            self.letter(letter);
+            // Whoever stops reads everything: what others had to say came before they were gone.
+            if self.stopping.is_none() && !self.inbox.is_empty() && self.clock() >= until {
+                if let Some(mailbox) = self.shared.boxes.get(usize::from(self.id.0)) {
+                    mailbox.fall_behind();
+                }
+                return;
+            }
+        }
+    }
+
+    fn take_mail(&mut self) {
+        let mut letters = Vec::from(std::mem::take(&mut self.inbox));
         let Some(mailbox) = self.shared.boxes.get(usize::from(self.id.0)) else { return };
         for sender in mailbox.take(&mut letters) {
             if let Some(mailbox) = self.shared.boxes.get(sender) {
                 mailbox.nudge();
             }
         }
-        for letter in letters.drain(..) {
-            self.letter(letter);
-        }
-        self.inbox = letters;
+        self.inbox = letters.into();
+    }
+
+    /// The time at this very moment; that of the machines stands still during a turn.
+    fn clock(&self) -> Instant {
+        self.shared.clock.now().instant
     }
 
     fn letter(&mut self, letter: Letter) {
@@ -391,10 +415,11 @@ impl Worker {
         let reads_clients = reading && !self.shard.stands_still();
         let clients = self.clients.has_dirty() || (reads_clients && self.clients.ready_len() > 0);
         let links = self.hub.as_ref().is_some_and(|hub| hub.links.is_busy(reading));
+        let mail = !self.inbox.is_empty();
         let mailbox = self.shared.boxes.get(usize::from(self.id.0));
         let upstream = reading && self.upstreams.as_ref().is_some_and(Upstreams::is_busy);
         let journal = self.has_more_to_commit() || self.shard.is_turn_open();
-        if clients || links || upstream || journal || mailbox.is_some_and(|mailbox| !mailbox.may_sleep()) {
+        if mail || clients || links || upstream || journal || mailbox.is_some_and(|mailbox| !mailbox.may_sleep()) {
             return Some(Duration::ZERO);
         }
         let hub = self.hub.as_ref();

@@ -9,8 +9,8 @@ use mio::Token;
 use sedge_base::{ConnId, Duration, Instant, ShardId};
 use sedge_cluster::{Reception, ReceptionResult, ShardInput};
 
-use super::Worker;
 use super::log::hint;
+use super::{SHARE_OF_TURN, Worker};
 use crate::runtime::addresses::Excess;
 use crate::runtime::clients::{Client, Greeting, Phase};
 use crate::runtime::door::{Door, Guest};
@@ -23,9 +23,6 @@ const READS_PER_TURN: usize = 256;
 /// Bytes read in one turn, but for the last read: what they become is written while it is still in the processor's cache, into
 /// memory that the turn before has given back.
 const BYTES_PER_TURN: usize = 256 * 1024;
-/// How long one turn reads, and how long it writes, but for what is under way then: a message for a thousand clients is as many copies, and
-/// everybody else waits meanwhile.
-const SHARE_OF_TURN: Duration = Duration::from_millis(5);
 /// A connection with more than this to write comes after those with less.
 const BULKY_BYTES: usize = 64 * 1024;
 /// Writes, and bytes written, before the clock is looked at.
@@ -439,11 +436,6 @@ impl Worker {
             }
             Arrival::End | Arrival::Broken => self.drop_client(id),
         }
-    }
-
-    /// The time at this very moment; that of the machines stands still during a turn.
-    fn clock(&self) -> Instant {
-        self.shared.clock.now().instant
     }
 
     /// Writes once to each connection that has something, as far as there is time. What is large, and what no time is left for, is put off:
