@@ -12,7 +12,7 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cluster import free_base, wait_for
 
@@ -30,6 +30,14 @@ ROLE = [
 GONE = (404, 409)
 
 
+class Refused(Exception):
+    """A status that is no success."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
 class ControlPlane:
     """etcd, kube-apiserver, kube-controller-manager."""
 
@@ -37,6 +45,7 @@ class ControlPlane:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
         (etcd, peers, self.port), (manager, _, _) = free_base(1), free_base(1)
+        self.api = f"https://{HOST}:{self.port}"
         (folder / "tokens.csv").write_text(f'{ADMIN},admin,1,"system:masters"\n{SCALER},scaler,2\n')
         subprocess.run(["openssl", "genrsa", "-out", folder / "accounts.key", "2048"], check=True, capture_output=True)
         self.run(
@@ -122,10 +131,31 @@ class ControlPlane:
                 process.wait()
 
 
+class Plane(Protocol):
+    """What the kubelet and the tests need of a control plane, real or not."""
+
+    api: str
+
+    def install(self, replicas: int) -> None:
+        """Makes the set."""
+
+    def call(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+        """A request as the administrator."""
+
+    def account(self) -> Path:
+        """What a pod finds of its service account."""
+
+    def replicas(self) -> int:
+        """Replicas that the set is to have."""
+
+    def close(self) -> None:
+        """Ends all."""
+
+
 class Kubelet:
     """Starts a `sedge` process for each pod, at an address of its own of the loopback network, and tells of it in the pod's status."""
 
-    def __init__(self, plane: ControlPlane, binary: Path, folder: Path) -> None:
+    def __init__(self, plane: Plane, binary: Path, folder: Path) -> None:
         self.plane, self.binary, self.folder = plane, binary, folder
         self.running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
         self.addresses: dict[str, str] = {}
@@ -146,6 +176,8 @@ class Kubelet:
                 known = {pod["metadata"]["uid"] for pod in pods}
                 for uid in [uid for uid in self.running if uid not in known]:
                     self.end(uid)
+            except Refused:
+                continue  # The pod has gone meanwhile.
             except urllib.error.HTTPError as error:
                 if error.code not in GONE:
                     self.error = AssertionError(f"{error.url}: {error.read().decode()}")

@@ -1,6 +1,6 @@
-"""The driver kubernetes of `sedge scale` against a real Kubernetes API server and the controller of stateful sets.
+"""The driver kubernetes of `sedge scale`.
 
-`./test kubernetes` builds both and runs these; elsewhere they are skipped.
+`./test kubernetes` builds a real Kubernetes API server and its controller of stateful sets for these; elsewhere a small fake takes their place.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ import pytest
 
 from chaos import judge
 from cluster import HOST, wait_for
-from kube import NAMESPACE, SET, TOKEN, ControlPlane, Kubelet
-from scaling import SITE, Idlers, Site, spread
+from fakekube import FakePlane
+from kube import NAMESPACE, SET, TOKEN, ControlPlane, Kubelet, Plane
+from scaling import SITE, Idlers, Site, has_haproxy, spread
 from swarm import Swarm
 
 PROGRAMS = os.environ.get("SEDGE_KUBERNETES", "")
-pytestmark = pytest.mark.skipif(not PROGRAMS, reason="a run of its own: ./test kubernetes")
+pytestmark = pytest.mark.skipif(not has_haproxy(), reason="haproxy is not installed")
 
 
 @pytest.fixture
-def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+def plane(tmp_path: Path) -> Iterator[Plane]:
     """A control plane without nodes."""
-    made = ControlPlane(Path(PROGRAMS), tmp_path)
+    made: Plane = ControlPlane(Path(PROGRAMS), tmp_path) if PROGRAMS else FakePlane(tmp_path)
     yield made
     made.close()
 
 
 @pytest.fixture
-def kubelet(plane: ControlPlane, binary: Path, tmp_path: Path) -> Iterator[Kubelet]:
+def kubelet(plane: Plane, binary: Path, tmp_path: Path) -> Iterator[Kubelet]:
     """What runs the pods of the set."""
     (tmp_path / "pods").mkdir()
     made = Kubelet(plane, binary, tmp_path / "pods")
@@ -42,7 +43,7 @@ def kubelet(plane: ControlPlane, binary: Path, tmp_path: Path) -> Iterator[Kubel
 
 
 @pytest.fixture
-def site(plane: ControlPlane, kubelet: Kubelet, binary: Path, tmp_path: Path) -> Iterator[Site]:
+def site(plane: Plane, kubelet: Kubelet, binary: Path, tmp_path: Path) -> Iterator[Site]:
     """A site whose nodes are the pods of the set."""
     made = of_set(plane, binary, tmp_path)
     yield made
@@ -50,11 +51,10 @@ def site(plane: ControlPlane, kubelet: Kubelet, binary: Path, tmp_path: Path) ->
     assert plane.replicas() == 0, "nothing of a deleted site runs"
 
 
-def of_set(plane: ControlPlane, binary: Path, folder: Path) -> Site:
+def of_set(plane: Plane, binary: Path, folder: Path) -> Site:
     """A site file for the set, and the environment of its controller."""
     site = Site(binary, folder)
-    api = f"https://{HOST}:{plane.port}"
-    site.env |= {"SEDGE_KUBERNETES_API": api, "SEDGE_KUBERNETES_ACCOUNT": str(plane.account()), "SEDGE_API_TOKEN": TOKEN}
+    site.env |= {"SEDGE_KUBERNETES_API": plane.api, "SEDGE_KUBERNETES_ACCOUNT": str(plane.account()), "SEDGE_API_TOKEN": TOKEN}
     write(site)
     return site
 
@@ -66,7 +66,7 @@ def write(site: Site, **changes: object) -> None:
     site.file.write_text(text.replace("driver: process", "driver: kubernetes"))
 
 
-def test_it_scales_a_stateful_set_and_loses_nothing(plane: ControlPlane, kubelet: Kubelet, site: Site) -> None:
+def test_it_scales_a_stateful_set_and_loses_nothing(plane: Plane, kubelet: Kubelet, site: Site) -> None:
     """EL-07, EL-09, EL-15, EL-16, EL-19, EL-23: out and in with load; the last pod is emptied before it goes; sessions stay."""
     plane.install(1)
     write(site, cooldown="1s", high=30, low=18, most=2)
@@ -101,7 +101,7 @@ def test_it_scales_a_stateful_set_and_loses_nothing(plane: ControlPlane, kubelet
     assert verdict.acknowledged > 100
 
 
-def test_pods_are_adopted_and_lost_ones_followed(plane: ControlPlane, site: Site) -> None:
+def test_pods_are_adopted_and_lost_ones_followed(plane: Plane, site: Site) -> None:
     """EL-22, EL-26: pods that ran before the controller; one that Kubernetes replaces; another controller."""
     plane.install(2)
     wait_for("both are pods", lambda: len(plane.call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]) == 2, 20)
@@ -124,7 +124,8 @@ def test_pods_are_adopted_and_lost_ones_followed(plane: ControlPlane, site: Site
     wait_for("it knows both", lambda: changed() == there, 20)
 
 
-def test_what_is_missing_is_said(plane: ControlPlane, binary: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(not PROGRAMS, reason="rights are the real server's: ./test kubernetes")
+def test_what_is_missing_is_said(plane: Plane, binary: Path, tmp_path: Path) -> None:
     """EL-07: no set, no right, no server: each with what to do."""
     site = of_set(plane, binary, tmp_path)
 
