@@ -64,6 +64,8 @@ enum Command {
     Trace(api::TraceArgs),
     /// End the connection of a client at any node, and its session if wanted
     Kick(api::KickArgs),
+    /// Have a node read its files and configuration again, and say what counts at once and what needs a restart
+    Reload(api::ReloadArgs),
     /// Empty a node before it stops: its clients and sessions go to other nodes
     Drain(api::DrainArgs),
     /// Grow and shrink a cluster with its load, behind one address
@@ -131,6 +133,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Explain(args) => api::explain(&args),
         Command::Trace(args) => api::trace(&args),
         Command::Kick(args) => api::kick(&args),
+        Command::Reload(args) => api::reload(&args),
         Command::Drain(args) => api::drain(&args),
         Command::Scale(command) => scale::run(&command),
         Command::Rebalance(args) => scale::rebalance(&args),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use rustix::process::{Signal, getpid, kill_process, setsid};
 use sedge_daemon::config::MULTICAST_GROUP;
-use sedge_daemon::{Addresses, Config, ConfigError, ListenerAddress, Overrides, init_logging};
+use sedge_daemon::{Addresses, Config, ConfigError, Digests, ListenerAddress, Overrides, init_logging};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
@@ -123,7 +123,7 @@ impl ServeArgs {
 
 /// Runs `sedge serve`.
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    let config = load(args.config.as_deref(), &args.overrides())?;
+    let loaded = load(args.config.as_deref(), &args.overrides())?;
     if args.own_session {
         // Without effect on a process that leads a session already, which is what is wanted.
         let _ = setsid();
@@ -131,20 +131,20 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.exit_with_parent {
         end_with_standard_input()?;
     }
-    init_logging(&config.log);
+    init_logging(&loaded.0.log);
     let as_json = args.json;
     let (path, overrides) = (args.config.clone(), args.overrides());
-    let read = move || Config::load(path.as_deref(), environment(), &overrides).map_err(|error| error.to_string());
+    let read = move || Config::load_comparable(path.as_deref(), environment(), &overrides).map_err(|error| error.to_string());
     let again: sedge_daemon::ReadAgain = Box::new(read);
-    sedge_daemon::run(config, again, move |addresses| {
+    sedge_daemon::run(loaded, again, move |addresses| {
         // That nobody reads standard output is no reason not to serve.
         let _ = if as_json { out::json(&describe(addresses)) } else { out::line(&announce(addresses)) };
     })
     .map_err(|error| Failure::cannot_start(error.to_string()))
 }
 
-fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Config, Failure> {
-    Config::load(path, environment(), overrides).map_err(|error| Failure::new(USAGE, error.to_string()))
+fn load(path: Option<&Path>, overrides: &Overrides) -> Result<(Config, Digests), Failure> {
+    Config::load_comparable(path, environment(), overrides).map_err(|error| Failure::new(USAGE, error.to_string()))
 }
 
 /// Keys whose value may be a file that systemd hands over (`LoadCredential=NAME:PATH`), by the name of the credential.

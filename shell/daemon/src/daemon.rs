@@ -21,12 +21,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::access::Gate;
-use crate::config::{Durability, ListenerRates, UpstreamProxy};
+use crate::config::{Digests, Durability, ListenerRates, UpstreamProxy};
 use crate::discovery::{self, Discovered, Discovery, Found, Speaker, Wanted};
 use crate::http::{Facts, Guard, HttpServer, Visits};
 use crate::identity::{self, Identity};
 use crate::recovery::Journals;
-use crate::reload::{Reloaded, reload};
+use crate::reload::{Again, ReloadReport, reload};
 use crate::runtime::sockets::{self, Descriptors, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{
     AddressTable, BrokerPlace, Clock, Door, Events, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Pulse, Shared,
@@ -147,8 +147,8 @@ impl Daemon {
         &self.addresses
     }
 
-    /// Reads again what is kept in files of its own, such as certificates; see [`Reloaded`].
-    pub fn reload(&self) -> Vec<Reloaded> {
+    /// Reads again what is kept in files of its own, such as certificates, and the configuration; see [`ReloadReport`].
+    pub fn reload(&self) -> ReloadReport {
         reload(&self.shared)
     }
 
@@ -216,12 +216,16 @@ impl std::fmt::Debug for Daemon {
     }
 }
 
-/// Reads the configuration again, on SIGHUP and through the API; the error says everything that is wrong with it.
-pub type ReadAgain = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+/// Reads the configuration again, as [`Config::load_comparable`] does, on SIGHUP and through the API; the error says everything that is wrong with it.
+pub type ReadAgain = Box<dyn Fn() -> Result<(Config, Digests), String> + Send + Sync>;
 
 /// Serves one node until SIGTERM or SIGINT, or until it is empty and was to stop then. Calls `ready` as soon as it listens. A second signal ends the process at once.
 /// SIGHUP makes it [reload](Daemon::reload).
-pub fn run(config: Config, again: ReadAgain, ready: impl FnOnce(&Addresses)) -> Result<(), StartError> {
+pub fn run(
+    (config, digests): (Config, Digests),
+    again: ReadAgain,
+    ready: impl FnOnce(&Addresses),
+) -> Result<(), StartError> {
     logging::log_panics();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(StartError::system("listen to signals"))?;
     let daemon = Daemon::start(&config)?;
@@ -230,7 +234,7 @@ pub fn run(config: Config, again: ReadAgain, ready: impl FnOnce(&Addresses)) -> 
     let told = signals.handle();
     daemon.when_drained(move || told.close());
     // There is no second one.
-    let _ = daemon.shared.again.set(again);
+    let _ = daemon.shared.again.set(Again::new(again, digests));
     ready(daemon.addresses());
     let supervisor = Supervisor::from_environment().map(|supervisor| supervisor.ready(&daemon.shared)).transpose();
     let watch = supervisor.map_err(StartError::system("start a thread"))?;

@@ -30,9 +30,9 @@ mod supervisor;
 mod sys;
 mod transport;
 
-pub use config::{Config, ConfigError, Overrides};
+pub use config::{Config, ConfigError, Digests, Overrides};
 pub use daemon::{Addresses, Daemon, ListenerAddress, ReadAgain, run};
 pub use error::StartError;
 pub use logging::init_logging;
-pub use reload::Reloaded;
+pub use reload::{ReloadReport, Reloaded};
 pub use sedge_cluster::OVERLAYS;

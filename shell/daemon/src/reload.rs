@@ -1,13 +1,14 @@
 //! Reading again, without a restart, what is kept in files of its own, and which bridges and rules there are: on SIGHUP and through `POST /api/v1/reload`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use sedge_base::ShardId;
 
 use crate::access::Change;
+use crate::config::is_exchanged;
 use crate::runtime::{Letter, Shared};
-use crate::{Config, awaits, bridges, rules};
+use crate::{Config, Digests, ReadAgain, awaits, bridges, rules};
 
 /// What came of one of the things that were read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,16 +19,66 @@ pub struct Reloaded {
     pub problem: Option<String>,
 }
 
-/// Bridges and rules are those of the configuration as it is now; all else of it takes a restart.
-fn reload_sections(shared: &Arc<Shared>) -> Option<Reloaded> {
-    let config = shared.again.get()?();
-    let change = |config: &Config| {
-        let queues: BTreeMap<_, _> = bridges::queues(config).into_iter().chain(rules::queues(config)).collect();
-        let awaits = awaits::sessions(config);
-        // Before anything comes that they are about.
-        for shard in (0_u16..).zip(&shared.boxes).map(|(shard, _)| ShardId(shard)) {
-            shared.post(shard, Letter::Inside(queues.clone(), Arc::clone(&awaits)));
+/// What came of a reload as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReloadReport {
+    /// Each thing that was read again.
+    pub parts: Vec<Reloaded>,
+    /// Keys of the configuration whose change counts from this reload on.
+    pub applied: Vec<String>,
+    /// Keys of the configuration that differ from what the node runs with, and count from its next start on.
+    pub restart: Vec<String>,
+}
+
+/// How the configuration is read again, and what the node runs with.
+pub(crate) struct Again {
+    read: ReadAgain,
+    holds: Mutex<Digests>,
+}
+
+impl Again {
+    pub(crate) fn new(read: ReadAgain, holds: Digests) -> Self {
+        Self { read, holds: Mutex::new(holds) }
+    }
+
+    /// Says which keys changed: applied ones, which count if nothing went wrong, and those that take a restart.
+    fn compare(&self, read: &Digests, went_well: bool) -> (Vec<String>, Vec<String>) {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut applied, restart): (Vec<_>, Vec<_>) =
+            holds.changed(read).into_iter().partition(|key| is_exchanged(key));
+        if !went_well {
+            applied.clear();
         }
+        for key in &applied {
+            holds.take(key, read);
+        }
+        (applied, restart)
+    }
+}
+
+/// Bridges and rules are those of the configuration as it is now; all else of it takes a restart.
+fn reload_configuration(shared: &Arc<Shared>, report: &mut ReloadReport) {
+    let Some(again) = shared.again.get() else { return };
+    let problem = match (again.read)() {
+        Ok((config, digests)) => {
+            let problem = change_sections(shared, &config);
+            (report.applied, report.restart) = again.compare(&digests, problem.is_none());
+            problem
+        }
+        Err(what) => Some(what),
+    };
+    report.parts.push(Reloaded { what: "bridges and rules".to_owned(), problem });
+}
+
+/// Exchanges bridges and rules; says what went wrong.
+fn change_sections(shared: &Arc<Shared>, config: &Config) -> Option<String> {
+    let queues: BTreeMap<_, _> = bridges::queues(config).into_iter().chain(rules::queues(config)).collect();
+    let awaits = awaits::sessions(config);
+    // Before anything comes that they are about.
+    for shard in (0_u16..).zip(&shared.boxes).map(|(shard, _)| ShardId(shard)) {
+        shared.post(shard, Letter::Inside(queues.clone(), Arc::clone(&awaits)));
+    }
+    let change = || {
         if let Some(running) = shared.bridges.get().and_then(Weak::upgrade) {
             bridges::change(&running, config, shared)?;
         }
@@ -36,16 +87,13 @@ fn reload_sections(shared: &Arc<Shared>) -> Option<Reloaded> {
             None => Ok(()),
         }
     };
-    let problem = match config {
-        Ok(config) => change(&config).err().map(|error| format!("cannot start a thread: {error}")),
-        Err(what) => Some(what),
-    };
-    Some(Reloaded { what: "bridges and rules".to_owned(), problem })
+    change().err().map(|error: std::io::Error| format!("cannot start a thread: {error}"))
 }
 
 /// Reads everything again. Each part stands for itself: what cannot be used does not keep the others from being exchanged.
-pub(crate) fn reload(shared: &Arc<Shared>) -> Vec<Reloaded> {
-    let mut done = Vec::new();
+pub(crate) fn reload(shared: &Arc<Shared>) -> ReloadReport {
+    let mut report = ReloadReport::default();
+    let done = &mut report.parts;
     for listener in &shared.listeners {
         if let Some(certificates) = &listener.certificates {
             let what = format!("listener.{}", listener.name);
@@ -62,14 +110,24 @@ pub(crate) fn reload(shared: &Arc<Shared>) -> Vec<Reloaded> {
         let problem = shared.api_guard.read().err().map(|what| format!("http.token_file: {what}"));
         done.push(Reloaded { what: "http".to_owned(), problem });
     }
-    done.extend(reload_sections(shared));
-    for Reloaded { what, problem } in &done {
+    reload_configuration(shared, &mut report);
+    log(&report);
+    report
+}
+
+fn log(report: &ReloadReport) {
+    for Reloaded { what, problem } in &report.parts {
         match problem {
             None => tracing::info!(what, "read again"),
             Some(problem) => tracing::error!(what, problem, "cannot be read again; what was read before stays in use"),
         }
     }
-    done
+    if !report.applied.is_empty() {
+        tracing::info!(keys = report.applied.join(", "), "changed keys count from this reload on");
+    }
+    if !report.restart.is_empty() {
+        tracing::warn!(keys = report.restart.join(", "), "changed keys count from the next start of the node on");
+    }
 }
 
 /// Accounts and access rules: all of their files, or none of them.

@@ -8,6 +8,7 @@ mod explain;
 mod health;
 mod names;
 mod neighbours;
+mod reload;
 mod text;
 mod trace;
 
@@ -21,4 +22,5 @@ pub(crate) use drain::{DrainArgs, drain};
 pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use health::{HealthArgs, health};
 pub(crate) use neighbours::{NeighbourCommand, neighbour, neighbours};
+pub(crate) use reload::{ReloadArgs, reload};
 pub(crate) use trace::{TraceArgs, trace};

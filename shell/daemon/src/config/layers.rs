@@ -75,7 +75,7 @@ impl Config {
         overrides: &Overrides,
     ) -> Result<Vec<Setting>, ConfigError> {
         let layers = Layers::gather(path, env, overrides);
-        let values: BTreeMap<_, _> = layers.values.iter().cloned().collect();
+        let values = layers.values();
         let with_value = |(key, origin): &(String, Origin)| (key.clone(), origin.clone(), values.get(key).cloned());
         let given: Vec<_> = layers.origins.iter().map(with_value).collect();
         layers.finish().map(|config| settings(&config, &given))
@@ -192,7 +192,7 @@ pub(super) fn together(key: &str, what: String) -> Problem {
 }
 
 #[derive(Default)]
-struct Layers {
+pub(super) struct Layers {
     config: Config,
     problems: Vec<Problem>,
     /// Where each key was set last.
@@ -203,7 +203,7 @@ struct Layers {
 
 impl Layers {
     /// All layers, one over the other.
-    fn gather(path: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, overrides: &Overrides) -> Self {
+    pub(super) fn gather(path: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, overrides: &Overrides) -> Self {
         let mut layers = Self::default();
         if let Some(path) = path {
             match std::fs::read_to_string(path) {
@@ -218,6 +218,11 @@ impl Layers {
             layers.set(&Origin::Flag(flag.clone()), key, &Value::Plain(value.clone()));
         }
         layers
+    }
+
+    /// What each key was set to; later layers win.
+    pub(super) fn values(&self) -> BTreeMap<String, String> {
+        self.values.iter().cloned().collect()
     }
 
     fn file(&mut self, path: &Path, text: &str) {
@@ -362,7 +367,7 @@ impl Layers {
     }
 
     /// Says of problems that show only in the whole where their key was set.
-    fn finish(self) -> Result<Config, ConfigError> {
+    pub(super) fn finish(self) -> Result<Config, ConfigError> {
         if !self.problems.is_empty() {
             return Err(ConfigError { problems: self.problems });
         }

@@ -3,6 +3,7 @@
 mod access;
 mod bridge;
 mod cluster;
+mod digests;
 mod discovery;
 mod error;
 mod keys;
@@ -31,6 +32,8 @@ use sedge_mqtt::QoS;
 use sedge_rules::Rule;
 
 pub use access::{AclConfig, Anonymous, AuthConfig};
+pub use digests::Digests;
+pub(crate) use digests::is_exchanged;
 pub(crate) use discovery::MulticastConfig;
 pub use discovery::{DiscoveryConfig, Group, Interface, MULTICAST_GROUP, MULTICAST_PORT};
 pub use error::{ConfigError, Origin, Problem};

@@ -51,7 +51,7 @@ pub struct Setting {
 }
 
 /// What a key is if nobody sets it, as docs/configuration.md has it: a constant of TOML, or words.
-fn default_of(key: &str) -> Result<&'static str, &'static str> {
+pub(super) fn default_of(key: &str) -> Result<&'static str, &'static str> {
     let cell = MANUAL.lines().find_map(|line| {
         let (name, rest) = line.strip_prefix("| `")?.split_once("` |")?;
         (name == key).then(|| rest.split(" |").next().unwrap_or_default().trim())

@@ -20,7 +20,7 @@ use super::model::{
 use super::process;
 use super::scope::{Scope, scope};
 use super::server::Api;
-use crate::Reloaded;
+use crate::{ReloadReport, Reloaded};
 use crate::discovery::{Source, SourceState};
 use crate::runtime::KeeperStats;
 
@@ -263,7 +263,8 @@ pub(super) fn link_model(link: &LinkStatus) -> Link {
     }
 }
 
-/// Reads again what is kept in files of its own, such as certificates, and which bridges and rules there are. Each part stands for itself.
+/// Reads again what is kept in files of its own, such as certificates, and which bridges and rules there are. Each part stands for itself. Says
+/// which changed keys count from then on, and which from the next start on.
 #[utoipa::path(post, path = "/api/v1/reload", tag = "node", responses(
     (status = 200, body = Reload), (status = 422, body = Reload)))]
 pub(super) async fn reload(State(api): State<Api>) -> (StatusCode, Json<Reload>) {
@@ -271,10 +272,12 @@ pub(super) async fn reload(State(api): State<Api>) -> (StatusCode, Json<Reload>)
     // Bridges that end take a moment.
     let done = tokio::task::spawn_blocking(move || crate::reload::reload(&api.shared)).await;
     let broken = |error: tokio::task::JoinError| {
-        vec![Reloaded { what: "configuration".to_owned(), problem: Some(error.to_string()) }]
+        let parts = vec![Reloaded { what: "configuration".to_owned(), problem: Some(error.to_string()) }];
+        ReloadReport { parts, ..ReloadReport::default() }
     };
-    let reloaded: Vec<_> = done.unwrap_or_else(broken).into_iter().map(part).collect();
+    let ReloadReport { parts, applied, restart } = done.unwrap_or_else(broken);
+    let reloaded: Vec<_> = parts.into_iter().map(part).collect();
     let good = reloaded.iter().all(|part| part.problem.is_none());
     let status = if good { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
-    (status, Json(Reload { reloaded }))
+    (status, Json(Reload { reloaded, applied, restart }))
 }

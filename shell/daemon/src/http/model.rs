@@ -213,6 +213,12 @@ pub struct Listener {
 pub struct Reload {
     /// Everything that is kept in files of its own.
     pub reloaded: Vec<ReloadedPart>,
+    /// Keys of the configuration whose change counts from this reload on.
+    #[serde(default)]
+    pub applied: Vec<String>,
+    /// Keys of the configuration that differ from what the node runs with, and count from its next start on.
+    #[serde(default)]
+    pub restart: Vec<String>,
 }
 
 /// One thing that was read again.

@@ -204,7 +204,7 @@ pub(crate) struct Shared {
     /// The bridges, while they live.
     pub(crate) bridges: OnceLock<Weak<sedge_bridge::Bridges>>,
     /// Reads the configuration again, if that is known how.
-    pub(crate) again: OnceLock<crate::ReadAgain>,
+    pub(crate) again: OnceLock<crate::reload::Again>,
     /// The rules, while they live.
     pub(crate) rules: OnceLock<Weak<sedge_bridge::Rules>>,
     /// For each sender and receiver the last [`Letter::Mark`] that was answered; empty without a journal.
