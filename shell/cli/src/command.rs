@@ -66,6 +66,8 @@ enum Command {
     Kick(api::KickArgs),
     /// Have a node read its files and configuration again, and say what counts at once and what needs a restart
     Reload(api::ReloadArgs),
+    /// Show or change what nodes write to their logs, while they run
+    LogLevel(api::LogLevelArgs),
     /// Empty a node before it stops: its clients and sessions go to other nodes
     Drain(api::DrainArgs),
     /// Grow and shrink a cluster with its load, behind one address
@@ -134,6 +136,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Trace(args) => api::trace(&args),
         Command::Kick(args) => api::kick(&args),
         Command::Reload(args) => api::reload(&args),
+        Command::LogLevel(args) => api::log_level(&args),
         Command::Drain(args) => api::drain(&args),
         Command::Scale(command) => scale::run(&command),
         Command::Rebalance(args) => scale::rebalance(&args),

@@ -131,7 +131,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.exit_with_parent {
         end_with_standard_input()?;
     }
-    init_logging(&loaded.0.log);
+    init_logging(&loaded.0);
     let as_json = args.json;
     let (path, overrides) = (args.config.clone(), args.overrides());
     let read = move || Config::load_comparable(path.as_deref(), environment(), &overrides).map_err(|error| error.to_string());

@@ -293,7 +293,7 @@ fn wanted(
 }
 
 /// How listings and `$SYS` call the node.
-fn node_name(config: &Config) -> String {
+pub(crate) fn node_name(config: &Config) -> String {
     if config.node.name.is_empty() {
         return rustix::system::uname().nodename().to_string_lossy().into_owned();
     }

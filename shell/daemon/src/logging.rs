@@ -1,7 +1,10 @@
 //! The log: one line an event on standard error, whatever a client has put into its names.
 
+mod level;
+
 use std::fmt::{self, Debug, Write as _};
 use std::io;
+use std::sync::Arc;
 
 use sedge_base::{Printable, printable_json};
 use tracing::field::Field;
@@ -10,25 +13,48 @@ use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::config::{LogConfig, LogFormat};
+pub(crate) use self::level::{Level, configure, level, set_level};
+use crate::Config;
+use crate::config::LogFormat;
+use crate::daemon::node_name;
+
+/// Most bytes of a level with all of its directives.
+const LEVEL_BYTES_MAX: usize = 1024;
 
 /// Writes the log to standard error from now on, as `config` says. Does nothing when a log is set up already.
-pub fn init_logging(config: &LogConfig) {
-    let filter = parse_level(&config.level).unwrap_or_default();
+pub fn init_logging(config: &Config) {
+    let log = &config.log;
+    let filter = parse_level(&log.level).unwrap_or_default();
     // A log on a full disk would otherwise be told so on standard error, which is the same disk, and end the process.
     let builder = tracing_subscriber::fmt().log_internal_errors(false);
     let builder = builder.with_writer(io::stderr).with_env_filter(filter).with_target(false);
     // A second daemon in the same process (tests, `sedge up`) finds the log of the first one, which is fine.
-    let _ = match config.format {
+    match log.format {
         LogFormat::Text => {
             let colours = io::IsTerminal::is_terminal(&io::stderr());
-            builder.with_ansi(colours).fmt_fields(debug_fn(write_field).delimited(" ")).finish().try_init()
+            let builder = builder.with_ansi(colours).fmt_fields(debug_fn(write_field).delimited(" "));
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            if builder.finish().try_init().is_ok() {
+                level::keep(&log.level, move |filter| handle.reload(filter).is_ok());
+            }
         }
         LogFormat::Json => {
             let builder = builder.json().flatten_event(true).with_current_span(false).with_span_list(false);
-            builder.with_writer(|| JsonLines).finish().try_init()
+            let origin = origin(&node_name(config), &config.cluster.name);
+            let builder = builder.with_writer(move || JsonLines(Arc::clone(&origin))).with_filter_reloading();
+            let handle = builder.reload_handle();
+            if builder.finish().try_init().is_ok() {
+                level::keep(&log.level, move |filter| handle.reload(filter).is_ok());
+            }
         }
-    };
+    }
+}
+
+/// What each line of JSON says of where it comes from. Fields of events are called otherwise: `node` is often another one.
+fn origin(node: &str, cluster: &str) -> Arc<str> {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    format!("\"node_name\":{},\"cluster_name\":{},", quoted(node), quoted(cluster)).into()
 }
 
 /// One field of an event as text. All that the log says passes here.
@@ -40,17 +66,26 @@ fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::R
     write!(Printable(out), "{value:?}")
 }
 
-/// Standard error for lines of JSON. Each event comes in one piece.
-struct JsonLines;
+/// Standard error for lines of JSON that say where they come from. Each event comes in one piece.
+struct JsonLines(Arc<str>);
+
+impl JsonLines {
+    /// A line as it is written.
+    fn line(&self, event: &[u8]) -> String {
+        match std::str::from_utf8(event) {
+            Ok(text) => match text.strip_prefix('{') {
+                Some(rest) => printable_json(&format!("{{{}{rest}", self.0)).into_owned(),
+                None => printable_json(text).into_owned(),
+            },
+            Err(_) => event.escape_ascii().to_string(),
+        }
+    }
+}
 
 impl io::Write for JsonLines {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut stderr = io::stderr().lock();
-        match std::str::from_utf8(line) {
-            Ok(text) => stderr.write_all(printable_json(text).as_bytes())?,
-            Err(_) => stderr.write_all(line.escape_ascii().to_string().as_bytes())?,
-        }
-        Ok(line.len())
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        io::stderr().lock().write_all(self.line(event).as_bytes())?;
+        Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -75,6 +110,9 @@ pub(crate) fn log_panics() {
 /// `info`, or directives as `tracing` knows them.
 pub(crate) fn parse_level(text: &str) -> Result<EnvFilter, String> {
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
+    if text.len() > LEVEL_BYTES_MAX {
+        return Err(format!("is longer than {LEVEL_BYTES_MAX} bytes"));
+    }
     let plain = text.chars().all(char::is_alphanumeric);
     if plain && !levels.contains(&text.to_ascii_lowercase().as_str()) {
         return Err(format!("{text:?} is not one of {}", levels.join(", ")));
@@ -94,5 +132,21 @@ mod tests {
         for bad in ["", "loud", "sedge_daemon=loud"] {
             assert!(parse_level(bad).is_err(), "{bad}");
         }
+    }
+    #[test]
+    fn a_level_has_a_bound() {
+        assert!(parse_level(&"info,".repeat(300)).unwrap_err().contains("1024"));
+    }
+
+    /// OP-09
+    #[test]
+    fn a_line_of_json_names_node_and_cluster() {
+        let lines = JsonLines(origin("gw \"1\"", "si\u{1b}te"));
+        let line = lines.line(b"{\"level\":\"INFO\",\"node\":\"another\"}\n");
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&value["node_name"], &value["cluster_name"]), (&"gw \"1\"".into(), &"si\u{1b}te".into()));
+        assert_eq!((&value["node"], &value["level"]), (&"another".into(), &"INFO".into()));
+        assert!(line.ends_with("}\n") && !line.contains('\u{1b}'), "{line}");
+        assert_eq!(lines.line(b"\xff"), "\\xff");
     }
 }

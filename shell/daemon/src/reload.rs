@@ -1,4 +1,4 @@
-//! Reading again, without a restart, what is kept in files of its own, and which bridges and rules there are: on SIGHUP and through `POST /api/v1/reload`.
+//! Reading again, without a restart, what is kept in files of its own, which bridges and rules there are, and the level of the log: on SIGHUP and through `POST /api/v1/reload`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +8,7 @@ use sedge_base::ShardId;
 use crate::access::Change;
 use crate::config::is_exchanged;
 use crate::runtime::{Letter, Shared};
-use crate::{Config, Digests, ReadAgain, awaits, bridges, rules};
+use crate::{Config, Digests, ReadAgain, awaits, bridges, logging, rules};
 
 /// What came of one of the things that were read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +56,15 @@ impl Again {
     }
 }
 
-/// Bridges and rules are those of the configuration as it is now; all else of it takes a restart.
+/// Bridges, rules and the level of the log are those of the configuration as it is now; all else of it takes a restart.
 fn reload_configuration(shared: &Arc<Shared>, report: &mut ReloadReport) {
     let Some(again) = shared.again.get() else { return };
     let problem = match (again.read)() {
         Ok((config, digests)) => {
+            if logging::level().is_some() {
+                let problem = logging::configure(&config.log.level).err();
+                report.parts.push(Reloaded { what: "log.level".to_owned(), problem });
+            }
             let problem = change_sections(shared, &config);
             (report.applied, report.restart) = again.compare(&digests, problem.is_none());
             problem

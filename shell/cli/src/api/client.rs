@@ -78,6 +78,11 @@ impl Api {
         self.understand(self.empty(self.agent.post(self.url(path))).send_empty())
     }
 
+    /// Puts to `path`, without a body.
+    pub(crate) fn put<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
+        self.understand(self.empty(self.agent.put(self.url(path))).send_empty())
+    }
+
     /// Posts to `path`, whose answer lists problems with status 422.
     pub(crate) fn post_with_problems<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Failure> {
         let answered = self.empty(self.agent.post(self.url(path))).send_empty();

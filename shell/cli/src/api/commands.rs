@@ -74,7 +74,7 @@ pub(crate) struct WhichNode {
 
 impl WhichNode {
     /// The parameter of a request.
-    fn wanted(&self) -> String {
+    pub(super) fn wanted(&self) -> String {
         format!("node={}", segment(self.node.as_deref().unwrap_or("*")))
     }
 }

@@ -6,6 +6,7 @@ mod commands;
 mod drain;
 mod explain;
 mod health;
+mod log_level;
 mod names;
 mod neighbours;
 mod reload;
@@ -21,6 +22,7 @@ pub(crate) use commands::{
 pub(crate) use drain::{DrainArgs, drain};
 pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use health::{HealthArgs, health};
+pub(crate) use log_level::{LogLevelArgs, log_level};
 pub(crate) use neighbours::{NeighbourCommand, neighbour, neighbours};
 pub(crate) use reload::{ReloadArgs, reload};
 pub(crate) use trace::{TraceArgs, trace};

@@ -9,7 +9,7 @@ use super::settings::default_of;
 use super::{Config, ConfigError, Overrides};
 
 /// Keys that a reload exchanges; a dot at the end stands for all keys that begin so.
-const EXCHANGED: &[&str] = &["bridge.", "rule."];
+const EXCHANGED: &[&str] = &["bridge.", "log.level", "rule."];
 
 /// The keys that are not at their default, each with a hash of its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn bridges_and_rules_are_exchanged_and_others_are_not() {
-        assert!(is_exchanged("bridge.cloud.qos") && is_exchanged("rule.hot"));
-        assert!(!is_exchanged("bridges") && !is_exchanged("mqtt.port"));
+        assert!(is_exchanged("bridge.cloud.qos") && is_exchanged("rule.hot") && is_exchanged("log.level"));
+        assert!(!is_exchanged("bridges") && !is_exchanged("log.level_of") && !is_exchanged("mqtt.port"));
     }
 }

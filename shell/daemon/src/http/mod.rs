@@ -13,6 +13,7 @@ mod fuzz;
 mod guard;
 mod handlers;
 mod history;
+mod logs;
 mod members;
 mod metrics;
 pub mod model;

@@ -1,5 +1,6 @@
 //! What the HTTP API says, as plain values: served by the daemon, read by `sedge status` and its sisters.
 
+mod logs;
 mod members;
 mod neighbours;
 mod sessions;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::logs::{LogLevel, LogLevels};
 pub use self::members::{MemberSummary, Members, SilentMember, Summary};
 pub use self::neighbours::{Neighbour, Neighbours};
 pub use self::sessions::{Session, Sessions, Subscription};

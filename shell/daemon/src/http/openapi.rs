@@ -4,7 +4,7 @@ use axum::Json;
 use utoipa::OpenApi;
 
 use super::{
-    bridges, drain, events, explain, handlers, history, members, metrics, neighbours, retained, routes, rules,
+    bridges, drain, events, explain, handlers, history, logs, members, metrics, neighbours, retained, routes, rules,
     sessions, topology, traces,
 };
 
@@ -26,6 +26,8 @@ use super::{
         neighbours::remove,
         routes::routes,
         handlers::reload,
+        logs::levels,
+        logs::set,
         bridges::bridges,
         rules::rules,
         drain::progress,
@@ -65,6 +67,7 @@ mod tests {
             "/api/v1/events",
             "/api/v1/explain",
             "/api/v1/history",
+            "/api/v1/log",
             "/api/v1/neighbours",
             "/api/v1/members",
             "/api/v1/routes",

@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::model::{Listener, Listening, RecoveryReport};
 use super::visitors::{Entrance, Peer};
 use super::{
-    assets, bridges, desk, drain, events, explain, guard, handlers, history, members, metrics, neighbours, openapi,
+    assets, bridges, desk, drain, events, explain, guard, handlers, history, logs, members, metrics, neighbours, openapi,
     retained, routes, rules, sessions, topology, traces,
 };
 use crate::config::Durability;
@@ -198,6 +198,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/api/v1/retained", get(retained::retained))
         .route("/api/v1/retained/{topic}", delete(retained::clear))
         .route("/api/v1/reload", post(handlers::reload))
+        .route("/api/v1/log", get(logs::levels).put(logs::set))
         .route("/api/v1/drain", get(drain::progress).post(drain::start).delete(drain::cancel))
         .route("/api/v1/traces", get(traces::list).post(traces::start))
         .route("/api/v1/traces/{id}", get(traces::notes).delete(traces::end))

@@ -1,0 +1,61 @@
+//! The level of the log, which changes while the node runs.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use tracing_subscriber::EnvFilter;
+
+use super::parse_level;
+
+/// Exchanges the filter of the log; false: there is no log any more.
+type Exchange = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
+
+/// The log of this process, once it is set up.
+static LOG: OnceLock<Log> = OnceLock::new();
+
+struct Log {
+    exchange: Exchange,
+    level: Mutex<Level>,
+}
+
+/// What is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    /// What holds: a level, or directives.
+    pub(crate) level: String,
+    /// What the configuration says (`log.level`), as it was read last.
+    pub(crate) configured: String,
+}
+
+/// Remembers how to exchange the filter of the log that is set up with `level`.
+pub(super) fn keep(level: &str, exchange: impl Fn(EnvFilter) -> bool + Send + Sync + 'static) {
+    let level = Level { level: level.to_owned(), configured: level.to_owned() };
+    // A process sets up one log only.
+    let _ = LOG.set(Log { exchange: Box::new(exchange), level: Mutex::new(level) });
+}
+
+/// What is written; `None`: the log is that of another program around this node.
+pub(crate) fn level() -> Option<Level> {
+    LOG.get().map(|log| log.level.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+/// Writes what `level` says from now on, until the next start or reload. Says what is wrong with it.
+pub(crate) fn set_level(level: &str) -> Result<(), String> {
+    exchange(level, |known| level.clone_into(&mut known.level))
+}
+
+/// The configuration was read again: its level holds. Says whether there is a log to which it applies.
+pub(crate) fn configure(level: &str) -> Result<(), String> {
+    exchange(level, |known| *known = Level { level: level.to_owned(), configured: level.to_owned() })
+}
+
+fn exchange(level: &str, remember: impl FnOnce(&mut Level)) -> Result<(), String> {
+    let filter = parse_level(level)?;
+    let log = LOG.get().ok_or("this node has no log of its own")?;
+    // Held over both: what is remembered is what holds, whoever else changes it.
+    let mut known = log.level.lock().unwrap_or_else(PoisonError::into_inner);
+    if !(log.exchange)(filter) {
+        return Err("the log has ended".to_owned());
+    }
+    remember(&mut known);
+    Ok(())
+}
