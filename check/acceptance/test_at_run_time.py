@@ -1,9 +1,17 @@
-"""What operators change and look at while a node runs: `sedge reload` and `sedge log-level`."""
+"""What operators change and look at while a node runs: `sedge reload`, `sedge log-level`, `--watch`."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import select
+import signal
+import struct
 import subprocess
+import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -111,3 +119,57 @@ def test_one_command_changes_the_log_of_all_nodes_or_of_one(make_cluster: Callab
     assert levels(cluster, "--node", name, "trace") == ["trace"]
     assert sorted(levels(cluster)) == ["info", "info", "trace"]
     assert levels(cluster, "warn,sedge_daemon=info") == ["warn,sedge_daemon=info"] * 3
+
+
+def screens(binary: Path, *words: str, until: Callable[[bytes], bool]) -> bytes:
+    """What a command writes to a terminal of 8 rows, until enough is there; then Ctrl-C."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 8, 60, 0, 0))
+    process = subprocess.Popen([str(binary), *words], stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.PIPE)
+    os.close(follower)
+    shown = b""
+    try:
+        deadline = time.monotonic() + 30
+        while not until(shown):
+            assert time.monotonic() < deadline and process.poll() is None, shown
+            if select.select([leader], [], [], 0.5)[0]:
+                shown += os.read(leader, 65_536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        os.close(leader)
+    return shown
+
+
+def test_a_listing_is_drawn_again_and_again(make_node: Callable[..., Node]) -> None:
+    """OP-09: on a terminal in place of the one before, within its rows, and nobody's client id draws on it."""
+    node = make_node("memory")
+    api = ("--api", f"http://{HOST}:{node.http}")
+    clients = [node.client(f"evil\x1b[2J{number}", clean=True) for number in range(9)]
+    shown = screens(node.binary, "sessions", "--watch", "1", *api, until=lambda text: text.count(b"\x1b[J") >= 2)
+    first = shown.split(b"\x1b[J")[0]
+    assert first.startswith(b"\x1b[H") and b"every 1 s" in first and b"evil\\x1b[2J0" in first
+    assert first.count(b"\n") == 7 and b"more lines" in first and b"\x1b[2J" not in shown, shown
+    for client in clients:
+        client.drop()
+    for words, mark in ((("sessions", "--watch=1"), "CLIENT"), (("retained", "--watch", "1", "--json"), '"messages"')):
+        with subprocess.Popen([str(node.binary), *words, *api], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout and watching.stderr
+            seen = 0
+            while seen < 2:
+                line = watching.stdout.readline()
+                assert line, watching.stderr.read()
+                seen += mark in line
+                assert "\x1b" not in line
+            if "--json" in words:
+                node.kill()
+                assert "cannot reach" in watching.stderr.readline(), "it goes on until the node is there again"
+                node.start()
+                assert mark in watching.stdout.readline()
+            watching.terminate()
+            assert watching.wait(10) == 0
+    for command in ("status", "topology", "routes", "neighbours", "bridges", "rules"):
+        assert "--watch" in sedge(node, command, "--help").stdout, command
+    wrong = sedge(node, "sessions", "--watch", "0")
+    assert wrong.returncode == 2 and "1..=3600" in wrong.stderr

@@ -48,14 +48,14 @@ enum Command {
     /// Show what clients of all nodes want, or where one node sends publications
     Routes(api::PageArgs),
     /// Show the links of a node, and which of them were chosen by hand
-    Neighbours(api::ApiArgs),
+    Neighbours(api::ListArgs),
     /// Choose or end links between nodes by hand
     #[command(subcommand)]
     Neighbour(api::NeighbourCommand),
     /// Show the bridges to other services: who runs them, what waits, what went wrong last
-    Bridges(api::ApiArgs),
+    Bridges(api::ListArgs),
     /// Show the rules that run in the cluster: which node runs them, what they hold and have counted
-    Rules(api::ApiArgs),
+    Rules(api::ListArgs),
     /// Show retained messages, or clear one
     Retained(api::RetainedArgs),
     /// Say whether a client would get a publication now, from where and at which QoS, or what prevents it

@@ -10,10 +10,12 @@ use sedge_controller::segment;
 use sedge_daemon::http::model::{
     BridgeList, Cleared, Cluster, Kicked, Members, RetainedMessages, Routes, RuleList, Sessions, Status, Topology,
 };
+use serde::de::DeserializeOwned;
 
 use super::client::Api;
 use super::names::Names;
 use super::text;
+use super::watch::{Page, WatchArgs};
 use crate::failure::Failure;
 use crate::out;
 
@@ -64,6 +66,15 @@ impl ApiArgs {
     }
 }
 
+/// Flags of a listing that has no more of them.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(super) api: ApiArgs,
+    #[command(flatten)]
+    pub(super) watch: WatchArgs,
+}
+
 /// Whom a listing is about.
 #[derive(Args, Debug)]
 pub(crate) struct WhichNode {
@@ -86,6 +97,8 @@ pub(crate) struct TopologyArgs {
     which: WhichNode,
     #[command(flatten)]
     api: ApiArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// Flags of `sedge status`.
@@ -96,6 +109,8 @@ pub(crate) struct StatusArgs {
     node: Option<String>,
     #[command(flatten)]
     api: ApiArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// What a header can carry; white space around it does not count.
@@ -114,6 +129,8 @@ pub(crate) struct PageArgs {
     which: WhichNode,
     #[command(flatten)]
     api: ApiArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// Leave out the first N
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: usize,
@@ -175,7 +192,7 @@ pub(crate) struct RetainedArgs {
     #[arg(default_value = "#")]
     filter: String,
     /// Clear the retained message of this topic, without wildcards, on all nodes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     clear: bool,
     /// Show at most N, up to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -184,6 +201,8 @@ pub(crate) struct RetainedArgs {
     which: WhichNode,
     #[command(flatten)]
     api: ApiArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// Flags of `sedge kick`.
@@ -205,13 +224,16 @@ pub(crate) struct KickArgs {
 pub(crate) fn status(args: &StatusArgs) -> Result<(), Failure> {
     let api = args.api.client()?;
     let node = args.node.as_ref().map(|node| format!("?node={}", segment(node))).unwrap_or_default();
-    let status = api.get::<Status>(&format!("/api/v1/status{node}"))?;
-    let members = api.get::<Members>("/api/v1/members")?;
-    if args.api.json {
-        return out::json_text(&with_members(&status.body, &members.body)?);
-    }
-    let cluster = api.get::<Cluster>("/api/v1/cluster")?.value;
-    out::line(&text::status(&status.value, &cluster, &members.value, &Names::new(&cluster, args.api.ids)))
+    args.watch.show(|| {
+        let status = api.get::<Status>(&format!("/api/v1/status{node}"))?;
+        let members = api.get::<Members>("/api/v1/members")?;
+        if args.api.json {
+            return with_members(&status.body, &members.body).map(Page::Json);
+        }
+        let cluster = api.get::<Cluster>("/api/v1/cluster")?.value;
+        let names = Names::new(&cluster, args.api.ids);
+        Ok(Page::Text(text::status(&status.value, &cluster, &members.value, &names)))
+    })
 }
 
 /// The status of a node, with the members of the cluster as `all_members`.
@@ -224,71 +246,85 @@ fn with_members(status: &str, members: &str) -> Result<String, Failure> {
 
 /// Runs `sedge topology`.
 pub(crate) fn topology(args: &TopologyArgs) -> Result<(), Failure> {
-    let api = args.api.client()?;
-    let answer = api.get::<Topology>(&format!("/api/v1/topology?{}", args.which.wanted()))?;
-    if args.api.json {
-        return out::json_text(&answer.body);
-    }
-    out::line(&text::topology(&answer.value, &args.api.names(&api)?))
+    let path = format!("/api/v1/topology?{}", args.which.wanted());
+    listing(&args.api, &args.watch, &path, |topology: &Topology, names| Ok(text::topology(topology, names)))
+}
+
+/// Shows what the API says at `path`: as it is, or as `text` puts it.
+pub(super) fn listing<T: DeserializeOwned>(
+    args: &ApiArgs,
+    watch: &WatchArgs,
+    path: &str,
+    text: impl Fn(&T, &Names) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    let api = args.client()?;
+    watch.show(|| {
+        let answer = api.get::<T>(path)?;
+        if args.json {
+            return Ok(Page::Json(answer.body));
+        }
+        text(&answer.value, &args.names(&api)?).map(Page::Text)
+    })
 }
 
 /// Runs `sedge sessions`.
 pub(crate) fn sessions(args: &SessionsArgs) -> Result<(), Failure> {
-    let PageArgs { which, api, offset, limit } = &args.page;
+    let PageArgs { which, api, watch, offset, limit } = &args.page;
     let (wanted, whom) = (args.wanted(), which.wanted());
     let path = format!("/api/v1/sessions?{whom}&offset={offset}&limit={limit}{wanted}");
-    let client = api.client()?;
-    let answer = client.get::<Sessions>(&path)?;
-    if api.json {
-        return out::json_text(&answer.body);
-    }
-    let names = api.names(&client)?;
-    let Some(wanted) = &args.client else { return out::line(&text::sessions(&answer.value, &names)) };
-    if let Some(session) = answer.value.sessions.iter().find(|session| session.client == *wanted) {
-        return out::line(&text::session(session, &names));
-    }
-    let whom =
-        which.node.as_ref().map_or_else(|| "no node has a".to_owned(), |node| format!("{} has no", printable(node)));
-    let silent = text::silent(&answer.value.silent);
-    Err(Failure::failed(format!("{whom} session of {}{silent}", printable(wanted))))
+    listing(api, watch, &path, |found: &Sessions, names| {
+        let Some(wanted) = &args.client else { return Ok(text::sessions(found, names)) };
+        if let Some(session) = found.sessions.iter().find(|session| session.client == *wanted) {
+            return Ok(text::session(session, names));
+        }
+        let whom = which
+            .node
+            .as_ref()
+            .map_or_else(|| "no node has a".to_owned(), |node| format!("{} has no", printable(node)));
+        let silent = text::silent(&found.silent);
+        Err(Failure::failed(format!("{whom} session of {}{silent}", printable(wanted))))
+    })
 }
 
 /// Runs `sedge routes`.
 pub(crate) fn routes(args: &PageArgs) -> Result<(), Failure> {
-    let PageArgs { which, api, offset, limit } = args;
+    let PageArgs { which, api, watch, offset, limit } = args;
     let path = format!("/api/v1/routes?{}&offset={offset}&limit={limit}", which.wanted());
-    let client = api.client()?;
-    let answer = client.get::<Routes>(&path)?;
-    if api.json {
-        return out::json_text(&answer.body);
-    }
-    out::line(&text::routes(&answer.value, &api.names(&client)?))
+    listing(api, watch, &path, |routes: &Routes, names| Ok(text::routes(routes, names)))
 }
 
 /// Runs `sedge bridges`.
-pub(crate) fn bridges(args: &ApiArgs) -> Result<(), Failure> {
-    let api = args.client()?;
-    let answer = api.get::<BridgeList>("/api/v1/bridges")?;
-    if args.json { out::json_text(&answer.body) } else { out::line(&text::bridges(&answer.value, &args.names(&api)?)) }
+pub(crate) fn bridges(args: &ListArgs) -> Result<(), Failure> {
+    listing(&args.api, &args.watch, "/api/v1/bridges", |list: &BridgeList, names| Ok(text::bridges(list, names)))
 }
 
 /// Runs `sedge rules`.
-pub(crate) fn rules(args: &ApiArgs) -> Result<(), Failure> {
-    let api = args.client()?;
-    let answer = api.get::<RuleList>("/api/v1/rules")?;
-    if args.json { out::json_text(&answer.body) } else { out::line(&text::rules(&answer.value, &args.names(&api)?)) }
+pub(crate) fn rules(args: &ListArgs) -> Result<(), Failure> {
+    listing(&args.api, &args.watch, "/api/v1/rules", |list: &RuleList, names| Ok(text::rules(list, names)))
 }
 
 /// Runs `sedge retained`.
 pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
-    let RetainedArgs { filter, clear, limit, which, api } = args;
+    let RetainedArgs { filter, clear, api, watch, .. } = args;
     let client = api.client()?;
     if *clear {
         let answer = client.delete::<Cleared>(&format!("/api/v1/retained/{}", segment(filter)))?;
         let text = format!("the retained message of {} was cleared", printable(&answer.value.topic));
         return if api.json { out::json_text(&answer.body) } else { out::line(&text) };
     }
-    // Pages may be short: as many as it takes.
+    watch.show(|| {
+        let page = retained_page(args, &client)?;
+        if !api.json {
+            return Ok(Page::Text(text::retained(&page)));
+        }
+        let text = serde_json::to_string(&page);
+        text.map(Page::Json).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
+    })
+}
+
+/// Pages of the API may be short: asks for as many as it takes.
+fn retained_page(args: &RetainedArgs, client: &Api) -> Result<RetainedMessages, Failure> {
+    let RetainedArgs { filter, limit, which, .. } = args;
     let (mut cursor, mut messages, mut last) = (Some(0), Vec::new(), None);
     let mut whom = which.wanted();
     while let Some(from) = cursor
@@ -306,8 +342,7 @@ pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
         last = Some(last.unwrap_or(RetainedMessages { messages: Vec::new(), ..page }));
     }
     let Some(first) = last else { return Err(Failure::usage("--limit: at least 1")) };
-    let page = RetainedMessages { messages, next: cursor, ..first };
-    if api.json { out::json(&page) } else { out::line(&text::retained(&page)) }
+    Ok(RetainedMessages { messages, next: cursor, ..first })
 }
 
 /// Runs `sedge kick`.

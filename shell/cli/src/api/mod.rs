@@ -12,11 +12,12 @@ mod neighbours;
 mod reload;
 mod text;
 mod trace;
+mod watch;
 
 pub(crate) use advise::{AdviseArgs, advise};
 pub(crate) use client::Api;
 pub(crate) use commands::{
-    ApiArgs, KickArgs, PageArgs, RetainedArgs, SessionsArgs, StatusArgs, TopologyArgs, bridges, kick, retained, routes,
+    ApiArgs, KickArgs, ListArgs, PageArgs, RetainedArgs, SessionsArgs, StatusArgs, TopologyArgs, bridges, kick, retained, routes,
     rules, sessions, status, topology,
 };
 pub(crate) use drain::{DrainArgs, drain};

@@ -8,7 +8,7 @@ use sedge_controller::segment;
 use sedge_daemon::http::model::{Neighbour, Neighbours};
 
 use super::client::{Answer, Api};
-use super::commands::ApiArgs;
+use super::commands::{ApiArgs, ListArgs, listing};
 use super::text;
 use crate::failure::Failure;
 use crate::out;
@@ -39,9 +39,8 @@ pub(crate) struct NeighbourArgs {
 }
 
 /// Runs `sedge neighbours`.
-pub(crate) fn neighbours(args: &ApiArgs) -> Result<(), Failure> {
-    let answer = args.client()?.get::<Neighbours>("/api/v1/neighbours")?;
-    show(args, &answer)
+pub(crate) fn neighbours(args: &ListArgs) -> Result<(), Failure> {
+    listing(&args.api, &args.watch, "/api/v1/neighbours", |list: &Neighbours, _| Ok(text::neighbours(list)))
 }
 
 /// Runs `sedge neighbour`.
