@@ -1,4 +1,4 @@
-"""What operators change and look at while a node runs: `sedge reload`, `sedge log-level`, `--watch`."""
+"""What operators change and look at while a node runs: `sedge reload`, `sedge log-level`, `sedge logs`, `--watch`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from client import Client
 from cluster import HOST, Cluster, wait_for
 from durable import Node
+from mqttwire import V5
 
 RULE = '[rule.hot]\nfrom = ["in/#"]\nto = "out/{1}"\n'
 
@@ -173,3 +176,64 @@ def test_a_listing_is_drawn_again_and_again(make_node: Callable[..., Node]) -> N
         assert "--watch" in sedge(node, command, "--help").stdout, command
     wrong = sedge(node, "sessions", "--watch", "0")
     assert wrong.returncode == 2 and "1..=3600" in wrong.stderr
+
+
+def test_the_last_lines_of_all_logs_in_order_and_followed(make_cluster: Callable[..., Cluster]) -> None:
+    """OP-09: any node tells those of all; a node that starts anew is followed from its first line on."""
+    cluster = make_cluster(3)
+    names = [cluster.status(node)["name"] for node in range(3)]
+    api = ("--api", f"http://{HOST}:{cluster.http}")
+
+    def logs(*words: str) -> list[str]:
+        done = subprocess.run([str(cluster.binary), "logs", *words, *api], capture_output=True, text=True, timeout=30, check=True)
+        return done.stdout.splitlines()
+
+    lines = [json.loads(line) for line in logs("--json")]
+    assert {line["name"] for line in lines} == set(names)
+    assert [line["at_ms"] for line in lines] == sorted(line["at_ms"] for line in lines)
+    of_one = logs("--node", names[1], "-n", "1000")
+    assert any("listening" in line for line in of_one) and logs("--node", names[1], "-n", "1") == of_one[-1:]
+    assert len(logs("-n", "2")) == 6 and logs("-n", "0") == []
+    follow = subprocess.Popen([str(cluster.binary), "logs", "-f", "-n", "1", *api], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    timer = threading.Timer(60, follow.kill)
+    timer.start()
+    try:
+        assert follow.stdout
+        begun = {follow.stdout.readline().split("  ")[0] for _ in names}
+        assert begun == set(names), "from here on it follows"
+        for node in range(3):
+            client = Client(HOST, cluster.ports()[node], V5, timeout=10)
+            client.connect(f"evil\x1b[2J{node}", clean=True)
+            while True:
+                line = follow.stdout.readline()
+                assert line and "\x1b" not in line, line
+                if line.startswith(f"{names[node]}  ") and f"evil\\x1b[2J{node}" in line:
+                    break
+            client.drop()
+        follow.terminate()
+        assert follow.wait(10) == 0
+    finally:
+        timer.cancel()
+        follow.kill()
+    assert cluster.metric(0, "sedge_log_lines_kept") > 3
+    wrong = subprocess.run([str(cluster.binary), "logs", "--node", "nobody", *api], capture_output=True, text=True, timeout=30, check=False)
+    assert wrong.returncode == 1 and "nobody" in wrong.stderr
+
+
+def test_a_followed_node_that_starts_anew_is_followed_on(make_node: Callable[..., Node]) -> None:
+    """OP-09: its new life counts its lines anew."""
+    node = make_node("memory")
+    command = [str(node.binary), "logs", "--follow", "--json", "--api", f"http://{HOST}:{node.http}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as follow:
+        assert follow.stdout and follow.stderr
+        timer = threading.Timer(60, follow.kill)
+        timer.start()
+        assert json.loads(follow.stdout.readline())["number"] == 0
+        node.kill()
+        assert "cannot reach" in follow.stderr.readline()
+        node.start()
+        while json.loads(follow.stdout.readline())["number"] != 0:
+            pass
+        follow.terminate()
+        assert follow.wait(10) == 0
+        timer.cancel()

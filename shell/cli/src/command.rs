@@ -66,6 +66,7 @@ enum Command {
     Kick(api::KickArgs),
     /// Have a node read its files and configuration again, and say what counts at once and what needs a restart
     Reload(api::ReloadArgs),
+    Logs(api::LogsArgs),
     /// Show or change what nodes write to their logs, while they run
     LogLevel(api::LogLevelArgs),
     /// Empty a node before it stops: its clients and sessions go to other nodes
@@ -136,6 +137,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Trace(args) => api::trace(&args),
         Command::Kick(args) => api::kick(&args),
         Command::Reload(args) => api::reload(&args),
+        Command::Logs(args) => api::logs(&args),
         Command::LogLevel(args) => api::log_level(&args),
         Command::Drain(args) => api::drain(&args),
         Command::Scale(command) => scale::run(&command),

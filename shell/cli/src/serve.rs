@@ -134,7 +134,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     init_logging(&loaded.0);
     let as_json = args.json;
     let (path, overrides) = (args.config.clone(), args.overrides());
-    let read = move || Config::load_comparable(path.as_deref(), environment(), &overrides).map_err(|error| error.to_string());
+    let read =
+        move || Config::load_comparable(path.as_deref(), environment(), &overrides).map_err(|error| error.to_string());
     let again: sedge_daemon::ReadAgain = Box::new(read);
     sedge_daemon::run(loaded, again, move |addresses| {
         // That nobody reads standard output is no reason not to serve.

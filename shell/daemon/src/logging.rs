@@ -1,6 +1,7 @@
 //! The log: one line an event on standard error, whatever a client has put into its names.
 
 mod level;
+mod lines;
 
 use std::fmt::{self, Debug, Write as _};
 use std::io;
@@ -14,6 +15,7 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 pub(crate) use self::level::{Level, configure, level, set_level};
+pub(crate) use self::lines::{LineStats, Start, lines, stats as line_stats};
 use crate::Config;
 use crate::config::LogFormat;
 use crate::daemon::node_name;
@@ -27,7 +29,7 @@ pub fn init_logging(config: &Config) {
     let filter = parse_level(&log.level).unwrap_or_default();
     // A log on a full disk would otherwise be told so on standard error, which is the same disk, and end the process.
     let builder = tracing_subscriber::fmt().log_internal_errors(false);
-    let builder = builder.with_writer(io::stderr).with_env_filter(filter).with_target(false);
+    let builder = builder.with_writer(|| TextLines).with_env_filter(filter).with_target(false);
     // A second daemon in the same process (tests, `sedge up`) finds the log of the first one, which is fine.
     match log.format {
         LogFormat::Text => {
@@ -66,6 +68,21 @@ fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::R
     write!(Printable(out), "{value:?}")
 }
 
+/// Standard error for lines of text. Each event comes in one piece.
+struct TextLines;
+
+impl io::Write for TextLines {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        lines::keep(&String::from_utf8_lossy(event));
+        io::stderr().lock().write_all(event)?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// Standard error for lines of JSON that say where they come from. Each event comes in one piece.
 struct JsonLines(Arc<str>);
 
@@ -84,7 +101,9 @@ impl JsonLines {
 
 impl io::Write for JsonLines {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        io::stderr().lock().write_all(self.line(event).as_bytes())?;
+        let line = self.line(event);
+        lines::keep(&line);
+        io::stderr().lock().write_all(line.as_bytes())?;
         Ok(event.len())
     }
 

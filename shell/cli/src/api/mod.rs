@@ -7,6 +7,7 @@ mod drain;
 mod explain;
 mod health;
 mod log_level;
+mod logs;
 mod names;
 mod neighbours;
 mod reload;
@@ -17,13 +18,14 @@ mod watch;
 pub(crate) use advise::{AdviseArgs, advise};
 pub(crate) use client::Api;
 pub(crate) use commands::{
-    ApiArgs, KickArgs, ListArgs, PageArgs, RetainedArgs, SessionsArgs, StatusArgs, TopologyArgs, bridges, kick, retained, routes,
-    rules, sessions, status, topology,
+    KickArgs, ListArgs, PageArgs, RetainedArgs, SessionsArgs, StatusArgs, TopologyArgs, bridges, kick, retained,
+    routes, rules, sessions, status, topology,
 };
 pub(crate) use drain::{DrainArgs, drain};
 pub(crate) use explain::{ExplainArgs, explain};
 pub(crate) use health::{HealthArgs, health};
 pub(crate) use log_level::{LogLevelArgs, log_level};
+pub(crate) use logs::{LogsArgs, logs};
 pub(crate) use neighbours::{NeighbourCommand, neighbour, neighbours};
 pub(crate) use reload::{ReloadArgs, reload};
 pub(crate) use trace::{TraceArgs, trace};

@@ -42,10 +42,10 @@ pub(crate) fn reload(args: &ReloadArgs) -> Result<(), Failure> {
 
 fn text(reload: &Reload) -> String {
     let parts = reload.reloaded.iter().map(|part| {
-        let result = part.problem.as_deref().map_or_else(
-            || "read again".to_owned(),
-            |problem| format!("cannot be used: {}", printable(problem)),
-        );
+        let result = part
+            .problem
+            .as_deref()
+            .map_or_else(|| "read again".to_owned(), |problem| format!("cannot be used: {}", printable(problem)));
         vec![part.what.clone(), result]
     });
     let applied = reload.applied.iter().map(|key| vec![key.clone(), "changed, counts at once".to_owned()]);

@@ -203,7 +203,11 @@ pub(super) struct Layers {
 
 impl Layers {
     /// All layers, one over the other.
-    pub(super) fn gather(path: Option<&Path>, env: impl IntoIterator<Item = (String, String)>, overrides: &Overrides) -> Self {
+    pub(super) fn gather(
+        path: Option<&Path>,
+        env: impl IntoIterator<Item = (String, String)>,
+        overrides: &Overrides,
+    ) -> Self {
         let mut layers = Self::default();
         if let Some(path) = path {
             match std::fs::read_to_string(path) {

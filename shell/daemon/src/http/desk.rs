@@ -44,6 +44,8 @@ pub(super) enum Inquiry {
     Retained(retained::Which),
     /// What it writes to its log, which it changes to this level if one is given.
     LogLevel(Option<String>),
+    /// The last lines of its log.
+    LogLines(logs::Part),
     /// Start a trace.
     Trace(traces::Order),
     /// End one.
@@ -117,6 +119,7 @@ async fn answer(api: &Api, inquiry: Inquiry) -> Result<Bytes, ApiError> {
         Inquiry::Routes(part) => bytes(&routes::fitted(api, part).await?),
         Inquiry::Retained(which) => retained::fitted(api, which).await?,
         Inquiry::LogLevel(level) => bytes(&logs::own(api, level.as_deref())?),
+        Inquiry::LogLines(part) => bytes(&logs::fitted_lines(api, part)),
         Inquiry::Trace(order) => bytes(&traces::begin(&api.shared, &order)),
         Inquiry::TraceEnd(id) => bytes(&api.shared.end_trace(id)),
         Inquiry::TraceNotes(wanted) => traces::fitted(api, &wanted).await?,

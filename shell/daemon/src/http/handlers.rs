@@ -20,9 +20,9 @@ use super::model::{
 use super::process;
 use super::scope::{Scope, scope};
 use super::server::Api;
-use crate::{ReloadReport, Reloaded};
 use crate::discovery::{Source, SourceState};
 use crate::runtime::KeeperStats;
+use crate::{ReloadReport, Reloaded};
 
 /// Entries of a list when nothing is said.
 pub(super) const PAGE: usize = 100;

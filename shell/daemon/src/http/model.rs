@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use self::logs::{LogLevel, LogLevels};
+pub use self::logs::{LogLevel, LogLevels, LogLine, LogLines};
 pub use self::members::{MemberSummary, Members, SilentMember, Summary};
 pub use self::neighbours::{Neighbour, Neighbours};
 pub use self::sessions::{Session, Sessions, Subscription};

@@ -16,8 +16,8 @@ use super::error::ApiError;
 use super::model::{Listener, Listening, RecoveryReport};
 use super::visitors::{Entrance, Peer};
 use super::{
-    assets, bridges, desk, drain, events, explain, guard, handlers, history, logs, members, metrics, neighbours, openapi,
-    retained, routes, rules, sessions, topology, traces,
+    assets, bridges, desk, drain, events, explain, guard, handlers, history, logs, members, metrics, neighbours,
+    openapi, retained, routes, rules, sessions, topology, traces,
 };
 use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
@@ -199,6 +199,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/api/v1/retained/{topic}", delete(retained::clear))
         .route("/api/v1/reload", post(handlers::reload))
         .route("/api/v1/log", get(logs::levels).put(logs::set))
+        .route("/api/v1/log/lines", get(logs::lines))
         .route("/api/v1/drain", get(drain::progress).post(drain::start).delete(drain::cancel))
         .route("/api/v1/traces", get(traces::list).post(traces::start))
         .route("/api/v1/traces/{id}", get(traces::notes).delete(traces::end))

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::super::history;
 use super::super::server::Api;
 use super::text::{Exposition, Kind};
+use crate::logging::{self, LineStats};
 use crate::runtime::{EventStats, View};
 
 pub(super) fn write(out: &mut Exposition, api: &Api) {
@@ -13,6 +14,10 @@ pub(super) fn write(out: &mut Exposition, api: &Api) {
     out.single("events_dropped_total", Kind::Counter, "Events beyond 100 a second of a kind.", dropped);
     out.single("events_kept", Kind::Gauge, "Events that are kept, at most 1,000.", kept as u64);
     out.single("events_kept_bytes", Kind::Gauge, "Bytes of them, at most 256 KiB.", bytes as u64);
+    let LineStats { kept, bytes, forgotten } = logging::line_stats();
+    out.single("log_lines_kept", Kind::Gauge, "Lines of the log that are kept, at most 1,000.", kept as u64);
+    out.single("log_lines_kept_bytes", Kind::Gauge, "Bytes of them, at most 128 KiB.", bytes as u64);
+    out.single("log_lines_forgotten_total", Kind::Counter, "Lines that made room for others.", forgotten);
     let streams = api.streams.load(Ordering::Relaxed) as u64;
     out.single("event_streams", Kind::Gauge, "Streams of events that are open, at most 16.", streams);
     out.single("traces", Kind::Gauge, "Traces that run, at most 8.", api.shared.traces.running().len() as u64);
