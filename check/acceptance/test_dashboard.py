@@ -231,6 +231,32 @@ def test_every_action_does_what_it_says(site: Cluster3, lamp: mqtt.Client) -> No
         client.loop_stop()
 
 
+def test_the_page_says_why_a_message_arrives_or_not(site: Cluster3, lamp: mqtt.Client) -> None:
+    """OP-04, OP-05: an answer of explain, and a publication's way through two nodes, each with its command; the trace ends with its button."""
+    # Other tests end its connection, and with it its session.
+    wait_for("the lamp is back", lamp.is_connected)
+    subscribe(lamp, "hall/7/#")
+    switch = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="switch", protocol=mqtt.MQTTv5)
+    switch.connect(HOST, site.port + 2)
+    switch.loop_start()
+    granted = threading.Event()
+    switch.on_subscribe = lambda *_: granted.set()
+    wait_for("the switch is connected", switch.is_connected)
+    switch.subscribe("hall/7/#", options=mqtt.SubscribeOptions(qos=1, noLocal=True))
+    assert granted.wait(10)
+    browser = Browser("why", site.url(), ws=site.ws, token=site.token(), client=CLIENT)
+    browser.until("following")
+    assert len(site.api(1, "traces")["traces"]) == 1, "it runs at all nodes"
+    switch.publish("hall/7/light", "on", 1).wait_for_publish(10)
+    browser.go_on()
+    browser.until("ended")
+    wait_for("the trace has ended at all nodes", lambda: not any(site.api(node, "traces")["traces"] for node in range(3)))
+    browser.go_on()
+    browser.finish()
+    switch.disconnect()
+    switch.loop_stop()
+
+
 def test_the_page_speaks_mqtt_with_properties(site: Cluster3) -> None:
     """A QoS 2 publication of the page reaches a client of another node with its properties, and one of that client the page."""
     came: list[mqtt.MQTTMessage] = []

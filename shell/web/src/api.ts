@@ -125,6 +125,36 @@ export interface Happened {
   peer: string | null
   text: string
 }
+export interface Explanation {
+  client: string
+  topic: string
+  gets: boolean
+  outcome: 'sent' | 'waits' | 'not'
+  cause: string
+  detail: string
+  qos: number | null
+  filter: string | null
+  node: string | null
+  name: string | null
+}
+export interface Trace { id: number; client: string | null; topics: string[]; one_in: number; silent?: string[] }
+export interface TraceNote {
+  publication: string
+  topic: string
+  at_us: number
+  node: string
+  name: string
+  step: string
+  client?: string
+  outcome?: string
+  cause?: string
+  detail?: string
+  filter?: string
+  qos?: number
+  bytes?: number
+  nodes?: string[]
+}
+export interface TraceNotes { notes: TraceNote[]; next: string; dropped: number; silent?: string[] }
 export interface History {
   interval_seconds: number
   times: number[]

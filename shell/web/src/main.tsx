@@ -8,11 +8,13 @@ import { useLive, watch } from './live'
 import { Problem } from './parts'
 import { Clients } from './pages/clients'
 import { Events } from './pages/events'
+import { Explain } from './pages/explain'
 import { Bridges, Rules } from './pages/listing'
 import { Overview } from './pages/overview'
 import { RetainedMessages } from './pages/retained'
 import { Subscriptions } from './pages/routes'
 import { Topology } from './pages/topology'
+import { TraceIt } from './pages/trace'
 import { TryIt } from './pages/tryit'
 import { Toasts } from './toast'
 
@@ -32,6 +34,8 @@ const PAGES: Entry[] = [
   { path: 'topology', name: 'Topology', page: Topology },
   { path: 'bridges', name: 'Bridges', page: Bridges, needs: '/api/v1/bridges' },
   { path: 'rules', name: 'Rules', page: Rules, needs: '/api/v1/rules' },
+  { path: 'explain', name: 'Explain', page: Explain, needs: '/api/v1/explain' },
+  { path: 'trace', name: 'Trace', page: TraceIt, needs: '/api/v1/traces' },
   { path: 'events', name: 'Events', page: Events },
   { path: 'try', name: 'Try it', page: TryIt },
 ]
