@@ -63,7 +63,7 @@ pub use chunks::SharedBuffers;
 pub use config::{BrokerConfig, QueueLimits, RetainedConfig};
 pub use counters::{Counters, Dropped};
 pub use detach::{DETACH_BELOW_BYTES, detach};
-pub use explain::{Cause, Explanation, Outcome, Question};
+pub use explain::{Cause, Elsewhere, Explanation, Outcome, Question};
 pub use journal::{Image, QueuedRecord, Record, RestoredSession, SessionFacts, SessionNumber};
 pub use listing::{SessionBrief, SessionInfo, SubscriptionInfo};
 pub use refusal::Refusal;

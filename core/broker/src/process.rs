@@ -95,7 +95,7 @@ impl Broker {
         }
         let ending = Ending::server(error.reason_code(), error.to_string());
         let large = error.reason_code() == ReasonCode::PacketTooLarge;
-        self.end_connection(key, if large { ending.decided_by("limits.max_packet_size") } else { ending });
+        self.end_connection(key, if large { ending.decided_by("limits.maximum_packet_size") } else { ending });
     }
 
     fn on_first_packet(&mut self, key: ConnKey, packet: Packet) {

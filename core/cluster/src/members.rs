@@ -30,6 +30,14 @@ impl<K: Ord + Copy> Members<K> {
         self.places.get(&place).copied().unwrap_or_default()
     }
 
+    /// How many members are at other places, (connected, not connected).
+    pub(crate) fn elsewhere(&self, here: K) -> (u32, u32) {
+        let others = self.places.iter().filter(|(place, _)| **place != here);
+        others.fold((0_u32, 0_u32), |sum, (_, (online, offline))| {
+            (sum.0.saturating_add(*online), sum.1.saturating_add(*offline))
+        })
+    }
+
     /// Whether there are no members.
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()

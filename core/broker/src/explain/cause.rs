@@ -117,6 +117,8 @@ causes! {
     Expired = "expired",
     /// The client has published it itself.
     NoLocal = "no_local",
+    /// Members of the shared subscription at other shards and nodes get it in turns with this one.
+    SharedTurn = "shared_turn",
     /// Another member of the shared subscription gets it.
     SharedElsewhere = "shared_elsewhere",
     /// The client is away, and QoS 0 does not wait.

@@ -33,10 +33,24 @@ pub struct Question {
     pub retained: bool,
 }
 
+/// Members of a shared subscription that are sessions of other shards and nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Those that are connected.
+    pub online: u32,
+    /// Those that are away.
+    pub offline: u32,
+}
+
 impl Broker {
-    /// Whether `client` would get the publication, from which subscription, at which QoS; or what prevents it. `None`: there is no session of the
-    /// client here.
-    pub fn explain(&self, client: &ClientId, question: &Question) -> Option<Explanation> {
+    /// Whether `client` would get the publication, from which subscription, at which QoS; or what prevents it. `elsewhere` counts members of a
+    /// shared subscription that this broker does not have. `None`: there is no session of the client here.
+    pub fn explain(
+        &self,
+        client: &ClientId,
+        question: &Question,
+        elsewhere: impl Fn(&TopicFilter) -> Elsewhere,
+    ) -> Option<Explanation> {
         let key = *self.clients.get(client)?;
         let session = self.sessions.get(key)?;
         if let Some(refused) = self.explain_refusal(question) {
@@ -53,7 +67,9 @@ impl Broker {
         let (shared, plain): (Vec<&Subscription>, Vec<&Subscription>) =
             subscribed.into_iter().partition(|subscription| subscription.is_shared());
         let plain = self.explain_plain(session, &plain, question);
-        let shared = shared.iter().map(|subscription| self.explain_shared((key, session), subscription, question));
+        let shared = shared.iter().map(|subscription| {
+            self.explain_shared((key, session), subscription, question, elsewhere(&subscription.filter))
+        });
         // One way that leads to the client is enough; of those that do not, the first explains the most.
         plain.into_iter().chain(shared).min_by_key(|explanation| explanation.outcome)
     }
@@ -119,7 +135,7 @@ impl Broker {
         let limit = usize::try_from(self.config.max_packet_bytes).unwrap_or(usize::MAX);
         let size = packet_bytes(question, *qos, Version::V311, 0);
         if size > limit && !retained {
-            let detail = format!("the PUBLISH of {size} bytes is larger than limits.max_packet_size, {limit}");
+            let detail = format!("the PUBLISH of {size} bytes is larger than limits.maximum_packet_size, {limit}");
             return Some(Explanation::no(Cause::PacketTooLargeForBroker, None, detail));
         }
         debug_assert!(size >= *bytes, "a packet has its payload in it");
@@ -154,6 +170,7 @@ impl Broker {
         (key, session): (SessionKey, &Session),
         subscription: &Subscription,
         question: &Question,
+        elsewhere: Elsewhere,
     ) -> Explanation {
         let filter = &subscription.filter;
         if let Some(refused) = self.explain_rules(session, filter, &question.topic) {
@@ -162,7 +179,9 @@ impl Broker {
         let size = size_of(question);
         let chosen = self.best_member((&question.topic, question.qos, size), filter);
         match chosen {
-            Some((_, member, _)) if member == key => self.fate(session, subscription, question),
+            Some((_, member, _)) if member == key => {
+                turn(session.connection.is_some(), elsewhere, self.fate(session, subscription, question))
+            }
             Some((_, member, _)) => {
                 let other = self.sessions.get(member).map_or("another client", |session| session.client.as_str());
                 let detail = format!("one member of the shared subscription gets it; it is the turn of {other:?}");
@@ -255,6 +274,26 @@ impl Broker {
         }
         Explanation::no(cause, filter(), format!("{held}, and {key}: what comes is dropped"))
     }
+}
+
+/// The `fate` of a message for a member of a shared subscription that has others elsewhere: one gets it, a connected one if there is any.
+fn turn(is_connected: bool, elsewhere: Elsewhere, fate: Explanation) -> Explanation {
+    let Elsewhere { online, offline } = elsewhere;
+    if !is_connected && online > 0 {
+        let detail = format!(
+            "one member of the shared subscription gets it: one of {online} elsewhere that are connected, as long as this one is away"
+        );
+        return Explanation::no(Cause::SharedElsewhere, fate.filter, detail);
+    }
+    let rivals = if is_connected { online } else { offline };
+    if rivals == 0 || fate.outcome == Outcome::Not {
+        return fate;
+    }
+    let detail = format!(
+        "one member of the shared subscription gets it, this one or one of {rivals} elsewhere, in turns; if it is this one: {}",
+        fate.detail
+    );
+    Explanation { cause: Cause::SharedTurn, detail, ..fate }
 }
 
 /// Why a message waits for a session that has room for it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sedge_access::Rules;
 use sedge_base::{ClientId, ConnId};
-use sedge_broker::{BrokerConfig, Cause, Explanation, Input, Outcome, Policy, Question};
+use sedge_broker::{BrokerConfig, Cause, Elsewhere, Explanation, Input, Outcome, Policy, Question};
 use sedge_mqtt::{Connect, ConnectProperties, QoS, RetainHandling, SubscriptionOptions, TopicName, Version};
 
 use crate::harness::*;
@@ -15,7 +15,7 @@ fn question(topic: &str, qos: QoS) -> Question {
 }
 
 fn explain(bench: &Bench, client: &str, question: &Question) -> Explanation {
-    bench.broker.explain(&ClientId::new(client), question).expect("there is a session")
+    bench.broker.explain(&ClientId::new(client), question, |_| Elsewhere::default()).expect("there is a session")
 }
 
 /// A subscriber "s" with one subscription, and a publisher "p".
@@ -58,7 +58,7 @@ fn a_connected_client_gets_the_lower_of_both_qos_and_one_without_subscriptions_n
     bench.publish(publisher, "a/b", "x", Q2);
     assert_eq!(bench.payloads(subscriber), ["x"]);
     assert_eq!(explain(&bench, "p", &question("a/b", Q1)).cause, Cause::NoSubscription);
-    assert!(bench.broker.explain(&ClientId::new("nobody"), &question("a/b", Q1)).is_none());
+    assert!(bench.broker.explain(&ClientId::new("nobody"), &question("a/b", Q1), |_| Elsewhere::default()).is_none());
 }
 
 /// OP-04
@@ -137,7 +137,9 @@ fn packets_that_client_or_broker_do_not_take_are_named() {
         assert_eq!(bench.payloads(subscriber).len(), comes, "{bytes}");
     }
     let large = Question { bytes: 4_096, ..question("a", Q1) };
-    assert_eq!(explain(&bench, "s", &large).cause, Cause::PacketTooLargeForBroker);
+    let told = explain(&bench, "s", &large);
+    assert_eq!(told.cause, Cause::PacketTooLargeForBroker);
+    assert!(told.detail.contains("limits.maximum_packet_size"), "{}", told.detail);
 }
 
 /// OP-04
@@ -157,6 +159,22 @@ fn own_publications_and_those_of_other_members_are_named() {
     assert_eq!(causes(&bench), [Cause::Connected, Cause::SharedElsewhere]);
     bench.cut(subscriber);
     assert_eq!(causes(&bench), [Cause::SharedElsewhere, Cause::Connected], "members that are away wait");
+}
+
+/// OP-04, MQ-14: a connected member gets it before one that is away, wherever it is.
+#[test]
+fn members_elsewhere_take_turns_with_those_here() {
+    let (mut bench, _, subscriber) = pair(BrokerConfig::default(), "$share/g/b");
+    let told = |bench: &Bench, online, offline| {
+        let found = bench.broker.explain(&ClientId::new("s"), &question("b", Q1), |_| Elsewhere { online, offline });
+        found.map(|told| (told.cause, told.outcome)).unwrap()
+    };
+    assert_eq!(told(&bench, 0, 5), (Cause::Connected, Outcome::Sent), "those that are away get nothing");
+    assert_eq!(told(&bench, 2, 0), (Cause::SharedTurn, Outcome::Sent));
+    bench.cut(subscriber);
+    assert_eq!(told(&bench, 1, 0), (Cause::SharedElsewhere, Outcome::Not));
+    assert_eq!(told(&bench, 0, 1), (Cause::SharedTurn, Outcome::Waits));
+    assert_eq!(told(&bench, 0, 0), (Cause::Offline, Outcome::Waits));
 }
 
 /// OP-04

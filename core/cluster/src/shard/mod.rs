@@ -15,7 +15,10 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use sedge_base::{ClientId, ConnId, Incarnation, Instant, Now, Outbox, Rng, Seed, ShardId};
-use sedge_broker::{BounceReason, Broker, BrokerConfig, Deliver, Input, InterestChange, Output, Place, Ticket};
+use sedge_broker::{
+    BounceReason, Broker, BrokerConfig, Deliver, Elsewhere, Explanation, Input, InterestChange, Output, Place,
+    Question, Ticket,
+};
 use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter};
 use smallvec::SmallVec;
 
@@ -193,6 +196,14 @@ impl Shard {
     /// The broker, for listings and counters.
     pub const fn broker(&self) -> &Broker {
         &self.broker
+    }
+
+    /// Whether `client` would get a publication now, and what decides; `None`: it has no session here.
+    pub fn explain(&self, client: &ClientId, question: &Question) -> Option<Explanation> {
+        self.broker.explain(client, question, |group| {
+            let (online, offline) = self.table.members_elsewhere(group, self.place.shard);
+            Elsewhere { online, offline }
+        })
     }
 
     /// What the shard counts itself.

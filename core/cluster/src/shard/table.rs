@@ -200,6 +200,11 @@ impl ForwardTable {
         });
     }
 
+    /// How many members the group has at other places than `me`, (connected, not connected).
+    pub(super) fn members_elsewhere(&self, group: &TopicFilter, me: ShardId) -> (u32, u32) {
+        self.groups.get(group, group).map_or((0, 0), |members| members.elsewhere(Location::Shard(me)))
+    }
+
     /// Chooses a place with a member of the group, not one of `except`; see [`Members::choose`].
     pub(super) fn choose(&mut self, group: &TopicFilter, except: &[Location]) -> Option<Location> {
         self.groups.get_mut(group, group)?.choose(except)
@@ -261,6 +266,8 @@ mod tests {
         let (here, there) = (Location::Shard(ShardId(1)), Location::Node(NodeId::new(7)));
         table.apply(&[group(here, 1, 5), group(there, 3, 0)]);
         let key = filter("$share/g/a/+");
+        assert_eq!(table.members_elsewhere(&key, ShardId(1)), (3, 0));
+        assert_eq!(table.members_elsewhere(&filter("$share/g/b"), ShardId(1)), (0, 0));
         let count = |table: &mut ForwardTable| (0..400).filter(|_| table.choose(&key, &[]) == Some(here)).count();
         assert_eq!(count(&mut table), 100);
         table.apply(&[group(there, 0, 5)]);

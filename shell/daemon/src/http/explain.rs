@@ -146,7 +146,7 @@ impl Inquiry {
         let found = if self.publishes {
             broker.explain_publisher(&client, &question.topic)
         } else {
-            broker.explain(&client, &question)
+            view.shard.explain(&client, &question)
         }?;
         let gets = found.outcome != Outcome::Not;
         Some(Explanation {

@@ -10,7 +10,7 @@ use super::{Fault, Flow};
 pub(super) const PONGS_BYTES_MAX: usize = 4 * 1024;
 /// Longest payload of a control frame (RFC 6455, section 5.5).
 const CONTROL_BYTES_MAX: u64 = 125;
-/// Longest payload of a frame: the largest packet of MQTT, whatever `limits.max_packet_size` is, since a frame may hold several.
+/// Longest payload of a frame: the largest packet of MQTT, whatever `limits.maximum_packet_size` is, since a frame may hold several.
 const FRAME_BYTES_MAX: u64 = 5 + 268_435_455;
 
 const CONTINUATION: u8 = 0;
