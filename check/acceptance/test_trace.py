@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,6 +139,43 @@ def test_what_does_not_arrive_is_told_with_its_reason(make_cluster: Callable[...
     wait_for("what had waited is sent, and acknowledged at the other node",
              lambda: [(note["name"], note["step"]) for note in running.notes() if note["topic"] == "hall/5/light"][-2:] == [("node-3", "sent"), ("node-3", "acknowledged")], 15)
     running.end()
+
+
+def test_more_reasons_are_told(make_cluster: Callable[..., Cluster], trace: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """OP-07: access rules, topics that nearly match, refused publications, expired and crowded-out messages."""
+    (tmp_path / "acl").write_text("topic readwrite #\ntopic readwrite $x/#\nclient lamp\ntopic deny gold/vault\nclient guest\ntopic deny hall/1/light\n")
+    for key, value in {"ACL__FILE": str(tmp_path / "acl"), "LIMITS__MAX_TOPIC_LEVELS": "6", "LIMITS__MAX_QUEUED_BYTES": "4KiB"}.items():
+        monkeypatch.setenv(f"SEDGE_{key}", value)
+    cluster = make_cluster(3)
+    lamp = connected(cluster, 1, "lamp", props=DAY)
+    lamp.subscribe("hall/+/light", "cellar/pump/state", "/attic/fan", "+/vault", qos=1)
+    running, below_dollar = trace(cluster, "--client", "lamp", "--topic", "#"), trace(cluster, "--client", "lamp", "--topic", "$x/#")
+    switch, guest = connected(cluster, 0, "switch", props=DAY), connected(cluster, 2, "guest", props=DAY)
+
+    def causes(of: Trace) -> set[tuple[str, str]]:
+        told = (note for note in of.notes() if note["step"] in ("session", "explained", "dropped") and note["client"] == "lamp" and note.get("outcome", "not") == "not")
+        return {(note["topic"], note["cause"]) for note in told}
+
+    unheard = {"garden/door": "no_match", "cellar/pump": "too_few_levels", "cellar/pump/state/last": "too_many_levels", "attic/fan": "slash", "gold/vault": "not_authorized"}
+    for topic in (*unheard, "$x/vault"):
+        switch.publish(topic, "nobody hears it", qos=1)
+    guest.publish("hall/1/light", "not from you", qos=1, allowed=(0x87,))
+    guest.publish("a/b/c/d/e/f/g", "too deep", qos=1, allowed=(0x90,))
+    wait_for("the reasons are told", lambda: len(causes(running)) >= len(unheard) and causes(below_dollar), 15)
+    assert causes(running) == set(unheard.items()) and causes(below_dollar) == {("$x/vault", "dollar")}
+    refused = {note["topic"]: note["detail"] for note in running.notes() if note["step"] == "refused" and note["client"] == "guest" and note["name"] == "node-3"}
+    assert "line 6 of acl.file" in refused["hall/1/light"] and "limits.max_topic_levels" in refused["a/b/c/d/e/f/g"], refused
+    lamp.drop()
+    wait_for("the lamp is away", lambda: not cluster.api(1, "sessions?client=lamp")["sessions"][0]["connected"])
+    switch.publish("hall/2/light", "soon too old", qos=1, props={"message_expiry_interval": 1})
+    for number in range(3):
+        switch.publish(f"hall/{number + 3}/light", "x" * 1_900, qos=1)
+    wait_for("the last has no room", lambda: ("hall/5/light", "queue_bytes_full") in causes(running), 15)
+    switch.rest(1.5)  # its message expiry
+    connected(cluster, 1, "lamp", clean=False, props=DAY)
+    wait_for("the first is too old", lambda: ("hall/2/light", "expired") in causes(running), 15)
+    for one in (running, below_dollar):
+        one.end()
 
 
 def test_traces_are_bounded(cluster: Cluster, trace: Callable[..., Trace]) -> None:

@@ -175,8 +175,13 @@ impl Broker {
 
     /// Answers a publication that goes nowhere: it is refused, or was there before.
     fn answer_at_once(&mut self, session: SessionKey, topic: &TopicName, refusal: Option<ReasonCode>) {
-        if self.tracer.is_some() && refusal == Some(ReasonCode::QuotaExceeded) {
-            self.trace_refused(session, topic, ReasonCode::QuotaExceeded, "there is no room to keep it");
+        let why = match refusal {
+            Some(ReasonCode::QuotaExceeded) => Some("there is no room to keep it"),
+            Some(ReasonCode::TopicNameInvalid) => Some("the topic has more levels than limits.max_topic_levels"),
+            Some(_) | None => None,
+        };
+        if let (Some(reason), Some(why), Some(_)) = (refusal, why, &self.tracer) {
+            self.trace_refused(session, topic, reason, why);
         }
         self.flush_answers(session);
     }

@@ -45,12 +45,18 @@ impl Broker {
 
     /// A publication is not taken.
     pub(crate) fn trace_refused(&mut self, session: SessionKey, topic: &TopicName, reason: ReasonCode, detail: &str) {
-        let Some(tracer) = &mut self.tracer else { return };
         let Some(publisher) = self.sessions.get(session).map(|session| session.client.clone()) else { return };
+        let Some(tracer) = &self.tracer else { return };
         let traces = tracer.those(|spec| spec.is_about(Some(&publisher), topic));
+        if traces.is_empty() {
+            return;
+        }
+        // With the line of the rules that decides.
+        let detail = self.explain_publisher(&publisher, topic).map_or_else(|| detail.to_owned(), |told| told.detail);
+        let Some(tracer) = &mut self.tracer else { return };
         let seq = u64::MAX - tracer.last();
         let id = MessageId { node: self.place.node, incarnation: self.place.incarnation, shard: self.place.shard, seq };
-        let step = TraceStep::Refused { publisher, reason, detail: detail.to_owned() };
+        let step = TraceStep::Refused { publisher, reason, detail };
         tracer.push(self.now, traces, (id, topic.clone()), step);
     }
 
