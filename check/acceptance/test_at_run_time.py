@@ -172,8 +172,8 @@ def test_a_listing_is_drawn_again_and_again(make_node: Callable[..., Node]) -> N
                 assert mark in watching.stdout.readline()
             watching.terminate()
             assert watching.wait(10) == 0
-    for command in ("status", "topology", "routes", "neighbours", "bridges", "rules"):
-        assert "--watch" in sedge(node, command, "--help").stdout, command
+    for command in ("status", "topology", "routes", "neighbours", "bridges", "rules", "scale status"):
+        assert "--watch" in sedge(node, *command.split(), "--help").stdout, command
     wrong = sedge(node, "sessions", "--watch", "0")
     assert wrong.returncode == 2 and "1..=3600" in wrong.stderr
 

@@ -7,6 +7,7 @@ use sedge_controller::{Home, Report, RunOptions, ScaleError, SiteFile};
 use sedge_scale::{Step, Verb};
 use serde_json::json;
 
+use crate::api::{Page, WatchArgs};
 use crate::failure::Failure;
 use crate::out;
 use crate::stop::Stop;
@@ -77,6 +78,8 @@ pub(crate) struct SiteArgs {
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     site: SiteArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -179,8 +182,11 @@ fn home(args: &SiteArgs) -> Result<Home, Failure> {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let report: Report = sedge_controller::status(&home(&args.site)?).map_err(failure)?;
-    if args.json { out::json(&report) } else { out::line(&report.text()) }
+    let home = home(&args.site)?;
+    args.watch.show(|| {
+        let report: Report = sedge_controller::status(&home).map_err(failure)?;
+        if args.json { Page::json(&report) } else { Ok(Page::Text(report.text())) }
+    })
 }
 
 fn delete(args: &FileArgs) -> Result<(), Failure> {

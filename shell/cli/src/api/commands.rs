@@ -314,11 +314,7 @@ pub(crate) fn retained(args: &RetainedArgs) -> Result<(), Failure> {
     }
     watch.show(|| {
         let page = retained_page(args, &client)?;
-        if !api.json {
-            return Ok(Page::Text(text::retained(&page)));
-        }
-        let text = serde_json::to_string(&page);
-        text.map(Page::Json).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
+        if api.json { Page::json(&page) } else { Ok(Page::Text(text::retained(&page))) }
     })
 }
 

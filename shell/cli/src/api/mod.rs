@@ -29,3 +29,4 @@ pub(crate) use logs::{LogsArgs, logs};
 pub(crate) use neighbours::{NeighbourCommand, neighbour, neighbours};
 pub(crate) use reload::{ReloadArgs, reload};
 pub(crate) use trace::{TraceArgs, trace};
+pub(crate) use watch::{Page, WatchArgs};

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::out;
@@ -21,7 +22,7 @@ pub(crate) struct WatchArgs {
 }
 
 /// What a listing shows at a moment.
-pub(super) enum Page {
+pub(crate) enum Page {
     /// For people.
     Text(String),
     /// What the API says.
@@ -29,6 +30,12 @@ pub(super) enum Page {
 }
 
 impl Page {
+    /// A value as JSON.
+    pub(crate) fn json(value: &impl Serialize) -> Result<Self, Failure> {
+        let text = serde_json::to_string(value);
+        text.map(Self::Json).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
+    }
+
     fn print(&self) -> Result<(), Failure> {
         match self {
             Self::Text(text) => out::line(text),
@@ -39,7 +46,7 @@ impl Page {
 
 impl WatchArgs {
     /// Shows what `page` makes, once or until a signal comes. What goes wrong later than the first time may pass, and is shown in its place.
-    pub(super) fn show(&self, page: impl Fn() -> Result<Page, Failure>) -> Result<(), Failure> {
+    pub(crate) fn show(&self, page: impl Fn() -> Result<Page, Failure>) -> Result<(), Failure> {
         let first = page()?;
         let Some(seconds) = self.watch else { return first.print() };
         let stop = Stop::on_signals()?;
