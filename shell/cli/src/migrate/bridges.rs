@@ -53,7 +53,9 @@ pub(super) fn carry(draft: &mut Draft, lines: &[Line]) {
     if groups.is_empty() || !has_address {
         let why = "it has no address, or no topic that can be carried over: nothing is exchanged with that broker";
         draft.note(connection, Fate::lost(why));
-        for line in options.iter().filter(|line| line.name != "topic") {
+        // Topics that could be carried over have nobody who does.
+        let topics = groups.values().flatten().map(|(line, _)| *line);
+        for line in options.iter().filter(|line| line.name != "topic").chain(topics) {
             draft.note(line, Fate::lost("its connection is not carried over"));
         }
         return;
