@@ -176,6 +176,18 @@ fn the_cheapest_node_goes() {
     assert_eq!(world.removed.first().map(String::as_str), Some("brokers-1"));
 }
 
+/// A `StatefulSet` gives up its last pod first, so that node goes whatever it costs.
+#[test]
+fn the_last_node_goes_where_nothing_else_can() {
+    let mut world = World::new(site(&["driver = kubernetes", "resources.brokers.min = 1"]));
+    world.run(400, |_| Some(500.0));
+    for (node, sessions) in [("brokers-1", 5.0), ("brokers-2", 500.0), ("brokers-3", 700.0)] {
+        world.give(ScaleInput::Sample { node: node.to_owned(), metric: Metric::Sessions, value: sessions });
+    }
+    world.run(200, |_| Some(3.0));
+    assert_eq!(world.removed, ["brokers-3", "brokers-2"]);
+}
+
 /// A node that cannot be emptied serves on, is in the balancer again, and is asked again only after the cool-down.
 #[test]
 fn a_removal_that_fails_leaves_the_node_serving() {

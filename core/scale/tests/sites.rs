@@ -9,7 +9,7 @@ use sedge_scale::{Present, Verb, plan, removal};
 /// EL-07: errors name line and field.
 #[test]
 fn mistakes_name_line_field_and_remedy() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 16] = [
         (&["driver = openstack"], "line 1: driver: \"openstack\" is none of process, docker"),
         (&["resources.brokers.min = 5"], "resources.brokers.min: 5 is more than max, which is 3"),
         (
@@ -41,6 +41,14 @@ fn mistakes_name_line_field_and_remedy() {
             &["resources.fip.type = floating_ip", "driver = process"],
             "resources.fip.type: the process driver cannot provide a floating_ip",
         ),
+        (
+            &["resources.brokers.member.statefulset = sedge"],
+            "resources.brokers.member.statefulset: is for the driver kubernetes, and the driver is null",
+        ),
+        (
+            &["driver = kubernetes", "resources.brokers.member.statefulset = a/b/c"],
+            "resources.brokers.member.statefulset: \"a/b/c\" is no name; write NAME or NAMESPACE/NAME",
+        ),
         (&["resources.x.type = grup"], "resources.x.type: \"grup\" is no type of a resource; did you mean \"group\"?"),
     ];
     for (changes, expected) in cases {
@@ -48,6 +56,7 @@ fn mistakes_name_line_field_and_remedy() {
         assert!(found.iter().any(|error| error.contains(expected)), "{changes:?}: {found:#?} has no {expected}");
     }
     assert!(errors(&[]).is_empty());
+    assert!(errors(&["driver = kubernetes", "resources.brokers.member.statefulset = edge/sedge"]).is_empty());
 }
 
 /// EL-08

@@ -130,7 +130,7 @@ fn plain(fields: &mut Fields<'_>, line: usize, name: &str, driver: Driver) -> Op
     };
     if driver == Driver::Process && FOREIGN.contains(kind) {
         let problem = format!(
-            "the process driver cannot provide a {kind}; remove it, or use the driver docker, kubernetes or exec"
+            "the process driver cannot provide a {kind}; remove it, or use the driver exec, or for a container docker"
         );
         fields.error(line, "type", problem);
     }
