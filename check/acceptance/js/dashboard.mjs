@@ -243,7 +243,7 @@ const scenarios = {
     }
     const command = async (words) => {
       const shown = await page.locator('main > .command code').textContent()
-      check(shown === `sedge ${words} --api ${settings.url} --token-file FILE`, shown)
+      check(shown === `sedge ${words} --api ${settings.url}`, shown)
     }
     await page.goto(`${settings.url}/#token=${settings.token}`)
     await page.waitForURL(`${settings.url}/#/overview`)
