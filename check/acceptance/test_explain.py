@@ -113,7 +113,6 @@ def test_more_planted_reasons_are_named_and_nothing_comes(make_cluster: Callable
         guest.publish(topic, cause, qos=1, allowed=(reason,))
     assert "line 6 of acl.file" in explain("lamp", "hall/1/light", "--from", "guest")["detail"]
     assert explain("lamp", "hall/1/light", "--expiry", "0")["cause"] == "expired"
-    switch.publish("hall/1/light", "expired", qos=1, props={"message_expiry_interval": 0})
     large = explain("lamp", "hall/1/light", "--bytes", "20000")
     assert large["cause"] == "packet_too_large_for_broker" and "limits.maximum_packet_size" in large["detail"], large
     guest.start_publish("hall/1/light", "x" * 20_000, qos=1)
