@@ -111,7 +111,12 @@ def test_pods_are_adopted_and_lost_ones_followed(plane: Plane, site: Site) -> No
     before = {node["name"]: node["http"] for node in site.nodes()}
     plane.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{SET}-0")
     changed = lambda: {node["name"]: node["http"] for node in site.nodes() if node["state"] == "serving"}  # noqa: E731
-    wait_for("another pod serves in its place", lambda: len(changed()) == 2 and changed()["brokers-1"] != before["brokers-1"], 60)
+
+    def is_replaced() -> bool:
+        serving = changed()
+        return len(serving) == 2 and serving["brokers-1"] != before["brokers-1"]
+
+    wait_for("another pod serves in its place", is_replaced, 60)
     assert changed()["brokers-2"] == before["brokers-2"] and plane.replicas() == 2
     idlers = Idlers(site.port)
     idlers.open(10)

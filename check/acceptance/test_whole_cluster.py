@@ -45,6 +45,12 @@ def test_listings_speak_for_all_nodes_and_name_them(cluster: Cluster) -> None:
     for number, client in enumerate(clients):
         client.subscribe(f"rooms/{number}/#", qos=1)
     clients[0].publish("rooms/kept", "on", qos=1, retain=True)
+
+    def connections() -> list[int]:
+        return [one["totals"]["connections"] for one in told(cluster, "status")["all_members"]["members"]]
+
+    # The clients by which `sedge up` shows that its cluster works may still be on their way out.
+    wait_for("only these are connected", lambda: connections() == [2, 2, 2])
     for node in range(3):
         sessions = told(cluster, "sessions", node=node)
         assert [(one["client"], one["name"]) for one in sessions["sessions"]] == sorted(

