@@ -13,6 +13,7 @@ from typing import Any
 from client import Client
 from cluster import HOST, Cluster, wait_for
 from mqttwire import V5, T
+from test_survivors import came
 
 DAY = {"session_expiry_interval": 86_400}
 
@@ -24,20 +25,10 @@ def at(cluster: Cluster, node: int, name: str) -> Client:
     return client
 
 
-def take(client: Client) -> list[bytes]:
-    """What has come so far, acknowledged."""
-    client.ping()
-    found = [got for got in client.inbox if got.type == T.PUBLISH]
-    for got in found:
-        client.inbox.remove(got)
-        client.finish(got)
-    return [got.payload for got in found]
-
-
 def take_until(client: Client, count: int) -> list[bytes]:
-    """The same until so many have come."""
+    """What comes until there are so many, acknowledged."""
     found: list[bytes] = []
-    wait_for(f"{count} messages", lambda: (found.extend(take(client)), len(found) >= count)[1], 20)
+    wait_for(f"{count} messages", lambda: (found.extend(came(client)), len(found) >= count)[1], 20)
     return found
 
 

@@ -14,15 +14,15 @@ use crate::{NodeState, RestoredNode};
 /// What a record takes beside its message, for estimates.
 const RECORD_BYTES: u64 = 128;
 
-/// What the journal knows of this life of the node.
+/// This life of the node, as the journal knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum OwnLife {
-    /// Nothing, and no client has claimed a session yet.
+    /// The journal does not name it, and no client has claimed a session yet.
     #[default]
     Unused,
-    /// Nothing, and its sessions may have changed.
+    /// The journal does not name it, and its sessions may have changed.
     Used,
-    /// That its sessions are those of this life.
+    /// The journal says that its sessions are those of this life.
     Named,
 }
 

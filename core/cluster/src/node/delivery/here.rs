@@ -1,4 +1,4 @@
-//! How far the publications of each shard have come to this node, and from where on. What a session has not had of them is a gap.
+//! The publications of each shard that have come to this node: the first and the last one. Those that a session has not had are a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub(super) const MAX_SHARDS: usize = 4_096;
 /// Publications that came after later ones of their shard had begun to come. With more of them a session of the journal has no gaps.
 const MAX_EARLIER: usize = 4_096;
 
-/// What a session has not had of each shard.
+/// The gaps of a session, by shard.
 pub(super) type Gaps = BTreeMap<ShardLife, Vec<Gap>>;
 
 /// Publications of a shard that a session has not had.
@@ -24,7 +24,7 @@ pub(super) struct Gap {
     pub(super) to: u64,
 }
 
-/// How far one shard's publications have come.
+/// The publications of one shard that have come.
 #[derive(Clone, Copy, Debug)]
 struct Reached {
     /// The one that came first.
@@ -74,7 +74,7 @@ impl Here {
         self.shards.iter().map(|(shard, reached)| (*shard, reached.last)).collect()
     }
 
-    /// What came here behind what a session has had.
+    /// The gaps of a session that has had publications up to `had`: all that came here behind them.
     pub(super) fn behind(&self, had: &Heard) -> Gaps {
         let gaps = self.shards.iter().filter_map(|(shard, reached)| {
             let after = *had.get(shard).filter(|after| **after < reached.last)?;
@@ -90,8 +90,8 @@ impl Here {
         self.behind(had).into_iter().chain(whole).collect()
     }
 
-    /// What a session that was here from the beginning has not had: it had come to `had` before, and what was published until the first
-    /// publication came here did not reach it. Also which of these have come all the same.
+    /// The gaps of a session of the journal, which had come to `had` before: publications did not reach it until the first one came here. The
+    /// second value has those of the gaps that have come all the same.
     pub(super) fn before(&self, had: &Heard) -> (Gaps, BTreeSet<MessageId>) {
         if self.earlier.len() > MAX_EARLIER {
             return (Gaps::new(), BTreeSet::new());

@@ -39,7 +39,7 @@ const MAX_MISSING: usize = 1_000;
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Had {
-    /// How far publications with QoS 1 or 2 have come here.
+    /// The publications with QoS 1 or 2 that have come here.
     here: Here,
     /// The last one of each shard that came from its own node.
     first_hand: Heard,
