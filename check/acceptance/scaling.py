@@ -11,12 +11,15 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mqttwire as w
+from chaos import judge
 from cluster import HOST, free_base, wait_for
 from mqttwire import V311
+from swarm import Swarm
 
 SITE = """\
 driver: process
@@ -185,6 +188,34 @@ class Idlers:
         for sock in self.sockets.values():
             sock.close()
         self.sockets.clear()
+
+
+def cycles(site: Site, swarm: Swarm, idlers: Idlers, times: int, sizes: Callable[[int], None] = lambda _: None) -> None:
+    """Has a site grow to two nodes and shrink to one, so many times, while a swarm publishes; `sizes` is called with each size."""
+    try:
+        swarm.until("all subscribe", lambda: all(one.subscribed for one in swarm.subscribers), 20)
+        swarm.until("all publishers are there", lambda: all(one.here for one in swarm.publishers), 20)
+        swarm.loaded = True
+        for _ in range(times):
+            idlers.open(30)
+
+            def grown() -> bool:
+                idlers.turn()
+                return site.serving() == 2 and not site.status()["pending"] and min(spread(site).values()) > 5
+
+            swarm.until("it has grown", grown, 60)
+            sizes(2)
+            swarm.run(1.0)
+            idlers.close()
+            swarm.until("it has shrunk", lambda: len(site.nodes()) == 1 and site.serving() == 1, 60)
+            sizes(1)
+        swarm.settle(10)
+    finally:
+        swarm.close()
+        idlers.close()
+    verdict = judge(swarm)
+    assert verdict.is_clean(), f"{verdict}\n{swarm.story()}"
+    assert verdict.acknowledged > 100
 
 
 def spread(site: Site) -> Counter[str]:

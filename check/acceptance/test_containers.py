@@ -18,7 +18,7 @@ import pytest
 from chaos import judge
 from cluster import HOST, free_base, wait_for
 from engine import Engine, missing
-from scaling import Idlers, Site, spread
+from scaling import Idlers, Site, cycles, spread
 from swarm import Swarm
 
 WANTED = os.environ.get("SEDGE_CONTAINERS") == "1"
@@ -171,28 +171,7 @@ def test_the_swarm_driver_scales_a_service_and_loses_nothing(engine: Engine, bin
     try:
         site.start()
         site.wait_serving(1, 60)
-        swarm, idlers = Swarm([(HOST, site.port)], random.Random(5), rate=20), Idlers(site.port)
-        try:
-            swarm.until("all subscribe", lambda: all(one.subscribed for one in swarm.subscribers), 20)
-            swarm.until("all publishers are there", lambda: all(one.here for one in swarm.publishers), 20)
-            swarm.loaded = True
-            for _ in range(2):
-                idlers.open(30)
-
-                def grown() -> bool:
-                    idlers.turn()
-                    return site.serving() == 2 and not site.status()["pending"] and min(spread(site).values()) > 5
-
-                swarm.until("it has grown", grown, 60)
-                swarm.run(1.0)
-                idlers.close()
-                swarm.until("it has shrunk", lambda: len(site.nodes()) == 1 and site.serving() == 1, 60)
-            swarm.settle(10)
-        finally:
-            swarm.close()
-            idlers.close()
-        verdict = judge(swarm)
-        assert verdict.is_clean(), f"{verdict}\n{swarm.story()}"
+        cycles(site, Swarm([(HOST, site.port)], random.Random(5), rate=20), Idlers(site.port), 2)
         running = engine.docker("ps", "-q").split()
         assert len(running) == 1
         before = site.nodes()[0]["http"]

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos import judge
 from cluster import HOST, wait_for
 from fakekube import FakePlane
 from kube import NAMESPACE, SET, TOKEN, ControlPlane, Kubelet, Plane
-from scaling import SITE, Idlers, Site, has_haproxy, spread
+from scaling import SITE, Idlers, Site, cycles, has_haproxy, spread
 from swarm import Swarm
 
 PROGRAMS = os.environ.get("SEDGE_KUBERNETES", "")
@@ -72,33 +71,12 @@ def test_it_scales_a_stateful_set_and_loses_nothing(plane: Plane, kubelet: Kubel
     write(site, cooldown="1s", high=30, low=18, most=2)
     site.start()
     site.wait_serving(1, 40)
-    swarm = Swarm([(HOST, site.port)], random.Random(5), rate=30)
-    idlers = Idlers(site.port)
-    try:
-        swarm.until("all subscribe", lambda: all(one.subscribed for one in swarm.subscribers), 20)
-        swarm.until("all publishers are there", lambda: all(one.here for one in swarm.publishers), 20)
-        swarm.loaded = True
-        for _ in range(2):
-            idlers.open(30)
 
-            def grown() -> bool:
-                idlers.turn()
-                return site.serving() == 2 and not site.status()["pending"] and min(spread(site).values()) > 5
+    def sizes(wanted: int) -> None:
+        assert plane.replicas() == wanted
 
-            swarm.until("it has grown", grown, 60)
-            assert plane.replicas() == 2
-            swarm.run(1.0)
-            idlers.close()
-            swarm.until("it has shrunk", lambda: len(site.nodes()) == 1 and site.serving() == 1, 60)
-            assert plane.replicas() == 1
-        swarm.settle(10)
-    finally:
-        swarm.close()
-        idlers.close()
+    cycles(site, Swarm([(HOST, site.port)], random.Random(5), rate=30), Idlers(site.port), 2, sizes)
     assert kubelet.ended == [f"{SET}-1"] * 2
-    verdict = judge(swarm)
-    assert verdict.is_clean(), f"{verdict}\n{swarm.story()}"
-    assert verdict.acknowledged > 100
 
 
 def test_pods_are_adopted_and_lost_ones_followed(plane: Plane, site: Site) -> None:

@@ -9,7 +9,7 @@ use toml::{Table, Value};
 /// Types that grow with what comes from outside. Lists and queues count by what fills them.
 const GROWING: &[&str] =
     &["Slab", "BTreeMap", "BTreeSet", "HashMap", "HashSet", "LookupMap", "TopicTree", "SubscriptionTrie", "Deadlines"];
-/// What a node is made of; the other crates are tools that end when they are done.
+/// The crates of a node; the other crates are tools that end when they are done.
 const CRATES: &[&str] = &[
     "core/access",
     "core/base",

@@ -89,7 +89,7 @@ pub struct Broker {
     /// Boxed: a slab grows by doubling, and most of it would be unused room.
     pub(crate) sessions: Slab<Box<Session>>,
     pub(crate) clients: LookupMap<ClientId, SessionKey>,
-    /// Whose they are.
+    /// The users that the sessions belong to.
     pub(crate) owners: Owners,
     /// Connections between CONNECT and CONNACK.
     pub(crate) claims: LookupMap<ClientId, ConnKey>,

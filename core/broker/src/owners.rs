@@ -1,4 +1,4 @@
-//! Whose sessions there are, where a user may have so many only.
+//! The user of each session, where a user may have a limited number of them.
 
 use std::collections::BTreeMap;
 

@@ -212,7 +212,7 @@ pub struct DeadStatus {
 pub struct Orphan {
     /// The client.
     pub client: ClientId,
-    /// What it wanted.
+    /// The filters of its subscriptions.
     pub filters: Vec<String>,
 }
 

@@ -144,7 +144,7 @@ pub(crate) struct LoadArgs {
     /// Time between two messages of one publisher in ms (open loop)
     #[arg(long, short)]
     pub(crate) interval: Option<f64>,
-    /// What the interval counts from: a schedule (open loop), or the last message, whose handshake has to be done (closed loop)
+    /// Beginning of the interval: a schedule (open loop), or the last message, whose handshake has to be done (closed loop)
     #[arg(long)]
     pub(crate) pacing: Option<Pacing>,
     /// Seconds in which publishers begin one after another, with --pacing last-message

@@ -278,7 +278,7 @@ pub(crate) struct PlugsArgs {
     /// Scenarios
     #[arg(value_enum, default_values_t = [PlugScenario::Publish, PlugScenario::Subscribe])]
     pub(crate) scenarios: Vec<PlugScenario>,
-    /// What is run of each scenario
+    /// Runs of each scenario
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [PlugMode::Fixed, PlugMode::Single, PlugMode::Elastic])]
     pub(crate) modes: Vec<PlugMode>,
     /// Houses, with 90 plugs each; the source has 40

@@ -121,7 +121,7 @@ pub(crate) struct Scenario {
     pub(crate) payload: Payload,
     /// Time between two messages of one publisher in ms (open loop); without it the loop is closed.
     pub(crate) interval_ms: Option<f64>,
-    /// What the interval counts from.
+    /// The beginning of the interval.
     pub(crate) pacing: Pacing,
     /// Seconds in which publishers begin, one after another, where the interval counts from the last message.
     pub(crate) ramp_s: f64,

@@ -46,6 +46,21 @@ impl World {
         Ok(result)
     }
 
+    /// The name of something of this site at an engine that other sites use, too.
+    fn name_at_engine(&self, part: &str) -> String {
+        let site = self.home.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        format!("{site}-{part}")
+    }
+
+    /// Remembers that a part of the site was made, so that it goes with the site.
+    fn note_provided(&self, part: &str) -> Result<(), String> {
+        self.change(|state| {
+            if !state.provided.iter().any(|known| known == part) {
+                state.provided.push(part.to_owned());
+            }
+        })
+    }
+
     /// A path that a site file names: relative ones begin at the file's folder.
     pub(crate) fn beside_site(&self, path: &str) -> PathBuf {
         self.state().site.parent().map_or_else(|| PathBuf::from(path), |folder| folder.join(path))

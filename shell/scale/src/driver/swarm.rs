@@ -105,11 +105,8 @@ impl Swarm {
         Ok(Self { world, engine, nodes, site: site.clone(), sizing: Mutex::new(()) })
     }
 
-    /// The name of something of this site at the engine.
     fn name(&self, part: &str) -> String {
-        let dir = self.world.home.dir();
-        let site = dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        format!("{site}-{part}")
+        self.world.name_at_engine(part)
     }
 
     fn labels(&self) -> Value {
@@ -122,17 +119,9 @@ impl Swarm {
         if status == 404 {
             let body = json!({ "Name": name, "Driver": "overlay", "CheckDuplicate": true, "Labels": self.labels() });
             self.engine.must(self.engine.post("/networks/create", &body), &[409])?;
-            self.note_provided(part)?;
+            self.world.note_provided(part)?;
         }
         Ok(name)
-    }
-
-    fn note_provided(&self, part: &str) -> Result<(), String> {
-        self.world.change(|state| {
-            if !state.provided.iter().any(|known| known == part) {
-                state.provided.push(part.to_owned());
-            }
-        })
     }
 
     fn field(&self, resource: &str, field: &str) -> Option<String> {
@@ -154,7 +143,7 @@ impl Swarm {
         let name = self.name(&part);
         let body = json!({ "Name": name, "Labels": self.labels(), "Data": BASE64_STANDARD.encode(&text) });
         self.engine.must(self.engine.post("/configs/create", &body), &[409])?;
-        self.note_provided(&part)?;
+        self.world.note_provided(&part)?;
         let (_, made) = self.engine.must(self.engine.get(&format!("/configs/{name}")), &[])?;
         let file = json!({ "Name": CONFIG, "UID": "65532", "GID": "65532", "Mode": 0o400 });
         Ok(vec![json!({ "ConfigID": made.get("ID"), "ConfigName": name, "File": file })])

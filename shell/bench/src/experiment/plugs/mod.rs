@@ -168,7 +168,7 @@ fn head(args: &PlugsArgs) -> Head {
     }
 }
 
-/// What clients do: closed loop, one message at a time, the interval as a lower bound (errata E19).
+/// The load: each client has one message under way (closed loop), and the interval is a lower bound (errata E19).
 fn load(args: &PlugsArgs, (scenario, mode): (PlugScenario, PlugMode), seed: u64) -> Result<Scenario, BenchError> {
     let (houses, plugs) = (args.houses, args.houses * PLUGS);
     let (name, publishers, subscribers) = match scenario {
@@ -222,7 +222,7 @@ fn one(
     Ok(run)
 }
 
-/// What was seen of the group: when the run began, and what the controller said how long after that.
+/// The group during a run: the moment at which the run began, and what the controller said, each with the time since then.
 struct Seen {
     began_ms: u64,
     looks: Vec<(Duration, Status)>,

@@ -1,4 +1,4 @@
-//! What the runs of the plugs say, beside the figures of the source.
+//! The report of the runs of the plugs, beside the figures of the source.
 
 use std::fmt::Write as _;
 

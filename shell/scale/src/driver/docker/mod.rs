@@ -43,11 +43,8 @@ impl Docker {
         Ok(Self { world, engine, nodes, site: site.clone() })
     }
 
-    /// The name of something of this site at the engine.
     fn name(&self, part: &str) -> String {
-        let site =
-            self.world.home.dir().file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        format!("{site}-{part}")
+        self.world.name_at_engine(part)
     }
 
     fn labels(&self) -> Value {
@@ -61,12 +58,7 @@ impl Docker {
         if status == 404 {
             let body = json!({ "Name": name, "CheckDuplicate": true, "Labels": self.labels() });
             self.engine.must(self.engine.post("/networks/create", &body), &[409])?;
-            let part = part.to_owned();
-            self.world.change(|state| {
-                if !state.provided.contains(&part) {
-                    state.provided.push(part);
-                }
-            })?;
+            self.world.note_provided(part)?;
         }
         Ok(name)
     }
