@@ -60,6 +60,8 @@ pub(crate) struct Wire {
     pub(crate) stalled: [Waiting; 2],
     /// Ends that will hear of the other's closing when the cut is healed.
     pub(crate) stalled_break: [bool; 2],
+    /// Ends that will hear of the other's closing when they read again.
+    pub(crate) unread_break: [bool; 2],
 }
 
 impl Wire {
@@ -72,6 +74,7 @@ impl Wire {
             held: [false; 2],
             stalled: Default::default(),
             stalled_break: [false; 2],
+            unread_break: [false; 2],
         }
     }
 }

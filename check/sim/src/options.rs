@@ -79,6 +79,8 @@ pub struct Options {
     pub freezes: bool,
     /// Whether all hosts are killed at once now and then, and started again.
     pub site: bool,
+    /// After how long without CONNACK a client goes to another node; a node hears of that only when it reads from the connection again.
+    pub hasty: Option<Duration>,
     /// Seconds after which publications of 5.0 clients expire: longer than any run. 0: they do not.
     pub expiry: u32,
     /// Whether the way from one host to another is cut now and then, and not the way back, while others reach both.
@@ -112,6 +114,11 @@ pub const KINDS: &[(&str, Draw, &str)] = &[
     ("freeze", Options::freezing, "hosts stand still until after the others have declared them dead"),
     ("journal-restart", Options::journal_restart, "one node dies after the other and starts again from its journal"),
     ("site-restart", Options::site_restart, "all nodes die at once and start again from their journals"),
+    (
+        "hasty-restart",
+        Options::hasty_restart,
+        "site-restart with clients that wait only briefly for CONNACK and then try another node",
+    ),
     ("apart", Options::apart, "crashes, with clocks up to a day apart and publications that expire"),
     ("drain", Options::draining, "one node after the other is emptied or stopped"),
     ("part", Options::parting, "nodes fall apart into two sides and find each other again"),
@@ -149,6 +156,7 @@ impl Options {
             pauses: false,
             freezes: false,
             site: false,
+            hasty: None,
             expiry: 0,
             one_way: false,
             repeats: 0,
@@ -242,6 +250,13 @@ impl Options {
             faults_for: drawn.faults_for * 4,
             ..drawn
         }
+    }
+
+    /// As [`Options::site_restart`], with clients that go to another node when CONNACK does not come soon: when nodes let clients in, each
+    /// client has claims at several of them.
+    pub fn hasty_restart(seed: u64) -> Self {
+        let patience = *Rng::new(seed).split(15).pick(&[100, 400, 1_500]).unwrap_or(&400);
+        Self { kind: "hasty-restart", hasty: Some(Duration::from_millis(patience)), ..Self::site_restart(seed) }
     }
 
     /// As [`Options::crashing`], and every host starts again from its journal, before or after the others have declared it dead.

@@ -81,6 +81,16 @@ fn no_power_cut_loses_anything() {
     no_violation(Options::site_restart, 1, CUTTING_POWER);
 }
 
+/// How many seeds with power cuts and clients that do not wait.
+const HASTY: u64 = 4;
+
+/// FT-26, MQ-09, MQ-11: all nodes die and start again, and clients that get no CONNACK try one node after the other: when the nodes let
+/// clients in, each client has claims at several of them.
+#[test]
+fn no_hasty_client_loses_its_session() {
+    no_violation(Options::hasty_restart, 1, HASTY);
+}
+
 /// How many seeds with nodes that start again from their journals.
 const RESTARTING: u64 = 4;
 
@@ -155,6 +165,7 @@ const KEPT: &[(Draw, &[u64])] = &[
     (Options::swarm, &[32, 37, 54, 167]),
     (Options::freezing, &[1, 3, 18, 34, 53]),
     (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75]),
+    (Options::hasty_restart, &[6, 13, 20, 50, 59]),
     (Options::journal_restart, &[3, 54, 87]),
     (Options::draining, &[11, 45, 48]),
     (Options::harsh, &[3, 7, 8, 26, 32, 59]),
@@ -169,7 +180,8 @@ const KEPT: &[(Draw, &[u64])] = &[
 ];
 
 /// Seeds that found one which is there still, by kind.
-const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[334, 492]), (Options::freezing, &[59])];
+const FAILING: &[(Draw, &[u64])] =
+    &[(Options::parting, &[334, 492]), (Options::freezing, &[59]), (Options::hasty_restart, &[37])];
 
 /// Seeds that found one over other overlays.
 const KEPT_OVER: &[(&str, Draw, u64)] = &[

@@ -24,7 +24,9 @@ impl World {
             return;
         };
         let silence = self.now - self.clients[client].last_heard;
-        if silence > GIVE_UP_AFTER {
+        let is_served = self.clients[client].connected;
+        let patience = self.options.hasty.filter(|_| !is_served && !self.calm).unwrap_or(GIVE_UP_AFTER);
+        if silence > patience {
             self.drop_connection(client, false);
         } else if self.clients[client].connected {
             if silence > PING_AFTER {

@@ -218,18 +218,23 @@ impl World {
             for bytes in unread {
                 self.schedule.at(self.now, Event::Arrive { wire, side, bytes });
             }
+            if core::mem::take(&mut found.unread_break[side]) {
+                self.schedule.at(self.now, Event::Broken { wire, side });
+            }
         }
     }
 
     /// News of the other end's closing have come.
     pub(super) fn broken(&mut self, wire: WireId, side: Side) {
         let Some(found) = self.network.wires.get(&wire) else { return };
-        if !found.stalled[side].is_empty() || self.is_stalled(found, side) {
-            if let Some(found) = self.network.wires.get_mut(&wire) {
-                found.stalled_break[side] = true;
-            }
+        let is_stalled = !found.stalled[side].is_empty() || self.is_stalled(found, side);
+        let is_unread = self.options.hasty.is_some() && found.held[side];
+        if let Some(found) = self.network.wires.get_mut(&wire).filter(|_| is_stalled || is_unread) {
+            let waits = if is_stalled { &mut found.stalled_break } else { &mut found.unread_break };
+            waits[side] = true;
             return;
         }
+        let Some(found) = self.network.wires.get(&wire) else { return };
         self.trace.note(self.now, &format!("wire {} side {side} broken", wire.0));
         match found.ends[side] {
             End::Client(client) => {

@@ -1,7 +1,7 @@
 //! Client ids that this node owns, wants to own, or gives away (MQ-11, MQ-09).
 
 use core::ops::Bound;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
@@ -73,8 +73,9 @@ pub(in crate::node) struct Wanted {
     pub(in crate::node) phase: Phase,
     /// The highest epoch under which a home has granted it.
     granted: u64,
-    /// Connections of the same client that came meanwhile.
-    later: VecDeque<(ConnId, bool)>,
+    /// The newest connection of the same client that came meanwhile, and whether it or one between starts clean: the shard has closed all
+    /// others.
+    later: Option<(ConnId, bool)>,
     /// Another node claims it already; it gets the session once it is here.
     pub(in crate::node) next: Option<Next>,
     /// This node has a session of the client itself: what the one that comes has had.
@@ -89,7 +90,7 @@ pub(in crate::node) struct Wanted {
 
 impl Wanted {
     fn new(shard: ShardId, conn: Option<ConnId>, clean_start: bool, home: NodeId) -> Self {
-        let (phase, later) = (Phase::Asked { home }, VecDeque::new());
+        let (phase, later) = (Phase::Asked { home }, None);
         Self {
             shard,
             conn,
@@ -248,22 +249,16 @@ impl Node {
     pub(in crate::node) fn claim(&mut self, shard: ShardId, client: ClientId, conn: ConnId, clean_start: bool) {
         self.note_served();
         if let Some(wanted) = self.claims.wanted.get_mut(&client) {
-            wanted.later.push_back((conn, clean_start));
+            let is_clean = clean_start || wanted.later.is_some_and(|(_, is_clean)| is_clean);
+            wanted.later = Some((conn, is_clean));
             return;
         }
-        self.start_claim(shard, client, conn, clean_start, VecDeque::new());
+        self.start_claim(shard, client, conn, clean_start);
     }
 
-    fn start_claim(
-        &mut self,
-        shard: ShardId,
-        client: ClientId,
-        conn: ConnId,
-        clean_start: bool,
-        later: VecDeque<(ConnId, bool)>,
-    ) {
+    fn start_claim(&mut self, shard: ShardId, client: ClientId, conn: ConnId, clean_start: bool) {
         let home = self.home_of(&client);
-        let wanted = Wanted { later, ..Wanted::new(shard, Some(conn), clean_start, home) };
+        let wanted = Wanted::new(shard, Some(conn), clean_start, home);
         self.claims.wanted.insert(client.clone(), wanted);
         self.set_claim_deadline(&client);
         self.send_directory(home, DirectoryMail::Claim { client, clean_start });
@@ -314,7 +309,7 @@ impl Node {
         let former_lives = former.is_some_and(|former| self.ring.contains(&former));
         if !is_late
             && !former_lives
-            && let Some(session) = self.claims.early.take(client, epoch)
+            && let Some((_, session)) = self.claims.early.take(client, epoch, former)
         {
             // It sent what it had before it went.
             return self.claimed_late(client, epoch, session, Vec::new());
@@ -341,10 +336,9 @@ impl Node {
             return;
         };
         wanted.phase = Phase::Session { epoch, from, of: from };
-        if let Some(session) = self.claims.early.take(client, epoch) {
+        self.set_claim_deadline(client);
+        if let Some((from, session)) = self.claims.early.take(client, epoch, Some(from)) {
             self.session_arrived(from, client, epoch, session);
-        } else {
-            self.set_claim_deadline(client);
         }
     }
 
@@ -371,11 +365,11 @@ impl Node {
             self.set_claim_deadline(client);
             return true;
         }
-        if let Some(session) = self.claims.early.take(client, epoch) {
+        self.set_claim_deadline(client);
+        if let Some((from, session)) = self.claims.early.take(client, epoch, Some(from)) {
             self.session_arrived(from, client, epoch, session);
             return true;
         }
-        self.set_claim_deadline(client);
         let Some(incarnation) = self.orphaned_life(former) else { return false };
         let ask = ReplicaMail::Ask { of: former, incarnation, client: client.clone(), epoch };
         self.send_control(from, ControlTopic::Replica, ask.encode());
@@ -411,6 +405,9 @@ impl Node {
 
     fn take_session(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
+            // A node that gave the session to the owner that was asked, and registered it once more before it heard that it was to, has none.
+            // It does not know whether there is one.
+            Some(Phase::Session { from: asked, .. }) if session.is_none() && from != *asked => {}
             // What a node that has started again found in its journal is older than what the owner has that was asked. It is put together
             // with what that one sends, or has its turn if it sends nothing.
             Some(&Phase::Session { epoch: mine, from: former, .. })
@@ -565,9 +562,8 @@ impl Node {
         if let Some(Next { epoch, clean_start, to }) = wanted.next {
             self.relinquish(client.clone(), epoch, clean_start, to);
         }
-        let mut later = wanted.later;
-        if let Some((conn, clean_start)) = later.pop_front() {
-            self.start_claim(shard, client.clone(), conn, clean_start, later);
+        if let Some((conn, clean_start)) = wanted.later {
+            self.start_claim(shard, client.clone(), conn, clean_start);
         }
     }
 
@@ -630,7 +626,7 @@ impl Node {
     fn is_given(&self, client: &ClientId) -> bool {
         let Some(wanted) = self.claims.wanted.get(client) else { return false };
         let Phase::Session { from, .. } = wanted.phase else { return false };
-        wanted.conn.is_none() && wanted.later.is_empty() && self.ring.contains(&from)
+        wanted.conn.is_none() && wanted.later.is_none() && self.ring.contains(&from)
     }
 
     pub(in crate::node) fn serve_as_is(&mut self, client: &ClientId) {

@@ -29,10 +29,17 @@ impl Early {
         self.0.len()
     }
 
-    /// The session that came under this epoch.
-    pub(in crate::node) fn take(&mut self, client: &ClientId, epoch: u64) -> Option<Session> {
-        let at = self.0.iter().position(|early| early.client == *client && early.epoch == epoch)?;
-        self.0.remove(at).map(|early| early.session)
+    /// The session that came under this epoch, and who sent it. Only `owner` can say that there is none.
+    pub(in crate::node) fn take(
+        &mut self,
+        client: &ClientId,
+        epoch: u64,
+        owner: Option<NodeId>,
+    ) -> Option<(NodeId, Session)> {
+        let is_answer = |early: &Arrived| early.session.is_some() || Some(early.from) == owner;
+        let is_wanted = |early: &Arrived| early.client == *client && early.epoch == epoch && is_answer(early);
+        let at = self.0.iter().position(is_wanted)?;
+        self.0.remove(at).map(|early| (early.from, early.session))
     }
 
     /// The first session that came from an owner that has had one, under this epoch.
@@ -72,5 +79,23 @@ impl Node {
         for Arrived { from, epoch, session, .. } in self.claims.early.take_all(client) {
             self.session_arrived(from, client, epoch, session);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQ-09: a former owner that has none left does not speak for the owner that was asked.
+    #[test]
+    fn only_the_owner_says_that_there_is_no_session() {
+        let (client, owner, other) = (ClientId::new("c"), NodeId::new(1), NodeId::new(2));
+        let arrived = |from| Arrived { from, client: client.clone(), epoch: 7, session: None };
+        let mut early = Early(VecDeque::from([arrived(other)]));
+        assert!(early.take(&client, 7, Some(owner)).is_none());
+        early.0.push_back(arrived(owner));
+        assert!(early.take(&client, 6, Some(owner)).is_none(), "that was another claim");
+        assert!(matches!(early.take(&client, 7, Some(owner)), Some((from, None)) if from == owner));
+        assert_eq!(early.len(), 1);
     }
 }
