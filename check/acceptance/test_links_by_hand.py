@@ -12,7 +12,7 @@ import pytest
 
 from broker import Sidecar
 from client import Client
-from cluster import HOST, get, wait_for
+from cluster import HOST, get, metric, wait_for
 from durable import Node
 from mqttwire import V5
 
@@ -213,9 +213,53 @@ def test_what_cannot_be_is_named(make_site: Callable[..., Site], make_cluster: C
     for lines, said in (
         ('links = "manual"\noverlay = "skip-graph"', "cluster.links: is \"manual\", but the overlay \"skip-graph\" chooses its links by itself"),
         ('neighbours = ["127.0.0.1"]', "cluster.neighbours: counts only with cluster.links"),
+        ("link_connections = 17", "cluster.link_connections: "),
+        ('link_order = "any"', 'cluster.link_order: "any" is not "publisher" or "round-robin"'),
         ("link_qos = 3", 'cluster.link_qos: must be "as-published", 0, 1 or 2'),
     ):
         config = tmp_path / "wrong.toml"
         config.write_text(f"[cluster]\n{lines}\n")
         done = subprocess.run([str(binary), "config", "check", "-c", str(config)], capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == 2 and said in done.stderr, done
+
+
+@pytest.mark.parametrize("order", ["publisher", "round-robin"])
+def test_several_connections_keep_the_order_of_publications(make_site: Callable[..., Site], order: str) -> None:
+    """IL-20: two brokers whose nodes share four connections; the publications of each publisher arrive in order while connections
+    come and go by command."""
+    site = make_site(2, settings=f'link_connections = 4\nlink_order = "{order}"\n')
+    site.link(0, 1)
+    dialler = min((0, 1), key=lambda number: site.nodes[number].status()["node"])
+    wait_for("the connections are there", lambda: connections(site) == [4, 4], 20)
+    assert f"QoS as-published, 4 connections a link by {order}" in site.sedge(0, "status")
+    assert "up, 4 connections" in site.sedge(1, "neighbours")
+    shown = site.neighbours(0)
+    assert (shown["link_connections"], shown["link_order"], site.nodes[1].status()["link_order"]) == (4, order, order)
+    reader = at(site.nodes[1], "reader")
+    reader.subscribe("o/#", qos=1)
+    writers = [at(site.nodes[0], f"writer {number}") for number in range(8)]
+    heard: dict[str, list[int]] = {f"o/{number}": [] for number in range(len(writers))}
+    for turn in range(60):
+        for number, writer in enumerate(writers):
+            # Large ones are slower than small ones that follow them over another connection.
+            padding = b"x" * (60_000 if (turn + number) % 5 == 0 else 0)
+            writer.start_publish(f"o/{number}", b"%d " % turn + padding, qos=1)
+        if turn == 20:
+            site.sedge(dialler, "neighbour", "connections", "2", "--order", "round-robin")
+        if turn == 40:
+            site.sedge(dialler, "neighbour", "connections", "6", "--order", "publisher")
+    for _ in range(60 * len(writers)):
+        message = reader.message(timeout=20)
+        heard[message.topic].append(int(message.payload.split()[0]))
+    assert all(numbers == list(range(60)) for numbers in heard.values()), heard
+    wait_for("the command counts", lambda: connections(site) == [6, 6], 20)
+    early = sum(metric(node.http, "sedge_links_frames_early_total") for node in site.nodes)
+    assert early > 0, "no frame has taken another connection than the one before it"
+
+
+def connections(site: Site) -> list[int]:
+    """How many connections each of two nodes has with the other."""
+    links = [site.neighbours(number)["neighbours"][0]["link"] for number in (0, 1)]
+    return [link["connections"] if link else 0 for link in links]
+
+

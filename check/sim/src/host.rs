@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use sedge_base::{ConnId, Incarnation, Instant, NodeId, Now, Rng, ShardId};
 use sedge_broker::{BrokerConfig, Place};
-use sedge_cluster::link::LinkConfig;
+use sedge_cluster::link::{LinkConfig, LinkOrder};
 use sedge_cluster::{LinkId, Node, NodeConfig, Recovery, Shard, ShardConfig};
 
 use crate::Options;
@@ -84,7 +84,11 @@ impl Host {
             link_addr: address(index),
             seeds: (0..options.nodes).map(address).collect(),
             overlay: options.overlay.to_owned(),
-            links: LinkConfig::new("simulated", Some(b"a key of all nodes".to_vec())),
+            links: LinkConfig {
+                connections: options.connections,
+                order: if index.is_multiple_of(2) { LinkOrder::RoundRobin } else { LinkOrder::Publisher },
+                ..LinkConfig::new("simulated", Some(b"a key of all nodes".to_vec()))
+            },
             ..NodeConfig::default()
         };
         let mut shards: Vec<Shard> = (0..options.shards)

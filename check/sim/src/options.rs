@@ -93,6 +93,8 @@ pub struct Options {
     pub disks: bool,
     /// Messages that may wait for one session.
     pub queue_limit: usize,
+    /// Connections with each neighbour.
+    pub connections: u8,
     /// A bug put in on purpose.
     pub sabotage: Sabotage,
 }
@@ -122,6 +124,7 @@ pub const KINDS: &[(&str, Draw, &str)] = &[
     ("apart", Options::apart, "crashes, with clocks up to a day apart and publications that expire"),
     ("drain", Options::draining, "one node after the other is emptied or stopped"),
     ("part", Options::parting, "nodes fall apart into two sides and find each other again"),
+    ("lanes", Options::laned, "swarm with several connections between two nodes, which are cut one by one"),
     ("share", Options::sharing, "members of a shared subscription come and go"),
 ];
 
@@ -163,6 +166,7 @@ impl Options {
             drift: Duration::ZERO,
             disks: false,
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
+            connections: 1,
             sabotage: Sabotage::None,
         }
     }
@@ -230,6 +234,12 @@ impl Options {
             disks: rng.chance(1, 2),
             ..Self::moving(seed)
         }
+    }
+
+    /// As [`Options::swarm`], with two to five connections between two nodes.
+    pub fn laned(seed: u64) -> Self {
+        let connections = 2 + u8::try_from(seed % 4).unwrap_or(0);
+        Self { kind: "lanes", connections, link_cuts: true, ..Self::swarm(seed) }
     }
 
     /// As [`Options::crashing`], with hosts that stand still for 1 to 20 s instead of crashes: the others take their sessions over.

@@ -61,6 +61,16 @@ fn no_swarm_of_faults_loses_anything() {
     no_violation(Options::swarm, 1, SWARMING);
 }
 
+/// How many seeds with several connections between two nodes.
+const LANED: u64 = 6;
+
+/// IL-20, FT-17, FT-18: several connections between two nodes, cut one by one amid a swarm of faults; whatever was acknowledged comes, once
+/// and in order.
+#[test]
+fn no_lost_lane_loses_anything() {
+    no_violation(Options::laned, 1, LANED);
+}
+
 /// How many seeds with nodes that stand still until after they were declared dead.
 const FREEZING: u64 = 4;
 

@@ -5,6 +5,8 @@ use core::net::SocketAddr;
 use sedge_base::{ClientId, Duration, Incarnation, NodeId};
 use sedge_mqtt::QoS;
 
+use crate::link::LinkOrder;
+
 /// How far a node has come (DESIGN section 5, "Joining"; FT-26, FT-28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
@@ -35,6 +37,10 @@ pub struct NodeStatus {
     pub neighbours: Option<NeighboursStatus>,
     /// With which QoS publications go from node to node; `None`: with their own.
     pub link_qos: Option<QoS>,
+    /// Connections with each neighbour that this node dials.
+    pub link_connections: u8,
+    /// How publications are spread over them.
+    pub link_order: LinkOrder,
     /// All members it knows, itself included, by id.
     pub members: Vec<MemberStatus>,
     /// Members that died a short while ago, by id (EL-03).
@@ -221,6 +227,8 @@ pub struct Orphan {
 pub struct LinkStatus {
     /// The node that carries it, where the path between the two hosts is broken.
     pub via: Option<NodeId>,
+    /// Connections that it has, at least 1.
+    pub connections: usize,
     /// Round trip in microseconds, smoothed; 0 until measured.
     pub rtt_micros: u32,
     /// Version of the link protocol that both sides speak.

@@ -58,6 +58,8 @@ pub(crate) fn build(
         links: LinkConfig {
             encrypted: config.cluster.is_encrypted(),
             keep_alive: config.cluster.link_ping,
+            connections: config.cluster.link_connections,
+            order: config.cluster.link_order,
             ..LinkConfig::new(&config.cluster.name, key)
         },
         mesh: MeshConfig { refresh: config.cluster.refresh, lease: config.cluster.lease, ..MeshConfig::default() },

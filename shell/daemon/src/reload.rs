@@ -56,7 +56,7 @@ impl Again {
     }
 }
 
-/// Bridges, rules and the level of the log are those of the configuration as it is now; all else of it takes a restart.
+/// Bridges, rules, the level of the log and connections between nodes are those of the configuration as it is now; all else of it takes a restart.
 fn reload_configuration(shared: &Arc<Shared>, report: &mut ReloadReport) {
     let Some(again) = shared.again.get() else { return };
     let problem = match (again.read)() {
@@ -74,10 +74,11 @@ fn reload_configuration(shared: &Arc<Shared>, report: &mut ReloadReport) {
     report.parts.push(Reloaded { what: "bridges and rules".to_owned(), problem });
 }
 
-/// Exchanges bridges and rules; says what went wrong.
+/// Exchanges bridges, rules and connections between nodes; says what went wrong.
 fn change_sections(shared: &Arc<Shared>, config: &Config) -> Option<String> {
     let queues: BTreeMap<_, _> = bridges::queues(config).into_iter().chain(rules::queues(config)).collect();
     let awaits = awaits::sessions(config);
+    shared.post(ShardId(0), Letter::Connections(config.cluster.link_connections, config.cluster.link_order));
     // Before anything comes that they are about.
     for shard in (0_u16..).zip(&shared.boxes).map(|(shard, _)| ShardId(shard)) {
         shared.post(shard, Letter::Inside(queues.clone(), Arc::clone(&awaits)));

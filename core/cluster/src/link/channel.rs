@@ -1,6 +1,6 @@
 //! The numbered frames to and from one neighbour, which outlive any single connection (FT-17, FT-18, FT-21).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sedge_base::{Incarnation, Outbox};
 use sedge_mqtt::QoS;
@@ -15,6 +15,15 @@ const KEEP_PLACES: usize = 1024;
 #[derive(Debug)]
 struct Logged {
     frame: Frame,
+    bytes: usize,
+    /// The connection that it was encoded for last.
+    lane: u8,
+}
+
+/// A frame that came before one with a lower number; `None`: one that only newer versions know.
+#[derive(Debug)]
+struct Early {
+    frame: Option<Frame>,
     bytes: usize,
 }
 
@@ -39,6 +48,10 @@ pub struct Lost {
 /// A number that no frame ever had was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NeverSent;
+
+/// Too much waits for earlier frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoRoom;
 
 /// What became of a frame that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +84,8 @@ pub(super) struct Channel {
     next: u64,
     /// The highest frame ever encoded.
     sent: u64,
+    /// Of the frames before `next` those that were lost with one of several connections.
+    again: BTreeSet<u64>,
     /// Frames that are lost and not yet owned up to.
     lost_up_to: FrameSeq,
     /// Of these the publications that are sent again, at the beginning of the stream.
@@ -80,6 +95,9 @@ pub(super) struct Channel {
     /// Stream of the neighbour that `received` counts.
     peer_stream: Option<(Incarnation, u64)>,
     received: u64,
+    /// Frames that wait for earlier ones.
+    early: BTreeMap<u64, Early>,
+    early_bytes: usize,
     /// The highest frame acknowledged to the neighbour.
     told: u64,
     /// The highest frame that may be acknowledged; `u64::MAX`: any.
@@ -100,11 +118,14 @@ impl Channel {
             acked: 0,
             next: 1,
             sent: 0,
+            again: BTreeSet::new(),
             lost_up_to: FrameSeq(0),
             resent: Vec::new(),
             is_new: true,
             peer_stream: None,
             received: 0,
+            early: BTreeMap::new(),
+            early_bytes: 0,
             told: 0,
             ack_limit: u64::MAX,
         }
@@ -160,20 +181,65 @@ impl Channel {
     pub(super) fn push(&mut self, frame: Frame, bytes: usize) -> FrameSeq {
         self.log_bytes += bytes;
         self.publications += usize::from(matches!(frame, Frame::Publication(_)));
-        self.log.push_back(Logged { frame, bytes });
+        self.log.push_back(Logged { frame, bytes, lane: 0 });
         FrameSeq(self.base + self.last())
     }
 
-    /// Encodes the next frame for the current connection. Says whether it is a publication and whether it was encoded before;
-    /// `None` if there is nothing to send.
-    pub(super) fn encode_next(&mut self, out: &mut Outbox) -> Option<(bool, bool)> {
+    /// The next frame to be encoded, if it is not one that was lost with another connection.
+    pub(super) fn peek(&self) -> Option<&Frame> {
         let index = usize::try_from(self.next - self.acked - 1).ok()?;
-        let frame = &self.log.get(index)?.frame;
-        encode::frame(frame, self.next, out);
-        let again = self.next <= self.sent;
-        self.sent = self.sent.max(self.next);
-        self.next += 1;
-        Some((matches!(frame, Frame::Publication(_)), again))
+        self.log.get(index).map(|logged| &logged.frame).filter(|_| self.again.is_empty())
+    }
+
+    /// Encodes the next frame for this one of the current connections. Says whether it is a publication and whether it was encoded
+    /// before; `None` if there is nothing to send.
+    pub(super) fn encode_next(&mut self, out: &mut Outbox, lane: u8) -> Option<(bool, bool)> {
+        let seq = self.again.pop_first().unwrap_or(self.next);
+        let index = usize::try_from(seq - self.acked - 1).ok()?;
+        let logged = self.log.get_mut(index)?;
+        encode::frame(&logged.frame, seq, out);
+        logged.lane = lane;
+        let again = seq <= self.sent;
+        self.sent = self.sent.max(seq);
+        self.next = self.next.max(seq + 1);
+        Some((matches!(logged.frame, Frame::Publication(_)), again))
+    }
+
+    /// One of the current connections is gone: what was encoded for it and is not acknowledged has to be encoded again.
+    pub(super) fn lose_lane(&mut self, lane: u8) {
+        let (first, next) = (self.acked + 1, self.next);
+        let encoded = (first..next).zip(&self.log);
+        self.again.extend(encoded.filter(|(_, logged)| logged.lane == lane).map(|(seq, _)| seq));
+    }
+
+    /// All current connections are gone, or will be: what waits for earlier frames comes again.
+    pub(super) fn lose_lanes(&mut self) {
+        self.again.clear();
+        self.early.clear();
+        self.early_bytes = 0;
+    }
+
+    /// Keeps a frame that came before an earlier one. Says whether it had come already; `Err` if there is no room for it.
+    pub(super) fn keep_early(&mut self, seq: u64, frame: Option<Frame>, most: usize) -> Result<bool, NoRoom> {
+        let bytes = frame.as_ref().map_or(0, encode::size_bound);
+        if self.early.contains_key(&seq) {
+            return Ok(true);
+        }
+        if self.early_bytes + bytes > most {
+            return Err(NoRoom);
+        }
+        self.early_bytes += bytes;
+        self.early.insert(seq, Early { frame, bytes });
+        Ok(false)
+    }
+
+    /// The next frame, if it has come before its turn.
+    pub(super) fn take_early(&mut self) -> Option<(u64, Option<Frame>)> {
+        let first = self.early.first_entry().filter(|first| *first.key() == self.received + 1)?;
+        let (seq, Early { frame, bytes }) = first.remove_entry();
+        self.early_bytes -= bytes;
+        self.received = seq;
+        Some((seq, frame))
     }
 
     /// The neighbour has all frames of our stream up to `seq`. Returns how many of them are news.
@@ -189,6 +255,9 @@ impl Channel {
             self.acked += 1;
         }
         self.next = self.next.max(self.acked + 1);
+        while self.again.first().is_some_and(|seq| *seq <= self.acked) {
+            self.again.pop_first();
+        }
         if self.log.is_empty() && self.log.capacity() > KEEP_PLACES {
             self.log = VecDeque::new();
         }
@@ -244,6 +313,7 @@ impl Channel {
         received: Option<Progress>,
         new_stream: u64,
     ) -> Result<Synced, NeverSent> {
+        self.lose_lanes();
         let same_in = self.peer_stream == Some(peer);
         if !same_in {
             self.peer_stream = Some(peer);
@@ -294,6 +364,7 @@ impl Channel {
     }
 
     fn drop_log(&mut self) -> usize {
+        self.lose_lanes();
         let lost = self.log.len();
         self.resent = Vec::new();
         self.base += self.last();

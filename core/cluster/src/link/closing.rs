@@ -44,6 +44,10 @@ pub(super) enum Farewell {
 impl Links {
     /// Ends a link. `why` is told to the owner if frames passed over it.
     pub(super) fn close(&mut self, now: Instant, link: LinkId, farewell: Farewell, why: String) {
+        let node = self.conns.get(&link).and_then(|conn| conn.node);
+        if let Some(node) = node.filter(|node| self.peers.get(node).is_some_and(|peer| peer.link == Some(link))) {
+            self.drop_lanes(now, node);
+        }
         let Some(mut conn) = self.conns.remove(&link) else { return };
         for timer in [Timer::Handshake(link), Timer::Ping(link), Timer::Silence(link)] {
             self.timers.cancel(&timer);
@@ -89,6 +93,8 @@ impl Links {
         } else if peer.carried == Some(link) {
             peer.carried = None;
             self.seek_carrier(now, node, carried::AGAIN);
+        } else if conn.lane > 0 {
+            self.lane_closed(now, node, link);
         }
     }
 

@@ -40,6 +40,16 @@ impl Protocol {
     }
 }
 
+/// Which of several connections with a neighbour a publication takes. The receiver puts frames in order again in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkOrder {
+    /// All publications of one publisher take the same.
+    #[default]
+    Publisher,
+    /// Each takes the next.
+    RoundRobin,
+}
+
 /// Settings of the links. The same on all nodes of a cluster, but for times.
 #[derive(Clone)]
 pub struct LinkConfig {
@@ -54,6 +64,10 @@ pub struct LinkConfig {
     pub encrypted: bool,
     /// Whether publications with QoS 0 are sent again, too, where a neighbour has forgotten what it had.
     pub keeps_all: bool,
+    /// Connections with each neighbour that this node has dialled, 1 to [`super::CONNECTIONS_MAX`].
+    pub connections: u8,
+    /// How publications are spread over them.
+    pub order: LinkOrder,
     /// How often a ping measures the round trip; a link that is silent for three times as long is down.
     pub keep_alive: Duration,
     /// Longest time from dialling or accepting to the end of the handshake.
@@ -87,6 +101,8 @@ impl LinkConfig {
             key,
             encrypted: false,
             keeps_all: false,
+            connections: 1,
+            order: LinkOrder::Publisher,
             keep_alive: Duration::from_millis(500),
             handshake_timeout: Duration::from_secs(5),
             redial_min: Duration::from_millis(4),

@@ -40,6 +40,8 @@ pub(super) struct Conn {
     pub(super) dialled: bool,
     /// Who should be there (dialled), who says to be (accepted), who is (established).
     pub(super) node: Option<NodeId>,
+    /// Which of the connections with the neighbour it is; 0: the link itself.
+    pub(super) lane: u8,
     /// Our stream as we told it in CONNECT.
     pub(super) announced: u64,
     pub(super) stage: Stage,
@@ -75,6 +77,7 @@ impl Conn {
             peer_addr,
             dialled: node.is_some(),
             node,
+            lane: 0,
             announced: 0,
             stage,
             binding: None,

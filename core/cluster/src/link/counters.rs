@@ -15,6 +15,8 @@ pub struct LinkCounters {
     pub bytes_sent: u64,
     /// Bytes that came in.
     pub bytes_received: u64,
+    /// Frames that waited for earlier ones, which come over another connection.
+    pub frames_early: u64,
     /// Frames given to a link once more, after it was lost.
     pub frames_resent: u64,
     /// Frames that came once more and were dropped.
@@ -51,7 +53,7 @@ pub struct LinkCounters {
 
 impl LinkCounters {
     /// All counters by metric name without prefix, in a fixed order.
-    pub fn named(&self) -> [(&'static str, u64); 22] {
+    pub fn named(&self) -> [(&'static str, u64); 23] {
         [
             ("links_frames_sent", self.frames_sent),
             ("links_publications_sent", self.publications_sent),
@@ -59,6 +61,7 @@ impl LinkCounters {
             ("links_publications_received", self.publications_received),
             ("links_bytes_sent", self.bytes_sent),
             ("links_bytes_received", self.bytes_received),
+            ("links_frames_early", self.frames_early),
             ("links_frames_resent", self.frames_resent),
             ("links_duplicates_dropped", self.duplicates_dropped),
             ("links_frames_lost", self.frames_lost),

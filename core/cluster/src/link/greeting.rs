@@ -36,6 +36,10 @@ pub(super) struct Greeting {
     pub(super) stream: u64,
     /// How far this node has read the other's frames.
     pub(super) received: Option<Progress>,
+    /// How many connections the node takes from one neighbour; 1 if it does not say.
+    pub(super) connections: u8,
+    /// Which of the connections with the other this one is to be; 0: the link itself.
+    pub(super) lane: u8,
 }
 
 impl Greeting {
@@ -44,6 +48,8 @@ impl Greeting {
             || NOTHING.to_owned(),
             |progress| format!("{} {} {}", progress.incarnation.get(), progress.stream, progress.seq),
         );
+        let connections = (self.connections > 1).then(|| ("connections", self.connections.to_string()));
+        let lane = (self.lane > 0).then(|| ("lane", self.lane.to_string()));
         let overlay = (self.overlay != MESH).then(|| ("overlay", self.overlay.clone()));
         [
             ("node", self.hello.node.to_string()),
@@ -58,6 +64,8 @@ impl Greeting {
         ]
         .into_iter()
         .chain(overlay)
+        .chain(connections)
+        .chain(lane)
         .map(|(name, value)| (Utf8::from_static(name), Utf8::new(&value).unwrap_or_default()))
         .collect()
     }
@@ -83,6 +91,8 @@ impl Greeting {
             },
             protocol: Protocol { version: read(user, "version", number)?, since: read(user, "since", number)? },
             stream: read(user, "stream", text::number)?,
+            connections: read_small(user, "connections")?.unwrap_or(1),
+            lane: read_small(user, "lane")?.unwrap_or(0),
             received: read(
                 user,
                 "received",
@@ -121,6 +131,12 @@ fn read<T>(user: &UserProperties, name: &'static str, parse: impl Fn(&str) -> Op
     }
 }
 
+/// A property that may be missing.
+fn read_small(user: &UserProperties, name: &'static str) -> Result<Option<u8>, &'static str> {
+    let is_there = user.iter().any(|(known, _)| known == name);
+    is_there.then(|| read(user, name, |text| u8::try_from(text::number(text)?).ok())).transpose()
+}
+
 fn number(text: &str) -> Option<u32> {
     u32::try_from(text::number(text)?).ok()
 }
@@ -149,6 +165,8 @@ mod tests {
             protocol: Protocol { version: 1, since: 1 },
             stream: 2,
             received,
+            connections: 1,
+            lane: 0,
         }
     }
 
@@ -156,7 +174,8 @@ mod tests {
     fn greetings_come_back_and_later_properties_are_passed_over() {
         let progress = Progress { incarnation: Incarnation::new(8), stream: 1, seq: u64::MAX };
         let tree = Greeting { overlay: "tree".to_owned(), ..greeting(None) };
-        for sent in [greeting(None), greeting(Some(progress)), tree] {
+        let laned = Greeting { connections: 16, lane: 3, ..greeting(None) };
+        for sent in [greeting(None), greeting(Some(progress)), tree, laned] {
             let mut user = sent.to_user();
             user.push((Utf8::from_static("colour"), Utf8::from_static("blue")));
             assert_eq!(Greeting::from_user(&user), Ok(sent));

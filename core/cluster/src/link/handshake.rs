@@ -13,6 +13,7 @@ use super::binding::Binding;
 use super::closing::Farewell;
 use super::conn::Stage;
 use super::greeting::{Greeting, node_of};
+use super::lanes::CONNECTIONS_MAX;
 use super::links::{INCOMPATIBLE_MAX, Incompatible, Links};
 use super::notices::{Kind, quoted};
 use crate::LinkId;
@@ -37,10 +38,9 @@ impl Refusal {
 impl Links {
     /// Dialler: introduces this node.
     pub(super) fn send_connect(&mut self, now: Instant, link: LinkId) {
-        let Some((node, binding)) = self.conns.get(&link).and_then(|conn| Some((conn.node?, conn.binding))) else {
-            return;
-        };
-        let Some(greeting) = self.greeting_for(node) else { return };
+        let Some(conn) = self.conns.get(&link) else { return };
+        let (Some(node), binding, lane) = (conn.node, conn.binding, conn.lane) else { return };
+        let Some(greeting) = self.greeting_for(node, lane) else { return };
         let authentication_data = self.fresh_nonce();
         let properties = ConnectProperties {
             maximum_packet_size: Some(self.config.max_packet_bytes),
@@ -210,10 +210,12 @@ impl Links {
     /// Acceptor: the dialler is who it says to be.
     fn accept(&mut self, now: Instant, link: LinkId, greeting: &Greeting, transcript: Option<Transcript>) {
         let node = greeting.hello.node;
-        if let Err(refusal) = self.admit(now, link, greeting) {
+        let admitted =
+            if greeting.lane > 0 { self.admit_lane(now, link, greeting) } else { self.admit(now, link, greeting) };
+        if let Err(refusal) = admitted {
             return self.refuse(now, link, refusal);
         }
-        let Some(reply) = self.greeting_for(node) else { return };
+        let Some(reply) = self.greeting_for(node, greeting.lane) else { return };
         let binding = self.binding(link);
         let method = transcript.as_ref().map(|_| Utf8::from_static(method(binding)));
         let mut connack = Packet::ConnAck(Box::new(ConnAck {
@@ -236,6 +238,9 @@ impl Links {
         }
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.write(&connack);
+        if greeting.lane > 0 {
+            return self.establish_lane(now, link, node);
+        }
         self.establish(now, link, greeting);
     }
 
@@ -268,9 +273,12 @@ impl Links {
             return self.on_refused(now, link, &connack);
         }
         match self.judge_connack(link, connack, proven).and_then(|greeting| {
-            let is_renewed = self.admit(now, link, &greeting)?;
+            let is_lane = self.conns.get(&link).is_some_and(|conn| conn.lane > 0);
+            let admit = if is_lane { Self::admit_lane } else { Self::admit };
+            let is_renewed = admit(self, now, link, &greeting)?;
             Ok((greeting, is_renewed))
         }) {
+            Ok((greeting, _)) if greeting.lane > 0 => self.establish_lane(now, link, greeting.hello.node),
             // The acceptor was told of a stream that is no more: once again, with the new one.
             Ok((greeting, true)) => self.retry_at_once(now, link, greeting.hello.node),
             Ok((greeting, false)) => self.establish(now, link, &greeting),
@@ -402,7 +410,7 @@ impl Links {
     }
 
     /// What this node says about itself to another.
-    fn greeting_for(&self, node: NodeId) -> Option<Greeting> {
+    fn greeting_for(&self, node: NodeId, lane: u8) -> Option<Greeting> {
         let channel = &self.peers.get(&node)?.channel;
         Some(Greeting {
             hello: self.me,
@@ -411,6 +419,8 @@ impl Links {
             protocol: self.config.protocol,
             stream: channel.stream,
             received: channel.progress(),
+            connections: if self.config.protocol.version < Protocol::SECOND { 1 } else { CONNECTIONS_MAX },
+            lane,
         })
     }
 

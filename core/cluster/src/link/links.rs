@@ -29,6 +29,8 @@ pub(super) enum Timer {
     Ping(LinkId),
     /// See whether the link has been silent.
     Silence(LinkId),
+    /// Dial further connections with this node.
+    Lanes(NodeId),
     /// Forget what a closed link could not write.
     Closing(LinkId),
     /// Forget a neighbour whose link nobody here wants.
@@ -130,7 +132,7 @@ impl Links {
     /// overlay does not want it. The node may still link by itself: [`Output::Up`]. Outputs given out before may still speak of it.
     pub fn forget(&mut self, now: Instant, node: NodeId) {
         let Some(peer) = self.peers.remove(&node) else { return };
-        for timer in [Timer::Redial(node), Timer::Carry(node), Timer::Linger(node)] {
+        for timer in [Timer::Redial(node), Timer::Carry(node), Timer::Linger(node), Timer::Lanes(node)] {
             self.timers.cancel(&timer);
         }
         self.counters.frames_lost += peer.channel.log_len() as u64;
@@ -147,7 +149,7 @@ impl Links {
             | Output::Event(_) => false,
         };
         self.outputs.retain(|output| !is_of_node(output));
-        for link in peer.link.into_iter().chain(peer.dial).chain(peer.carried) {
+        for link in peer.lanes.links().chain(peer.link).chain(peer.dial).chain(peer.carried).collect::<Vec<_>>() {
             self.close(now, link, Farewell::Goodbye("not wanted"), String::new());
         }
         self.carriages_without(now, node);
@@ -241,7 +243,8 @@ impl Links {
 
     /// As [`Links::closed`]: the host of the node that was dialled refuses connections.
     pub fn refused(&mut self, now: Instant, link: LinkId) {
-        let node = self.conns.get(&link).and_then(|conn| conn.node);
+        // A node with which there is a link lives, whatever its host says of one connection more.
+        let node = self.conns.get(&link).filter(|conn| conn.lane == 0).and_then(|conn| conn.node);
         self.closed(now, link);
         self.outputs.extend(node.map(|node| Output::Refused { node }));
     }
@@ -343,6 +346,7 @@ impl Links {
                 Timer::Ping(link) => self.ping(now, link),
                 Timer::Silence(link) => self.check_silence(now, link, next.map_or(now, |next| next)),
                 Timer::Linger(node) => self.linger_ended(node),
+                Timer::Lanes(node) => self.dial_lanes(now, node),
                 Timer::Closing(link) => {
                     self.closing.remove(&link);
                 }
@@ -374,17 +378,19 @@ impl Links {
     pub fn status(&self, node: NodeId) -> Option<LinkStatus> {
         let peer = self.peers.get(&node)?;
         let link = peer.link?;
-        let conn = self.conns.get(&link)?;
+        let conns: Vec<&Conn> = peer.lanes.up().chain([link]).filter_map(|link| self.conns.get(&link)).collect();
+        let sum = |of: fn(&Conn) -> u64| conns.iter().map(|conn| of(conn)).sum();
         Some(LinkStatus {
             via: self.carrier_of(link),
+            connections: conns.len(),
             rtt_micros: peer.rtt_micros,
             version: self.config.protocol.common(peer.protocol).unwrap_or(0),
             synced: false,
             unacknowledged: peer.channel.log_len(),
-            publications_sent: conn.publications_sent,
-            publications_received: conn.publications_received,
-            bytes_sent: conn.bytes_sent,
-            bytes_received: conn.bytes_received,
+            publications_sent: sum(|conn| conn.publications_sent),
+            publications_received: sum(|conn| conn.publications_received),
+            bytes_sent: sum(|conn| conn.bytes_sent),
+            bytes_received: sum(|conn| conn.bytes_received),
         })
     }
 

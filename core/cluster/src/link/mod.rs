@@ -17,6 +17,7 @@ mod encode;
 mod frame;
 mod greeting;
 mod handshake;
+mod lanes;
 mod links;
 mod notices;
 mod output;
@@ -28,8 +29,9 @@ mod traffic;
 
 pub use binding::Binding;
 pub use channel::Lost;
-pub use config::{Hello, LinkConfig, Protocol};
+pub use config::{Hello, LinkConfig, LinkOrder, Protocol};
 pub use counters::LinkCounters;
 pub use frame::{ControlTopic, End, Frame, FrameSeq, Publication, Waybill};
+pub use lanes::CONNECTIONS_MAX;
 pub use links::{Incompatible, Links};
 pub use output::{Output, SendError};

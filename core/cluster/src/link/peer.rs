@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use sedge_base::Instant;
 
 use super::channel::Channel;
+use super::lanes::Lanes;
 use super::{Hello, Protocol};
 use crate::LinkId;
 
@@ -20,6 +21,8 @@ pub(super) struct Peer {
     pub(super) dial: Option<LinkId>,
     /// The connection that is being made through another node.
     pub(super) carried: Option<LinkId>,
+    /// Further connections, while there is a link.
+    pub(super) lanes: Lanes,
     /// How the neighbour has introduced itself last.
     pub(super) hello: Option<Hello>,
     /// What the neighbour has said that it speaks.
@@ -43,6 +46,7 @@ impl Peer {
             link: None,
             dial: None,
             carried: None,
+            lanes: Lanes::new(),
             hello: None,
             protocol: Protocol::CURRENT,
             is_distrusted: false,

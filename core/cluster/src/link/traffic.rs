@@ -5,14 +5,14 @@ use sedge_mqtt::{Disconnect, Packet, Publish, ReasonCode};
 
 use super::channel::{Arrival, NeverSent};
 use super::closing::{Farewell, SILENCE};
-use super::conn::Stage;
+use super::conn::{Conn, Stage};
 use super::decode::{self, Inbound};
 use super::encode::{ROUND_TRIP, number};
 use super::greeting::Greeting;
 use super::handshake::{Refusal, busy};
 use super::links::{Links, Timer};
 use super::notices::{Kind, quoted};
-use super::{ControlTopic, Frame, Output};
+use super::{ControlTopic, Frame, LinkCounters, Output};
 use crate::LinkId;
 
 impl Links {
@@ -95,6 +95,7 @@ impl Links {
         peer.unanswered = true;
         let (resumed, lost) = peer.channel.take_news();
         self.unanswered.push(node);
+        self.drop_lanes(now, node);
         if let Some(old) = old {
             self.close(now, old, Farewell::Replaced, String::new());
         }
@@ -118,6 +119,10 @@ impl Links {
         if dialled {
             self.ping(now, link);
         }
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.lanes.taken_there = greeting.connections;
+        }
+        self.dial_lanes(now, node);
         self.fill(node);
     }
 
@@ -145,6 +150,9 @@ impl Links {
             Packet::PingResp => {
                 if let Some(sent) = conn.ping_sent.take() {
                     let micros = u32::try_from(now.since(sent).as_micros()).unwrap_or(u32::MAX);
+                    if conn.lane > 0 {
+                        return;
+                    }
                     self.measured(node, micros, Some(link));
                 }
             }
@@ -181,8 +189,12 @@ impl Links {
         match inbound {
             Inbound::Unknown => self.counters.passed_over += 1,
             Inbound::Frame(seq, frame) => match peer.channel.arrive(seq) {
-                Arrival::Next => self.deliver(now, link, node, seq, frame),
+                Arrival::Next => {
+                    self.deliver(now, link, node, seq, frame);
+                    self.deliver_early(now, link, node);
+                }
                 Arrival::Duplicate => self.counters.duplicates_dropped += 1,
+                Arrival::Gap if peer.lanes.is_used() => self.keep_early(now, link, node, seq, frame),
                 Arrival::Gap => {
                     let words = "a frame is missing";
                     self.protocol_error(now, link, ReasonCode::ProtocolError, words, words);
@@ -203,7 +215,7 @@ impl Links {
         }
     }
 
-    fn deliver(&mut self, now: Instant, link: LinkId, node: NodeId, number: u64, frame: Option<Frame>) {
+    pub(super) fn deliver(&mut self, now: Instant, link: LinkId, node: NodeId, number: u64, frame: Option<Frame>) {
         let is_publication = u64::from(matches!(frame, Some(Frame::Publication(_))));
         self.counters.frames_received += 1;
         self.counters.publications_received += is_publication;
@@ -244,6 +256,9 @@ impl Links {
 
     /// Encodes what waits in the log, as far as the outbox takes it.
     pub(super) fn fill(&mut self, node: NodeId) {
+        if self.peers.get(&node).is_some_and(|peer| peer.lanes.up().next().is_some()) {
+            return self.fill_lanes(node);
+        }
         if let Some(link) = self.fill_outbox(node) {
             self.transmit(link);
         }
@@ -255,14 +270,8 @@ impl Links {
         let link = peer.link?;
         let conn = self.conns.get_mut(&link)?;
         while conn.outbox.len() < self.config.outbox_bytes {
-            let Some((is_publication, is_again)) = peer.channel.encode_next(&mut conn.outbox) else { break };
-            conn.publications_sent += u64::from(is_publication);
-            if is_again {
-                self.counters.frames_resent += 1;
-            } else {
-                self.counters.frames_sent += 1;
-                self.counters.publications_sent += u64::from(is_publication);
-            }
+            let Some(encoded) = peer.channel.encode_next(&mut conn.outbox, 0) else { break };
+            count_encoded(encoded, conn, &mut self.counters);
         }
         Some(link)
     }
@@ -292,5 +301,16 @@ impl Links {
         }
         self.counters.silences += 1;
         self.close(now, link, Farewell::Silence, SILENCE.to_owned());
+    }
+}
+
+/// Counts a frame that [`super::channel::Channel::encode_next`] has encoded.
+pub(super) fn count_encoded((is_publication, is_again): (bool, bool), conn: &mut Conn, counters: &mut LinkCounters) {
+    conn.publications_sent += u64::from(is_publication);
+    if is_again {
+        counters.frames_resent += 1;
+    } else {
+        counters.frames_sent += 1;
+        counters.publications_sent += u64::from(is_publication);
     }
 }

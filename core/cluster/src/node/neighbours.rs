@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use sedge_base::{NodeId, Now};
 
+use crate::link::LinkOrder;
 use crate::node::Node;
 use crate::{NeighbourStatus, NeighboursStatus, NodeConfig};
 
@@ -73,6 +74,13 @@ impl Node {
             return Err(NeighbourError::NoNeighbour);
         };
         if wanted { self.choose_link(address) } else { self.end_link(address) }
+    }
+
+    /// How many connections with each neighbour this node dials from here on, and how publications are spread over them. Take the
+    /// outputs afterwards.
+    pub fn set_connections(&mut self, now: Now, connections: u8, order: LinkOrder) {
+        self.begin(now);
+        self.links.set_connections(now.instant, connections, order);
     }
 
     fn choose_link(&mut self, address: SocketAddr) -> Result<(), NeighbourError> {

@@ -97,6 +97,8 @@ impl Node {
             overlay: self.overlay.name(),
             neighbours: self.neighbours_status(),
             link_qos: self.config.link_qos,
+            link_connections: self.links.connections().0,
+            link_order: self.links.connections().1,
             members: self.ring.iter().filter_map(|node| self.member_status(*node)).collect(),
             dead: self.membership.dead().map(|(member, died)| self.dead_status(member, died)).collect(),
             unreached_seeds: self.unreached_seeds(),

@@ -23,6 +23,8 @@ pub(crate) enum NeighbourCommand {
     Add(NeighbourArgs),
     /// End a link, whichever of its ends has chosen it
     Remove(NeighbourArgs),
+    /// Set how many connections this node dials with each neighbour, until its next start
+    Connections(ConnectionsArgs),
 }
 
 /// Flags of `sedge neighbour add` and `remove`.
@@ -38,6 +40,19 @@ pub(crate) struct NeighbourArgs {
     api: ApiArgs,
 }
 
+/// Flags of `sedge neighbour connections`.
+#[derive(Args, Debug)]
+pub(crate) struct ConnectionsArgs {
+    /// Connections with each neighbour
+    #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=16))]
+    count: u8,
+    /// Which of them a publication takes: one for each publisher, or the next
+    #[arg(long, default_value = "publisher", value_parser = ["publisher", "round-robin"])]
+    order: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
 /// Runs `sedge neighbours`.
 pub(crate) fn neighbours(args: &ListArgs) -> Result<(), Failure> {
     listing(&args.api, &args.watch, "/api/v1/neighbours", |list: &Neighbours, _| Ok(text::neighbours(list)))
@@ -48,12 +63,18 @@ pub(crate) fn neighbour(command: &NeighbourCommand) -> Result<(), Failure> {
     let (args, is_add) = match command {
         NeighbourCommand::Add(args) => (args, true),
         NeighbourCommand::Remove(args) => (args, false),
+        NeighbourCommand::Connections(args) => return connections(args),
     };
     let api = args.api.client()?;
     let path = format!("/api/v1/neighbours?address={}", segment(&args.address));
     let answer = if is_add { api.post::<Neighbours>(&path)? } else { api.delete::<Neighbours>(&path)? };
     let answer = wait(&api, answer, Duration::from_secs(u64::from(args.wait)), is_add)?;
     show(&args.api, &answer)
+}
+
+fn connections(args: &ConnectionsArgs) -> Result<(), Failure> {
+    let path = format!("/api/v1/neighbours?connections={}&order={}", args.count, args.order);
+    show(&args.api, &args.api.client()?.put::<Neighbours>(&path)?)
 }
 
 fn wait(

@@ -146,13 +146,20 @@ fn link_line(status: &Status) -> String {
     } else {
         String::new()
     };
-    format!("{}{chosen}, QoS {}", status.link_mode, status.link_qos)
+    let connections = connections(status.link_connections, &status.link_order);
+    format!("{}{chosen}, QoS {}{connections}", status.link_mode, status.link_qos)
+}
+
+/// How many connections a link has, unless it is one.
+fn connections(count: u8, order: &str) -> String {
+    if count > 1 { format!(", {count} connections a link by {order}") } else { String::new() }
 }
 
 pub(super) fn neighbours(neighbours: &Neighbours) -> String {
     let agreed = if neighbours.agreed { "" } else { "; not all nodes know the last change yet" };
-    let head =
-        format!("links {}, overlay {}, QoS {}{agreed}", neighbours.links, neighbours.overlay, neighbours.link_qos);
+    let Neighbours { links, overlay, link_qos, link_connections, link_order, .. } = neighbours;
+    let connections = connections(*link_connections, link_order);
+    let head = format!("links {links}, overlay {overlay}, QoS {link_qos}{connections}{agreed}");
     if neighbours.neighbours.is_empty() {
         return format!("{head}\n\nno neighbours");
     }
@@ -171,7 +178,11 @@ pub(super) fn neighbours(neighbours: &Neighbours) -> String {
             text(&neighbour.address),
             text(&neighbour.node),
             chosen.to_owned(),
-            if neighbour.link.is_some() { "up" } else { "down" }.to_owned(),
+            match &neighbour.link {
+                Some(link) if link.connections > 1 => format!("up, {}", count(link.connections, "connection")),
+                Some(_) => "up".to_owned(),
+                None => "down".to_owned(),
+            },
             number(|link| link.publications_sent),
             number(|link| link.publications_received),
         ]

@@ -9,7 +9,7 @@ use super::settings::default_of;
 use super::{Config, ConfigError, Overrides};
 
 /// Keys that a reload exchanges; a dot at the end stands for all keys that begin so.
-const EXCHANGED: &[&str] = &["bridge.", "log.level", "rule."];
+const EXCHANGED: &[&str] = &["bridge.", "cluster.link_connections", "cluster.link_order", "log.level", "rule."];
 
 /// The keys that are not at their default, each with a hash of its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sedge_cluster::link::{CONNECTIONS_MAX, LinkOrder};
 use sedge_cluster::{OVERLAYS, RootPolicy, SkipGraphBase, SkipGraphMethod};
 use sedge_mqtt::QoS;
 
@@ -79,6 +80,10 @@ fn put<T>(slot: &mut T, value: Result<T, String>) -> Result<(), String> {
     *slot = value?;
     Ok(())
 }
+
+/// Values of `cluster.link_order`.
+pub(crate) const LINK_ORDERS: [(&str, LinkOrder); 2] =
+    [("publisher", LinkOrder::Publisher), ("round-robin", LinkOrder::RoundRobin)];
 
 /// `"as-published"` or one of the three levels; a variable has both as plain text.
 fn link_qos(value: &Value) -> Result<Option<QoS>, String> {
@@ -318,6 +323,14 @@ const KEYS: &[Key] = &[
     key("cluster.link_qos", "QoS of publications between nodes: \"as-published\", 0, 1 or 2", |c, v| {
         put(&mut c.cluster.link_qos, link_qos(v))
     }),
+    key("cluster.link_connections", "connections with each neighbour, 1 to 16", |c, v| {
+        put(&mut c.cluster.link_connections, v.narrow(1, CONNECTIONS_MAX.into()))
+    }),
+    key(
+        "cluster.link_order",
+        "which of several connections a publication takes: \"publisher\" or \"round-robin\"",
+        |c, v| put(&mut c.cluster.link_order, v.choice(&LINK_ORDERS)),
+    ),
     key("cluster.capacity", "what the node can carry, for overlays that choose roots; 0: measured", |c, v| {
         put(&mut c.cluster.capacity, v.narrow(0, u32::MAX.into()))
     }),

@@ -27,6 +27,7 @@ use std::time::Duration;
 use sedge_base::{NodeId, Rate};
 use sedge_bridge::BridgeConfig;
 use sedge_broker::{BrokerConfig, PublishRate, RetainedConfig};
+use sedge_cluster::link::LinkOrder;
 use sedge_cluster::{RootPolicy, SkipGraphBase, SkipGraphMethod};
 use sedge_mqtt::QoS;
 use sedge_rules::Rule;
@@ -37,6 +38,7 @@ pub(crate) use digests::is_exchanged;
 pub(crate) use discovery::MulticastConfig;
 pub use discovery::{DiscoveryConfig, Group, Interface, MULTICAST_GROUP, MULTICAST_PORT};
 pub use error::{ConfigError, Origin, Problem};
+pub(crate) use keys::LINK_ORDERS;
 pub use keys::{KeyInfo, known_keys};
 pub use layers::Overrides;
 pub(crate) use layers::advertised_to_clients;
@@ -183,6 +185,10 @@ pub struct ClusterConfig {
     pub neighbours: Vec<String>,
     /// QoS of publications between nodes; `None`: their own.
     pub link_qos: Option<QoS>,
+    /// Connections with each neighbour.
+    pub link_connections: u8,
+    /// Which of them a publication takes.
+    pub link_order: LinkOrder,
     /// How topic trees choose their roots.
     pub topic_roots: RootPolicy,
     /// What counts how much when roots are chosen.
@@ -404,6 +410,8 @@ impl Default for ClusterConfig {
             manual_links: false,
             neighbours: Vec::new(),
             link_qos: None,
+            link_connections: 1,
+            link_order: LinkOrder::Publisher,
             topic_roots: RootPolicy::Capacity,
             weights: Weights::default(),
             skip_graph_base: SkipGraphBase::Two,

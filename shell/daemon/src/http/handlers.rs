@@ -160,6 +160,8 @@ pub(super) async fn own_status(api: &Api) -> Result<Status, ApiError> {
         neighbours: node.neighbours.as_ref().map_or(0, |neighbours| neighbours.lines.len()),
         link_mode: links.links,
         link_qos: links.link_qos,
+        link_connections: links.link_connections,
+        link_order: links.link_order,
         upstream: super::upstream::status(api).await?,
         durability: facts.durability.to_owned(),
         journal,
@@ -252,6 +254,7 @@ fn orphan_model(orphan: &sedge_cluster::Orphan) -> Orphan {
 pub(super) fn link_model(link: &LinkStatus) -> Link {
     Link {
         via: link.via.map(|node| node.to_string()),
+        connections: link.connections,
         rtt_micros: link.rtt_micros,
         protocol: link.version,
         synced: link.synced,

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 pub use self::logs::{LogLevel, LogLevels, LogLine, LogLines};
 pub use self::members::{MemberSummary, Members, SilentMember, Summary};
-pub use self::neighbours::{Neighbour, Neighbours};
+pub use self::neighbours::{Link, Neighbour, Neighbours};
 pub use self::sessions::{Session, Sessions, Subscription};
 pub use self::traces::{Trace, TraceNote, TraceNotes, Traces};
 pub use self::upstream::{Mirror, MirrorDifference, UpstreamStatus};
@@ -107,6 +107,12 @@ pub struct Status {
     /// QoS of publications between nodes: `as-published`, `0`, `1` or `2`.
     #[serde(default)]
     pub link_qos: String,
+    /// Connections with each neighbour that this node dials.
+    #[serde(default)]
+    pub link_connections: u8,
+    /// Which of them a publication takes: `publisher`, the same for all of one publisher, or `round-robin`.
+    #[serde(default)]
+    pub link_order: String,
     /// How many links operators have chosen.
     #[serde(default)]
     pub neighbours: usize,
@@ -311,30 +317,6 @@ pub struct Orphan {
     pub client: String,
     /// Its filters.
     pub filters: Vec<String>,
-}
-
-/// A link that is up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Link {
-    /// The node that carries it, where the path between the two hosts is broken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub via: Option<String>,
-    /// Round trip in microseconds, smoothed; 0 until measured.
-    pub rtt_micros: u32,
-    /// Version of the link protocol that both sides speak.
-    pub protocol: u32,
-    /// Whether both sides know each other's tables.
-    pub synced: bool,
-    /// Frames sent and not acknowledged.
-    pub unacknowledged: usize,
-    /// Publications sent.
-    pub publications_sent: u64,
-    /// Publications received.
-    pub publications_received: u64,
-    /// Bytes sent.
-    pub bytes_sent: u64,
-    /// Bytes received.
-    pub bytes_received: u64,
 }
 
 /// Nodes and links between them (`GET /api/v1/topology`).

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{ConnectInfo, Query, State};
 use sedge_base::ShardId;
+use sedge_cluster::link::{CONNECTIONS_MAX, LinkOrder};
 use sedge_cluster::{NeighbourError, NeighbourStatus, NodeStatus};
 use sedge_mqtt::QoS;
 use serde::Deserialize;
@@ -17,7 +18,7 @@ use super::handlers::{link_model, parameters};
 use super::model::{ErrorBody, Neighbour, Neighbours};
 use super::server::Api;
 use super::visitors::Peer;
-use crate::config::CLUSTER_PORT;
+use crate::config::{CLUSTER_PORT, LINK_ORDERS};
 use crate::host_port::HostPort;
 use crate::runtime::{Letter, NeighbourOrder};
 
@@ -27,6 +28,16 @@ use crate::runtime::{Letter, NeighbourOrder};
 pub(super) struct Which {
     /// `host:port` where it listens for other nodes.
     address: String,
+}
+
+/// How many connections.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Connections {
+    /// With each neighbour, 1 to 16.
+    connections: u8,
+    /// `publisher` (the default) or `round-robin`.
+    order: Option<String>,
 }
 
 /// The links of this node, and which of them operators have chosen.
@@ -59,6 +70,28 @@ pub(super) async fn remove(
     let Which { address } = parameters(which)?;
     tracing::info!(asked_by = %peer, neighbour = %address, "a link is ended");
     order(&api, address, false).await
+}
+
+/// How many connections with each neighbour this node dials, and how publications are spread over them; until its next start.
+#[utoipa::path(put, path = "/api/v1/neighbours", tag = "cluster", params(Connections), responses(
+    (status = 200, body = Neighbours), (status = 400, body = ErrorBody)))]
+pub(super) async fn connect(
+    State(api): State<Api>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    wanted: Result<Query<Connections>, QueryRejection>,
+) -> Result<Json<Neighbours>, ApiError> {
+    let Connections { connections, order } = parameters(wanted)?;
+    if !(1..=CONNECTIONS_MAX).contains(&connections) {
+        return Err(ApiError::BadRequest(format!("connections: {connections} is not from 1 to {CONNECTIONS_MAX}")));
+    }
+    let order = order.unwrap_or_else(|| "publisher".to_owned());
+    let Some((name, order)) = LINK_ORDERS.iter().find(|(name, _)| *name == order) else {
+        return Err(ApiError::BadRequest(format!("order: {order:?} is not \"publisher\" or \"round-robin\"")));
+    };
+    tracing::info!(asked_by = %peer, connections, order = name, "connections with neighbours are set");
+    api.shared.post(ShardId(0), Letter::Connections(connections, *order));
+    api.shared.note_order(None, &format!("connections with each neighbour: {connections}, order {name}"));
+    list(State(api)).await
 }
 
 async fn order(api: &Api, name: String, wanted: bool) -> Result<Json<Neighbours>, ApiError> {
@@ -107,9 +140,15 @@ pub(super) fn model(node: &NodeStatus) -> Neighbours {
         links: if manual.is_some() { "manual" } else { "mesh" }.to_owned(),
         overlay: node.overlay.to_owned(),
         link_qos: qos_name(node.link_qos).to_owned(),
+        link_connections: node.link_connections,
+        link_order: order_name(node.link_order).to_owned(),
         agreed: manual.is_none_or(|manual| manual.agreed),
         neighbours: manual.map_or_else(|| all.collect(), |manual| manual.lines.iter().map(chosen).collect()),
     }
+}
+
+fn order_name(order: LinkOrder) -> &'static str {
+    LINK_ORDERS.iter().find(|(_, known)| *known == order).map_or("", |(name, _)| name)
 }
 
 const fn qos_name(qos: Option<QoS>) -> &'static str {

@@ -24,6 +24,7 @@ use super::{
         neighbours::list,
         neighbours::add,
         neighbours::remove,
+        neighbours::connect,
         routes::routes,
         handlers::reload,
         logs::levels,

@@ -188,7 +188,10 @@ pub(super) fn router(api: Api) -> Router {
         .route("/api/v1/cluster", get(handlers::cluster))
         .route("/api/v1/members", get(members::members))
         .route("/api/v1/topology", get(topology::topology))
-        .route("/api/v1/neighbours", get(neighbours::list).post(neighbours::add).delete(neighbours::remove))
+        .route(
+            "/api/v1/neighbours",
+            get(neighbours::list).post(neighbours::add).put(neighbours::connect).delete(neighbours::remove),
+        )
         .route("/api/v1/routes", get(routes::routes))
         .route("/api/v1/bridges", get(bridges::bridges))
         .route("/api/v1/rules", get(rules::rules))

@@ -28,6 +28,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, NodeId, ShardId};
 use sedge_broker::{Awaits, Policy, QueueLimits, Report, TraceSpec};
+use sedge_cluster::link::LinkOrder;
 use sedge_cluster::mail::{ToNode, ToShard};
 use sedge_cluster::{DrainStatus, NeighbourError, Node, NodeStatus, Shard};
 use sedge_mqtt::{MessageId, ReasonCode, TopicFilter, Utf8};
@@ -86,6 +87,8 @@ pub(crate) enum Letter {
     Drain(DrainOrder),
     /// For the node: choose a link, or end one.
     Neighbour(NeighbourOrder),
+    /// For the node: how many connections with each neighbour, and how publications are spread over them.
+    Connections(u8, LinkOrder),
     /// For the node: topics for which it has no room.
     ClosedTopics(Vec<TopicFilter>),
     /// These traces run from now on.

@@ -332,6 +332,11 @@ impl Worker {
                     let _ = answer.send(done.map(|()| hub.node.status()));
                 }
             }
+            Letter::Connections(connections, order) => {
+                if let Some(hub) = &mut self.hub {
+                    hub.node.set_connections(self.now, connections, order);
+                }
+            }
             Letter::ClosedTopics(filters) => {
                 if let Some(hub) = &mut self.hub {
                     hub.node.handle(self.now, NodeInput::ClosedTopics(filters));

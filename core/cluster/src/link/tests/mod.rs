@@ -5,4 +5,5 @@ mod channel;
 mod dialling;
 mod handshake;
 mod hostile;
+mod lanes;
 mod world;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{Duration, Incarnation, Instant, NodeId, Rng, ShardId};
+use sedge_base::{ClientId, Duration, Incarnation, Instant, NodeId, Rng, ShardId};
 use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
 use smallvec::SmallVec;
 
@@ -197,6 +197,28 @@ impl World {
 
     pub(super) fn open_wires(&self) -> usize {
         self.wires.values().filter(|wire| wire.is_closed == [false, false]).count()
+    }
+
+    /// Breaks one wire, as [`World::cut_all`] does all.
+    pub(super) fn cut_one(&mut self) {
+        let ids: Vec<u64> = self.wires.keys().copied().collect();
+        if let Some(id) = ids.get(self.rng.index(ids.len().max(1))) {
+            self.cut(*id, None);
+        }
+    }
+
+    /// Breaks the wire that was made last: not the link.
+    pub(super) fn cut_lane(&mut self) {
+        if let Some(id) = self.wires.keys().next_back().copied() {
+            self.cut(id, None);
+        }
+    }
+
+    /// Bytes that a node has put into each wire, in the order in which the wires were made.
+    pub(super) fn bytes_by_wire(&self, at: usize) -> Vec<usize> {
+        let entered =
+            |wire: &Wire| wire.ends.iter().position(|(node, _)| *node == at).map(|end| wire.pipes[end].entered);
+        self.wires.values().filter_map(entered).collect()
     }
 
     fn cut(&mut self, id: u64, silent: Option<usize>) {
@@ -428,7 +450,7 @@ pub(super) fn frame(number: u64) -> Frame {
         properties: None,
         stamp: Stamp { millis: number, counter: 0, node, shard },
         expires_at: None,
-        publisher: None,
+        publisher: (number % 23 > 0).then(|| ClientId::new(&format!("publisher {}", number % 23))),
     };
     let message = Arc::new(message);
     Frame::Publication(Publication {

@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Link;
-
 /// Links of a node (`/api/v1/neighbours`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Neighbours {
@@ -14,6 +12,12 @@ pub struct Neighbours {
     pub overlay: String,
     /// QoS of publications between nodes: `as-published`, `0`, `1` or `2`.
     pub link_qos: String,
+    /// Connections with each neighbour that this node dials.
+    #[serde(default)]
+    pub link_connections: u8,
+    /// Which of them a publication takes: `publisher`, the same for all of one publisher, or `round-robin`.
+    #[serde(default)]
+    pub link_order: String,
     /// Whether all linked nodes know what was chosen here, and route by it.
     pub agreed: bool,
     /// The links.
@@ -33,4 +37,31 @@ pub struct Neighbour {
     pub chosen_there: bool,
     /// The link, if it is up.
     pub link: Option<Link>,
+}
+
+/// A link that is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Link {
+    /// The node that carries it, where the path between the two hosts is broken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
+    /// Connections that it has.
+    #[serde(default)]
+    pub connections: usize,
+    /// Round trip in microseconds, smoothed; 0 until measured.
+    pub rtt_micros: u32,
+    /// Version of the link protocol that both sides speak.
+    pub protocol: u32,
+    /// Whether both sides know each other's tables.
+    pub synced: bool,
+    /// Frames sent and not acknowledged.
+    pub unacknowledged: usize,
+    /// Publications sent.
+    pub publications_sent: u64,
+    /// Publications received.
+    pub publications_received: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
 }
