@@ -207,6 +207,13 @@ def test_what_cannot_be_is_named(make_site: Callable[..., Site], make_cluster: C
     done = subprocess.run([str(binary), "neighbours", "--json", "--api", f"http://{HOST}:{mesh.http}"], capture_output=True, text=True, timeout=30, check=True)
     shown = json.loads(done.stdout)
     assert (shown["links"], len(shown["neighbours"])) == ("mesh", 1)
+    # The table calls nodes by their names; ids are there on request.
+    members = {member["node"]: member["name"] for member in get(f"http://{HOST}:{mesh.http}/api/v1/cluster")["members"]}
+    other = shown["neighbours"][0]["node"]
+    for flags, called in (([], members[other]), (["--ids"], f"{members[other]} ({other})")):
+        command = [str(binary), "neighbours", "--api", f"http://{HOST}:{mesh.http}", *flags]
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
+        assert lines[2].split()[:2] == ["NODE", "ADDRESS"] and lines[3].startswith(called + "  "), lines
     command = [str(binary), "neighbour", "add", f"{HOST}:9", "--api", f"http://{HOST}:{mesh.http}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1 and 'set cluster.links = "manual"' in done.stderr, done

@@ -36,7 +36,7 @@ struct Lane {
 /// The lanes of a link, but for the link itself.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+    further: Vec<Lane>,
     /// How many connections the neighbour takes.
     pub(super) taken_there: u8,
     /// Whether there has been a lane since there is the link: frames may come early.
@@ -47,7 +47,7 @@ pub(super) struct Lanes {
 
 impl Lanes {
     pub(super) const fn new() -> Self {
-        Self { lanes: Vec::new(), taken_there: 1, is_used: false, turn: 0 }
+        Self { further: Vec::new(), taken_there: 1, is_used: false, turn: 0 }
     }
 
     pub(super) const fn is_used(&self) -> bool {
@@ -56,16 +56,16 @@ impl Lanes {
 
     /// All, those that are being made included.
     pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
-        self.lanes.iter().map(|lane| lane.link)
+        self.further.iter().map(|lane| lane.link)
     }
 
     /// Those that frames may pass over.
     pub(super) fn up(&self) -> impl Iterator<Item = LinkId> {
-        self.lanes.iter().filter(|lane| lane.is_up).map(|lane| lane.link)
+        self.further.iter().filter(|lane| lane.is_up).map(|lane| lane.link)
     }
 
     fn has(&self, number: u8) -> bool {
-        self.lanes.iter().any(|lane| lane.number == number)
+        self.further.iter().any(|lane| lane.number == number)
     }
 
     /// Number and connection of the lane that a publication takes; `None`: the link.
@@ -83,7 +83,7 @@ impl Lanes {
                 self.turn % count
             }
         };
-        let up = self.lanes.iter().filter(|lane| lane.is_up);
+        let up = self.further.iter().filter(|lane| lane.is_up);
         up.map(|lane| (lane.number, lane.link)).nth(place.checked_sub(1)?)
     }
 }
@@ -114,7 +114,7 @@ impl Links {
         let Some((wanted, _)) = self.lanes_wanted(node) else { return };
         let Some(peer) = self.peers.get(&node) else { return };
         let surplus: Vec<LinkId> =
-            peer.lanes.lanes.iter().filter(|lane| lane.number >= wanted).map(|lane| lane.link).collect();
+            peer.lanes.further.iter().filter(|lane| lane.number >= wanted).map(|lane| lane.link).collect();
         for link in surplus {
             self.close(now, link, Farewell::Goodbye("fewer connections are wanted"), String::new());
         }
@@ -131,7 +131,7 @@ impl Links {
             let mut conn = Conn::dialling(now, to, node);
             conn.lane = number;
             self.conns.insert(link, conn);
-            peer.lanes.lanes.push(Lane { number, link, is_up: false });
+            peer.lanes.further.push(Lane { number, link, is_up: false });
             // The other end may use a lane before this one knows that it is up.
             peer.lanes.is_used = true;
             self.timers.set(Timer::Handshake(link), now + self.config.handshake_timeout);
@@ -163,7 +163,7 @@ impl Links {
         if !is_of_link || !is_expected {
             return Err(busy());
         }
-        let old = peer.lanes.lanes.iter().find(|lane| lane.number == number && lane.link != link);
+        let old = peer.lanes.further.iter().find(|lane| lane.number == number && lane.link != link);
         if let Some(old) = old.map(|lane| lane.link) {
             self.close(now, old, Farewell::Silence, String::new());
         }
@@ -171,7 +171,7 @@ impl Links {
             && !conn.dialled
         {
             conn.lane = number;
-            peer.lanes.lanes.push(Lane { number, link, is_up: false });
+            peer.lanes.further.push(Lane { number, link, is_up: false });
         }
         Ok(false)
     }
@@ -179,7 +179,7 @@ impl Links {
     /// Frames may pass over a lane.
     pub(super) fn establish_lane(&mut self, now: Instant, link: LinkId, node: NodeId) {
         let (Some(peer), Some(conn)) = (self.peers.get_mut(&node), self.conns.get_mut(&link)) else { return };
-        let Some(lane) = peer.lanes.lanes.iter_mut().find(|lane| lane.link == link) else { return };
+        let Some(lane) = peer.lanes.further.iter_mut().find(|lane| lane.link == link) else { return };
         lane.is_up = true;
         peer.lanes.is_used = true;
         conn.node = Some(node);
@@ -198,8 +198,8 @@ impl Links {
     /// A lane is gone: what it had goes over another connection, and the dialler makes a new one.
     pub(super) fn lane_closed(&mut self, now: Instant, node: NodeId, link: LinkId) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
-        let Some(place) = peer.lanes.lanes.iter().position(|lane| lane.link == link) else { return };
-        let lane = peer.lanes.lanes.remove(place);
+        let Some(place) = peer.lanes.further.iter().position(|lane| lane.link == link) else { return };
+        let lane = peer.lanes.further.remove(place);
         if lane.is_up {
             peer.channel.lose_lane(lane.number);
         }
@@ -212,7 +212,7 @@ impl Links {
     /// The link is gone, or another takes over: its lanes end with it.
     pub(super) fn drop_lanes(&mut self, now: Instant, node: NodeId) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
-        let lanes = core::mem::take(&mut peer.lanes.lanes);
+        let lanes = core::mem::take(&mut peer.lanes.further);
         peer.lanes.is_used = false;
         peer.channel.lose_lanes();
         self.timers.cancel(&Timer::Lanes(node));

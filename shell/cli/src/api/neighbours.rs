@@ -55,7 +55,7 @@ pub(crate) struct ConnectionsArgs {
 
 /// Runs `sedge neighbours`.
 pub(crate) fn neighbours(args: &ListArgs) -> Result<(), Failure> {
-    listing(&args.api, &args.watch, "/api/v1/neighbours", |list: &Neighbours, _| Ok(text::neighbours(list)))
+    listing(&args.api, &args.watch, "/api/v1/neighbours", |list: &Neighbours, names| Ok(text::neighbours(list, names)))
 }
 
 /// Runs `sedge neighbour`.
@@ -69,12 +69,14 @@ pub(crate) fn neighbour(command: &NeighbourCommand) -> Result<(), Failure> {
     let path = format!("/api/v1/neighbours?address={}", segment(&args.address));
     let answer = if is_add { api.post::<Neighbours>(&path)? } else { api.delete::<Neighbours>(&path)? };
     let answer = wait(&api, answer, Duration::from_secs(u64::from(args.wait)), is_add)?;
-    show(&args.api, &answer)
+    show(&args.api, &api, &answer)
 }
 
 fn connections(args: &ConnectionsArgs) -> Result<(), Failure> {
     let path = format!("/api/v1/neighbours?connections={}&order={}", args.count, args.order);
-    show(&args.api, &args.api.client()?.put::<Neighbours>(&path)?)
+    let api = args.api.client()?;
+    let answer = api.put::<Neighbours>(&path)?;
+    show(&args.api, &api, &answer)
 }
 
 fn wait(
@@ -93,6 +95,9 @@ fn wait(
     Ok(answer)
 }
 
-fn show(args: &ApiArgs, answer: &Answer<Neighbours>) -> Result<(), Failure> {
-    if args.json { out::json_text(&answer.body) } else { out::line(&text::neighbours(&answer.value)) }
+fn show(args: &ApiArgs, api: &Api, answer: &Answer<Neighbours>) -> Result<(), Failure> {
+    if args.json {
+        return out::json_text(&answer.body);
+    }
+    out::line(&text::neighbours(&answer.value, &args.names(api)?))
 }

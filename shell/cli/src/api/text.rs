@@ -155,7 +155,7 @@ fn connections(count: u8, order: &str) -> String {
     if count > 1 { format!(", {count} connections a link by {order}") } else { String::new() }
 }
 
-pub(super) fn neighbours(neighbours: &Neighbours) -> String {
+pub(super) fn neighbours(neighbours: &Neighbours, names: &Names) -> String {
     let agreed = if neighbours.agreed { "" } else { "; not all nodes know the last change yet" };
     let Neighbours { links, overlay, link_qos, link_connections, link_order, .. } = neighbours;
     let connections = connections(*link_connections, link_order);
@@ -164,6 +164,7 @@ pub(super) fn neighbours(neighbours: &Neighbours) -> String {
         return format!("{head}\n\nno neighbours");
     }
     let line = |neighbour: &Neighbour| {
+        let name = neighbour.node.as_ref().map(|id| names.of(id));
         let text =
             |text: &Option<String>| text.as_ref().map_or_else(|| "-".to_owned(), |text| printable(text).to_string());
         let chosen = match (neighbour.chosen_here, neighbour.chosen_there) {
@@ -175,8 +176,8 @@ pub(super) fn neighbours(neighbours: &Neighbours) -> String {
         let number =
             |of: fn(&Link) -> u64| neighbour.link.as_ref().map_or_else(|| "-".to_owned(), |link| of(link).to_string());
         vec![
+            text(&name),
             text(&neighbour.address),
-            text(&neighbour.node),
             chosen.to_owned(),
             match &neighbour.link {
                 Some(link) if link.connections > 1 => format!("up, {}", count(link.connections, "connection")),
@@ -188,7 +189,7 @@ pub(super) fn neighbours(neighbours: &Neighbours) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = neighbours.neighbours.iter().map(line).collect();
-    format!("{head}\n\n{}", table(&["ADDRESS", "NODE", "CHOSEN", "LINK", "SENT", "RECEIVED"], &rows))
+    format!("{head}\n\n{}", table(&["NODE", "ADDRESS", "CHOSEN", "LINK", "SENT", "RECEIVED"], &rows))
 }
 
 pub(super) fn drain(drain: &Drain) -> String {

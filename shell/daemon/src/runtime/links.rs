@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::clients::{CLOSE_GRACE, TOKEN_BASE};
 use super::sockets;
 use super::wire::{self, Arrival, Chunk, Departure};
-use super::{Ask, RemoteKick, WorkerStats};
+use super::{Ask, NeighbourOrder, RemoteKick, WorkerStats};
 use crate::seal::{Seal, Unopened};
 use crate::transport::{ClusterTls, Secured};
 
@@ -251,6 +251,14 @@ impl Hub {
             // Whoever asked may have gone.
             let _ = answer.send(by);
         }
+    }
+
+    /// Chooses a link, or ends one.
+    pub(crate) fn neighbour(&mut self, now: Now, order: NeighbourOrder) {
+        let NeighbourOrder { addresses, wanted, answer } = order;
+        let done = self.node.neighbour(now, &addresses, wanted);
+        // Whoever asked may have gone.
+        let _ = answer.send(done.map(|()| self.node.status()));
     }
 
     /// Puts a question to other nodes.

@@ -24,9 +24,7 @@ use super::clients::{Clients, TOKEN_BASE};
 use super::office::Office;
 use super::upstream::TOKEN_BASE as UPSTREAM_TOKENS;
 use super::wire::Chunk;
-use super::{
-    Door, Hub, Keeper, Letter, LogLimiter, NeighbourOrder, Shared, Upstreams, View, WorkerStats, door, links, pulse,
-};
+use super::{Door, Hub, Keeper, Letter, LogLimiter, Shared, Upstreams, View, WorkerStats, door, links, pulse};
 
 /// The event of the mailbox.
 pub(crate) const MAIL: Token = Token(0);
@@ -326,10 +324,7 @@ impl Worker {
             Letter::Drain(order) => self.drain(order),
             Letter::Neighbour(order) => {
                 if let Some(hub) = &mut self.hub {
-                    let NeighbourOrder { addresses, wanted, answer } = order;
-                    let done = hub.node.neighbour(self.now, &addresses, wanted);
-                    // Whoever asked may have gone.
-                    let _ = answer.send(done.map(|()| hub.node.status()));
+                    hub.neighbour(self.now, order);
                 }
             }
             Letter::Connections(connections, order) => {

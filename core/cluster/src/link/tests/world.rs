@@ -450,7 +450,7 @@ pub(super) fn frame(number: u64) -> Frame {
         properties: None,
         stamp: Stamp { millis: number, counter: 0, node, shard },
         expires_at: None,
-        publisher: (number % 23 > 0).then(|| ClientId::new(&format!("publisher {}", number % 23))),
+        publisher: (!number.is_multiple_of(23)).then(|| ClientId::new(&format!("publisher {}", number % 23))),
     };
     let message = Arc::new(message);
     Frame::Publication(Publication {
