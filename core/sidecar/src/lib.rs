@@ -14,10 +14,13 @@ mod config;
 mod conversation;
 mod counters;
 mod expected;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod incoming;
 mod machine;
 mod mirror;
 mod outgoing;
+mod sniff;
 mod status;
 mod upkeep;
 
@@ -26,4 +29,5 @@ pub use config::SidecarConfig;
 pub use counters::SidecarCounters;
 pub use machine::Sidecar;
 pub use mirror::{Delivered, Difference, DifferenceKind, Mirror, MirrorConfig, MirrorCounters, MirrorInput, Side};
+pub use sniff::{Segment, SegmentError, SniffConfig, SniffCounters, SniffOutput, Sniffer};
 pub use status::{BrokerStatus, ConversationStatus};

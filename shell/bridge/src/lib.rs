@@ -17,8 +17,10 @@ mod mirror;
 mod mqtt;
 mod rule;
 mod session;
+mod sniff;
 mod status;
 mod supervisor;
+mod talk;
 mod template;
 mod wire;
 
@@ -28,5 +30,6 @@ pub use host::{Host, Runner, SessionView};
 pub use map::Transform;
 pub use mirror::{MirrorLine, MirrorStatus, Mirroring};
 pub use rule::{RuleState, RuleStatus, Rules};
+pub use sniff::{SniffStatus, Sniffing};
 pub use status::{BridgeState, BridgeStatus, Counts};
 pub use supervisor::Bridges;

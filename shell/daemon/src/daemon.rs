@@ -12,7 +12,7 @@ use bytes::Bytes;
 use mio::net::{TcpListener, UdpSocket};
 use mio::{Poll, Waker};
 use sedge_base::{Rng, ShardId};
-use sedge_bridge::{Bridges, Mirroring, Rules};
+use sedge_bridge::{Bridges, Mirroring, Rules, Sniffing};
 use sedge_broker::Place;
 use sedge_cluster::{Node, Shard, ShardConfig};
 use sedge_mqtt::Utf8;
@@ -36,7 +36,7 @@ use crate::seal::Seal;
 use crate::supervisor::Supervisor;
 use crate::sys::SysReporter;
 use crate::transport::{Acceptor, ClusterTls, Listener, UpstreamTls};
-use crate::{Config, StartError, awaits, bridges, logging, memory, mirror, node_config, rules};
+use crate::{Config, StartError, awaits, bridges, logging, memory, mirror, node_config, rules, sniff};
 
 /// What reading the address of a listener is called when it fails.
 const ADDRESS: &str = "read the address of a listener";
@@ -77,6 +77,7 @@ pub struct Daemon {
     discovery: Option<Discovery>,
     sys: Option<SysReporter>,
     mirror: Option<Arc<Mirroring>>,
+    sniff: Option<Arc<Sniffing>>,
     bridges: Option<Arc<Bridges>>,
     rules: Option<Arc<Rules>>,
     /// Held until the node is gone: keeps the data directory locked.
@@ -110,6 +111,7 @@ impl Daemon {
         }
         // They ask the shards and have answers as soon as those run.
         let mirror = mirror::start(config, &identity.node.to_string(), &shared)?;
+        let sniff = sniff::start(config, &identity.node.to_string(), &shared)?;
         let bridges = bridges::start(config, &shared)?;
         let rules = rules::start(config, &shared)?;
         let http = Some(HttpServer::start(sockets.http, Arc::clone(&shared), facts)?);
@@ -131,6 +133,7 @@ impl Daemon {
             discovery: Some(discovery),
             sys: Some(sys),
             mirror,
+            sniff,
             bridges: Some(bridges),
             rules: Some(rules),
             _identity: identity,
@@ -182,6 +185,7 @@ impl Daemon {
         tracing::info!("stopping");
         // While the shards can still take what they say.
         drop(self.mirror.take());
+        drop(self.sniff.take());
         drop(self.bridges.take());
         drop(self.rules.take());
         drop(self.discovery.take());
@@ -317,7 +321,7 @@ impl Sockets {
     fn open(config: &Config) -> Result<Self, StartError> {
         let (mut acceptors, mut listeners, mut plain) = (Vec::new(), Vec::new(), None);
         // Beside a broker the node serves nobody.
-        let serves = !config.upstream.mirrors();
+        let serves = config.upstream.serves();
         if config.mqtt.enabled && serves {
             let listener = sockets::listen(FOR_CLIENTS, SocketAddr::new(config.mqtt.bind, config.mqtt.port))?;
             let address = listener.local_addr().map_err(StartError::system(ADDRESS))?;
@@ -402,6 +406,7 @@ fn share(
         stopper: OnceLock::new(),
         again: OnceLock::new(),
         mirror: OnceLock::new(),
+        sniff: OnceLock::new(),
         bridges: OnceLock::new(),
         rules: OnceLock::new(),
         answers: answers(config),
@@ -438,8 +443,12 @@ fn shard_parts(
     for (number, poll) in (0_u16..).zip(polls) {
         let id = ShardId(number);
         let mut broker = config.limits.broker.clone();
-        broker.inside_queues =
-            bridges::queues(config).into_iter().chain(rules::queues(config)).chain(mirror::queues(config)).collect();
+        broker.inside_queues = bridges::queues(config)
+            .into_iter()
+            .chain(rules::queues(config))
+            .chain(mirror::queues(config))
+            .chain(sniff::queues(config, &identity.node.to_string()))
+            .collect();
         broker.awaits = awaits::sessions(config);
         broker.total_limit_bytes = shared.buffered_max / usize::from(shards);
         let (max_packet_bytes, connect_timeout) = (broker.max_packet_bytes, broker.connect_timeout);

@@ -26,6 +26,7 @@ mod reload;
 mod rules;
 mod runtime;
 mod seal;
+mod sniff;
 mod supervisor;
 mod sys;
 mod transport;

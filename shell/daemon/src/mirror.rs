@@ -12,7 +12,7 @@ use crate::runtime::Shared;
 use crate::{Config, StartError};
 
 /// Bytes that may wait for what is compared: a node that is slow differs from a broker that drops.
-const QUEUE_BYTES: usize = 64 * 1024 * 1024;
+pub(crate) const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// Seconds of silence after which the broker may take the node for gone.
 const KEEP_ALIVE: u16 = 60;
 
@@ -37,7 +37,8 @@ pub(crate) fn start(config: &Config, node: &str, shared: &Arc<Shared>) -> Result
     Ok(Some(mirror))
 }
 
-fn settings(upstream: &UpstreamConfig, node: &str) -> Result<BridgeConfig, StartError> {
+/// How the broker is reached.
+pub(crate) fn settings(upstream: &UpstreamConfig, node: &str) -> Result<BridgeConfig, StartError> {
     let wrong = |what| StartError::Setting { key: "upstream.address", what };
     let (host, encrypted) = upstream.place().map_err(wrong)?;
     let mut settings = BridgeConfig {

@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Events, Poll, Token};
-use sedge_mqtt::{
-    Ack, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS, ReasonCode, TopicFilter,
-    TopicName, Utf8, Version,
-};
+use sedge_mqtt::{Packet, Publish, QoS, TopicFilter, TopicName, Version};
 use sedge_sidecar::{Delivered, Mirror, MirrorConfig, MirrorInput, Side};
 
 use super::{Mirroring, Shared};
@@ -16,18 +13,13 @@ use crate::error::BridgeError;
 use crate::host::Host;
 use crate::mqtt::dial;
 use crate::session::{close, subscribe};
-use crate::wire::{PATIENCE, Stream, Wire, greet, wait_for_events};
+use crate::talk::{HERE, Writer, inside, keep_alive, next, take};
+use crate::wire::{PATIENCE, Wire, wait_for_events};
 
-/// How errors call this node.
-const HERE: &str = "this node";
 /// How long nothing happens at most.
 const NAP: Duration = Duration::from_millis(100);
 /// Packets of one connection in a turn.
 const PACKETS_PER_TURN: usize = 256;
-/// Publications on their way into this node; above, the broker is not read.
-const WINDOW: usize = 1_000;
-/// Silence after which the broker is asked whether it is there.
-const PING: Duration = Duration::from_secs(20);
 
 pub(super) fn machine(filters: usize) -> Mirror {
     Mirror::new(MirrorConfig::default(), filters)
@@ -36,50 +28,6 @@ pub(super) fn machine(filters: usize) -> Mirror {
 /// The time of the machine.
 fn instant(origin: Instant) -> sedge_base::Instant {
     sedge_base::Instant::from_millis(u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Publishes at this node what the broker publishes.
-struct Writer {
-    wire: Wire,
-    last: u16,
-    open: BTreeSet<PacketId>,
-}
-
-impl Writer {
-    fn publish(&mut self, mut publish: Publish) {
-        let mut properties = publish.properties.take().unwrap_or_default();
-        properties.topic_alias = None;
-        properties.subscription_ids.clear();
-        publish.properties = (*properties != PublishProperties::default()).then_some(properties);
-        publish.dup = false;
-        publish.packet_id = if publish.qos == QoS::AtMostOnce { None } else { Some(self.free_id()) };
-        self.wire.send(&Packet::Publish(publish));
-    }
-
-    fn free_id(&mut self) -> PacketId {
-        loop {
-            self.last = self.last.checked_add(1).unwrap_or(1);
-            if let Some(id) = PacketId::new(self.last)
-                && self.open.insert(id)
-            {
-                return id;
-            }
-        }
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is of interest")]
-    fn packet(&mut self, packet: Packet) {
-        match packet {
-            Packet::PubAck(ack) | Packet::PubComp(ack) => _ = self.open.remove(&ack.packet_id),
-            Packet::PubRec(ack) if ack.reason.is_error() => _ = self.open.remove(&ack.packet_id),
-            Packet::PubRec(ack) => self.wire.send(&Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success))),
-            _ => {}
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        self.open.len() < WINDOW && self.wire.has_room()
-    }
 }
 
 /// A connection that gets what matches a filter.
@@ -100,29 +48,6 @@ pub(super) struct Run<'a> {
     probes: Vec<Probe>,
 }
 
-fn acknowledge(wire: &mut Wire, publish: &Publish) {
-    if let Some(id) = publish.packet_id {
-        let ack = Ack::new(id, ReasonCode::Success);
-        wire.send(&if publish.qos == QoS::ExactlyOnce { Packet::PubRec(ack) } else { Packet::PubAck(ack) });
-    }
-}
-
-/// Answers what a subscriber has to answer; returns a publication.
-#[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is of interest")]
-fn take(wire: &mut Wire, packet: Packet) -> Option<Publish> {
-    match packet {
-        Packet::Publish(publish) => {
-            acknowledge(wire, &publish);
-            Some(publish)
-        }
-        Packet::PubRel(ack) => {
-            wire.send(&Packet::PubComp(Ack::new(ack.packet_id, ReasonCode::Success)));
-            None
-        }
-        _ => None,
-    }
-}
-
 impl<'a> Run<'a> {
     /// Subscribes everywhere: first to all that the broker publishes, until this node has its retained messages and no others.
     pub(super) fn begin(
@@ -139,7 +64,7 @@ impl<'a> Run<'a> {
             machine,
             origin: Instant::now(),
             feed: outside(shared, &mut poll, Token(1), "feed", version)?,
-            writer: Writer { wire: writer, last: 0, open: BTreeSet::new() },
+            writer: Writer::new(writer),
             poll,
             probes: Vec::new(),
         };
@@ -318,29 +243,7 @@ impl<'a> Run<'a> {
 
     fn keep_alive(&mut self) -> Result<(), BridgeError> {
         let brokers = self.probes.iter_mut().filter(|probe| probe.side == Side::Broker).map(|probe| &mut probe.wire);
-        for wire in brokers.chain([&mut self.feed]) {
-            if wire.last_received.elapsed() >= PING * 2 && wire.last_sent.elapsed() >= PING / 2 {
-                return Err(BridgeError::NoAnswer { end: wire.end, what: "PINGREQ", seconds: PING.as_secs() });
-            }
-            let is_silent = wire.last_sent.elapsed() >= PING || wire.last_received.elapsed() >= PING;
-            if is_silent && wire.last_sent.elapsed() >= PING / 2 {
-                wire.send(&Packet::PingReq);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The next packet, if one is there.
-fn next(wire: &mut Wire) -> Result<Option<Packet>, BridgeError> {
-    loop {
-        if let Some(packet) = wire.next()? {
-            return Ok(Some(packet));
-        }
-        if !wire.is_readable() {
-            return Ok(None);
-        }
-        wire.receive()?;
+        brokers.chain([&mut self.feed]).try_for_each(keep_alive)
     }
 }
 
@@ -367,26 +270,5 @@ fn outside(shared: &Shared, poll: &mut Poll, token: Token, name: &str, version: 
     connect.properties.session_expiry = None;
     let (mut wire, _) = dial::dial(poll, token, (&config, &address), connect, || shared.goes_on())?;
     wire.look();
-    Ok(wire)
-}
-
-fn inside(host: &impl Host, poll: &mut Poll, token: Token, id: &str, version: Version) -> Result<Wire, BridgeError> {
-    let socket = host.connect(id).map_err(BridgeError::Inside)?;
-    socket.set_nonblocking(true).map_err(BridgeError::Inside)?;
-    let stream = Stream::Unix(mio::net::UnixStream::from_std(socket));
-    let mut wire = Wire::new(poll, token, stream, None, (version, HERE))?;
-    let v5 = version == Version::V5;
-    let connect = Connect {
-        version,
-        bridge: false,
-        clean_start: true,
-        keep_alive: 0,
-        client_id: Utf8::new(id).unwrap_or_default(),
-        will: None,
-        username: None,
-        password: None,
-        properties: ConnectProperties { receive_maximum: v5.then_some(u16::MAX), ..ConnectProperties::default() },
-    };
-    greet(&mut wire, poll, connect, || true)?;
     Ok(wire)
 }

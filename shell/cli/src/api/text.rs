@@ -6,7 +6,7 @@ use sedge_base::printable;
 use sedge_daemon::http::model::{
     Bridge, BridgeList, Cluster, DeadMember, Drain, Kicked, Link, Member, MemberSummary, Members, Mirror,
     MirrorDifference, Neighbour, Neighbours, Orphan, RetainedMessage, RetainedMessages, Routes, RuleEntry, RuleList,
-    Session, Sessions, SilentMember, Status, Topology, TopologyGraph, TopologyLink, TopologyTree,
+    Session, Sessions, SilentMember, Sniff, Status, Topology, TopologyGraph, TopologyLink, TopologyTree,
     TopologyVirtualNeighbour, TopologyVirtualNode, UpstreamStatus,
 };
 
@@ -114,6 +114,9 @@ fn broker(upstream: &UpstreamStatus) -> String {
         (false, Some(why)) => format!("away for {}: {}", duration(upstream.since_seconds), printable(why)),
         (false, None) => "not reached yet".to_owned(),
     };
+    if let Some(sniff) = &upstream.sniff {
+        return format!("{}, {state}, {}", upstream.address, read_along(sniff));
+    }
     if upstream.mirror.is_some() {
         return format!("{}, MQTT {}, {state}, the node stands beside it", upstream.address, upstream.protocol);
     }
@@ -122,6 +125,19 @@ fn broker(upstream: &UpstreamStatus) -> String {
         upstream.address,
         upstream.protocol,
         count(upstream.conversations, "conversation")
+    )
+}
+
+/// What a node beside a broker reads.
+fn read_along(sniff: &Sniff) -> String {
+    let counted = |name| sniff.counted.get(name).copied().unwrap_or(0);
+    format!(
+        "the node reads along: {} followed, {} blind, {}, {} publications read, {} given to it",
+        count(sniff.followed, "connection"),
+        counted("blind"),
+        count(sniff.filters, "filter"),
+        counted("publications"),
+        sniff.replayed
     )
 }
 

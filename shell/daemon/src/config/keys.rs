@@ -98,6 +98,9 @@ fn path(value: &Value) -> Result<Option<PathBuf>, String> {
 
 const COUNT_MAX: u64 = 1 << 31;
 const SIZE_MAX: u64 = 1 << 40;
+/// Room in the kernel for captured packets.
+const CAPTURE_MIN: u64 = 64 * 1024;
+const CAPTURE_MAX: u64 = 1 << 30;
 const WEIGHT_MAX: u64 = 1_000;
 /// Largest packet MQTT can express: remaining length 268,435,455 and a fixed header of five bytes.
 const PACKET_MAX: u64 = 268_435_460;
@@ -440,11 +443,20 @@ const KEYS: &[Key] = &[
     key("upstream.grace", "how long clients stay connected while the broker is away", |c, v| {
         put(&mut c.upstream.grace, v.duration(Duration::ZERO, HOUR))
     }),
-    key("upstream.mode", "whether the node stands in front of the broker, or beside it: proxy or mirror", |c, v| {
-        put(&mut c.upstream.mode, v.choice(&[("proxy", UpstreamMode::Proxy), ("mirror", UpstreamMode::Mirror)]))
-    }),
+    key(
+        "upstream.mode",
+        "whether the node stands in front of the broker, or beside it: proxy, mirror or sniff",
+        |c, v| {
+            let words =
+                [("proxy", UpstreamMode::Proxy), ("mirror", UpstreamMode::Mirror), ("sniff", UpstreamMode::Sniff)];
+            put(&mut c.upstream.mode, v.choice(&words))
+        },
+    ),
     key("upstream.mirror_filters", "filters whose deliveries are compared, with mode = \"mirror\"", |c, v| {
         put(&mut c.upstream.mirror_filters, v.list())
+    }),
+    key("upstream.capture_buffer", "room in the kernel for captured packets, with mode = \"sniff\"", |c, v| {
+        put(&mut c.upstream.capture_buffer, v.size(CAPTURE_MIN, CAPTURE_MAX))
     }),
     key("sys.interval", "how often $SYS topics are brought up to date; 0: never", |c, v| {
         put(&mut c.sys.interval, v.duration_or_zero(SHORT, HOUR))

@@ -34,6 +34,8 @@ pub struct UpstreamConfig {
     pub mode: UpstreamMode,
     /// What is compared with [`UpstreamMode::Mirror`].
     pub mirror_filters: Vec<String>,
+    /// Bytes that the kernel keeps of captured packets with [`UpstreamMode::Sniff`].
+    pub capture_buffer: usize,
 }
 
 /// What a broker behind the node is told of its clients' addresses.
@@ -54,6 +56,8 @@ pub enum UpstreamMode {
     Proxy,
     /// Beside it: the node compares deliveries and serves nobody.
     Mirror,
+    /// Beside it: the node reads packets of the broker's clients, and serves nobody.
+    Sniff,
 }
 
 impl Default for UpstreamConfig {
@@ -68,6 +72,7 @@ impl Default for UpstreamConfig {
             grace: Duration::from_secs(5),
             mode: UpstreamMode::Proxy,
             mirror_filters: vec!["#".to_owned()],
+            capture_buffer: 16 * 1024 * 1024,
         }
     }
 }
@@ -81,6 +86,16 @@ impl UpstreamConfig {
     /// Whether the node stands beside a broker.
     pub fn mirrors(&self) -> bool {
         !self.address.is_empty() && self.mode == UpstreamMode::Mirror
+    }
+
+    /// Whether the node reads packets of a broker's clients.
+    pub fn sniffs(&self) -> bool {
+        !self.address.is_empty() && self.mode == UpstreamMode::Sniff
+    }
+
+    /// Whether the node serves clients: beside a broker it does not.
+    pub fn serves(&self) -> bool {
+        !self.mirrors() && !self.sniffs()
     }
 
     /// Where the broker is, and whether it is reached by TLS.
@@ -132,6 +147,13 @@ impl Config {
         }
         if upstream.mirrors() {
             self.check_mirror(problems);
+            return;
+        }
+        if upstream.sniffs() {
+            if upstream.place().is_ok_and(|(_, encrypted)| encrypted) {
+                let what = "is \"sniff\", which reads plain TCP only: TLS hides what clients say; use \"proxy\", or let clients connect without TLS";
+                problem("mode", what.to_owned());
+            }
             return;
         }
         let own = [self.mqtt.port].into_iter().filter(|_| self.mqtt.enabled);

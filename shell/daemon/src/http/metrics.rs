@@ -66,6 +66,9 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     if let Some(mirror) = upstream.as_ref().and_then(|upstream| upstream.mirror.as_ref()) {
         super::upstream::write_mirror(&mut out, mirror);
     }
+    if let Some(sniff) = upstream.as_ref().and_then(|upstream| upstream.sniff.as_ref()) {
+        super::upstream::write_sniff(&mut out, sniff);
+    }
     if let (Some(upstream), Some(counters)) = (upstream, counters) {
         super::upstream::write(&mut out, &upstream, counters);
     }

@@ -17,7 +17,7 @@ pub use self::members::{MemberSummary, Members, SilentMember, Summary};
 pub use self::neighbours::{Link, Neighbour, Neighbours};
 pub use self::sessions::{Session, Sessions, Subscription};
 pub use self::traces::{Trace, TraceNote, TraceNotes, Traces};
-pub use self::upstream::{Mirror, MirrorDifference, UpstreamStatus};
+pub use self::upstream::{Mirror, MirrorDifference, Sniff, UpstreamStatus};
 
 /// A node as a whole (`GET /api/v1/status`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -78,7 +78,7 @@ impl Facts {
         Self {
             node: identity.node.to_string(),
             name: name.to_owned(),
-            mirrored: config.upstream.mirrors().then(|| config.upstream.address.clone()),
+            mirrored: (!config.upstream.serves()).then(|| config.upstream.address.clone()),
             upstream: config.upstream.is_used().then(|| config.upstream.address.clone()),
             data_dir: config.node.data_dir.clone(),
             durability: match config.node.durability() {

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use sedge_bridge::MirrorStatus;
+use sedge_bridge::{MirrorStatus, SniffStatus};
 use sedge_cluster::Shard;
 use sedge_sidecar::{DifferenceKind, SidecarCounters};
 
 use super::ask::ask_all;
 use super::error::ApiError;
 use super::metrics::{Exposition, Kind};
-use super::model::{Mirror, MirrorDifference, UpstreamStatus};
+use super::model::{Mirror, MirrorDifference, Sniff, UpstreamStatus};
 use super::server::Api;
 
 /// The broker behind the node, if there is one.
@@ -17,6 +17,10 @@ pub(super) async fn status(api: &Api) -> Result<Option<UpstreamStatus>, ApiError
     if let Some(mirror) = api.shared.mirror.get().and_then(std::sync::Weak::upgrade) {
         let address = api.facts.mirrored.clone().unwrap_or_default();
         return Ok(Some(beside(address, &mirror.status())));
+    }
+    if let Some(sniff) = api.shared.sniff.get().and_then(std::sync::Weak::upgrade) {
+        let address = api.facts.mirrored.clone().unwrap_or_default();
+        return Ok(Some(read_along(address, &sniff.status())));
     }
     let Some(address) = api.facts.upstream.clone() else { return Ok(None) };
     let clock = api.shared.clock.clone();
@@ -51,6 +55,41 @@ fn beside(address: String, status: &MirrorStatus) -> UpstreamStatus {
         last_error: status.last_error.clone(),
         mirror: Some(mirror),
         ..UpstreamStatus::default()
+    }
+}
+
+/// A broker whose traffic the node reads.
+fn read_along(address: String, status: &SniffStatus) -> UpstreamStatus {
+    let sniff = Sniff {
+        followed: status.followed,
+        filters: status.filters,
+        replayed: status.replayed,
+        dropped: status.dropped,
+        kernel_bytes: status.kernel_bytes,
+        counted: status.counters.named().iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+    };
+    UpstreamStatus {
+        address,
+        mode: "sniff".to_owned(),
+        up: status.up,
+        since_seconds: status.since_seconds,
+        protocol: if status.only_311 { "3.1.1" } else { "5.0" }.to_owned(),
+        last_error: status.last_error.clone(),
+        sniff: Some(sniff),
+        ..UpstreamStatus::default()
+    }
+}
+
+/// Metrics of what was read off the wire.
+pub(super) fn write_sniff(out: &mut Exposition, sniff: &Sniff) {
+    use Kind::{Counter, Gauge};
+    out.single("sniff_followed", Gauge, "Connections with the broker that are followed.", sniff.followed as u64);
+    out.single("sniff_filters", Gauge, "Filters that the broker's clients want.", sniff.filters as u64);
+    out.single("sniff_kernel_bytes", Gauge, "Room in the kernel for captured packets.", sniff.kernel_bytes as u64);
+    out.single("sniff_replayed_total", Counter, "Publications of other nodes given to the broker.", sniff.replayed);
+    out.single("sniff_dropped_total", Counter, "Publications that did not go to other nodes.", sniff.dropped);
+    for (name, count) in &sniff.counted {
+        out.single(&format!("sniff_{name}_total"), Counter, "Read off the wire: see docs/own-broker.md.", *count);
     }
 }
 
@@ -98,13 +137,14 @@ fn describe(shard: &Shard, address: &str, now: sedge_base::Instant) -> Option<Up
         covered: counters.covered,
         withheld: counters.withheld,
         mirror: None,
+        sniff: None,
     })
 }
 
 /// Why clients cannot be served because of the broker behind the node.
 pub(super) async fn not_ready(api: &Api) -> Option<String> {
     let upstream = status(api).await.ok().flatten().filter(|upstream| !upstream.up)?;
-    let place = if upstream.mirror.is_some() { "beside" } else { "behind" };
+    let place = if upstream.mode == "proxy" { "behind" } else { "beside" };
     let why = upstream.last_error.map_or_else(String::new, |why| format!(" ({why})"));
     let stopping = api.shared.stopping.load(Ordering::Acquire);
     (!stopping).then(|| format!("the broker {place} the node, {}, is away{why}", upstream.address))

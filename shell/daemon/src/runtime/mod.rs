@@ -204,6 +204,8 @@ pub(crate) struct Shared {
     pub(crate) stopper: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// What compares with a broker, while it lives.
     pub(crate) mirror: OnceLock<Weak<sedge_bridge::Mirroring>>,
+    /// What reads a broker's traffic.
+    pub(crate) sniff: OnceLock<Weak<sedge_bridge::Sniffing>>,
     /// The bridges, while they live.
     pub(crate) bridges: OnceLock<Weak<sedge_bridge::Bridges>>,
     /// Reads the configuration again, if that is known how.

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub struct UpstreamStatus {
     /// Where it is, as configured.
     pub address: String,
-    /// How the node stands to it: `proxy` or `mirror`.
+    /// How the node stands to it: `proxy`, `mirror` or `sniff`.
     pub mode: String,
     /// Whether it takes connections.
     pub up: bool,
@@ -45,6 +45,26 @@ pub struct UpstreamStatus {
     /// With `mirror`: what was compared.
     #[serde(default)]
     pub mirror: Option<Mirror>,
+    /// With `sniff`: what was read off the wire.
+    #[serde(default)]
+    pub sniff: Option<Sniff>,
+}
+
+/// What a node beside a broker has read off the wire.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Sniff {
+    /// Connections with the broker that are followed.
+    pub followed: usize,
+    /// Filters that the broker's clients want.
+    pub filters: usize,
+    /// Publications of other nodes that went to the broker.
+    pub replayed: u64,
+    /// Publications that did not go to the other nodes.
+    pub dropped: u64,
+    /// Bytes that the kernel keeps for packets that wait to be read.
+    pub kernel_bytes: usize,
+    /// `segments`, `connections`, `blind`, `holes`, `encrypted`, `own`, `publications`, `malformed`, `filters_dropped`.
+    pub counted: BTreeMap<String, u64>,
 }
 
 /// How deliveries of a broker and of a node beside it compare.
