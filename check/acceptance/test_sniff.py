@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from broker import Sidecar
 from client import Client
 from cluster import HOST, get, metric, wait_for
 from mqttwire import V5, V311, Will
+from netns import ip
 
 Make = Callable[..., list[Sidecar]]
 
@@ -161,3 +163,56 @@ def test_without_the_right_to_capture_the_node_says_so(binary: Path, tmp_path: P
     command = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw", str(binary), "serve", "-c", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode != 0 and "CAP_NET_RAW" in done.stderr, done
+
+
+@pytest.fixture
+def island() -> Iterator[tuple[str, str]]:
+    """A network namespace and its address on a wire to this process's."""
+    number = os.getpid() % 250
+    space, here, there = f"sniff{os.getpid()}", f"10.231.{number}.1", f"10.231.{number}.2"
+    ip("netns", "add", space)
+    try:
+        ip("link", "add", f"sn{os.getpid()}", "type", "veth", "peer", "name", "eth0", "netns", space)
+        ip("addr", "add", f"{here}/24", "dev", f"sn{os.getpid()}")
+        ip("link", "set", f"sn{os.getpid()}", "up")
+        ip("-n", space, "addr", "add", f"{there}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            ip("-n", space, "link", "set", device, "up")
+        yield space, there
+    finally:
+        ip("netns", "del", space)
+
+
+def test_clients_on_the_network_are_read(island: tuple[str, str], binary: Path, tmp_path: Path) -> None:
+    """FT-03: clients reach the broker over an interface of its machine; messages larger than many packets are put together, none is missed."""
+    space, address = island
+    inside = ["ip", "netns", "exec", space]
+    mosquitto = tmp_path / "mosquitto.conf"
+    mosquitto.write_text(f"listener 1883 {address}\nallow_anonymous true\nuser root\n")
+    sedge = tmp_path / "sedge.toml"
+    sedge.write_text(f'[upstream]\naddress = "{address}"\nmode = "sniff"\n[node]\ndata_dir = "{tmp_path / "data"}"\n[cluster]\nport = 0\n')
+    with (tmp_path / "log").open("wb") as log:
+        broker = subprocess.Popen([*inside, "/usr/sbin/mosquitto", "-c", str(mosquitto)], stdout=log, stderr=log)
+        node = subprocess.Popen([*inside, str(binary), "serve", "-c", str(sedge)], stdout=log, stderr=log)
+
+        def status() -> dict[str, Any]:
+            command = [*inside, str(binary), "status", "--json", "--api", "http://127.0.0.1:8080"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            found: dict[str, Any] = json.loads(done.stdout)["upstream"] if done.returncode == 0 else {}
+            return found
+
+        try:
+            wait_for("the node reads along", lambda: status().get("up"), 20)
+            for version in (V311, V5):
+                client = Client(address, 1883, version, timeout=20)
+                client.connect(f"writer-{version}")
+                for number in range(40):
+                    client.publish("large", bytes([number]) * 150_000, qos=number % 3)
+                client.disconnect()
+            wait_for("all is read", lambda: status()["sniff"]["counted"]["publications"] == 80, 20)
+            counted = status()["sniff"]["counted"]
+            assert (counted["blind"], counted["holes"], counted["malformed"], counted["own"]) == (0, 0, 0, 1), counted
+        finally:
+            for process in (node, broker):
+                process.terminate()
+                process.wait(20)

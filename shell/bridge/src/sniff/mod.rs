@@ -97,7 +97,7 @@ impl Sniffing {
         format!("{}.sniff/{node}", BridgeConfig::session_id(""))
     }
 
-    /// Begins to read along. `config`: address, user and password; `addresses`: where clients reach the broker; `node`: id of the node; `room`:
+    /// Begins to read along. `config`: address, user and password; `addresses`: where clients reach the broker, all with one port; `node`: id of the node; `room`:
     /// bytes in the kernel. An error if the process must not capture packets.
     pub fn start(
         mut config: BridgeConfig,
@@ -105,7 +105,8 @@ impl Sniffing {
         (node, room): (&str, usize),
         host: &Arc<impl Host>,
     ) -> io::Result<Self> {
-        let capture = Capture::open(room)?;
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        let capture = Capture::open(port, room)?;
         config.client_id = format!("{OWN_PREFIX}{node}");
         let status = SniffStatus { kernel_bytes: capture.kernel_bytes, ..SniffStatus::default() };
         let record = Mutex::new((status, Instant::now()));
