@@ -26,7 +26,7 @@ use crate::discovery::{self, Discovered, Discovery, Found, Speaker, Wanted};
 use crate::http::{Facts, Guard, HttpServer, Visits};
 use crate::identity::{self, Identity};
 use crate::recovery::Journals;
-use crate::reload::{Again, ReloadReport, reload};
+use crate::reload::{self, Again, ReloadReport, reload};
 use crate::runtime::sockets::{self, Descriptors, FOR_CLIENTS, FOR_HTTP};
 use crate::runtime::{
     AddressTable, BrokerPlace, Clock, Door, Events, Hub, Kicks, Letter, Links, MAIL, Mailbox, Parts, Pulse, Shared,
@@ -443,12 +443,7 @@ fn shard_parts(
     for (number, poll) in (0_u16..).zip(polls) {
         let id = ShardId(number);
         let mut broker = config.limits.broker.clone();
-        broker.inside_queues = bridges::queues(config)
-            .into_iter()
-            .chain(rules::queues(config))
-            .chain(mirror::queues(config))
-            .chain(sniff::queues(config, &identity.node.to_string()))
-            .collect();
+        broker.inside_queues = reload::queues(config, &identity.node.to_string());
         broker.awaits = awaits::sessions(config);
         broker.total_limit_bytes = shared.buffered_max / usize::from(shards);
         let (max_packet_bytes, connect_timeout) = (broker.max_packet_bytes, broker.connect_timeout);

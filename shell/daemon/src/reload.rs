@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use sedge_base::ShardId;
+use sedge_broker::QueueLimits;
 
 use crate::access::Change;
 use crate::config::is_exchanged;
 use crate::runtime::{Letter, Shared};
-use crate::{Config, Digests, ReadAgain, awaits, bridges, logging, rules};
+use crate::{Config, Digests, ReadAgain, awaits, bridges, logging, mirror, rules, sniff};
 
 /// What came of one of the things that were read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,9 +75,15 @@ fn reload_configuration(shared: &Arc<Shared>, report: &mut ReloadReport) {
     report.parts.push(Reloaded { what: "bridges and rules".to_owned(), problem });
 }
 
+/// What may wait for the sessions of the process itself.
+pub(crate) fn queues(config: &Config, node: &str) -> BTreeMap<Box<str>, QueueLimits> {
+    let configured = bridges::queues(config).into_iter().chain(rules::queues(config));
+    configured.chain(mirror::queues(config)).chain(sniff::queues(config, node)).collect()
+}
+
 /// Exchanges bridges, rules and connections between nodes; says what went wrong.
 fn change_sections(shared: &Arc<Shared>, config: &Config) -> Option<String> {
-    let queues: BTreeMap<_, _> = bridges::queues(config).into_iter().chain(rules::queues(config)).collect();
+    let queues = queues(config, &shared.place.0);
     let awaits = awaits::sessions(config);
     shared.post(ShardId(0), Letter::Connections(config.cluster.link_connections, config.cluster.link_order));
     // Before anything comes that they are about.
