@@ -20,6 +20,7 @@ const CRATES: &[&str] = &[
     "core/overlay",
     "core/rules",
     "core/sidecar",
+    "core/sparkplug",
     "shell/bridge",
     "shell/daemon",
     "shell/journal",

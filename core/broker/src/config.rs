@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Duration};
+use sedge_mqtt::TopicName;
 
 use crate::access::is_inside;
 use crate::awaited::Awaits;
+use crate::connection::is_owned_topic;
 
 /// Limits and times of one [`crate::Broker`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,12 +75,24 @@ pub struct BrokerConfig {
     pub total_limit_bytes: usize,
     /// Whether QoS 0 messages wait for sessions without a connection. The standard allows both; usual is not.
     pub queue_qos0_offline: bool,
+    /// What is done with births of Sparkplug edge nodes.
+    pub births: Births,
     /// Whether somebody else delivers what clients publish to the ordinary subscriptions here, a foreign broker behind this node: see
     /// [`crate::Broker::receivers`].
     pub delivers_elsewhere: bool,
     /// Bytes in a connection's outbox above which messages wait in the session's queue instead. With 256 KiB more of
     /// acknowledgements its packets are no longer read.
     pub outbox_high_water: usize,
+}
+
+/// What is done with the births of Sparkplug edge nodes and devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Births {
+    /// They are messages as others are.
+    #[default]
+    Pass,
+    /// They are also kept as retained messages below `$sparkplug/certificates/`, where then nobody else publishes.
+    Keep,
 }
 
 /// How many messages and bytes may wait for one session, and which of them the broker drops when there are more.
@@ -96,6 +110,11 @@ pub struct QueueLimits {
 }
 
 impl BrokerConfig {
+    /// Whether a topic belongs to the broker: clients do not publish there.
+    pub(crate) fn owns(&self, topic: &TopicName) -> bool {
+        is_owned_topic(topic) || self.births == Births::Keep && topic.as_bytes().starts_with(b"$sparkplug/")
+    }
+
     /// The queue limits of the session of this client: those of its bridge or rule, or else those of all.
     pub(crate) fn queue_limits(&self, client: Option<&ClientId>) -> QueueLimits {
         let inside = || self.inside_queues.get(client.filter(|client| is_inside(client))?.as_str()).copied();
@@ -139,6 +158,7 @@ impl Default for BrokerConfig {
             awaits: Arc::default(),
             total_limit_bytes: usize::MAX,
             queue_qos0_offline: false,
+            births: Births::Pass,
             delivers_elsewhere: false,
             outbox_high_water: 1024 * 1024,
         }

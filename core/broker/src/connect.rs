@@ -8,21 +8,21 @@ use sedge_mqtt::{
 use crate::access::{BRIDGE_PREFIX, is_inside_id, refused_for};
 use crate::api::TicketKind;
 use crate::broker::Timer;
-use crate::connection::{ConnKey, PendingConnect, Phase, Side, is_owned_topic};
+use crate::connection::{ConnKey, PendingConnect, Phase, Side};
 use crate::disconnect::Ending;
 use crate::process::Fault;
 use crate::session::{PendingWill, SessionKey};
-use crate::{Broker, Event, Identity, Output, SessionState};
+use crate::{Broker, BrokerConfig, Event, Identity, Output, SessionState};
 
 /// Why a CONNECT cannot be taken, whatever session there is.
-fn refusal(connect: &Connect, inside: bool) -> Option<(ReasonCode, &'static str)> {
+fn refusal(connect: &Connect, inside: bool, config: &BrokerConfig) -> Option<(ReasonCode, &'static str)> {
     if is_inside_id(connect.client_id.as_str()) != inside {
         return Some((
             ReasonCode::ClientIdentifierNotValid,
             "client ids that begin with $bridge/ or $rule/ belong to the broker",
         ));
     }
-    if connect.will.as_ref().is_some_and(|will| is_owned_topic(&will.topic)) {
+    if connect.will.as_ref().is_some_and(|will| config.owns(&will.topic)) {
         let reason = match connect.version {
             Version::V5 => ReasonCode::TopicNameInvalid,
             Version::V311 => ReasonCode::NotAuthorized,
@@ -45,7 +45,7 @@ impl Broker {
         if inside && connect.client_id.as_str().starts_with(BRIDGE_PREFIX) {
             connection.peer.side = Side::Bridge;
         }
-        let refused = refusal(&connect, inside);
+        let refused = refusal(&connect, inside, &self.config);
         let has_method = connect.properties.authentication_method.is_some();
         let assigned = connect.client_id.is_empty();
         let client = if assigned { self.new_client_id() } else { ClientId::new(&connect.client_id) };

@@ -60,7 +60,7 @@ pub use api::{
 pub use awaited::Awaits;
 pub use broker::{Broker, Place};
 pub use chunks::SharedBuffers;
-pub use config::{BrokerConfig, QueueLimits, RetainedConfig};
+pub use config::{Births, BrokerConfig, QueueLimits, RetainedConfig};
 pub use counters::{Counters, Dropped};
 pub use detach::{DETACH_BELOW_BYTES, detach};
 pub use explain::{Cause, Elsewhere, Explanation, Outcome, Question};

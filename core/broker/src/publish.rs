@@ -7,7 +7,7 @@ use sedge_mqtt::{Message, Packet, PacketId, Publish, PublishProperties, QoS, Rea
 
 use crate::api::TicketKind;
 use crate::closed::Waiting;
-use crate::connection::{ConnKey, Connection, Side, is_owned_topic};
+use crate::connection::{ConnKey, Connection, Side};
 use crate::disconnect::Ending;
 use crate::inbound::{Answer, Arrival};
 use crate::journal::kept;
@@ -15,10 +15,16 @@ use crate::outgoing::Buffer;
 use crate::process::Fault;
 use crate::send::much_waits;
 use crate::session::{SessionKey, session_of};
-use crate::{Broker, Output, Record, Report, Ticket};
+use crate::{Births, Broker, Output, Record, Report, Ticket};
 
 /// SUBSCRIBEs and UNSUBSCRIBEs of one client that may settle at the same time before its bytes wait.
 const REQUESTS_AT_ONCE: usize = 64;
+
+/// What is kept of a publication that is the birth of a Sparkplug edge node or device. An empty one would clear what is kept.
+fn certificate(message: &Message) -> Option<Report> {
+    let topic = sedge_sparkplug::certificate(message.topic.as_str()).filter(|_| !message.payload.is_empty())?;
+    Some(Report { topic: TopicName::new(&topic).ok()?, payload: message.payload.clone(), expiry: None })
+}
 
 /// Replaces a topic alias by what it stands for, or learns it (MQTT 5.0 section 3.3.2.3.4).
 fn resolve_topic(connection: &mut Connection, publish: &mut Publish, maximum: u16) -> Result<TopicName, Fault> {
@@ -64,7 +70,7 @@ impl Broker {
             return Err(Fault(ReasonCode::ProtocolError, "a subscription identifier from a client"));
         }
         // What the broker's own parts keep, they keep at its topics.
-        let owned = is_owned_topic(&topic) && !inside;
+        let owned = self.config.owns(&topic) && !inside;
         let refused = !owned && !too_deep && self.is_refused(key, session, &topic);
         if owned || refused {
             let why =
@@ -127,7 +133,7 @@ impl Broker {
             }
             (true, _) | (false, None) => None,
             (false, Some(reason)) => {
-                let counts = reason == ReasonCode::TopicNameInvalid || is_owned_topic(&topic);
+                let counts = reason == ReasonCode::TopicNameInvalid || self.config.owns(&topic);
                 self.counters.refused_topics += u64::from(counts);
                 Some(if v5 { reason } else { ReasonCode::Success })
             }
@@ -223,11 +229,15 @@ impl Broker {
         if self.tracer.is_some() {
             self.trace_received(&message, ticket);
         }
+        let birth = if self.config.births == Births::Keep { certificate(&message) } else { None };
         let matched = self.fan_out_own(&message, buffer);
         if let Some(ticket) = ticket {
             self.note_awaited(&message, ticket);
         }
         self.outputs.push_back(Output::Route { message, ticket, matched });
+        if let Some(report) = birth {
+            self.on_report(report);
+        }
     }
 
     /// Publishes what the node tells about itself, retained and at QoS 0.

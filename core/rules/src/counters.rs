@@ -23,6 +23,12 @@ pub struct Counters {
     pub over_limit: u64,
     /// Groups whose windows closed early to make room.
     pub closed_early: u64,
+    /// Payloads that are none of Sparkplug B where they should be.
+    pub undecodable: u64,
+    /// Metrics of Sparkplug B that no birth explains.
+    pub unknown_metrics: u64,
+    /// Edge nodes that were asked for their births.
+    pub rebirths: u64,
     /// Outputs that could not be made: no such topic level, or a topic that nobody may publish to.
     pub failed: u64,
 }
@@ -42,6 +48,9 @@ impl Counters {
             too_large: self.too_large + other.too_large,
             over_limit: self.over_limit + other.over_limit,
             closed_early: self.closed_early + other.closed_early,
+            undecodable: self.undecodable + other.undecodable,
+            unknown_metrics: self.unknown_metrics + other.unknown_metrics,
+            rebirths: self.rebirths + other.rebirths,
             failed: self.failed + other.failed,
         }
     }

@@ -1,6 +1,8 @@
 //! Rules from their keys to what they put out, on a clock of the test's own (DP-02).
 
 mod common;
+#[path = "rules/sparkplug.rs"]
+mod sparkplug;
 
 use common::{List, Run, list, table, text};
 use sedge_rules::Item;

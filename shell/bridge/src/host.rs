@@ -4,7 +4,8 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sedge_mqtt::TopicFilter;
+use bytes::Bytes;
+use sedge_mqtt::{TopicFilter, TopicName};
 
 use crate::acks::Answered;
 
@@ -44,6 +45,15 @@ pub struct SessionView {
     pub unreleased: Vec<u16>,
 }
 
+/// Some of the retained messages that were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RetainedPage {
+    /// Topics and payloads.
+    pub messages: Vec<(TopicName, Bytes)>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<usize>,
+}
+
 /// The node that bridges run in.
 pub trait Host: Send + Sync + 'static {
     /// A connection to the broker, on which the caller speaks MQTT as the client `client_id`; no password is asked for. An error if the
@@ -55,6 +65,10 @@ pub trait Host: Send + Sync + 'static {
 
     /// The session of this client at this node; `None`: it is not here, or the node does not answer.
     fn session(&self, client_id: &str) -> Option<SessionView>;
+
+    /// Retained messages of this filter, from the place on that an earlier answer has named; and the next place, if there are more. `None`: the
+    /// node does not answer.
+    fn retained(&self, filter: &TopicFilter, place: usize) -> Option<RetainedPage>;
 
     /// QoS 1 and 2 publications to topics of these filters, and of no others, are refused at every node from now on: there is no room for
     /// them here.

@@ -26,7 +26,7 @@ mod wire;
 
 pub use acks::Answered;
 pub use config::{Ack, BridgeConfig, Direction, Full, Key, Kind, Problem, Protocol, Sasl, Secret, Tls};
-pub use host::{Host, Runner, SessionView};
+pub use host::{Host, RetainedPage, Runner, SessionView};
 pub use map::Transform;
 pub use mirror::{MirrorLine, MirrorStatus, Mirroring};
 pub use rule::{RuleState, RuleStatus, Rules};

@@ -8,10 +8,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use sedge_base::{ClientId, ShardId};
-use sedge_bridge::{Answered, BridgeConfig, Bridges, Full, Host, Runner, SessionView, Transform};
+use sedge_bridge::{Answered, BridgeConfig, Bridges, Full, Host, RetainedPage, Runner, SessionView, Transform};
 use sedge_broker::QueueLimits;
 use sedge_cluster::shard_of;
-use sedge_mqtt::{Publish, TopicFilter, TopicName};
+use sedge_mqtt::{Message, Publish, TopicFilter, TopicName};
 
 use crate::runtime::{Handover, Letter, Shared, View};
 use crate::transport::{Peer, Socket};
@@ -21,6 +21,8 @@ use crate::{Config, StartError, awaits, rules};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Messages that wait for a bridge: the limit in bytes is the one that counts.
 pub(crate) const MESSAGES_MAX: usize = 1 << 31;
+/// Retained messages that are looked at in one go.
+const RETAINED_PAGE: usize = 100;
 /// Number of the listener of connections that came through none.
 const NO_LISTENER: u16 = u16::MAX;
 
@@ -149,6 +151,15 @@ impl Host for Inside {
                 Some(runner) => Runner::Elsewhere(runner.to_string()),
                 None => Runner::Nobody,
             })
+        })?
+    }
+
+    fn retained(&self, filter: &TopicFilter, place: usize) -> Option<RetainedPage> {
+        let (filter, wall) = (filter.clone(), self.0.clock.now().wall);
+        self.ask(ShardId(0), move |view| {
+            let (found, next) = view.node?.retained_page(&filter, wall, place, RETAINED_PAGE);
+            let pair = |message: &Arc<Message>| (message.topic.clone(), message.payload.clone());
+            Some(RetainedPage { messages: found.iter().map(pair).collect(), next })
         })?
     }
 

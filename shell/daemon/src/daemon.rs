@@ -13,7 +13,7 @@ use mio::net::{TcpListener, UdpSocket};
 use mio::{Poll, Waker};
 use sedge_base::{Rng, ShardId};
 use sedge_bridge::{Bridges, Mirroring, Rules, Sniffing};
-use sedge_broker::Place;
+use sedge_broker::{Births, Place};
 use sedge_cluster::{Node, Shard, ShardConfig};
 use sedge_mqtt::Utf8;
 use sedge_sidecar::SidecarConfig;
@@ -445,6 +445,7 @@ fn shard_parts(
         let mut broker = config.limits.broker.clone();
         broker.inside_queues = reload::queues(config, &identity.node.to_string());
         broker.awaits = awaits::sessions(config);
+        broker.births = if config.sparkplug.certificates { Births::Keep } else { Births::Pass };
         broker.total_limit_bytes = shared.buffered_max / usize::from(shards);
         let (max_packet_bytes, connect_timeout) = (broker.max_packet_bytes, broker.connect_timeout);
         let log_lines_per_second = config.log.lines_per_second;

@@ -10,7 +10,7 @@ use sedge_mqtt::{Message, QoS, RetainHandling, TopicFilter, TopicName, Version};
 pub use self::cause::{Cause, Explanation, Outcome};
 use crate::Broker;
 use crate::access::{is_inside, may_receive};
-use crate::connection::{Connection, is_owned_topic};
+use crate::connection::Connection;
 use crate::room::Room;
 use crate::send::may_send;
 use crate::session::{Session, SessionKey};
@@ -80,8 +80,8 @@ impl Broker {
         if is_inside(publisher) {
             return None;
         }
-        if is_owned_topic(topic) {
-            let detail = "only the broker publishes below $SYS, $sedge and $rule".to_owned();
+        if self.config.owns(topic) {
+            let detail = "only the broker publishes below $SYS, $sedge, $rule and $sparkplug".to_owned();
             return Some(Explanation::no(Cause::ReservedTopic, None, detail));
         }
         let session = self.sessions.get(*self.clients.get(publisher)?)?;

@@ -21,6 +21,7 @@ mod rates;
 mod retained;
 mod sessions;
 mod shared;
+mod sparkplug;
 mod tracing;
 mod transfer;
 mod version5;

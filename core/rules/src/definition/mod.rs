@@ -4,10 +4,12 @@ mod read;
 mod select;
 mod text;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sedge_base::StableHash;
 use sedge_mqtt::{QoS, TopicFilter};
+use sedge_sparkplug::NAMESPACE;
 
 use crate::aggregate::Aggregate;
 use crate::error::RuleError;
@@ -20,8 +22,10 @@ use crate::window::Windowing;
 const NAME_BYTES_MAX: usize = 32;
 
 /// Keys of a rule, for messages and documents.
-pub const KEYS: [&str; 15] = [
+pub const KEYS: [&str; 17] = [
     "from",
+    "decode",
+    "rebirth",
     "to",
     "where",
     "group_by",
@@ -63,6 +67,7 @@ pub struct Rule {
     pub(crate) to: Option<Template>,
     /// Without `to`: what stands in front of the topic that a message came from.
     pub(crate) below: Option<String>,
+    pub(crate) decode: Decode,
     pub(crate) condition: Option<Expression>,
     pub(crate) group_by: Vec<Expression>,
     pub(crate) window: Option<Windowing>,
@@ -76,6 +81,18 @@ pub struct Rule {
     pub(crate) aggregates: Vec<Aggregate>,
     /// The same for rules whose state can be exchanged.
     pub(crate) fingerprint: u64,
+}
+
+/// What is done with payloads before they are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decode {
+    /// Nothing.
+    No,
+    /// Payloads of Sparkplug B become JSON.
+    Sparkplug {
+        /// Whether edge nodes are asked for births that are missing.
+        asks: bool,
+    },
 }
 
 /// What the payload of an output is made of.
@@ -127,6 +144,21 @@ impl Rule {
         &self.from
     }
 
+    /// What it has to hear: topics that it listens to, and the births without which it could not read payloads from there.
+    pub fn hears(&self) -> Vec<TopicFilter> {
+        let mut filters = self.from.clone();
+        if self.reads_sparkplug() {
+            let births = births_of(&self.from).into_iter();
+            filters.extend(births.filter(|birth| !self.from.contains(birth)));
+        }
+        filters
+    }
+
+    /// Whether payloads of Sparkplug B become JSON for it.
+    pub const fn reads_sparkplug(&self) -> bool {
+        matches!(self.decode, Decode::Sparkplug { .. })
+    }
+
     /// The rule as somebody runs it who names it, and has filters and topics of his own: what comes out goes to the topic that it came from,
     /// of a window that of the last message, behind `prefix`.
     #[must_use]
@@ -160,9 +192,22 @@ impl Rule {
     }
 }
 
+/// Filters of all births of the groups that these filters name.
+fn births_of(from: &[TopicFilter]) -> Vec<TopicFilter> {
+    let group = |filter: &TopicFilter| {
+        let mut levels = filter.as_str().split('/');
+        let group = levels.nth(1).filter(|_| filter.as_str().starts_with(NAMESPACE))?;
+        (!group.contains(['+', '#'])).then(|| group.to_owned())
+    };
+    let groups: Option<BTreeSet<String>> = from.iter().map(group).collect();
+    let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| BTreeSet::from(["+".to_owned()]));
+    let births = |group: &String| [format!("{NAMESPACE}/{group}/NBIRTH/+"), format!("{NAMESPACE}/{group}/DBIRTH/+/+")];
+    groups.iter().flat_map(births).filter_map(|filter| TopicFilter::new(&filter).ok()).collect()
+}
+
 /// A number that differs between rules whose state differs in shape or meaning.
 fn fingerprint(entries: &[(String, Item)]) -> u64 {
-    const SHAPING: [&str; 6] = ["where", "group_by", "window", "select", "on_change", "deadband"];
+    const SHAPING: [&str; 7] = ["decode", "where", "group_by", "window", "select", "on_change", "deadband"];
     let mut hash = StableHash::new();
     for (key, item) in entries.iter().filter(|(key, _)| SHAPING.contains(&key.as_str())) {
         hash.add(format!("{key}={item:?};").as_bytes());

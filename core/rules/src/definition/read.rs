@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sedge_mqtt::{QoS, TopicFilter};
 
 use super::select::{self, Selection};
-use super::{Item, KEYS, NAME_BYTES_MAX, Rule, fingerprint, text};
+use super::{Decode, Item, KEYS, NAME_BYTES_MAX, Rule, fingerprint, text};
 use crate::error::RuleError;
 use crate::expression::{Expression, Tables, parse};
 use crate::limits::{Limits, Overflow};
@@ -315,6 +315,21 @@ impl Reader {
         }
     }
 
+    fn decode(&mut self, entries: &Entries<'_>) -> Decode {
+        let asks = entries.get("rebirth").map(|item| self.flag("rebirth", item));
+        match entries.get("decode") {
+            Some(Item::Text(word)) if word == "sparkplug" => {
+                return Decode::Sparkplug { asks: asks.unwrap_or(true) };
+            }
+            Some(item) => self.wrong("decode", format!("is \"sparkplug\", not {}", kind(item))),
+            None if asks.is_some() => {
+                self.wrong("rebirth", "has a meaning only with decode = \"sparkplug\": add that, or leave this out");
+            }
+            None => {}
+        }
+        Decode::No
+    }
+
     fn condition(&mut self, item: &Item) -> Option<Expression> {
         let expression = self.expression("where", item)?;
         self.per_message("where", &expression, "where looks at one message; aggregates stand in select");
@@ -381,6 +396,7 @@ pub(super) fn rule(name: &str, entries: &[(String, Item)]) -> Result<Rule, Vec<R
         (None, Some(_)) => reader.wrong("to", "needs from, what goes in; or neither, in a bridge's rule"),
         _ => {}
     }
+    let decode = reader.decode(&entries);
     let condition = entries.get("where").and_then(|item| reader.condition(item));
     let mut group_by = entries.get("group_by").map(|item| reader.group_by(item)).unwrap_or_default();
     let window = entries.get("window").and_then(|item| reader.window(item));
@@ -403,6 +419,7 @@ pub(super) fn rule(name: &str, entries: &[(String, Item)]) -> Result<Rule, Vec<R
         from,
         to,
         below: None,
+        decode,
         condition,
         group_by,
         window,

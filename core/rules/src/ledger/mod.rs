@@ -217,6 +217,11 @@ impl Ledger {
         }
     }
 
+    /// Takes over a birth that the broker has kept, before anything else comes.
+    pub fn learn(&mut self, topic: &str, payload: &[u8]) {
+        self.machine.learn(topic, payload);
+    }
+
     /// Closes what is due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.machine.handle_timeout(now);

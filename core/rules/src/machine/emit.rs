@@ -73,6 +73,9 @@ pub(super) fn of_values<'a>(
         (Select::Payload, None) => PublishProperties::default(),
         (Select::One(_) | Select::Object(_), _) => computed(rule),
     };
+    if rule.select == Select::Payload && rule.reads_sparkplug() {
+        properties = PublishProperties { user: properties.user, ..json() };
+    }
     properties.user.retain(|(name, _)| name.as_str() != RULE_PROPERTY);
     properties.user.extend(marks(input.chain().chain([rule.name()])));
     let payload = if rule.select == Select::Payload { input.payload.clone() } else { payload(rule, values) };
@@ -89,8 +92,15 @@ fn below(rule: &Rule, source: &TopicName) -> Option<Option<TopicName>> {
 
 /// Properties of a payload that the rule has computed.
 fn computed(rule: &Rule) -> PublishProperties {
-    let json = matches!(rule.select, Select::Object(_)).then(|| Utf8::from_static("application/json"));
-    PublishProperties { payload_is_utf8: Some(true), content_type: json, ..PublishProperties::default() }
+    match rule.select {
+        Select::Object(_) => json(),
+        Select::Payload | Select::One(_) => PublishProperties { content_type: None, ..json() },
+    }
+}
+
+fn json() -> PublishProperties {
+    let content_type = Some(Utf8::from_static("application/json"));
+    PublishProperties { payload_is_utf8: Some(true), content_type, ..PublishProperties::default() }
 }
 
 /// The output of a window that closes.

@@ -1,5 +1,6 @@
 //! One rule at work.
 
+mod decode;
 mod emit;
 mod group;
 mod state;
@@ -8,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::Timestamp;
+use sedge_sparkplug::Decoder;
 use smallvec::SmallVec;
 
 use self::group::Group;
@@ -49,6 +51,8 @@ pub struct Machine {
     /// Groups that have changed since the owner took the changes.
     changed: BTreeSet<Key>,
     counters: Counters,
+    /// Reads payloads of Sparkplug B, if the rule wants that.
+    decoder: Option<Box<Decoder>>,
     /// The latest time that was handed in, in milliseconds.
     now: u64,
 }
@@ -56,8 +60,10 @@ pub struct Machine {
 impl Machine {
     /// A machine that has seen nothing.
     pub fn new(rule: Arc<Rule>) -> Self {
+        let decoder = rule.reads_sparkplug().then(Box::default);
         Self {
             rule,
+            decoder,
             groups: BTreeMap::new(),
             timers: BTreeSet::new(),
             windows: 0,
@@ -99,6 +105,12 @@ impl Machine {
         self.handle_timeout(now);
         self.counters.seen += 1;
         let rule = Arc::clone(&self.rule);
+        let decoded = match self.decode(&rule, input) {
+            decode::Read::AsItIs => None,
+            decode::Read::Json(json) => Some(json),
+            decode::Read::Nothing => return,
+        };
+        let input = &decoded.as_ref().map_or(*input, |payload| Input { payload, ..*input });
         if !rule.from.is_empty() && !rule.from.iter().any(|filter| filter.matches(input.topic)) {
             return;
         }
@@ -107,7 +119,7 @@ impl Machine {
             return;
         }
         let mut scope = Scope::of_message(&rule.fields, input, self.now);
-        if input.payload.len() > rule.limits.payload_bytes {
+        if decoded.is_none() && input.payload.len() > rule.limits.payload_bytes {
             scope.opaque = true;
             self.counters.too_large += 1;
         }

@@ -10,6 +10,7 @@ use sedge_mqtt::{
     SubscriptionOptions, SubscriptionRequest, TopicFilter, TopicName, Unsubscribe, Utf8, Version,
 };
 use sedge_rules::{Ledger, RECEIVE_MAX, Safe, Taken};
+use sedge_sparkplug::{CERTIFICATES, NAMESPACE};
 
 use super::log::Log;
 use super::log_id;
@@ -18,7 +19,7 @@ use super::supervisor::Shared;
 use crate::error::BridgeError;
 use crate::host::Host;
 use crate::session::{REQUEST, close, collect, refused};
-use crate::wire::{Stream, Wire, greet, wait_for_events};
+use crate::wire::{PATIENCE, Stream, Wire, greet, wait_for_events};
 
 const SESSION: Token = Token(0);
 const LOG: Token = Token(1);
@@ -73,7 +74,11 @@ impl<'a> Run<'a> {
         if changed {
             tracing::warn!(rule = shared.rule.name(), "the rule was changed: what its windows held is given up");
         }
-        let opened = open(host, (&shared.session, SESSION, RECEIVE_MAX), &mut poll, shared.rule.from(), &goes_on)?;
+        if shared.rule.reads_sparkplug() {
+            learn(host, &mut ledger)?;
+        }
+        let wanted = shared.rule.hears();
+        let opened = open(host, (&shared.session, SESSION, RECEIVE_MAX), &mut poll, &wanted, &goes_on)?;
         ledger.set_window(opened.ack.properties.receive_maximum.unwrap_or(u16::MAX));
         let mut session = opened.wire;
         for id in ledger.released_before() {
@@ -213,6 +218,25 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
+}
+
+/// Hands in the births that the broker has kept: those of edge nodes before those of their devices, which they end.
+fn learn(host: &impl Host, ledger: &mut Ledger) -> Result<(), BridgeError> {
+    for births in ["+/NBIRTH/+", "+/DBIRTH/+/+"] {
+        let filter = format!("{CERTIFICATES}{NAMESPACE}/{births}");
+        let filter = TopicFilter::new(&filter).map_err(|error| BridgeError::File(error.to_string()))?;
+        let mut place = Some(0);
+        while let Some(from) = place {
+            let what = "a question for retained messages";
+            let page = host.retained(&filter, from);
+            let page = page.ok_or(BridgeError::NoAnswer { end: END, what, seconds: PATIENCE.as_secs() })?;
+            for (topic, payload) in page.messages {
+                ledger.learn(topic.as_str().strip_prefix(CERTIFICATES).unwrap_or_default(), &payload);
+            }
+            place = page.next;
+        }
+    }
+    Ok(())
 }
 
 /// Connects to a session at this node, and makes its subscriptions these.

@@ -46,6 +46,12 @@ pub struct RuleStatus {
     pub windows: u64,
     /// Bytes of both.
     pub state_bytes: u64,
+    /// Sparkplug edge nodes that it remembers.
+    pub births: u64,
+    /// Bytes of what it remembers of them.
+    pub births_bytes: u64,
+    /// Edge nodes that it has forgotten for want of room since it runs here.
+    pub births_forgotten: u64,
     /// What it has counted at this node since the node's start.
     pub counters: Counters,
     /// What went wrong last.
@@ -74,6 +80,9 @@ impl Record {
             groups: 0,
             windows: 0,
             state_bytes: 0,
+            births: 0,
+            births_bytes: 0,
+            births_forgotten: 0,
             counters: Counters::default(),
             last_error: None,
         };
@@ -103,6 +112,11 @@ impl Record {
             inner.status.groups = machine.group_count() as u64;
             inner.status.windows = machine.window_count() as u64;
             inner.status.state_bytes = machine.state_bytes() as u64;
+            if let Some(births) = machine.births() {
+                inner.status.births = births.node_count() as u64;
+                inner.status.births_bytes = births.bytes() as u64;
+                inner.status.births_forgotten = births.forgotten();
+            }
             inner.status.counters = inner.before.plus(&machine.counters());
         });
     }

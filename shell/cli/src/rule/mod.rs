@@ -171,10 +171,14 @@ fn counted(name: &str, counters: Counters) -> String {
         too_large,
         over_limit,
         closed_early,
+        undecodable,
+        unknown_metrics,
+        rebirths,
         failed,
     } = counters;
     format!(
         "{name}: seen {seen}, selected {selected}, outputs {outputs}, held back {held_back}, late {late}, bad time {bad_time}, \
-         loops {loops}, too large {too_large}, over limit {over_limit}, closed early {closed_early}, failed {failed}"
+         loops {loops}, too large {too_large}, over limit {over_limit}, closed early {closed_early}, undecodable {undecodable}, unknown metrics {unknown_metrics}, \
+         rebirths {rebirths}, failed {failed}"
     )
 }

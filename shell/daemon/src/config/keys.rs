@@ -458,6 +458,9 @@ const KEYS: &[Key] = &[
     key("upstream.capture_buffer", "room in the kernel for captured packets, with mode = \"sniff\"", |c, v| {
         put(&mut c.upstream.capture_buffer, v.size(CAPTURE_MIN, CAPTURE_MAX))
     }),
+    key("sparkplug.certificates", "whether births of Sparkplug edge nodes are kept as retained messages", |c, v| {
+        put(&mut c.sparkplug.certificates, v.flag())
+    }),
     key("sys.interval", "how often $SYS topics are brought up to date; 0: never", |c, v| {
         put(&mut c.sys.interval, v.duration_or_zero(SHORT, HOUR))
     }),

@@ -71,6 +71,8 @@ pub struct Config {
     pub discovery: DiscoveryConfig,
     /// `[rule.NAME]`: rules over publications, by name.
     pub rules: BTreeMap<String, Arc<Rule>>,
+    /// `[sparkplug]`: births of Sparkplug edge nodes.
+    pub sparkplug: SparkplugConfig,
     /// `[upstream]`: a foreign broker behind this node.
     pub upstream: UpstreamConfig,
     /// `[sys]`: what the node tells MQTT clients about itself.
@@ -227,6 +229,13 @@ pub enum SubackMode {
     Cluster,
     /// At once.
     Local,
+}
+
+/// `[sparkplug]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SparkplugConfig {
+    /// Whether births are kept as retained messages.
+    pub certificates: bool,
 }
 
 /// `[sys]`.

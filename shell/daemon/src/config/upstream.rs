@@ -165,6 +165,11 @@ impl Config {
         if upstream.place().is_ok_and(|(place, _)| is_me(&place)) {
             problem("address", format!("{:?} is this node's own listener (mqtt.port)", upstream.address));
         }
+        if self.sparkplug.certificates {
+            let what =
+                "the broker behind this node has the retained messages: leave this out, or let that broker keep births";
+            problems.push(together("sparkplug.certificates", what.to_owned()));
+        }
         if self.node.shards > 1 {
             let what = "a node before a broker has one thread for clients: leave node.shards out, or set it to 1";
             problems.push(together("node.shards", what.to_owned()));

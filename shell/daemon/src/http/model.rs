@@ -3,6 +3,7 @@
 mod logs;
 mod members;
 mod neighbours;
+mod rules;
 mod sessions;
 mod traces;
 mod upstream;
@@ -15,6 +16,7 @@ use utoipa::ToSchema;
 pub use self::logs::{LogLevel, LogLevels, LogLine, LogLines};
 pub use self::members::{MemberSummary, Members, SilentMember, Summary};
 pub use self::neighbours::{Link, Neighbour, Neighbours};
+pub use self::rules::{RuleEntry, RuleList};
 pub use self::sessions::{Session, Sessions, Subscription};
 pub use self::traces::{Trace, TraceNote, TraceNotes, Traces};
 pub use self::upstream::{Mirror, MirrorDifference, Sniff, UpstreamStatus};
@@ -721,56 +723,6 @@ pub struct Bridge {
     pub dropped: u64,
     /// Messages that the receiving end refused for good.
     pub refused: u64,
-    /// What went wrong last, since the start of this node.
-    pub last_error: Option<String>,
-}
-
-/// The rules of the configuration that run in the cluster, as one node sees them.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RuleList {
-    /// By name.
-    pub rules: Vec<RuleEntry>,
-}
-
-/// A rule. Counters are those of this node since its start.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct RuleEntry {
-    /// Its name in the configuration.
-    pub name: String,
-    /// `running`, `down` (it cannot run, messages wait), `elsewhere` (another node runs it) or `waiting`.
-    pub state: String,
-    /// The node that runs it.
-    pub node: Option<String>,
-    /// Messages at this node that wait for it.
-    pub lag: u64,
-    /// Groups that it keeps.
-    pub groups: u64,
-    /// Windows that are open.
-    pub windows: u64,
-    /// Bytes of both.
-    pub state_bytes: u64,
-    /// Messages that reached it.
-    pub seen: u64,
-    /// Messages that it selected.
-    pub selected: u64,
-    /// Messages that it put out.
-    pub outputs: u64,
-    /// Outputs that `on_change` or `deadband` held back.
-    pub held_back: u64,
-    /// Messages that came after their windows had closed.
-    pub late: u64,
-    /// Messages without a usable time.
-    pub bad_time: u64,
-    /// Messages that it, or too many rules, had a part in.
-    pub loops: u64,
-    /// Messages whose payload was too large to look into.
-    pub too_large: u64,
-    /// Messages that a limit kept out.
-    pub over_limit: u64,
-    /// Groups whose windows closed early to make room.
-    pub closed_early: u64,
-    /// Outputs without a topic that they may go to.
-    pub failed: u64,
     /// What went wrong last, since the start of this node.
     pub last_error: Option<String>,
 }

@@ -44,6 +44,10 @@ pub(super) async fn rules(State(api): State<Api>) -> Json<RuleList> {
             too_large: counters.too_large,
             over_limit: counters.over_limit,
             closed_early: counters.closed_early,
+            undecodable: counters.undecodable,
+            unknown_metrics: counters.unknown_metrics,
+            rebirths: counters.rebirths,
+            births: status.births,
             failed: counters.failed,
             last_error: status.last_error,
         }

@@ -13,14 +13,16 @@ pub(super) fn write(out: &mut Exposition, shared: &Shared) {
     if all.is_empty() {
         return;
     }
-    let gauges: [Row; 5] = [
+    let gauges: [Row; 7] = [
         ("rule_running", "Whether this node runs the rule.", |rule| u64::from(rule.state == RuleState::Running)),
         ("rule_lag_messages", "Messages that wait for the rule at this node.", |rule| rule.lag),
         ("rule_groups", "Groups that the rule keeps.", |rule| rule.groups),
         ("rule_windows", "Windows that are open.", |rule| rule.windows),
         ("rule_state_bytes", "Bytes of groups and windows.", |rule| rule.state_bytes),
+        ("rule_births", "Sparkplug edge nodes that it remembers.", |rule| rule.births),
+        ("rule_births_bytes", "Bytes of what it remembers of them.", |rule| rule.births_bytes),
     ];
-    let counters: [Row; 11] = [
+    let counters: [Row; 15] = [
         ("rule_seen_total", "Messages that reached the rule.", |rule| rule.counters.seen),
         ("rule_selected_total", "Messages that it selected.", |rule| rule.counters.selected),
         ("rule_outputs_total", "Messages that it put out.", |rule| rule.counters.outputs),
@@ -34,6 +36,14 @@ pub(super) fn write(out: &mut Exposition, shared: &Shared) {
         ("rule_over_limit_total", "Messages that a limit kept out.", |rule| rule.counters.over_limit),
         ("rule_closed_early_total", "Groups whose windows closed early to make room.", |rule| {
             rule.counters.closed_early
+        }),
+        ("rule_undecodable_total", "Payloads that are none of Sparkplug B.", |rule| rule.counters.undecodable),
+        ("rule_unknown_metrics_total", "Sparkplug metrics that no birth explains.", |rule| {
+            rule.counters.unknown_metrics
+        }),
+        ("rule_rebirths_total", "Sparkplug edge nodes asked for their births.", |rule| rule.counters.rebirths),
+        ("rule_births_forgotten_total", "Sparkplug edge nodes forgotten for want of room.", |rule| {
+            rule.births_forgotten
         }),
         ("rule_failed_total", "Outputs without a topic that they may go to.", |rule| rule.counters.failed),
     ];

@@ -1,0 +1,18 @@
+//! Why a payload cannot be read.
+
+/// What is wrong with a payload.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    /// It is no Protocol Buffers message of Sparkplug B.
+    #[error("this is no Sparkplug B payload: {0}")]
+    Malformed(String),
+    /// It has more parts than this many.
+    #[error("the payload has more than {0} parts")]
+    TooManyParts(usize),
+    /// Templates and property sets lie in each other more deeply.
+    #[error("the payload is nested more than {0} levels deep")]
+    TooDeep(usize),
+    /// Its JSON would be larger.
+    #[error("the payload takes more than {0} bytes as JSON")]
+    TooLarge(usize),
+}
