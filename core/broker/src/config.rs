@@ -9,6 +9,7 @@ use sedge_mqtt::TopicName;
 use crate::access::is_inside;
 use crate::awaited::Awaits;
 use crate::connection::is_owned_topic;
+use crate::urgent::DeadlineNames;
 
 /// Limits and times of one [`crate::Broker`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct BrokerConfig {
     pub total_limit_bytes: usize,
     /// Whether QoS 0 messages wait for sessions without a connection. The standard allows both; usual is not.
     pub queue_qos0_offline: bool,
+    /// How publishers say until when a message is of use; `None`: what waits leaves in its order.
+    pub deadlines: Option<Arc<DeadlineNames>>,
     /// What is done with births of Sparkplug edge nodes.
     pub births: Births,
     /// Whether somebody else delivers what clients publish to the ordinary subscriptions here, a foreign broker behind this node: see
@@ -158,6 +161,7 @@ impl Default for BrokerConfig {
             awaits: Arc::default(),
             total_limit_bytes: usize::MAX,
             queue_qos0_offline: false,
+            deadlines: None,
             births: Births::Pass,
             delivers_elsewhere: false,
             outbox_high_water: 1024 * 1024,

@@ -37,6 +37,10 @@ pub struct Counters {
     pub payload_bytes_out: u64,
     /// QoS 1 and 2 PUBLISH packets sent again with DUP.
     pub redeliveries: u64,
+    /// Messages that left a queue before older ones, for the sake of a deadline.
+    pub deadlines_first: u64,
+    /// Messages that waited in a queue beyond their deadline.
+    pub deadlines_missed: u64,
     /// Wills that were published.
     pub wills: u64,
     /// CONNECTs refused because the client did not prove who it is.

@@ -50,6 +50,7 @@ mod trace;
 mod traffic;
 mod transfer;
 mod upstream;
+mod urgent;
 mod verdicts;
 mod will;
 
@@ -73,3 +74,4 @@ pub use state::{InboundState, InflightPhase, InflightState, QueuedState, Session
 pub use throttle::{PAUSE_MAX, PublishRate};
 pub use trace::{TRACE_BYTES_MAX, TRACE_EVENTS_MAX, TRACES_MAX, TraceEvent, TraceSet, TraceSpec, TraceStep, Tracer};
 pub use upstream::Wanting;
+pub use urgent::DeadlineNames;

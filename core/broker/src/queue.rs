@@ -9,6 +9,7 @@ use crate::backlog::{Backlog, ENTRY_BYTES, Part};
 use crate::order::restore_order;
 use crate::outgoing::Outgoing;
 use crate::room::{MESSAGE_BYTES, Room};
+use crate::urgent::Urgent;
 use crate::{Counters, QueueLimits};
 
 /// A queue that has come to rest keeps at most this much room.
@@ -36,6 +37,8 @@ struct Rare {
     ahead: u32,
     /// Retained messages that leave before what came later.
     backlog: Backlog,
+    /// Messages with deadlines, once there was one.
+    urgent: Option<Box<Urgent>>,
 }
 
 impl Queue {
@@ -108,9 +111,12 @@ impl Queue {
     }
 
     /// Quality of service of the message that leaves next.
-    pub(crate) fn next_qos(&mut self) -> Option<QoS> {
+    pub(crate) fn next_qos(&mut self, now: Timestamp) -> Option<QoS> {
         if self.backlog_is_next() {
             return self.rare.as_ref()?.backlog.next_qos();
+        }
+        if let Some(slot) = self.urgent_slot(now) {
+            return self.items.get(slot)?.as_ref().map(|outgoing| outgoing.qos);
         }
         self.front().map(|outgoing| outgoing.qos)
     }
@@ -127,7 +133,68 @@ impl Queue {
         if let Some(rare) = &mut self.rare {
             rare.first_qos0 = rare.first_qos0.saturating_sub(1);
             rare.ahead = rare.ahead.saturating_sub(1);
+            if let Some(urgent) = &mut rare.urgent {
+                urgent.slot_is_gone();
+            }
         }
+    }
+
+    /// The slot whose message leaves before older ones. Nothing passes retained messages: what is urgent may be newer than they are.
+    fn urgent_slot(&mut self, now: Timestamp) -> Option<usize> {
+        let rare = self.rare.as_mut().filter(|rare| rare.backlog.len() == 0)?;
+        rare.urgent.as_mut()?.next(now, &self.items)
+    }
+
+    /// Takes the message that leaves next: of the flow with the earliest deadline if there is one, or else the oldest.
+    pub(crate) fn pop_next(&mut self, now: Timestamp, counters: &mut Counters) -> Option<Outgoing> {
+        self.clear_holes();
+        let slot = self.urgent_slot(now).filter(|slot| *slot > 0);
+        if let Some(urgent) = self.urgent() {
+            counters.deadlines_missed += urgent.take_missed();
+        }
+        let Some(slot) = slot else { return self.pop(counters) };
+        let item = self.items.get_mut(slot)?.take()?;
+        counters.deadlines_first += 1;
+        if let Some(urgent) = self.urgent() {
+            urgent.forget(slot, &item.message);
+        }
+        self.forget(&item, counters);
+        self.sweep();
+        Some(item)
+    }
+
+    fn urgent(&mut self) -> Option<&mut Urgent> {
+        self.rare.as_mut()?.urgent.as_deref_mut()
+    }
+
+    /// The slots have moved.
+    fn read_urgent(&mut self) {
+        if let Some(urgent) = self.rare.as_mut().and_then(|rare| rare.urgent.as_mut()) {
+            urgent.read(&self.items);
+        }
+    }
+
+    /// A message is about to wait in the slot behind the last.
+    fn note_urgent(&mut self, item: &Outgoing, room: Room<'_>) {
+        let Some(deadlines) = room.deadlines() else { return };
+        let index = self.items.len();
+        if let Some(urgent) = self.urgent() {
+            urgent.add(index, &item.message);
+        } else if let Some(mut urgent) = Urgent::begin(deadlines, &self.items, &item.message) {
+            urgent.add(index, &item.message);
+            self.rare.get_or_insert_default().urgent = Some(urgent);
+        }
+    }
+
+    /// Closes the holes once they are worth it.
+    fn sweep(&mut self) {
+        let Some(rare) = self.rare.as_mut().filter(|_| self.items.len() > self.messages as usize * 2 + 64) else {
+            return;
+        };
+        let ahead = self.items.iter().take(rare.ahead as usize).flatten().count();
+        (rare.ahead, rare.first_qos0) = (u32::try_from(ahead).unwrap_or(u32::MAX), 0);
+        self.items.retain(Option::is_some);
+        self.read_urgent();
     }
 
     pub(crate) const fn bytes(&self) -> usize {
@@ -193,6 +260,7 @@ impl Queue {
         }
         counters.queued_messages += 1;
         counters.queued_bytes += size as u64;
+        self.note_urgent(&item, room);
         self.items.push_back(Some(item));
         true
     }
@@ -207,6 +275,9 @@ impl Queue {
     pub(crate) fn pop(&mut self, counters: &mut Counters) -> Option<Outgoing> {
         self.front()?;
         let item = self.items.pop_front().flatten()?;
+        if let Some(urgent) = self.urgent() {
+            urgent.forget(0, &item.message);
+        }
         self.slot_is_gone();
         self.forget(&item, counters);
         self.come_to_rest();
@@ -235,6 +306,7 @@ impl Queue {
         }
         rare.first_qos0 = 0;
         self.rare = Some(rare);
+        self.read_urgent();
         self.come_to_rest();
         dropped
     }
@@ -244,7 +316,9 @@ impl Queue {
         if let Some(rare) = &mut self.rare {
             rare.first_qos0 = 0;
         }
-        restore_order(self.items.make_contiguous(), |outgoing| &outgoing.message)
+        let moved = restore_order(self.items.make_contiguous(), |outgoing| &outgoing.message);
+        self.read_urgent();
+        moved
     }
 
     fn make_room(
@@ -293,11 +367,7 @@ impl Queue {
         while let Some(slot) = self.items.get_mut(rare.first_qos0 as usize) {
             rare.first_qos0 += 1;
             let Some(item) = slot.take_if(|item| item.qos == QoS::AtMostOnce) else { continue };
-            if self.items.len() > self.messages as usize * 2 + 64 {
-                let ahead = self.items.iter().take(rare.ahead as usize).flatten().count();
-                (rare.ahead, rare.first_qos0) = (u32::try_from(ahead).unwrap_or(u32::MAX), 0);
-                self.items.retain(Option::is_some);
-            }
+            self.sweep();
             self.forget(&item, counters);
             count_dropped(item.qos, is_within, counters);
             return true;

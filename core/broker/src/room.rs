@@ -1,10 +1,12 @@
 //! How much one client may hold of what all clients of a shard may hold together.
 
+use std::sync::Arc;
+
 use sedge_base::ClientId;
 
 use crate::connection::Connection;
 use crate::session::Session;
-use crate::{BrokerConfig, Counters, QueueLimits};
+use crate::{BrokerConfig, Counters, DeadlineNames, QueueLimits};
 
 /// What a message that waits takes beside payload and topic: its place in the queue, its header, and what allocations round up.
 pub(crate) const MESSAGE_BYTES: usize = 256;
@@ -32,6 +34,11 @@ impl<'a> Room<'a> {
     /// For what was within the limits before, here or elsewhere.
     pub(crate) fn whole(config: &'a BrokerConfig, client: Option<&ClientId>) -> Self {
         Self { config, limits: config.queue_limits(client), elsewhere: None }
+    }
+
+    /// How publishers say until when a message is of use, where that counts.
+    pub(crate) const fn deadlines(&self) -> Option<&'a Arc<DeadlineNames>> {
+        self.config.deadlines.as_ref()
     }
 
     /// The same without the limits of its queue alone.

@@ -111,7 +111,7 @@ impl Link<'_> {
         while takes(self.session, connection, QoS::AtMostOnce, self.env.counters)
             && self.env.resend_one(self.session, connection)
         {}
-        while let Some(qos) = self.session.queue.next_qos() {
+        while let Some(qos) = self.session.queue.next_qos(self.env.now.wall) {
             if !takes(self.session, connection, qos, self.env.counters) {
                 break;
             }
@@ -123,7 +123,7 @@ impl Link<'_> {
                 if let Some(outgoing) = self.session.queue.pop_backlog(self.env.counters) {
                     self.env.send(self.session, connection, outgoing, Origin::Fresh(None), None);
                 }
-            } else if let Some(outgoing) = self.session.queue.pop(self.env.counters) {
+            } else if let Some(outgoing) = self.session.queue.pop_next(self.env.now.wall, self.env.counters) {
                 self.env.send(self.session, connection, outgoing, Origin::Queue, None);
             }
         }

@@ -445,6 +445,7 @@ fn shard_parts(
         let mut broker = config.limits.broker.clone();
         broker.inside_queues = reload::queues(config, &identity.node.to_string());
         broker.awaits = awaits::sessions(config);
+        broker.deadlines = config.deadlines.of_broker();
         broker.births = if config.sparkplug.certificates { Births::Keep } else { Births::Pass };
         broker.total_limit_bytes = shared.buffered_max / usize::from(shards);
         let (max_packet_bytes, connect_timeout) = (broker.max_packet_bytes, broker.connect_timeout);

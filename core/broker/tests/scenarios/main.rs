@@ -6,6 +6,7 @@ mod access;
 mod awaiting;
 mod bridges;
 mod connecting;
+mod deadlines;
 mod delivery;
 mod enhanced;
 mod explaining;

@@ -96,6 +96,16 @@ fn path(value: &Value) -> Result<Option<PathBuf>, String> {
     Ok(Some(value.text()?).filter(|text| !text.is_empty()).map(PathBuf::from))
 }
 
+/// The name of a user property or member; empty: none.
+fn deadline_name(value: &Value) -> Result<String, String> {
+    let name = value.text()?;
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    if name.len() > 64 || !name.chars().all(is_plain) {
+        return Err(format!("{name:?} is no name: up to 64 letters, digits, -, _ and ."));
+    }
+    Ok(name)
+}
+
 const COUNT_MAX: u64 = 1 << 31;
 const SIZE_MAX: u64 = 1 << 40;
 /// Room in the kernel for captured packets.
@@ -457,6 +467,12 @@ const KEYS: &[Key] = &[
     }),
     key("upstream.capture_buffer", "room in the kernel for captured packets, with mode = \"sniff\"", |c, v| {
         put(&mut c.upstream.capture_buffer, v.size(CAPTURE_MIN, CAPTURE_MAX))
+    }),
+    key("deadlines.property", "user property with the milliseconds that a message may take", |c, v| {
+        put(&mut c.deadlines.property, deadline_name(v))
+    }),
+    key("deadlines.payload_tag", "member of a JSON payload with the same", |c, v| {
+        put(&mut c.deadlines.payload_tag, deadline_name(v))
     }),
     key("sparkplug.certificates", "whether births of Sparkplug edge nodes are kept as retained messages", |c, v| {
         put(&mut c.sparkplug.certificates, v.flag())

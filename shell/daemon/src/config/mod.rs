@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use sedge_base::{NodeId, Rate};
 use sedge_bridge::BridgeConfig;
-use sedge_broker::{BrokerConfig, PublishRate, RetainedConfig};
+use sedge_broker::{BrokerConfig, DeadlineNames, PublishRate, RetainedConfig};
 use sedge_cluster::link::LinkOrder;
 use sedge_cluster::{RootPolicy, SkipGraphBase, SkipGraphMethod};
 use sedge_mqtt::QoS;
@@ -71,6 +71,8 @@ pub struct Config {
     pub discovery: DiscoveryConfig,
     /// `[rule.NAME]`: rules over publications, by name.
     pub rules: BTreeMap<String, Arc<Rule>>,
+    /// `[deadlines]`: how publishers say until when a message is of use.
+    pub deadlines: DeadlinesConfig,
     /// `[sparkplug]`: births of Sparkplug edge nodes.
     pub sparkplug: SparkplugConfig,
     /// `[upstream]`: a foreign broker behind this node.
@@ -229,6 +231,24 @@ pub enum SubackMode {
     Cluster,
     /// At once.
     Local,
+}
+
+/// `[deadlines]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeadlinesConfig {
+    /// The user property with the milliseconds that a message may take; empty: none.
+    pub property: String,
+    /// The member of a JSON payload with the same; empty: none.
+    pub payload_tag: String,
+}
+
+impl DeadlinesConfig {
+    /// As the broker wants it; `None`: no message has a deadline.
+    pub(crate) fn of_broker(&self) -> Option<Arc<DeadlineNames>> {
+        let name = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
+        let deadlines = DeadlineNames { property: name(&self.property), payload_tag: name(&self.payload_tag) };
+        (deadlines != DeadlineNames::default()).then(|| Arc::new(deadlines))
+    }
 }
 
 /// `[sparkplug]`.

@@ -226,6 +226,18 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
     for (qos, count) in QOS.iter().zip(by_qos(|c| c.publishes_out)) {
         family.labelled(&[("qos", qos)], count);
     }
+    out.single(
+        "deadlines_first_total",
+        Counter,
+        "Messages that left a queue before older ones, for the sake of a deadline.",
+        sum(|c| c.deadlines_first),
+    );
+    out.single(
+        "deadlines_missed_total",
+        Counter,
+        "Messages that waited in a queue beyond their deadline.",
+        sum(|c| c.deadlines_missed),
+    );
     out.single("redeliveries_total", Counter, "PUBLISH packets sent again.", sum(|c| c.redeliveries));
     out.single(
         "refused_topics_total",
