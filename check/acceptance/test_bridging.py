@@ -328,3 +328,28 @@ def test_a_broker_with_tls_and_accounts(make_site: Callable[..., list[Node]], tm
         wait_for("the message is there", lambda: metric(node.http, "sedge_bridge_messages_out_total") == 1)
     finally:
         far.stop()
+
+
+def test_a_restart_without_the_section_keeps_what_waits_and_takes_nothing_new(make_site: Callable[..., list[Node]], remote: Remote) -> None:
+    """DP-03: the buffer of a bridge that is not configured does not grow; what waited goes when the section is there again."""
+    section = bridge(remote)
+    (node,) = make_site(section)
+    wait_for("the bridge runs", lambda: state(node)["state"] == "running")
+    remote.kill()
+    wait_for("the bridge has lost its other end", lambda: state(node)["state"] == "down")
+    node.client("near", clean=True).publish("up/x", "before", qos=1)
+    node.kill()
+    node.extra = ""
+    node.start()
+    node.client("near", clean=True).publish("up/x", "nobody wants it", qos=1)
+    assert metric(node.http, "sedge_queued_messages") == 1
+    node.kill()
+    remote.start()
+    far = remote.client("far")
+    far.subscribe("up/#", qos=1)
+    node.extra = section
+    node.start()
+    assert far.message(timeout=20).payload == b"before"
+    wait_for("the bridge runs again", lambda: state(node)["state"] == "running")
+    node.client("near", clean=True).publish("up/x", "after", qos=1)
+    assert far.message(timeout=20).payload == b"after"

@@ -134,7 +134,7 @@ impl Broker {
     }
 
     /// Sessions of parts of the process that are no more get nothing new. What waits in them stays, for when those come back.
-    fn silence_strays(&mut self) {
+    pub(crate) fn silence_strays(&mut self) {
         let is_stray = |session: &Session| {
             is_inside(&session.client) && !self.config.inside_queues.contains_key(session.client.as_str())
         };

@@ -25,6 +25,8 @@ impl Broker {
         for session in sessions {
             self.restore_session(session, numbers.is_some());
         }
+        // Parts of the process that were taken out of the configuration while it was down.
+        self.silence_strays();
     }
 
     /// What a restart at `now` has to find in the journal, by number of the session.

@@ -1,11 +1,11 @@
 //! What the journal says is what the broker holds, at every moment and after every restart.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use sedge_base::{ClientId, Incarnation, Rng};
-use sedge_broker::{Broker, Image, Input, Place, Record, RestoredSession};
+use sedge_broker::{Broker, BrokerConfig, Image, Input, Place, QueueLimits, Record, RestoredSession};
 use sedge_mqtt::{Packet, ReasonCode};
 
 use crate::harness::*;
@@ -51,10 +51,15 @@ impl Log {
 
     /// The process dies and starts again.
     fn restart(&mut self, bench: &mut Bench, life: u64) {
+        self.restart_with(bench, life, config());
+    }
+
+    /// The same with another configuration.
+    fn restart_with(&mut self, bench: &mut Bench, life: u64, config: BrokerConfig) {
         let image = self.image();
         let last = image.last_session();
         let place = Place { incarnation: Incarnation::new(1 + life), ..place() };
-        let mut broker = Broker::new(config(), place, Rng::new(life));
+        let mut broker = Broker::new(config, place, Rng::new(life));
         broker.keep_journal();
         broker.restore(bench.now, image.finish(bench.now.wall), Some(last));
         self.checkpoint = None;
@@ -368,4 +373,32 @@ fn only_what_rests_on_the_journal_waits_for_it() {
     bench.broker.set_full(true);
     bench.send(publisher, &publish("t", "e", Q1, 9));
     assert!(!depends(&mut bench, publisher), "a refusal");
+}
+
+/// DP-03: a bridge that was taken out of the configuration while the process was down gets nothing new, and what waits for it stays.
+#[test]
+fn a_part_of_the_process_without_a_section_gets_nothing_new_after_a_restart() {
+    const BRIDGE: &str = "$bridge/a";
+    let limits = QueueLimits { messages: 10, bytes: 1_000, drops_oldest: false, refuses: false };
+    for is_there in [true, false] {
+        let (mut bench, mut log) = kept_bench();
+        bench.inside = true;
+        let bridge = bench.connect(persistent(V5, BRIDGE));
+        bench.subscribe(bridge, "up/#", Q1);
+        bench.cut(bridge);
+        bench.inside = false;
+        let publisher = bench.client(V5, "p");
+        bench.publish(publisher, "up/a", "before", Q1);
+        log.turn(&mut bench);
+        for life in 1..3 {
+            let inside_queues = if is_there { [(BRIDGE.into(), limits)].into() } else { BTreeMap::new() };
+            log.restart_with(&mut bench, life, BrokerConfig { inside_queues, ..config() });
+            log.turn(&mut bench);
+            let publisher = bench.client(V5, "p");
+            bench.publish(publisher, "up/a", "after", Q1);
+            log.turn(&mut bench);
+        }
+        let left = bench.broker.session(&ClientId::new(BRIDGE)).expect("the session stays");
+        assert_eq!((left.subscriptions.len(), left.queued), if is_there { (1, 3) } else { (0, 1) });
+    }
 }
