@@ -109,7 +109,7 @@ struct Session {
     conn: Option<Key>,
 }
 
-/// See the [module](super).
+/// Reads the packets between a broker and its clients off the wire: what clients subscribe to, and what they publish (FT-03, FW-03).
 #[derive(Debug)]
 pub struct Sniffer {
     config: SniffConfig,
