@@ -16,10 +16,12 @@ use crate::{Output, Publication, Receiver, Share, Sidecar};
 /// Bytes in a connection's outbox above which publications with QoS 1 and 2 wait, and those with QoS 0 are dropped beyond the queue's limit.
 const OUTBOX_HIGH: usize = 1024 * 1024;
 
-/// Seconds that a message still lives; `None`: for ever.
+/// Seconds that a message still lives; `None`: for ever. They are rounded to the nearest: the clock of the publisher's node may be some
+/// milliseconds ahead, and nobody gets more than the publisher gave (MQTT 5.0 section 3.3.2.3.3).
 fn expiry(message: &Message, wall: Timestamp) -> Option<u32> {
-    let left = message.expires_at?.since(wall).as_nanos().div_ceil(1_000_000_000);
-    Some(u32::try_from(left).unwrap_or(u32::MAX))
+    let left = message.expires_at?.since(wall).as_millis();
+    let seconds = if left == 0 { 0 } else { (left.saturating_add(500) / 1_000).max(1) };
+    Some(u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
 /// Appends a PUBLISH to the conversation's outbox.
@@ -349,4 +351,24 @@ fn subscribe(id: PacketId, requests: &[crate::Request], version: Version, allows
         subscription_id,
         user: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::testing::message;
+
+    /// MQTT 5.0 section 3.3.2.3.3: a clock that is some milliseconds behind gives a message no more than its publisher did.
+    #[test]
+    fn no_message_lives_longer_than_its_publisher_said() {
+        let mut expiring = Message::clone(&message("t", "x"));
+        let left = |expiring: &Message, millis| expiry(expiring, Timestamp::from_millis(millis));
+        assert_eq!(left(&expiring, 5_000), None);
+        expiring.expires_at = Some(Timestamp::from_millis(1_005_000));
+        for (now, seconds) in
+            [(4_900, 1_000), (5_000, 1_000), (15_000, 990), (1_004_999, 1), (1_005_000, 0), (1_006_000, 0)]
+        {
+            assert_eq!(left(&expiring, now), Some(seconds), "at {now}");
+        }
+    }
 }
