@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster import HOST, get
+from cluster import HOST, get, wait_for
 from durable import Node
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,5 +32,12 @@ def test_every_limit_has_a_row_and_every_metric_of_a_row_is_there(make_node: Cal
     named = {metric for row in table for metric in METRIC.findall(row.split("|")[4])}
     assert len(named) > 50, named
     node = make_node("journal")
-    told = set(re.findall(r"^# TYPE sedge_(\w+) ", get(f"http://{HOST}:{node.http}/metrics"), re.MULTILINE))
-    assert named - told == set(), "the node does not tell them"
+    # Metrics of rules are there with the first rule.
+    node.extra = '[rule.values]\nfrom = ["spBv1.0/#"]\ndecode = "sparkplug"\nto = "values"\n'
+    node.reload()
+
+    def told() -> set[str]:
+        return set(re.findall(r"^# TYPE sedge_(\w+) ", get(f"http://{HOST}:{node.http}/metrics"), re.MULTILINE))
+
+    wait_for("the node has the rule", lambda: "rule_running" in told(), 20)
+    assert named - told() == set(), "the node does not tell them"
