@@ -78,7 +78,7 @@ pub struct BrokerConfig {
     pub queue_qos0_offline: bool,
     /// How publishers say until when a message is of use; `None`: what waits leaves in its order.
     pub deadlines: Option<Arc<DeadlineNames>>,
-    /// What is done with births of Sparkplug edge nodes.
+    /// Whether the broker keeps births of Sparkplug edge nodes.
     pub births: Births,
     /// Whether somebody else delivers what clients publish to the ordinary subscriptions here, a foreign broker behind this node: see
     /// [`crate::Broker::receivers`].
@@ -88,7 +88,7 @@ pub struct BrokerConfig {
     pub outbox_high_water: usize,
 }
 
-/// What is done with the births of Sparkplug edge nodes and devices.
+/// How the broker treats births of Sparkplug edge nodes and devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Births {
     /// They are messages as others are.

@@ -20,7 +20,7 @@ use crate::{Births, Broker, Output, Record, Report, Ticket};
 /// SUBSCRIBEs and UNSUBSCRIBEs of one client that may settle at the same time before its bytes wait.
 const REQUESTS_AT_ONCE: usize = 64;
 
-/// What is kept of a publication that is the birth of a Sparkplug edge node or device. An empty one would clear what is kept.
+/// The certificate that the broker keeps of a birth of a Sparkplug edge node or device. An empty birth gives none: it would clear the last.
 fn certificate(message: &Message) -> Option<Report> {
     let topic = sedge_sparkplug::certificate(message.topic.as_str()).filter(|_| !message.payload.is_empty())?;
     Some(Report { topic: TopicName::new(&topic).ok()?, payload: message.payload.clone(), expiry: None })

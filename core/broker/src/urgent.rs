@@ -63,7 +63,7 @@ fn flow(message: &Message) -> Flow {
     hash.get()
 }
 
-/// What is urgent in one queue.
+/// The messages of one queue with deadlines, and the flows that their deadlines hurry.
 #[derive(Debug)]
 pub(crate) struct Urgent {
     deadlines: Arc<DeadlineNames>,
@@ -203,7 +203,7 @@ mod tests {
         Outgoing { message, ids: Ids::NONE, group: 0, qos, retain: false, buffer: Buffer::Read }
     }
 
-    /// What a queue does, without any tables: looks at everything.
+    /// A model of the queue without tables: it looks at every message and names the place of the one that leaves next.
     fn expected(waiting: &[(String, String, Option<u64>)], now: u64) -> usize {
         let urgent =
             waiting.iter().enumerate().filter_map(|(at, (.., deadline))| Some((deadline.filter(|d| *d >= now)?, at)));

@@ -1,4 +1,4 @@
-//! What edge nodes have said at their births: names and types behind aliases.
+//! Births of edge nodes: the names and types behind aliases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

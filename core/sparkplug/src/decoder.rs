@@ -31,7 +31,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// What is known of edge nodes.
+    /// Births of edge nodes.
     pub const fn births(&self) -> &Births {
         &self.births
     }

@@ -1,6 +1,6 @@
 //! Why a payload cannot be read.
 
-/// What is wrong with a payload.
+/// An error in a payload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     /// It is no Protocol Buffers message of Sparkplug B.

@@ -5,7 +5,7 @@ use prost::{Message, Oneof};
 use crate::error::PayloadError;
 use crate::weight;
 
-/// What one message says.
+/// A payload, decoded.
 #[derive(Clone, PartialEq, Message)]
 pub struct Payload {
     /// When it was sent, in milliseconds since 1970.

@@ -1,4 +1,4 @@
-//! What the levels of a topic say (specification, chapter 4).
+//! The levels of a topic (specification, chapter 4).
 
 /// The first level of all topics of Sparkplug B.
 pub const NAMESPACE: &str = "spBv1.0";
@@ -74,7 +74,7 @@ impl Kind {
 pub struct Topic<'a> {
     /// Group of the edge node.
     pub group: &'a str,
-    /// What the message is.
+    /// Kind of the message.
     pub kind: Kind,
     /// The edge node; its name is unique in its group.
     pub node: &'a str,

@@ -75,11 +75,7 @@ fn a_publisher_is_acknowledged_when_the_session_has_got_rid_of_the_message() {
 fn publishers_wait_out_an_outage_and_are_slowed_by_the_receive_maximum() {
     let awaits = [awaits(BRIDGE, "up/#")].into();
     let mut bench = Bench::with(BrokerConfig { awaits, receive_maximum: 4, ..BrokerConfig::default() });
-    bench.inside = true;
-    let bridge = bench.connect(persistent(V5, BRIDGE));
-    bench.subscribe(bridge, "up/#", Q1);
-    bench.cut(bridge);
-    bench.inside = false;
+    bench.part_that_left(BRIDGE, "up/#");
     let publisher = bench.client(V5, "p");
     for number in 1..=4 {
         bench.send(publisher, &publish("up/a", &number.to_string(), Q1, number));
@@ -137,11 +133,7 @@ fn every_session_that_has_it_is_waited_for() {
 fn other_parts_of_the_process_may_come_and_go() {
     let both = [awaits("$bridge/z", "up/+"), awaits(BRIDGE, "up/a")];
     let mut bench = Bench::with(BrokerConfig { awaits: both.into(), ..BrokerConfig::default() });
-    bench.inside = true;
-    let bridge = bench.connect(persistent(V5, BRIDGE));
-    bench.subscribe(bridge, "up/#", Q1);
-    bench.cut(bridge);
-    bench.inside = false;
+    bench.part_that_left(BRIDGE, "up/#");
     let publisher = bench.client(V5, "p");
     for (number, topic) in [(1, "up/a"), (2, "up/b")] {
         bench.send(publisher, &publish(topic, "x", Q1, number));

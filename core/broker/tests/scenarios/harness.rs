@@ -238,6 +238,15 @@ impl Bench {
         self.peers.get_mut(&conn).unwrap().reading = Reading::Blindly;
     }
 
+    /// A part of the process that subscribed with QoS 1 and is not connected any more; its session waits.
+    pub(crate) fn part_that_left(&mut self, client: &str, filter: &str) {
+        self.inside = true;
+        let part = self.connect(persistent(Version::V5, client));
+        self.subscribe(part, filter, QoS::AtLeastOnce);
+        self.cut(part);
+        self.inside = false;
+    }
+
     /// The network loses the connection.
     pub(crate) fn cut(&mut self, conn: ConnId) {
         self.peers.get_mut(&conn).unwrap().closed = true;

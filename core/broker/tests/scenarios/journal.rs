@@ -382,11 +382,7 @@ fn a_part_of_the_process_without_a_section_gets_nothing_new_after_a_restart() {
     let limits = QueueLimits { messages: 10, bytes: 1_000, drops_oldest: false, refuses: false };
     for is_there in [true, false] {
         let (mut bench, mut log) = kept_bench();
-        bench.inside = true;
-        let bridge = bench.connect(persistent(V5, BRIDGE));
-        bench.subscribe(bridge, "up/#", Q1);
-        bench.cut(bridge);
-        bench.inside = false;
+        bench.part_that_left(BRIDGE, "up/#");
         let publisher = bench.client(V5, "p");
         bench.publish(publisher, "up/a", "before", Q1);
         log.turn(&mut bench);

@@ -1,4 +1,4 @@
-//! What a broker does that knows of Sparkplug (specification 3.0, a Sparkplug Aware MQTT Server).
+//! A broker keeps certificates of Sparkplug births (specification 3.0, a Sparkplug Aware MQTT Server).
 
 use sedge_broker::{Births, BrokerConfig};
 use sedge_mqtt::{Packet, ReasonCode};

@@ -98,7 +98,7 @@ impl Links {
         }
     }
 
-    /// What [`Links::set_connections`] has set.
+    /// Number and order of connections, as [`Links::set_connections`] has set them.
     pub const fn connections(&self) -> (u8, LinkOrder) {
         (self.config.connections, self.config.order)
     }

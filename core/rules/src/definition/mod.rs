@@ -83,7 +83,7 @@ pub struct Rule {
     pub(crate) fingerprint: u64,
 }
 
-/// What is done with payloads before they are looked at.
+/// How a rule decodes payloads before it looks at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decode {
     /// Nothing.
@@ -144,7 +144,7 @@ impl Rule {
         &self.from
     }
 
-    /// What it has to hear: topics that it listens to, and the births without which it could not read payloads from there.
+    /// Filters that the rule subscribes to: its own, and those of the births without which it could not read payloads from there.
     pub fn hears(&self) -> Vec<TopicFilter> {
         let mut filters = self.from.clone();
         if self.reads_sparkplug() {

@@ -8,7 +8,7 @@ use super::Machine;
 use crate::definition::{Decode, Rule};
 use crate::input::{Input, Output, marks};
 
-/// What the rule looks at.
+/// The payload that the rule looks at.
 pub(super) enum Read {
     /// The payload as it came.
     AsItIs,
@@ -26,7 +26,7 @@ impl Machine {
         }
     }
 
-    /// What the rule knows of edge nodes, if it reads Sparkplug B.
+    /// The births that the rule remembers, if it reads Sparkplug B.
     pub fn births(&self) -> Option<&Births> {
         self.decoder.as_ref().map(|decoder| decoder.births())
     }

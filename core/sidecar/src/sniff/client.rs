@@ -1,4 +1,4 @@
-//! What one client says to the broker, and what the broker answers.
+//! The packets of one client and the broker's answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const PACKET_BYTES: u32 = 16 * 1024 * 1024;
 /// Packets that a client may send before the broker has taken it, requests that the broker has not answered, and topic aliases.
 const WAITING: usize = 1_000;
 
-/// What has to be done about a packet.
+/// The consequence of a packet.
 #[derive(Debug)]
 pub(super) enum Act {
     /// The broker has taken the client. Whether its session begins anew, and whether it outlives the connection.
@@ -61,7 +61,7 @@ pub(super) struct Client {
     pub(super) first: u32,
     up: Half,
     down: Option<Half>,
-    /// Who it is, once it has said so.
+    /// The client's identifier, once it has sent CONNECT.
     pub(super) id: Option<String>,
     begins: (bool, bool),
     is_taken: bool,

@@ -14,7 +14,7 @@ const RST: u8 = 4;
 /// A piece of a TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Who sends it.
+    /// The sender.
     pub from: SocketAddr,
     /// To whom.
     pub to: SocketAddr,

@@ -40,7 +40,7 @@ impl Default for SniffConfig {
     }
 }
 
-/// What was counted since the start.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SniffCounters {
     /// Segments of connections with the broker.
@@ -80,7 +80,7 @@ impl SniffCounters {
     }
 }
 
-/// What the owner of a [`Sniffer`] has to do.
+/// An order of a [`Sniffer`] to its owner.
 #[derive(Debug)]
 pub enum SniffOutput {
     /// A client has published this; its topic is there.
@@ -169,7 +169,7 @@ impl Sniffer {
         self.ended.next()
     }
 
-    /// What the owner has to do next.
+    /// The next order to the owner.
     pub fn poll_output(&mut self) -> Option<SniffOutput> {
         self.outputs.pop_front()
     }
@@ -179,7 +179,7 @@ impl Sniffer {
         self.wanted.keys()
     }
 
-    /// What was counted.
+    /// The counters.
     pub const fn counters(&self) -> &SniffCounters {
         &self.counters
     }

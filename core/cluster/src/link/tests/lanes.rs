@@ -207,17 +207,6 @@ proptest! {
         world.run(10_000);
         prop_assert!(world.is_linked(0, 1));
         prop_assert_eq!(world.open_wires(), 4);
-        for later in 1_000..1_040 {
-            world.send(0, 1, later);
-            world.send(1, 0, later);
-        }
-        world.run(1_000);
-        for (at, from) in [(0, 1), (1, 0)] {
-            let got = world.got(at, from);
-            let (before, later) = got.split_at(got.len() - 40);
-            prop_assert!(before.iter().all(|number| *number < 1_000));
-            prop_assert_eq!(later, (1_000..1_040).collect::<Vec<_>>());
-            prop_assert_eq!(world.nodes[at].links.unacknowledged(), 0);
-        }
+        world.exchanges(40);
     }
 }

@@ -121,6 +121,23 @@ impl World {
         self.nodes[from].links.send(self.now, to, frame).unwrap().0
     }
 
+    /// Both nodes send `count` frames from number 1,000 on: each gets all of the other's, in order, behind whatever came before.
+    pub(super) fn exchanges(&mut self, count: u64) {
+        let numbers: Vec<u64> = (1_000..1_000 + count).collect();
+        for &number in &numbers {
+            self.send(0, 1, number);
+            self.send(1, 0, number);
+        }
+        self.run(1_000);
+        for (at, from) in [(0, 1), (1, 0)] {
+            let got = self.got(at, from);
+            let (before, later) = got.split_at(got.len().saturating_sub(numbers.len()));
+            assert!(before.iter().all(|number| *number < 1_000));
+            assert_eq!(later, numbers);
+            assert_eq!(self.nodes[at].links.unacknowledged(), 0);
+        }
+    }
+
     /// Numbers of the frames that came to `at` from `from`.
     pub(super) fn got(&self, at: usize, from: usize) -> Vec<u64> {
         let sender = self.nodes[from].hello.node;
