@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -76,6 +77,37 @@ def test_a_site_without_power_comes_back_with_every_session(site: list[Node]) ->
         assert again.message().payload == b"kept"
     early.ping()
     assert not early.inbox
+
+
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections at this port."""
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def test_a_client_that_gives_up_waiting_takes_its_session_from_nobody(site: list[Node]) -> None:
+    """FT-26, MQ-06: a client waits at a node that begins, gives up, and goes to the node of its session. The node that begins drops the
+    old connection at once, and so does not claim the session when it lets clients in."""
+    walker = site[1].client("walker")
+    walker.subscribe("site/#", qos=1)
+    walker.drop()
+    for node in site:
+        node.kill()
+    site[0].spawn()
+    wait_for("it says whom it waits for", lambda: any("waits until it has learned" in line for line in reasons(site[0])))
+    wait_for("it listens", lambda: listens(site[0].port))
+    early = Client(HOST, site[0].port, V5, timeout=10)
+    early.send(w.connect(V5, "walker", clean=False, props=DAY))
+    early.drop()
+    assert site[0].status()["awaited_members"], "the node had not to wait"
+    for node in site[1:]:
+        node.spawn()
+    wait_for("the owner lets clients in", lambda: listens(site[1].http) and not reasons(site[1]) and listens(site[1].port), 30)
+    walker = site[1].client("walker")
+    assert walker.connack and walker.connack.session_present
+    wait_for("all are ready", lambda: all(knows_all(node) and not reasons(node) for node in site), 30)
+    walker.publish("site/a", "here", qos=1)
+    assert walker.message().payload == b"here"
 
 
 def test_a_will_is_published_once_when_its_node_comes_back(site: list[Node]) -> None:

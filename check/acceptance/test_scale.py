@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,6 +176,49 @@ def test_it_follows_the_processor_time_of_brokers(site: Site) -> None:
     assert all(step["to"] in (1, 2, 3) for step in site.status()["decisions"])
     times = [step["at_ms"] for step in site.status()["decisions"]]
     assert all(later - earlier >= 8_000 for earlier, later in zip(times, times[1:], strict=False)), times
+
+
+def quota(node: dict[str, Any]) -> float:
+    """Processors that the control group of a node allows."""
+    groups = [line.split(":") for line in Path(f"/proc/{node['pid']}/cgroup").read_text().splitlines()]
+    _, controllers, path = next(group for group in groups if group[0] == "0" or "cpu" in group[1].split(","))
+    if not controllers:
+        most, period = Path(f"/sys/fs/cgroup{path}/cpu.max").read_text().split()
+        return int(most) / int(period)
+    return int(Path(f"/sys/fs/cgroup/cpu{path}/cpu.cfs_quota_us").read_text()) / 100_000
+
+
+def test_a_rule_changes_how_many_processors_a_node_may_use(site: Site) -> None:
+    """EL-20: above 20 connections each node may use more processors, up to the policy's bound, while it serves; the next controller knows, and
+    below 5 it has what the site file says again."""
+    if not has_control_groups():
+        pytest.skip("no control groups that can be written")
+    site.write(most=1, high=20, low=5, cooldown="1s", limits=", cpu: 0.2")
+    text = site.file.read_text()
+    text = text.replace("adjust: +1", "resize: {cpu: +0.2, min: 0.2, max: 0.5}").replace("adjust: -1", "resize: {cpu: -0.2, min: 0.2, max: 0.5}")
+    site.file.write_text(text)
+    site.start()
+    site.wait_serving(1, 15)
+    before = site.nodes()[0]["pid"]
+    assert quota(site.nodes()[0]) == 0.2
+    idlers = Idlers(site.port)
+    idlers.open(30)
+
+    def has(cpu: float) -> bool:
+        idlers.turn()
+        found = site.status()["groups"]["brokers"]["cpu"]
+        return bool(found == cpu and quota(site.nodes()[0]) == cpu)
+
+    wait_for("it may use half a processor", lambda: has(0.5), 30)
+    wait_for("the meter knows", lambda: site.nodes()[0]["samples"].get("vcpus") == 0.5, 10)
+    assert [step["reason"].split(" for each")[0] for step in site.status()["decisions"]] == ["0.2 -> 0.4 processors", "0.4 -> 0.5 processors"]
+    site.end_controller()
+    site.start()
+    site.wait_serving(1, 15)
+    assert has(0.5), "the next controller gave the node another size"
+    assert site.nodes()[0]["pid"] == before and idlers.returned == 0, "the node was started again"
+    idlers.close()
+    wait_for("it may use what the site file says", lambda: has(0.2), 30)
 
 
 def test_a_returning_client_lands_where_its_session_is(site: Site) -> None:

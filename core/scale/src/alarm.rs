@@ -19,6 +19,13 @@ pub enum AlarmState {
     Alarm,
 }
 
+impl AlarmState {
+    /// The state that is called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::InsufficientData, Self::Ok, Self::Alarm].into_iter().find(|state| state.to_string() == name)
+    }
+}
+
 impl fmt::Display for AlarmState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

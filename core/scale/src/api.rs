@@ -48,6 +48,22 @@ pub enum ScaleInput {
     },
     /// The kill switch: while it is true, no action begins.
     Pause(bool),
+    /// What another process has found of an alarm.
+    Alarm {
+        /// Its name.
+        alarm: String,
+        /// Its state.
+        state: AlarmState,
+        /// Measurement of the last period, if there is one.
+        value: Option<f64>,
+    },
+    /// The size of a group's nodes, from an earlier controller.
+    Size {
+        /// The group.
+        group: String,
+        /// Thousandths of a processor that each node may use.
+        millicpus: u32,
+    },
 }
 
 /// Something for the owner to do.
@@ -64,6 +80,13 @@ pub enum ScaleOutput {
     },
     /// An alarm has changed its state: one notice for each change (EL-14).
     Notice(Notice),
+    /// From now on nodes of a group are made with another size: to be kept for the next controller.
+    Size {
+        /// The group.
+        group: String,
+        /// Thousandths of a processor that each node may use.
+        millicpus: u32,
+    },
     /// For the event store and the log.
     Event(Event),
 }
@@ -106,6 +129,15 @@ pub enum ActionKind {
         /// Its name.
         node: String,
     },
+    /// Let a node use more or fewer processors, while it serves.
+    Resize {
+        /// Its group.
+        group: String,
+        /// Its name.
+        node: String,
+        /// Thousandths of a processor.
+        millicpus: u32,
+    },
 }
 
 impl fmt::Display for ActionKind {
@@ -115,8 +147,14 @@ impl fmt::Display for ActionKind {
             Self::Create { node, .. } => write!(f, "create {node}"),
             Self::Remove { node, .. } => write!(f, "empty and remove {node}"),
             Self::Relieve { node, .. } => write!(f, "move clients to {node}"),
+            Self::Resize { node, millicpus, .. } => write!(f, "give {node} {} processors", processors(*millicpus)),
         }
     }
+}
+
+/// Thousandths of a processor as people write them.
+pub(crate) fn processors(millicpus: u32) -> f64 {
+    f64::from(millicpus) / 1_000.0
 }
 
 /// An alarm has changed its state.

@@ -62,11 +62,21 @@ pub(crate) struct GroupState {
     pub(crate) hold: Option<String>,
     /// Whether nodes that start get clients of the others.
     pub(crate) relieve: bool,
+    /// Thousandths of a processor that each node may use, if that is limited.
+    pub(crate) millicpus: Option<u32>,
 }
 
 impl GroupState {
-    pub(crate) const fn new(target: u32) -> Self {
-        Self { members: BTreeMap::new(), target, settled: Instant::ZERO, last_action: None, hold: None, relieve: false }
+    pub(crate) const fn new(target: u32, millicpus: Option<u32>) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            target,
+            settled: Instant::ZERO,
+            last_action: None,
+            hold: None,
+            relieve: false,
+            millicpus,
+        }
     }
 
     /// Names of the nodes that serve, ascending.
@@ -127,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_node_with_the_least_to_move_is_given_up() {
-        let mut group = GroupState::new(3);
+        let mut group = GroupState::new(3, None);
         let mut store = Store::new(Duration::from_secs(1));
         for (number, sessions) in [(1, 10.0), (2, 3.0), (3, 3.0)] {
             let name = format!("g-{number}");

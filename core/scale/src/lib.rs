@@ -4,6 +4,7 @@
 //! is to be done next. It opens no socket and reads no clock; the controller in `shell/` does both (Pham, EL-07 to EL-26).
 
 mod alarm;
+mod alarming;
 mod api;
 mod group;
 mod history;
@@ -16,6 +17,7 @@ mod status;
 mod store;
 
 pub use self::alarm::AlarmState;
+pub use self::alarming::{AlarmInput, Alarming};
 pub use self::api::{Action, ActionId, ActionKind, Decision, Event, EventKind, Notice, ScaleInput, ScaleOutput};
 pub use self::machine::{Scaler, ScalerLimits};
 pub use self::plan::{Present, Step, Verb, plan, removal};

@@ -46,6 +46,8 @@ pub(crate) fn opinion(name: &str, policy: &Policy, facts: &Facts<'_>) -> Option<
             (nodes, format!("the schedule says {nodes} from {:02}:{:02} UTC on", minute / 60, minute % 60))
         }
         Strategy::Forecast(target) => forecast(target, facts)?,
+        // It changes what the nodes are, not how many.
+        Strategy::Resize(_) => return None,
     };
     Some(Opinion { policy: name.to_owned(), nodes, reason: format!("{reason} (policy {name})") })
 }
@@ -54,7 +56,7 @@ fn changed(nodes: u32, adjust: i32) -> u32 {
     nodes.saturating_add_signed(adjust)
 }
 
-fn because(name: &str, alarm: &Alarm, value: f64) -> String {
+pub(crate) fn because(name: &str, alarm: &Alarm, value: f64) -> String {
     let (metric, stat, op, threshold) = (alarm.metric.name(), alarm.stat.name(), alarm.op.name(), alarm.threshold);
     let seconds = alarm.period.saturating_mul(alarm.evaluations).as_secs_f64();
     format!("{stat} {metric} {value:.1} {op} {threshold} for {seconds} s (alarm {name})")

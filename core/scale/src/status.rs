@@ -33,6 +33,8 @@ pub struct GroupStatus {
     pub max: u32,
     /// Nodes that are wanted.
     pub wanted: u32,
+    /// Thousandths of a processor that each node may use, if that is limited.
+    pub millicpus: Option<u32>,
     /// Why a change that a policy wants is not made, if so.
     pub hold: Option<String>,
     /// Its nodes.

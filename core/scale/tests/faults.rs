@@ -77,7 +77,8 @@ impl World {
             ActionKind::Create { .. }
             | ActionKind::Remove { .. }
             | ActionKind::Provide { .. }
-            | ActionKind::Relieve { .. } => {
+            | ActionKind::Relieve { .. }
+            | ActionKind::Resize { .. } => {
                 if failed {
                     answer = ScaleInput::Failed { action: action.id, why: "it could not".to_owned() };
                 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::site;
 use sedge_base::{Instant, Now, Timestamp};
-use sedge_scale::site::Metric;
+use sedge_scale::site::{Kind, Metric, Op};
 use sedge_scale::{
     ActionId, ActionKind, AlarmState, EventKind, MemberState, Notice, ScaleInput, ScaleOutput, Scaler, ScalerLimits,
     Site,
@@ -65,6 +65,14 @@ impl World {
         self.scaler.handle(self.clocks(), input);
     }
 
+    fn millicpus(&self) -> Option<u32> {
+        self.scaler.status().groups[0].millicpus
+    }
+
+    fn hold(&self) -> Option<String> {
+        self.scaler.status().groups[0].hold.clone()
+    }
+
     fn work(&mut self) {
         while let Some(output) = self.scaler.poll_output() {
             match output {
@@ -84,7 +92,7 @@ impl World {
                 }
                 ScaleOutput::Balance { nodes, .. } => self.balanced.push(nodes),
                 ScaleOutput::Notice(notice) => self.notices.push(notice),
-                ScaleOutput::Event(_) => {}
+                ScaleOutput::Event(_) | ScaleOutput::Size { .. } => {}
             }
         }
     }
@@ -210,6 +218,68 @@ fn a_lost_node_is_replaced() {
     world.run(3, |_| Some(100.0));
     assert_eq!(world.serving(), ["brokers-1", "brokers-2"]);
     assert_eq!(world.balanced.last().map(Vec::len), Some(2));
+}
+
+/// A group whose nodes are given half a processor more above 80 %, and half a processor less below 25 %.
+fn sized() -> Site {
+    site(&[
+        "resources.brokers.member.cpu = 1",
+        "resources.brokers.min = 2",
+        "resources.out.resize.cpu = 0.5",
+        "resources.out.resize.min = 1",
+        "resources.out.resize.max = 1.8",
+        "resources.in.resize.cpu = -0.5",
+        "resources.in.resize.min = 1",
+        "resources.in.resize.max = 1.8",
+    ])
+}
+
+/// EL-20: the load of each node is given in processors; an alarm gives all nodes more of them, up to the bound, and takes them back.
+#[test]
+fn a_rule_changes_the_size_of_the_nodes_and_not_their_number() {
+    let mut world = World::new(sized());
+    world.run(300, |_| Some(190.0));
+    assert_eq!((world.serving().len(), world.millicpus()), (2, Some(1_800)));
+    let sizes = world.scaler.decisions().filter_map(|decision| decision.reason.split(" processors").next());
+    let sizes: Vec<&str> = sizes.collect();
+    assert_eq!(sizes, ["1 -> 1.5", "1.5 -> 1.8"]);
+    assert!(world.hold().is_some_and(|hold| hold.contains("max of its size is 1.8")), "{:?}", world.hold());
+    world.run(300, |_| Some(6.0));
+    assert_eq!((world.serving().len(), world.millicpus()), (2, Some(1_000)));
+}
+
+/// EL-20: nodes keep a size that they need: 70 % of 1.8 processors is more than 80 % of 1.3.
+#[test]
+fn nodes_do_not_shrink_to_where_they_would_grow_again() {
+    let mut world = World::new({
+        let mut site = sized();
+        for resource in site.resources.values_mut() {
+            if let Kind::Alarm(alarm) = &mut resource.kind
+                && alarm.op == Op::Less
+            {
+                alarm.threshold = 75.0;
+            }
+        }
+        site
+    });
+    world.run(300, |_| Some(190.0));
+    world.run(300, |_| Some(140.0));
+    assert_eq!(world.millicpus(), Some(1_800));
+    assert!(world.hold().is_some_and(|hold| hold.contains("where the alarm high holds")), "{:?}", world.hold());
+}
+
+/// EL-20: a new node has the size of the others; the size of an earlier controller stays, within the bounds of today.
+#[test]
+fn the_size_outlives_the_controller() {
+    let mut scaler = Scaler::new(sized(), ScalerLimits::default(), ActionId(0));
+    let now = Now { instant: Instant::from_millis(1), wall: Timestamp::from_millis(1) };
+    scaler.handle(now, ScaleInput::Size { group: "brokers".to_owned(), millicpus: 1_500 });
+    assert_eq!(scaler.status().groups[0].millicpus, Some(1_500));
+    scaler.handle(now, ScaleInput::Size { group: "brokers".to_owned(), millicpus: 9_000 });
+    assert_eq!(scaler.status().groups[0].millicpus, Some(1_800));
+    let mut other = Scaler::new(site(&["resources.brokers.member.cpu = 1"]), ScalerLimits::default(), ActionId(0));
+    other.handle(now, ScaleInput::Size { group: "brokers".to_owned(), millicpus: 1_500 });
+    assert_eq!(other.status().groups[0].millicpus, Some(1_000), "no policy changes the size any more");
 }
 
 /// The kill switch stops everything but what is under way.

@@ -9,7 +9,7 @@ use sedge_scale::{Present, Verb, plan, removal};
 /// EL-07: errors name line and field.
 #[test]
 fn mistakes_name_line_field_and_remedy() {
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["driver = openstack"], "line 1: driver: \"openstack\" is none of process, docker"),
         (&["resources.brokers.min = 5"], "resources.brokers.min: 5 is more than max, which is 3"),
         (
@@ -48,6 +48,10 @@ fn mistakes_name_line_field_and_remedy() {
         (
             &["driver = kubernetes", "resources.brokers.member.statefulset = a/b/c"],
             "resources.brokers.member.statefulset: \"a/b/c\" is no name; write NAME or NAMESPACE/NAME",
+        ),
+        (
+            &["resources.out.target.metric = cpu_util"],
+            "resources.out.adjust: needs exactly one of adjust, steps, target, schedule, forecast and resize",
         ),
         (&["resources.x.type = grup"], "resources.x.type: \"grup\" is no type of a resource; did you mean \"group\"?"),
     ];
@@ -107,4 +111,24 @@ fn a_plan_is_the_difference_and_removal_goes_backwards() {
     assert_eq!(changed.map(|step| (step.verb, step.name.as_str())).collect::<Vec<_>>(), [(Verb::Remove, "old-1")]);
     let gone: Vec<String> = removal(&site, &present).into_iter().map(|step| step.name).collect();
     assert_eq!(gone, ["lb", "brokers-1", "brokers-2", "old-1"]);
+}
+
+/// EL-20: a policy of sizes needs nodes whose size is limited, sound bounds, and a driver that can change a node that runs.
+#[test]
+fn a_policy_of_sizes_is_checked() {
+    let cpu = "resources.brokers.member.cpu = 1";
+    let resize = |cpu: &'static str| [cpu, "resources.out.resize.min = 1", "resources.out.resize.max = 2"];
+    let sound = resize("resources.out.resize.cpu = 0.5");
+    let with = |more: &[&'static str]| errors(&[&sound[..], more].concat());
+    assert_eq!(with(&[cpu]), Vec::<String>::new());
+    let cases = [
+        (with(&[]), "resources.out.resize: changes the processors of brokers, whose member has no cpu"),
+        (with(&[cpu, "driver = swarm"]), "resources.out.resize: is not possible: the driver swarm cannot change"),
+        (with(&[cpu, "resources.out.resize.min = 3"]), "resources.out.resize.min: 3 is more than max, which is 2"),
+        (errors(&[&[cpu], &resize("resources.out.resize.cpu = 0")[..]].concat()), "resize.cpu: is no change of 0.001"),
+        (errors(&[cpu, "resources.out.resize.cpu = 1"]), "resources.out.resize.min: is missing"),
+    ];
+    for (found, expected) in cases {
+        assert!(found.iter().any(|error| error.contains(expected)), "{found:#?} has no {expected}");
+    }
 }

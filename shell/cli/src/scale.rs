@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
-use sedge_controller::{Home, Report, RunOptions, ScaleError, SiteFile};
+use clap::{Args, Subcommand, ValueEnum};
+use sedge_controller::{Home, Messages, Module, Report, RunOptions, ScaleError, SiteFile};
 use sedge_scale::{Step, Verb};
 use serde_json::json;
 
@@ -63,6 +63,33 @@ pub(crate) struct RunArgs {
     /// Make what is missing, then end; nodes and load balancers go on
     #[arg(long)]
     once: bool,
+    /// MQTT broker between the modules: mqtt://[USER[:PASSWORD]@]HOST[:PORT]
+    #[arg(long, value_name = "URL", env = "SEDGE_SCALE_MESSAGES", hide_env_values = true)]
+    messages: Option<Messages>,
+    /// Run this module only, and reach the others over --messages; may be given twice
+    #[arg(long = "module", value_name = "MODULE", requires = "messages")]
+    modules: Vec<ModuleName>,
+}
+
+/// A module by its name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModuleName {
+    /// Measures the nodes
+    Metering,
+    /// Keeps measurements and evaluates alarms
+    Alarming,
+    /// Decides, makes and removes nodes, and keeps load balancers in step
+    Orchestrator,
+}
+
+impl From<ModuleName> for Module {
+    fn from(name: ModuleName) -> Self {
+        match name {
+            ModuleName::Metering => Self::Metering,
+            ModuleName::Alarming => Self::Alarming,
+            ModuleName::Orchestrator => Self::Orchestrator,
+        }
+    }
 }
 
 /// Which site.
@@ -161,10 +188,17 @@ const fn word(verb: Verb) -> &'static str {
 
 fn keep(args: &RunArgs) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
-    let options = RunOptions { once: args.once };
+    let modules: Vec<Module> = args.modules.iter().copied().map(Module::from).collect();
+    let modules = if modules.is_empty() { Module::ALL.to_vec() } else { modules };
+    if args.once && !modules.contains(&Module::Orchestrator) {
+        return Err(Failure::usage(
+            "--once is for the orchestrator; give --module orchestrator as well, or leave --once out",
+        ));
+    }
+    let options = RunOptions { once: args.once, modules, messages: args.messages.clone() };
     // That nobody reads standard output is no reason to let the site go.
     let say = |text: &str| drop(out::line(text));
-    sedge_controller::run(load(&args.file)?, options, &|| stop.told(), &say).map_err(failure)
+    sedge_controller::run(load(&args.file)?, &options, &|| stop.told(), &say).map_err(failure)
 }
 
 fn home(args: &SiteArgs) -> Result<Home, Failure> {

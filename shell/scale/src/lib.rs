@@ -1,6 +1,7 @@
 //! The elasticity controller: reads a site file, drives the machine of `sedge-scale`, and does what it says with a driver, HAProxy and
 //! the HTTP API of the brokers (Pham; EL-04 to EL-26).
 
+mod bus;
 mod clock;
 mod controller;
 mod driver;
@@ -8,12 +9,14 @@ mod error;
 mod haproxy;
 mod http;
 mod meter;
+mod modules;
 mod network;
 pub mod process;
 pub mod report;
 mod site_file;
 mod state;
 
+pub use self::bus::{Messages, Module};
 pub use self::controller::{RunOptions, run};
 pub use self::error::ScaleError;
 pub use self::network::segment;

@@ -30,6 +30,9 @@ pub struct Report {
     pub groups: BTreeMap<String, GroupReport>,
     /// Load balancers by name.
     pub balancers: BTreeMap<String, BalancerReport>,
+    /// Modules by name, and where they run: `here`, `elsewhere` or `missing`.
+    #[serde(default)]
+    pub modules: BTreeMap<String, String>,
     /// Alarms by name.
     pub alarms: BTreeMap<String, AlarmReport>,
     /// Actions under way, in words.
@@ -51,6 +54,9 @@ pub struct GroupReport {
     pub max: u32,
     /// Nodes that are wanted.
     pub wanted: u32,
+    /// Processors that each node may use, if that is limited.
+    #[serde(default)]
+    pub cpu: Option<f64>,
     /// Why a change that a policy wants is not made, if so.
     pub hold: Option<String>,
     /// Its nodes.
@@ -171,6 +177,7 @@ pub(crate) fn groups(status: &ScaleStatus, state: &State, now: sedge_base::Insta
         min: group.min,
         max: group.max,
         wanted: group.wanted,
+        cpu: group.millicpus.map(|millicpus| f64::from(millicpus) / 1_000.0),
         hold: group.hold.clone(),
         nodes: group.members.iter().map(node).collect(),
     };
@@ -212,10 +219,20 @@ impl Report {
         };
         let paused = if self.paused { ", PAUSED: no action begins" } else { "" };
         lines.push(format!("{}, driver {}, {controller}{paused}", self.site, self.driver));
+        let apart: Vec<String> = self
+            .modules
+            .iter()
+            .filter(|(_, place)| *place != "here")
+            .map(|(name, place)| format!("{name} {place}"))
+            .collect();
+        if !apart.is_empty() {
+            lines.push(format!("modules: {}", apart.join(", ")));
+        }
         for (name, group) in &self.groups {
             let hold = group.hold.as_ref().map_or_else(String::new, |hold| format!("; stays: {hold}"));
+            let size = group.cpu.map_or_else(String::new, |cpu| format!(", each with {cpu} processors"));
             lines.push(format!(
-                "group {name}: {} of {} nodes wanted ({} to {}){hold}",
+                "group {name}: {} of {} nodes wanted ({} to {}){size}{hold}",
                 group.nodes.len(),
                 group.wanted,
                 group.min,
@@ -272,7 +289,14 @@ mod tests {
             mqtt: "127.0.0.1:1".to_owned(),
             ..NodeReport::default()
         };
-        let group = GroupReport { min: 1, max: 3, wanted: 1, nodes: vec![node], hold: Some("max is 3".to_owned()) };
+        let group = GroupReport {
+            min: 1,
+            max: 3,
+            wanted: 1,
+            nodes: vec![node],
+            cpu: Some(0.5),
+            hold: Some("max is 3".to_owned()),
+        };
         let decision =
             DecisionReport { at_ms: 3_600_000, group: "brokers".to_owned(), from: 1, to: 2, reason: "load".to_owned() };
         let report = Report {
@@ -287,7 +311,7 @@ mod tests {
         let text = report.text();
         for wanted in [
             "controller runs (pid 7)",
-            "1 of 1 nodes wanted (1 to 3); stays: max is 3",
+            "1 of 1 nodes wanted (1 to 3), each with 0.5 processors; stays: max is 3",
             "brokers-1 serving",
             "01:00:00 brokers 1 -> 2: load",
         ] {

@@ -53,6 +53,9 @@ pub(crate) struct State {
     pub(crate) balancers: BTreeMap<String, BalancerRecord>,
     /// Other resources that were provided.
     pub(crate) provided: Vec<String>,
+    /// Thousandths of a processor that each node of a group may use, where a policy has changed that.
+    #[serde(default)]
+    pub(crate) millicpus: BTreeMap<String, u32>,
     /// Whether the kill switch is on.
     pub(crate) paused: bool,
     /// The controller that runs, or ran last.

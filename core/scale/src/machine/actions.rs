@@ -52,6 +52,7 @@ impl Scaler {
                 ActionKind::Provide { .. } | ActionKind::Create { .. } => self.limits.create,
                 ActionKind::Remove { .. } => self.limits.remove,
                 ActionKind::Relieve { .. } => self.limits.relieve,
+                ActionKind::Resize { .. } => self.limits.resize,
             };
             pending.ask_at = now + patience;
             pending.attempts += 1;
@@ -93,12 +94,13 @@ impl Scaler {
                     state.members.remove(&node);
                     state.settled = now;
                 }
-                self.store.forget(&node);
+                self.alarming.store.forget(&node);
                 self.event(EventKind::Stopped, &node, "was emptied and has ended".to_owned());
             }
             ActionKind::Relieve { node, .. } => {
                 self.event(EventKind::Action, &node, "has got clients of the other nodes".to_owned());
             }
+            ActionKind::Resize { group, node, millicpus } => self.resized(&group, &node, millicpus),
         }
         self.reconcile();
     }
@@ -128,6 +130,12 @@ impl Scaler {
             ActionKind::Relieve { .. } => {
                 self.pending.remove(&id);
             }
+            ActionKind::Resize { group, node, .. } => {
+                pending.ask_at = now + backoff(pending.attempts);
+                if self.groups.get(group).is_none_or(|group| !group.members.contains_key(node)) {
+                    self.pending.remove(&id);
+                }
+            }
         }
         self.event(EventKind::Failure, subject(&kind), format!("{kind}: {why}"));
     }
@@ -137,6 +145,9 @@ impl Scaler {
 fn subject(kind: &ActionKind) -> &str {
     match kind {
         ActionKind::Provide { resource } => resource,
-        ActionKind::Create { node, .. } | ActionKind::Remove { node, .. } | ActionKind::Relieve { node, .. } => node,
+        ActionKind::Create { node, .. }
+        | ActionKind::Remove { node, .. }
+        | ActionKind::Relieve { node, .. }
+        | ActionKind::Resize { node, .. } => node,
     }
 }

@@ -2,22 +2,15 @@
 
 use sedge_base::{Duration, Instant};
 
-use super::{Scaler, nanos};
+use super::Scaler;
 use crate::alarm::{AlarmState, measure};
+use crate::alarming::nanos;
 use crate::api::{Decision, EventKind};
 use crate::policy::{Facts, Opinion, opinion};
-use crate::site::{Metric, Op, Policy, Stat, Strategy, Target};
+use crate::site::{Alarm, Metric, Op, Stat, Strategy};
 
 /// Over which time actions are counted.
 const HOUR: Duration = Duration::from_hours(1);
-
-/// What a policy tracks, if anything.
-pub(super) const fn tracked(policy: &Policy) -> Option<&Target> {
-    match &policy.strategy {
-        Strategy::Target(target) | Strategy::Forecast(target) => Some(target),
-        Strategy::Adjust(_) | Strategy::Step(_) | Strategy::Schedule(_) => None,
-    }
-}
 
 impl Scaler {
     /// Actions that policies may still start within this hour.
@@ -29,32 +22,30 @@ impl Scaler {
     /// Asks the policies of a group, and does what the greatest of them wants if nothing stands against it.
     pub(super) fn decide(&mut self, name: &str) {
         let Some(group) = self.groups.get(name) else { return };
-        if self.paused || !group.is_calm() {
+        if self.paused || !group.is_calm() || self.is_resizing(name) {
             return;
         }
-        let Some(spec) = self.site.groups().find(|(other, _)| *other == name).map(|(_, spec)| spec.clone()) else {
-            return;
-        };
-        let nodes = group.target;
-        let Some(best) = self.opinions(name, nodes).into_iter().max_by_key(|opinion| opinion.nodes) else {
-            self.hold(name, None);
-            return;
-        };
+        let why = self.decide_number(name).or_else(|| self.decide_size(name));
+        self.hold(name, why);
+    }
+
+    /// Changes the number of nodes if a policy wants that; says what stands against it, if something does.
+    fn decide_number(&mut self, name: &str) -> Option<String> {
+        let nodes = self.groups.get(name)?.target;
+        let spec = self.site.groups().find(|(other, _)| *other == name).map(|(_, spec)| spec.clone())?;
+        let best = self.opinions(name, nodes).into_iter().max_by_key(|opinion| opinion.nodes)?;
         let wanted = best.nodes.clamp(spec.min, spec.max);
         if wanted == nodes {
             let bound = if best.nodes > spec.max { Some(("max", spec.max)) } else { None };
-            self.hold(name, bound.map(|(bound, value)| format!("{}; but {bound} is {value}", best.reason)));
-            return;
+            return bound.map(|(bound, value)| format!("{}; but {bound} is {value}", best.reason));
         }
         // One node at a time goes: what the others then measure decides about the next.
         let wanted = if wanted < nodes { nodes - 1 } else { wanted };
-        let hindrance = self.hindrance(name, &best, wanted);
-        if let Some(hindrance) = hindrance {
-            self.hold(name, Some(format!("{}; but {hindrance}", best.reason)));
-            return;
+        if let Some(hindrance) = self.hindrance(name, &best, wanted) {
+            return Some(format!("{}; but {hindrance}", best.reason));
         }
-        self.hold(name, None);
         self.act(name, wanted, &best.reason, spec.relief);
+        None
     }
 
     fn act(&mut self, name: &str, wanted: u32, reason: &str, relief: bool) {
@@ -64,13 +55,19 @@ impl Scaler {
         group.target = wanted;
         group.last_action = Some(now.instant);
         group.relieve = relief && wanted > from;
-        self.acted.push_back(now.instant);
-        while self.acted.front().is_some_and(|at| now.instant.since(*at) >= HOUR) {
-            self.acted.pop_front();
-        }
+        self.count_action();
         let reason = reason.to_owned();
         self.decided(Decision { at: now.wall, group: name.to_owned(), from, to: wanted, reason });
         self.reconcile();
+    }
+
+    /// Counts an action of a policy among those of this hour.
+    pub(super) fn count_action(&mut self) {
+        let now = self.now.instant;
+        self.acted.push_back(now);
+        while self.acted.front().is_some_and(|at| now.since(*at) >= HOUR) {
+            self.acted.pop_front();
+        }
     }
 
     /// Remembers, and says once, why a change is not made.
@@ -87,17 +84,10 @@ impl Scaler {
     fn opinions(&self, name: &str, nodes: u32) -> Vec<Opinion> {
         let mut opinions = Vec::new();
         for (policy_name, policy) in self.site.policies().filter(|(_, policy)| policy.group == name) {
-            let alarms = self.site.alarms().filter(|(_, alarm)| alarm.action.as_deref() == Some(policy_name));
-            let alarms = alarms.filter_map(|(alarm_name, alarm)| {
-                let track = self.alarms.get(alarm_name)?;
-                let value = track.value.filter(|_| track.state == AlarmState::Alarm)?;
-                self.is_settled(alarm.period.saturating_mul(alarm.evaluations), &alarm.of)
-                    .then_some((alarm_name, alarm, value))
-            });
-            let measured = tracked(policy).filter(|target| self.is_settled(target.period, name));
+            let measured = policy.tracked().filter(|target| self.is_settled(target.period, name));
             let facts = Facts {
                 nodes,
-                alarms: alarms.collect(),
+                alarms: self.holding(policy_name),
                 tracked: measured.and_then(|target| self.mean(name, target.metric, target.period)),
                 expected: self.histories.get(policy_name).and_then(|history| history.expected(self.now.wall)),
                 wall: self.now.wall,
@@ -107,29 +97,33 @@ impl Scaler {
         opinions
     }
 
+    /// The alarms that hold and name a policy, with their measurements.
+    pub(super) fn holding(&self, policy: &str) -> Vec<(&str, &Alarm, f64)> {
+        let alarms = self.site.alarms().filter(|(_, alarm)| alarm.action.as_deref() == Some(policy));
+        let alarms = alarms.filter_map(|(name, alarm)| {
+            let track = self.alarming.tracks.get(name)?;
+            let value = track.value.filter(|_| track.state == AlarmState::Alarm)?;
+            self.is_settled(alarm.period.saturating_mul(alarm.evaluations), &alarm.of).then_some((name, alarm, value))
+        });
+        alarms.collect()
+    }
+
     /// Whether the nodes of a group have been the same for `span`.
     fn is_settled(&self, span: Duration, group: &str) -> bool {
         self.groups.get(group).is_some_and(|group| self.now.instant.since(group.settled) >= span)
     }
 
-    fn mean(&self, name: &str, metric: Metric, period: Duration) -> Option<f64> {
+    pub(super) fn mean(&self, name: &str, metric: Metric, period: Duration) -> Option<f64> {
         let from = Instant::from_nanos(self.now.instant.as_nanos().checked_sub(nanos(period))?);
-        measure(&self.store, &self.groups.get(name)?.serving(), metric, Stat::Mean, from, self.now.instant)
+        measure(&self.alarming.store, &self.groups.get(name)?.serving(), metric, Stat::Mean, from, self.now.instant)
     }
 
     /// What stands against a change to `wanted` nodes, if anything does.
     fn hindrance(&self, name: &str, best: &Opinion, wanted: u32) -> Option<String> {
         let group = self.groups.get(name)?;
         let (_, policy) = self.site.policies().find(|(policy, _)| *policy == best.policy)?;
-        if let Some(last) = group.last_action {
-            let passed = self.now.instant.since(last);
-            if passed < policy.cooldown {
-                let left = policy.cooldown.saturating_sub(passed).as_secs_f64();
-                return Some(format!("{left:.0} s of the cool-down are left"));
-            }
-        }
-        if self.actions_left() == 0 {
-            return Some(format!("max_actions_per_hour is {}", self.site.max_actions_per_hour));
+        if let Some(hindrance) = self.too_soon(name, policy.cooldown) {
+            return Some(hindrance);
         }
         if wanted >= group.target {
             return None;
@@ -137,12 +131,24 @@ impl Scaler {
         self.too_few_copies(name).or_else(|| self.would_flap(name, wanted))
     }
 
+    /// What stands against any action on a group now, if anything does.
+    pub(super) fn too_soon(&self, name: &str, cooldown: Duration) -> Option<String> {
+        if let Some(last) = self.groups.get(name)?.last_action {
+            let passed = self.now.instant.since(last);
+            if passed < cooldown {
+                let left = cooldown.saturating_sub(passed).as_secs_f64();
+                return Some(format!("{left:.0} s of the cool-down are left"));
+            }
+        }
+        (self.actions_left() == 0).then(|| format!("max_actions_per_hour is {}", self.site.max_actions_per_hour))
+    }
+
     /// A node whose sessions have too few copies: no node may leave before they have them (FT-20).
     fn too_few_copies(&self, name: &str) -> Option<String> {
         let serving = self.groups.get(name)?.serving();
         let short = serving
             .iter()
-            .find(|node| self.store.last(node, Metric::CopiesMissing).is_some_and(|missing| missing > 0.0))?;
+            .find(|node| self.alarming.store.last(node, Metric::CopiesMissing).is_some_and(|missing| missing > 0.0))?;
         Some(format!("sessions of {short} have too few copies"))
     }
 

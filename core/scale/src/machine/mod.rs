@@ -3,19 +3,19 @@
 mod actions;
 mod decide;
 mod provision;
+mod size;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sedge_base::{Duration, Instant, Now};
 
 use self::actions::Pending;
-use crate::alarm::{AlarmState, evaluate, looks_no_further_than};
-use crate::api::{ActionId, Decision, Event, EventKind, Notice, ScaleInput, ScaleOutput};
+use crate::alarming::{Alarming, nanos};
+use crate::api::{ActionId, Decision, Event, EventKind, ScaleInput, ScaleOutput};
 use crate::group::{GroupState, Member};
 use crate::history::History;
-use crate::site::{Metric, Site, Stat};
+use crate::site::{Metric, Site, Stat, Strategy};
 use crate::status::{AlarmStatus, GroupStatus, MemberState, MemberStatus, ScaleStatus};
-use crate::store::Store;
 
 /// Most decisions that are remembered.
 const MAX_DECISIONS: usize = 64;
@@ -29,19 +29,19 @@ pub struct ScalerLimits {
     pub remove: Duration,
     /// For clients to be moved.
     pub relieve: Duration,
+    /// For a node to be given another size.
+    pub resize: Duration,
 }
 
 impl Default for ScalerLimits {
     fn default() -> Self {
-        Self { create: Duration::from_mins(1), remove: Duration::from_mins(15), relieve: Duration::from_mins(5) }
+        Self {
+            create: Duration::from_mins(1),
+            remove: Duration::from_mins(15),
+            relieve: Duration::from_mins(5),
+            resize: Duration::from_mins(1),
+        }
     }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Track {
-    state: AlarmState,
-    since: Instant,
-    value: Option<f64>,
 }
 
 /// The machine of one site: feed it [`ScaleInput`]s, take [`ScaleOutput`]s until there are none. Call [`Scaler::handle_timeout`]
@@ -51,10 +51,10 @@ pub struct Scaler {
     site: Site,
     limits: ScalerLimits,
     now: Now,
-    grain: Duration,
     next_tick: Option<Instant>,
-    store: Store,
-    alarms: BTreeMap<String, Track>,
+    alarming: Alarming,
+    /// Another process evaluates alarms (EL-21).
+    alarms_elsewhere: bool,
     groups: BTreeMap<String, GroupState>,
     histories: BTreeMap<String, History>,
     /// Resources that are no groups and are there.
@@ -73,17 +73,18 @@ pub struct Scaler {
 impl Scaler {
     /// A machine for `site`. Numbers of its actions begin after `last_id`, so that a driver never meets an old one again.
     pub fn new(site: Site, limits: ScalerLimits, last_id: ActionId) -> Self {
-        let grain = grain(&site);
-        let groups = site.groups().map(|(name, group)| (name.to_owned(), GroupState::new(group.min))).collect();
-        let alarms = site.alarms().map(|(name, _)| (name.to_owned(), Track::default())).collect();
+        let groups = site.groups().map(|(name, group)| {
+            let state = GroupState::new(group.min, group.member.millicpus());
+            (name.to_owned(), state)
+        });
+        let groups = groups.collect();
         Self {
+            alarming: Alarming::new(site.clone()),
+            alarms_elsewhere: false,
             site,
             limits,
             now: Now::default(),
-            grain,
             next_tick: None,
-            store: Store::new(grain),
-            alarms,
             groups,
             histories: BTreeMap::new(),
             provided: BTreeSet::new(),
@@ -97,6 +98,18 @@ impl Scaler {
         }
     }
 
+    /// Leaves alarms to another process, which says what it finds by [`ScaleInput::Alarm`].
+    #[must_use]
+    pub const fn with_alarms_elsewhere(mut self) -> Self {
+        self.alarms_elsewhere = true;
+        self
+    }
+
+    /// The groups with their serving nodes, and for how long these have been the same.
+    pub fn serving(&self, now: Now) -> impl Iterator<Item = (&str, Vec<String>, Duration)> {
+        self.groups.iter().map(move |(name, group)| (name.as_str(), group.serving(), now.instant.since(group.settled)))
+    }
+
     /// Takes one event in.
     pub fn handle(&mut self, now: Now, input: ScaleInput) {
         self.now = now;
@@ -107,15 +120,21 @@ impl Scaler {
             ScaleInput::Failed { action, why } => self.failed(action, &why),
             ScaleInput::Gone { node, why } => self.gone(&node, &why),
             ScaleInput::Pause(paused) => self.pause(paused),
+            ScaleInput::Size { group, millicpus } => self.adopt_size(&group, millicpus),
+            ScaleInput::Alarm { alarm, state, value } => {
+                self.alarming.learn(now.instant, &alarm, state, value);
+                self.tell_alarms();
+            }
         }
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Now) {
         self.now = now;
-        let due = self.next_tick.get_or_insert(now.instant + self.grain);
+        let grain = self.alarming.grain();
+        let due = self.next_tick.get_or_insert(now.instant + grain);
         if *due <= now.instant {
-            self.next_tick = Some(now.instant + self.grain);
+            self.next_tick = Some(now.instant + grain);
             self.tick();
         }
         self.remind();
@@ -157,12 +176,13 @@ impl Scaler {
                 name: name.clone(),
                 state: member.state,
                 since: member.since,
-                samples: self.store.latest(name),
+                samples: self.alarming.store.latest(name),
             });
             let (name, members, hold) = (name.to_owned(), members.collect(), group.hold.clone());
-            Some(GroupStatus { name, min: spec.min, max: spec.max, wanted: group.target, hold, members })
+            let (wanted, millicpus) = (group.target, group.millicpus);
+            Some(GroupStatus { name, min: spec.min, max: spec.max, wanted, millicpus, hold, members })
         });
-        let alarms = self.alarms.iter().map(|(name, track)| AlarmStatus {
+        let alarms = self.alarming.tracks.iter().map(|(name, track)| AlarmStatus {
             name: name.clone(),
             state: track.state,
             since: track.since,
@@ -174,7 +194,7 @@ impl Scaler {
             alarms: alarms.collect(),
             pending: self.pending.values().map(|pending| pending.action.kind.to_string()).collect(),
             actions_left: self.actions_left(),
-            dropped_samples: self.store.dropped(),
+            dropped_samples: self.alarming.store.dropped(),
         }
     }
 
@@ -211,7 +231,7 @@ impl Scaler {
 
     fn sample(&mut self, node: &str, metric: Metric, value: f64) {
         if self.groups.values().any(|group| group.members.contains_key(node)) {
-            self.store.add(node, metric, self.now.instant, value);
+            self.alarming.store.add(node, metric, self.now.instant, value);
         }
     }
 
@@ -227,7 +247,7 @@ impl Scaler {
                 let wait = member.fail(now);
                 member.enter(MemberState::Starting, now);
                 group.settled = now;
-                self.store.forget(node);
+                self.alarming.store.forget(node);
                 self.event(EventKind::Lost, node, why.to_owned());
                 self.balance();
                 self.create(&name, node.to_owned(), wait);
@@ -248,26 +268,13 @@ impl Scaler {
 
     /// Evaluates all alarms, then asks the policies.
     fn tick(&mut self) {
-        let end = self.now.instant;
-        let mut changes = Vec::new();
-        for (name, alarm) in self.site.alarms() {
-            let (Some(track), Some(group)) = (self.alarms.get_mut(name), self.groups.get(&alarm.of)) else { continue };
-            if !looks_no_further_than(alarm, group.settled, end) {
-                continue;
-            }
-            let (state, value) = evaluate(alarm, &self.store, &group.serving(), end);
-            track.value = value;
-            if state != track.state {
-                changes.push(Notice { alarm: name.to_owned(), from: track.state, to: state, value });
-                track.state = state;
-                track.since = end;
-            }
+        for (name, group) in &self.groups {
+            self.alarming.serve(name, group.serving(), group.settled);
         }
-        for notice in changes {
-            let measured = notice.value.map_or_else(String::new, |value| format!(" at {value:.1}"));
-            self.event(EventKind::Alarm, &notice.alarm.clone(), format!("{} -> {}{measured}", notice.from, notice.to));
-            self.outputs.push_back(ScaleOutput::Notice(notice));
+        if !self.alarms_elsewhere {
+            self.alarming.evaluate(self.now.instant);
         }
+        self.tell_alarms();
         self.remember_load();
         let names: Vec<String> = self.groups.keys().cloned().collect();
         for name in names {
@@ -275,14 +282,23 @@ impl Scaler {
         }
     }
 
+    fn tell_alarms(&mut self) {
+        while let Some(notice) = self.alarming.poll_output() {
+            let measured = notice.value.map_or_else(String::new, |value| format!(" at {value:.1}"));
+            self.event(EventKind::Alarm, &notice.alarm.clone(), format!("{} -> {}{measured}", notice.from, notice.to));
+            self.outputs.push_back(ScaleOutput::Notice(notice));
+        }
+    }
+
     /// Keeps what groups with a forecast measure, for later days.
     fn remember_load(&mut self) {
         for (name, policy) in self.site.policies() {
-            let crate::site::Strategy::Forecast(target) = &policy.strategy else { continue };
+            let Strategy::Forecast(target) = &policy.strategy else { continue };
             let Some(group) = self.groups.get(&policy.group) else { continue };
             let from = Instant::from_nanos(self.now.instant.as_nanos().saturating_sub(nanos(target.period)));
             let nodes = group.serving();
-            let sum = crate::alarm::measure(&self.store, &nodes, target.metric, Stat::Sum, from, self.now.instant);
+            let sum =
+                crate::alarm::measure(&self.alarming.store, &nodes, target.metric, Stat::Sum, from, self.now.instant);
             if let Some(sum) = sum {
                 self.histories.entry(name.to_owned()).or_default().add(self.now.wall, sum);
             }
@@ -302,17 +318,4 @@ impl Scaler {
             self.decisions.pop_front();
         }
     }
-}
-
-/// Nanoseconds of a duration.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Length of the store's buckets: a quarter of the shortest period, between 25 ms and 10 s.
-fn grain(site: &Site) -> Duration {
-    let tracked = site.policies().filter_map(|(_, policy)| decide::tracked(policy)).map(|target| target.period);
-    let shortest = site.alarms().map(|(_, alarm)| alarm.period).chain(tracked).min();
-    let quarter = shortest.unwrap_or(Duration::from_secs(10)) / 4;
-    quarter.clamp(Duration::from_millis(25), Duration::from_secs(10))
 }

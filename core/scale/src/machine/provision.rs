@@ -71,7 +71,7 @@ impl Scaler {
         let too_many = group.staying() > group.target;
         let serve = group.members.values().all(|member| member.state == MemberState::Serving);
         let last = self.site.driver.removes_last();
-        let pick = |group: &GroupState| if last { group.last() } else { group.cheapest(&self.store) };
+        let pick = |group: &GroupState| if last { group.last() } else { group.cheapest(&self.alarming.store) };
         let given_up = if too_many && serve { pick(group) } else { None };
         for node in made {
             self.create(name, node, Duration::ZERO);

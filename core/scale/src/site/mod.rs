@@ -11,8 +11,8 @@ pub use self::error::SiteError;
 pub use self::graph::waves;
 pub(crate) use self::model::Named;
 pub use self::model::{
-    Alarm, Algorithm, Driver, Group, Kind, LoadBalancer, MemberSpec, Metric, Op, Plain, PlainKind, Policy, Resource,
-    Site, Stat, Strategy, Target,
+    Alarm, Algorithm, Driver, Group, Kind, LoadBalancer, MemberSpec, Metric, Op, Plain, PlainKind, Policy, Resize,
+    Resource, Site, Stat, Strategy, Target,
 };
 pub use self::tree::{Key, Tree, Value};
 

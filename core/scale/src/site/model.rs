@@ -254,6 +254,19 @@ pub enum Strategy {
     Schedule(Vec<(u16, u32)>),
     /// As many as the same hour of earlier days needed, if these are more than the target asks for.
     Forecast(Target),
+    /// As many as there are, each with more (or fewer) processors while an alarm that names it holds.
+    Resize(Resize),
+}
+
+/// How the nodes of a group are made larger or smaller, in thousandths of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resize {
+    /// So many more (or fewer) at a time.
+    pub by: i32,
+    /// Fewest.
+    pub min: u32,
+    /// Most.
+    pub max: u32,
 }
 
 /// What target tracking keeps near a value.
@@ -302,6 +315,14 @@ named!(Metric: "cpu_util" => CpuUtil, "connections" => Connections, "messages_pe
     "copies_missing" => CopiesMissing, "vcpus" => Vcpus);
 
 impl Driver {
+    /// Whether a node that runs can be given more or fewer processors.
+    pub const fn resizes(self) -> bool {
+        match self {
+            Self::Process | Self::Docker | Self::Exec | Self::Null => true,
+            Self::Swarm | Self::Kubernetes => false,
+        }
+    }
+
     /// Whether the node that was made last has to go first.
     pub const fn removes_last(self) -> bool {
         match self {
@@ -320,6 +341,31 @@ impl Op {
             Self::Less => value < threshold,
             Self::LessOrEqual => value <= threshold,
         }
+    }
+}
+
+impl Policy {
+    /// What it tracks, if anything.
+    pub const fn tracked(&self) -> Option<&Target> {
+        match &self.strategy {
+            Strategy::Target(target) | Strategy::Forecast(target) => Some(target),
+            Strategy::Adjust(_) | Strategy::Step(_) | Strategy::Schedule(_) | Strategy::Resize(_) => None,
+        }
+    }
+}
+
+impl Metric {
+    /// The metric that site files call `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, metric)| *metric)
+    }
+}
+
+impl MemberSpec {
+    /// Thousandths of a processor that it may use, if that is limited.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the site's check bounds it")]
+    pub fn millicpus(&self) -> Option<u32> {
+        self.cpu.map(|cpu| (cpu * 1_000.0).round() as u32)
     }
 }
 

@@ -8,8 +8,8 @@ use super::error::{SiteError, nearest};
 use super::fields::{Fields, duration, whole};
 use super::graph::cycle;
 use super::model::{
-    Alarm, Algorithm, Driver, Group, Kind, LoadBalancer, MemberSpec, Named, Plain, PlainKind, Policy, Resource, Site,
-    Stat, Strategy, Target,
+    Alarm, Algorithm, Driver, Group, Kind, LoadBalancer, MemberSpec, Named, Plain, PlainKind, Policy, Resize, Resource,
+    Site, Stat, Strategy, Target,
 };
 use super::tree::{Key, Tree, Value};
 
@@ -49,6 +49,7 @@ pub(super) fn site(tree: &Tree) -> Result<Site, Vec<SiteError>> {
     errors.extend(check_number(listed, site.resources.len()));
     errors.extend(check_references(&site, &references));
     errors.extend(check_cycles(&site));
+    errors.extend(check_sizes(&site));
     errors.sort();
     if errors.is_empty() { Ok(site) } else { Err(errors) }
 }
@@ -100,7 +101,7 @@ fn kind(fields: &mut Fields<'_>, line: usize, driver: Driver) -> Option<Kind> {
         Some("group") => group(fields, line, driver).map(Kind::Group),
         Some("loadbalancer") => balancer(fields).map(Kind::LoadBalancer),
         Some("alarm") => alarm(fields).map(Kind::Alarm),
-        Some("policy") => policy(fields, line).map(Kind::Policy),
+        Some("policy") => policy(fields, line, driver).map(Kind::Policy),
         Some(other) => plain(fields, line, other, driver).map(Kind::Plain),
         None => {
             let known = known_types().join(", ");
@@ -229,7 +230,7 @@ fn alarm(fields: &mut Fields<'_>) -> Option<Alarm> {
     Some(Alarm { metric: metric?, of: of?, stat, period, evaluations, op: op?, threshold: threshold?, action })
 }
 
-fn policy(fields: &mut Fields<'_>, line: usize) -> Option<Policy> {
+fn policy(fields: &mut Fields<'_>, line: usize, driver: Driver) -> Option<Policy> {
     let group = fields.reference_needed("group");
     let cooldown = fields.duration("cooldown").unwrap_or(Duration::from_mins(1));
     let adjust = fields.whole("adjust", -MAX_NODES, MAX_NODES);
@@ -237,9 +238,11 @@ fn policy(fields: &mut Fields<'_>, line: usize) -> Option<Policy> {
     let target = fields.take("target");
     let schedule = fields.take("schedule");
     let forecast = fields.take("forecast");
-    let given = [adjust.is_some(), step.is_some(), target.is_some(), schedule.is_some(), forecast.is_some()];
-    if given.iter().filter(|given| **given).count() != 1 {
-        let problem = "needs exactly one of adjust, steps, target, schedule and forecast";
+    let size = fields.take("resize");
+    let given = [&step, &target, &schedule, &forecast, &size].map(Option::is_some);
+    let given = given.into_iter().chain([adjust.is_some()]);
+    if given.filter(|given| *given).count() != 1 {
+        let problem = "needs exactly one of adjust, steps, target, schedule, forecast and resize";
         fields.error(line, "adjust", problem);
         return None;
     }
@@ -254,6 +257,8 @@ fn policy(fields: &mut Fields<'_>, line: usize) -> Option<Policy> {
         Strategy::Target(tracking(fields, "target", tree)?)
     } else if let Some(tree) = schedule {
         Strategy::Schedule(timetable(fields, tree)?)
+    } else if let Some(tree) = size {
+        Strategy::Resize(resize(fields, tree, driver)?)
     } else {
         Strategy::Forecast(tracking(fields, "forecast", forecast?)?)
     };
@@ -343,6 +348,55 @@ fn tracking(fields: &mut Fields<'_>, field: &str, tree: &Tree) -> Option<Target>
     }
     let found = Target { metric: metric?, value: value?, period: period? };
     sound.then_some(found)
+}
+
+/// `{cpu: +0.5, min: 0.5, max: 2}`
+fn resize(fields: &mut Fields<'_>, tree: &Tree, driver: Driver) -> Option<Resize> {
+    if !driver.resizes() {
+        let problem = format!("is not possible: the driver {driver} cannot change a node that runs; use adjust");
+        fields.error(tree.line, "resize", problem);
+    }
+    let mut inner = Fields::of("resize", tree);
+    let by = inner.number_needed("cpu");
+    let [min, max] = ["min", "max"].map(|field| inner.number_needed(field));
+    if by.is_some_and(|by| !(0.001..=1_024.0).contains(&by.abs())) {
+        inner.error(tree.line, "cpu", "is no change of 0.001 to 1024 processors; write one such as +0.5");
+    }
+    for (field, value) in [("min", min), ("max", max)] {
+        if value.is_some_and(|value| !(0.01..=1_024.0).contains(&value)) {
+            inner.error(tree.line, field, "is not between 0.01 and 1024 processors");
+        }
+    }
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        inner.error(tree.line, "min", format!("{min} is more than max, which is {max}"));
+    }
+    inner.finish();
+    let sound = inner.errors.is_empty();
+    for error in inner.errors {
+        fields.error(error.line, &error.field, error.problem);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+    let thousandths = |value: f64| (value * 1_000.0).round() as i32;
+    let found =
+        Resize { by: thousandths(by?), min: thousandths(min?).unsigned_abs(), max: thousandths(max?).unsigned_abs() };
+    sound.then_some(found)
+}
+
+/// Policies that change the size of nodes whose size nothing limits.
+fn check_sizes(site: &Site) -> Vec<SiteError> {
+    let mut errors = Vec::new();
+    for (name, policy) in site.policies().filter(|(_, policy)| matches!(policy.strategy, Strategy::Resize(_))) {
+        let group = site.groups().find(|(group, _)| *group == policy.group);
+        if let Some((group, _)) = group.filter(|(_, spec)| spec.member.cpu.is_none()) {
+            let line = site.resources.get(name).map_or(0, |resource| resource.line);
+            let problem =
+                format!("changes the processors of {group}, whose member has no cpu; write one such as cpu: 1");
+            errors.push(SiteError::new(line, format!("resources.{name}.resize"), problem));
+        }
+    }
+    errors
 }
 
 /// Which type of resource a field refers to, by the last part of its path.

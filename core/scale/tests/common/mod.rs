@@ -76,6 +76,11 @@ resources.in.cooldown = 60s
 /// [`PHAM`] with some lines replaced or added: each `path = value`.
 pub(crate) fn pham(changes: &[&str]) -> String {
     let mut lines: Vec<String> = PHAM.replace("null_driver", "null").lines().map(str::to_owned).collect();
+    // A policy changes either the number of nodes or their size.
+    for policy in ["out", "in"].map(|name| format!("resources.{name}.")) {
+        let resizes = changes.iter().any(|change| change.starts_with(&format!("{policy}resize")));
+        lines.retain(|line| !resizes || !line.starts_with(&format!("{policy}adjust")));
+    }
     for change in changes {
         let path = change.split('=').next().unwrap_or_default();
         match lines.iter_mut().find(|line| line.split('=').next() == Some(path)) {

@@ -318,6 +318,14 @@ impl Clients {
         }
     }
 
+    /// Whether a connection that is held has ended with nothing left to read. One with TLS or WebSocket below MQTT is not looked at.
+    pub(crate) fn has_left(&self, id: ConnId) -> bool {
+        let client = self.slots.get(index_of(id)).filter(|client| client.id == id && client.layers.is_none());
+        client.is_some_and(|client| {
+            client.reading.held && matches!(client.phase, Phase::Serving) && client.socket.is_at_end()
+        })
+    }
+
     fn greeting(&mut self, id: ConnId) -> Option<&mut Greeting> {
         match &mut self.get_mut(id)?.phase {
             Phase::Greeting(greeting) => Some(greeting),

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::path::PathBuf;
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use socket2::SockRef;
 
 use crate::runtime::sockets;
 
@@ -26,6 +28,16 @@ impl Socket {
             Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(how),
         }
+    }
+
+    /// Whether the other side has ended its stream and all of it has been read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let peeked = match self {
+            Self::Tcp(stream) => SockRef::from(stream).peek(&mut byte),
+            Self::Unix(stream) => SockRef::from(stream).peek(&mut byte),
+        };
+        matches!(peeked, Ok(0))
     }
 
     fn source(&mut self) -> &mut dyn Source {

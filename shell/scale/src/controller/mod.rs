@@ -1,9 +1,10 @@
 //! The controller's loop: the machine in the middle, threads that measure and act around it.
 
 mod balance;
+mod messages;
 mod relief;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError};
@@ -14,11 +15,13 @@ use sedge_scale::site::Kind;
 use sedge_scale::{Action, ActionId, ActionKind, Event, ScaleInput, ScaleOutput, Scaler, ScalerLimits};
 
 pub(crate) use self::relief::relieve;
+use crate::bus::{Bus, GroupNews, Messages, Module, News};
 use crate::clock::{Clock, wall};
 use crate::driver::{Driver, World, driver};
 use crate::error::ScaleError;
 use crate::http::{self, Shown};
 use crate::meter::{Measured, Meter, Sample};
+use crate::modules;
 use crate::network::Nodes;
 use crate::process::Proof;
 use crate::report::{EventReport, Report, fill};
@@ -35,10 +38,14 @@ const REPORT: Duration = Duration::from_millis(500);
 const ONCE: Duration = Duration::from_mins(5);
 
 /// How to run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RunOptions {
     /// End as soon as everything the site says is there.
     pub once: bool,
+    /// The modules that run in this process; the others are reached over `messages`.
+    pub modules: Vec<Module>,
+    /// The messaging server between modules.
+    pub messages: Option<Messages>,
 }
 
 /// What reaches the loop.
@@ -48,6 +55,7 @@ pub(crate) enum Message {
     Samples(Vec<Sample>),
     Lost { node: String, why: String },
     Pause(bool),
+    News(News),
 }
 
 struct Controller {
@@ -65,16 +73,31 @@ struct Controller {
     unbalanced: BTreeSet<String>,
     shown: Shown,
     reported: Instant,
+    /// The modules that run in this process.
+    here: Vec<Module>,
+    bus: Option<Bus>,
+    /// Modules of processes elsewhere, and whether these run.
+    elsewhere: BTreeMap<Vec<Module>, bool>,
+    /// What other modules know of groups, and since when.
+    told: Option<(BTreeMap<String, GroupNews>, Instant)>,
 }
 
 /// Runs the controller of a site until `stop` says so, or with `once` until everything is there.
 ///
 /// # Errors
 /// What keeps it from beginning, or with `once` what is not there in time.
-pub fn run(file: SiteFile, options: RunOptions, stop: &dyn Fn() -> bool, say: &dyn Fn(&str)) -> Result<(), ScaleError> {
+pub fn run(
+    file: SiteFile,
+    options: &RunOptions,
+    stop: &dyn Fn() -> bool,
+    say: &dyn Fn(&str),
+) -> Result<(), ScaleError> {
+    if let (Some(messages), false) = (&options.messages, options.modules.contains(&Module::Orchestrator)) {
+        return modules::run(&file, messages, &options.modules, stop, say);
+    }
     let home = Home::of(&file.path);
     let _lock = home.lock()?;
-    let mut controller = Controller::new(file, home)?;
+    let mut controller = Controller::new(file, home, options)?;
     controller.adopt();
     controller.measure_in_background()?;
     let deadline = Instant::now() + ONCE;
@@ -95,11 +118,16 @@ pub fn run(file: SiteFile, options: RunOptions, stop: &dyn Fn() -> bool, say: &d
         }
     };
     controller.report(false);
+    if let Some(bus) = &controller.bus {
+        bus.close();
+        // The thread of the connection sends that.
+        thread::sleep(TURN);
+    }
     result
 }
 
 impl Controller {
-    fn new(site: SiteFile, home: Home) -> Result<Self, ScaleError> {
+    fn new(site: SiteFile, home: Home, options: &RunOptions) -> Result<Self, ScaleError> {
         let mut state = home.load()?.unwrap_or_default();
         state.site.clone_from(&site.path);
         if site.site.driver == sedge_scale::site::Driver::Kubernetes {
@@ -111,13 +139,18 @@ impl Controller {
                 *secret = random_secret()?;
             }
         }
-        let scaler = Scaler::new(site.site.clone(), ScalerLimits::default(), ActionId(state.last_action));
+        let mut scaler = Scaler::new(site.site.clone(), ScalerLimits::default(), ActionId(state.last_action));
+        if !options.modules.contains(&Module::Alarming) {
+            scaler = scaler.with_alarms_elsewhere();
+        }
         let (orders, inbox) = channel();
         let shown = Shown::default();
         let api = http::serve(Arc::clone(&shown), &state.token, orders.clone())?;
         state.api = Some(api.to_string());
         state.controller = Proof::of(std::process::id());
         home.save(&state)?;
+        let open = |messages| Bus::open(messages, &site.path, &options.modules, orders.clone());
+        let bus = options.messages.as_ref().map(open).transpose()?;
         let world = World::new(home, state);
         let driver = driver(&site.site, &world)?;
         Ok(Self {
@@ -133,6 +166,10 @@ impl Controller {
             unbalanced: BTreeSet::new(),
             shown,
             reported: Instant::now(),
+            here: options.modules.clone(),
+            bus,
+            elsewhere: BTreeMap::new(),
+            told: None,
         })
     }
 
@@ -141,6 +178,9 @@ impl Controller {
         let state: State = self.world.state().clone();
         if state.paused {
             self.give(ScaleInput::Pause(true));
+        }
+        for (group, millicpus) in &state.millicpus {
+            self.give(ScaleInput::Size { group: group.clone(), millicpus: *millicpus });
         }
         let nodes = Nodes::new(&state.token, Duration::from_secs(5));
         for (node, record) in &state.nodes {
@@ -196,10 +236,15 @@ impl Controller {
             match output {
                 ScaleOutput::Act(action) => self.act(action),
                 ScaleOutput::Balance { balancer, nodes } => self.balance(&balancer, &nodes),
-                ScaleOutput::Notice(notice) => tracing::info!(?notice, "an alarm has changed its state"),
+                ScaleOutput::Size { group, millicpus } => {
+                    let kept = self.world.change(|state| state.millicpus.insert(group, millicpus)).map(|_| ());
+                    self.log_failure("controller", kept);
+                }
+                ScaleOutput::Notice(notice) => self.tell_alarm(&notice),
                 ScaleOutput::Event(event) => self.remember(&event, say),
             }
         }
+        self.tell_groups();
         if self.reported.elapsed() >= REPORT {
             self.balance_again();
             self.report(true);
@@ -215,7 +260,11 @@ impl Controller {
                     Err(why) => self.give(ScaleInput::Failed { action: id, why }),
                 }
             }
+            Message::News(news) => self.learn(news),
             Message::Samples(samples) => {
+                if let Some(bus) = &self.bus {
+                    bus.tell_samples(&samples, wall().as_millis());
+                }
                 for (node, metric, value) in samples {
                     self.give(ScaleInput::Sample { node, metric, value });
                 }
@@ -265,7 +314,11 @@ impl Controller {
             event.subject,
             event.text
         ));
-        self.events.push_back(EventReport::from(event));
+        let event = EventReport::from(event);
+        if let Some(bus) = &self.bus {
+            bus.tell_event(&event);
+        }
+        self.events.push_back(event);
         while self.events.len() > MAX_EVENTS {
             self.events.pop_front();
         }
@@ -282,6 +335,7 @@ impl Controller {
             pid: state.controller.as_ref().map(|controller| controller.pid),
             api: state.api.clone(),
             balancers: self.balancers(&state),
+            modules: self.modules(),
             events: self.events.iter().cloned().collect(),
             ..Report::default()
         };
@@ -301,7 +355,7 @@ impl Controller {
         let interval = sampling_interval(&self.site.site);
         let (world, driver, orders) = (self.world.clone(), Arc::clone(&self.driver), self.orders.clone());
         let site = self.site.site.clone();
-        let mut meter = Meter::new(&world.state().token);
+        let mut meter = self.here.contains(&Module::Metering).then(|| Meter::new(&world.state().token));
         let watch = move || loop {
             let begun = Instant::now();
             let nodes: Vec<String> =
@@ -313,8 +367,8 @@ impl Controller {
                     return;
                 }
             }
-            let samples = meter.measure(&measured(&world, &site));
-            if orders.send(Message::Samples(samples)).is_err() {
+            let samples = meter.as_mut().map(|meter| meter.measure(&measured(&world, &site)));
+            if samples.is_some_and(|samples| orders.send(Message::Samples(samples)).is_err()) {
                 return;
             }
             thread::sleep(interval.saturating_sub(begun.elapsed()));
@@ -339,16 +393,20 @@ fn perform(driver: &dyn Driver, world: &World, site: &sedge_scale::Site, action:
             })
         }
         ActionKind::Create { group, node } => {
-            let spec = site
-                .groups()
-                .find(|(name, _)| *name == group)
-                .map(|(_, group)| group.member.clone())
-                .unwrap_or_default();
+            let spec = site.groups().find(|(name, _)| *name == group).map(|(_, group)| group.member.clone());
+            let mut spec = spec.unwrap_or_default();
+            spec.cpu = size(&world.state(), &group).or(spec.cpu);
             driver.create(action.id, &group, &node, &spec)
         }
+        ActionKind::Resize { node, millicpus, .. } => driver.resize(&node, f64::from(millicpus) / 1_000.0),
         ActionKind::Remove { node, .. } => driver.remove(&node),
         ActionKind::Relieve { group, node } => relieve(world, site, &group, Some(&node), false).map(drop),
     }
+}
+
+/// Processors that policies have given each node of a group, if one has changed what the site file says.
+fn size(state: &State, group: &str) -> Option<f64> {
+    state.millicpus.get(group).map(|millicpus| f64::from(*millicpus) / 1_000.0)
 }
 
 /// The nodes that are to be measured.
@@ -361,13 +419,13 @@ fn measured(world: &World, site: &sedge_scale::Site) -> Vec<Measured> {
     let measured = nodes.map(|(node, record)| Measured {
         node: node.clone(),
         http: record.http.clone(),
-        cpus: cpus(&record.group).unwrap_or(all),
+        cpus: size(&state, &record.group).or_else(|| cpus(&record.group)).unwrap_or(all),
     });
     measured.collect()
 }
 
 /// A quarter of the shortest period, between 250 ms and 10 s.
-fn sampling_interval(site: &sedge_scale::Site) -> Duration {
+pub(crate) fn sampling_interval(site: &sedge_scale::Site) -> Duration {
     let shortest = site.alarms().map(|(_, alarm)| alarm.period).min().unwrap_or(Duration::from_secs(40));
     (shortest / 4).clamp(Duration::from_millis(250), Duration::from_secs(10))
 }

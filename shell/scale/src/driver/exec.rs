@@ -1,6 +1,6 @@
 //! The driver that calls a program of the user's: `PROGRAM VERB` with JSON on its standard input.
 //!
-//! Verbs: `provide`, `create`, `remove`, `destroy`, `release`, `lost`. `create` answers `{"mqtt": "host:port", "http": "host:port",
+//! Verbs: `provide`, `create`, `resize`, `remove`, `destroy`, `release`, `lost`. `create` answers `{"mqtt": "host:port", "http": "host:port",
 //! "cluster": "host:port"}` when the node serves; `lost` answers the reason, or nothing. Another exit code than 0 is a failure, and what
 //! stands on standard error its reason.
 
@@ -80,6 +80,10 @@ impl Driver for Exec {
             return Err(format!("{} create does not answer with mqtt and http", self.program));
         }
         self.world.change(|state| drop(state.nodes.insert(node.to_owned(), record)))
+    }
+
+    fn resize(&self, node: &str, cpu: f64) -> Result<(), String> {
+        self.call("resize", &json!({ "node": node, "cpu": cpu })).map(drop)
     }
 
     fn remove(&self, node: &str) -> Result<(), String> {

@@ -77,6 +77,8 @@ pub(crate) trait Driver: Send + Sync {
     fn provide(&self, name: &str, plain: &Plain) -> Result<(), String>;
     /// Makes a node, or starts it again with what it kept, and waits until it serves.
     fn create(&self, action: ActionId, group: &str, node: &str, spec: &MemberSpec) -> Result<(), String>;
+    /// Lets a node that serves use `cpu` processors from now on.
+    fn resize(&self, node: &str, cpu: f64) -> Result<(), String>;
     /// Empties a node, then ends it; nothing of it is left.
     fn remove(&self, node: &str) -> Result<(), String>;
     /// Ends a node at once; nothing of it is left.

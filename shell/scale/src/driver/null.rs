@@ -28,6 +28,10 @@ impl Driver for Null {
         self.world.change(|state| drop(state.nodes.insert(node.to_owned(), record)))
     }
 
+    fn resize(&self, _node: &str, _cpu: f64) -> Result<(), String> {
+        Ok(())
+    }
+
     fn remove(&self, node: &str) -> Result<(), String> {
         self.destroy(node)
     }

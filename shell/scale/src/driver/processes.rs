@@ -181,6 +181,12 @@ impl Driver for Processes {
         Ok(())
     }
 
+    fn resize(&self, node: &str, cpu: f64) -> Result<(), String> {
+        let running = self.world.node(node).and_then(|record| record.process).filter(Proof::is_running);
+        let proof = running.ok_or_else(|| format!("{node} does not run"))?;
+        cgroup::hold(&self.world.home, node, proof.pid, &MemberSpec { cpu: Some(cpu), ..MemberSpec::default() })
+    }
+
     fn remove(&self, node: &str) -> Result<(), String> {
         let Some(record) = self.world.node(node) else { return Ok(()) };
         let Some(proof) = record.process.clone().filter(Proof::is_running) else {

@@ -309,6 +309,10 @@ impl Driver for Swarm {
         self.world.change(|state| drop(state.nodes.insert(node.to_owned(), record)))
     }
 
+    fn resize(&self, node: &str, _cpu: f64) -> Result<(), String> {
+        Err(format!("the swarm driver cannot change {node} while it runs"))
+    }
+
     fn remove(&self, node: &str) -> Result<(), String> {
         let Some(record) = self.world.node(node) else { return Ok(()) };
         let group = record.group.clone();

@@ -74,6 +74,9 @@ impl Worker {
         if event.is_write_closed() || event.is_error() {
             // Nobody is there any more, so that a client that is held need not be waited for.
             self.clients.hold(id, false);
+        } else if event.is_read_closed() && self.clients.has_left(id) {
+            // A client that has given up waiting for its CONNACK must not take its session from where it is by now.
+            return self.end(id);
         }
         if event.is_readable() || event.is_read_closed() || event.is_error() {
             self.clients.mark_ready(id);
@@ -302,7 +305,9 @@ impl Worker {
                     self.shard.handle(self.now, ShardInput::Received { conn: id, bytes: bytes.freeze() });
                     self.settle();
                 }
-                if more || ended {
+                if ended && self.clients.has_left(id) {
+                    self.end(id);
+                } else if more || ended {
                     self.clients.mark_ready(id);
                 }
             }

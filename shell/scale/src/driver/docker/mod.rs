@@ -86,8 +86,7 @@ impl Docker {
         if !seeds.is_empty() {
             env.push(format!("SEDGE_CLUSTER__SEEDS={seeds}"));
         }
-        #[expect(clippy::cast_possible_truncation, reason = "the site's check bounds it")]
-        let nano_cpus = spec.cpu.map(|cpu| (cpu * 1e9) as i64);
+        let nano_cpus = spec.cpu.map(nano_cpus);
         let endpoint = json!({ "Aliases": [node] });
         let config = spec.config.as_ref().map(|config| self.world.beside_site(config));
         let binds: Vec<String> = config.iter().map(|path| format!("{}:{CONFIG}:ro", path.display())).collect();
@@ -123,6 +122,11 @@ impl Docker {
         self.engine.must(self.engine.delete(&path), &[404])?;
         self.world.change(|state| drop(state.nodes.remove(node)))
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the site's check bounds it")]
+fn nano_cpus(cpu: f64) -> i64 {
+    (cpu * 1e9).round() as i64
 }
 
 impl Driver for Docker {
@@ -197,6 +201,11 @@ impl Driver for Docker {
             }
             sleep(TURN);
         }
+    }
+
+    fn resize(&self, node: &str, cpu: f64) -> Result<(), String> {
+        let path = format!("/containers/{}/update", self.name(node));
+        self.engine.must(self.engine.post(&path, &json!({ "NanoCpus": nano_cpus(cpu) })), &[]).map(drop)
     }
 
     fn remove(&self, node: &str) -> Result<(), String> {

@@ -220,6 +220,10 @@ impl Driver for Kubernetes {
         self.world.change(|state| drop(state.nodes.insert(node.to_owned(), record)))
     }
 
+    fn resize(&self, node: &str, _cpu: f64) -> Result<(), String> {
+        Err(format!("the kubernetes driver cannot change {node} while it runs"))
+    }
+
     fn remove(&self, node: &str) -> Result<(), String> {
         let Some(record) = self.world.node(node) else { return Ok(()) };
         let (place, number) = self.seat(node)?;
