@@ -146,6 +146,32 @@ def test_the_docker_driver_scales_containers(engine: Engine, binary: Path, tmp_p
     assert site.folder.name not in engine.docker("network", "ls") and "brokers" not in engine.docker("network", "ls")
 
 
+def test_a_rule_raises_the_processors_of_a_container(engine: Engine, binary: Path, tmp_path: Path) -> None:
+    """EL-20: the limit of a container that runs is raised by a rule, and the container is the same one."""
+    site = Site(binary, tmp_path)
+    site.env |= {"DOCKER_HOST": engine.host}
+    text = DOCKER_SITE.format(port=site.port).replace("adjust: +1", "resize: {cpu: +0.25, min: 0.5, max: 1}")
+    site.file.write_text(text.replace("adjust: -1", "resize: {cpu: -0.25, min: 0.5, max: 1}"))
+    (site.folder / "open.toml").write_text("[auth]\nanonymous = \"always\"\n")
+    site.start()
+    try:
+        site.wait_serving(1, 40)
+        container = engine.docker("ps", "-q", "--filter", "name=brokers-1").strip()
+
+        def limit() -> str:
+            return engine.docker("inspect", "--format", "{{.HostConfig.NanoCpus}}", container).strip()
+
+        assert limit() == "500000000"
+        idlers = Idlers(site.port)
+        idlers.open(60)
+        wait_for("it may use a whole processor", lambda: limit() == "1000000000", 60)
+        assert idlers.answer() == 60 and idlers.returned == 0
+        assert engine.docker("ps", "-q").strip() == container
+        idlers.close()
+    finally:
+        site.close()
+
+
 def test_a_driver_without_its_engine_says_so(binary: Path, tmp_path: Path) -> None:
     """EL-07: what is missing, and where it was looked for."""
     site = Site(binary, tmp_path)
