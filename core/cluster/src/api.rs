@@ -49,14 +49,14 @@ pub enum ShardInput {
     Authenticated {
         /// The connection it is about.
         conn: ConnId,
-        /// Who the client is, or with which reason it is refused.
+        /// The client's identity, or the reason with which it is refused.
         answer: Result<Admission, ReasonCode>,
     },
     /// Another answer to [`ShardOutput::Authenticate`]: the client has to say more.
     Challenge {
         /// The connection it is about.
         conn: ConnId,
-        /// What it is asked.
+        /// The question.
         data: Bytes,
         /// Comes back with what it says.
         exchange: Box<Exchange>,
@@ -66,11 +66,11 @@ pub enum ShardInput {
         /// Their user names.
         users: Arc<BTreeSet<Box<str>>>,
     },
-    /// What clients are asked and allowed from here on.
+    /// The accounts and rules for clients from here on.
     Policy(Policy),
     /// Other sessions of parts of the process; see [`sedge_broker::Input::Inside`].
     Inside {
-        /// What may wait for them.
+        /// The limits of their queues.
         queues: BTreeMap<Box<str>, QueueLimits>,
         /// For which of them publishers wait.
         awaits: Arc<[Awaits]>,
@@ -119,7 +119,7 @@ pub enum ShardInput {
     },
 }
 
-/// What the driver of a shard has to do.
+/// An order to the driver of a shard.
 #[derive(Debug)]
 pub enum ShardOutput {
     /// The connection's outbox holds something to write.
@@ -136,9 +136,9 @@ pub enum ShardOutput {
     Proceed {
         /// The connection.
         conn: ConnId,
-        /// What it says.
+        /// The message in words.
         data: Bytes,
-        /// What came with the challenge.
+        /// The data of the challenge.
         exchange: Box<Exchange>,
     },
     /// Mail for the node.
@@ -250,7 +250,7 @@ pub enum NodeInput {
     LinkSecured {
         /// Which link.
         link: LinkId,
-        /// What only the two ends of the encrypted connection share.
+        /// A secret that only the two ends of the encrypted connection share.
         binding: Binding,
     },
     /// A connection that has to be encrypted cannot be, and is gone.
@@ -344,7 +344,7 @@ pub struct Kick {
     pub end_session: bool,
 }
 
-/// What the driver of a node has to do.
+/// An order to the driver of a node.
 #[derive(Debug)]
 pub enum NodeOutput {
     /// Mail for a shard.
@@ -387,7 +387,7 @@ pub enum NodeOutput {
         from: NodeId,
         /// Number of the question there.
         request: u64,
-        /// What its driver wants to know.
+        /// The question of its driver.
         question: Bytes,
     },
     /// An answer to [`NodeInput::Ask`].
@@ -416,6 +416,6 @@ pub enum NodeOutput {
 pub struct NodeEvent {
     /// Whether an operator should care.
     pub warning: bool,
-    /// What happened, as one plain sentence without a full stop.
+    /// The event, as one plain sentence without a full stop.
     pub message: String,
 }

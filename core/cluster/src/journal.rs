@@ -39,7 +39,7 @@ pub struct Recovery {
     taken: Vec<Life>,
 }
 
-/// What a shard begins with.
+/// The part of a journal that a shard begins with.
 #[derive(Debug, Default)]
 pub struct RestoredShard {
     pub(crate) sessions: Vec<RestoredSession>,
@@ -51,7 +51,7 @@ pub struct RestoredShard {
     pub(crate) choices: BTreeMap<MessageId, Choice>,
 }
 
-/// What the node begins with.
+/// The part of a journal that the node begins with.
 #[derive(Debug, Default)]
 pub struct RestoredNode {
     pub(crate) retained: Vec<Arc<Message>>,

@@ -52,7 +52,7 @@ pub enum ToShard {
     Kick {
         /// The client.
         client: ClientId,
-        /// What it is told (5.0).
+        /// The text for the client (5.0).
         reason: ReasonCode,
         /// Whether its session ends, too.
         end_session: bool,
@@ -126,7 +126,7 @@ pub struct Again {
     pub tried: u16,
 }
 
-/// What happens to a session; see [`ToShard::Session`].
+/// A step in the life of a session; see [`ToShard::Session`].
 #[derive(Debug)]
 pub enum SessionStep {
     /// The client id belongs to this shard now.
@@ -157,7 +157,7 @@ pub enum SessionStep {
     Arrive(Life),
     /// Another node was the owner of the same client, too, and has given its session up.
     Merge(Merge),
-    /// What the former owner of a session that comes here knows of its inheritance.
+    /// The inheritance of a session that comes here, as its former owner knows it.
     Known(Known),
     /// Another owner of the session gives it up, where the client has these subscriptions: those that it has made there since the copy
     /// are made here, too. Answer: [`ToNode::Resubscribed`].
@@ -186,7 +186,7 @@ pub enum SessionStep {
     },
     /// As [`SessionStep::Hold`], for all sessions there are: it will turn out which ones.
     HoldAll,
-    /// What has waited goes out.
+    /// The messages that have waited go out.
     LetGo(ClientId),
     /// It does for all sessions.
     LetGoAll {
@@ -254,7 +254,7 @@ pub struct Merge {
     pub client: ClientId,
     /// The other owner.
     pub from: Life,
-    /// What its session had to deliver, oldest first.
+    /// Messages that its session had to deliver, oldest first.
     pub messages: Vec<Held>,
     /// QoS 2 publications that its client was in the middle of.
     pub received: Vec<PacketId>,
@@ -278,7 +278,7 @@ pub struct Life {
 /// See [`SessionStep::Inherit`].
 #[derive(Debug)]
 pub struct Inherit {
-    /// Whose sessions they were.
+    /// The former owner of the sessions.
     pub of: Life,
     /// The sessions, each with the shard it was at.
     pub sessions: Vec<(ShardId, RestoredSession)>,
@@ -287,7 +287,7 @@ pub struct Inherit {
 /// See [`SessionStep::Arriving`].
 #[derive(Debug)]
 pub struct Arriving {
-    /// Whose sessions they were.
+    /// The former owner of the sessions.
     pub of: Life,
     /// Publications that may not have come to them.
     pub strays: Arc<[Arc<Message>]>,
@@ -306,7 +306,7 @@ pub struct Claimed {
     pub epoch: u64,
     /// The session as its former owner gave it away.
     pub session: Option<Box<SessionState>>,
-    /// What came for it at its former owner since then.
+    /// Messages that came for it at its former owner since then.
     pub leftovers: Vec<Arc<Message>>,
     /// If there is a session of the client here, too: what the one that comes has had. It gets what only the one here had to deliver.
     pub beside: Option<Arc<Heard>>,
@@ -461,7 +461,7 @@ pub enum ToNode {
         client: ClientId,
         /// The other owner.
         from: NodeId,
-        /// What is wanted here from now on.
+        /// The filters that this node's clients want from now on.
         changes: Vec<InterestChange>,
     },
     /// Answer to [`SessionStep::Adopt`] and [`SessionStep::Flush`].
@@ -477,7 +477,7 @@ pub enum ToNode {
     Restored,
     /// The broker behind this node may have forgotten retained messages: answer with [`ToShard::Retained`] for each.
     WantsRetained,
-    /// What a turn has changed, for copies at other nodes.
+    /// The changes of one turn, for copies at other nodes.
     Batch {
         /// Number of the batch; ascending.
         number: u64,
@@ -504,7 +504,7 @@ pub enum ToNode {
 pub struct Publish {
     /// What.
     pub message: Arc<Message>,
-    /// Who waits for it; `None` for QoS 0 and wills.
+    /// The acknowledgement that waits for it; `None` for QoS 0 and wills.
     pub ticket: Option<Ticket>,
     /// Whether ordinary subscriptions at other nodes match.
     pub remote: bool,
@@ -521,6 +521,6 @@ pub struct Interest {
     pub client: ClientId,
     /// The changes, in order.
     pub changes: Vec<InterestChange>,
-    /// Who waits for them to be known everywhere.
+    /// The acknowledgement that waits until they are known everywhere.
     pub ticket: Option<Ticket>,
 }

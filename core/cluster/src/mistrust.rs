@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-/// What is wrong between this node and another, as this node sees it.
+/// The mistake between this node and another, as this node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mistrust {
     /// Both have a `cluster.key`, and not the same.
@@ -39,7 +39,7 @@ impl Mistrust {
         }
     }
 
-    /// What the number of a refusal stands for.
+    /// The mistake for which the number of a refusal stands.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::OtherKey),
@@ -50,7 +50,7 @@ impl Mistrust {
         }
     }
 
-    /// What is wrong and what to do, as one plain sentence without a full stop.
+    /// The mistake and its remedy, as one plain sentence without a full stop.
     pub(crate) fn explain(self, address: SocketAddr) -> String {
         match self {
             Self::OtherKey => format!("The node at {address} has another cluster.key; set the same on all nodes"),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sedge_base::{ClientId, ShardId};
 use sedge_mqtt::{Decoder, Packet};
 
-/// What [`Reception::feed`] has found out.
+/// The result of [`Reception::feed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceptionResult {
     /// The CONNECT is not complete.

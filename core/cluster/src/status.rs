@@ -1,4 +1,4 @@
-//! What a node tells about itself: plain values for listings; the shell gives them a wire form.
+//! The status of a node as plain values for listings; the shell gives them a wire form.
 
 use core::net::SocketAddr;
 
@@ -111,7 +111,7 @@ pub struct RefusedNode {
     pub node: Option<NodeId>,
     /// Where it was, or came from.
     pub address: SocketAddr,
-    /// What keeps it and this node apart, and what to do.
+    /// The mistake that keeps it and this node apart, and its remedy.
     pub why: String,
 }
 
@@ -184,7 +184,7 @@ pub enum DrainEnd {
 pub struct MemberStatus {
     /// Its id.
     pub node: NodeId,
-    /// What it is called, if it has said so.
+    /// Its name, if it has said so.
     pub name: Option<String>,
     /// Which life of it.
     pub incarnation: Incarnation,
@@ -201,7 +201,7 @@ pub struct MemberStatus {
 pub struct DeadStatus {
     /// Its id.
     pub node: NodeId,
-    /// What it was called, if it has said so.
+    /// Its former name, if it has said so.
     pub name: Option<String>,
     /// Which life of it.
     pub incarnation: Incarnation,

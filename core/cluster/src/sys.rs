@@ -7,7 +7,7 @@ use sedge_base::Duration;
 use sedge_broker::RetainedConfig;
 use sedge_mqtt::{TopicFilter, TopicName};
 
-/// What a node tells about itself to its own clients; every node has its own values there.
+/// The topics by which a node describes itself to its own clients; every node has its own values there.
 pub const HERE: &str = "$SYS/broker/";
 /// Followed by the name of a node, what that node tells to clients of every node.
 pub const EVERYWHERE: &str = "$SYS/brokers/";

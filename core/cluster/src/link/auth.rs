@@ -28,7 +28,7 @@ pub(super) const fn method(binding: Option<Binding>) -> &'static str {
     }
 }
 
-/// Who proves, and at which point of the handshake.
+/// The side that proves its key, and the point of the handshake.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     /// The acceptor, in its AUTH.

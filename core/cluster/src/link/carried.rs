@@ -36,7 +36,7 @@ const HANDSHAKE: Duration = Duration::from_secs(2);
 pub(super) struct Carried {
     /// By other end and number.
     links: BTreeMap<(NodeId, u64), LinkId>,
-    /// Those of which something was read since the other ends were told.
+    /// Connections of which this node has read bytes since it told the other ends.
     untold: Vec<LinkId>,
     /// Attempts so far: each takes another carrier.
     attempts: u64,
@@ -45,7 +45,7 @@ pub(super) struct Carried {
 /// What a connection that another node carries needs beyond an ordinary one. Counts are bytes.
 #[derive(Debug)]
 pub(super) struct Carriage {
-    /// Who carries.
+    /// The node that carries the connection.
     pub(super) via: NodeId,
     /// The other end.
     end: NodeId,

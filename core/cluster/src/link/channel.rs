@@ -27,7 +27,7 @@ struct Early {
     bytes: usize,
 }
 
-/// What came of comparing notes with the neighbour.
+/// The result of comparing notes with the neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Synced {
     /// Whether our stream had to be given another number, which the neighbour has to be told.
@@ -36,7 +36,7 @@ pub(super) struct Synced {
     pub(super) acked: u64,
 }
 
-/// What was lost when a stream began anew.
+/// The frames that were lost when a stream began anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Frames up to this number that were not acknowledged are lost, but for those that are sent again. 0 if nothing was lost.
@@ -53,7 +53,7 @@ pub(super) struct NeverSent;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoRoom;
 
-/// What became of a frame that came in.
+/// The fate of a frame that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// It is the next one.
@@ -172,7 +172,7 @@ impl Channel {
         self.ack_limit = up_to;
     }
 
-    /// What is not acknowledged, oldest first.
+    /// Frames that the neighbour has not acknowledged, oldest first.
     pub(super) fn log(&self) -> impl Iterator<Item = &Frame> {
         self.log.iter().map(|logged| &logged.frame)
     }
@@ -281,7 +281,7 @@ impl Channel {
         Arrival::Next
     }
 
-    /// What to acknowledge to the neighbour, if it is news.
+    /// The number to acknowledge to the neighbour, if it is news.
     pub(super) fn take_ack(&mut self) -> Option<u64> {
         let done = self.done();
         if self.told == done {

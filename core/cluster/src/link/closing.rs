@@ -24,20 +24,20 @@ pub(super) const STALE: &str = "the process stood still, and what it did not rea
 /// Why a link ends that cannot be encrypted, or whose other end cannot be trusted.
 pub(super) const INSECURE: &str = "it cannot be encrypted";
 
-/// What is still to be said over a link that ends.
+/// The bytes that still leave over a link that ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Farewell {
     /// Nothing: the connection is gone already.
     Gone,
     /// Nothing: nobody would hear it.
     Silence,
-    /// What the outbox holds.
+    /// The bytes of the outbox.
     Flush,
-    /// What the outbox holds, then why the link is not wanted any more.
+    /// The bytes of the outbox, then the reason why the link is not wanted any more.
     Goodbye(&'static str),
-    /// What the outbox holds, then that another link takes over.
+    /// The bytes of the outbox, then the word that another link takes over.
     Replaced,
-    /// What the outbox holds, then what was wrong.
+    /// The bytes of the outbox, then the mistake of the other side.
     Fault(ReasonCode, &'static str),
 }
 

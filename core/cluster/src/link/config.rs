@@ -1,4 +1,4 @@
-//! What the links of a node are set up with.
+//! The settings of a node's links.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -12,7 +12,7 @@ pub struct Hello {
     pub node: NodeId,
     /// Which life of it.
     pub incarnation: Incarnation,
-    /// What it can carry, for algorithms that choose roots by it. No unit; 1 if unknown.
+    /// The load that the node can carry, for algorithms that choose roots by it. No unit; 1 if unknown.
     pub capacity: u32,
     /// Where it listens for links, as other nodes reach it.
     pub link_addr: SocketAddr,
@@ -28,7 +28,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// What this program speaks.
+    /// The versions of the protocol that this program speaks.
     pub const CURRENT: Self = Self { version: 2, since: 1 };
     /// The version with which nodes began to move sessions by themselves, and to carry links of others.
     pub(super) const SECOND: u32 = 2;
@@ -88,7 +88,7 @@ pub struct LinkConfig {
     pub max_strangers: usize,
     /// How long a channel whose link is down outlives it when this node itself does not want the link.
     pub unwanted_linger: Duration,
-    /// What the node speaks; something else than [`Protocol::CURRENT`] only where a node of another version is played.
+    /// The version that the node speaks; another one than [`Protocol::CURRENT`] only where a node of another version is played.
     pub protocol: Protocol,
 }
 

@@ -38,7 +38,7 @@ pub(super) enum Stage {
 pub(super) struct Conn {
     pub(super) peer_addr: SocketAddr,
     pub(super) dialled: bool,
-    /// Who should be there (dialled), who says to be (accepted), who is (established).
+    /// The node that should be there (dialled), that says to be there (accepted), or that is there (established).
     pub(super) node: Option<NodeId>,
     /// Which of the connections with the neighbour it is; 0: the link itself.
     pub(super) lane: u8,

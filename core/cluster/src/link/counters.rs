@@ -1,4 +1,4 @@
-//! What the links count.
+//! The counters of the links.
 
 /// Sums over all links of a node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::{ControlTopic, End, Frame, Publication, Waybill};
 /// How the topics of links begin.
 const OURS: &str = "$sedge/";
 
-/// What a PUBLISH on a link says.
+/// The meaning of a PUBLISH on a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Inbound {
     /// A frame and its number on the channel; `None`: one that only newer versions know.
@@ -91,7 +91,7 @@ fn only_user(properties: &PublishProperties) -> bool {
         && properties.correlation_data.is_none()
 }
 
-/// What the user properties of the link say about a publication.
+/// The user properties of the link that describe a publication.
 struct Ours {
     seq: u64,
     id: MessageId,

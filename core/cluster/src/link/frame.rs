@@ -1,4 +1,4 @@
-//! What travels over a link.
+//! Frames: the units that travel over a link.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a node says about itself in CONNECT and CONNACK: user properties.
+//! The user properties by which a node describes itself in CONNECT and CONNACK.
 
 use sedge_base::{Incarnation, NodeId};
 use sedge_mqtt::{UserProperties, Utf8};

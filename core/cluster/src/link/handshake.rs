@@ -409,7 +409,7 @@ impl Links {
         }
     }
 
-    /// What this node says about itself to another.
+    /// The greeting of this node to another.
     fn greeting_for(&self, node: NodeId, lane: u8) -> Option<Greeting> {
         let channel = &self.peers.get(&node)?.channel;
         Some(Greeting {

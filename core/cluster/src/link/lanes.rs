@@ -59,7 +59,7 @@ impl Lanes {
         self.further.iter().map(|lane| lane.link)
     }
 
-    /// Those that frames may pass over.
+    /// Connections that frames may pass over.
     pub(super) fn up(&self) -> impl Iterator<Item = LinkId> {
         self.further.iter().filter(|lane| lane.is_up).map(|lane| lane.link)
     }

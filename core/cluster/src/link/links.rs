@@ -16,7 +16,7 @@ use super::peer::Peer;
 use super::{Frame, FrameSeq, Hello, LinkConfig, LinkCounters, Output, Protocol, Publication, SendError};
 use crate::{LinkId, LinkStatus};
 
-/// What the machine waits for.
+/// A reason why the machine wants to be called at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
     /// Dial this node.
@@ -45,7 +45,7 @@ pub(super) const INCOMPATIBLE_MAX: usize = 16;
 pub struct Incompatible {
     /// Where it was, or came from.
     pub address: SocketAddr,
-    /// What its operator has to know.
+    /// The reason, for the node's operator.
     pub why: String,
 }
 
@@ -61,7 +61,7 @@ pub struct Links {
     /// Publications with QoS 1 and 2 that former lives of neighbours have not acknowledged, until somebody asks.
     pub(super) former: BTreeMap<NodeId, Vec<Publication>>,
     pub(super) carried: Carried,
-    /// What closed links have still to write.
+    /// Bytes that closed links have still to write.
     pub(super) closing: BTreeMap<LinkId, Outbox>,
     pub(super) timers: Deadlines<Timer>,
     pub(super) outputs: VecDeque<Output>,
@@ -360,12 +360,12 @@ impl Links {
         self.timers.next()
     }
 
-    /// What the owner has to do next.
+    /// The next order to the owner.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// What a link has to write; `None` if there is no such link. Report what was written with [`Links::written`].
+    /// The bytes that a link has to write; `None` if there is no such link. Report what was written with [`Links::written`].
     pub fn outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
         if let Some(conn) = self.conns.get_mut(&link) {
             conn.told = false;
@@ -441,7 +441,7 @@ impl Links {
         &self.counters
     }
 
-    /// What is known of this node; a new channel if nothing is.
+    /// The channel to this node; a new one if there is none.
     pub(super) fn peer(&mut self, node: NodeId, incarnation: Option<Incarnation>) -> &mut Peer {
         self.peers.entry(node).or_insert_with(|| {
             self.last_stream += 1;

@@ -8,7 +8,7 @@ use crate::NodeEvent;
 /// Shortest time between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// A connection that does not talk as nodes do.

@@ -1,4 +1,4 @@
-//! What the owner of the links has to do.
+//! Orders of the links to their owner.
 
 use core::net::SocketAddr;
 
@@ -35,7 +35,7 @@ pub enum Output {
         /// Whether both sides go on where they were when the link was lost: no frame was lost or repeated. If not, the
         /// neighbour knows nothing of before and needs everything anew.
         resumed: bool,
-        /// What was lost. All other frames that were not acknowledged are sent, in order.
+        /// The frames that were lost. The link sends all others that were not acknowledged, in order.
         lost: Lost,
     },
     /// The link to a neighbour is gone. Its frames are kept for the next link until the owner forgets the neighbour.

@@ -1,4 +1,4 @@
-//! What is known of one other node.
+//! The links' knowledge of one other node.
 
 use core::net::SocketAddr;
 
@@ -25,7 +25,7 @@ pub(super) struct Peer {
     pub(super) lanes: Lanes,
     /// How the neighbour has introduced itself last.
     pub(super) hello: Option<Hello>,
-    /// What the neighbour has said that it speaks.
+    /// The version of the protocol that the neighbour has named.
     pub(super) protocol: Protocol,
     /// Whether a connection with it could not be encrypted, or not be trusted, since one was: nobody is to carry one.
     pub(super) is_distrusted: bool,

@@ -1,4 +1,4 @@
-//! What passes over an established link, and how a link becomes one.
+//! The frames of an established link, and the steps by which a link becomes one.
 
 use sedge_base::{Instant, NodeId};
 use sedge_mqtt::{Disconnect, Packet, Publish, ReasonCode};

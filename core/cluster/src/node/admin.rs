@@ -211,7 +211,7 @@ impl Node {
         }
     }
 
-    /// What a node is called, this one included, if it has said so.
+    /// The name of a node, this one included, if it has said so.
     pub fn name_of(&self, node: NodeId) -> Option<&Utf8> {
         if node == self.config.node { self.config.name.as_ref() } else { self.operators.names.get(&node) }
     }

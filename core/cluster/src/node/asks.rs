@@ -18,12 +18,12 @@ const OPEN_ASKS_MAX: usize = 64;
 /// Most bytes of a question, and of an answer. A longer one is not sent.
 pub const ASK_BYTES_MAX: usize = 32 * 1024;
 
-/// What is kept for those who operate the cluster.
+/// The node's knowledge for those who operate the cluster.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Operators {
     /// Questions to other nodes, and who has not answered.
     open: BTreeMap<u64, BTreeSet<NodeId>>,
-    /// What other nodes are called.
+    /// The names of other nodes.
     pub names: BTreeMap<NodeId, Utf8>,
     /// Which clients members had that have died.
     pub failures: FailureNotices,

@@ -22,7 +22,7 @@ pub const STANDSTILL: Duration = Duration::from_secs(1);
 /// their answers were not read yet.
 pub(in crate::node) const GRACE: Duration = Duration::from_secs(3);
 
-/// Whom the node waits for before it lets clients in.
+/// The members that the node waits for before it lets clients in.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Beginning {
     /// Members of the node's former life that it has not met, and where they were.
@@ -201,7 +201,7 @@ impl Node {
         self.state == NodeState::Recovery && !self.beginning.awaited.is_empty()
     }
 
-    /// Whom the node waits for before it lets clients in, and where they are or were.
+    /// The members that the node waits for before it lets clients in, and their last addresses.
     pub(in crate::node) fn awaited_members(&self) -> Vec<(NodeId, SocketAddr)> {
         if self.state != NodeState::Recovery {
             return Vec::new();

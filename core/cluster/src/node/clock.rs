@@ -39,7 +39,7 @@ pub(in crate::node) struct ClusterClock {
     pub(in crate::node) adopted: u64,
 }
 
-/// What a member says about its clocks.
+/// The readings of a member's clocks, as the member says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) struct Reading {
     /// By how many milliseconds its time of the cluster is ahead of this node's.

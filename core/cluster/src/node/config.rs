@@ -15,13 +15,13 @@ use crate::link::LinkConfig;
 pub struct NodeConfig {
     /// Id of the node; not 0.
     pub node: NodeId,
-    /// What its operator calls the node; other nodes are told. `None`: nobody is told anything.
+    /// The name that its operator gives the node; other nodes are told. `None`: nobody is told anything.
     pub name: Option<Utf8>,
     /// Which life of it; grows at every start.
     pub incarnation: Incarnation,
     /// How many shards there are; at least 1.
     pub shards: u16,
-    /// What the node can carry, in any unit that all nodes share; trees choose roots by it.
+    /// The load that the node can carry, in any unit that all nodes share; trees choose roots by it.
     pub capacity: u32,
     /// Where other nodes reach this one by datagram.
     pub swim_addr: SocketAddr,

@@ -1,4 +1,4 @@
-//! What the machines inside the node say, and what follows from it.
+//! Outputs of the machines inside the node, and their consequences.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::wire::{Entry, Remembered, write_entry};
 use crate::{NodeState, RestoredNode};
 
-/// What a record takes beside its message, for estimates.
+/// Bytes that a record takes beside its message, for estimates.
 const RECORD_BYTES: u64 = 128;
 
 /// This life of the node, as the journal knows it.
@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// What was taken over has to be written.
+    /// The node has to write the sessions that it has taken over.
     pub(in crate::node) const fn note_taken_changed(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.taken_changed = true;

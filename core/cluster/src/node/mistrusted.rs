@@ -40,7 +40,7 @@ impl Mistrusted {
         recent.map(|(address, entry)| (*address, entry.cause))
     }
 
-    /// What is wrong with the node at this address.
+    /// The mistake of the node at this address.
     pub(in crate::node) fn cause(&self, now: Instant, address: SocketAddr) -> Option<Mistrust> {
         self.by_address.get(&address).filter(|entry| now.since(entry.last) < KEPT).map(|entry| entry.cause)
     }

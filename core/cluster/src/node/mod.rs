@@ -130,7 +130,7 @@ pub struct Node {
     relay: Relay,
 
     retained: RetainedStore,
-    /// What nodes tell about themselves, in place of retained messages.
+    /// The last values of what nodes tell about themselves, in place of retained messages.
     sys: RetainedStore,
     kicks: Kicks,
     operators: Operators,
@@ -379,7 +379,7 @@ impl Node {
         machines.into_iter().chain(own).flatten().min()
     }
 
-    /// What a link has to write; `None` if the link is forgotten. The driver says how much of it was written with
+    /// The bytes that a link has to write; `None` if the link is forgotten. The driver says how much of it was written with
     /// [`NodeInput::LinkWritten`] and does not advance it itself.
     pub fn link_outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
         self.links.outbox(link)

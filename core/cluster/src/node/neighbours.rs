@@ -32,7 +32,7 @@ pub enum NeighbourError {
     NoNeighbour,
 }
 
-/// What was chosen.
+/// The choice of the operator.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Neighbours {
     is_manual: bool,

@@ -33,7 +33,7 @@ pub(in crate::node) enum Standing {
     Up,
 }
 
-/// What is to become of a node.
+/// The future of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::node) enum Intent {
     /// It serves.
@@ -58,7 +58,7 @@ pub(in crate::node) struct Peer {
     pub incarnation: Option<Incarnation>,
     /// The life before it, if this node has known one.
     pub former: Option<Incarnation>,
-    /// Who takes its sessions over when it is gone, in order.
+    /// The nodes that take its sessions over when it is gone, in order.
     pub backups: Vec<NodeId>,
     /// Whether the overlay has said sync-ok.
     pub overlay_synced: bool,
@@ -72,13 +72,13 @@ pub(in crate::node) struct Peer {
     pub is_full: bool,
     /// Topics for which it has none, as it says.
     pub closed_topics: Vec<TopicFilter>,
-    /// What its operator wants of it, as it says.
+    /// The wishes of its operator, as the node says.
     pub intent: Intent,
     /// Number of the question that it has not answered since this node began; see [`NodeMail::Hear`].
     pub asked: Option<u64>,
     /// The members that it knows, if it lets clients in.
     pub serving: Option<Vec<NodeId>>,
-    /// What it says about its clocks.
+    /// The readings of its clocks, as the node says.
     pub clock: Option<Reading>,
     /// Large mail that waits.
     bulk: VecDeque<Piece>,

@@ -1,4 +1,4 @@
-//! What a node tells about itself.
+//! The status of a node.
 
 use sedge_base::{Instant, NodeId};
 use sedge_membership::Member;
@@ -6,7 +6,7 @@ use sedge_membership::Member;
 use crate::node::Node;
 use crate::{DeadStatus, MemberStatus, NodeState, NodeStatus, RefusedNode, RouteStatus};
 
-/// What a node counts itself; ascending.
+/// Counters of a node; each only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::node) struct NodeCounters {
     pub publications_looped: u64,

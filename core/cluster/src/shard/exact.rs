@@ -22,9 +22,9 @@ pub(crate) type Choice = Vec<(TopicFilter, Location)>;
 pub struct Exact {
     /// What, and for whom.
     pub deliver: Deliver,
-    /// Whom to answer.
+    /// The shard that waits for the answer.
     pub from: ShardId,
-    /// What to answer.
+    /// The number of the request, which the answer repeats.
     pub number: u64,
 }
 
@@ -35,7 +35,7 @@ struct Open {
     ticket: Ticket,
     /// Shards that have not answered.
     missing: usize,
-    /// What the publisher is told then, once it is known.
+    /// The reason code for the publisher, once it is known.
     reason: Option<ReasonCode>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Exacts {
     last: u64,
     open: BTreeMap<u64, Open>,
     by_ticket: BTreeMap<Ticket, u64>,
-    /// What was chosen for publications that are on their way.
+    /// The members that were chosen for publications that are on their way.
     choices: BTreeMap<MessageId, Choice>,
 }
 
@@ -57,12 +57,12 @@ impl Exacts {
         self.last
     }
 
-    /// What was chosen, for a journal that begins anew.
+    /// The choices, for a journal that begins anew.
     pub(super) fn choices(&self) -> impl Iterator<Item = (&MessageId, &Choice)> {
         self.choices.iter()
     }
 
-    /// What a journal held.
+    /// The choices that a journal held.
     pub(super) fn restore(&mut self, choices: BTreeMap<MessageId, Choice>) {
         self.choices = choices;
     }

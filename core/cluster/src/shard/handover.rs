@@ -1,4 +1,4 @@
-//! What comes for a session while it moves to another node: nothing of it is lost, and nothing comes twice.
+//! Messages that come for a session while it moves to another node: none is lost, and none comes twice.
 //!
 //! 1. The former owner's broker gives the session up, and keeps it ([`Broker::keep_for`]). Its shard withholds the withdrawal of the
 //!    interest and catches what matches from then on, so that everybody still sends here. The session leaves the node behind everything
@@ -34,7 +34,7 @@ pub(super) struct Handovers {
     leaving: Option<ClientId>,
     sessions: BTreeMap<ClientId, Catch>,
     filters: SubscriptionTrie<ClientId, ()>,
-    /// Who of them is a member of a shared subscription.
+    /// Sessions among them that are members of a shared subscription.
     groups: BTreeMap<TopicFilter, BTreeSet<ClientId>>,
     /// What was caught for shared subscriptions whose members have moved: to be chosen for again.
     freed: Vec<Share>,
@@ -142,7 +142,7 @@ impl Handovers {
         self.remove(client).map(|session| session.withheld).unwrap_or_default()
     }
 
-    /// What was caught for a session that goes, since the last call.
+    /// Messages that were caught for a session that goes, since the last call.
     pub(super) fn look(&mut self, client: &ClientId, epoch: u64) -> Vec<Arc<Message>> {
         let session = self.sessions.get_mut(client).filter(|session| session.epoch == epoch && !session.comes);
         let Some(session) = session else { return Vec::new() };
@@ -385,7 +385,7 @@ fn in_order(there: Vec<Arc<Message>>, here: Vec<Arc<Message>>) -> Vec<Arc<Messag
     placed.into_iter().map(|(_, message)| message).collect()
 }
 
-/// What a session has to deliver.
+/// Messages that a session has to deliver.
 pub(super) fn ids_of(session: &SessionState) -> BTreeSet<MessageId> {
     let inflight = session.inflight.iter().filter_map(|inflight| match &inflight.phase {
         InflightPhase::Sent(queued) => Some(queued.message.id),

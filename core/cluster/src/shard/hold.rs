@@ -32,7 +32,7 @@ struct Turn {
     closed: Vec<ConnId>,
 }
 
-/// Who wants to know that what was there is copied.
+/// Somebody who waits until everything that was there is copied.
 #[derive(Clone, Debug)]
 enum Answer {
     Mark(Mark),
@@ -43,7 +43,7 @@ enum Answer {
     Installed(NodeId, Handed),
 }
 
-/// What waits.
+/// Outputs that wait for copies.
 #[derive(Debug)]
 pub(super) struct Hold {
     attempt: u32,
@@ -60,7 +60,7 @@ pub(super) struct Hold {
     /// For each shard the last mark sent to it, and the last that it has answered.
     marks: Vec<u64>,
     answered: Vec<u64>,
-    /// What the present turn has brought.
+    /// Outputs of the present turn.
     touched: Vec<ConnId>,
     closed: Vec<ConnId>,
     asked: Vec<Answer>,
@@ -165,7 +165,7 @@ impl Shard {
         self.hold.as_ref().is_some_and(|hold| hold.has_news())
     }
 
-    /// What was changed since the last batch becomes one.
+    /// The changes since the last batch become a batch.
     fn make_batch(&mut self) {
         // One turn is much like the next.
         let room = self.hold.as_ref().map_or(0, |hold| hold.batch_bytes);

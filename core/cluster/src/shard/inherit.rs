@@ -47,7 +47,7 @@ struct Coming {
     heard: Arc<BTreeMap<ShardId, Heard>>,
     /// Shards whose mail is in.
     shards: u16,
-    /// What else is to happen with them, in order.
+    /// Further steps for them, in order.
     deferred: Vec<SessionStep>,
 }
 
@@ -105,7 +105,7 @@ impl Inheritance {
         }
     }
 
-    /// What the session of a client came with.
+    /// The inheritance of a client's session.
     pub(super) fn forget(&mut self, client: &ClientId) -> Option<Known> {
         let known = self.known.remove(client)?;
         self.known_ids -= known.len();

@@ -34,12 +34,12 @@ pub(super) struct ShardJournal {
     heard_before: Arc<Heard>,
     /// Clients whose sessions the journal held and that have been here since.
     restored: BTreeSet<ClientId>,
-    /// What of it is to be written.
+    /// The part of it that is to be written.
     heard_changed: BTreeSet<(NodeId, Incarnation, ShardId)>,
 }
 
 impl ShardJournal {
-    /// What was chosen for a publication.
+    /// The members that were chosen for a publication.
     pub(super) fn note_choice(&mut self, id: MessageId, choice: &Choice) {
         self.choices.push((id, choice.clone()));
     }

@@ -47,7 +47,7 @@ pub struct ShardConfig {
     pub upstream: Option<sedge_sidecar::SidecarConfig>,
 }
 
-/// What a shard counts beside its broker's [`sedge_broker::Counters`]; ascending.
+/// The counters of a shard beside its broker's [`sedge_broker::Counters`]; ascending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardCounters {
     /// Publications handed to other shards.
@@ -75,7 +75,7 @@ pub struct Shard {
     /// What changes is written down: for the driver's journal, for copies at other nodes, or for both.
     journal: Option<Box<ShardJournal>>,
     writes_journal: bool,
-    /// What the journal has still to write, while there are copies.
+    /// Records that the journal has still to write, while there are copies.
     sealed: BytesMut,
     /// There are copies, and what waits for them.
     hold: Option<Box<Hold>>,
@@ -187,7 +187,7 @@ impl Shard {
         broker.into_iter().chain(upstream).min()
     }
 
-    /// What a connection has to write; `None` if the connection is forgotten. The driver says how much of it was written with
+    /// The bytes that a connection has to write; `None` if the connection is forgotten. The driver says how much of it was written with
     /// [`ShardInput::Written`] and does not advance it itself.
     pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
         self.broker.outbox(conn)
@@ -206,7 +206,7 @@ impl Shard {
         })
     }
 
-    /// What the shard counts itself.
+    /// The shard's own counters.
     pub const fn counters(&self) -> ShardCounters {
         ShardCounters { handover_dropped: self.handovers.dropped(), ..self.counters }
     }

@@ -8,7 +8,7 @@ use super::exact::Choice;
 use crate::mail::{Location, TableChange};
 use crate::members::Members;
 
-/// Who wants a plain filter. `None` stands for other nodes, all in one.
+/// A subscriber of a plain filter. `None` stands for other nodes, all in one.
 type Wanting = Option<ShardId>;
 
 /// Topics up to this many bytes are remembered; see [`Last`].
@@ -37,7 +37,7 @@ pub(super) struct ForwardTable {
     rng: Rng,
 }
 
-/// Who gets a publication. Kept between publications, so that it allocates once.
+/// The receivers of a publication. The list is kept between publications, so that it allocates once.
 #[derive(Debug, Default)]
 pub(super) struct Matched {
     /// Shards of this node. This shard itself only for its shared subscriptions.
@@ -48,7 +48,7 @@ pub(super) struct Matched {
     pub remote: bool,
 }
 
-/// What one shard does with a publication.
+/// One shard's part of a publication.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     /// Delivers to its ordinary subscriptions.

@@ -40,7 +40,7 @@ struct Waiting {
 struct Asked {
     client: ClientId,
     changes: Vec<InterestChange>,
-    /// What the broker behind was asked, in its order.
+    /// Requests to the broker behind, in their order.
     filters: Vec<TopicFilter>,
     ticket: Option<Ticket>,
 }
@@ -113,7 +113,7 @@ impl Shard {
         self.upstream.iter().flat_map(|upstream| upstream.sidecar.conversations())
     }
 
-    /// What a connection to the broker behind has to write; `None` if it is forgotten.
+    /// The bytes that a connection to the broker behind has to write; `None` if it is forgotten.
     pub fn upstream_outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
         self.upstream.as_mut()?.sidecar.outbox(link)
     }

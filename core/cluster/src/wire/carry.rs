@@ -16,11 +16,11 @@ pub(crate) struct CarryMail {
     pub number: u64,
     /// Whether `from` has opened it.
     pub by_opener: bool,
-    /// What it says.
+    /// The message.
     pub word: CarryWord,
 }
 
-/// What one end of a carried connection says to the other.
+/// A message from one end of a carried connection to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CarryWord {
     /// There is such a connection from now on.

@@ -20,7 +20,7 @@ pub(crate) enum NodeMail {
         request: u64,
         /// The client.
         client: ClientId,
-        /// What the client is told (5.0).
+        /// The text for the client (5.0).
         reason: ReasonCode,
         /// Whether its session ends, too.
         end_session: bool,
@@ -66,7 +66,7 @@ pub(crate) enum NodeMail {
     Ask {
         /// Number of the question at the sender.
         request: u64,
-        /// What the sender wants to know.
+        /// The question.
         question: Bytes,
     },
     /// Answer to [`NodeMail::Ask`].
@@ -76,12 +76,12 @@ pub(crate) enum NodeMail {
         /// The answer; empty: there is none.
         answer: Bytes,
     },
-    /// What its operator calls the sender.
+    /// The sender's name, which its operator has chosen.
     Name {
         /// The name.
         name: Utf8,
     },
-    /// What time it is, as the sender sees it.
+    /// The time, as the sender sees it.
     Time {
         /// The time of the cluster.
         cluster: Timestamp,

@@ -1,4 +1,4 @@
-//! What a shard and the node write into their journal. The format of the journal's batches: entries one after the other.
+//! The records that a shard and the node write into their journal. The format of the journal's batches: entries one after the other.
 
 use core::net::SocketAddr;
 use std::sync::Arc;

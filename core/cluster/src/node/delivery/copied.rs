@@ -26,7 +26,7 @@ pub(in crate::node) struct Marks {
     open: BTreeMap<u64, BTreeSet<ShardId>>,
     /// By source: the first publication that waits for each mark.
     waiting: BTreeMap<Source, VecDeque<(u64, u64)>>,
-    /// What has come in this turn.
+    /// The publications that have come in this turn.
     shards: BTreeSet<ShardId>,
     first: BTreeMap<Source, u64>,
 }

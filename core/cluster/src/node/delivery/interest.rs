@@ -1,4 +1,4 @@
-//! What the clients of this node want (FT-09, FT-13).
+//! The interest of this node's clients (FT-09, FT-13).
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ struct Client {
     filters: BTreeMap<TopicFilter, bool>,
 }
 
-/// What follows from changes of a client's subscriptions.
+/// The consequences of changes of a client's subscriptions.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Effect {
     /// For the forward tables of all shards.

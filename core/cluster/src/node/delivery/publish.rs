@@ -16,7 +16,7 @@ use crate::node::peers::Peer;
 use crate::node::standby::absent::Kept;
 use crate::sys;
 
-/// What one neighbour gets of a publication.
+/// The part of a publication that one neighbour gets.
 #[derive(Debug)]
 struct Leg {
     to: NodeId,
@@ -25,7 +25,7 @@ struct Leg {
     retained_copy: bool,
 }
 
-/// What became of the frames of a publication.
+/// The fate of the frames of a publication.
 #[derive(Debug, Default)]
 struct Sent {
     frames: SmallVec<[(NodeId, FrameSeq); 8]>,

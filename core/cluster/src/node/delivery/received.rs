@@ -55,7 +55,7 @@ pub(in crate::node) struct Had {
     inherited: Heard,
 }
 
-/// What is known of a session that has moved here.
+/// The deliveries of a session that has moved here, as far as this node knows them.
 #[derive(Debug, Default)]
 struct Moved {
     until: Instant,
@@ -66,7 +66,7 @@ struct Moved {
     began: u64,
     /// How far publications had come for it where it was, as each of those nodes says.
     said: BTreeMap<NodeId, Arc<Heard>>,
-    /// What it has not had of that.
+    /// Publications among these that the session has not had.
     lacks: BTreeMap<NodeId, Lacks>,
     /// The same for the node that it came from, when it came.
     came_with: Arc<Heard>,
@@ -79,21 +79,21 @@ struct Moved {
     owed: BTreeSet<MessageId>,
     /// What was caught for it there, as far as it was served with that, or what the copy had of one whose node is gone.
     caught: BTreeSet<MessageId>,
-    /// What it has had of its gaps.
+    /// Publications in its gaps that the session has had.
     fills: BTreeSet<MessageId>,
     /// The same, of all sessions that came together from a node that is gone.
     strays: Arc<BTreeSet<MessageId>>,
 }
 
-/// What a session has not had of what came where it was before.
+/// Publications that came where a session was before, and that the session has not had.
 #[derive(Debug, Default)]
 struct Lacks {
     gaps: Gaps,
-    /// What it has had of these gaps all the same.
+    /// Publications in these gaps that the session has had all the same.
     fills: BTreeSet<MessageId>,
 }
 
-/// What a session has had that leaves, as its new owner is told.
+/// The deliveries of a session that leaves, as this node tells the new owner.
 #[derive(Debug, Default)]
 struct Parting {
     /// The last one of each shard.
@@ -347,7 +347,7 @@ impl Had {
     }
 
     /// The same of what is in the session that the other node gives up later: the node has gone on with it, and has added what came for it.
-    /// What was in it when it came here first the session has.
+    /// The session has had everything that was in it when it came here first.
     pub(in crate::node) fn owes_rest(&mut self, client: &ClientId, from: NodeId, ids: impl Iterator<Item = MessageId>) {
         let Some(moved) = self.sessions.get(client) else { return };
         let is_rest = |id: &MessageId| !has_come_to(&moved.came_with, id) && !moved.fills.contains(id);

@@ -10,7 +10,7 @@ use sedge_overlay::Barrier;
 use crate::mail::{Handed, Life};
 use crate::node::sessions::leaving::Recipient;
 
-/// Who waits.
+/// Somebody who waits.
 #[derive(Debug)]
 pub(in crate::node) enum Waiter {
     /// A client for its SUBACK, UNSUBACK or CONNACK.
@@ -60,7 +60,7 @@ struct Pending {
     shards: bool,
 }
 
-/// What a barrier is for.
+/// The purpose of a barrier.
 #[derive(Debug)]
 enum Purpose {
     Overlay(Barrier),
@@ -74,12 +74,12 @@ pub(in crate::node) struct Settles {
     next: u64,
     pending: BTreeMap<u64, Pending>,
     barriers: BTreeMap<u64, (Purpose, u16)>,
-    /// Those for whom the next barrier is, while one is on its way.
+    /// Waiters of the next barrier, while one is on its way.
     gathered: Vec<u64>,
     on_its_way: bool,
 }
 
-/// What follows from a barrier that all shards have reached.
+/// The consequences of a barrier that all shards have reached.
 #[derive(Debug)]
 pub(in crate::node) enum Reached {
     /// Not all have.

@@ -42,7 +42,7 @@ impl Ahead {
         messages.len().saturating_sub(room) + forgotten.map_or(0, |(_, messages)| messages.len())
     }
 
-    /// What has come for the session.
+    /// Messages that have come for the session.
     pub(in crate::node) fn take(&mut self, client: &ClientId) -> Vec<Arc<Message>> {
         self.0.remove(client).unwrap_or_default()
     }

@@ -21,13 +21,13 @@ use crate::wire::{DirectoryMail, ReplicaMail};
 
 pub(in crate::node) type Session = Option<Box<SessionState>>;
 
-/// What this node owns, wants to own and gives away.
+/// The sessions that this node owns, wants to own and gives away.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Claims {
     pub(in crate::node) owned: BTreeMap<ClientId, Owned>,
     pub(in crate::node) wanted: BTreeMap<ClientId, Wanted>,
     deadlines: Deadlines<ClientId>,
-    /// Who gets the session that a shard was told to give up.
+    /// The node that gets the session that a shard was told to give up.
     pub(in crate::node) leaving: BTreeMap<(ClientId, u64), Recipient>,
     /// Sessions that have left their shard, and to which nodes they are about to be sent.
     pub(in crate::node) departing: BTreeMap<ClientId, Recipient>,
@@ -35,7 +35,7 @@ pub(in crate::node) struct Claims {
     pub(in crate::node) ahead: Ahead,
     /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
     pub(in crate::node) postponed: BTreeMap<ClientId, (u64, NodeId)>,
-    /// What other owners of clients that are claimed right now had for them.
+    /// Messages that other owners had for clients that are claimed right now.
     merges: BTreeMap<ClientId, Vec<mail::Merge>>,
 }
 
@@ -475,7 +475,7 @@ impl Node {
         Life { node, incarnation }
     }
 
-    /// What another owner had for a client.
+    /// Messages that another owner had for a client.
     pub(in crate::node) fn held(
         &mut self,
         client: &ClientId,
@@ -662,7 +662,7 @@ impl Node {
         let messages = of_session.map(|queued| &queued.message).chain(&caught);
         let ids: Vec<_> = messages.map(|message| message.id).collect();
         self.claimed_late(client, epoch, session, caught);
-        // What was sent here, too, may still be on its way.
+        // Messages that were sent here, too, may still be on their way.
         self.tell_had(client, ids);
     }
 

@@ -1,4 +1,4 @@
-//! What is in a session that goes from node to node.
+//! The contents of a session that goes from node to node.
 
 use sedge_broker::{InflightPhase, InterestChange, InterestOp, QueuedState, SessionState, SubscriptionState};
 use sedge_mqtt::QoS;
@@ -10,7 +10,7 @@ pub(in crate::node) fn interest_of(session: &SessionState, online: bool) -> Vec<
     subscriptions.map(|subscription| InterestChange { filter: subscription.filter.clone(), op }).collect()
 }
 
-/// What a session has to deliver with QoS 1 and 2, oldest first.
+/// Messages that a session has to deliver with QoS 1 and 2, oldest first.
 pub(in crate::node) fn messages_of(session: &SessionState) -> impl Iterator<Item = &QueuedState> {
     let inflight = session.inflight.iter().filter_map(|inflight| match &inflight.phase {
         InflightPhase::Sent(queued) => Some(queued),

@@ -226,7 +226,7 @@ impl Node {
         delayed.retain_mut(|claim| {
             let is_home = self.is_home(&claim.client);
             if !is_home {
-                // Who has claimed sees the change, too.
+                // The claimant sees the change, too.
                 claim.view_until = claim.view_until.max(until);
             }
             is_home || claim.by != me

@@ -33,7 +33,7 @@ pub(in crate::node) struct Loser {
 }
 
 impl Home {
-    /// Who is known to own this client, and under which epoch.
+    /// The owner of this client, as far as its home knows, and its epoch.
     pub(in crate::node) fn owner(&self, client: &ClientId) -> Option<(NodeId, u64)> {
         self.entries.get(client).map(|entry| (entry.owner, entry.epoch))
     }

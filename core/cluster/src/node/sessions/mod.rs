@@ -1,4 +1,4 @@
-//! Who owns a session, and how a session moves from node to node.
+//! Owners of sessions, and the way of a session from node to node.
 
 pub(in crate::node) mod adoption;
 pub(in crate::node) mod ahead;

@@ -32,7 +32,7 @@ pub(in crate::node) struct Reclaims {
     /// Sessions of which a successor was asked whether it has them.
     pending: BTreeMap<ClientId, Pending>,
     deadlines: Deadlines<ClientId>,
-    /// Who has asked about which sessions before this node knew of the death.
+    /// Nodes that have asked about sessions before this node knew of the death.
     early: Vec<(NodeId, Life, ClientId, u64)>,
     /// Who keeps sessions that this node was asked about and does not have: others may ask this node for them yet.
     keepers: BTreeMap<ClientId, NodeId>,
@@ -48,7 +48,7 @@ struct Pending {
     of: NodeId,
     /// Which life of it.
     incarnation: Incarnation,
-    /// Who was asked.
+    /// The node that was asked.
     heir: NodeId,
 }
 

@@ -42,7 +42,7 @@ const MAX_ANSWERED: usize = 1024;
 pub(in crate::node) struct Reunions {
     /// Nodes that were declared dead here.
     departed: BTreeMap<NodeId, (Incarnation, Instant)>,
-    /// Those of them who may come back any moment.
+    /// Nodes among them that may come back any moment.
     awaited: BTreeSet<NodeId>,
     /// Whether all sessions are held back.
     held: Option<Held>,

@@ -26,7 +26,7 @@ const ABSENCE: Duration = Duration::from_mins(10);
 const RETURN: Duration = Duration::from_secs(10);
 /// How long a node may be away and nobody know it.
 const UNNOTICED: Duration = Duration::from_secs(3);
-/// What a node wants of which nothing is known.
+/// The interest of a node of which nothing is known.
 pub(in crate::node) const ALL: &str = "#";
 /// Strays in one mail.
 const PER_MAIL: usize = 256;
@@ -41,7 +41,7 @@ const MAX_ENDED: usize = 1024;
 #[derive(Debug)]
 pub(in crate::node) struct Orphans {
     nodes: BTreeMap<NodeId, Orphaned>,
-    /// What the sessions of these nodes want.
+    /// The interest of these nodes' sessions.
     filters: SubscriptionTrie<NodeId, ()>,
     /// For how many of these nodes a filter is kept in the shards' tables.
     kept: BTreeMap<TopicFilter, u32>,
@@ -69,7 +69,7 @@ struct Orphaned {
     incarnation: Incarnation,
     /// When it was known to be gone.
     since: Instant,
-    /// Who takes the sessions over, one after the other should they die, too.
+    /// The nodes that take the sessions over, one after the other should they die, too.
     successors: Vec<NodeId>,
     filters: BTreeSet<TopicFilter>,
     /// Shared subscriptions of which it is taken for a place with members until somebody has them.
@@ -105,7 +105,7 @@ impl Orphaned {
         if at < self.since + UNNOTICED { stamp.saturating_sub(unnoticed) } else { stamp }
     }
 
-    /// What is kept for itself.
+    /// Messages that are kept for the node itself.
     fn own(&self) -> &[Stray] {
         if self.is_back { &[] } else { self.strays.get(self.for_others..).unwrap_or_default() }
     }
@@ -244,7 +244,7 @@ impl Orphans {
         self.nodes.values().filter(|orphaned| orphaned.is_awaited).count()
     }
 
-    /// What is kept.
+    /// Messages that are kept.
     pub(in crate::node) fn len(&self) -> usize {
         self.nodes.values().map(|orphaned| orphaned.strays.len()).sum()
     }
@@ -455,7 +455,7 @@ impl Node {
         orphaned.successors.iter().copied().find(|successor| self.ring.binary_search(successor).is_ok())
     }
 
-    /// What is kept for a node.
+    /// Messages that are kept for a node.
     pub(in crate::node) fn strays_of(&self, node: NodeId) -> Vec<Stray> {
         self.orphans.nodes.get(&node).map(|orphaned| orphaned.own().to_vec()).unwrap_or_default()
     }

@@ -22,7 +22,7 @@ pub(in crate::node) struct Copies {
     attempt: u32,
     /// For each shard its last batch, and the last that it was told is copied.
     shards: Vec<(u64, u64)>,
-    /// Who was told of last.
+    /// The backups that the shards were told of last.
     announced: Vec<NodeId>,
     pub(in crate::node) unreached: Unreached,
 }
@@ -55,7 +55,7 @@ impl Copies {
         !self.backups.is_empty()
     }
 
-    /// What every backup that has everything of a shard has.
+    /// The last batch of a shard that every complete backup has.
     fn copied(&self, shard: usize) -> u64 {
         let of_shard = self.backups.iter().filter_map(|backup| backup.shards.get(shard));
         let whole = of_shard.filter(|(_, whole)| *whole).map(|(batch, _)| *batch);

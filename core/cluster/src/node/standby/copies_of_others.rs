@@ -18,7 +18,7 @@ const MAX_BATCH_BYTES: usize = 1024 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(in crate::node) struct Replicas {
     nodes: BTreeMap<NodeId, Replica>,
-    /// What is to be told at the end of the turn.
+    /// Answers that leave at the end of the turn.
     news: BTreeMap<(NodeId, ShardId), u64>,
     /// Nodes that were told that there is no copy of theirs here.
     without: BTreeSet<NodeId>,

@@ -57,7 +57,7 @@ pub(in crate::node) struct Takeovers {
 struct Takeover {
     /// The interest of the sessions.
     changes: Vec<(ClientId, Vec<InterestChange>)>,
-    /// What sessions have that were on their way here.
+    /// The contents of sessions that were on their way here.
     moving: Vec<(ClientId, Vec<MessageId>)>,
     /// Clients that this node owns from now on.
     clients: Vec<ClientId>,
@@ -68,7 +68,7 @@ struct Takeover {
     transits: Vec<(Arc<Message>, Choice)>,
     /// What sessions were chosen for that have ended with their connections: other members get it.
     shares: Vec<(Arc<Message>, TopicFilter)>,
-    /// Who has not said what it has kept; `None` before they are asked.
+    /// Nodes that have not said what they have kept; `None` before they are asked.
     waits_for: Option<BTreeSet<NodeId>>,
     strays: Vec<Stray>,
     stage: Stage,
@@ -537,7 +537,7 @@ impl Node {
         self.takeovers.lives.iter().any(is_asking) && !self.claims.owns(client)
     }
 
-    /// Who has asked for the session of a client, and under which epoch.
+    /// The node that has asked for the session of a client, and the epoch of its claim.
     pub(in crate::node) fn take_early(&mut self, client: &ClientId) -> Vec<(NodeId, u64)> {
         let of_client = self.takeovers.early.extract_if(.., |(_, _, wanted, _)| wanted == client);
         of_client.map(|(by, _, _, epoch)| (by, epoch)).collect()

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(in crate::node) struct Unreached {
     next: Option<Instant>,
-    /// Who was given up and does not know it.
+    /// Nodes that were given up and do not know it.
     given_up: BTreeSet<NodeId>,
 }
 

@@ -78,7 +78,7 @@ struct Released {
     waiting: SmallVec<[Waiting; 4]>,
 }
 
-/// Who has to wait for nothing more than its answer.
+/// Destinations of which the relay waits for nothing but the answer.
 #[derive(Debug, Default)]
 struct Blocked {
     topics: BTreeSet<(TopicName, NodeId)>,

@@ -13,10 +13,10 @@ use crate::link::{End, Publication};
 const MAX_HELD: usize = 10_000;
 const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
 
-/// What came of a publication.
+/// The result of a publication that came in.
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
-    /// What is to be delivered, with its number (0: none of its own), in order.
+    /// Publications to deliver, with their numbers (0: none of its own), in order.
     pub ready: Vec<(u64, Publication)>,
     /// The last number before a gap, and the first behind it; once for each gap.
     pub gap: Option<(u64, u64)>,
@@ -32,10 +32,10 @@ struct Stream {
     held_bytes: usize,
     /// The end of the last gap that was told.
     told: Option<u64>,
-    /// What may be acknowledged for now.
+    /// The numbers that may be acknowledged for now.
     limit: u64,
     acknowledged: Option<u64>,
-    /// What was delivered with QoS 0, topic by topic.
+    /// The last deliveries with QoS 0, topic by topic.
     order: Order,
     /// Mail that had to stay behind this place was taken in: what is before it and comes now is too late for any topic.
     sealed: Place,

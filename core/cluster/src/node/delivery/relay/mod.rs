@@ -71,7 +71,7 @@ impl Relay {
     }
 }
 
-/// What a destination gets of a publication.
+/// The part of a publication that a destination gets.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::node) struct Parcel {
     pub to: NodeId,
@@ -79,7 +79,7 @@ pub(in crate::node) struct Parcel {
     pub retained_copy: bool,
 }
 
-/// What became of parcels.
+/// The fate of parcels.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::node) struct Dispatched {
     /// How many are on their way.
@@ -297,7 +297,7 @@ fn straight_ways(ends: &[End]) -> SmallVec<[Way; 4]> {
     ends.iter().map(|end| Way::straight(end.node)).collect()
 }
 
-/// What goes to each next node.
+/// The parcels for each next node.
 fn legs(ends: &[End], ways: &[Way]) -> BTreeMap<NodeId, SmallVec<[End; 4]>> {
     let mut legs: BTreeMap<NodeId, SmallVec<[End; 4]>> = BTreeMap::new();
     for (end, way) in ends.iter().zip(ways) {

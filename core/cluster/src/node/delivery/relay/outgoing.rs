@@ -59,7 +59,7 @@ impl Stream {
         Some(End { node, number: self.last, behind: 0 })
     }
 
-    /// What has not arrived and is not on the direct link, after number `from` and before `to`.
+    /// Publications that have not arrived and are not on the direct link, after number `from` and before `to`.
     pub(super) fn indirect(&self, from: u64, to: u64) -> Vec<(u64, Open)> {
         let first = from.saturating_add(1);
         let range = self.open.range(first..to.max(first));
@@ -67,7 +67,7 @@ impl Stream {
     }
 }
 
-/// What has not arrived anywhere.
+/// Publications that have not arrived anywhere.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Outgoing {
     streams: BTreeMap<NodeId, Stream>,
