@@ -21,7 +21,7 @@ use crate::{Broker, Credentials, Method, Output};
 pub struct Policy {
     /// Whether each CONNECT is put to the owner with [`Output::Authenticate`].
     pub authenticate: bool,
-    /// Who may publish and receive what; `None`: everybody everything.
+    /// The rules of who may publish and receive what; `None`: everybody everything.
     pub rules: Option<Arc<Rules>>,
     /// Whether a client that publishes what it may not is disconnected (0x87). Otherwise the message is dropped: 5.0 is told with
     /// PUBACK or PUBREC at QoS 1 and 2, and 3.1.1, which has no word for it, sees an acknowledgement.
@@ -38,7 +38,7 @@ pub struct Identity {
 /// A client that is let in, and on which terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
-    /// Who it is.
+    /// The identity.
     pub identity: Identity,
     /// Whether that rests on an account that can be taken away: [`crate::Input::Revoke`] ends the connection.
     pub account: bool,
@@ -246,7 +246,7 @@ impl Broker {
         session.queue = queue;
     }
 
-    /// Who is connected to a session.
+    /// The client that is connected to a session.
     fn present_identity(&self, key: SessionKey) -> Option<Identity> {
         let connection = self.connections.get(self.sessions.get(key)?.connection?)?;
         Some(Identity { user: connection.peer.user.clone() })

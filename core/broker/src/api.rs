@@ -51,7 +51,7 @@ pub enum Input {
     Authenticated {
         /// The connection it is about.
         conn: ConnId,
-        /// Who the client is, or with which reason it is refused.
+        /// The client's identity, or the reason with which it is refused.
         answer: Result<Admission, ReasonCode>,
     },
     /// Another answer to an [`Output::Authenticate`] with a method: the client has to say more (AUTH with 0x18).
@@ -344,7 +344,7 @@ pub enum Output {
         client: ClientId,
         /// The changes, in order.
         changes: Vec<InterestChange>,
-        /// Who waits for it.
+        /// The acknowledgement that waits for it.
         ticket: Option<Ticket>,
     },
     /// A client of this broker published. The ordinary subscriptions here have got it; all the rest is the owner's: shared
@@ -352,7 +352,7 @@ pub enum Output {
     Route {
         /// What.
         message: Arc<Message>,
-        /// Who waits for it; QoS 0 and wills have none.
+        /// The acknowledgement that waits for it; QoS 0 and wills have none.
         ticket: Option<Ticket>,
         /// Whether an ordinary subscription here matched.
         matched: bool,

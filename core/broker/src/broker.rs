@@ -57,7 +57,7 @@ pub struct Place {
 /// Bytes of emptied outboxes that are kept for the next: what one turn of a busy shard fills.
 const SPARE_BYTES: usize = 1024 * 1024;
 
-/// Whose time has come.
+/// The owner of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// A connection: CONNECT, claim, resumption or keep alive, by its phase.

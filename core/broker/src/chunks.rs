@@ -9,7 +9,7 @@ use crate::detach::shared_topic;
 
 /// Size of one buffer.
 const CHUNK_BYTES: usize = 8 * 1024;
-/// What is larger is worth a buffer of its own.
+/// A message that is larger is worth a buffer of its own.
 const SHARE_UP_TO_BYTES: usize = CHUNK_BYTES / 2;
 /// Buffers at most. A buffer lives as long as anything in it: messages that stay pin no more than these.
 const CHUNKS_MAX: usize = 1024;

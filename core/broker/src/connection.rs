@@ -148,7 +148,7 @@ pub(crate) enum Side {
     Bridge,
 }
 
-/// Who is at the other side of a connection.
+/// The client at the other side of a connection.
 #[derive(Debug)]
 pub(crate) struct Peer {
     /// Where it is, for listings.

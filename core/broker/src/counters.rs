@@ -1,4 +1,4 @@
-//! What a broker counts.
+//! The counters of a broker.
 
 use crate::room::MESSAGE_BYTES;
 

@@ -10,7 +10,7 @@ use crate::connection::{ConnKey, PendingConnect, Phase};
 use crate::session::SessionKey;
 use crate::{Broker, Event, InterestChange, InterestOp, Output, Refusal};
 
-/// Who ends a connection.
+/// The side that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// The broker, telling why where the version can.

@@ -26,7 +26,7 @@ pub(crate) struct Exact {
     pub(crate) counted: bool,
 }
 
-/// What became of a QoS 2 PUBLISH.
+/// The fate of a QoS 2 PUBLISH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// It is new: route it with this ticket number.
@@ -157,7 +157,7 @@ impl Inbound {
         let owed = u32::try_from(self.answers.len()).unwrap_or(u32::MAX);
         self.first = self.first.wrapping_add(owed);
         self.answers = VecDeque::new();
-        // What was refused without the client knowing is new when it comes again.
+        // A publication that was refused without the client knowing is new when it comes again.
         self.exact.retain(|exact| exact.reason.is_none_or(|reason| !reason.is_error()));
         for exact in &mut self.exact {
             exact.counted = false;

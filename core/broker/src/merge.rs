@@ -123,7 +123,7 @@ impl Broker {
         let Some(key) = self.sessions.get(session).and_then(|session| session.connection) else { return };
         let Some(packet) = self.parked.remove(&key) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
-        // What it has sent meanwhile was not looked at.
+        // The broker has not looked at what the client has sent meanwhile.
         connection.last_seen = self.now.instant;
         match self.on_packet(key, session, packet) {
             Ok(()) => self.release_if_calm(key, session),

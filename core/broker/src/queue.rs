@@ -1,4 +1,4 @@
-//! What waits for one session.
+//! The queue of one session.
 
 use std::collections::VecDeque;
 
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(gone, [b"0", b"1"], "the journal has no QoS 0");
         assert_eq!((counters.dropped.queue_full_qos0, counters.dropped.queue_full), (1, 2));
         assert_eq!(payloads(&mut queue, &mut counters), ["3", "4", "5"]);
-        // What never fits drops nothing.
+        // A message that never fits drops nothing.
         let config = BrokerConfig { queue_limit_bytes: 200, ..config };
         queue.push(item(6, QoS::AtLeastOnce), Timestamp::default(), Room::whole(&config, None), &mut counters, |_| {});
         let message = Arc::new(message("t", &"x".repeat(300)));

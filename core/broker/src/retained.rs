@@ -12,7 +12,7 @@ use crate::{RetainedConfig, detach};
 /// Number of digest buckets.
 pub const BUCKETS: usize = 256;
 
-/// What became of a [`RetainedStore::set`].
+/// The result of a [`RetainedStore::set`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetOutcome {
     /// The message is the topic's value now.

@@ -66,7 +66,7 @@ impl Encoded {
     }
 }
 
-/// What became of an attempt to send.
+/// The result of an attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sent {
     Yes,

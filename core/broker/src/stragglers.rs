@@ -14,7 +14,7 @@ pub(crate) struct Stragglers {
     order: BTreeMap<u64, PacketId>,
     /// Number of the next that is left behind.
     next: u64,
-    /// Those from this number on were not sent on the present connection.
+    /// Messages from this number on were not sent on the present connection.
     unsent: u64,
 }
 

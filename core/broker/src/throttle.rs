@@ -74,7 +74,7 @@ impl Broker {
         if connection.phase != Phase::Live {
             return;
         }
-        // What it has sent meanwhile was not looked at.
+        // The broker has not looked at what the client has sent meanwhile.
         connection.last_seen = self.now.instant;
         if let Some(session) = connection.session {
             self.release_if_calm(key, session);

@@ -135,7 +135,7 @@ pub enum Input {
     Local {
         /// The changes, in order.
         changes: Vec<Advert>,
-        /// Who waits for it.
+        /// The acknowledgement that waits for it.
         token: Option<Token>,
     },
     /// Bytes that the neighbour's algorithm sent with [`Output::Signal`].

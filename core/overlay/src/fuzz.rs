@@ -12,7 +12,7 @@ use crate::{
     SkipGraphOverlay, Token, TopicTree, TopicTreeConfig, Tree, TreeConfig, Way,
 };
 
-/// Who is tested. The others are 1, 3 and 4.
+/// The node that is tested. The others are 1, 3 and 4.
 const ME: u64 = 2;
 const OTHERS: [u64; 3] = [1, 3, 4];
 /// What clients of the node subscribe and publish to.

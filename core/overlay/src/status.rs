@@ -42,7 +42,7 @@ impl<T> Default for Table<T> {
 /// A tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeView {
-    /// Whose tree it is; none if it is for all topics.
+    /// The topic of the tree; none if it is for all topics.
     pub topic: Option<TopicName>,
     /// Which computation of it is in use.
     pub epoch: u64,

@@ -36,9 +36,9 @@ pub struct Question {
 /// Members of a shared subscription that are sessions of other shards and nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// Those that are connected.
+    /// Members that are connected.
     pub online: u32,
-    /// Those that are away.
+    /// Members that are away.
     pub offline: u32,
 }
 

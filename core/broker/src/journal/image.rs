@@ -277,7 +277,7 @@ impl Held {
         for (packet_id, (answer, message)) in self.inbound {
             match (answer, message) {
                 (None, Some(message)) => transits.push((packet_id, message)),
-                // What was refused is new when it comes again.
+                // A publication that was refused is new when it comes again.
                 (Some(answer), _) if answer.is_error() => {}
                 (answer, _) => inbound.push(InboundState { packet_id, answer }),
             }

@@ -63,7 +63,7 @@ pub enum Record {
     Begin {
         /// Its number.
         session: SessionNumber,
-        /// Whose it is.
+        /// The session's client.
         client: ClientId,
     },
     /// The client came or went, or the ownership changed.

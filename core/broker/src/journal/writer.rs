@@ -62,7 +62,7 @@ pub(crate) struct Journal {
     round: u32,
     last_session: SessionNumber,
     transits: BTreeMap<(SessionNumber, PacketId), Transit>,
-    /// Those of this turn.
+    /// Records of this turn.
     arrivals: Vec<(SessionNumber, PacketId)>,
     pub(crate) cursor: Option<Cursor>,
     /// Bytes written since the last look, about.

@@ -1,4 +1,4 @@
-//! Who has chosen which links, and the ways over them.
+//! The links that each node has chosen, and the ways over them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -15,7 +15,7 @@ use super::settle::Settle;
 use super::signal::{Signal, SignalError};
 use crate::{Advert, Barrier, Input, Output, Overlay, RouteEntry, Token};
 
-/// Who is so late at the end of a lease stood still itself: refreshes may wait to be read.
+/// A node that is so late at the end of a lease stood still itself: refreshes may wait to be read.
 const STANDSTILL: Duration = Duration::from_secs(1);
 
 /// Counters of [`Mesh`], from its start on.

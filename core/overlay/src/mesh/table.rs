@@ -1,4 +1,4 @@
-//! Who subscribes to what at one node.
+//! The subscriptions of one node's clients.
 
 use std::collections::BTreeMap;
 

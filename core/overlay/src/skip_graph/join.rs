@@ -191,7 +191,7 @@ impl<T: Topic> Node<T> {
     fn greet(&mut self, peer: &Peer<T>, own: &Key<T>, hint: Option<Peer<T>>) {
         let beyond = self.beyond(own, &peer.key);
         let learnt = self.learn(peer);
-        // Whom it takes the place of is likely to be its neighbour on the other side.
+        // The node whose place it takes is likely to be its neighbour on the other side.
         let displaced = beyond.filter(|_| learnt.contains(&Some(own.clone())));
         self.say_linked(peer, own.clone(), hint.or(displaced));
         self.tell_of_others(Some(own), learnt, peer);
@@ -251,7 +251,7 @@ impl<T: Topic> Node<T> {
     pub(super) fn link_if_useful(&mut self, from: &Key<T>, peer: &Peer<T>) {
         let side = if *from < peer.key { Side::Right } else { Side::Left };
         let Some(own) = self.own_beside(&peer.key, side.other()).cloned() else { return };
-        // Who is leaving wants no new neighbours.
+        // A virtual node that is leaving wants no new neighbours.
         let Some(vnode) = self.vnodes.get(&own).filter(|vnode| vnode.stage == Stage::In) else { return };
         let mut row = vnode.row(side).clone();
         if peer.key.node != self.me && row.learn(side, self.place, peer) {

@@ -1,4 +1,4 @@
-//! What nodes say to each other.
+//! Messages between nodes of the graph.
 
 use super::{Key, Note, Peer, Side, Status};
 
@@ -24,12 +24,12 @@ pub enum Message<T> {
         target: Key<T>,
         /// How often it was passed on.
         hops: u16,
-        /// What for.
+        /// The purpose.
         errand: Errand<T>,
     },
     /// The virtual node `to` is in the list, between these two.
     Joined {
-        /// Who joined.
+        /// The virtual node that joined.
         to: Key<T>,
         /// Its left neighbour; none if it is the first.
         left: Option<Peer<T>>,
@@ -51,16 +51,16 @@ pub enum Message<T> {
     Link {
         /// The neighbour.
         to: Key<T>,
-        /// Who says so.
+        /// The sender.
         peer: Peer<T>,
         /// The lowest such level.
         level: u32,
     },
     /// You are in my table, or I am answering your [`Message::Link`].
     Linked {
-        /// Who is told.
+        /// The receiver.
         to: Key<T>,
-        /// Who says so.
+        /// The sender.
         peer: Peer<T>,
         /// A virtual node that you may want for a neighbour, too.
         hint: Option<Peer<T>>,
@@ -69,20 +69,20 @@ pub enum Message<T> {
     },
     /// Let this virtual node, your right neighbour, go.
     Leave {
-        /// Whom this is for.
+        /// The receiver.
         to: Key<T>,
-        /// Who leaves.
+        /// The virtual node that leaves.
         key: Key<T>,
         /// In which life.
         life: u64,
-        /// Who is behind it.
+        /// The virtual node behind it.
         right: Option<Peer<T>>,
         /// How often it was passed on.
         hops: u16,
     },
     /// You are out of the list.
     Left {
-        /// Who left.
+        /// The virtual node that has left.
         to: Key<T>,
         /// Its former left neighbour.
         by: Peer<T>,
@@ -93,7 +93,7 @@ pub enum Message<T> {
         key: Key<T>,
         /// The last life that is over.
         life: u64,
-        /// Who takes its place for you.
+        /// The virtual node that takes its place for the receiver.
         instead: Vec<Peer<T>>,
     },
     /// A status for all publishers of a topic, delegated like a publication.

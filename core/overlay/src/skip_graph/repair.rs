@@ -11,7 +11,7 @@ use super::{Errand, Key, Message, Node, Side, Topic};
 const MAX_PAUSE: u8 = 64;
 /// A wish to join or leave that was not answered after so many ticks is sent again.
 const ASK_AGAIN_TICKS: u32 = 3;
-/// Who leaves asks its left neighbour so often again. After that it goes: its neighbour may be one that is about to join, and waits in turn.
+/// A virtual node that leaves asks its left neighbour so often again. After that it goes: its neighbour may be one that is about to join, and waits in turn.
 const MAX_DEPARTURES: u8 = 4;
 /// Introducers that are remembered; the oldest is forgotten first.
 const MAX_INTRODUCERS: usize = 16;

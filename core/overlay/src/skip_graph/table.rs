@@ -126,7 +126,7 @@ impl<T: Topic> Row<T> {
         }
     }
 
-    /// Those in `range` when one goes to `side`, nearest first.
+    /// Neighbours in `range` towards `side`, nearest first.
     pub(super) fn within(&self, side: Side, range: &Range<T>) -> &[Peer<T>] {
         let before = |peer: &Peer<T>| match side {
             Side::Left => range.ends_before(&peer.key),

@@ -7,9 +7,9 @@ use super::{Key, Node, Role, Side, Topic};
 /// To whom a subscriber hands what is for nodes below and above itself, see [`Node::halves`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Halves {
-    /// Who gets everything for smaller node ids.
+    /// The node that gets everything for smaller node ids.
     pub left: Option<NodeId>,
-    /// Who gets everything for larger node ids.
+    /// The node that gets everything for larger node ids.
     pub right: Option<NodeId>,
 }
 

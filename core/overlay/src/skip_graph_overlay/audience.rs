@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sedge_base::{Duration, Instant, NodeId};
 use sedge_mqtt::TopicName;
 
-/// Who subscribes to one topic.
+/// The subscribers of one topic.
 #[derive(Debug)]
 struct Audience {
     subscribers: BTreeSet<NodeId>,
@@ -113,7 +113,7 @@ impl Audiences {
         self.topics.get(topic).map(|audience| audience.subscribers.contains(&node))
     }
 
-    /// Who is known to subscribe; none if the topic is none of these.
+    /// The known subscribers; none if the topic is none of these.
     pub(super) fn subscribers(&self, topic: &TopicName) -> Option<&BTreeSet<NodeId>> {
         self.topics.get(topic).map(|audience| &audience.subscribers)
     }

@@ -572,7 +572,7 @@ impl Overlay for SkipGraphOverlay {
     }
 
     fn way(&self, topic: &TopicName, destination: NodeId) -> NodeId {
-        // Who is in no list of the topic is reached by no way in it: wildcards, and nodes that have not answered yet.
+        // A node in no list of the topic is reached by no way in it: wildcards, and nodes that have not answered yet.
         if self.audiences.subscribes(topic, destination) == Some(false) {
             return destination;
         }

@@ -1,4 +1,4 @@
-//! Who becomes the root.
+//! The choice of the root.
 
 use core::cmp::{Ordering, Reverse};
 use core::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Who is the root of which tree.
+//! The roots of the trees.
 //!
 //! Of the members of a topic the one with the lowest address is the *elector*. It elects when the members have changed and tells the
 //! others; an election stands until the members change again, whatever becomes of loads meanwhile, so roots do not flap.

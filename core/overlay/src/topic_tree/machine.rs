@@ -580,7 +580,7 @@ impl Overlay for TopicTree {
             }
         };
         self.topics.subscribers(topic, |node| nodes.push(node));
-        // Those who have not said yet whether they want it may want it.
+        // Nodes that have not said yet whether they want it may want it.
         let lowest = || self.peers.values().map(|peer| peer.acked).min().unwrap_or(u64::MAX);
         let all_acked = *self.all_acked.get_or_insert_with(lowest);
         if number.is_none_or(|number| all_acked < number) {

@@ -140,7 +140,7 @@ impl Links {
 pub(super) struct Map<'a> {
     pub(super) me: NodeId,
     pub(super) facts: BTreeMap<NodeId, &'a Facts>,
-    /// Who is preferred among equals: less is better.
+    /// The preference among equals: less is better.
     pub(super) order: BTreeMap<NodeId, usize>,
 }
 

@@ -30,7 +30,7 @@ pub(super) enum Change {
 #[derive(Debug)]
 pub(super) struct Interest {
     filters: BTreeMap<TopicFilter, Wanted>,
-    /// Those that no other covers.
+    /// Filters that no other covers.
     told: SubscriptionTrie<(), TopicFilter>,
     /// The others, by the one that covers them.
     covered: BTreeMap<TopicFilter, BTreeSet<TopicFilter>>,

@@ -44,7 +44,7 @@ struct Peer {
     incarnation: Incarnation,
     /// It has our claim as it is.
     told: bool,
-    /// Whom it cannot hear.
+    /// Members that it cannot hear.
     deaf: BTreeSet<NodeId>,
     /// What was passed on to it: epoch and version of each claim.
     passed: BTreeMap<NodeId, (u64, u32)>,
@@ -195,7 +195,7 @@ impl Trunk {
         let Signal { claim, deaf, passed } = Signal::decode(bytes)?;
         self.spanning.hear(from, claim);
         for (node, claim) in passed {
-            // Who has a link to us speaks for itself.
+            // A member with a link to this node speaks for itself.
             if !self.links.contains(&node) {
                 self.spanning.hear_of(node, claim);
             }
