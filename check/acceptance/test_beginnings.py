@@ -99,6 +99,10 @@ def test_a_client_that_gives_up_waiting_takes_its_session_from_nobody(site: list
     early = Client(HOST, site[0].port, V5, timeout=10)
     early.send(w.connect(V5, "walker", clean=False, props=DAY))
     early.drop()
+    # A client that has sent a message behind its CONNECT has not given up: it is done.
+    brief = Client(HOST, site[0].port, V5, timeout=10)
+    brief.send(w.connect(V5, "brief", clean=True) + w.publish(V5, "site/brief", b"done", qos=1, pid=1))
+    brief.close()
     assert site[0].status()["awaited_members"], "the node had not to wait"
     for node in site[1:]:
         node.spawn()
@@ -106,6 +110,7 @@ def test_a_client_that_gives_up_waiting_takes_its_session_from_nobody(site: list
     walker = site[1].client("walker")
     assert walker.connack and walker.connack.session_present
     wait_for("all are ready", lambda: all(knows_all(node) and not reasons(node) for node in site), 30)
+    assert walker.message().payload == b"done"
     walker.publish("site/a", "here", qos=1)
     assert walker.message().payload == b"here"
 

@@ -239,6 +239,14 @@ impl Broker {
         Some(&mut connection.outbox)
     }
 
+    /// Whether a client waits for its CONNACK and has sent nothing behind its CONNECT.
+    pub fn waits_for_connack(&self, conn: ConnId) -> bool {
+        let connection = self.connections.key(conn).and_then(|key| self.connections.get(key));
+        connection.is_some_and(|connection| {
+            matches!(connection.phase, Phase::Claiming | Phase::Authenticating) && connection.decoder.buffered() == 0
+        })
+    }
+
     /// Whether anything was put into the outbox of a connection since the last call that may leave only when the journal has what
     /// the broker has written down: acknowledgements, and messages that were published with QoS 1 or 2, whatever QoS they are
     /// delivered with. Publications with QoS 0, refusals of others, and answers to pings need not wait.

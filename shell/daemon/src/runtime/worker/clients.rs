@@ -74,7 +74,7 @@ impl Worker {
         if event.is_write_closed() || event.is_error() {
             // Nobody is there any more, so that a client that is held need not be waited for.
             self.clients.hold(id, false);
-        } else if event.is_read_closed() && self.clients.has_left(id) {
+        } else if event.is_read_closed() && self.has_left(id) {
             // A client that has given up waiting for its CONNACK must not take its session from where it is by now.
             return self.end(id);
         }
@@ -305,7 +305,7 @@ impl Worker {
                     self.shard.handle(self.now, ShardInput::Received { conn: id, bytes: bytes.freeze() });
                     self.settle();
                 }
-                if ended && self.clients.has_left(id) {
+                if ended && self.has_left(id) {
                     self.end(id);
                 } else if more || ended {
                     self.clients.mark_ready(id);
@@ -316,6 +316,11 @@ impl Worker {
             Arrival::Broken => self.lose(id),
         }
         read
+    }
+
+    /// Whether a client has given up waiting for its CONNACK. What it has sent behind its CONNECT counts, whether it waits or not.
+    fn has_left(&self, id: ConnId) -> bool {
+        self.clients.has_left(id) && self.shard.broker().waits_for_connack(id)
     }
 
     /// The other side has said its last word.
