@@ -2,67 +2,124 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import threading
+import tomllib
 from pathlib import Path
 
 from cluster import HOST, free_base, wait_for
 from durable import Node
+from mqttwire import V5, V311
+
+RECIPES = Path(__file__).parents[2] / "shell/bench/src/compare/recipes.toml"
+CONNECT = b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x0a\x00\x00"
+# Makes that have no MQTT 5.0.
+ONLY_311 = ("nats", "rabbitmq", "moquette")
+# Makes behind the nodes of one service, one each, the first a Mosquitto: `./test makes` sets it.
+MAKES = os.environ.get("SEDGE_MAKES", "mosquitto,mosquitto,mosquitto").split(",")
 
 
-class Mosquitto:
-    """One Mosquitto that keeps its port over all its lives; without `persistence` it forgets everything at its end."""
+class Make:
+    """One broker of any make, started as `sedge up --upstream` does it. It keeps its port over all its lives, in which it forgets everything."""
 
-    def __init__(self, directory: Path, *lines: str) -> None:
+    def __init__(self, make: str, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self.make, self.directory = make, directory
         self.port, _, _ = free_base(1)
-        self.config = directory / "mosquitto.conf"
-        self.log = directory / "mosquitto.log"
-        text = [f"listener {self.port} {HOST}", "allow_anonymous true", "set_tcp_nodelay true", "user root", "max_queued_messages 100000", *lines]
-        self.config.write_text("\n".join(text) + "\n")
+        self.log = directory / "broker.log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Starts it and waits until it listens."""
-        program = shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
-        assert program, "mosquitto is missing; ./test installs it"
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen([program, "-v", "-c", str(self.config)], stdout=log, stderr=log)
-        wait_for("Mosquitto listens", self.listens, 20)
+    def version(self, wanted: int) -> int:
+        """The protocol version for its own clients, if they want this one."""
+        return V311 if self.make in ONLY_311 else wanted
 
-    def listens(self) -> bool:
-        """Whether it takes connections."""
-        with socket.socket() as probe:
-            return probe.connect_ex((HOST, self.port)) == 0
+    def command(self) -> list[str]:
+        """What starts it; writes its files."""
+        recipes = tomllib.loads(RECIPES.read_text())["broker"]
+        recipe = next(recipe for recipe in recipes if recipe["name"] == self.make)
+        life = self.directory / "life"
+        shutil.rmtree(life, ignore_errors=True)
+
+        def fill(text: str) -> str:
+            return str(text.replace("{port}", str(self.port)).replace("{dir}", str(life)))
+
+        life.mkdir()
+        for name, text in recipe.get("files", {}).items():
+            (life / name).parent.mkdir(parents=True, exist_ok=True)
+            (life / name).write_text(fill(text))
+        return ["sh", "-c", fill(recipe["command"])]
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        path = f"{os.environ['PATH']}:/usr/sbin:{Path.home()}/go/bin"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        wait_for(f"{self.make} answers", self.answers, 90)
+
+    def answers(self) -> bool:
+        """Whether it answers a CONNECT, whatever it says."""
+        assert self.process and self.process.poll() is None, self.log.read_text()[-2000:]
+        try:
+            with socket.create_connection((HOST, self.port), timeout=1) as probe:
+                probe.sendall(CONNECT)
+                return probe.recv(1) == b"\x20"
+        except OSError:
+            return False
 
     def kill(self) -> None:
         """kill -9."""
+        self.signal(signal.SIGKILL)
         assert self.process
-        self.process.kill()
         self.process.wait(10)
 
     def signal(self, number: signal.Signals) -> None:
-        """Sends it a signal, such as SIGSTOP."""
+        """Sends it, and all that it has started, a signal, such as SIGSTOP."""
         assert self.process
-        self.process.send_signal(number)
+        os.killpg(self.process.pid, number)
 
     def stop(self) -> None:
         """Ends it, if it runs."""
         if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-            self.process.wait(10)
+            self.signal(signal.SIGCONT)
+            self.kill()
+
+
+class Mosquitto(Make):
+    """One Mosquitto; without `persistence` among its lines it forgets everything at its end."""
+
+    def __init__(self, directory: Path, *lines: str) -> None:
+        super().__init__("mosquitto", directory)
+        self.config = directory / "mosquitto.conf"
+        self.log = directory / "mosquitto.log"
+        text = [f"listener {self.port} {HOST}", "allow_anonymous true", "set_tcp_nodelay true", "user root", "max_queued_messages 100000", *lines]
+        self.config.write_text("\n".join(text) + "\n")
+
+    def command(self) -> list[str]:
+        """What starts it."""
+        program = shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
+        assert program, "mosquitto is missing; ./test installs it"
+        return [program, "-v", "-c", str(self.config)]
+
+    def answers(self) -> bool:
+        """Whether it takes connections."""
+        with socket.socket() as probe:
+            return probe.connect_ex((HOST, self.port)) == 0
 
 
 class Sidecar(Node):
     """A node before a broker of its own."""
 
-    def __init__(self, binary: Path, data: Path, *lines: str, upstream: str = "", durability: str = "memory") -> None:
+    def __init__(
+        self, binary: Path, data: Path, *lines: str, upstream: str = "", durability: str = "memory", make: str = "mosquitto",
+    ) -> None:
         super().__init__(binary, data, durability, shards=1)
-        self.broker = Mosquitto(data.parent / f"{data.name}-broker", *lines)
+        beside = data.parent / f"{data.name}-broker"
+        self.broker = Mosquitto(beside, *lines) if make == "mosquitto" else Make(make, beside)
         self.extra = f'[upstream]\naddress = "{HOST}:{self.broker.port}"\n{upstream}'
 
     def upstream(self) -> dict[str, object]:

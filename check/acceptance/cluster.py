@@ -102,7 +102,8 @@ class Cluster:
         started = time.monotonic()
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT)
         try:
-            wait_for("all nodes are ready", self._ready, 30)
+            # Brokers of some makes behind the nodes take their time to start.
+            wait_for("all nodes are ready", self._ready, 120 if "--upstream" in options else 30)
         except BaseException:
             self.stop()
             raise AssertionError(f"the cluster did not start:\n{self.output()}") from None

@@ -208,11 +208,11 @@ def first_times(numbers: list[int]) -> list[int]:
 Side = Publisher | Subscriber
 
 
-def knows_all(node: Node) -> bool:
-    """Whether a node is linked to both others, and in step with them."""
+def knows_all(node: Node, size: int = 3) -> bool:
+    """Whether a node is linked to all others of so many nodes, and in step with them."""
     members = get(f"http://{HOST}:{node.http}/api/v1/cluster")["members"]
     links = [member["link"] for member in members if member["link"]]
-    return len(members) == 3 and len(links) == 2 and all(link["synced"] for link in links)
+    return len(members) == size and len(links) == size - 1 and all(link["synced"] for link in links)
 
 
 def everybody(nodes: list[Node], rng: random.Random) -> tuple[list[Publisher], list[Subscriber], dict[str, Node]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import socket
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import Impostor, Mosquitto, Sidecar
+from broker import MAKES, Impostor, Make, Sidecar
 from client import Client, ClientError
 from cluster import HOST, Cluster, free_base, wait_for
 from durable import Node, Publisher, Side, Subscriber, first_times, knows_all, move, pump, settle
@@ -21,19 +22,23 @@ from mqttwire import V5, V311, T, Will, connect
 from pki import authority, sign
 
 Site = list[Sidecar]
+# How often brokers and nodes are killed in the tests that do so: `./test kills` asks for many.
+KILLS = int(os.environ.get("SEDGE_KILLS", "0"))
 
 
 @pytest.fixture
 def site(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Three nodes that know each other, each before a Mosquitto of its own."""
-    made = [Sidecar(binary, tmp_path / f"node{number}", upstream=getattr(request, "param", "")) for number in range(3)]
+    """Nodes that know each other, each before a broker of its own: three Mosquittos, or the makes that are asked for."""
+    # Other makes take longer to start.
+    settings = getattr(request, "param", "" if set(MAKES) == {"mosquitto"} else 'grace = "90s"\n')
+    made = [Sidecar(binary, tmp_path / f"node{number}", upstream=settings, make=make) for number, make in enumerate(MAKES)]
     for node in made:
         node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
     try:
         for node in made:
             node.broker.start()
             node.start()
-        wait_for("they know each other", lambda: all(knows_all(node) for node in made), 30)
+        wait_for("they know each other", lambda: all(knows_all(node, len(made)) for node in made), 30)
         yield made
     finally:
         for node in made:
@@ -64,7 +69,7 @@ def test_publications_reach_clients_and_brokers_of_all_nodes(site: Site, version
     """FT-02, IL-02, IL-03, IL-13: a publication at one node comes to clients of all nodes, and to clients that are connected to the
     other brokers directly; retained messages are set and cleared in all brokers."""
     readers = [at(node.port, f"reader-{number}", version) for number, node in enumerate(site)]
-    direct = [at(node.broker.port, f"direct-{number}", version) for number, node in enumerate(site)]
+    direct = [at(node.broker.port, f"direct-{number}", node.broker.version(version)) for number, node in enumerate(site)]
     for client in [*readers, *direct]:
         client.subscribe("a/#", qos=1)
     writer = at(site[0].port, "writer", version)
@@ -75,7 +80,7 @@ def test_publications_reach_clients_and_brokers_of_all_nodes(site: Site, version
     writer.publish("a/kept", b"value", qos=1, retain=True)
 
     def kept(node: Sidecar) -> list[bytes]:
-        probe = at(node.broker.port, "", V5)
+        probe = at(node.broker.port, "probe", node.broker.version(V5))
         probe.subscribe("a/kept", qos=0)
         probe.ping()
         found = [got.payload for got in probe.inbox if got.type == T.PUBLISH]
@@ -191,11 +196,11 @@ def balance(publishers: list[Publisher], subscribers: list[Subscriber]) -> None:
 
 def pairs_at(site: Site) -> tuple[list[Publisher], list[Subscriber], dict[str, Node]]:
     """A publisher and a subscriber of each QoS for each node and its neighbour."""
-    publishers = [Publisher(f"pub-{qos}-{i}", f"load/{qos}/{i}", qos) for qos in (1, 2) for i in range(3)]
+    publishers = [Publisher(f"pub-{qos}-{i}", f"load/{qos}/{i}", qos) for qos in (1, 2) for i in range(len(MAKES))]
     subscribers = [Subscriber(f"sub-{p.qos}-{p.topic[-1]}", p.topic, p.qos) for p in publishers]
     where: dict[str, Node] = {}
     for number, (publisher, subscriber) in enumerate(zip(publishers, subscribers, strict=True)):
-        where[publisher.name], where[subscriber.name] = site[number % 3], site[(number + number // 3) % 3]
+        where[publisher.name], where[subscriber.name] = site[number % len(site)], site[(number + number // len(site)) % len(site)]
         subscriber.connect(where[subscriber.name])
         publisher.connect(where[publisher.name])
     return publishers, subscribers, where
@@ -206,9 +211,9 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(site: Site) -> 
     grace: clients stay connected, nothing acknowledged is lost, nothing with QoS 2 comes twice, although Mosquitto has no persistence."""
     publishers, subscribers, _ = pairs_at(site)
     sides: list[Side] = [*subscribers, *publishers]
-    for number in range(6):
+    for number in range(KILLS or (2 * len(site) if len(set(MAKES)) == 1 else len(site))):
         load(publishers, sides, 0.3)
-        victim = site[number % 3]
+        victim = site[number % len(site)]
         victim.broker.kill()
         load(publishers, sides, 0.2)
         victim.broker.start()
@@ -233,32 +238,41 @@ def test_sessions_move_from_broker_to_broker(site: Site) -> None:
 
 @pytest.mark.parametrize("both", [False, True], ids=["node", "node and broker"])
 def test_sessions_go_on_when_their_node_is_killed(site: Site, both: bool) -> None:
-    """FT-20, FT-21: under load a node, or a node and its broker, are killed; its clients go on at another node and broker."""
+    """FT-20, FT-21, IL-14: under load a node, or a node and its broker, are killed; its clients go on at another node and broker, and those
+    that do not come back have their wills published once."""
     publishers, subscribers, where = pairs_at(site)
-    sides: list[Side] = [*subscribers, *publishers]
+    witness = Subscriber("witness", "gone/#", 2)
+    where[witness.name] = site[0]
+    witness.connect(site[0])
+    sides: list[Side] = [*subscribers, *publishers, witness]
 
     def is_whole(node: Node) -> bool:
         status = node.status()
         return status["copies"] == status["copies_wanted"] == 2 and status["moving"] == status["orphaned"] == 0
 
-    for number in range(4):
+    kills = KILLS or len(site) + 1
+    for number in range(kills):
         wait_for("everything is copied", lambda: all(is_whole(node) for node in site), 30)
         load(publishers, sides, 0.3)
-        victim = site[number % 3]
+        victim = site[number % len(site)]
+        mortal = at(victim.port, f"mortal-{number}", V5, will=Will(f"gone/{number}", str(number).encode(), 2))
         victim.kill()
+        mortal.drop()
         if both:
             victim.broker.kill()
         for side in [side for side in sides if where[side.name] is victim]:
             while pump(side):
                 pass
-            where[side.name] = site[(number + 1) % 3]
+            where[side.name] = site[(number + 1) % len(site)]
             side.connect(where[side.name])
         load(publishers, sides, 0.3)
         if both:
             victim.broker.start()
         victim.start()
-        wait_for("it is linked again", lambda: all(knows_all(node) for node in site), 30)
+        wait_for("it is linked again", lambda: all(knows_all(node, len(site)) for node in site), 30)
     balance(publishers, subscribers)
+    settle(sides, lambda: len(witness.got) >= kills, lambda: f"wills of {sorted(set(range(kills)) - set(witness.got))} are missing")
+    assert sorted(witness.got) == list(range(kills)), "a will came twice"
 
 
 def test_a_broker_that_hangs_holds_up_nobody_but_its_own_publishers(site: Site) -> None:
@@ -291,7 +305,7 @@ def test_shared_subscriptions_count_the_whole_cluster(site: Site) -> None:
     writer = at(site[0].port, "writer", V5)
     for number in range(60):
         writer.publish("s/x", str(number).encode(), qos=1)
-    got: list[list[int]] = [[], [], []]
+    got: list[list[int]] = [[] for _ in site]
 
     def all_there() -> bool:
         for member, mine in zip(members, got, strict=True):
@@ -352,7 +366,7 @@ def _answers(node: Sidecar) -> bool:
 def test_every_overlay_serves_foreign_brokers(make_cluster, overlay: str) -> None:  # noqa: ANN001
     """IL-08, IL-09, IL-26, SG-34: the same scenario with every cooperation algorithm."""
     port, _, _ = free_base(4)
-    cluster: Cluster = make_cluster(4, "--upstream", "mosquitto", "--upstream-port", str(port), "--overlay", overlay)
+    cluster: Cluster = make_cluster(4, "--upstream", ",".join(MAKES), "--upstream-port", str(port), "--overlay", overlay)
     readers = [at(port, f"reader-{number}", V5) for number, port in enumerate(cluster.ports())]
     for reader in readers:
         reader.subscribe("o/#", qos=1)
@@ -384,7 +398,7 @@ def test_wrong_settings_name_their_keys(binary: Path, tmp_path: Path) -> None:
 def test_a_mosquitto_needs_nothing_but_its_address(binary: Path, tmp_path: Path) -> None:
     """FT-02, FT-43: status and listings of a node before a broker say which make and version stands behind it."""
     node = Sidecar(binary, tmp_path / "node")
-    broker: Mosquitto = node.broker
+    broker: Make = node.broker
     try:
         broker.start()
         node.start()

@@ -57,7 +57,7 @@ impl ContenderArgs {
         let width = recipes.iter().map(|recipe| recipe.name.len()).max().unwrap_or(0);
         let mut text = String::new();
         for recipe in recipes {
-            let installed = recipe.is_installed();
+            let installed = recipe.missing().is_empty();
             let more = if installed { recipe.version() } else { recipe.get.as_ref().map(|get| format!("get: {get}")) };
             let state = if installed { "installed" } else { "not installed" };
             // Writing to a string cannot fail.

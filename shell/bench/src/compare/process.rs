@@ -28,11 +28,13 @@ pub(crate) fn bound(command: &str, cpus: Option<&str>) -> String {
 }
 
 /// Where programs are looked for: beside this one, so that it is its own version that is measured, in the path of the user,
-/// and in folders of servers that are often not in it.
+/// and in folders that are often not in it: those of servers, and those where Go and Cargo put what they install.
 pub(crate) fn search_path() -> String {
     let own = std::env::current_exe().ok().and_then(|path| path.parent().map(|folder| folder.display().to_string()));
     let users = std::env::var("PATH").unwrap_or_default();
-    let all = own.into_iter().chain([users, "/usr/sbin:/usr/local/sbin:/usr/local/bin".to_owned()]);
+    let home = std::env::var("HOME").ok().filter(|home| !home.is_empty());
+    let installed = home.map(|home| format!("{home}/go/bin:{home}/.cargo/bin"));
+    let all = own.into_iter().chain([users, "/usr/sbin:/usr/local/sbin:/usr/local/bin".to_owned()]).chain(installed);
     all.collect::<Vec<_>>().join(":")
 }
 
@@ -141,7 +143,7 @@ pub fn check_brokers<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(),
     for name in names {
         match recipes.iter().find(|recipe| recipe.name == name) {
             None => unknown.push(format!("{name:?}")),
-            Some(recipe) if !recipe.is_installed() => missing.push(not_installed(recipe)),
+            Some(recipe) if !recipe.missing().is_empty() => missing.push(not_installed(recipe)),
             Some(_) => {}
         }
     }
@@ -156,7 +158,8 @@ pub fn check_brokers<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(),
 
 fn not_installed(recipe: &Recipe) -> String {
     let get = recipe.get.as_deref().unwrap_or("see `sedge bench compare --help`");
-    format!("{} is not installed ({get})", recipe.name)
+    let missing = recipe.missing().join(" and ");
+    format!("{} is not installed: no {missing} ({get})", recipe.name)
 }
 
 /// Starts the broker of a recipe at `port` with its files in `dir`, and returns its process, the leader of a group of its own. Unless it is
@@ -168,7 +171,7 @@ pub fn start_broker(name: &str, port: u16, dir: &Path, detached: bool) -> Result
         .iter()
         .find(|recipe| recipe.name == name)
         .ok_or_else(|| BenchError::Usage(format!("there is no recipe {name:?} for a broker; there are {}", known())))?;
-    if !recipe.is_installed() {
+    if !recipe.missing().is_empty() {
         return Err(BenchError::Broker(not_installed(recipe)));
     }
     let failed = |error: std::io::Error| BenchError::Broker(format!("{name}: {error}"));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::process::search_path;
 use crate::error::BenchError;
@@ -25,9 +25,9 @@ pub(crate) struct Recipe {
     pub(crate) name: String,
     /// Shell command that serves until it is told to end.
     pub(crate) command: String,
-    /// What has to be installed: a name that is looked for, or a path, which may hold variables.
-    #[serde(default)]
-    pub(crate) program: Option<String>,
+    /// What has to be installed: names that are looked for, or paths, which may hold variables.
+    #[serde(default, deserialize_with = "one_or_several")]
+    pub(crate) program: Vec<String>,
     /// Where to get it.
     #[serde(default)]
     pub(crate) get: Option<String>,
@@ -96,9 +96,12 @@ impl Recipe {
         Ok(all)
     }
 
-    /// Whether what the recipe needs is there; true if it does not say what that is.
-    pub(crate) fn is_installed(&self) -> bool {
-        let Some(program) = &self.program else { return true };
+    /// What the recipe needs and is not there; nothing if it does not say what it needs.
+    pub(crate) fn missing(&self) -> Vec<&str> {
+        self.program.iter().map(String::as_str).filter(|program| !Self::is_there(program)).collect()
+    }
+
+    fn is_there(program: &str) -> bool {
         let quoted = program.replace('"', "");
         // Without its variable "$HOME_OF_IT/lib" is a folder that every system has.
         if variables(&quoted).any(|name| std::env::var_os(name).is_none_or(|value| value.is_empty())) {
@@ -123,9 +126,24 @@ impl Recipe {
     }
 }
 
-/// Names of the variables in a text for the shell.
+/// A text, or a list of them.
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Texts {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match Texts::deserialize(deserializer)? {
+        Texts::One(text) => vec![text],
+        Texts::Several(texts) => texts,
+    })
+}
+
+/// Names of the variables in a text for the shell that have to be set: those without a value for the case that they are not.
 fn variables(text: &str) -> impl Iterator<Item = &str> {
-    text.split('$').skip(1).map(|rest| {
+    let parts = text.split('$').skip(1);
+    parts.filter(|rest| !rest.split('}').next().is_some_and(|inner| inner.contains(":-"))).map(|rest| {
         let name = rest.strip_prefix('{').unwrap_or(rest);
         name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default()
     })
@@ -189,7 +207,7 @@ mod tests {
             let all: Vec<&str> = recipe.files.values().map(String::as_str).chain([recipe.command.as_str()]).collect();
             assert!(all.iter().any(|text| text.contains("{port}")), "{}", recipe.name);
             assert!(all.iter().any(|text| text.contains("127.0.0.1")), "{}", recipe.name);
-            assert!(recipe.program.is_some() && recipe.version.is_some(), "{}", recipe.name);
+            assert!(!recipe.program.is_empty() && recipe.version.is_some(), "{}", recipe.name);
         }
     }
 
@@ -198,7 +216,7 @@ mod tests {
         let recipe = |program: &str, version: &str| Recipe {
             name: "x".to_owned(),
             command: String::new(),
-            program: Some(program.to_owned()),
+            program: vec![program.to_owned()],
             get: None,
             version: Some(version.to_owned()),
             warmup_s: 0.0,
@@ -213,8 +231,10 @@ mod tests {
             ("$NO_SUCH/bin/x.sh", false),
             ("$NO_SUCH/lib", false),
             ("\"${NO_SUCH}/usr\"", false),
+            ("${NO_SUCH:-/usr}/bin", true),
+            ("${NO_SUCH:-/no/such}/bin", false),
         ] {
-            assert_eq!(recipe(program, "true").is_installed(), installed, "{program}");
+            assert_eq!(recipe(program, "true").missing().is_empty(), installed, "{program}");
         }
         assert_eq!(recipe("sh", "echo; echo ' x 1.2 '; echo 3").version(), Some("x 1.2".to_owned()));
         assert_eq!(recipe("sh", "no-such-program --version").version(), None);
