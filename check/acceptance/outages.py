@@ -65,10 +65,14 @@ class Proxy:
         while True:
             try:
                 near, _ = listener.accept()
-                far = socket.create_connection(self.target, timeout=10)
             except OSError:
                 if listener.fileno() < 0:
                     return
+                continue
+            try:
+                far = socket.create_connection(self.target, timeout=10)
+            except OSError:
+                near.close()
                 continue
             with self._lock:
                 self._pairs.append((near, far))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from client import Client
@@ -140,3 +141,30 @@ def test_a_killed_node_that_comes_back_answers_who_repeats(make_site: Callable[.
     wait_for("the last is there", lambda: far.payloads[-1:] == ["last"], DEADLINE)
     far.stop()
     assert far.payloads == ["x", "last"]
+
+
+def test_nobody_is_acknowledged_before_the_bridge_has_its_session(binary: Path, tmp_path: Path, remote: Remote) -> None:  # noqa: F811
+    """DP-03: what is published in a new node's first moments, and wanted by others, is not acknowledged before the other end has it."""
+    far = Collector(remote.port, "up/#")
+    for number in range(4):
+        node = Node(binary, tmp_path / f"new{number}", "journal")
+        node.extra = f'name = "new{number}"\n' + waiting(remote)
+        try:
+            node.spawn()
+            near = wait_for("the node listens", lambda: connected(node), DEADLINE)  # noqa: B023
+            near.subscribe("up/#", qos=1)
+            pid = near.start_publish("up/a", f"first-{number}", qos=1)
+            near.expect(T.PUBACK, timeout=DEADLINE, pid=pid)
+            wait_for("it is there", lambda: f"first-{number}" in far.payloads, 5)  # noqa: B023
+            near.message(f"first-{number}", topic="up/a", qos=1, timeout=DEADLINE)
+        finally:
+            node.stop()
+    far.stop()
+
+
+def connected(node: Node) -> Client | None:
+    """A client of the node, if it listens."""
+    try:
+        return node.client("near", V5)
+    except OSError:
+        return None

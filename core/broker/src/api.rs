@@ -137,11 +137,11 @@ pub enum Input {
         /// See [`crate::BrokerConfig::awaits`].
         awaits: Arc<[Awaits]>,
     },
-    /// These publications are gone from a session that publishers wait for, one of [`crate::BrokerConfig::awaits`].
+    /// Somebody has a session that publishers wait for, one of [`crate::BrokerConfig::awaits`], and these publications are gone from it.
     Arrived {
         /// Client id of the session.
         session: ClientId,
-        /// Some of [`crate::Broker::awaited`].
+        /// Some of [`crate::Broker::awaited`], or none.
         ids: Vec<MessageId>,
     },
     /// A message of another shard or node, or the share of a group that was chosen here.

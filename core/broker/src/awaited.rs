@@ -4,6 +4,9 @@
 //! The broker that has the publisher keeps the acknowledgement back. Its owner asks whoever has the session which of
 //! [`Broker::awaited`] are gone from it ([`Broker::gone_from`]), and says so with [`crate::Input::Arrived`]. An answer that is lost is asked for
 //! again, so that no crash of another node leaves a publisher without an acknowledgement.
+//!
+//! Before somebody has such a session ([`Broker::stands`]) nobody could tell what it was never given from what is gone from it: until the owner
+//! says that it stands, publications for it go nowhere and are not acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,6 +46,8 @@ struct Waiting {
 pub(crate) struct Awaited {
     waiting: BTreeMap<MessageId, Waiting>,
     tickets: BTreeMap<Ticket, MessageId>,
+    /// Sessions that somebody has, as far as is known, with the filters that they had to have.
+    standing: Vec<Awaits>,
 }
 
 /// The sessions that get publications to `topic`, but for those of the publisher itself.
@@ -130,7 +135,31 @@ impl Broker {
             }
         }
         self.counters.awaited = self.awaited.len() as u64;
+        self.awaited.standing.retain(|standing| awaits.contains(standing));
+        self.note_sessionless();
         self.silence_strays();
+    }
+
+    /// Sees to it that publications wait while nobody has a session that their publishers wait for.
+    pub(crate) fn note_sessionless(&mut self) {
+        let lacking = self.config.awaits.iter().filter(|awaits| !self.awaited.standing.contains(awaits));
+        self.set_sessionless(lacking.flat_map(|awaits| awaits.filters.iter().cloned()).collect());
+    }
+
+    /// Whether the owner has said that somebody has this session, or nobody waits for it.
+    pub fn knows_of(&self, session: &ClientId) -> bool {
+        let mut awaits = self.config.awaits.iter().filter(|awaits| awaits.session == *session);
+        awaits.all(|awaits| self.awaited.standing.contains(awaits))
+    }
+
+    /// Whether this broker has the session, and every node routes to it what its publishers wait for.
+    pub fn stands(&self, client: &ClientId) -> bool {
+        let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get(*key)) else { return false };
+        let connection = session.connection.and_then(|key| self.connections.get(key));
+        let asks = connection.is_some_and(|connection| !connection.requests.is_empty());
+        let mut awaits = self.config.awaits.iter().filter(|awaits| awaits.session == *client);
+        let gets = |filter| session.subscriptions.get(filter).is_some();
+        !session.is_held && !asks && awaits.all(|awaits| awaits.filters.iter().all(gets))
     }
 
     /// Sessions of parts of the process that are no more get nothing new. What waits in them stays, for when those come back.
@@ -157,10 +186,16 @@ impl Broker {
         }
     }
 
-    /// These publications are gone from this session: their publishers are acknowledged if they wait for no other one.
+    /// Somebody has this session, and these publications are gone from it: their publishers are acknowledged if they wait for no other one.
     pub(crate) fn on_arrived(&mut self, session: &ClientId, ids: &[MessageId]) {
         let awaits = Arc::clone(&self.config.awaits);
-        let Some((place, _)) = (0_u16..).zip(&*awaits).find(|(_, awaits)| awaits.session == *session) else { return };
+        let Some((place, found)) = (0_u16..).zip(&*awaits).find(|(_, awaits)| awaits.session == *session) else {
+            return;
+        };
+        if !self.awaited.standing.contains(found) {
+            self.awaited.standing.push(found.clone());
+            self.note_sessionless();
+        }
         for id in ids {
             let Some(waiting) = self.awaited.waiting.get_mut(id) else { continue };
             waiting.open.retain(|open| *open != place);

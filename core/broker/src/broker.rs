@@ -134,6 +134,7 @@ impl Broker {
         config.receive_maximum = config.receive_maximum.max(1);
         config.max_inflight = config.max_inflight.max(1);
         let seed = Seed::from_rng(&mut rng);
+        let closed = Closed::new(&config.awaits);
         Self {
             config,
             policy: Policy::default(),
@@ -164,7 +165,7 @@ impl Broker {
             generation: 0,
             journal: None,
             full: false,
-            closed: Closed::default(),
+            closed,
             awaited: Awaited::default(),
             holds: false,
             elsewhere: None,

@@ -118,8 +118,8 @@ impl Broker {
             return Err(Fault(ReasonCode::ReceiveMaximumExceeded, "more publications than the receive maximum"));
         }
         let size = topic.as_bytes().len() + publish.payload.len();
-        let closed = !in_use && forbidden.is_none() && self.closed.has(&topic);
-        let waits = closed && !v5 && !is_full && self.closed.has_room(size);
+        let (closed, can_wait) = self.closed.look(&topic, (v5, size), in_use || forbidden.is_some());
+        let waits = can_wait && !is_full;
         let full = (is_full || closed) && !in_use && !waits;
         let refusal = match (in_use, forbidden) {
             (false, None) if full => {

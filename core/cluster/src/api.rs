@@ -75,7 +75,7 @@ pub enum ShardInput {
         /// For which of them publishers wait.
         awaits: Arc<[Awaits]>,
     },
-    /// Publications that a session of the process has got rid of; see [`sedge_broker::Input::Arrived`].
+    /// A session of the process stands, and has got rid of publications; see [`sedge_broker::Input::Arrived`].
     Arrived {
         /// Client id of the session.
         session: ClientId,

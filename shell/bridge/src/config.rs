@@ -189,6 +189,8 @@ pub struct BridgeConfig {
     pub topic: String,
     /// What is the key of a Kafka record.
     pub key: Key,
+    /// Whether messages get into Kafka in transactions.
+    pub transactional: bool,
     /// What is taken away from the front of topics before that.
     pub strip: String,
     /// When publishers of what it takes are acknowledged.
@@ -237,6 +239,7 @@ impl Default for BridgeConfig {
             takes: Vec::new(),
             topic: String::new(),
             key: Key::Topic,
+            transactional: false,
             strip: String::new(),
             ack: Ack::Buffer,
             rule: String::new(),
@@ -309,6 +312,9 @@ impl BridgeConfig {
                 if self.sasl != Sasl::None {
                     found.push(("sasl", "is for Kafka; leave it out".to_owned()));
                 }
+                if self.transactional {
+                    found.push(("transactional", "is for Kafka; leave it out".to_owned()));
+                }
             }
         }
         found
@@ -351,6 +357,12 @@ impl BridgeConfig {
                     found.push(("from", "is missing: write the topics of Kafka that come in".to_owned()));
                 }
             }
+        }
+        if self.transactional && self.direction == Direction::In {
+            found.push(("transactional", "is for what goes out; leave it out".to_owned()));
+        }
+        if self.transactional && self.qos == QoS::AtMostOnce {
+            found.push(("transactional", "needs qos = 1 or 2: QoS 0 may be lost before it is there".to_owned()));
         }
         self.sasl_problems(found);
         self.access_problems(found);
@@ -552,6 +564,7 @@ mod tests {
             (|c| c.password = Some(Secret::new("x".to_owned())), "username", "missing"),
             (|c| c.tls.ca_file = Some("ca.pem".into()), "tls", "tls = true"),
             (|c| c.notifications = "a/#".to_owned(), "notifications", "no topic name"),
+            (|c| c.transactional = true, "transactional", "leave it out"),
         ] {
             let said = with(change);
             assert!(said.starts_with(key) && said.contains(fix), "{said}");
@@ -581,6 +594,15 @@ mod tests {
             (|c| c.username = "site".to_owned(), "sasl", "sasl = "),
             (|c| c.sasl = Sasl::Plain, "sasl", "password_file"),
             (|c| c.notifications = "a".to_owned(), "notifications", "leave it out"),
+            (|c| (c.transactional, c.qos) = (true, QoS::AtMostOnce), "transactional", "qos = 1 or 2"),
+            (
+                |c| {
+                    (c.transactional, c.direction) = (true, Direction::In);
+                    c.from = vec!["commands".to_owned()];
+                },
+                "transactional",
+                "leave it out",
+            ),
         ] {
             let said = kafka(change);
             assert!(said.starts_with(key) && said.contains(fix), "{said}");

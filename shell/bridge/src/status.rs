@@ -84,6 +84,8 @@ counters! {
     refused,
     /// Messages that a transform has kept.
     kept,
+    /// Messages that were not sent again, since a committed transaction had brought them there.
+    repeats,
     /// QoS 2 messages whose handshake the other end had forgotten.
     forgotten,
     /// Connections to the other end.

@@ -37,7 +37,7 @@ pub(crate) fn sessions(config: &Config) -> Arc<[Awaits]> {
     config.bridges.iter().filter(|(_, bridge)| decides(bridge)).map(awaits).collect()
 }
 
-/// What one node asks another: which of these are gone from this session.
+/// What one node asks another: which of these are gone from this session; without any, whether it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Question {
     session: ClientId,
@@ -80,7 +80,11 @@ impl Question {
 
     /// One bit for each publication: whether it is gone. Empty: the session is not here.
     fn answer(&self, view: &View<'_>) -> Bytes {
-        let Some(gone) = view.shard.broker().gone_from(&self.session, &self.ids) else { return Bytes::new() };
+        let broker = view.shard.broker();
+        if self.ids.is_empty() && !broker.stands(&self.session) {
+            return Bytes::new();
+        }
+        let Some(gone) = broker.gone_from(&self.session, &self.ids) else { return Bytes::new() };
         let mut bits = vec![0_u8; 1 + self.ids.len().div_ceil(8)];
         if let Some(first) = bits.first_mut() {
             *first = MARK;
@@ -115,40 +119,45 @@ pub(crate) fn asked(shared: &Arc<Shared>, from: NodeId, request: u64, question: 
     shared.post(shard, Letter::Query(Box::new(look)));
 }
 
-/// Looks which publications that publishers of this node wait for are gone from a bridge's session, and has their publishers answered.
+/// Looks which publications that publishers of this node wait for are gone from a bridge's session, and has their publishers answered. Until
+/// somebody has the session, it looks for that.
 pub(crate) fn answer_awaited(inside: &Inside, session: &str) -> Answered {
     let session = ClientId::new(session);
     let mut all = Answered::default();
+    let mut stands = None;
     for shard in (0_u16..).zip(&inside.0.boxes).map(|(shard, _)| ShardId(shard)) {
         let client = session.clone();
-        let ids = inside.ask(shard, move |view| view.shard.broker().awaited(&client, IDS_MAX)).unwrap_or_default();
-        if ids.is_empty() {
-            continue;
-        }
+        let look = move |view: &View<'_>| {
+            let broker = view.shard.broker();
+            (broker.knows_of(&client), broker.awaited(&client, IDS_MAX))
+        };
+        let Some((is_known, ids)) = inside.ask(shard, look) else { continue };
+        let question = |ids| Question { session: session.clone(), ids };
+        let is_news = !is_known && *stands.get_or_insert_with(|| gone(inside, &question(Vec::new())).is_some());
         let count = ids.len();
-        let gone = gone(inside, &Question { session: session.clone(), ids });
+        let gone = if ids.is_empty() { Vec::new() } else { gone(inside, &question(ids)).unwrap_or_default() };
         all.gone += gone.len();
         all.left += count - gone.len();
-        if !gone.is_empty() {
+        if is_news || !gone.is_empty() {
             inside.0.post(shard, Letter::Arrived(session.clone(), gone));
         }
     }
     all
 }
 
-/// What is gone, as this node or all others that have the session say.
-fn gone(inside: &Inside, question: &Question) -> Vec<MessageId> {
+/// What is gone, as this node or all others that have the session say; `None`: nobody has it.
+fn gone(inside: &Inside, question: &Question) -> Option<Vec<MessageId>> {
     let here = question.clone();
     let answer = inside.ask(inside.shard(&question.session), move |view| here.answer(view)).unwrap_or_default();
     if let Some(gone) = question.read(&answer) {
-        return gone;
+        return Some(gone);
     }
     let (answers, answered) = mpsc::unbounded_channel();
     inside.0.post(ShardId(0), Letter::Ask(Box::new(Ask { to: None, question: question.encode(), answers })));
-    let all = collect(answered).unwrap_or_default();
+    let all = collect(answered)?;
     let mut all = all.iter().filter_map(|answer| question.read(answer));
-    let Some(first) = all.next() else { return Vec::new() };
-    all.fold(first, |gone, other| gone.into_iter().filter(|id| other.contains(id)).collect())
+    let first = all.next()?;
+    Some(all.fold(first, |gone, other| gone.into_iter().filter(|id| other.contains(id)).collect()))
 }
 
 /// The answers of all other nodes; `None`: some node has not answered in time.

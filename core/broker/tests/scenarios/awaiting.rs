@@ -23,7 +23,14 @@ fn bridged() -> (Bench, ConnId) {
     let bridge = bench.connect(persistent(V5, BRIDGE));
     bench.subscribe(bridge, "up/#", Q2);
     bench.inside = false;
+    assert!(bench.broker.stands(&session()) && !bench.broker.knows_of(&session()));
+    stands(&mut bench, BRIDGE);
     (bench, bridge)
+}
+
+/// Somebody has the session.
+fn stands(bench: &mut Bench, session: &str) {
+    bench.input(Input::Arrived { session: ClientId::new(session), ids: Vec::new() });
 }
 
 /// What was awaited and is gone from the session.
@@ -76,6 +83,7 @@ fn publishers_wait_out_an_outage_and_are_slowed_by_the_receive_maximum() {
     let awaits = [awaits(BRIDGE, "up/#")].into();
     let mut bench = Bench::with(BrokerConfig { awaits, receive_maximum: 4, ..BrokerConfig::default() });
     bench.part_that_left(BRIDGE, "up/#");
+    stands(&mut bench, BRIDGE);
     let publisher = bench.client(V5, "p");
     for number in 1..=4 {
         bench.send(publisher, &publish("up/a", &number.to_string(), Q1, number));
@@ -99,6 +107,7 @@ fn publishers_wait_out_an_outage_and_are_slowed_by_the_receive_maximum() {
 fn what_the_session_cannot_have_is_not_waited_for() {
     let mut bench = Bench::with(BrokerConfig { awaits: [awaits(BRIDGE, "up/#")].into(), ..BrokerConfig::default() });
     let publisher = bench.client(V5, "p");
+    stands(&mut bench, BRIDGE);
     bench.accept_with = ReasonCode::NoMatchingSubscribers;
     bench.send(publisher, &publish("up/a", "nobody", Q1, 1));
     assert_eq!(acks(&mut bench, publisher), [(1, ReasonCode::QuotaExceeded)]);
@@ -117,6 +126,8 @@ fn every_session_that_has_it_is_waited_for() {
     let other = ClientId::new("$bridge/b");
     let both = [awaits(BRIDGE, "up/#"), awaits("$bridge/b", "+/a")];
     let mut bench = Bench::with(BrokerConfig { awaits: both.into(), ..BrokerConfig::default() });
+    stands(&mut bench, BRIDGE);
+    stands(&mut bench, "$bridge/b");
     let publisher = bench.client(V5, "p");
     bench.send(publisher, &publish("up/a", "x", Q1, 1));
     let ids = bench.broker.awaited(&session(), 10);
@@ -134,6 +145,8 @@ fn other_parts_of_the_process_may_come_and_go() {
     let both = [awaits("$bridge/z", "up/+"), awaits(BRIDGE, "up/a")];
     let mut bench = Bench::with(BrokerConfig { awaits: both.into(), ..BrokerConfig::default() });
     bench.part_that_left(BRIDGE, "up/#");
+    stands(&mut bench, BRIDGE);
+    stands(&mut bench, "$bridge/z");
     let publisher = bench.client(V5, "p");
     for (number, topic) in [(1, "up/a"), (2, "up/b")] {
         bench.send(publisher, &publish(topic, "x", Q1, number));
@@ -157,4 +170,43 @@ fn other_parts_of_the_process_may_come_and_go() {
     bench.publish(publisher, "up/a", "not for a bridge that is gone", Q1);
     let left = bench.broker.session(&session()).unwrap();
     assert_eq!((left.subscriptions.len(), left.queued), (0, 3));
+}
+
+/// DP-03: before anybody has the session, or while it does not get all that its publishers wait for, a publication goes nowhere and is not
+/// acknowledged, although somebody else wants it, too; it goes its way as soon as the session stands.
+#[test]
+fn nobody_is_acknowledged_before_the_session_stands() {
+    for version in [V4, V5] {
+        let mut bench =
+            Bench::with(BrokerConfig { awaits: [awaits(BRIDGE, "up/#")].into(), ..BrokerConfig::default() });
+        let (publisher, other) = (bench.client(version, "p"), bench.client(V5, "s"));
+        bench.subscribe(other, "#", Q1);
+        for (number, topic, qos) in [(1, "up/a", Q1), (2, "up/b", Q2)] {
+            bench.send(publisher, &publish(topic, "x", qos, number));
+        }
+        assert_eq!((acks(&mut bench, publisher), bench.publishes(other).len()), (vec![], 0));
+        assert!(!bench.broker.stands(&session()));
+        bench.inside = true;
+        let bridge = bench.connect(persistent(V5, BRIDGE));
+        assert!(!bench.broker.stands(&session()), "it has no subscription yet");
+        bench.subscribe(bridge, "up/#", Q2);
+        assert!(bench.broker.stands(&session()));
+        stands(&mut bench, BRIDGE);
+        assert!(bench.broker.knows_of(&session()));
+        assert_eq!((acks(&mut bench, publisher), bench.publishes(other).len(), look(&mut bench)), (vec![], 2, 0));
+        let sent = bench.publishes(bridge);
+        assert_eq!(sent.len(), 2);
+        for publish in sent {
+            let ack = Ack::new(publish.packet_id.unwrap(), ReasonCode::Success);
+            bench.send(bridge, &if publish.qos == Q1 { Packet::PubAck(ack) } else { Packet::PubRec(ack) });
+        }
+        assert_eq!(look(&mut bench), 2);
+        assert_eq!(acks(&mut bench, publisher), [(1, ReasonCode::Success), (2, ReasonCode::Success)]);
+        let other_filters = [awaits(BRIDGE, "+/a")];
+        let limits = QueueLimits { messages: 10, bytes: 1_000, drops_oldest: false, refuses: true };
+        bench.input(Input::Inside { queues: [(BRIDGE.into(), limits)].into(), awaits: other_filters.into() });
+        assert!(!bench.broker.knows_of(&session()), "it has to stand with these filters");
+        bench.send(publisher, &publish("x/a", "x", Q1, 3));
+        assert_eq!((acks(&mut bench, publisher), bench.publishes(other).len()), (vec![], 0));
+    }
 }

@@ -31,7 +31,7 @@ const COMMIT: Duration = Duration::from_millis(200);
 /// Records of Kafka before the session has its turn.
 const RECORDS_PER_TURN: usize = 256;
 
-struct Consuming(Context);
+pub(super) struct Consuming(pub(super) Context);
 
 impl ClientContext for Consuming {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {

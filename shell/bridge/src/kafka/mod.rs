@@ -1,9 +1,12 @@
 //! Bridges to Kafka and from it (DP-01, DP-05): librdkafka does what is Kafka's.
 
+mod cursor;
 mod incoming;
 mod outgoing;
 mod record;
+mod transaction;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +39,8 @@ pub(crate) struct Bridge<'a, H> {
     shared: &'a Shared,
     session: Session<'a, H>,
     transform: Option<Box<dyn Transform>>,
+    /// Identities of messages that Kafka will never take, until the session has sent them again.
+    refused: BTreeSet<String>,
 }
 
 /// What librdkafka's threads tell the bridge's thread.
@@ -46,8 +51,17 @@ struct Told {
     up: AtomicBool,
     /// When it was looked last whether one can be.
     probed: Mutex<Option<Instant>>,
-    last_error: Mutex<Option<String>>,
+    errors: Mutex<Errors>,
     waker: Waker,
+}
+
+/// What librdkafka has said went wrong.
+#[derive(Debug, Default)]
+struct Errors {
+    /// The last one that was not passed on yet.
+    new: Option<String>,
+    /// Why the last broker went, while none answers.
+    reason: Option<String>,
 }
 
 impl Told {
@@ -56,7 +70,7 @@ impl Told {
             down: AtomicBool::new(false),
             up: AtomicBool::new(false),
             probed: Mutex::default(),
-            last_error: Mutex::default(),
+            errors: Mutex::default(),
             waker,
         }
     }
@@ -69,13 +83,13 @@ impl Told {
 
     /// Why Kafka does not answer: what its client has said last is more than that the time is over.
     fn why(&self, error: &KafkaError) -> BridgeError {
-        let said = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let said = self.errors.lock().unwrap_or_else(PoisonError::into_inner).new.take();
         said.map_or_else(|| failed(error), BridgeError::Kafka)
     }
 
     /// Notes the last error since the last call.
     fn note_errors(&self, shared: &Shared) {
-        let Some(text) = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(text) = self.errors.lock().unwrap_or_else(PoisonError::into_inner).new.take() else { return };
         if self.down.load(Ordering::Acquire) {
             shared.record.fail(&BridgeError::Kafka(text));
         } else {
@@ -110,12 +124,14 @@ impl Context {
         if code == Some(RDKafkaErrorCode::AllBrokersDown) {
             self.told.down.store(true, Ordering::Release);
         }
-        let mut last = self.told.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        // That no broker is left says less than why the last one went.
-        if code != Some(RDKafkaErrorCode::AllBrokersDown) || last.is_none() {
-            *last = Some(format!("Kafka: {}", sedge_base::printable(reason)));
+        let mut errors = self.told.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = format!("Kafka: {}", sedge_base::printable(reason));
+        if code != Some(RDKafkaErrorCode::AllBrokersDown) {
+            errors.reason = Some(text.clone());
         }
-        drop(last);
+        // That no broker is left says less than why the last one went.
+        errors.new = errors.reason.clone().or(Some(text));
+        drop(errors);
         self.told.wake();
     }
 }
@@ -182,7 +198,7 @@ fn failed(error: &KafkaError) -> BridgeError {
 
 impl<'a, H: Host> Bridge<'a, H> {
     pub(crate) fn new(shared: &'a Shared, host: &'a H, transform: Option<Box<dyn Transform>>) -> Self {
-        Self { shared, session: Session::new(shared, host), transform }
+        Self { shared, session: Session::new(shared, host), transform, refused: BTreeSet::new() }
     }
 
     /// One connection to Kafka, from first to last. `Ok`: the bridge is not wanted here any more.
@@ -190,7 +206,9 @@ impl<'a, H: Host> Bridge<'a, H> {
         self.session.prepare()?;
         let end = match self.shared.config.direction {
             Direction::In => incoming::run(self.shared, &self.session, &mut self.transform),
-            Direction::Out | Direction::Both => outgoing::run(self.shared, &self.session, &mut self.transform),
+            Direction::Out | Direction::Both => {
+                outgoing::run(self.shared, &self.session, &mut self.transform, &mut self.refused)
+            }
         };
         if !self.shared.goes_on() {
             self.session.leave();
@@ -202,6 +220,9 @@ impl<'a, H: Host> Bridge<'a, H> {
 /// Kafka answers.
 fn answers(shared: &Shared, told: &Told) {
     let was_down = told.down.swap(false, Ordering::AcqRel);
+    if was_down {
+        told.errors.lock().unwrap_or_else(PoisonError::into_inner).reason = None;
+    }
     if told.up.swap(true, Ordering::AcqRel) && !was_down {
         return;
     }

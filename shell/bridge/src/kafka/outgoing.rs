@@ -1,4 +1,4 @@
-//! From the bridge's session to Kafka: an idempotent producer, whose delivery reports acknowledge.
+//! From the bridge's session to Kafka: an idempotent producer, whose delivery reports acknowledge, or a transactional one, whose commits do.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -15,6 +15,7 @@ use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer}
 use sedge_mqtt::{Ack, Packet, PacketId, Publish, QoS, ReasonCode};
 
 use super::record::{Naming, Record};
+use super::transaction::{Entry, Transactions, transactional_id};
 use super::{Context, PROBE, Told, answers, client_config, failed};
 use crate::error::BridgeError;
 use crate::host::Host;
@@ -31,12 +32,12 @@ const PACKETS_PER_TURN: usize = 512;
 /// QoS 2 in the number that goes with a record, whose lower half is the packet identifier.
 const EXACTLY: usize = 1 << 16;
 /// The number of a record that nobody waits for.
-const NOBODY: usize = 0;
+pub(super) const NOBODY: usize = 0;
 
 /// A delivery report: the number of the record, and what went wrong.
 type Report = (usize, Result<(), KafkaError>);
 
-struct Producing {
+pub(super) struct Producing {
     context: Context,
     reports: Mutex<Sender<Report>>,
 }
@@ -70,9 +71,13 @@ struct Outgoing<'a> {
     wire: Wire,
     producer: ThreadedProducer<Producing>,
     reports: Receiver<Report>,
-    told: Arc<Told>,
+    context: Context,
     naming: Naming,
     map: Map,
+    /// What makes messages visible, if that is not done for each one by itself.
+    transactions: Option<Transactions>,
+    /// Identities of messages that Kafka will never take: a transaction with one cannot be committed.
+    refused: &'a mut BTreeSet<String>,
     /// QoS 2 messages whose PUBREL the bridge itself answers.
     received: BTreeSet<PacketId>,
     /// What the producer had no room for.
@@ -84,25 +89,20 @@ pub(super) fn run(
     shared: &Shared,
     session: &Session<'_, impl Host>,
     transform: &mut Option<Box<dyn Transform>>,
+    refused: &mut BTreeSet<String>,
 ) -> Result<(), BridgeError> {
     let mut poll = Poll::new().map_err(BridgeError::Inside)?;
     let waker = Waker::new(poll.registry(), WAKE).map_err(BridgeError::Inside)?;
-    let told = Arc::new(Told::new(waker));
-    let (sender, reports) = channel();
-    let context = Context { name: shared.record.name.clone(), told: Arc::clone(&told) };
-    let mut config = client_config(&shared.config, &shared.cluster, &shared.record.name)?;
-    config
-        .set("enable.idempotence", "true")
-        .set("acks", "all")
-        // The session waits, however long it takes.
-        .set("message.timeout.ms", "0")
-        .set("queue.buffering.max.kbytes", "65536")
-        .set("linger.ms", "2");
-    let producing = Producing { context, reports: Mutex::new(sender) };
-    let producer: ThreadedProducer<Producing> =
-        config.create_with_context(producing).map_err(|error| failed(&error))?;
+    let context = Context { name: shared.record.name.clone(), told: Arc::new(Told::new(waker)) };
+    let (producer, reports) = producer(shared, &context)?;
     let metadata = producer.client().fetch_metadata(None, Duration::from_secs(5));
-    metadata.map_err(|error| told.why(&error))?;
+    metadata.map_err(|error| context.told.why(&error))?;
+    let transactions = if shared.config.transactional {
+        let Some(transactions) = Transactions::begin(shared, &context, &producer)? else { return Ok(()) };
+        Some(transactions)
+    } else {
+        None
+    };
     let opened = session.open(&mut poll, shared.config.max_inflight)?;
     let map = Map::plain(shared, transform.take());
     let naming = Naming::new(&shared.config);
@@ -111,20 +111,58 @@ pub(super) fn run(
         wire: opened.wire,
         producer,
         reports,
-        told,
+        context,
         naming,
         map,
+        transactions,
+        refused,
         received: BTreeSet::new(),
         waiting: None,
     };
     out.wire.look();
-    answers(shared, &out.told);
+    answers(shared, &out.context.told);
     let end = opened.early.into_iter().try_for_each(|packet| out.packet(packet)).and_then(|()| out.run(&mut poll));
     *transform = out.map.take_transform();
+    if let Some(transactions) = &out.transactions {
+        transactions.end(&out.producer);
+    }
     // What is under way is sent again by whoever has the session next.
     out.producer.purge(rdkafka::producer::PurgeConfig::default().queue().inflight());
     close(out.wire);
     end
+}
+
+/// Whether Kafka will never take the record.
+fn is_for_good(error: &KafkaError) -> bool {
+    let for_good = [
+        RDKafkaErrorCode::MessageSizeTooLarge,
+        RDKafkaErrorCode::InvalidMessage,
+        RDKafkaErrorCode::InvalidMessageSize,
+        RDKafkaErrorCode::InvalidTopic,
+        RDKafkaErrorCode::InvalidRecord,
+    ];
+    error.rdkafka_error_code().is_some_and(|code| for_good.contains(&code))
+}
+
+/// What sends records, and what it says of each.
+fn producer(
+    shared: &Shared,
+    context: &Context,
+) -> Result<(ThreadedProducer<Producing>, Receiver<Report>), BridgeError> {
+    let (sender, reports) = channel();
+    let mut config = client_config(&shared.config, &shared.cluster, &shared.record.name)?;
+    config
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        // The session waits, however long it takes.
+        .set("message.timeout.ms", "0")
+        .set("queue.buffering.max.kbytes", "65536")
+        .set("linger.ms", "2");
+    if shared.config.transactional {
+        config.set("transactional.id", transactional_id(shared));
+    }
+    let producing = Producing { context: context.clone(), reports: Mutex::new(sender) };
+    Ok((config.create_with_context(producing).map_err(|error| failed(&error))?, reports))
 }
 
 impl Outgoing<'_> {
@@ -133,15 +171,17 @@ impl Outgoing<'_> {
         while self.shared.goes_on() {
             self.take_reports()?;
             let more = self.take_packets()?;
+            self.commit()?;
             self.wire.flush()?;
-            self.told.note_errors(self.shared);
-            if self.told.is_to_be_probed() && self.producer.client().fetch_metadata(None, PROBE).is_ok() {
-                answers(self.shared, &self.told);
+            let told = &self.context.told;
+            told.note_errors(self.shared);
+            if told.is_to_be_probed() && self.producer.client().fetch_metadata(None, PROBE).is_ok() {
+                answers(self.shared, told);
             }
             let nap = match (more, self.waiting.is_some()) {
                 (_, true) => Duration::from_millis(5),
                 (true, false) => Duration::ZERO,
-                (false, false) => NAP,
+                (false, false) => self.transactions.as_ref().and_then(Transactions::left).unwrap_or(NAP),
             };
             wait_for_events(poll, &mut events, nap)?;
             for event in &events {
@@ -206,14 +246,32 @@ impl Outgoing<'_> {
             self.acknowledge(id, qos);
             return Ok(());
         };
+        if self.is_settled(&record, &message) {
+            return Ok(());
+        }
         self.produce(message, record)
     }
 
+    /// Whether Kafka has had the message before, or will never take it: then it is acknowledged.
+    fn is_settled(&mut self, record: &Record, message: &Publish) -> bool {
+        let Some((transactions, identity)) = self.transactions.as_ref().zip(record.identity()) else { return false };
+        let is_refused = self.refused.remove(identity);
+        if !is_refused && !transactions.is_there(identity) {
+            return false;
+        }
+        let counters = &self.shared.record.counters;
+        let counter = if is_refused { &counters.refused } else { &counters.repeats };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.acknowledge(message.packet_id, message.qos);
+        true
+    }
+
     fn produce(&mut self, message: Publish, record: Record) -> Result<(), BridgeError> {
-        let number = match (message.packet_id, message.qos) {
-            (None, _) | (_, QoS::AtMostOnce) => NOBODY,
-            (Some(id), QoS::AtLeastOnce) => usize::from(id.get()),
-            (Some(id), QoS::ExactlyOnce) => usize::from(id.get()) | EXACTLY,
+        let number = match (&mut self.transactions, message.packet_id, message.qos) {
+            (Some(transactions), _, _) => transactions.enter(&self.producer)?,
+            (None, None, _) | (None, _, QoS::AtMostOnce) => NOBODY,
+            (None, Some(id), QoS::AtLeastOnce) => usize::from(id.get()),
+            (None, Some(id), QoS::ExactlyOnce) => usize::from(id.get()) | EXACTLY,
         };
         let headers =
             record.headers.iter().fold(OwnedHeaders::new_with_capacity(record.headers.len()), |all, (key, value)| {
@@ -226,46 +284,75 @@ impl Outgoing<'_> {
         }
         match self.producer.send(base) {
             Ok(()) => {
-                self.shared.record.counters.bytes_out.fetch_add(message.payload.len() as u64, Ordering::Relaxed);
+                let bytes = message.payload.len() as u64;
+                self.shared.record.counters.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+                if let Some(transactions) = &mut self.transactions {
+                    let identity = record.identity().map(str::to_owned);
+                    transactions.push(Entry { id: message.packet_id, qos: message.qos, identity });
+                }
                 Ok(())
             }
             Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
                 self.waiting = Some((message, record));
                 Ok(())
             }
-            Err((error, _)) => self.refused(number, &error),
+            Err((error, _)) => {
+                self.check_refusal(&error)?;
+                self.acknowledge(message.packet_id, message.qos);
+                Ok(())
+            }
         }
     }
 
     fn take_reports(&mut self) -> Result<(), BridgeError> {
         while let Ok((number, result)) = self.reports.try_recv() {
-            match result {
-                Ok(()) => {
-                    answers(self.shared, &self.told);
+            match (result, &self.transactions) {
+                (Ok(()), None) => {
+                    answers(self.shared, &self.context.told);
                     self.shared.record.counters.messages_out.fetch_add(1, Ordering::Relaxed);
                     self.reported(number);
                 }
-                Err(error) => self.refused(number, &error)?,
+                // The commit counts.
+                (Ok(()), Some(_)) => answers(self.shared, &self.context.told),
+                (Err(error), None) => {
+                    self.check_refusal(&error)?;
+                    self.reported(number);
+                }
+                (Err(error), Some(transactions)) => {
+                    let identity = transactions.entry(number).and_then(|entry| entry.identity.clone());
+                    if is_for_good(&error) {
+                        self.refused.extend(identity);
+                    }
+                    return Err(failed(&error));
+                }
             }
         }
         Ok(())
     }
 
+    /// Commits the transaction that is open, if it has waited long enough, and acknowledges what is in it.
+    fn commit(&mut self) -> Result<(), BridgeError> {
+        let Some(transactions) = &mut self.transactions else { return Ok(()) };
+        if transactions.left() != Some(Duration::ZERO) {
+            return Ok(());
+        }
+        let committed = transactions.commit(self.shared, &self.context, &self.producer);
+        // Why a commit failed, reports say in more detail.
+        self.take_reports()?;
+        for entry in committed? {
+            self.shared.record.counters.messages_out.fetch_add(1, Ordering::Relaxed);
+            self.acknowledge(entry.id, entry.qos);
+        }
+        Ok(())
+    }
+
     /// Kafka will never take this record, or the producer has to begin anew.
-    fn refused(&mut self, number: usize, error: &KafkaError) -> Result<(), BridgeError> {
-        let for_good = [
-            RDKafkaErrorCode::MessageSizeTooLarge,
-            RDKafkaErrorCode::InvalidMessage,
-            RDKafkaErrorCode::InvalidMessageSize,
-            RDKafkaErrorCode::InvalidTopic,
-            RDKafkaErrorCode::InvalidRecord,
-        ];
-        if !error.rdkafka_error_code().is_some_and(|code| for_good.contains(&code)) {
+    fn check_refusal(&self, error: &KafkaError) -> Result<(), BridgeError> {
+        if !is_for_good(error) {
             return Err(failed(error));
         }
         self.shared.record.counters.refused.fetch_add(1, Ordering::Relaxed);
         self.shared.record.note(&format!("Kafka refused a message: {error}"));
-        self.reported(number);
         Ok(())
     }
 

@@ -9,12 +9,23 @@ use crate::template::Template;
 /// Longest name of a Kafka topic.
 const TOPIC_BYTES_MAX: usize = 249;
 
+/// Header with what the cluster calls a publication.
+const IDENTITY: &str = "sedge-id";
+
 /// A record before it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) topic: String,
     pub(super) key: Option<Vec<u8>>,
     pub(super) headers: Vec<(String, Vec<u8>)>,
+}
+
+impl Record {
+    /// What the cluster calls the publication.
+    pub(super) fn identity(&self) -> Option<&str> {
+        let (_, value) = self.headers.iter().find(|(name, _)| name == IDENTITY)?;
+        std::str::from_utf8(value).ok()
+    }
 }
 
 /// Names of records.
@@ -122,7 +133,7 @@ mod tests {
         assert_eq!(header("mqtt-qos").unwrap(), b"1");
         assert_eq!(header("mqtt-retain").unwrap(), b"1");
         assert_eq!(header("mqtt-topic").unwrap(), b"plant/7/t");
-        assert_eq!(header("sedge-id").unwrap(), b"1/2/3/4");
+        assert_eq!(record.identity(), Some("1/2/3/4"));
         assert_eq!(naming("{topic}", Key::Topic).record(&message("a/b c", "")).unwrap().topic, "a.b_c");
         assert_eq!(naming("{4}", Key::Topic).record(&message("a/b", "")), None);
     }

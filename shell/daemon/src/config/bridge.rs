@@ -56,6 +56,9 @@ pub(super) const BRIDGE_KEYS: &[BridgeKey] = &[
     key("bridge.NAME.key", "key of Kafka's records: topic, client or a field of JSON", |b, v| {
         put(&mut b.key, Key::parse(&v.text()?))
     }),
+    key("bridge.NAME.transactional", "whether messages get into Kafka in transactions", |b, v| {
+        put(&mut b.transactional, v.flag())
+    }),
     key("bridge.NAME.strip", "levels taken away from the front of topics before that", |b, v| {
         put(&mut b.strip, v.text())
     }),

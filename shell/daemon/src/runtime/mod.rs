@@ -81,7 +81,7 @@ pub(crate) enum Letter {
     Answer(NodeId, u64, Bytes),
     /// Other bridges and rules: what may wait for them, and for which of them publishers wait.
     Inside(BTreeMap<Box<str>, QueueLimits>, Arc<[Awaits]>),
-    /// Publications that are gone from a session that their publishers wait for.
+    /// A session that publishers wait for stands, and these publications are gone from it.
     Arrived(ClientId, Vec<MessageId>),
     /// For the node: be emptied, or serve on.
     Drain(DrainOrder),

@@ -26,7 +26,7 @@ pub(super) fn write(out: &mut Exposition, shared: &Shared) {
             family.labelled(&[("bridge", &bridge.name)], read(bridge));
         }
     }
-    let counters: [Row<Counts>; 10] = [
+    let counters: [Row<Counts>; 11] = [
         ("bridge_messages_out_total", "Messages that the other end has acknowledged.", |c| c.messages_out),
         ("bridge_bytes_out_total", "Bytes of payloads sent to the other end, repetitions included.", |c| c.bytes_out),
         ("bridge_messages_in_total", "Messages from the other end.", |c| c.messages_in),
@@ -34,6 +34,7 @@ pub(super) fn write(out: &mut Exposition, shared: &Shared) {
         ("bridge_dropped_total", "Messages with too many hops, without a name there, or too large.", |c| c.dropped),
         ("bridge_refused_total", "Messages that the receiving end refused for good.", |c| c.refused),
         ("bridge_kept_total", "Messages that a rule has kept.", |c| c.kept),
+        ("bridge_repeats_total", "Messages not sent again: a transaction had brought them to Kafka.", |c| c.repeats),
         ("bridge_forgotten_total", "QoS 2 messages whose handshake the other end had forgotten.", |c| c.forgotten),
         ("bridge_connects_total", "Connections to the other end.", |c| c.connects),
         ("bridge_failures_total", "Connections lost, and attempts that failed.", |c| c.failures),
