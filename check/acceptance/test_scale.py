@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from chaos import judge
-from cluster import HOST, wait_for
+from cluster import HOST, free_base, wait_for
 from scaling import Idlers, Site, has_control_groups, has_haproxy, spread
 from swarm import Swarm
 
@@ -219,6 +219,56 @@ def test_a_rule_changes_how_many_processors_a_node_may_use(site: Site) -> None:
     assert site.nodes()[0]["pid"] == before and idlers.returned == 0, "the node was started again"
     idlers.close()
     wait_for("it may use what the site file says", lambda: has(0.2), 30)
+
+
+LONER = """\
+#!/usr/bin/env python3
+import json, os, signal, subprocess, sys, time, urllib.request
+folder, binary = {folder!r}, {binary!r}
+given = json.load(sys.stdin)
+mark = os.path.join(folder, given.get("node", "resource") + ".json")
+if sys.argv[1] == "create":
+    if not os.path.exists(mark):
+        ports = {ports}[given["node"]]
+        command = [binary, "serve", "--port", str(ports[0]), "--http-port", str(ports[1]), "--cluster-port", str(ports[2]), "--bind", "127.0.0.1"]
+        env = os.environ | {{"SEDGE_CLUSTER__KEY": given["cluster_key"], "SEDGE_CLUSTER__BIND": "127.0.0.1", "SEDGE_HTTP__ENABLED": "true", "SEDGE_HTTP__TOKEN": given["token"]}}
+        process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        json.dump([process.pid, ports], open(mark, "w"))
+    pid, ports = json.load(open(mark))
+    for _ in range(200):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{{ports[1]}}/health/ready", timeout=1)
+            break
+        except OSError:
+            time.sleep(0.05)
+    print(json.dumps(dict(zip(("mqtt", "http", "cluster"), (f"127.0.0.1:{{port}}" for port in ports)))))
+elif sys.argv[1] in ("remove", "destroy") and os.path.exists(mark):
+    os.kill(json.load(open(mark))[0], signal.SIGTERM)
+    os.remove(mark)
+"""
+
+
+def test_a_node_that_has_not_met_the_others_gets_no_clients(site: Site, binary: Path) -> None:
+    """EL-23: the program of the site starts nodes that know nobody. The second node is no member of the cluster, so nobody is moved there."""
+    program = site.folder / "driver"
+    ports = {f"brokers-{number}": free_base(1) for number in (1, 2)}
+    program.write_text(LONER.format(folder=str(site.folder), binary=str(binary), ports=ports))
+    program.chmod(0o700)
+    site.write(high=20)
+    site.file.write_text(site.file.read_text().replace("driver: process", f"driver: exec\nexec: {program}"))
+    site.start()
+    wait_for("the first node serves", lambda: site.serving() == 1, 20)
+    idlers = Idlers(site.port)
+    idlers.open(40)
+
+    def said() -> bool:
+        idlers.turn()
+        return any("has not met the other nodes of brokers" in event["text"] for event in site.status()["events"])
+
+    wait_for("the controller says why", said, 40)
+    assert idlers.returned == 0, "clients were moved to a node that has none of their sessions"
+    assert [node["state"] for node in site.nodes()] == ["serving", "starting"]
+    idlers.close()
 
 
 def test_a_returning_client_lands_where_its_session_is(site: Site) -> None:

@@ -34,6 +34,12 @@ const MAX_EVENTS: usize = 1_000;
 const TURN: Duration = Duration::from_millis(100);
 /// How often the report is written.
 const REPORT: Duration = Duration::from_millis(500);
+/// How long a new node may take to meet the others of its group before that is a failure; it is tried again.
+const MEETING: Duration = Duration::from_secs(10);
+/// How long a node may take to answer a question about its cluster.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a node that is to meet others is asked.
+const LOOK: Duration = Duration::from_millis(50);
 /// How long `--once` waits until everything is there.
 const ONCE: Duration = Duration::from_mins(5);
 
@@ -396,11 +402,41 @@ fn perform(driver: &dyn Driver, world: &World, site: &sedge_scale::Site, action:
             let spec = site.groups().find(|(name, _)| *name == group).map(|(_, group)| group.member.clone());
             let mut spec = spec.unwrap_or_default();
             spec.cpu = size(&world.state(), &group).or(spec.cpu);
-            driver.create(action.id, &group, &node, &spec)
+            driver.create(action.id, &group, &node, &spec)?;
+            meet(world, &group, &node)
         }
         ActionKind::Resize { node, millicpus, .. } => driver.resize(&node, f64::from(millicpus) / 1_000.0),
         ActionKind::Remove { node, .. } => driver.remove(&node),
         ActionKind::Relieve { group, node } => relieve(world, site, &group, Some(&node), false).map(drop),
+    }
+}
+
+/// Waits until a new node is in one cluster with those of its group that serve: clients that are moved to it would find no session there before.
+fn meet(world: &World, group: &str, node: &str) -> Result<(), String> {
+    let (record, others, nodes) = {
+        let state = world.state();
+        let others = state.nodes.iter().filter(|(name, other)| *name != node && other.group == group && other.served);
+        let others: Vec<String> = others.map(|(_, other)| other.http.clone()).filter(|http| !http.is_empty()).collect();
+        (state.nodes.get(node).cloned().unwrap_or_default(), others, Nodes::new(&state.token, PATIENCE))
+    };
+    if record.http.is_empty() {
+        return Ok(());
+    }
+    let deadline = Instant::now() + MEETING;
+    loop {
+        let members = nodes.json(&record.http, "/api/v1/status").ok();
+        let members = members.and_then(|status| status.get("members")?.as_u64()).unwrap_or(0);
+        // With nobody who serves there is nobody to meet.
+        if members > 1 || !others.iter().any(|http| nodes.is_ready(http)) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            let seconds = MEETING.as_secs();
+            return Err(format!(
+                "{node} has not met the other nodes of {group} within {seconds} s, and gets no clients until it has; its log says why"
+            ));
+        }
+        thread::sleep(LOOK);
     }
 }
 

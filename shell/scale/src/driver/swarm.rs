@@ -161,6 +161,8 @@ impl Swarm {
         let env = [
             format!("SEDGE_NODE__NAME={group}-{{{{.Task.Slot}}}}"),
             format!("SEDGE_CLUSTER__KEY={key}"),
+            // A task has a second address, for its ports, where other tasks do not reach it; its host name is that of the overlay network.
+            format!("SEDGE_CLUSTER__ADVERTISE={group}-{{{{.Task.Slot}}}}"),
             format!("SEDGE_HTTP__TOKEN={token}"),
             // The addresses of all tasks, however many there are.
             format!("SEDGE_CLUSTER__SEEDS=tasks.{name}"),
