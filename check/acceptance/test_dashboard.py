@@ -17,6 +17,7 @@ import socketserver
 import subprocess
 import threading
 import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 
+from client import Client
 from cluster import HOST, Cluster, free_base, get, wait_for
+from mqttwire import V5
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium", path=f"{os.environ['PATH']}:/usr/bin")
@@ -328,6 +331,66 @@ def test_bridges_and_rules_are_shown_and_a_broken_bridge_is_an_alarm(binary: Pat
     rule = '[rule.mean]\nfrom = ["plant/+/temperature"]\nto = "plant/{1}/mean"\ngroup_by = ["topic"]\nwindow = { tumbling = "10s" }\nselect = { value = "mean(payload.value)" }\n'
     with lone(binary, tmp_path, rule, **settings) as port:
         Browser("bridges", f"http://{HOST}:{port}", ws=0).finish()
+
+
+def test_busy_topics_and_slow_subscribers_are_named(site: Cluster3) -> None:
+    """OP-02: a topic that a client of another node publishes to, and a client there that acknowledges nothing."""
+    slow = Client(HOST, site.port + 2, V5, timeout=10)
+    slow.connect("slow-reader", props={"receive_maximum": 1})
+    slow.subscribe("hot/#", qos=1)
+    speaker = connect(site.port + 1, "hot-speaker")
+    ended = threading.Event()
+
+    def publish() -> None:
+        while not ended.wait(0.05):
+            speaker.publish("hot/topic", "x", 1)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        Browser("busy", site.url(), ws=site.ws, topic="hot/topic", slow="slow-reader").finish()
+    finally:
+        ended.set()
+        thread.join(10)
+        speaker.disconnect()
+        speaker.loop_stop()
+        slow.close()
+
+
+def scale_report(paused: bool) -> dict[str, Any]:
+    """What a controller says of a site of two nodes and a third on its way."""
+    nodes = [{"name": f"brokers-{number}", "state": "serving", "seconds": 60, "pid": 1, "mqtt": f"10.0.0.{number}:1883", "http": f"10.0.0.{number}:8080",
+              "samples": {"connections": 600.0 * number, "cpu_util": 71.5}} for number in (1, 2)]
+    decisions = [{"at_ms": 1_800_000_000_000 + number, "group": "brokers", "from": 1 + number, "to": 2 + number, "reason": f"reason {number}"} for number in range(2)]
+    return {
+        "site": "/etc/sedge/site.yaml", "driver": "process", "running": True, "pid": 7, "api": None, "at_ms": 1_800_000_000_000, "paused": paused, "converged": False,
+        "groups": {"brokers": {"min": 1, "max": 4, "wanted": 3, "hold": None, "nodes": nodes}},
+        "balancers": {"front": {"port": 1883, "algorithm": "least-connections", "pid": 8, "nodes": ["brokers-1"], "connections": {"brokers-1": 5}}},
+        "alarms": {"busy": {"state": "alarm", "seconds": 12, "value": 71.5}}, "pending": ["create brokers-3"], "actions_left": 4,
+        "decisions": decisions, "events": [{"at_ms": 1_800_000_000_000, "kind": "node", "subject": "brokers-2", "text": "serves"}],
+    }
+
+
+def test_scaling_is_shown_with_its_decisions_and_can_be_paused(site: Cluster3) -> None:
+    """A controller's report, as `sedge scale run` tells it to each node: groups, samples, alarms, decisions; and an order that it takes once."""
+
+    def tell(paused: bool, head: str = "Bearer " + site.token()) -> Any:
+        body = json.dumps(scale_report(paused)).encode()
+        asked = urllib.request.Request(f"{site.url()}/api/v1/scale", body, {"Authorization": head, "Content-Type": "application/json"}, method="PUT")
+        return json.loads(urllib.request.urlopen(asked, timeout=5).read())
+
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        tell(False, "Bearer another-token-of-some-length")
+    assert refused.value.code == 401
+    browser = Browser("scaling", site.url(), ws=site.ws, token=site.token(), reason="reason 1")
+    browser.until("empty")
+    assert tell(False) == {"pause": None}
+    browser.go_on()
+    browser.until("asked")
+    assert tell(True) == {"pause": True} and tell(True) == {"pause": None}
+    browser.go_on()
+    browser.finish()
+    assert site.metric(0, "sedge_scale_report_bytes") > 500
 
 
 def test_the_dashboard_outlives_its_nodes(binary: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 
 import pytest
 
+from client import Client
 from cluster import HOST, Cluster, free_base, get, wait_for
+from mqttwire import V5
 from scaling import Idlers
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -101,6 +104,7 @@ def test_every_expression_has_an_answer(cluster: Cluster, prometheus: str) -> No
     if not query(prometheus, "sedge_journal_bytes"):
         expressions = [expression for expression in expressions if "sedge_journal" not in expression]
     empty = list(expressions)
+    talk = Talk(cluster)
 
     def answered() -> bool:
         empty[:] = [expression for expression in empty if not query(prometheus, expression)]
@@ -109,7 +113,45 @@ def test_every_expression_has_an_answer(cluster: Cluster, prometheus: str) -> No
     wait_for("all have an answer", answered, 30)
     rules = get(f"{prometheus}/api/v1/alerts")
     assert rules["data"]["alerts"] == []
+    # OP-01: quantiles are numbers where messages flow, here and over a link, and none is above a second.
+    quantiles = [expression for expression in expressions if "histogram_quantile" in expression]
+    assert len(quantiles) >= 5
+
+    def answers() -> list[float]:
+        return [float(series["value"][1]) for expression in quantiles for series in query(prometheus, expression)]
+
+    wait_for("each node has measured", lambda: len(answers()) >= 7 and sum(0 < value <= 1 for value in answers()) >= 6, 30)
+    talk.end()
     idlers.close()
+
+
+class Talk:
+    """A publisher at the first node, and a subscriber there and at the second."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.subscribers = [Client(HOST, cluster.ports()[node], V5, timeout=10) for node in range(2)]
+        for number, subscriber in enumerate(self.subscribers):
+            subscriber.connect(f"listener-{number}")
+            subscriber.subscribe("talk/#", qos=1)
+        self.publisher = Client(HOST, cluster.ports()[0], V5, timeout=10)
+        self.publisher.connect("speaker")
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        """Publishes ten times a second; each subscriber acknowledges."""
+        while not self.ended.wait(0.1):
+            self.publisher.publish("talk/x", "hello", qos=1)
+            for subscriber in self.subscribers:
+                subscriber.message("hello")
+
+    def end(self) -> None:
+        """No more of it."""
+        self.ended.set()
+        self.thread.join(20)
+        for client in (*self.subscribers, self.publisher):
+            client.disconnect()
 
 
 def test_an_alert_fires_when_a_node_dies(cluster: Cluster, prometheus: str) -> None:

@@ -38,6 +38,18 @@ ROWS: list[tuple[str, list[tuple[str, str, list[tuple[str, str]]]]]] = [
         ("Connections opened and closed", "cps", [(f"rate(sedge_connections_opened_total{NODE}{RATE})", "{{instance}} opened"),
                                                   (f"rate(sedge_connections_closed_total{NODE}{RATE})", "{{instance}} closed")]),
     ]),
+    ("How long it takes", [
+        ("Delivery: read from the publisher to written to the subscriber", "s",
+         [(f"histogram_quantile({part}, sum by (le) (rate(sedge_delivery_latency_seconds_bucket{NODE}{RATE})))", f"{percent} %")
+          for part, percent in ((0.5, 50), (0.99, 99))]),
+        ("Acknowledgement of QoS 1 and 2 publications", "s",
+         [(f"histogram_quantile({part}, sum by (le) (rate(sedge_publish_acknowledgement_seconds_bucket{NODE}{RATE})))", f"{percent} %")
+          for part, percent in ((0.5, 50), (0.99, 99))]),
+        ("Delivery of each node, 99 %", "s",
+         [(f"histogram_quantile(0.99, sum by (instance, from, le) (rate(sedge_delivery_latency_seconds_bucket{NODE}{RATE})))", "{{instance}} from {{from}}")]),
+        ("Age of the oldest message that waits for a connected client", "s", [(f"sedge_queue_age_seconds{NODE}", "{{instance}}")]),
+        ("Longest turn of an event loop", "s", [(f"sedge_loop_lag_seconds{NODE}", "{{instance}}")]),
+    ]),
     ("Between nodes", [
         ("Round trip of links", "µs", [(f"sedge_link_rtt_microseconds{NODE}", "{{instance}} to {{peer}}")]),
         ("Publications over links", "cps", [(f"rate(sedge_link_publications_sent_total{NODE}{RATE})", "{{instance}} to {{peer}}")]),

@@ -7,7 +7,7 @@ import { chromium } from 'playwright-core'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const PATIENCE = 20_000
-const PAGES = ['overview', 'clients', 'retained', 'subscriptions', 'topology', 'explain', 'trace', 'events', 'try']
+const PAGES = ['overview', 'clients', 'busy', 'retained', 'subscriptions', 'topology', 'explain', 'trace', 'events', 'try']
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
 
 const [scenario, text] = process.argv.slice(2)
@@ -70,6 +70,7 @@ async function filled(page, path) {
   const wanted = {
     overview: () => page.getByRole('row', { name: /up/ }).nth(settings.nodes - 2).waitFor(),
     clients: () => page.getByRole('button', { name: settings.client, exact: true }).first().waitFor(),
+    busy: () => page.getByText('No connected client has messages waiting').waitFor(),
     retained: () => page.getByText('messages are shown').waitFor(),
     subscriptions: () => page.getByRole('cell', { name: settings.client, exact: true }).first().waitFor(),
     topology: () => page.getByRole('heading', { name: /^Overlay/ }).waitFor(),
@@ -360,6 +361,52 @@ const scenarios = {
     await page.getByRole('link', { name: 'Rules' }).click()
     await page.getByRole('listitem').filter({ hasText: 'mean' }).getByText('running').waitFor()
     await accessible(page, 'rules')
+    clean(seen)
+  },
+
+  /** The busiest topics and the slow subscribers of all nodes. */
+  async busy(browser) {
+    const { page, seen } = await open(browser)
+    await goTo(page, 'busy')
+    const topics = page.getByRole('region', { name: 'Busiest topics, table' }).getByRole('row')
+    await topics.filter({ hasText: settings.topic }).first().waitFor()
+    await page.getByRole('region', { name: 'Slow subscribers, table' }).getByRole('row').filter({ hasText: settings.slow }).getByText('node-3').waitFor()
+    await page.getByText('sedge top --once').waitFor()
+    for (const width of [1200, 360]) {
+      await page.setViewportSize({ width, height: 740 })
+      await accessible(page, `busy at ${width}`)
+      const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+      check(wider <= 0, `busy is ${wider} pixels wider than a screen of ${width}`)
+    }
+    clean(seen)
+  },
+
+  /** What a controller has told the node; and it is asked to pause. */
+  async scaling(browser) {
+    const { page, seen } = await open(browser)
+    await page.goto(`${settings.url}/#token=${settings.token}`)
+    await page.getByRole('link', { name: 'Scaling' }).click()
+    await page.getByText('No controller has told this node anything').waitFor()
+    await accessible(page, 'scaling without a controller')
+    await tell('empty')
+    await page.getByRole('heading', { name: 'Group brokers: 2 of 3 nodes' }).waitFor()
+    const decision = page.getByRole('region', { name: 'Decisions, table' }).getByRole('row').nth(1)
+    check((await decision.innerText()).includes(settings.reason), 'the newest decision is not the first')
+    await page.getByRole('row', { name: /brokers-2/ }).getByText('connections 1,200').waitFor()
+    await page.getByText('sedge scale status', { exact: true }).waitFor()
+    await accessible(page, 'scaling')
+    await page.setViewportSize({ width: 360, height: 740 })
+    const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+    check(wider <= 0, `scaling is ${wider} pixels wider than a screen of 360`)
+    await page.getByRole('button', { name: 'Pause scaling …' }).click()
+    const dialog = page.getByRole('dialog')
+    await dialog.getByText('sedge scale pause', { exact: true }).waitFor()
+    await accessible(page, 'the question before scaling pauses')
+    await dialog.getByRole('button', { name: 'Pause scaling' }).click()
+    await page.getByText('It was asked to pause.').waitFor()
+    await tell('asked')
+    await page.getByText('paused', { exact: true }).waitFor()
+    await page.getByRole('button', { name: 'Let scaling go on …' }).waitFor()
     clean(seen)
   },
 

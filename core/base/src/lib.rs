@@ -6,6 +6,8 @@
 mod bounded;
 mod buffers;
 mod deadlines;
+mod durations;
+mod heavy;
 mod ids;
 mod lookup;
 mod outbox;
@@ -18,6 +20,8 @@ mod time;
 pub use bounded::{BoundedQueue, Full};
 pub use buffers::BufferPool;
 pub use deadlines::Deadlines;
+pub use durations::Durations;
+pub use heavy::{Heavy, HeavyHitters};
 pub use ids::{ClientId, ConnId, Incarnation, NodeId, ParseNodeIdError, ShardId};
 pub use lookup::{LookupMap, Seed, SeededHasher};
 pub use outbox::Outbox;

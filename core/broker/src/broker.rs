@@ -19,7 +19,9 @@ use crate::disconnect::Ending;
 use crate::fanout::Scratch;
 use crate::given::GivenAway;
 use crate::group::Groups;
+use crate::hot::HotTopics;
 use crate::journal::Journal;
+use crate::latency::{Latencies, Sampler};
 use crate::merge::Merged;
 use crate::owners::Owners;
 use crate::room::free;
@@ -126,6 +128,12 @@ pub struct Broker {
     pub(crate) elsewhere: Option<Arc<[Utf8]>>,
     /// While a trace runs.
     pub(crate) tracer: Option<Box<Tracer>>,
+    /// Which deliveries and which acknowledgements are measured.
+    pub(crate) sampled_deliveries: Sampler,
+    pub(crate) sampled_acks: Sampler,
+    pub(crate) latencies: Latencies,
+    /// While somebody looks at the busiest topics.
+    pub(crate) hot: Option<Box<HotTopics>>,
 }
 
 impl Broker {
@@ -135,6 +143,8 @@ impl Broker {
         config.max_inflight = config.max_inflight.max(1);
         let seed = Seed::from_rng(&mut rng);
         let closed = Closed::new(&config.awaits);
+        // What is measured must not change what is drawn for anything else.
+        let mut sampling = rng.clone();
         Self {
             config,
             policy: Policy::default(),
@@ -170,6 +180,10 @@ impl Broker {
             holds: false,
             elsewhere: None,
             tracer: None,
+            sampled_deliveries: Sampler::new(sampling.split(1)),
+            sampled_acks: Sampler::new(sampling.split(2)),
+            latencies: Latencies::default(),
+            hot: None,
         }
     }
 
@@ -364,6 +378,7 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let (waiting, before) = (connection.outbox.len(), connection.outbox.footprint());
         connection.outbox.advance_into(bytes, &mut self.buffers);
+        connection.note_written(bytes, self.now.instant, &mut self.latencies);
         self.counters.bytes_out += (waiting - connection.outbox.len()) as u64;
         self.counters.note_outbox(before, connection.outbox.footprint());
         if connection.phase == Phase::Closing {

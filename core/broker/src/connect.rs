@@ -287,6 +287,7 @@ impl Broker {
             .as_ref()
             .map(|will| Box::new(PendingWill { will: Box::new(will.detached()), due: None }));
         connection.phase = Phase::Live;
+        connection.peer.live_since = self.now.instant;
         self.counters.connected += 1;
         connection.last_seen = now;
         self.note_facts(session_key);

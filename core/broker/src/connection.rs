@@ -9,6 +9,7 @@ use sedge_mqtt::{
 
 use crate::alias::{IncomingAliases, OutgoingAliases};
 use crate::enhanced::Enhanced;
+use crate::latency::Probes;
 use crate::outgoing::Ids;
 use crate::room::free;
 use crate::session::SessionKey;
@@ -166,6 +167,10 @@ pub(crate) struct Peer {
     pub(crate) role: Role,
     /// What the rules said about its publications; `None`: nothing since the policy changed.
     pub(crate) verdicts: Option<Box<Verdicts>>,
+    /// When it was let in.
+    pub(crate) live_since: Instant,
+    /// While something in the outbox is measured.
+    pub(crate) probes: Option<Box<Probes>>,
     /// The messages that it brings and takes.
     pub(crate) traffic: Traffic,
 }
@@ -224,6 +229,8 @@ impl Connection {
                 has_repeated: false,
                 role: Role::Client,
                 verdicts: None,
+                live_since: now,
+                probes: None,
                 traffic: Traffic::default(),
             }),
             pending: None,

@@ -240,6 +240,7 @@ impl Broker {
             chunks: &mut self.chunks,
             journal: self.journal.as_deref_mut(),
             tracer: self.tracer.as_deref_mut(),
+            sampler: &mut self.sampled_deliveries,
             now: self.now,
         };
         Some(Link { session, connection, env })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sedge_base::Duration;
-use sedge_mqtt::{Message, Packet, PacketId, Publish, PublishProperties, QoS, ReasonCode, TopicName, Version};
+use sedge_mqtt::{Message, Packet, PacketId, Publish, PublishProperties, QoS, ReadAt, ReasonCode, TopicName, Version};
 
 use crate::api::TicketKind;
 use crate::closed::Waiting;
@@ -57,6 +57,9 @@ impl Broker {
         let inside = connection.peer.side != Side::Outside;
         if connection.throttle.is_some() {
             self.charge(key, named + publish.payload.len());
+        }
+        if self.hot.is_some() {
+            self.note_topic(topic.as_str());
         }
         // A name has at most one level more than it has bytes: most need not be counted.
         let max_levels = self.config.max_topic_levels;
@@ -163,7 +166,7 @@ impl Broker {
             self.answer_at_once(session_key, &topic, refusal);
             return Ok(());
         };
-        connection.inbound = connection.inbound.saturating_add(1);
+        connection.note_inbound(&mut self.sampled_acks, id, self.now.instant);
         // A 5.0 client keeps to the receive maximum itself, and has its pings read meanwhile.
         let most = usize::from(self.config.receive_maximum) + usize::from(v5);
         if session.inbound.as_ref().is_some_and(|inbound| inbound.owed() >= most) {
@@ -218,6 +221,7 @@ impl Broker {
             stamp: self.clock.next_stamp(self.now),
             expires_at: expiry.map(|secs| self.now.wall + Duration::from_secs(u64::from(secs))),
             publisher: self.sessions.get(session).map(|session| session.client.clone()),
+            read_at: ReadAt::at(self.now.instant),
         });
         if let Some((_, Some(packet_id))) = ticket
             && let Some(session) = self.sessions.get(session)
@@ -253,6 +257,7 @@ impl Broker {
             stamp: self.clock.next_stamp(self.now),
             expires_at: expiry.map(|expiry| self.now.wall + expiry),
             publisher: None,
+            read_at: ReadAt::at(self.now.instant),
         });
         let matched = self.fan_out(&message, Buffer::Read);
         self.outputs.push_back(Output::Route { message, ticket: None, matched });
@@ -311,6 +316,7 @@ impl Broker {
             let packet = if exactly_once { Packet::PubRec(ack) } else { Packet::PubAck(ack) };
             let fresh = connection.fresh;
             connection.send(&packet, &mut self.counters, &mut self.outputs);
+            connection.note_acked(packet_id);
             if reason.is_error() {
                 // A journal without room could not keep it back for long: whoever is refused has to hear of it.
                 connection.fresh = fresh;

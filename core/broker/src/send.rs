@@ -14,6 +14,7 @@ use crate::chunks::Chunks;
 use crate::connection::{Connection, Fresh, Side};
 use crate::inflight::Slot;
 use crate::journal::{Journal, Origin, kept};
+use crate::latency::Sampler;
 use crate::outgoing::{Copies, Outgoing};
 use crate::room::{MESSAGE_BYTES, Room, free};
 use crate::session::Session;
@@ -38,6 +39,7 @@ pub(crate) struct Env<'a> {
     pub(crate) chunks: &'a mut Chunks,
     pub(crate) journal: Option<&'a mut Journal>,
     pub(crate) tracer: Option<&'a mut Tracer>,
+    pub(crate) sampler: &'a mut Sampler,
     pub(crate) now: Now,
 }
 
@@ -442,6 +444,9 @@ impl Env<'_> {
         }
         self.counters.note_outbox(before, connection.outbox.footprint());
         self.count_publish(connection, outgoing.qos, message);
+        if !dup {
+            self.measure(connection, outgoing);
+        }
         Sent::Yes
     }
 
@@ -471,6 +476,14 @@ impl Env<'_> {
         }
         self.counters.note_outbox(before, connection.outbox.footprint());
         self.count_publish(connection, QoS::AtMostOnce, message);
+        self.measure(connection, outgoing);
+    }
+
+    /// A delivery is the last in the outbox. What a new subscriber gets of retained messages says nothing of how long messages take.
+    fn measure(&mut self, connection: &mut Connection, outgoing: &Outgoing) {
+        if !outgoing.retain && self.sampler.takes(self.now.instant) {
+            connection.probe_delivery(&outgoing.message, self.now);
+        }
     }
 
     fn count_publish(&mut self, connection: &mut Connection, qos: QoS, message: &Message) {

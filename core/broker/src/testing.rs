@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sedge_base::{Incarnation, NodeId, ShardId};
-use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
+use sedge_mqtt::{Message, MessageId, QoS, ReadAt, Stamp, TopicName};
 
 /// A QoS 0 message with everything else at its first value.
 pub(crate) fn message(topic: &str, payload: &str) -> Message {
@@ -17,5 +17,6 @@ pub(crate) fn message(topic: &str, payload: &str) -> Message {
         stamp: Stamp { millis: 1, counter: 0, node, shard },
         expires_at: None,
         publisher: None,
+        read_at: ReadAt::default(),
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Duration, Now};
 use sedge_mqtt::{
-    Connect, Message, Packet, Publish, PublishProperties, QoS, ReasonCode, SubscriptionOptions, TopicFilter, Version,
+    Connect, Message, Packet, Publish, PublishProperties, QoS, ReadAt, ReasonCode, SubscriptionOptions, TopicFilter,
+    Version,
 };
 use smallvec::SmallVec;
 
@@ -144,6 +145,7 @@ impl Broker {
             stamp: self.clock.next_stamp(now),
             expires_at: expiry.map(|secs| now.wall + Duration::from_secs(u64::from(secs))),
             publisher: None,
+            read_at: ReadAt::at(now.instant),
         });
         let outgoing = Outgoing { message, ids, group: 0, qos, retain, buffer: Buffer::Read };
         if let Some(mut link) = self.link(key) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Duration, Instant};
-use sedge_mqtt::{Message, PublishProperties, Will, WillProperties};
+use sedge_mqtt::{Message, PublishProperties, ReadAt, Will, WillProperties};
 
 use crate::broker::Timer;
 use crate::outgoing::Buffer;
@@ -71,6 +71,7 @@ impl Broker {
             stamp: self.clock.next_stamp(self.now),
             expires_at: expiry.map(|secs| self.now.wall + Duration::from_secs(u64::from(secs))),
             publisher: Some(client),
+            read_at: ReadAt::at(self.now.instant),
         });
         self.counters.wills += 1;
         let matched = self.fan_out_own(&message, Buffer::Read);

@@ -84,6 +84,8 @@ pub enum ShardInput {
     },
     /// These traces run from now on, all of them.
     Traces(Arc<[Arc<TraceSpec>]>),
+    /// Somebody looks at the busiest topics.
+    WatchTopics,
     /// Bytes came from the client.
     Received {
         /// Where from.

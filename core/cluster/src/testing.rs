@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
+use sedge_mqtt::{Message, MessageId, QoS, ReadAt, Stamp, TopicName};
 
 /// A publication on the topic `t` with one byte.
 pub(crate) fn message(id: MessageId, qos: QoS) -> Arc<Message> {
@@ -16,5 +16,6 @@ pub(crate) fn message(id: MessageId, qos: QoS) -> Arc<Message> {
         stamp: Stamp { millis: 1, counter: 0, node: id.node, shard: id.shard },
         expires_at: None,
         publisher: None,
+        read_at: ReadAt::default(),
     })
 }

@@ -19,7 +19,7 @@ pub use codec::{
 pub use error::DecodeError;
 pub use foreign::LooksLike;
 pub use index::{SubscriptionTrie, TopicTree};
-pub use message::{Message, MessageId, Stamp};
+pub use message::{Message, MessageId, ReadAt, Stamp};
 pub use packet::*;
 pub use reason::ReasonCode;
 pub use topic::{InvalidTopicFilter, InvalidTopicName, TopicFilter, TopicName};

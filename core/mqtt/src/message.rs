@@ -1,7 +1,7 @@
 //! An application message on its way through the cluster.
 
 use bytes::Bytes;
-use sedge_base::{ClientId, Incarnation, NodeId, ShardId, Timestamp};
+use sedge_base::{ClientId, Incarnation, Instant, NodeId, ShardId, Timestamp};
 
 use crate::{PublishProperties, QoS, TopicName};
 
@@ -31,6 +31,31 @@ pub struct Stamp {
     pub shard: ShardId,
 }
 
+/// When this node has read a publication from a client, by its own clock. It is for measuring only, and no part of what a message is: all are
+/// equal, and none is written down or told to other nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadAt(Instant);
+
+impl ReadAt {
+    /// At this moment.
+    pub const fn at(now: Instant) -> Self {
+        Self(now)
+    }
+
+    /// The moment, if it is known.
+    pub fn get(self) -> Option<Instant> {
+        (self.0 != Instant::ZERO).then_some(self.0)
+    }
+}
+
+impl PartialEq for ReadAt {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ReadAt {}
+
 /// An application message as the publisher meant it, shared by all its deliveries (`Arc<Message>`); what differs between
 /// receivers (packet id, granted QoS, retain flag, subscription ids, DUP) is added at delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +78,8 @@ pub struct Message {
     pub expires_at: Option<Timestamp>,
     /// Who published it; for No Local.
     pub publisher: Option<ClientId>,
+    /// When this node has read it.
+    pub read_at: ReadAt,
 }
 
 impl Message {

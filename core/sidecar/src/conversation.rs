@@ -244,7 +244,7 @@ impl Conversation {
 #[cfg(test)]
 pub(crate) mod testing {
     use sedge_base::{Incarnation, NodeId, ShardId};
-    use sedge_mqtt::{MessageId, Stamp, TopicName};
+    use sedge_mqtt::{MessageId, ReadAt, Stamp, TopicName};
 
     use super::*;
 
@@ -264,6 +264,7 @@ pub(crate) mod testing {
             stamp: Stamp { millis: 0, counter: 0, node, shard: ShardId(0) },
             expires_at: None,
             publisher: None,
+            read_at: ReadAt::default(),
         })
     }
 }

@@ -39,6 +39,7 @@ enum Command {
     Status(api::StatusArgs),
     /// Say whether a node is ready for clients: exit code 0 or 1; for containers and scripts
     Health(api::HealthArgs),
+    Top(api::TopArgs),
     /// Show the nodes of a cluster, the links between them, and the trees and tables of its overlay
     Topology(api::TopologyArgs),
     /// Say which topics' subscribers should share nodes and which should be spread, from a cluster that runs
@@ -123,6 +124,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Pub(args) => publish::run(&args),
         Command::Sub(args) => subscribe::run(&args),
         Command::Status(args) => api::status(&args),
+        Command::Top(args) => api::top(&args),
         Command::Health(args) => api::health(&args),
         Command::Topology(args) => api::topology(&args),
         Command::Advise(args) => api::advise(&args),

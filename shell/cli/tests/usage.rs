@@ -8,7 +8,8 @@ use common::{assert_fails, assert_ok, run, stderr, stdout};
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["up", "down", "serve", "pub", "sub", "status", "topology", "sessions", "routes", "retained", "kick"]
+    for command in
+        ["up", "down", "serve", "pub", "sub", "status", "top", "topology", "sessions", "routes", "retained", "kick"]
     {
         let output = run(&[command, "--help"]);
         assert_ok(&output);

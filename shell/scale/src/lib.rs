@@ -15,6 +15,7 @@ pub mod process;
 pub mod report;
 mod site_file;
 mod state;
+mod tell;
 
 pub use self::bus::{Messages, Module};
 pub use self::controller::{RunOptions, run};

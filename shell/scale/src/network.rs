@@ -45,6 +45,12 @@ impl Nodes {
         Self::read(request.header("content-type", "application/json").send("{}"), http)
     }
 
+    /// Tells the node something.
+    pub(crate) fn put(&self, http: &str, path: &str, json: &str) -> Result<String, String> {
+        let request = self.agent.put(format!("http://{http}{path}")).header("authorization", self.authorization());
+        Self::read(request.header("content-type", "application/json").send(json), http)
+    }
+
     /// Asks the node to end something.
     pub(crate) fn delete(&self, http: &str, path: &str) -> Result<String, String> {
         let request = self.agent.delete(format!("http://{http}{path}")).header("authorization", self.authorization());

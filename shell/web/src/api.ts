@@ -56,6 +56,8 @@ export interface Status {
 }
 export interface Session {
   client: string
+  /** Name of its node. */
+  name?: string
   connected: boolean
   peer: string | null
   user: string | null
@@ -72,7 +74,8 @@ export interface Session {
   incoming_qos2: number
   will: boolean
 }
-export interface Sessions { total: number; sessions: Session[]; next: string | null }
+export interface Sessions { total: number; sessions: Session[]; next: string | null; silent?: string[] }
+export interface HotTopics { seconds: number; topics: { topic: string; rate: number; error: number }[]; silent?: string[] }
 export interface Retained {
   topic: string
   qos: number
@@ -137,6 +140,26 @@ export interface Explanation {
   node: string | null
   name: string | null
 }
+export interface ScaleReport {
+  site: string
+  driver: string
+  paused: boolean
+  converged: boolean
+  groups: Record<string, {
+    min: number
+    max: number
+    wanted: number
+    hold: string | null
+    nodes: { name: string; state: string; seconds: number; mqtt: string; samples: Record<string, number> }[]
+  }>
+  balancers: Record<string, { port: number; algorithm: string; nodes: string[]; connections: Record<string, number> }>
+  alarms: Record<string, { state: string; seconds: number; value: number | null }>
+  pending: string[]
+  actions_left: number
+  decisions: { at_ms: number; group: string; from: number; to: number; reason: string }[]
+  events: { at_ms: number; kind: string; subject: string; text: string }[]
+}
+export interface Scaling { heard_seconds: number | null; asked_to_pause: boolean | null; report: ScaleReport | null }
 export interface Trace { id: number; client: string | null; topics: string[]; one_in: number; silent?: string[] }
 export interface TraceNote {
   publication: string

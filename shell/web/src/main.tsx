@@ -6,6 +6,7 @@ import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
 import { get, hasToken, keepToken, takeToken, tryToken, wantsToken, watchToken } from './api'
 import { useLive, watch } from './live'
 import { Problem } from './parts'
+import { Busy } from './pages/busy'
 import { Clients } from './pages/clients'
 import { Events } from './pages/events'
 import { Explain } from './pages/explain'
@@ -13,6 +14,7 @@ import { Bridges, Rules } from './pages/listing'
 import { Overview } from './pages/overview'
 import { RetainedMessages } from './pages/retained'
 import { Subscriptions } from './pages/routes'
+import { Scaling } from './pages/scaling'
 import { Topology } from './pages/topology'
 import { TraceIt } from './pages/trace'
 import { TryIt } from './pages/tryit'
@@ -29,11 +31,13 @@ interface Entry {
 const PAGES: Entry[] = [
   { path: 'overview', name: 'Overview', page: Overview },
   { path: 'clients', name: 'Clients', page: Clients },
+  { path: 'busy', name: 'Busy', page: Busy, needs: '/api/v1/topics/hot' },
   { path: 'retained', name: 'Retained', page: RetainedMessages },
   { path: 'subscriptions', name: 'Subscriptions', page: Subscriptions },
   { path: 'topology', name: 'Topology', page: Topology },
   { path: 'bridges', name: 'Bridges', page: Bridges, needs: '/api/v1/bridges' },
   { path: 'rules', name: 'Rules', page: Rules, needs: '/api/v1/rules' },
+  { path: 'scaling', name: 'Scaling', page: Scaling, needs: '/api/v1/scale' },
   { path: 'explain', name: 'Explain', page: Explain, needs: '/api/v1/explain' },
   { path: 'trace', name: 'Trace', page: TraceIt, needs: '/api/v1/traces' },
   { path: 'events', name: 'Events', page: Events },

@@ -35,7 +35,7 @@ export interface Change {
 }
 
 /** Asks before something is changed, and shows the command that does the same. */
-export function Confirm({ change: wanted, close }: { change: Change; close: (done: boolean) => void }) {
+export function Confirm({ change: wanted, text, close }: { change: Change; text?: string; close: (done: boolean) => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const [problem, setProblem] = useState('')
   const [busy, setBusy] = useState(false)
@@ -58,7 +58,7 @@ export function Confirm({ change: wanted, close }: { change: Change; close: (don
       <h2 id="confirm-title">{wanted.title}</h2>
       <p>{wanted.what}</p>
       <p>The same as a command:</p>
-      <Command words={wanted.words} />
+      <Command words={wanted.words} {...(text === undefined ? {} : { text })} />
       {problem && <p class="problem" role="alert">{problem}</p>}
       <div class="row end">
         <button type="button" onClick={() => close(false)}>

@@ -12,6 +12,7 @@ mod enhanced;
 mod explaining;
 mod harness;
 mod journal;
+mod latency;
 mod malformed;
 mod merging;
 mod order;

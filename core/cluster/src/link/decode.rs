@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
-use sedge_mqtt::{Message, MessageId, Publish, PublishProperties, QoS, Stamp, TopicFilter, TopicName, UserProperties};
+use sedge_mqtt::{
+    Message, MessageId, Publish, PublishProperties, QoS, ReadAt, Stamp, TopicFilter, TopicName, UserProperties,
+};
 use smallvec::SmallVec;
 
 use super::encode::{ACK, FLAGS, FRAME, GROUP, NONE, PUBLISHER, ROUND_TRIP, SAME, WAYBILL};
@@ -69,6 +71,7 @@ pub(super) fn publish(packet: Publish, newer: bool) -> Result<Inbound, &'static 
         stamp: ours.stamp,
         expires_at: ours.expires_at,
         publisher: ours.publisher,
+        read_at: ReadAt::default(),
     };
     let (plain, groups, retained_copy, waybill) = (ours.plain, ours.groups, ours.retained_copy, ours.waybill);
     let publication = Publication { message: Arc::new(message), plain, groups, retained_copy, waybill };
@@ -244,6 +247,7 @@ mod tests {
                 stamp: Stamp { millis: stamp.0, counter: stamp.1, node, shard },
                 expires_at: expires_at.map(Timestamp::from_millis),
                 publisher: publisher.map(|text| ClientId::new(&text)),
+                read_at: ReadAt::default(),
             }
         })
     }

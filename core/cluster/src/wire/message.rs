@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sedge_base::{Incarnation, NodeId, ShardId, Timestamp};
 use sedge_mqtt::{
-    Decoder, Delivery, Message, MessageId, Packet, PacketId, QoS, Stamp, Version, encode_publish, publish_len,
+    Decoder, Delivery, Message, MessageId, Packet, PacketId, QoS, ReadAt, Stamp, Version, encode_publish, publish_len,
 };
 
 use super::{Reader, Result, WireError, Writer};
@@ -55,7 +55,18 @@ pub(crate) fn read_message(from: &mut Reader) -> Result<Arc<Message>> {
     }) {
         return Err(WireError("a property that mail does not use"));
     }
-    Ok(Arc::new(Message { id, topic, payload, qos, retain, properties, stamp, expires_at, publisher }))
+    Ok(Arc::new(Message {
+        id,
+        topic,
+        payload,
+        qos,
+        retain,
+        properties,
+        stamp,
+        expires_at,
+        publisher,
+        read_at: ReadAt::default(),
+    }))
 }
 
 pub(super) fn write_id(out: &mut Writer, id: &MessageId) {

@@ -298,7 +298,7 @@ mod tests {
     use proptest::prelude::*;
     use sedge_base::ClientId;
     use sedge_mqtt::{
-        MessageId, QoS, Stamp, SubscriptionOptions, TopicFilter, TopicName, Version, Will, WillProperties,
+        MessageId, QoS, ReadAt, Stamp, SubscriptionOptions, TopicFilter, TopicName, Version, Will, WillProperties,
     };
 
     use super::*;
@@ -317,6 +317,7 @@ mod tests {
             stamp: Stamp { millis: 5, counter: 6, node: NodeId::new(7), shard: ShardId(8) },
             expires_at: None,
             publisher: Some(ClientId::new("p")),
+            read_at: ReadAt::default(),
         });
         let filter = TopicFilter::new("$share/g/a/+").unwrap();
         let item = QueuedRecord {

@@ -9,7 +9,7 @@ use sedge_broker::{
     BUCKETS, InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState,
 };
 use sedge_mqtt::{
-    Message, MessageId, PacketId, PublishProperties, QoS, ReasonCode, Stamp, SubscriptionOptions, TopicFilter,
+    Message, MessageId, PacketId, PublishProperties, QoS, ReadAt, ReasonCode, Stamp, SubscriptionOptions, TopicFilter,
     TopicName, Utf8, Version, Will, WillProperties,
 };
 
@@ -28,6 +28,7 @@ fn message(seq: u64) -> Arc<Message> {
         stamp: Stamp { millis: 1, counter: 2, node: NodeId::new(3), shard: ShardId(4) },
         expires_at: Some(Timestamp::from_millis(5)),
         publisher: Some(ClientId::new("pub")),
+        read_at: ReadAt::default(),
     })
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use sedge_base::{ClientId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId};
 use sedge_mqtt::{
-    Ack, ConnAck, ConnAckProperties, Decoder, Message, MessageId, Packet, PacketId, Publish, QoS, ReasonCode, Stamp,
-    SubAck, SubscriptionOptions, TopicFilter, TopicName, Version, encode,
+    Ack, ConnAck, ConnAckProperties, Decoder, Message, MessageId, Packet, PacketId, Publish, QoS, ReadAt, ReasonCode,
+    Stamp, SubAck, SubscriptionOptions, TopicFilter, TopicName, Version, encode,
 };
 use sedge_sidecar::{Attach, Input, LinkId, Output, Publication, Receiver, Request, Share, Sidecar, SidecarConfig};
 
@@ -109,6 +109,7 @@ impl World {
             stamp: Stamp { millis: 0, counter: 0, node, shard: ShardId(0) },
             expires_at: None,
             publisher: from.map(client),
+            read_at: ReadAt::default(),
         });
         let matching = self.subscriptions.iter().filter(|(_, filter)| filter.matches(&message.topic));
         let receivers = matching

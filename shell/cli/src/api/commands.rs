@@ -36,7 +36,7 @@ pub(crate) struct ApiArgs {
     pub(super) json: bool,
     /// Show the ids of nodes beside their names
     #[arg(long)]
-    ids: bool,
+    pub(super) ids: bool,
 }
 
 impl ApiArgs {

@@ -12,6 +12,7 @@ mod names;
 mod neighbours;
 mod reload;
 mod text;
+mod top;
 mod trace;
 mod watch;
 
@@ -28,5 +29,6 @@ pub(crate) use log_level::{LogLevelArgs, log_level};
 pub(crate) use logs::{LogsArgs, logs};
 pub(crate) use neighbours::{NeighbourCommand, neighbour, neighbours};
 pub(crate) use reload::{ReloadArgs, reload};
+pub(crate) use top::{TopArgs, top};
 pub(crate) use trace::{TraceArgs, trace};
 pub(crate) use watch::{Page, WatchArgs};

@@ -26,6 +26,11 @@ impl Names {
         let shared = self.known.values().filter(|known| *known == name).count() > 1;
         if self.ids || shared { format!("{name} ({id})") } else { name.clone() }
     }
+
+    /// The same, with what it calls itself where nobody else has said a name.
+    pub(super) fn of_or(&self, id: &str, own: &str) -> String {
+        if self.known.contains_key(id) { self.of(id) } else { own.to_owned() }
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub(super) fn status(status: &Status, cluster: &Cluster, all: &Members, names: &
 }
 
 /// Whether a node serves, and what is wrong.
-fn readiness(ready: bool, not_ready: &[String], warnings: &[String]) -> String {
+pub(super) fn readiness(ready: bool, not_ready: &[String], warnings: &[String]) -> String {
     match (ready, warnings) {
         (true, []) => "ready".to_owned(),
         (true, warnings) => format!("ready, but {}", warnings.join("; ")),
@@ -539,7 +539,7 @@ fn millis(micros: u32) -> String {
     if micros == 0 { "-".to_owned() } else { format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10) }
 }
 
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, seconds) => format!("{seconds} s"),
         (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
@@ -548,7 +548,7 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-fn bytes(count: u64) -> String {
+pub(super) fn bytes(count: u64) -> String {
     match count {
         0..=9_999 => format!("{count} bytes"),
         10_000..=9_999_999 => format!("{} kB", count / 1000),

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ask::PATIENCE;
 use super::error::ApiError;
 use super::server::Api;
-use super::{explain, logs, members, retained, routes, sessions, topology, traces};
+use super::{explain, logs, members, retained, routes, sessions, topics, topology, traces};
 use crate::runtime::{Ask, Letter, Shared};
 
 /// Questions of other nodes that wait for an answer; one more gets none.
@@ -42,6 +42,8 @@ pub(super) enum Inquiry {
     Routes(routes::Part),
     /// Some of its retained messages.
     Retained(retained::Which),
+    /// The topics that its clients publish to most.
+    HotTopics(topics::Part),
     /// What it writes to its log, which it changes to this level if one is given.
     LogLevel(Option<String>),
     /// The last lines of its log.
@@ -118,6 +120,7 @@ async fn answer(api: &Api, inquiry: Inquiry) -> Result<Bytes, ApiError> {
         Inquiry::Session(client) => bytes(&sessions::fitted_one(api, &client).await?),
         Inquiry::Routes(part) => bytes(&routes::fitted(api, part).await?),
         Inquiry::Retained(which) => retained::fitted(api, which).await?,
+        Inquiry::HotTopics(part) => bytes(&topics::fitted(api, part).await?),
         Inquiry::LogLevel(level) => bytes(&logs::own(api, level.as_deref())?),
         Inquiry::LogLines(part) => bytes(&logs::fitted_lines(api, part)),
         Inquiry::Trace(order) => bytes(&traces::begin(&api.shared, &order)),

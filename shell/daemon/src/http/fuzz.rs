@@ -117,6 +117,7 @@ fn serve(runtime: &Runtime, token: Option<Secret>) -> (UnboundedSender<(DuplexSt
         shared: Arc::clone(daemon.shared()),
         facts: Arc::new(facts),
         history: Arc::default(),
+        told: Arc::default(),
         streams: Arc::default(),
     };
     let (sender, connections) = unbounded_channel();

@@ -2,6 +2,7 @@
 
 mod bridges;
 mod discovery;
+mod latency;
 mod rules;
 mod text;
 mod watch;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use sedge_broker::{Counters, SharedBuffers};
+use sedge_broker::{Counters, Latencies, SharedBuffers};
 use sedge_cluster::{LinkStatus, MemberStatus, NodeStatus, ShardCounters};
 
 pub(super) use self::text::{Exposition, Kind};
@@ -34,6 +35,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     let now = api.shared.clock.now();
     let parts = ask_all(&api.shared, move |view| Part {
         broker: view.shard.broker().counters().clone(),
+        latencies: view.shard.broker().latencies().clone(),
         buffers: view.shard.broker().shared_buffers(),
         shard: view.shard.counters(),
         stats: view.stats.clone(),
@@ -49,6 +51,7 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     limit_metrics(&mut out, &api, &parts);
     access_metrics(&mut out, &api, &parts);
     message_metrics(&mut out, &parts);
+    latency::write(&mut out, parts.iter().map(|part| &part.latencies));
     runtime_metrics(&mut out, &api, &parts);
     listener_metrics(&mut out, &api, &parts);
     node_metrics(&mut out, &node);
@@ -83,6 +86,7 @@ type Row<'a, T> = (&'a str, Kind, &'a str, Read<T>);
 /// What one thread has counted.
 struct Part {
     broker: Counters,
+    latencies: Latencies,
     buffers: SharedBuffers,
     shard: ShardCounters,
     stats: WorkerStats,

@@ -4,7 +4,9 @@ mod logs;
 mod members;
 mod neighbours;
 mod rules;
+mod scale;
 mod sessions;
+mod topics;
 mod traces;
 mod upstream;
 
@@ -17,7 +19,9 @@ pub use self::logs::{LogLevel, LogLevels, LogLine, LogLines};
 pub use self::members::{MemberSummary, Members, SilentMember, Summary};
 pub use self::neighbours::{Link, Neighbour, Neighbours};
 pub use self::rules::{RuleEntry, RuleList};
+pub use self::scale::{Scaling, ScalingOrder};
 pub use self::sessions::{Session, Sessions, Subscription};
+pub use self::topics::{HotTopic, HotTopics};
 pub use self::traces::{Trace, TraceNote, TraceNotes, Traces};
 pub use self::upstream::{Mirror, MirrorDifference, Sniff, UpstreamStatus};
 

@@ -5,7 +5,7 @@ use utoipa::OpenApi;
 
 use super::{
     bridges, drain, events, explain, handlers, history, logs, members, metrics, neighbours, retained, routes, rules,
-    sessions, topology, traces,
+    scale, sessions, topics, topology, traces,
 };
 
 #[derive(OpenApi)]
@@ -32,6 +32,9 @@ use super::{
         logs::lines,
         bridges::bridges,
         rules::rules,
+        scale::scaling,
+        scale::tell,
+        scale::order,
         drain::progress,
         drain::start,
         drain::cancel,
@@ -41,6 +44,7 @@ use super::{
         sessions::end_session,
         retained::retained,
         retained::clear,
+        topics::hot,
         traces::list,
         traces::start,
         traces::end,

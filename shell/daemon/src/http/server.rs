@@ -17,7 +17,7 @@ use super::model::{Listener, Listening, RecoveryReport};
 use super::visitors::{Entrance, Peer};
 use super::{
     assets, bridges, desk, drain, events, explain, guard, handlers, history, logs, members, metrics, neighbours,
-    openapi, retained, routes, rules, sessions, topology, traces,
+    openapi, retained, routes, rules, scale, sessions, topics, topology, traces,
 };
 use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
@@ -105,6 +105,8 @@ pub(super) struct Api {
     pub(super) shared: Arc<Shared>,
     pub(super) facts: Arc<Facts>,
     pub(super) history: history::SharedRing,
+    /// What the controller of the site has told.
+    pub(super) told: scale::SharedTold,
     /// Open streams of events.
     pub(super) streams: Arc<AtomicUsize>,
 }
@@ -123,7 +125,13 @@ impl HttpServer {
         facts: Facts,
     ) -> Result<Self, StartError> {
         let (stop, stopped) = oneshot::channel();
-        let api = Api { shared, facts: Arc::new(facts), history: Arc::default(), streams: Arc::default() };
+        let api = Api {
+            shared,
+            facts: Arc::new(facts),
+            history: Arc::default(),
+            told: Arc::default(),
+            streams: Arc::default(),
+        };
         let run = move || {
             let _guard = DeathGuard;
             if let Err(error) = serve(listener, api, stopped) {
@@ -195,11 +203,14 @@ pub(super) fn router(api: Api) -> Router {
         .route("/api/v1/routes", get(routes::routes))
         .route("/api/v1/bridges", get(bridges::bridges))
         .route("/api/v1/rules", get(rules::rules))
+        .route("/api/v1/scale", get(scale::scaling).put(scale::tell))
+        .route("/api/v1/scale/{order}", post(scale::order))
         .route("/api/v1/sessions", get(sessions::sessions))
         .route("/api/v1/sessions/{client}", delete(sessions::end_session))
         .route("/api/v1/sessions/{client}/connection", delete(sessions::kick))
         .route("/api/v1/retained", get(retained::retained))
         .route("/api/v1/retained/{topic}", delete(retained::clear))
+        .route("/api/v1/topics/hot", get(topics::hot))
         .route("/api/v1/reload", post(handlers::reload))
         .route("/api/v1/log", get(logs::levels).put(logs::set))
         .route("/api/v1/log/lines", get(logs::lines))

@@ -91,6 +91,8 @@ pub(crate) enum Letter {
     Connections(u8, LinkOrder),
     /// For the node: topics for which it has no room.
     ClosedTopics(Vec<TopicFilter>),
+    /// Somebody looks at the busiest topics.
+    WatchTopics,
     /// These traces run from now on.
     Traces(Arc<[Arc<TraceSpec>]>),
     /// Say good-bye and end; clients can go to these server references.

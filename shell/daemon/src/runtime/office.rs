@@ -157,7 +157,7 @@ mod tests {
     use bytes::Bytes;
     use sedge_base::{Incarnation, NodeId};
     use sedge_cluster::mail::Publish;
-    use sedge_mqtt::{Message, MessageId, Stamp, TopicName};
+    use sedge_mqtt::{Message, MessageId, ReadAt, Stamp, TopicName};
 
     use super::*;
 
@@ -173,6 +173,7 @@ mod tests {
             stamp: Stamp { millis: seq, counter: 0, node, shard: ShardId(1) },
             expires_at: None,
             publisher: None,
+            read_at: ReadAt::default(),
         })
     }
 

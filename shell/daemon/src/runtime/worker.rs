@@ -7,7 +7,7 @@ mod log;
 mod stop;
 mod upstream;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mio::{Events, Poll, Token};
 use sedge_base::{Instant, Now, ShardId};
-use sedge_broker::TraceSpec;
+use sedge_broker::{Policy, TraceSpec};
 use sedge_cluster::{NodeInput, NodeOutput, Shard, ShardInput, ShardOutput};
 
 use self::journal::Kept;
@@ -180,6 +180,9 @@ impl Worker {
         self.settle_all();
         self.end_turn();
         self.commit()?;
+        let turn = self.now.instant;
+        // What is written now has taken until now.
+        self.now = self.shared.clock.now();
         self.flush();
         self.check_stopping();
         self.post();
@@ -190,7 +193,7 @@ impl Worker {
         if let Some(hub) = &self.hub
             && !self.shard.stands_still()
         {
-            self.shared.pulse.beat(self.now.instant, self.shared.clock.now().instant, hub.node.is_alone());
+            self.shared.pulse.beat(turn, self.shared.clock.now().instant, hub.node.is_alone());
         }
         Ok(())
     }
@@ -286,10 +289,7 @@ impl Worker {
             }
             Letter::Report(reports) => self.shard.handle(self.now, ShardInput::Report(reports)),
             Letter::Authenticated(conn, answer) => self.authenticated(conn, answer),
-            Letter::Policy(policy, users) => {
-                self.shard.handle(self.now, ShardInput::Policy(policy));
-                self.shard.handle(self.now, ShardInput::Revoke { users });
-            }
+            Letter::Policy(policy, users) => self.set_policy(policy, users),
             Letter::Handover(handover) => self.take_over(*handover),
             Letter::Query(query) => {
                 let node = self.hub.as_ref().map(|hub| &hub.node);
@@ -321,6 +321,7 @@ impl Worker {
             Letter::Inside(queues, awaits) => self.shard.handle(self.now, ShardInput::Inside { queues, awaits }),
             Letter::Arrived(session, ids) => self.shard.handle(self.now, ShardInput::Arrived { session, ids }),
             Letter::Traces(specs) => self.set_traces(specs),
+            Letter::WatchTopics => self.shard.handle(self.now, ShardInput::WatchTopics),
             Letter::Drain(order) => self.drain(order),
             Letter::Neighbour(order) => {
                 if let Some(hub) = &mut self.hub {
@@ -436,6 +437,11 @@ impl Worker {
         let sleep = deadlines.into_iter().flatten().min().map(|at| at.since(now));
         let limit = (self.hub.is_some() && self.shared.pulse.is_watched()).then_some(pulse::EVERY);
         sleep.into_iter().chain(limit).min()
+    }
+
+    fn set_policy(&mut self, policy: Policy, users: Arc<BTreeSet<Box<str>>>) {
+        self.shard.handle(self.now, ShardInput::Policy(policy));
+        self.shard.handle(self.now, ShardInput::Revoke { users });
     }
 
     fn set_traces(&mut self, specs: Arc<[Arc<TraceSpec>]>) {

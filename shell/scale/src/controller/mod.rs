@@ -106,6 +106,8 @@ pub fn run(
     let mut controller = Controller::new(file, home, options)?;
     controller.adopt();
     controller.measure_in_background()?;
+    let orders = controller.orders.clone();
+    crate::tell::in_background(controller.world.clone(), Arc::clone(&controller.shown), orders)?;
     let deadline = Instant::now() + ONCE;
     let result = loop {
         controller.turn(say);

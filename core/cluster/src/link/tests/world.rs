@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, Duration, Incarnation, Instant, NodeId, Rng, ShardId};
-use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
+use sedge_mqtt::{Message, MessageId, QoS, ReadAt, Stamp, TopicName};
 use smallvec::SmallVec;
 
 use crate::LinkId;
@@ -468,6 +468,7 @@ pub(super) fn frame(number: u64) -> Frame {
         stamp: Stamp { millis: number, counter: 0, node, shard },
         expires_at: None,
         publisher: (!number.is_multiple_of(23)).then(|| ClientId::new(&format!("publisher {}", number % 23))),
+        read_at: ReadAt::default(),
     };
     let message = Arc::new(message);
     Frame::Publication(Publication {

@@ -10,8 +10,8 @@ use super::{LIMIT, Side, decoder, encode, text};
 use crate::Version::{V5, V311};
 use crate::{
     ConnAck, ConnAckProperties, Decoder, Delivery, Message, MessageId, Packet, PacketId, Publish, PublishProperties,
-    QoS, ReasonCode, Stamp, SubAck, TopicAlias, TopicName, Version, encode_publish, encode_publish_head, encoded_len,
-    publish_len, trim_to,
+    QoS, ReadAt, ReasonCode, Stamp, SubAck, TopicAlias, TopicName, Version, encode_publish, encode_publish_head,
+    encoded_len, publish_len, trim_to,
 };
 
 fn message(payload: Bytes, properties: Option<PublishProperties>) -> Message {
@@ -26,6 +26,7 @@ fn message(payload: Bytes, properties: Option<PublishProperties>) -> Message {
         stamp: Stamp { millis: 1, counter: 0, node, shard },
         expires_at: None,
         publisher: None,
+        read_at: ReadAt::default(),
     }
 }
 

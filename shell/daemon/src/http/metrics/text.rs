@@ -1,6 +1,8 @@
-//! The Prometheus text format, as far as counters and gauges go.
+//! The Prometheus text format, as far as counters, gauges and classic histograms go.
 
 use std::fmt::Write as _;
+
+use sedge_base::Durations;
 
 /// Names of Sedge's own begin so.
 const PREFIX: &str = "sedge_";
@@ -38,6 +40,15 @@ impl Exposition {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
         };
+        self.begin(name, kind, help)
+    }
+
+    /// Begins a histogram.
+    pub(in crate::http) fn histogram<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
+        self.begin(name, "histogram", help)
+    }
+
+    fn begin<'a>(&'a mut self, name: &'a str, kind: &str, help: &str) -> Family<'a> {
         let prefix = prefix(name);
         self.add(format_args!("# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"));
         Family { out: &mut self.0, name }
@@ -74,6 +85,25 @@ impl Family<'_> {
     }
 }
 
+impl Family<'_> {
+    /// The lines of a histogram.
+    pub(in crate::http) fn durations(&mut self, labels: &[(&str, &str)], durations: &Durations) {
+        let (name, labels) = (self.name, labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))));
+        let labels: Vec<String> = labels.collect();
+        let all = |more: Option<String>| {
+            let all: Vec<String> = labels.iter().cloned().chain(more).collect();
+            if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
+        };
+        // Writing to a string cannot fail.
+        for (bound, count) in durations.up_to() {
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.as_secs_f64().to_string());
+            let _ = writeln!(self.out, "{PREFIX}{name}_bucket{} {count}", all(Some(format!("le=\"{bound}\""))));
+        }
+        let _ = writeln!(self.out, "{PREFIX}{name}_sum{} {}", all(None), durations.sum().as_secs_f64());
+        let _ = writeln!(self.out, "{PREFIX}{name}_count{} {}", all(None), durations.count());
+    }
+}
+
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -94,5 +124,29 @@ mod tests {
                     # HELP sedge_links_total Links.\n# TYPE sedge_links_total counter\n\
                     sedge_links_total{peer=\"a\\\"\\\\\\n\",x=\"y\"} 7\n";
         assert_eq!(out.finish(), want);
+    }
+
+    #[test]
+    fn a_histogram_has_buckets_a_sum_and_a_count() {
+        let (mut out, mut durations) = (Exposition::default(), Durations::default());
+        for micros in [90, 1_500_000] {
+            durations.note(std::time::Duration::from_micros(micros));
+        }
+        out.histogram("wait_seconds", "Waits.").durations(&[("from", "node")], &durations);
+        out.histogram("other_seconds", "Others.").durations(&[], &Durations::default());
+        let text = out.finish();
+        for line in [
+            "# TYPE sedge_wait_seconds histogram",
+            "sedge_wait_seconds_bucket{from=\"node\",le=\"0.0001\"} 1",
+            "sedge_wait_seconds_bucket{from=\"node\",le=\"1\"} 1",
+            "sedge_wait_seconds_bucket{from=\"node\",le=\"2.5\"} 2",
+            "sedge_wait_seconds_bucket{from=\"node\",le=\"+Inf\"} 2",
+            "sedge_wait_seconds_sum{from=\"node\"} 1.50009",
+            "sedge_wait_seconds_count{from=\"node\"} 2",
+            "sedge_other_seconds_bucket{le=\"60\"} 0",
+            "sedge_other_seconds_sum 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::history;
 use super::super::server::Api;
+use super::super::{history, scale};
 use super::text::{Exposition, Kind};
 use crate::logging::{self, LineStats};
 use crate::runtime::{EventStats, View};
@@ -22,6 +22,8 @@ pub(super) fn write(out: &mut Exposition, api: &Api) {
     out.single("event_streams", Kind::Gauge, "Streams of events that are open, at most 16.", streams);
     out.single("traces", Kind::Gauge, "Traces that run, at most 8.", api.shared.traces.running().len() as u64);
     out.single("traces_refused_total", Kind::Counter, "Traces beyond that.", api.shared.traces.refused());
+    let told = scale::kept(&api.told) as u64;
+    out.single("scale_report_bytes", Kind::Gauge, "Bytes of the last report of a controller, at most 60 KiB.", told);
     let refused = api.shared.desk.turned_away();
     out.single("inquiries_refused_total", Kind::Counter, "Questions of other nodes beyond 64 that waited.", refused);
     let (samples, bytes) = {
@@ -32,23 +34,29 @@ pub(super) fn write(out: &mut Exposition, api: &Api) {
     out.single("history_bytes", Kind::Gauge, "Bytes of them, at most 512 KiB.", bytes);
 }
 
-/// What a thread keeps for traces.
+/// What a thread keeps for traces, and of the busiest topics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traced {
     notes: u64,
     bytes: u64,
     dropped: u64,
+    /// Of the counts of topics.
+    topic_bytes: u64,
+    topics_too_long: u64,
 }
 
 impl Traced {
     pub(super) fn of(view: &View<'_>) -> Self {
+        let (topic_bytes, topics_too_long) = view.shard.broker().hot_topics_kept();
+        let start = Self { topic_bytes: topic_bytes as u64, topics_too_long, ..Self::default() };
         let tracers = view.shard.broker().tracer().into_iter().chain(view.node.and_then(sedge_cluster::Node::tracer));
-        tracers.fold(Self::default(), |sum, tracer| {
+        tracers.fold(start, |sum, tracer| {
             let (notes, bytes) = tracer.kept();
             Self {
                 notes: sum.notes + notes as u64,
                 bytes: sum.bytes + bytes as u64,
                 dropped: sum.dropped + tracer.dropped(),
+                ..sum
             }
         })
     }
@@ -59,9 +67,15 @@ pub(super) fn write_traced<'a>(out: &mut Exposition, all: impl Iterator<Item = &
         notes: sum.notes + traced.notes,
         bytes: sum.bytes + traced.bytes,
         dropped: sum.dropped + traced.dropped,
+        topic_bytes: sum.topic_bytes + traced.topic_bytes,
+        topics_too_long: sum.topics_too_long + traced.topics_too_long,
     });
     out.single("trace_notes", Kind::Gauge, "Steps that are kept for traces, at most 4,096 of each thread.", sum.notes);
     out.single("trace_notes_bytes", Kind::Gauge, "Bytes of them, at most 1 MiB of each thread.", sum.bytes);
     let help = "Steps that made room for others since the first of the traces that run began.";
     out.single("trace_notes_dropped", Kind::Gauge, help, sum.dropped);
+    let help = "Bytes of the counts of the busiest topics while somebody looks at them: 256 topics of each thread.";
+    out.single("hot_topics_bytes", Kind::Gauge, help, sum.topic_bytes);
+    let help = "Publications whose topic is too long to be counted among the busiest, since somebody began to look.";
+    out.single("hot_topics_too_long", Kind::Gauge, help, sum.topics_too_long);
 }

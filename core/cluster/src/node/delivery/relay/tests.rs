@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 use sedge_base::{ClientId, Incarnation, Instant, NodeId, Rng, ShardId};
-use sedge_mqtt::{Message, MessageId, QoS, Stamp, TopicName};
+use sedge_mqtt::{Message, MessageId, QoS, ReadAt, Stamp, TopicName};
 use smallvec::SmallVec;
 
 use super::incoming::Incoming;
@@ -28,6 +28,7 @@ fn message(seq: u64, qos: QoS) -> Arc<Message> {
         stamp: Stamp { millis: 0, counter: 0, node, shard: ShardId(0) },
         expires_at: None,
         publisher: None,
+        read_at: ReadAt::default(),
     })
 }
 
