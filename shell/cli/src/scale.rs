@@ -63,7 +63,7 @@ pub(crate) struct RunArgs {
     /// Make what is missing, then end; nodes and load balancers go on
     #[arg(long)]
     once: bool,
-    /// MQTT broker between the modules, such as mqtt://user:password@host:1883
+    /// MQTT broker between the modules: scheme mqtt, with user and password if it wants them
     #[arg(long, value_name = "URL", env = "SEDGE_SCALE_MESSAGES", hide_env_values = true)]
     messages: Option<Messages>,
     /// Run this module only, and reach the others over --messages; may be given twice
