@@ -102,6 +102,7 @@ def test_a_client_that_gives_up_waiting_takes_its_session_from_nobody(site: list
     # A client that has sent a message behind its CONNECT has not given up: it is done.
     brief = Client(HOST, site[0].port, V5, timeout=10)
     brief.send(w.connect(V5, "brief", clean=True) + w.publish(V5, "site/brief", b"done", qos=1, pid=1))
+    wait_for("the node has it", lambda: metric(site[0].http, "sedge_connections") == 1)
     brief.close()
     assert site[0].status()["awaited_members"], "the node had not to wait"
     for node in site[1:]:

@@ -56,8 +56,8 @@ fn summary(frame: &Frame) -> String {
         frame.nodes.len(),
         frame.nodes.iter().filter(|node| node.is_away).count(),
         figures().map(|figures| figures.clients).sum::<u64>(),
-        rate(rates().map(|rates| rates.messages_in).sum()),
-        rate(rates().map(|rates| rates.messages_out).sum()),
+        rate(total(rates().map(|rates| rates.messages_in))),
+        rate(total(rates().map(|rates| rates.messages_out))),
     )
 }
 
@@ -87,6 +87,11 @@ fn slow(line: &SlowLine) -> Vec<String> {
 
 fn hot(line: &HotLine) -> Vec<String> {
     vec![line.topic.clone(), rate(line.messages)]
+}
+
+/// The sum of rates; of none it is 0, where the library's is -0.
+fn total(rates: impl Iterator<Item = f64>) -> f64 {
+    rates.fold(0.0, |sum, rate| sum + rate)
 }
 
 /// A rate with as many digits as say something.
