@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(count(&hitters, "c"), Some((2, 1)), "it may have come as often as the one before it");
     }
 
-    /// What the paper promises: no count is too low, none is too high by more than its error, and each frequent name is there.
+    /// The paper promises that no count is too low, that none is too high by more than its error, and that each frequent name is there.
     #[test]
     fn among_many_names_the_frequent_ones_are_found() {
         let (mut rng, mut truth) = (Rng::new(11), std::collections::BTreeMap::<String, u64>::new());

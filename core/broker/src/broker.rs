@@ -143,7 +143,7 @@ impl Broker {
         config.max_inflight = config.max_inflight.max(1);
         let seed = Seed::from_rng(&mut rng);
         let closed = Closed::new(&config.awaits);
-        // What is measured must not change what is drawn for anything else.
+        // Measuring must not change the random numbers of anything else.
         let mut sampling = rng.clone();
         Self {
             config,

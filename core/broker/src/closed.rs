@@ -101,7 +101,7 @@ impl Broker {
         self.route_open();
     }
 
-    /// What waits for nothing any more goes its way.
+    /// Publications that wait for nothing any more go their way.
     fn route_open(&mut self) {
         for Waiting { topic, publish, ticket, exact } in self.closed.take_open() {
             // Of a session that has ended meanwhile nothing was acknowledged.

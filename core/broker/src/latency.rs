@@ -45,10 +45,10 @@ impl Sampler {
     }
 }
 
-/// What a connection has in its outbox that is measured.
+/// The messages in a connection's outbox that are measured.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
-    /// Since when, bytes until it is written, and whether a client of this node has published it.
+    /// The time of its PUBLISH, the bytes until it is written, and whether a client of this node has published it.
     delivery: Option<(Instant, usize, bool)>,
     ack: Option<AckProbe>,
 }
@@ -62,7 +62,7 @@ struct AckProbe {
     left: Option<usize>,
 }
 
-/// What was measured.
+/// Durations of the sampled deliveries and acknowledgements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// From the PUBLISH of a client of this node that was read to its PUBLISH for a subscriber that was written.

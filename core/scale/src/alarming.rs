@@ -34,7 +34,7 @@ pub enum AlarmInput {
     },
 }
 
-/// What is known of an alarm.
+/// The state of an alarm.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Track {
     pub(crate) state: AlarmState,

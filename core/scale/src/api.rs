@@ -48,7 +48,7 @@ pub enum ScaleInput {
     },
     /// The kill switch: while it is true, no action begins.
     Pause(bool),
-    /// What another process has found of an alarm.
+    /// Another process has evaluated an alarm.
     Alarm {
         /// Its name.
         alarm: String,

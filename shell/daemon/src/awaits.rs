@@ -37,7 +37,7 @@ pub(crate) fn sessions(config: &Config) -> Arc<[Awaits]> {
     config.bridges.iter().filter(|(_, bridge)| decides(bridge)).map(awaits).collect()
 }
 
-/// What one node asks another: which of these are gone from this session; without any, whether it stands.
+/// A node asks another which of these are gone from this session; without any, whether it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Question {
     session: ClientId,
@@ -145,7 +145,7 @@ pub(crate) fn answer_awaited(inside: &Inside, session: &str) -> Answered {
     all
 }
 
-/// What is gone, as this node or all others that have the session say; `None`: nobody has it.
+/// Publications that are gone, as this node or all others that have the session say; `None`: nobody has it.
 fn gone(inside: &Inside, question: &Question) -> Option<Vec<MessageId>> {
     let here = question.clone();
     let answer = inside.ask(inside.shard(&question.session), move |view| here.answer(view)).unwrap_or_default();

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::controller::Message;
 use crate::error::ScaleError;
 use crate::meter::{Measured, Sample};
+use crate::state::site_name;
 
 /// Messages that wait for the broker; further ones are dropped, and said again with the next turn.
 const WAITING_MAX: usize = 1_024;
@@ -140,12 +141,6 @@ pub(crate) struct Bus {
     prefix: String,
     /// Topic that says whether this process runs.
     presence: String,
-}
-
-/// The name of a site in topics: that of its file.
-fn site_name(file: &Path) -> String {
-    let stem = file.file_stem().map_or_else(|| "site".into(), |stem| stem.to_string_lossy());
-    stem.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).take(32).collect()
 }
 
 impl Bus {

@@ -64,6 +64,12 @@ pub(crate) struct State {
     pub(crate) api: Option<String>,
 }
 
+/// The name of the site that a file describes, in folders and topics: that of the file, without what they do not allow.
+pub(crate) fn site_name(site: &Path) -> String {
+    let stem = site.file_stem().map_or_else(|| "site".into(), |stem| stem.to_string_lossy());
+    stem.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).take(32).collect()
+}
+
 /// The folder of one site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
@@ -73,9 +79,7 @@ pub struct Home {
 impl Home {
     /// The folder of the site that the file at `site`, an absolute path, describes.
     pub fn of(site: &Path) -> Self {
-        let stem = site.file_stem().map_or_else(|| "site".into(), |stem| stem.to_string_lossy());
-        let safe: String =
-            stem.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).take(32).collect();
+        let safe = site_name(site);
         let digest = Sha256::digest(site.as_os_str().as_encoded_bytes());
         let digest = digest.iter().take(4).fold(0_u32, |word, byte| word << 8 | u32::from(*byte));
         Self { dir: root().join(format!("{safe}-{digest:08x}")) }

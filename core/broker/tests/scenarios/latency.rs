@@ -48,7 +48,7 @@ fn an_acknowledgement_takes_until_everybody_has_the_publication() {
     assert_eq!(measured(&bench)[2], (1, 30));
 }
 
-/// What waited while a client was away, or was retained before it came, says nothing of how long messages take.
+/// Messages that waited while a client was away, or were retained before it came, say nothing of how long messages take.
 #[test]
 fn what_was_published_before_the_client_came_is_not_measured() {
     let (mut bench, publisher, subscriber) = pair();

@@ -1,4 +1,4 @@
-//! What of the session is in Kafka: identities of publications, written in the transactions that bring them there.
+//! The part of the session that is in Kafka: identities of publications, written in the transactions that bring them there.
 //!
 //! Each transaction of a bridge leaves one record in a topic of the bridge's own. Whoever runs the bridge next reads the last ones, and sends
 //! nothing again that is among them: the session at this node may have forgotten less than the one at the node that died.

@@ -55,7 +55,7 @@ struct Told {
     waker: Waker,
 }
 
-/// What librdkafka has said went wrong.
+/// Errors that librdkafka has reported.
 #[derive(Debug, Default)]
 struct Errors {
     /// The last one that was not passed on yet.

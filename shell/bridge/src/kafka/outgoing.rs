@@ -144,7 +144,7 @@ fn is_for_good(error: &KafkaError) -> bool {
     error.rdkafka_error_code().is_some_and(|code| for_good.contains(&code))
 }
 
-/// What sends records, and what it says of each.
+/// The producer's callbacks: librdkafka reports each record to them.
 fn producer(
     shared: &Shared,
     context: &Context,

@@ -40,7 +40,7 @@ pub(super) struct Entry {
     pub(super) identity: Option<String>,
 }
 
-/// See the module.
+/// The open transaction of a bridge, and the identities that were in Kafka when this node began.
 pub(super) struct Transactions {
     topic: String,
     slot: u64,

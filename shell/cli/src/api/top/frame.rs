@@ -1,4 +1,4 @@
-//! What `sedge top` shows at a moment: figures of all nodes, with rates from two answers of the API.
+//! One page of `sedge top`: figures of all nodes, with rates from two answers of the API.
 
 use sedge_daemon::http::model::{Cluster, HotTopics, MemberSummary, Members, Sessions, Totals};
 use serde::Serialize;
@@ -53,7 +53,7 @@ pub(super) struct Figures {
     pub(super) rates: Option<Rates>,
 }
 
-/// What happens in a second.
+/// Rates by the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Rates {
     pub(super) messages_in: f64,
@@ -163,7 +163,7 @@ fn node(member: &MemberSummary, names: &Names, before: &Before) -> NodeLine {
     }
 }
 
-/// What the nodes are sorted by.
+/// The column by which nodes are sorted.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Name,

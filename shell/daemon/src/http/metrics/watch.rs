@@ -34,7 +34,7 @@ pub(super) fn write(out: &mut Exposition, api: &Api) {
     out.single("history_bytes", Kind::Gauge, "Bytes of them, at most 512 KiB.", bytes);
 }
 
-/// What a thread keeps for traces, and of the busiest topics.
+/// A thread's traces, and its counts of the busiest topics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traced {
     notes: u64,
