@@ -153,7 +153,7 @@ impl fmt::Display for ActionKind {
 }
 
 /// Thousandths of a processor as people write them.
-pub(crate) fn processors(millicpus: u32) -> f64 {
+pub fn processors(millicpus: u32) -> f64 {
     f64::from(millicpus) / 1_000.0
 }
 

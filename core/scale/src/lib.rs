@@ -18,7 +18,9 @@ mod store;
 
 pub use self::alarm::AlarmState;
 pub use self::alarming::{AlarmInput, Alarming};
-pub use self::api::{Action, ActionId, ActionKind, Decision, Event, EventKind, Notice, ScaleInput, ScaleOutput};
+pub use self::api::{
+    Action, ActionId, ActionKind, Decision, Event, EventKind, Notice, ScaleInput, ScaleOutput, processors,
+};
 pub use self::machine::{Scaler, ScalerLimits};
 pub use self::plan::{Present, Step, Verb, plan, removal};
 pub use self::relief::{ClientLoad, Move, NodeLoad, Relief, relief};

@@ -177,7 +177,7 @@ pub(crate) fn groups(status: &ScaleStatus, state: &State, now: sedge_base::Insta
         min: group.min,
         max: group.max,
         wanted: group.wanted,
-        cpu: group.millicpus.map(|millicpus| f64::from(millicpus) / 1_000.0),
+        cpu: group.millicpus.map(sedge_scale::processors),
         hold: group.hold.clone(),
         nodes: group.members.iter().map(node).collect(),
     };

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sedge_scale::site::Kind;
-use sedge_scale::{Action, ActionId, ActionKind, Event, ScaleInput, ScaleOutput, Scaler, ScalerLimits};
+use sedge_scale::{Action, ActionId, ActionKind, Event, ScaleInput, ScaleOutput, Scaler, ScalerLimits, processors};
 
 pub(crate) use self::relief::relieve;
 use crate::bus::{Bus, GroupNews, Messages, Module, News};
@@ -407,7 +407,7 @@ fn perform(driver: &dyn Driver, world: &World, site: &sedge_scale::Site, action:
             driver.create(action.id, &group, &node, &spec)?;
             meet(world, &group, &node)
         }
-        ActionKind::Resize { node, millicpus, .. } => driver.resize(&node, f64::from(millicpus) / 1_000.0),
+        ActionKind::Resize { node, millicpus, .. } => driver.resize(&node, processors(millicpus)),
         ActionKind::Remove { node, .. } => driver.remove(&node),
         ActionKind::Relieve { group, node } => relieve(world, site, &group, Some(&node), false).map(drop),
     }
@@ -444,7 +444,7 @@ fn meet(world: &World, group: &str, node: &str) -> Result<(), String> {
 
 /// Processors that policies have given each node of a group, if one has changed what the site file says.
 fn size(state: &State, group: &str) -> Option<f64> {
-    state.millicpus.get(group).map(|millicpus| f64::from(*millicpus) / 1_000.0)
+    state.millicpus.get(group).map(|millicpus| processors(*millicpus))
 }
 
 /// The nodes that are to be measured.
