@@ -178,11 +178,18 @@ pub struct RetainedConfig {
     pub max_bytes: usize,
     /// How long a cleared topic is remembered, so that no older value comes back from a node that was away.
     pub tombstones: Duration,
+    /// How long it is remembered once all nodes agree; at most as long as that.
+    pub agreed_tombstones: Duration,
 }
 
 impl Default for RetainedConfig {
     fn default() -> Self {
-        Self { max_messages: 1_000_000, max_bytes: 256 * 1024 * 1024, tombstones: Duration::from_hours(24) }
+        Self {
+            max_messages: 1_000_000,
+            max_bytes: 256 * 1024 * 1024,
+            tombstones: Duration::from_hours(24),
+            agreed_tombstones: Duration::from_mins(10),
+        }
     }
 }
 

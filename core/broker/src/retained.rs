@@ -38,6 +38,12 @@ pub struct RetainedStore {
     due: BTreeSet<(Timestamp, usize)>,
     /// The tombstones among them.
     tombs_due: BTreeSet<(Timestamp, usize)>,
+    /// The tombstones in the order in which they came here.
+    tombs_since: BTreeSet<(u32, usize)>,
+    /// Tombstones that are due by then are old: digests leave them out.
+    old_until: Timestamp,
+    /// Seconds since the node's start, as of the last [`RetainedStore::purge`].
+    seconds: u32,
     messages: usize,
     bytes: usize,
     tomb_bytes: usize,
@@ -48,7 +54,9 @@ pub struct RetainedStore {
 struct Entry {
     message: Arc<Message>,
     /// Position in its bucket.
-    position: usize,
+    position: u32,
+    /// When it came here, in seconds since the node's start.
+    since: u32,
 }
 
 impl RetainedStore {
@@ -62,6 +70,9 @@ impl RetainedStore {
             digests: Box::new([0; BUCKETS]),
             due: BTreeSet::new(),
             tombs_due: BTreeSet::new(),
+            tombs_since: BTreeSet::new(),
+            old_until: Timestamp::default(),
+            seconds: 0,
             messages: 0,
             bytes: 0,
             tomb_bytes: 0,
@@ -201,8 +212,8 @@ impl RetainedStore {
         self.crowded_out
     }
 
-    /// A hash for each bucket over (topic, stamp) of its values and tombstones, whatever their order. Equal contents have equal
-    /// digests on every node.
+    /// A hash for each bucket over (topic, stamp) of its values and young tombstones, whatever their order. Equal contents have equal
+    /// digests on every node; and equal digests say that no node has a value that another node has not.
     pub const fn digests(&self) -> &[u64; BUCKETS] {
         &self.digests
     }
@@ -214,9 +225,10 @@ impl RetainedStore {
         keys.iter().map(|&key| Arc::clone(&self.entries[key].message))
     }
 
-    /// Turns expired values into tombstones, which changes no digest, and forgets tombstones that are old enough. Returns
-    /// how many values expired. Cheap when nothing is due.
-    pub fn purge(&mut self, now: Timestamp) -> usize {
+    /// Turns expired values into tombstones, which changes no digest, forgets tombstones that are old enough, and leaves those out of the
+    /// digests that are no longer young. `uptime`: time since the node's start. Returns how many values expired.
+    pub fn purge(&mut self, now: Timestamp, uptime: Duration) -> usize {
+        self.seconds = whole_seconds(uptime);
         let mut expired = 0;
         while let Some(&(at, key)) = self.due.first()
             && at <= now
@@ -229,15 +241,52 @@ impl RetainedStore {
             }
         }
         self.crowd_out();
+        self.grow_old(now);
         expired
+    }
+
+    /// Tombstones that are no longer young count in no digest: nodes may forget them at different times.
+    fn grow_old(&mut self, now: Timestamp) {
+        let rest = self.config.tombstones.saturating_sub(self.config.agreed_tombstones);
+        let until = now + rest;
+        let from = (self.old_until, usize::MAX);
+        if until <= self.old_until {
+            return;
+        }
+        for &(_, key) in self.tombs_due.range(from..=(until, usize::MAX)) {
+            let message = &self.entries[key].message;
+            let digest = &mut self.digests[bucket_of(message)];
+            *digest = digest.wrapping_sub(fingerprint(message));
+        }
+        self.old_until = until;
+    }
+
+    /// Every node that may bring values back has had the same digests as this one since `uptime`: forgets the tombstones that came here
+    /// [`RetainedConfig::agreed_tombstones`] before that. Returns how many. No node has a value that they would keep away.
+    pub fn agreed(&mut self, uptime: Duration) -> usize {
+        let until = whole_seconds(uptime.saturating_sub(self.config.agreed_tombstones));
+        let old = self.tombs_since.range(..(until, 0)).map(|(_, key)| *key);
+        let old: Vec<usize> = old.filter(|key| !self.counts(&self.entries[*key].message)).collect();
+        for key in &old {
+            self.remove(*key);
+        }
+        old.len()
+    }
+
+    /// Whether the message is part of a digest.
+    fn counts(&self, message: &Message) -> bool {
+        !message.payload.is_empty() || due_at(message, self.config.tombstones).is_none_or(|due| due > self.old_until)
     }
 
     fn insert(&mut self, message: Arc<Message>) {
         let bucket = bucket_of(&message);
         let due = due_at(&message, self.config.tombstones);
-        self.digests[bucket] = self.digests[bucket].wrapping_add(fingerprint(&message));
+        if self.counts(&message) {
+            self.digests[bucket] = self.digests[bucket].wrapping_add(fingerprint(&message));
+        }
         let topic = message.topic.clone();
-        let key = self.entries.insert(Entry { message, position: self.buckets[bucket].len() });
+        let (position, since) = (u32::try_from(self.buckets[bucket].len()).unwrap_or(u32::MAX), self.seconds);
+        let key = self.entries.insert(Entry { message, position, since });
         self.buckets[bucket].push(key);
         self.topics.insert(&topic, key);
         let (messages, bytes) = self.weight(key);
@@ -247,6 +296,7 @@ impl RetainedStore {
         if messages == 0 {
             self.tomb_bytes += size_of(&self.entries[key].message);
             self.tombs_due.extend(due.map(|at| (at, key)));
+            self.tombs_since.insert((since, key));
         }
     }
 
@@ -254,16 +304,20 @@ impl RetainedStore {
         let (messages, bytes) = self.weight(key);
         self.messages -= messages;
         self.bytes -= bytes;
-        let Entry { message, position } = self.entries.remove(key);
+        let Entry { message, position, since } = self.entries.remove(key);
         let bucket = bucket_of(&message);
-        self.digests[bucket] = self.digests[bucket].wrapping_sub(fingerprint(&message));
-        self.buckets[bucket].swap_remove(position);
-        if let Some(&moved) = self.buckets[bucket].get(position) {
+        if self.counts(&message) {
+            self.digests[bucket] = self.digests[bucket].wrapping_sub(fingerprint(&message));
+        }
+        let place = position as usize;
+        self.buckets[bucket].swap_remove(place);
+        if let Some(&moved) = self.buckets[bucket].get(place) {
             self.entries[moved].position = position;
         }
         self.topics.remove(&message.topic);
         if messages == 0 {
             self.tomb_bytes -= size_of(&message);
+            self.tombs_since.remove(&(since, key));
         }
         if let Some(at) = due_at(&message, self.config.tombstones) {
             self.due.remove(&(at, key));
@@ -283,6 +337,10 @@ fn after(latest: Stamp, writer: Stamp) -> Stamp {
     let next = latest.counter.checked_add(1).map(|counter| (latest.millis, counter));
     let (millis, counter) = next.unwrap_or_else(|| (latest.millis.saturating_add(1), 0));
     Stamp { millis, counter, ..writer }
+}
+
+fn whole_seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
 fn size_of(message: &Message) -> usize {
@@ -337,7 +395,12 @@ mod tests {
 
     fn store() -> RetainedStore {
         let tombstones = Duration::from_secs(10);
-        RetainedStore::new(RetainedConfig { max_messages: 3, max_bytes: 10_000, tombstones })
+        RetainedStore::new(RetainedConfig {
+            max_messages: 3,
+            max_bytes: 10_000,
+            tombstones,
+            ..RetainedConfig::default()
+        })
     }
 
     fn matching(store: &RetainedStore, filter: &str, millis: u64) -> Vec<String> {
@@ -362,9 +425,9 @@ mod tests {
         assert_eq!(store.set(&message("a", "late", 25)), SetOutcome::Stale);
         assert_eq!(matching(&store, "#", 100), <[&str; 0]>::default());
         assert_eq!((store.len(), store.bytes(), store.tombstones()), (0, 0, 1));
-        assert_eq!(store.purge(Timestamp::from_millis(10_029)), 0);
+        assert_eq!(store.purge(Timestamp::from_millis(10_029), Duration::ZERO), 0);
         assert_eq!(store.tombstones(), 1);
-        store.purge(Timestamp::from_millis(10_030));
+        store.purge(Timestamp::from_millis(10_030), Duration::ZERO);
         assert_eq!((store.tombstones(), store.digests()), (0, &[0; BUCKETS]));
     }
 
@@ -415,11 +478,11 @@ mod tests {
         let digests = *store.digests();
         assert_eq!(matching(&store, "a", 4_999).len(), 1);
         assert_eq!(matching(&store, "a", 5_000).len(), 0);
-        assert_eq!(store.purge(Timestamp::from_millis(5_000)), 1);
+        assert_eq!(store.purge(Timestamp::from_millis(5_000), Duration::ZERO), 1);
         assert_eq!(store.digests(), &digests);
         assert_eq!(store.set(&expiring), SetOutcome::Stale);
         assert_eq!(store.set(&message("a", "old", 50)), SetOutcome::Stale);
-        store.purge(Timestamp::from_millis(15_000));
+        store.purge(Timestamp::from_millis(15_000), Duration::ZERO);
         assert_eq!(store.tombstones(), 0);
     }
 
@@ -440,7 +503,12 @@ mod tests {
     /// MQ-07: tombstones weigh what their topics do, and those go first that would be forgotten first.
     #[test]
     fn tombstones_have_a_quarter_of_the_room_of_values() {
-        let config = RetainedConfig { max_messages: 1_000, max_bytes: 20_000, tombstones: Duration::from_secs(10) };
+        let config = RetainedConfig {
+            max_messages: 1_000,
+            max_bytes: 20_000,
+            tombstones: Duration::from_secs(10),
+            ..RetainedConfig::default()
+        };
         let mut store = RetainedStore::new(config);
         for number in 0..100 {
             let topic = format!("{number}/{}", "x".repeat(1_000));
@@ -458,6 +526,34 @@ mod tests {
             store.set(&message(&number.to_string(), "", 1));
         }
         assert_eq!(store.tombstones(), 2);
+    }
+
+    /// MQ-07: nodes that agree may forget a cleared topic at different times, and their digests stay equal.
+    #[test]
+    fn an_old_tombstone_is_forgotten_when_all_agree() {
+        let day = Duration::from_hours(24);
+        let (mut one, mut two) =
+            (RetainedStore::new(RetainedConfig::default()), RetainedStore::new(RetainedConfig::default()));
+        let (start, at) = (1_000_000, |secs: u64| Timestamp::from_millis(1_000_000 + secs * 1_000));
+        for store in [&mut one, &mut two] {
+            store.purge(at(0), Duration::from_secs(100));
+            store.set(&message("a", "", start));
+            store.set(&message("b", "value", start));
+        }
+        let with_both = *one.digests();
+        assert_eq!(one.agreed(Duration::from_secs(699)), 0, "publications may be on their way");
+        assert_eq!(one.agreed(Duration::from_secs(5_000)), 0, "others may still count it");
+        one.purge(at(600), Duration::from_secs(700));
+        assert_ne!(one.digests(), &with_both, "it counts no longer");
+        two.purge(at(600), Duration::from_secs(700));
+        assert_eq!(one.agreed(Duration::from_secs(700)), 0);
+        assert_eq!((one.agreed(Duration::from_secs(701)), one.tombstones(), one.len()), (1, 0, 1));
+        assert_eq!(one.digests(), two.digests());
+        assert_eq!((one.purge(at(0) + day, day), one.digests() == two.digests()), (0, true));
+        // What an old tombstone keeps away makes digests differ, and so it clears what somebody brings back.
+        two.bucket(bucket_of(&message("a", "", 1)))
+            .for_each(|message| assert_eq!(one.set(&message), SetOutcome::Cleared));
+        assert_eq!(one.digests(), two.digests());
     }
 
     proptest! {

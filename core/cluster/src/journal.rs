@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{ClientId, Incarnation, ShardId, Timestamp};
+use sedge_base::{ClientId, Incarnation, NodeId, ShardId, Timestamp};
 use sedge_broker::{Image, RestoredSession, SessionNumber};
 use sedge_mqtt::{Message, MessageId, TopicName};
 
@@ -37,6 +37,7 @@ pub struct Recovery {
     heard: Heard,
     members: Vec<Remembered>,
     taken: Vec<Life>,
+    known: Vec<NodeId>,
 }
 
 /// The part of a journal that a shard begins with.
@@ -60,6 +61,8 @@ pub struct RestoredNode {
     pub(crate) members: Vec<Remembered>,
     /// Lives of other nodes whose sessions the node has taken over, and its own last life.
     pub(crate) taken: Vec<Life>,
+    /// Nodes that may come back with retained messages that were cleared meanwhile.
+    pub(crate) known: Vec<NodeId>,
 }
 
 impl RestoredShard {
@@ -87,7 +90,7 @@ impl RestoredNode {
 impl Recovery {
     /// Takes the next batch in. After an error what came before it in the batch has had its effect, the rest has none.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), JournalError> {
-        let Self { image, retained, seen, choices, heard, members, taken } = self;
+        let Self { image, retained, seen, choices, heard, members, taken, known: may_return } = self;
         read_entries(batch, |entry| match entry {
             Entry::Broker(record) => image.apply(record),
             Entry::Retained(message) => {
@@ -113,6 +116,7 @@ impl Recovery {
             }
             Entry::Members(all) => *members = all,
             Entry::Taken(all) => *taken = all,
+            Entry::Known(all) => *may_return = all,
         })?;
         Ok(())
     }
@@ -146,10 +150,11 @@ impl Recovery {
             (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
         let mut node = RestoredNode::default();
         for (number, recovery) in recoveries.into_iter().enumerate() {
-            let Self { image, retained, seen, choices, heard, members, taken } = recovery;
+            let Self { image, retained, seen, choices, heard, members, taken, known } = recovery;
             // They are in one of the journals.
             node.members.extend(members);
             node.taken.extend(taken);
+            node.known.extend(known);
             if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
                 (shard.seen, shard.heard, shard.numbers) = (seen, heard, Some(image.last_session()));
             }

@@ -15,8 +15,12 @@ pub const EVERYWHERE: &str = "$SYS/brokers/";
 const ROOT: &str = "$SYS/";
 
 /// Limits of the values, of this node and of others to which clients here subscribe.
-pub(crate) const LIMITS: RetainedConfig =
-    RetainedConfig { max_messages: 100_000, max_bytes: 32 * 1024 * 1024, tombstones: Duration::from_secs(1) };
+pub(crate) const LIMITS: RetainedConfig = RetainedConfig {
+    max_messages: 100_000,
+    max_bytes: 32 * 1024 * 1024,
+    tombstones: Duration::from_secs(1),
+    agreed_tombstones: Duration::from_secs(1),
+};
 
 /// Whether a publication tells about a node.
 pub(crate) fn tells_of_a_node(topic: &TopicName) -> bool {

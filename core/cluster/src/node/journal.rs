@@ -70,9 +70,14 @@ impl Node {
     /// Takes in what the journal has held, once and before anything else. Every shard is restored, too, and says so. `is_written`:
     /// the journal goes on; otherwise everything is written to it.
     pub fn restore(&mut self, restored: RestoredNode, is_written: bool) {
-        let RestoredNode { retained, clients, members, taken } = restored;
+        let RestoredNode { retained, clients, members, taken, known } = restored;
         if let Some(journal) = self.journal.as_mut().filter(|_| is_written) {
             journal.members_written = Some(members.clone());
+        }
+        for node in known.into_iter().chain(members.iter().map(|member| member.node)) {
+            if node != self.config.node {
+                self.agreement.knows(node, self.now.instant);
+            }
         }
         self.remember(members);
         self.takeovers.remember(taken, self.config.node);
@@ -117,6 +122,9 @@ impl Node {
             let mine = Life { node: self.config.node, incarnation: self.config.incarnation };
             let lives = self.takeovers.remembered().into_iter().chain([mine]).collect();
             write_entry(out, &Entry::Taken(lives));
+        }
+        if let Some(known) = self.agreement.take_changed() {
+            write_entry(out, &Entry::Known(known));
         }
         if members {
             let members = self.remembered();
@@ -168,6 +176,7 @@ impl Node {
         if let Some(journal) = &mut self.journal {
             journal.cursor = Some(0);
             (journal.members_changed, journal.taken_changed) = (true, true);
+            self.agreement.note_changed();
             journal.members_written = None;
         }
     }

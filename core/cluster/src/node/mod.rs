@@ -41,6 +41,7 @@ use self::beginning::Beginning;
 pub use self::beginning::STANDSTILL;
 use self::clock::ClusterClock;
 pub use self::config::{NodeConfig, NodeConfigError};
+use self::delivery::agreement::Agreement;
 use self::delivery::copied::Marks;
 use self::delivery::duplicates::Windows;
 use self::delivery::interest::InterestTable;
@@ -130,6 +131,8 @@ pub struct Node {
     relay: Relay,
 
     retained: RetainedStore,
+    /// When others had the same.
+    agreement: Agreement,
     /// The last values of what nodes tell about themselves, in place of retained messages.
     sys: RetainedStore,
     kicks: Kicks,
@@ -172,10 +175,9 @@ impl Node {
         let me = Member::new(node, incarnation, config.swim_addr, link_addr);
         let membership = Membership::new(&settings, me, rng.split(1))?;
         let hello = Hello { node, incarnation, capacity: config.capacity, link_addr };
-        let links = config.link_config(overlay.name());
         Ok(Self {
             membership,
-            links: Links::new(links, hello, rng.split(2)),
+            links: Links::new(config.link_config(overlay.name()), hello, rng.split(2)),
             overlay,
             neighbours,
             wanted: BTreeSet::new(),
@@ -207,6 +209,7 @@ impl Node {
             reunions: Reunions::default(),
             relay: Relay::default(),
             retained: RetainedStore::new(config.retained.clone()),
+            agreement: Agreement::default(),
             sys: RetainedStore::new(sys::LIMITS),
             kicks: Kicks::default(),
             operators: Operators::default(),
@@ -339,8 +342,7 @@ impl Node {
         self.tell_load();
         if self.next_comparison.is_some_and(|at| at <= now.instant) {
             self.next_comparison = Some(now.instant + self.config.retained_sync_period);
-            self.retained.purge(now.wall);
-            self.sys.purge(now.wall);
+            self.age_retained();
             self.compare_with_someone();
         }
     }

@@ -15,6 +15,7 @@ pub(in crate::node) struct NodeCounters {
     pub publications_without_channel: u64,
     pub retained_refused: u64,
     pub retained_pushed: u64,
+    pub retained_tombstones_agreed: u64,
     pub directory_conflicts: u64,
     pub claims_timed_out: u64,
     pub sessions_sent: u64,
@@ -40,7 +41,7 @@ pub(in crate::node) struct NodeCounters {
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 22] {
+    fn named(self) -> [(&'static str, u64); 23] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -48,6 +49,7 @@ impl NodeCounters {
             ("node_publications_without_channel", self.publications_without_channel),
             ("retained_refused", self.retained_refused),
             ("retained_pushed", self.retained_pushed),
+            ("retained_tombstones_agreed", self.retained_tombstones_agreed),
             ("directory_conflicts", self.directory_conflicts),
             ("directory_claims_timed_out", self.claims_timed_out),
             ("sessions_sent", self.sessions_sent),

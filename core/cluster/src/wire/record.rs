@@ -33,6 +33,8 @@ pub(crate) enum Entry {
     Members(Vec<Remembered>),
     /// Lives of other nodes whose sessions this node has taken over, all that it remembers.
     Taken(Vec<Life>),
+    /// Nodes that may come back with retained messages that were cleared meanwhile, all that there are.
+    Known(Vec<NodeId>),
 }
 
 /// A member as a node finds it in its journal after a restart.
@@ -97,6 +99,10 @@ pub(crate) fn write_entry(out: &mut BytesMut, entry: &Entry) {
                 out.u64(life.incarnation.get());
             });
         }
+        Entry::Known(nodes) => {
+            writer.u8(41);
+            writer.list(nodes, |out, node| out.node(*node));
+        }
     }
     *out = writer.0;
 }
@@ -150,6 +156,7 @@ fn read_entry(from: &mut Reader) -> Result<Entry> {
         36 => Ok(Entry::Taken(
             from.list(|from| Ok(Life { node: from.node()?, incarnation: Incarnation::new(from.u64()?) }))?,
         )),
+        41 => Ok(Entry::Known(from.list(Reader::node)?)),
         kind => read_record(kind, from).map(Entry::Broker),
     }
 }

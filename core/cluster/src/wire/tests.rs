@@ -263,7 +263,8 @@ fn what_a_node_remembers_of_its_cluster_is_read_back() {
     let members = ["10.0.0.2:7883", "[fe80::1]:7883"].map(|address| address.parse().unwrap());
     let members = (2..).zip(members).map(|(node, address)| Remembered { node: NodeId::new(node), address }).collect();
     let life = |node| Life { node: NodeId::new(node), incarnation: Incarnation::new(1_700_000_000_000) };
-    let written = [Entry::Members(members), Entry::Taken(vec![life(2), life(3)]), Entry::Members(Vec::new())];
+    let known = Entry::Known(vec![NodeId::new(2), NodeId::new(9)]);
+    let written = [Entry::Members(members), Entry::Taken(vec![life(2), life(3)]), known, Entry::Members(Vec::new())];
     let mut out = BytesMut::new();
     for entry in &written {
         write_entry(&mut out, entry);

@@ -1,5 +1,6 @@
 //! Retained messages are on every node.
 
+use sedge_base::Duration;
 use sedge_mqtt::QoS;
 
 use crate::common::World;
@@ -92,4 +93,63 @@ fn a_subscriber_gets_a_value_once_however_it_races_with_it() {
             assert_eq!(topics, ["r/0", "r/1", "r/2", "r/3"], "seed {seed}");
         }
     }
+}
+
+/// Nodes with journals that forget cleared topics after a minute of agreement.
+fn forgetful(world: &mut World, node: u64) {
+    world.start_with(node, |config| {
+        config.retained.agreed_tombstones = Duration::from_mins(1);
+        config.retained_sync_period = Duration::from_secs(5);
+    });
+}
+
+fn forgetful_cluster(seed: u64, nodes: u64) -> World {
+    let mut world = World::new(seed, 2);
+    world.keep_journals(nodes);
+    (1..=nodes).for_each(|node| forgetful(&mut world, node));
+    world.settle_members(nodes);
+    world
+}
+
+fn tombstones(world: &World) -> Vec<usize> {
+    world.hosts.values().map(|host| host.node.status().tombstones).collect()
+}
+
+/// MQ-07: a cleared topic is remembered until all members have agreed for a while, and no longer.
+#[test]
+fn a_cleared_topic_is_forgotten_when_all_members_agree() {
+    let mut world = forgetful_cluster(4, 3);
+    let publisher = world.connect(1, "pub");
+    world.send_publish(publisher, "r/1", "value", QoS::AtLeastOnce, true);
+    world.run(50);
+    world.send_publish(publisher, "r/1", "", QoS::AtLeastOnce, true);
+    world.run(50_000);
+    assert_eq!(tombstones(&world), [1, 1, 1]);
+    world.run(130_000);
+    assert_eq!(tombstones(&world), [0, 0, 0]);
+    assert_eq!(world.counter(1, "retained_tombstones_agreed"), 1);
+}
+
+/// MQ-07: a node that is away may come back with the value: the others remember that it was cleared, also after their restart.
+#[test]
+fn a_cleared_topic_is_remembered_for_a_member_that_is_away() {
+    let mut world = forgetful_cluster(5, 3);
+    let publisher = world.connect(1, "pub");
+    world.send_publish(publisher, "r/1", "value", QoS::AtLeastOnce, true);
+    world.run(1_000);
+    world.kill(3);
+    world.run(10_000);
+    world.send_publish(publisher, "r/1", "", QoS::AtLeastOnce, true);
+    world.run(1_000);
+    world.kill(2);
+    world.run(10_000);
+    forgetful(&mut world, 2);
+    world.run(300_000);
+    assert_eq!(tombstones(&world), [1, 1]);
+    forgetful(&mut world, 3);
+    world.settle_members(3);
+    world.run(5_000);
+    assert!(world.hosts.values().all(|host| host.node.status().retained == 0));
+    world.run(200_000);
+    assert_eq!(tombstones(&world), [0, 0, 0]);
 }

@@ -301,6 +301,9 @@ const KEYS: &[Key] = &[
     key("limits.retained_tombstones", "how long a cleared topic is remembered", |c, v| {
         put(&mut c.limits.retained.tombstones, v.duration(SHORT, YEAR))
     }),
+    key("limits.retained_tombstones_agreed", "the same once all nodes agree", |c, v| {
+        put(&mut c.limits.retained.agreed_tombstones, v.duration(SHORT, YEAR))
+    }),
     key("cluster.name", "name of the cluster", |c, v| put(&mut c.cluster.name, v.text())),
     key("cluster.bind", "address for other nodes", |c, v| put(&mut c.cluster.bind, v.ip())),
     key("cluster.port", "port for other nodes, TCP and UDP; 0: any free one", |c, v| {

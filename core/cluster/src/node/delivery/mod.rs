@@ -1,5 +1,6 @@
 //! The way of a publication through the node: interest, acknowledgements, duplicates, retained messages.
 
+pub(in crate::node) mod agreement;
 pub(in crate::node) mod contacts;
 pub(in crate::node) mod copied;
 pub(in crate::node) mod duplicates;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sedge_base::{NodeId, Timestamp};
+use sedge_base::{Instant, NodeId, Timestamp};
 use sedge_mqtt::{Message, TopicFilter};
 
 use crate::link::ControlTopic;
@@ -39,6 +39,29 @@ impl Node {
         self.send_control(to, ControlTopic::Retained, mail.encode());
     }
 
+    /// Values expire, and what nobody needs any longer is forgotten.
+    pub(in crate::node) fn age_retained(&mut self) {
+        let uptime = self.now.instant.since(Instant::ZERO);
+        self.sys.purge(self.now.wall, uptime);
+        self.retained.purge(self.now.wall, uptime);
+        self.note_known_nodes();
+        self.agreement.forget(self.now.instant, self.config.retained.tombstones);
+        // A broker behind this node may have been away, and come back with what it had: its node clears that.
+        if !self.config.has_upstream
+            && let Some(agreed) = self.agreement.end_round(self.now.instant)
+        {
+            let forgotten = self.retained.agreed(agreed.since(Instant::ZERO));
+            self.counters.retained_tombstones_agreed += forgotten as u64;
+        }
+    }
+
+    /// Whoever is a member may bring retained messages back that it has now.
+    pub(in crate::node) fn note_known_nodes(&mut self) {
+        for node in self.ring.iter().filter(|node| **node != self.config.node) {
+            self.agreement.knows(*node, self.now.instant);
+        }
+    }
+
     /// Compares with one neighbour, chosen at random.
     pub(in crate::node) fn compare_with_someone(&mut self) {
         let linked: Vec<NodeId> =
@@ -59,6 +82,9 @@ impl Node {
                     .filter(|(_, (a, b))| a != b)
                     .map(|(at, _)| at)
                     .collect();
+                if differ.is_empty() {
+                    self.agreement.agrees(from, self.now.instant);
+                }
                 if let Some(peer) = self.peers.get_mut(&from) {
                     peer.push_retained(differ.into_iter());
                 }

@@ -251,6 +251,7 @@ impl Node {
         self.directory.home.age(|client| home_of(client, ring.iter().copied()) == Some(me.0));
         self.directory.delay_until = Some(self.now.instant + self.config.register_timeout);
         self.note_members_changed();
+        self.note_known_nodes();
         self.tell_serving_to_guests();
         before
     }
