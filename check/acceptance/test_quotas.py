@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 
 import pytest
 from client import Client, ClientError
-from cluster import HOST, Cluster, metric, resident_kib
+from cluster import HOST, Cluster, metric, resident_kib, wait_for
 from durable import Node
 from mqttwire import V5
 
 
-def limited(make_node: Callable[..., Node], lines: str) -> Node:
+def limited(make_node: Callable[..., Node], lines: str, shards: int = 1) -> Node:
     """A node with these lines for [limits]."""
-    node = make_node("memory", shards=1)
+    node = make_node("memory", shards=shards)
     node.stop()
     node.extra = f"[limits]\n{lines}"
     node.start()
@@ -50,6 +51,43 @@ def test_long_client_ids_and_many_sessions_are_refused(make_node: Callable[..., 
     node.client("a").drop()
     node.client("guest", clean=True, props={}).drop()
     assert metric(node.http, "sedge_sessions_over_quota_total") == 2
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_all_shards_count_the_sessions_of_a_node_together(make_node: Callable[..., Node], shards: int) -> None:
+    """SEC: as many sessions as the limit says, wherever in the node their clients are; one that ends makes room."""
+    node = limited(make_node, "max_sessions = 10\n", shards)
+    for number in range(10):
+        node.client(f"client-{number}").drop()
+    for name in ("one", "two", "three"):
+        with pytest.raises(ClientError, match="0x97"):
+            node.client(name)
+    node.client("client-3", clean=True, props={}).drop()
+    wait_for("its session has ended", lambda: metric(node.http, "sedge_sessions") == 9)
+    node.client("one").drop()
+    with pytest.raises(ClientError, match="0x97"):
+        node.client("two")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_all_shards_count_the_sessions_of_a_user_together(make_node: Callable[..., Node], shards: int) -> None:
+    """SEC: a user has as many sessions as a user may have, another user has room."""
+    node = make_node("memory", shards=shards)
+    node.stop()
+    users = node.data.parent / f"users-{shards}"
+    for flag, name in (("-cb", "anna"), ("-b", "ben")):
+        subprocess.run([str(node.binary), "passwd", flag, str(users), name, "secret"], check=True, timeout=20)
+    node.extra = f'[auth]\nanonymous = "never"\npassword_file = "{users}"\n[limits]\nmax_sessions_per_user = 4\n'
+    node.start()
+    client = lambda name, user: node.client(name, username=user, password=b"secret").drop()  # noqa: E731
+    for number in range(4):
+        client(f"client-{number}", "anna")
+    for number in range(4, 8):
+        with pytest.raises(ClientError, match="0x97"):
+            client(f"client-{number}", "anna")
+    client("client-0", "anna")
+    client("client-9", "ben")
+    assert metric(node.http, "sedge_sessions_over_quota_total") == 4
 
 
 def test_sessions_of_anonymous_clients_end(make_node: Callable[..., Node]) -> None:

@@ -143,6 +143,7 @@ impl Broker {
         config.max_inflight = config.max_inflight.max(1);
         let seed = Seed::from_rng(&mut rng);
         let closed = Closed::new(&config.awaits);
+        let owners = Owners::new(Arc::clone(&config.census));
         // Measuring must not change the random numbers of anything else.
         let mut sampling = rng.clone();
         Self {
@@ -157,7 +158,7 @@ impl Broker {
             open: 0,
             sessions: Slab::new(),
             clients: LookupMap::new(seed),
-            owners: Owners::default(),
+            owners,
             claims: LookupMap::new(seed),
             subscriptions: SubscriptionTrie::with_seed(seed),
             groups: Groups::new(seed),

@@ -9,6 +9,7 @@ use sedge_mqtt::TopicName;
 use crate::access::is_inside;
 use crate::awaited::Awaits;
 use crate::connection::is_owned_topic;
+use crate::owners::Census;
 use crate::urgent::DeadlineNames;
 
 /// Limits and times of one [`crate::Broker`].
@@ -34,12 +35,13 @@ pub struct BrokerConfig {
     pub max_anonymous_session_expiry: u32,
     /// Bytes of a client id; a longer one is refused with `ClientIdentifierNotValid` (0x85).
     pub max_client_id_bytes: usize,
-    /// Sessions of the node that outlive their connections, divided among its shards; a client that wants one more is refused with
-    /// `QuotaExceeded` (0x97).
+    /// Sessions of the node; a client that wants one more that outlives its connection is refused with `QuotaExceeded` (0x97).
     pub max_sessions: usize,
-    /// Sessions of one user that outlive their connections, in each shard; a client that wants one more is refused with `QuotaExceeded`
+    /// Sessions of one user at the node that outlive their connections; a client that wants one more is refused with `QuotaExceeded`
     /// (0x97). 0: any number.
     pub max_sessions_per_user: usize,
+    /// Counts the sessions of the node: all its shards have the same.
+    pub census: Arc<Census>,
     /// QoS 1 and 2 publications taken from one client before they are answered (Receive Maximum, section 3.2.2.3.3); 1 to 65,535,
     /// 0 counts as 1.
     pub receive_maximum: u16,
@@ -145,6 +147,7 @@ impl Default for BrokerConfig {
             max_client_id_bytes: 1024,
             max_sessions: 1_000_000,
             max_sessions_per_user: 0,
+            census: Arc::default(),
             receive_maximum: 1024,
             max_inflight: 256,
             topic_alias_maximum: 64,

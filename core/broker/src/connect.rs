@@ -80,9 +80,8 @@ impl Broker {
             let ending = Ending::server(ReasonCode::ClientIdentifierNotValid, "the client id is too long");
             return Some(ending.decided_by("limits.max_client_id_bytes"));
         }
-        let share = (self.config.max_sessions / usize::from(self.place.shards.max(1))).max(1) as u64;
         let is_new = pending.expiry_secs > 0 && !self.clients.contains_key(&pending.client);
-        (is_new && self.counters.sessions >= share).then(|| {
+        (is_new && self.config.census.sessions() >= self.config.max_sessions).then(|| {
             let ending = Ending::server(ReasonCode::QuotaExceeded, "there are as many sessions as there may be");
             ending.decided_by("limits.max_sessions")
         })

@@ -71,6 +71,7 @@ pub use hot::{HOT_TOPIC_BYTES_MAX, HOT_TOPICS_MAX, HotTopic};
 pub use journal::{Image, QueuedRecord, Record, RestoredSession, SessionFacts, SessionNumber};
 pub use latency::Latencies;
 pub use listing::{SessionBrief, SessionInfo, SubscriptionInfo};
+pub use owners::Census;
 pub use refusal::Refusal;
 pub use retained::{BUCKETS, RetainedStore, SetOutcome};
 pub use send::{CLIENT_PROPERTY, ID_PROPERTY};

@@ -1,6 +1,8 @@
-//! The user of each session, where a user may have a limited number of them.
+//! How many sessions there are at a node, and how many each user has, where a user may have a limited number of them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sedge_mqtt::ReasonCode;
 
@@ -9,18 +11,79 @@ use crate::connection::{ConnKey, Side};
 use crate::disconnect::Ending;
 use crate::session::SessionKey;
 
-/// The sessions of each user that outlive their connections. One that came from the journal or from another shard or node counts when its
+/// The sessions of a node, counted by all its shards together. When shards let clients in at the same moment, each may let one more in than there
+/// is room for.
+#[derive(Debug, Default)]
+pub struct Census {
+    sessions: AtomicUsize,
+    /// Those of each user that outlive their connections.
+    of_users: Mutex<BTreeMap<Box<str>, usize>>,
+}
+
+/// Settings are compared, not what is counted.
+impl PartialEq for Census {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Census {}
+
+impl Census {
+    /// How many sessions there are.
+    pub(crate) fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// There is one session more.
+    pub(crate) fn begins(&self) {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// There is one session less.
+    pub(crate) fn ends(&self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many sessions a user has.
+    fn of_user(&self, user: &str) -> usize {
+        let users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.get(user).copied().unwrap_or_default()
+    }
+
+    fn add(&self, user: &str) {
+        let mut users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
+        *users.entry(user.into()).or_default() += 1;
+    }
+
+    fn remove(&self, user: &str) {
+        let mut users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = users.get_mut(user) {
+            *count -= 1;
+            if *count == 0 {
+                users.remove(user);
+            }
+        }
+    }
+}
+
+/// The user of each session here that outlives its connection. One that came from the journal or from another shard or node counts when its
 /// client is back: only a client says whose it is.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     of: BTreeMap<SessionKey, Box<str>>,
-    sessions: BTreeMap<Box<str>, usize>,
+    census: Arc<Census>,
 }
 
 impl Owners {
-    /// How many sessions a user has.
+    /// No sessions yet; the node's shards count together.
+    pub(crate) fn new(census: Arc<Census>) -> Self {
+        Self { of: BTreeMap::new(), census }
+    }
+
+    /// How many sessions a user has at the node.
     pub(crate) fn count(&self, user: &str) -> usize {
-        self.sessions.get(user).copied().unwrap_or_default()
+        self.census.of_user(user)
     }
 
     /// A session belongs to this user; `None`: to nobody, or there is none any more.
@@ -29,17 +92,12 @@ impl Owners {
         if before.map(|user| &**user) == user {
             return;
         }
-        if let Some(before) = self.of.remove(&session)
-            && let Some(count) = self.sessions.get_mut(&before)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.sessions.remove(&before);
-            }
+        if let Some(before) = self.of.remove(&session) {
+            self.census.remove(&before);
         }
         if let Some(user) = user {
             self.of.insert(session, user.into());
-            *self.sessions.entry(user.into()).or_default() += 1;
+            self.census.add(user);
         }
     }
 }
@@ -83,6 +141,17 @@ mod tests {
         owners.set(1, None);
         owners.set(2, None);
         owners.set(3, None);
-        assert!(owners.of.is_empty() && owners.sessions.is_empty());
+        assert!(owners.of.is_empty() && owners.census.of_users.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn shards_count_together() {
+        let census = Arc::new(Census::default());
+        let (mut one, mut two) = (Owners::new(Arc::clone(&census)), Owners::new(census));
+        one.set(1, Some("a"));
+        two.set(1, Some("a"));
+        assert_eq!((one.count("a"), two.count("a")), (2, 2));
+        two.set(1, None);
+        assert_eq!((one.count("a"), two.count("a")), (1, 1));
     }
 }

@@ -30,6 +30,7 @@ impl Broker {
         let key = self.sessions.insert(Box::new(Session::new(client.clone(), self.generation)));
         self.clients.insert(client, key);
         self.counters.sessions += 1;
+        self.config.census.begins();
         self.counters.sessions_started += 1;
         key
     }
@@ -63,6 +64,7 @@ impl Broker {
         self.owners.set(key, None);
         self.timers.cancel(&Timer::Session(key));
         self.counters.sessions -= 1;
+        self.config.census.ends();
         self.counters.inflight_bytes -= session.inflight.bytes() as u64;
         let groups = self.groups_of(&session);
         let mut changes = Vec::with_capacity(session.subscriptions.len());

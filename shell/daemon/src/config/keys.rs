@@ -244,7 +244,7 @@ const KEYS: &[Key] = &[
     key("limits.max_sessions", "sessions of the node that outlive their connections", |c, v| {
         put(&mut c.limits.broker.max_sessions, v.narrow(1, COUNT_MAX))
     }),
-    key("limits.max_sessions_per_user", "the same of one user, in each shard; 0: any number", |c, v| {
+    key("limits.max_sessions_per_user", "the same of one user; 0: any number", |c, v| {
         put(&mut c.limits.broker.max_sessions_per_user, v.narrow(0, COUNT_MAX))
     }),
     key("limits.receive_maximum", "unanswered QoS 1 and 2 publications of one client", |c, v| {
