@@ -9,7 +9,7 @@ use sedge_base::{ClientId, ConnId, Duration};
 use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter, TopicName, Utf8};
 use smallvec::SmallVec;
 
-use crate::{Admission, Awaits, Policy, PublishRate, QueueLimits, Refusal, SessionState};
+use crate::{Admission, Awaits, Census, Policy, PublishRate, QueueLimits, Refusal, SessionState};
 
 /// Names one acknowledgement that a client waits for. Handed out by the broker, handed back with the answer; means nothing to
 /// anyone else.
@@ -73,6 +73,8 @@ pub enum Input {
     /// QoS 1 and 2 publications that clients make to topics of these filters are refused from here on (0x97), those to all others are
     /// not: who has to keep them has no room. 3.1.1, which has no word for it, gets no acknowledgement until there is room.
     ClosedTopics(Arc<[TopicFilter]>),
+    /// Another shard of the node has counted its sessions.
+    Census(Box<Census>),
     /// Bytes came from the client, in any pieces.
     Received {
         /// Where from.
@@ -333,6 +335,8 @@ pub enum Output {
         /// The ownership that ended.
         epoch: u64,
     },
+    /// The other shards of the node are to know this; see [`Input::Census`].
+    Census(Box<Census>),
     /// Answer to [`Input::Leave`]: there is a session, without a connection.
     Leaves {
         /// The client.

@@ -143,7 +143,6 @@ impl Broker {
         config.max_inflight = config.max_inflight.max(1);
         let seed = Seed::from_rng(&mut rng);
         let closed = Closed::new(&config.awaits);
-        let owners = Owners::new(Arc::clone(&config.census));
         // Measuring must not change the random numbers of anything else.
         let mut sampling = rng.clone();
         Self {
@@ -158,7 +157,7 @@ impl Broker {
             open: 0,
             sessions: Slab::new(),
             clients: LookupMap::new(seed),
-            owners,
+            owners: Owners::default(),
             claims: LookupMap::new(seed),
             subscriptions: SubscriptionTrie::with_seed(seed),
             groups: Groups::new(seed),
@@ -200,6 +199,7 @@ impl Broker {
             Input::Challenge { conn, data, exchange } => self.on_challenge(conn, data, exchange),
             Input::Policy(policy) => self.on_policy(policy),
             Input::ClosedTopics(filters) => self.on_closed_topics(filters),
+            Input::Census(census) => self.on_census(*census),
             Input::Revoke { users } => self.on_revoke(&users),
             Input::Received { conn, bytes } => self.on_received(conn, bytes),
             Input::Written { conn, bytes } => self.on_written(conn, bytes),

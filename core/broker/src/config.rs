@@ -9,7 +9,6 @@ use sedge_mqtt::TopicName;
 use crate::access::is_inside;
 use crate::awaited::Awaits;
 use crate::connection::is_owned_topic;
-use crate::owners::Census;
 use crate::urgent::DeadlineNames;
 
 /// Limits and times of one [`crate::Broker`].
@@ -40,8 +39,6 @@ pub struct BrokerConfig {
     /// Sessions of one user at the node that outlive their connections; a client that wants one more is refused with `QuotaExceeded`
     /// (0x97). 0: any number.
     pub max_sessions_per_user: usize,
-    /// Counts the sessions of the node: all its shards have the same.
-    pub census: Arc<Census>,
     /// QoS 1 and 2 publications taken from one client before they are answered (Receive Maximum, section 3.2.2.3.3); 1 to 65,535,
     /// 0 counts as 1.
     pub receive_maximum: u16,
@@ -147,7 +144,6 @@ impl Default for BrokerConfig {
             max_client_id_bytes: 1024,
             max_sessions: 1_000_000,
             max_sessions_per_user: 0,
-            census: Arc::default(),
             receive_maximum: 1024,
             max_inflight: 256,
             topic_alias_maximum: 64,

@@ -80,8 +80,9 @@ impl Broker {
             let ending = Ending::server(ReasonCode::ClientIdentifierNotValid, "the client id is too long");
             return Some(ending.decided_by("limits.max_client_id_bytes"));
         }
+        let sessions = self.counters.sessions + self.owners.sessions_elsewhere();
         let is_new = pending.expiry_secs > 0 && !self.clients.contains_key(&pending.client);
-        (is_new && self.config.census.sessions() >= self.config.max_sessions).then(|| {
+        (is_new && sessions >= self.config.max_sessions as u64).then(|| {
             let ending = Ending::server(ReasonCode::QuotaExceeded, "there are as many sessions as there may be");
             ending.decided_by("limits.max_sessions")
         })

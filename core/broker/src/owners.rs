@@ -1,104 +1,92 @@
 //! How many sessions there are at a node, and how many each user has, where a user may have a limited number of them.
+//!
+//! Each shard counts its own and tells the others ([`Census`]). When shards let clients in at the same moment, each may let one more in than there is
+//! room for.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use sedge_base::ShardId;
 use sedge_mqtt::ReasonCode;
 
-use crate::Broker;
 use crate::connection::{ConnKey, Side};
 use crate::disconnect::Ending;
 use crate::session::SessionKey;
+use crate::{Broker, Output};
 
-/// The sessions of a node, counted by all its shards together. When shards let clients in at the same moment, each may let one more in than there
-/// is room for.
-#[derive(Debug, Default)]
+/// A shard's number of sessions does not matter to the others below this part of its share of the limit.
+const TELLS_FROM: u64 = 4;
+
+/// What the other shards of a node have to know of the sessions of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Census {
-    sessions: AtomicUsize,
-    /// Those of each user that outlive their connections.
-    of_users: Mutex<BTreeMap<Box<str>, usize>>,
+    /// Which shard.
+    pub shard: ShardId,
+    /// How many sessions it has.
+    pub sessions: u64,
+    /// A user, and how many of them are the user's and outlive their connections.
+    pub user: Option<(Box<str>, usize)>,
 }
 
-/// Settings are compared, not what is counted.
-impl PartialEq for Census {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Census {}
-
-impl Census {
-    /// How many sessions there are.
-    pub(crate) fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Relaxed)
-    }
-
-    /// There is one session more.
-    pub(crate) fn begins(&self) {
-        self.sessions.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// There is one session less.
-    pub(crate) fn ends(&self) {
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// How many sessions a user has.
-    fn of_user(&self, user: &str) -> usize {
-        let users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
-        users.get(user).copied().unwrap_or_default()
-    }
-
-    fn add(&self, user: &str) {
-        let mut users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
-        *users.entry(user.into()).or_default() += 1;
-    }
-
-    fn remove(&self, user: &str) {
-        let mut users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = users.get_mut(user) {
-            *count -= 1;
-            if *count == 0 {
-                users.remove(user);
-            }
-        }
-    }
-}
-
-/// The user of each session here that outlives its connection. One that came from the journal or from another shard or node counts when its
+/// The sessions of the node and of each user. A session that came from the journal or from another shard or node counts for a user when its
 /// client is back: only a client says whose it is.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     of: BTreeMap<SessionKey, Box<str>>,
-    census: Arc<Census>,
+    here: BTreeMap<Box<str>, usize>,
+    /// Those of the users in other shards.
+    elsewhere: BTreeMap<(Box<str>, ShardId), usize>,
+    /// How many sessions the other shards have.
+    sessions: BTreeMap<ShardId, u64>,
+    /// How many the others know of here.
+    told: u64,
 }
 
 impl Owners {
-    /// No sessions yet; the node's shards count together.
-    pub(crate) fn new(census: Arc<Census>) -> Self {
-        Self { of: BTreeMap::new(), census }
-    }
-
     /// How many sessions a user has at the node.
     pub(crate) fn count(&self, user: &str) -> usize {
-        self.census.of_user(user)
+        let all = (user.into(), ShardId(0))..=(user.into(), ShardId(u16::MAX));
+        self.count_here(user) + self.elsewhere.range(all).map(|(_, count)| count).sum::<usize>()
     }
 
-    /// A session belongs to this user; `None`: to nobody, or there is none any more.
-    pub(crate) fn set(&mut self, session: SessionKey, user: Option<&str>) {
+    fn count_here(&self, user: &str) -> usize {
+        self.here.get(user).copied().unwrap_or_default()
+    }
+
+    /// How many sessions other shards have, as far as it matters.
+    pub(crate) fn sessions_elsewhere(&self) -> u64 {
+        self.sessions.values().sum()
+    }
+
+    /// A session belongs to this user; `None`: to nobody, or there is none any more. Returns whose sessions are other ones than before.
+    fn set(&mut self, session: SessionKey, user: Option<&str>) -> [Option<Box<str>>; 2] {
         let before = self.of.get(&session);
         if before.map(|user| &**user) == user {
-            return;
+            return [None, None];
         }
-        if let Some(before) = self.of.remove(&session) {
-            self.census.remove(&before);
+        let before = self.of.remove(&session);
+        if let Some(before) = &before
+            && let Some(count) = self.here.get_mut(before)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.here.remove(before);
+            }
         }
         if let Some(user) = user {
             self.of.insert(session, user.into());
-            self.census.add(user);
+            *self.here.entry(user.into()).or_default() += 1;
         }
+        [before, user.map(Into::into)]
+    }
+
+    /// Another shard has counted.
+    fn note(&mut self, census: Census) {
+        self.sessions.insert(census.shard, census.sessions);
+        match census.user {
+            Some((user, 0)) => self.elsewhere.remove(&(user, census.shard)),
+            Some((user, count)) => self.elsewhere.insert((user, census.shard), count),
+            None => None,
+        };
     }
 }
 
@@ -121,7 +109,36 @@ impl Broker {
             return;
         }
         let user = self.connections.get(key).and_then(|connection| connection.peer.user.as_deref());
-        self.owners.set(session, user.filter(|_| expiry_secs > 0));
+        let user: Option<Box<str>> = user.filter(|_| expiry_secs > 0).map(Into::into);
+        self.set_owner(session, user.as_deref());
+    }
+
+    /// A session belongs to this user; `None`: to nobody, or there is none any more.
+    pub(crate) fn set_owner(&mut self, session: SessionKey, user: Option<&str>) {
+        for user in self.owners.set(session, user).into_iter().flatten() {
+            let count = self.owners.count_here(&user);
+            self.tell_shards(Some((user, count)));
+        }
+    }
+
+    /// There is one session more or less than before.
+    pub(crate) fn note_session_count(&mut self) {
+        let share = self.config.max_sessions as u64 / u64::from(self.place.shards.max(1));
+        if self.counters.sessions >= share / TELLS_FROM || self.owners.told > 0 {
+            self.owners.told = self.counters.sessions;
+            self.tell_shards(None);
+        }
+    }
+
+    fn tell_shards(&mut self, user: Option<(Box<str>, usize)>) {
+        if self.place.shards > 1 {
+            let census = Census { shard: self.place.shard, sessions: self.owners.told, user };
+            self.outputs.push_back(Output::Census(Box::new(census)));
+        }
+    }
+
+    pub(crate) fn on_census(&mut self, census: Census) {
+        self.owners.note(census);
     }
 }
 
@@ -132,26 +149,30 @@ mod tests {
     #[test]
     fn a_session_counts_for_one_user_as_long_as_it_is_there() {
         let mut owners = Owners::default();
-        owners.set(1, Some("a"));
-        owners.set(1, Some("a"));
+        assert_eq!(owners.set(1, Some("a")), [None, Some("a".into())]);
+        assert_eq!(owners.set(1, Some("a")), [None, None]);
         owners.set(2, Some("a"));
         assert_eq!((owners.count("a"), owners.count("b")), (2, 0));
-        owners.set(2, Some("b"));
+        assert_eq!(owners.set(2, Some("b")), [Some("a".into()), Some("b".into())]);
         assert_eq!((owners.count("a"), owners.count("b")), (1, 1));
         owners.set(1, None);
         owners.set(2, None);
         owners.set(3, None);
-        assert!(owners.of.is_empty() && owners.census.of_users.lock().unwrap().is_empty());
+        assert!(owners.of.is_empty() && owners.here.is_empty());
     }
 
     #[test]
-    fn shards_count_together() {
-        let census = Arc::new(Census::default());
-        let (mut one, mut two) = (Owners::new(Arc::clone(&census)), Owners::new(census));
-        one.set(1, Some("a"));
-        two.set(1, Some("a"));
-        assert_eq!((one.count("a"), two.count("a")), (2, 2));
-        two.set(1, None);
-        assert_eq!((one.count("a"), two.count("a")), (1, 1));
+    fn sessions_in_other_shards_count() {
+        let mut owners = Owners::default();
+        owners.set(1, Some("a"));
+        let census =
+            |shard, sessions, count| Census { shard: ShardId(shard), sessions, user: Some(("a".into(), count)) };
+        owners.note(census(1, 7, 2));
+        owners.note(census(2, 8, 3));
+        owners.note(Census { user: Some(("aa".into(), 5)), ..census(1, 9, 0) });
+        assert_eq!((owners.count("a"), owners.count("aa"), owners.sessions_elsewhere()), (6, 5, 17));
+        owners.note(census(1, 6, 0));
+        owners.note(Census { user: None, ..census(2, 1, 0) });
+        assert_eq!((owners.count("a"), owners.sessions_elsewhere(), owners.elsewhere.len()), (4, 7, 2));
     }
 }

@@ -30,7 +30,7 @@ impl Broker {
         let key = self.sessions.insert(Box::new(Session::new(client.clone(), self.generation)));
         self.clients.insert(client, key);
         self.counters.sessions += 1;
-        self.config.census.begins();
+        self.note_session_count();
         self.counters.sessions_started += 1;
         key
     }
@@ -61,10 +61,10 @@ impl Broker {
             }
         }
         self.clients.remove(&session.client);
-        self.owners.set(key, None);
+        self.set_owner(key, None);
         self.timers.cancel(&Timer::Session(key));
         self.counters.sessions -= 1;
-        self.config.census.ends();
+        self.note_session_count();
         self.counters.inflight_bytes -= session.inflight.bytes() as u64;
         let groups = self.groups_of(&session);
         let mut changes = Vec::with_capacity(session.subscriptions.len());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, ConnId, Incarnation, NodeId, ShardId};
-use sedge_broker::{Deliver, InterestChange, RestoredSession, SessionState, SubscriptionState, Ticket};
+use sedge_broker::{Census, Deliver, InterestChange, RestoredSession, SessionState, SubscriptionState, Ticket};
 use sedge_mqtt::{Message, MessageId, PacketId, ReasonCode, TopicFilter, Utf8};
 
 pub use crate::shard::Exact;
@@ -59,6 +59,8 @@ pub enum ToShard {
     },
     /// Topics for which some member has no room; see [`sedge_broker::Input::ClosedTopics`].
     ClosedTopics(Arc<[TopicFilter]>),
+    /// Another shard has counted its sessions.
+    Census(Box<Census>),
     /// A retained message of another node, for the broker behind this node; see [`Retained`].
     Retained(Box<Retained>),
     /// The node is drained: whoever connects is sent to one of these places instead. `None`: the node takes clients again.

@@ -384,7 +384,7 @@ impl Bench {
                 self.waiting.push_back(Input::Authenticated { conn, answer: answer.map(admit) });
             }
             // Only with a broker behind, which these brokers have not.
-            Output::Ping { .. } => {}
+            Output::Ping { .. } | Output::Census(_) => {}
             Output::Authenticate(credentials) if credentials.method.is_some() => {
                 let answer = Self::challenge(&credentials);
                 self.waiting.push_back(answer);

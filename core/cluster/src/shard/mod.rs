@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use sedge_base::{ClientId, ConnId, Incarnation, Instant, Now, Outbox, Rng, Seed, ShardId};
 use sedge_broker::{
-    BounceReason, Broker, BrokerConfig, Deliver, Elsewhere, Explanation, Input, InterestChange, Output, Place,
+    BounceReason, Broker, BrokerConfig, Census, Deliver, Elsewhere, Explanation, Input, InterestChange, Output, Place,
     Question, Ticket,
 };
 use sedge_mqtt::{Message, QoS, ReasonCode, TopicFilter};
@@ -246,6 +246,7 @@ impl Shard {
                 self.broker.handle(now, Input::Kick { client, reason, end_session });
             }
             ToShard::ClosedTopics(filters) => self.broker.handle(now, Input::ClosedTopics(filters)),
+            ToShard::Census(census) => self.broker.handle(now, Input::Census(census)),
             ToShard::Retained(retained) => self.enter_retained(now, &retained),
             ToShard::Drain(elsewhere) => self.broker.handle(now, Input::Drain(elsewhere)),
             ToShard::Leave(leave) => {
@@ -433,6 +434,7 @@ impl Shard {
             }
             Output::Claim { client, conn, clean_start } => self.claim(client, conn, clean_start),
             Output::Relinquished { client, epoch, session } => self.relinquished(client, epoch, session),
+            Output::Census(census) => self.tell_census(&census),
             Output::Leaves { client } => self.tell_node(ToNode::Leaves(client)),
             Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
             Output::Interest { client, mut changes, ticket } => {
@@ -573,6 +575,13 @@ impl Shard {
         let next = ShardId((self.place.shard.0 + 1) % self.place.shards);
         let again = ToShard::Again(Box::new(Again { message, group, not, tried }));
         self.post(ShardOutput::ToShard(next, again), false);
+    }
+
+    fn tell_census(&mut self, census: &Census) {
+        let me = self.place.shard;
+        for shard in (0..self.place.shards).map(ShardId).filter(|shard| *shard != me) {
+            self.post(ShardOutput::ToShard(shard, ToShard::Census(Box::new(census.clone()))), false);
+        }
     }
 
     fn tell_node(&mut self, mail: ToNode) {

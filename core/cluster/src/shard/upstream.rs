@@ -163,6 +163,7 @@ impl Shard {
             | Output::Relinquished { .. }
             | Output::Ended { .. }
             | Output::Leaves { .. }
+            | Output::Census(_)
             | Output::Route { .. }
             | Output::Bounced { .. }
             | Output::Event(_) => Some(output),
