@@ -37,7 +37,7 @@ LARGE, COPIES = 1_000_000, 10
 """Bytes of a message for all slow readers, and how many there are of them."""
 LONGEST_TURN = 0.02
 TRIES = 3
-"""Of the p99 of so many measurements the least counts: the machine may do something else meanwhile."""
+"""Of so many measurements the least counts: the machine may do something else meanwhile."""
 
 CONFIG = """\
 [mqtt]
@@ -221,9 +221,8 @@ def publish_large(_number: int, done: Any, port: int) -> None:
         done.value += 1
 
 
-@pytest.mark.parametrize("qos", [0, 1])
-def test_large_copies_for_a_thousand_slow_readers_stall_nobody(node: Node, qos: int) -> None:
-    """MQ-09: while a thousand clients get 10 messages of 1 MB each, no turn of the event loop is long, and others' round trips are short."""
+def large_copies(node: Node, qos: int) -> tuple[float, float]:
+    """The longest turn and the longest round trip of another client while a thousand clients get large messages, in seconds."""
     echo = join(node.port, "echo", "echo")
     slow = [join(node.port, f"slow-{number}", "large", qos, buffer=4096) for number in range(SLOW)]
     wait_for("nothing before counts", lambda: metric(node.http, "sedge_loop_lag_seconds") < LONGEST_TURN, 30)
@@ -233,12 +232,21 @@ def test_large_copies_for_a_thousand_slow_readers_stall_nobody(node: Node, qos: 
             worst = max(worst, *round_trips(echo, "echo", 20))
             lag = max(lag, metric(node.http, "sedge_loop_lag_seconds"))
     lag = max(lag, metric(node.http, "sedge_loop_lag_seconds"))
-    print(f"\nQoS {qos}: the longest round trip {worst * 1000:.1f} ms, the longest turn {lag * 1000:.1f} ms", file=sys.stderr)
-    # Twenty milliseconds are the goal; the rest is for a machine that does something else meanwhile.
-    assert lag <= 3 * LONGEST_TURN
-    assert worst <= 6 * LONGEST_TURN
-    for client in slow:
+    for client in [echo, *slow]:
         client.close()
+    return lag, worst
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_large_copies_for_a_thousand_slow_readers_stall_nobody(node: Node, qos: int) -> None:
+    """MQ-09: while a thousand clients get 10 messages of 1 MB each, no turn of the event loop is long, and others' round trips are short."""
+    for _ in range(TRIES):
+        lag, worst = large_copies(node, qos)
+        print(f"\nQoS {qos}: the longest round trip {worst * 1000:.1f} ms, the longest turn {lag * 1000:.1f} ms", file=sys.stderr)
+        if lag <= LONGEST_TURN and worst <= 2 * LONGEST_TURN:
+            return
+    assert lag <= LONGEST_TURN
+    assert worst <= 2 * LONGEST_TURN
 
 
 def publish_small(_number: int, done: Any, port: int) -> None:
