@@ -272,16 +272,19 @@ impl Node {
     /// With `is_live` it is published just now; a broker behind this node delivers it then.
     pub(in crate::node) fn retain(&mut self, message: &Arc<Message>, is_live: bool) -> bool {
         let outcome = self.store_for(&message.topic).set(message);
-        let is_news = matches!(outcome, SetOutcome::Stored | SetOutcome::Cleared);
-        if self.config.has_upstream
-            && is_news
-            && message.id.node != self.config.node
-            && !sys::tells_of_a_node(&message.topic)
-        {
+        if matches!(outcome, SetOutcome::Stored | SetOutcome::Cleared) {
+            self.tell_upstream(message, is_live);
+        }
+        self.note_outcome(message, outcome)
+    }
+
+    /// The broker behind this node, if there is one, hears what clients of other nodes have retained or cleared.
+    fn tell_upstream(&mut self, message: &Arc<Message>, is_live: bool) {
+        let is_foreign = message.id.node != self.config.node && !sys::tells_of_a_node(&message.topic);
+        if self.config.has_upstream && is_foreign {
             let retained = Retained { message: Arc::clone(message), is_live };
             self.tell_shard(ShardId(0), ToShard::Retained(Box::new(retained)));
         }
-        self.note_outcome(message, outcome)
     }
 
     /// The broker behind this node gets all retained messages, and hears what was cleared.
@@ -292,10 +295,13 @@ impl Node {
         }
     }
 
-    /// [`Self::retain`] for a publication that has just come from another node: a topic without a value is not cleared.
+    /// [`Self::retain`] for a publication that has just come from another node: a topic without a value is not cleared. A broker behind this
+    /// node may have a value from a client of its own.
     fn retain_new(&mut self, message: &Arc<Message>, is_live: bool) {
         if !message.payload.is_empty() || self.store_for(&message.topic).knows(&message.topic) {
             self.retain(message, is_live);
+        } else {
+            self.tell_upstream(message, is_live);
         }
     }
 
