@@ -13,6 +13,7 @@ import base64
 import os
 import random
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -26,6 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
 from client import Client  # noqa: E402 (beside the other tests)
 from cluster import HOST, Cluster, resident_kib  # noqa: E402
+import mqttwire as w  # noqa: E402
 from mqttwire import V5, T  # noqa: E402
 
 ROOM_KIB = 96 * 1024
@@ -119,7 +121,34 @@ def garbage(cluster: Cluster) -> None:
         one.sendall(b"\x82\xff" + (1 << 40).to_bytes(8, "big") + b"mask")
 
 
-ATTACKS: list[Callable[[Cluster], None]] = [half_requests, foreign_pages, cleared_topics, deaf_clients, long_names, garbage]
+def wrong_passwords(cluster: Cluster) -> None:
+    """Many clients with a wrong password at once; one with the right one is let in meanwhile."""
+    guessers = []
+    for number in range(100):
+        guesser = Client(HOST, cluster.port, V5, timeout=30)
+        guesser.send(w.connect(V5, f"guesser-{number}", username="anna", password=b"wrong"))
+        guessers.append(guesser)
+    joined(cluster, "anna", username="anna", password=b"right").drop()
+    for guesser in guessers:
+        guesser.drop()
+
+
+def copies_for_many(cluster: Cluster) -> None:
+    """A large message for many clients that do not read."""
+    deaf = []
+    for number in range(100):
+        client = joined(cluster, f"many-{number}", clean=True)
+        client.subscribe("many", qos=1)
+        deaf.append(client)
+    publisher = joined(cluster, "many-publisher", clean=True)
+    for _ in range(3):
+        publisher.publish("many", os.urandom(900_000), qos=1)
+    for client in [*deaf, publisher]:
+        client.drop()
+
+
+ATTACKS: list[Callable[[Cluster], None]] = [
+    half_requests, foreign_pages, cleared_topics, deaf_clients, long_names, garbage, wrong_passwords, copies_for_many]
 
 
 class Witness:
@@ -170,6 +199,9 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["SEDGE_LIMITS__MAX_BUFFERED_BYTES"] = str(32 << 20)
     with tempfile.TemporaryDirectory() as folder:
+        passwords = Path(folder) / "passwords"
+        subprocess.run([str(options.binary.resolve()), "passwd", "-cb", str(passwords), "anna", "right"], check=True)
+        os.environ["SEDGE_AUTH__PASSWORD_FILE"], os.environ["SEDGE_AUTH__ANONYMOUS"] = str(passwords), "always"
         cluster = Cluster(options.binary.resolve(), Path(folder) / "data", 3)
         try:
             witness = Witness(cluster)
