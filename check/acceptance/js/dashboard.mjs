@@ -7,7 +7,7 @@ import { chromium } from 'playwright-core'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const PATIENCE = 20_000
-const PAGES = ['overview', 'clients', 'busy', 'retained', 'subscriptions', 'topology', 'explain', 'trace', 'events', 'try']
+const PAGES = ['overview', 'clients', 'busy', 'topics', 'retained', 'subscriptions', 'topology', 'explain', 'trace', 'events', 'try']
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
 
 const [scenario, text] = process.argv.slice(2)
@@ -71,6 +71,7 @@ async function filled(page, path) {
     overview: () => page.getByRole('row', { name: /up/ }).nth(settings.nodes - 2).waitFor(),
     clients: () => page.getByRole('button', { name: settings.client, exact: true }).first().waitFor(),
     busy: () => page.getByText('No connected client has messages waiting').waitFor(),
+    topics: () => page.getByText('names are shown').waitFor(),
     retained: () => page.getByText('messages are shown').waitFor(),
     subscriptions: () => page.getByRole('cell', { name: settings.client, exact: true }).first().waitFor(),
     topology: () => page.getByRole('heading', { name: /^Overlay/ }).waitFor(),
@@ -377,6 +378,46 @@ const scenarios = {
       await accessible(page, `busy at ${width}`)
       const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
       check(wider <= 0, `busy is ${wider} pixels wider than a screen of ${width}`)
+    }
+    clean(seen)
+  },
+
+  /** The tree of topics: a level at a time, by keyboard, with a live value of another node and long values in full. */
+  async topics(browser) {
+    const { page, seen } = await open(browser)
+    await goTo(page, 'topics')
+    // A keyboard opens a level.
+    const level = page.locator('summary', { hasText: 'plant/' })
+    await level.waitFor()
+    await level.focus()
+    await page.keyboard.press('Enter')
+    await page.locator('summary', { hasText: 'hall-000/' }).click()
+    const leaf = page.locator('summary', { hasText: 'sensor-0007' })
+    await leaf.getByText('value 7 of 0').waitFor()
+    await leaf.getByText('retained', { exact: true }).waitFor()
+    check((await page.locator('summary', { hasText: 'sensor-' }).count()) === 100, 'a level is not paged')
+    await page.getByRole('button', { name: 'More of plant/hall-000/' }).click()
+    await page.locator('summary', { hasText: 'sensor-0199' }).waitFor()
+    await page.getByText('sedge retained').waitFor()
+    await accessible(page, 'an open level')
+    // A topic that nobody retains, published at another node.
+    await page.getByLabel('Begin below').fill('live')
+    await page.keyboard.press('Enter')
+    await tell('looking')
+    const live = page.locator('summary', { hasText: 'line' })
+    await live.getByText(/\d a second/).waitFor()
+    await live.click()
+    await page.locator('pre', { hasText: 'said by another node' }).waitFor()
+    await page.getByText('by live-speaker').waitFor()
+    // A long value is shown in full.
+    await page.locator('summary', { hasText: 'long' }).click()
+    await page.getByRole('button', { name: 'Show all' }).click()
+    await page.locator('pre', { hasText: 'the end' }).waitFor()
+    for (const width of [1200, 360]) {
+      await page.setViewportSize({ width, height: 740 })
+      await accessible(page, `topics at ${width}`)
+      const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+      check(wider <= 0, `topics is ${wider} pixels wider than a screen of ${width}`)
     }
     clean(seen)
   },

@@ -30,6 +30,7 @@ use crate::session::{Session, SessionKey};
 use crate::subscription::Granted;
 use crate::throttle::Throttle;
 use crate::trace::Tracer;
+use crate::watched::WatchedTopics;
 use crate::{BrokerConfig, Counters, Input, Output, Policy, PublishRate, SessionBrief, SessionInfo};
 
 /// Most addresses in one server reference.
@@ -72,6 +73,8 @@ pub(crate) enum Timer {
     Proof(ConnKey),
     /// A connection that may last only so long.
     Expiry(ConnKey),
+    /// Nobody has looked at the tree of topics for long.
+    Watched,
 }
 
 /// MQTT semantics of one shard: feed it [`Input`]s, then take [`Output`]s until there are none.
@@ -134,6 +137,8 @@ pub struct Broker {
     pub(crate) latencies: Latencies,
     /// While somebody looks at the busiest topics.
     pub(crate) hot: Option<Box<HotTopics>>,
+    /// While somebody looks at the tree of topics.
+    pub(crate) watched: Option<Box<WatchedTopics>>,
 }
 
 impl Broker {
@@ -184,6 +189,7 @@ impl Broker {
             sampled_acks: Sampler::new(sampling.split(2)),
             latencies: Latencies::default(),
             hot: None,
+            watched: None,
         }
     }
 
@@ -232,6 +238,7 @@ impl Broker {
                 Timer::Session(key) => self.on_session_timer(key),
                 Timer::Proof(key) => self.on_proof_timer(key),
                 Timer::Expiry(key) => self.on_expiry_timer(key),
+                Timer::Watched => self.watched = None,
             }
         }
     }

@@ -233,6 +233,9 @@ impl Broker {
         if self.tracer.is_some() {
             self.trace_received(&message, ticket);
         }
+        if self.watched.is_some() {
+            self.note_value(&message);
+        }
         let birth = if self.config.births == Births::Keep { certificate(&message) } else { None };
         let matched = self.fan_out_own(&message, buffer);
         if let Some(ticket) = ticket {

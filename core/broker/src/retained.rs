@@ -7,6 +7,7 @@ use sedge_base::{Duration, StableHash, Timestamp, mix};
 use sedge_mqtt::{Message, Stamp, TopicFilter, TopicName, TopicTree};
 use slab::Slab;
 
+use crate::level::{LastValue, Level, LevelQuery, level};
 use crate::{RetainedConfig, detach};
 
 /// Number of digest buckets.
@@ -175,6 +176,21 @@ impl RetainedStore {
             }
         }
         (found, (end < self.entries.capacity()).then_some(end))
+    }
+
+    /// One level of the tree of topics that have a value.
+    pub fn level(&self, asked: &LevelQuery, now: Timestamp) -> Level {
+        let alive = |key: &usize| {
+            let message = &self.entries[*key].message;
+            !message.payload.is_empty() && message.expires_at.is_none_or(|at| at > now)
+        };
+        level(&self.topics, asked, alive, |_| 0.0, |key| LastValue::of(&self.entries[*key].message))
+    }
+
+    /// The value of a topic.
+    pub fn value(&self, topic: &TopicName, now: Timestamp) -> Option<&Arc<Message>> {
+        let message = &self.entries[*self.topics.get(topic)?].message;
+        (!message.payload.is_empty() && message.expires_at.is_none_or(|at| at > now)).then_some(message)
     }
 
     /// All entries, tombstones included: for a broker that has to agree with the store.

@@ -86,6 +86,8 @@ pub enum ShardInput {
     Traces(Arc<[Arc<TraceSpec>]>),
     /// Somebody looks at the busiest topics.
     WatchTopics,
+    /// Somebody looks at the tree of topics.
+    WatchTopicTree,
     /// Bytes came from the client.
     Received {
         /// Where from.

@@ -76,6 +76,20 @@ export interface Session {
 }
 export interface Sessions { total: number; sessions: Session[]; next: string | null; silent?: string[] }
 export interface HotTopics { seconds: number; topics: { topic: string; rate: number; error: number }[]; silent?: string[] }
+export interface TopicLine {
+  name: string
+  below: boolean
+  topics: number
+  more: boolean
+  rate: number
+  retained: boolean
+  at_ms: number
+  bytes: number
+  qos: number
+  preview: string | null
+  publisher: string | null
+}
+export interface TopicLevel { seconds: number; lines: TopicLine[]; next: string | null; left_out: number; silent?: string[] }
 export interface Retained {
   topic: string
   qos: number

@@ -17,6 +17,7 @@ import { Subscriptions } from './pages/routes'
 import { Scaling } from './pages/scaling'
 import { Topology } from './pages/topology'
 import { TraceIt } from './pages/trace'
+import { TopicTree } from './pages/tree'
 import { TryIt } from './pages/tryit'
 import { Toasts } from './toast'
 
@@ -32,6 +33,7 @@ const PAGES: Entry[] = [
   { path: 'overview', name: 'Overview', page: Overview },
   { path: 'clients', name: 'Clients', page: Clients },
   { path: 'busy', name: 'Busy', page: Busy, needs: '/api/v1/topics/hot' },
+  { path: 'topics', name: 'Topics', page: TopicTree, needs: '/api/v1/topics' },
   { path: 'retained', name: 'Retained', page: RetainedMessages },
   { path: 'subscriptions', name: 'Subscriptions', page: Subscriptions },
   { path: 'topology', name: 'Topology', page: Topology },

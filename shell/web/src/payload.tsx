@@ -18,13 +18,15 @@ function pretty(text: string): string | null {
   }
 }
 
-/** As text, JSON or hexadecimal; `text` null: not known as text. Says when it is cut. */
-export function Payload({ text, bytes, raw }: { text: string | null; bytes: number; raw?: Uint8Array }) {
+/** As text, JSON or hexadecimal; `text` null: not known as text. Says when it is cut, unless all of it is known and wanted. */
+export function Payload({ text, bytes, raw, whole }: { text: string | null; bytes: number; raw?: Uint8Array; whole?: boolean }) {
   const json = text === null ? null : pretty(text)
   const [view, setView] = useState('')
+  const [most, setMost] = useState(SHOWN_MAX)
   const chosen = view || (json === null ? (text === null ? 'hex' : 'text') : 'json')
-  const all = chosen === 'json' ? (json ?? '') : chosen === 'text' ? (text ?? '') : raw ? hex(raw.subarray(0, SHOWN_MAX)) : ''
-  const shown = all.slice(0, SHOWN_MAX)
+  const all = chosen === 'json' ? (json ?? '') : chosen === 'text' ? (text ?? '') : raw ? hex(raw.subarray(0, most)) : ''
+  const shown = all.slice(0, most)
+  const isCut = shown.length < all.length || (chosen === 'hex' && raw !== undefined && raw.length > most)
   const views = [text !== null && 'text', json !== null && 'json', raw && 'hex'].filter((one): one is string => typeof one === 'string')
   return (
     <div class="payload">
@@ -33,9 +35,16 @@ export function Payload({ text, bytes, raw }: { text: string | null; bytes: numb
       ) : shown === '' && chosen === 'hex' ? (
         <p class="quiet">No text, or longer than {size(SHOWN_MAX)}: subscribe on the try-it page to see it.</p>
       ) : (
-        <pre>{shown}</pre>
+        <pre tabIndex={0} role="group" aria-label="Payload">
+          {shown}
+        </pre>
       )}
-      {(shown.length < all.length || (chosen === 'hex' && raw && raw.length > SHOWN_MAX)) && <small>Cut after {size(SHOWN_MAX)}.</small>}
+      {isCut && <small>Cut after {size(SHOWN_MAX)}.</small>}
+      {isCut && whole && (
+        <button type="button" class="small" onClick={() => setMost(Number.POSITIVE_INFINITY)}>
+          Show all
+        </button>
+      )}
       {views.length > 1 && (
         <span class="segments" role="group" aria-label="Show payload as">
           {views.map((one) => (

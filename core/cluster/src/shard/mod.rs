@@ -146,6 +146,7 @@ impl Shard {
             ShardInput::Revoke { users } => self.broker.handle(now, Input::Revoke { users }),
             ShardInput::Traces(specs) => self.broker.set_traces(&specs),
             ShardInput::WatchTopics => self.broker.watch_topics(now.instant),
+            ShardInput::WatchTopicTree => self.broker.watch_topic_tree(now.instant),
             ShardInput::Policy(policy) => self.broker.handle(now, Input::Policy(policy)),
             ShardInput::Inside { queues, awaits } => self.broker.handle(now, Input::Inside { queues, awaits }),
             ShardInput::Arrived { session, ids } => self.broker.handle(now, Input::Arrived { session, ids }),

@@ -81,6 +81,11 @@ impl<V> TopicTree<V> {
         self.topics.iter().map(|(key, value)| (&key.0, value))
     }
 
+    /// All topics from a name's bytes on, in order.
+    pub fn range(&self, from: Bound<&[u8]>) -> impl Iterator<Item = (&TopicName, &V)> {
+        self.topics.range::<[u8], _>((from, Bound::Unbounded)).map(|(key, value)| (&key.0, value))
+    }
+
     /// Visits every topic that `filter` matches, in order (MQTT 5.0 section 4.7).
     pub fn matching(&self, filter: &TopicFilter, mut visit: impl FnMut(&TopicName, &V)) {
         let mut seek = Vec::new();

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ask::PATIENCE;
 use super::error::ApiError;
 use super::server::Api;
-use super::{explain, logs, members, retained, routes, sessions, topics, topology, traces};
+use super::{explain, logs, members, retained, routes, sessions, topics, topology, traces, tree};
 use crate::runtime::{Ask, Letter, Shared};
 
 /// Questions of other nodes that wait for an answer; one more gets none.
@@ -44,6 +44,10 @@ pub(super) enum Inquiry {
     Retained(retained::Which),
     /// The topics that its clients publish to most.
     HotTopics(topics::Part),
+    /// One level of the tree of topics.
+    TopicLevel(tree::Which),
+    /// What its clients have published last to a topic.
+    TopicValue(String),
     /// What it writes to its log, which it changes to this level if one is given.
     LogLevel(Option<String>),
     /// The last lines of its log.
@@ -121,6 +125,8 @@ async fn answer(api: &Api, inquiry: Inquiry) -> Result<Bytes, ApiError> {
         Inquiry::Routes(part) => bytes(&routes::fitted(api, part).await?),
         Inquiry::Retained(which) => retained::fitted(api, which).await?,
         Inquiry::HotTopics(part) => bytes(&topics::fitted(api, part).await?),
+        Inquiry::TopicLevel(which) => bytes(&tree::fitted(api, &which).await?),
+        Inquiry::TopicValue(topic) => bytes(&tree::fitted_value(api, &topic).await?),
         Inquiry::LogLevel(level) => bytes(&logs::own(api, level.as_deref())?),
         Inquiry::LogLines(part) => bytes(&logs::fitted_lines(api, part)),
         Inquiry::Trace(order) => bytes(&traces::begin(&api.shared, &order)),

@@ -31,6 +31,7 @@ mod sessions;
 mod topics;
 mod topology;
 mod traces;
+mod tree;
 mod upstream;
 mod visitors;
 

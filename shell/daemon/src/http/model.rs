@@ -21,7 +21,7 @@ pub use self::neighbours::{Link, Neighbour, Neighbours};
 pub use self::rules::{RuleEntry, RuleList};
 pub use self::scale::{Scaling, ScalingOrder};
 pub use self::sessions::{Session, Sessions, Subscription};
-pub use self::topics::{HotTopic, HotTopics};
+pub use self::topics::{HotTopic, HotTopics, TopicLevel, TopicLine, TopicValue};
 pub use self::traces::{Trace, TraceNote, TraceNotes, Traces};
 pub use self::upstream::{Mirror, MirrorDifference, Sniff, UpstreamStatus};
 

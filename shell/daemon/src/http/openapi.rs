@@ -5,7 +5,7 @@ use utoipa::OpenApi;
 
 use super::{
     bridges, drain, events, explain, handlers, history, logs, members, metrics, neighbours, retained, routes, rules,
-    scale, sessions, topics, topology, traces,
+    scale, sessions, topics, topology, traces, tree,
 };
 
 #[derive(OpenApi)]
@@ -45,6 +45,8 @@ use super::{
         retained::retained,
         retained::clear,
         topics::hot,
+        tree::level,
+        tree::value,
         traces::list,
         traces::start,
         traces::end,

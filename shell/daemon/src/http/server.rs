@@ -17,7 +17,7 @@ use super::model::{Listener, Listening, RecoveryReport};
 use super::visitors::{Entrance, Peer};
 use super::{
     assets, bridges, desk, drain, events, explain, guard, handlers, history, logs, members, metrics, neighbours,
-    openapi, retained, routes, rules, scale, sessions, topics, topology, traces,
+    openapi, retained, routes, rules, scale, sessions, topics, topology, traces, tree,
 };
 use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
@@ -210,7 +210,9 @@ pub(super) fn router(api: Api) -> Router {
         .route("/api/v1/sessions/{client}/connection", delete(sessions::kick))
         .route("/api/v1/retained", get(retained::retained))
         .route("/api/v1/retained/{topic}", delete(retained::clear))
+        .route("/api/v1/topics", get(tree::level))
         .route("/api/v1/topics/hot", get(topics::hot))
+        .route("/api/v1/topics/value", get(tree::value))
         .route("/api/v1/reload", post(handlers::reload))
         .route("/api/v1/log", get(logs::levels).put(logs::set))
         .route("/api/v1/log/lines", get(logs::lines))

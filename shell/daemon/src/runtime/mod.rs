@@ -93,6 +93,8 @@ pub(crate) enum Letter {
     ClosedTopics(Vec<TopicFilter>),
     /// Somebody looks at the busiest topics.
     WatchTopics,
+    /// Somebody looks at the tree of topics.
+    WatchTopicTree,
     /// These traces run from now on.
     Traces(Arc<[Arc<TraceSpec>]>),
     /// Say good-bye and end; clients can go to these server references.

@@ -322,6 +322,7 @@ impl Worker {
             Letter::Arrived(session, ids) => self.shard.handle(self.now, ShardInput::Arrived { session, ids }),
             Letter::Traces(specs) => self.set_traces(specs),
             Letter::WatchTopics => self.shard.handle(self.now, ShardInput::WatchTopics),
+            Letter::WatchTopicTree => self.shard.handle(self.now, ShardInput::WatchTopicTree),
             Letter::Drain(order) => self.drain(order),
             Letter::Neighbour(order) => {
                 if let Some(hub) = &mut self.hub {

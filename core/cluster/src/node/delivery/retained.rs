@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{Instant, NodeId, Timestamp};
-use sedge_mqtt::{Message, TopicFilter};
+use sedge_broker::{Level, LevelQuery};
+use sedge_mqtt::{Message, TopicFilter, TopicName};
 
 use crate::link::ControlTopic;
 use crate::node::Node;
@@ -31,6 +32,16 @@ impl Node {
         let mut found = Vec::new();
         store.matching(filter, wall, |message| found.push(Arc::clone(message)));
         (found, None)
+    }
+
+    /// One level of the tree of topics that have a retained message; the broker's own topics have a tree of their own, `$SYS/`.
+    pub fn retained_level(&self, asked: &LevelQuery, wall: Timestamp) -> Level {
+        if asked.below.starts_with("$SYS/") { self.sys.level(asked, wall) } else { self.retained.level(asked, wall) }
+    }
+
+    /// The retained message of a topic.
+    pub fn retained_value(&self, topic: &TopicName, wall: Timestamp) -> Option<&Arc<Message>> {
+        self.retained.value(topic, wall).or_else(|| self.sys.value(topic, wall))
     }
 
     /// Tells a neighbour what is here; it answers with what is different there.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use sedge_broker::WatchedKept;
+
 use super::super::server::Api;
 use super::super::{history, scale};
 use super::text::{Exposition, Kind};
@@ -43,12 +45,14 @@ pub(super) struct Traced {
     /// Of the counts of topics.
     topic_bytes: u64,
     topics_too_long: u64,
+    watched: WatchedKept,
 }
 
 impl Traced {
     pub(super) fn of(view: &View<'_>) -> Self {
         let (topic_bytes, topics_too_long) = view.shard.broker().hot_topics_kept();
-        let start = Self { topic_bytes: topic_bytes as u64, topics_too_long, ..Self::default() };
+        let watched = view.shard.broker().watched_kept();
+        let start = Self { topic_bytes: topic_bytes as u64, topics_too_long, watched, ..Self::default() };
         let tracers = view.shard.broker().tracer().into_iter().chain(view.node.and_then(sedge_cluster::Node::tracer));
         tracers.fold(start, |sum, tracer| {
             let (notes, bytes) = tracer.kept();
@@ -69,6 +73,11 @@ pub(super) fn write_traced<'a>(out: &mut Exposition, all: impl Iterator<Item = &
         dropped: sum.dropped + traced.dropped,
         topic_bytes: sum.topic_bytes + traced.topic_bytes,
         topics_too_long: sum.topics_too_long + traced.topics_too_long,
+        watched: WatchedKept {
+            topics: sum.watched.topics + traced.watched.topics,
+            bytes: sum.watched.bytes + traced.watched.bytes,
+            left_out: sum.watched.left_out + traced.watched.left_out,
+        },
     });
     out.single("trace_notes", Kind::Gauge, "Steps that are kept for traces, at most 4,096 of each thread.", sum.notes);
     out.single("trace_notes_bytes", Kind::Gauge, "Bytes of them, at most 1 MiB of each thread.", sum.bytes);
@@ -78,4 +87,10 @@ pub(super) fn write_traced<'a>(out: &mut Exposition, all: impl Iterator<Item = &
     out.single("hot_topics_bytes", Kind::Gauge, help, sum.topic_bytes);
     let help = "Publications whose topic is too long to be counted among the busiest, since somebody began to look.";
     out.single("hot_topics_too_long", Kind::Gauge, help, sum.topics_too_long);
+    let WatchedKept { topics, bytes, left_out } = sum.watched;
+    let help = "Topics whose rates and last values are kept while somebody looks at the tree of topics.";
+    out.single("watched_topics", Kind::Gauge, help, topics as u64);
+    out.single("watched_topics_bytes", Kind::Gauge, "Bytes of them, at most 16 MiB of each thread.", bytes as u64);
+    let help = "Publications whose topic found no room there, or is longer than 1 KiB, since somebody began to look.";
+    out.single("watched_topics_left_out", Kind::Gauge, help, left_out);
 }
