@@ -20,6 +20,13 @@ pub struct Ticket {
     pub(crate) number: u32,
 }
 
+impl Ticket {
+    /// Whether it stands for the CONNACK of a session that came with subscriptions from elsewhere.
+    pub const fn resumes(self) -> bool {
+        matches!(self.kind, TicketKind::Resume)
+    }
+}
+
 /// Which acknowledgement a [`Ticket`] stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum TicketKind {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sedge_base::{ClientId, Incarnation, NodeId, ShardId, Timestamp};
-use sedge_broker::{Image, RestoredSession, SessionNumber};
+use sedge_broker::{Image, Record, RestoredSession, SessionNumber};
 use sedge_mqtt::{Message, MessageId, TopicName};
 
 use crate::mail::{Heard, Life};
@@ -35,9 +35,73 @@ pub struct Recovery {
     seen: Seen,
     choices: BTreeMap<MessageId, Choice>,
     heard: Heard,
+    ahead: Ahead,
     members: Vec<Remembered>,
     taken: Vec<Life>,
     known: Vec<NodeId>,
+}
+
+/// What came to some sessions of a shard ahead of what the shard says has come to all of them: a foreign broker behind it delivers to one
+/// session after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    /// To whose ordinary subscriptions.
+    plain: BTreeMap<MessageId, BTreeSet<ClientId>>,
+    /// What came for shared subscriptions.
+    shares: BTreeSet<MessageId>,
+}
+
+/// Publications that came ahead; those of the node with the lowest id are forgotten first, and may come twice.
+const MAX_AHEAD: usize = 65_536;
+
+impl Ahead {
+    fn note(&mut self, id: MessageId, client: &ClientId, is_share: bool) {
+        if is_share {
+            self.shares.insert(id);
+        } else {
+            self.plain.entry(id).or_default().insert(client.clone());
+        }
+        if self.shares.len() > MAX_AHEAD {
+            self.shares.pop_first();
+        }
+        if self.plain.len() > MAX_AHEAD {
+            self.plain.pop_first();
+        }
+    }
+
+    /// Everything up to this one has come to all.
+    fn forget(&mut self, last: MessageId) {
+        let first = MessageId { seq: 0, ..last };
+        while let Some((&id, _)) = self.plain.range(first..=last).next() {
+            self.plain.remove(&id);
+        }
+        while let Some(&id) = self.shares.range(first..=last).next() {
+            self.shares.remove(&id);
+        }
+    }
+
+    /// By client, and what came for shared subscriptions.
+    pub(crate) fn by_client(self) -> (BTreeMap<ClientId, BTreeSet<MessageId>>, BTreeSet<MessageId>) {
+        let mut found: BTreeMap<ClientId, BTreeSet<MessageId>> = BTreeMap::new();
+        for (id, clients) in self.plain {
+            for client in clients {
+                found.entry(client).or_default().insert(id);
+            }
+        }
+        (found, self.shares)
+    }
+}
+
+/// What there is of a shard whose node is gone.
+#[derive(Debug)]
+pub(crate) struct Heritage {
+    pub(crate) sessions: Vec<RestoredSession>,
+    /// Which publications have come to all sessions.
+    pub(crate) heard: Heard,
+    /// What some of them had besides.
+    pub(crate) ahead: Ahead,
+    /// Who was chosen by shared subscriptions.
+    pub(crate) choices: BTreeMap<MessageId, Choice>,
 }
 
 /// The part of a journal that a shard begins with.
@@ -46,6 +110,8 @@ pub struct RestoredShard {
     pub(crate) sessions: Vec<RestoredSession>,
     pub(crate) seen: Seen,
     pub(crate) heard: Heard,
+    /// What sessions had besides.
+    pub(crate) ahead: Ahead,
     /// Numbers of sessions in the journal that goes on; `None`: a new one begins.
     pub(crate) numbers: Option<SessionNumber>,
     /// Places that were chosen for QoS 2 publications that are on their way.
@@ -90,9 +156,18 @@ impl RestoredNode {
 impl Recovery {
     /// Takes the next batch in. After an error what came before it in the batch has had its effect, the rest has none.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), JournalError> {
-        let Self { image, retained, seen, choices, heard, members, taken, known: may_return } = self;
+        let Self { image, retained, seen, choices, heard, ahead, members, taken, known: may_return } = self;
         read_entries(batch, |entry| match entry {
-            Entry::Broker(record) => image.apply(record),
+            Entry::Broker(record) => {
+                if let Record::Queued { session, item } | Record::Sent { session, item, .. } = &record {
+                    let id = item.message;
+                    let is_ahead = heard.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq > *last);
+                    if let Some(client) = image.client(*session).filter(|_| is_ahead) {
+                        ahead.note(id, client, item.group.is_some());
+                    }
+                }
+                image.apply(record);
+            }
             Entry::Retained(message) => {
                 let known = retained.get(&message.topic);
                 if known.is_none_or(|known| known.stamp < message.stamp) {
@@ -113,6 +188,7 @@ impl Recovery {
             Entry::Heard { node, incarnation, shard, seq } => {
                 let last = heard.entry((node, incarnation, shard)).or_insert(seq);
                 *last = seq.max(*last);
+                ahead.forget(MessageId { node, incarnation, shard, seq: *last });
             }
             Entry::Members(all) => *members = all,
             Entry::Taken(all) => *taken = all,
@@ -136,9 +212,10 @@ impl Recovery {
         self.image.is_whole()
     }
 
-    /// The sessions of a shard whose node is gone, which publications they have had, and who was chosen by shared subscriptions.
-    pub(crate) fn into_sessions(self, now: Timestamp) -> (Vec<RestoredSession>, Heard, BTreeMap<MessageId, Choice>) {
-        (self.image.finish(now), self.heard, self.choices)
+    /// What there is of a shard whose node is gone.
+    pub(crate) fn into_heritage(self, now: Timestamp) -> Heritage {
+        let Self { image, heard, ahead, choices, .. } = self;
+        Heritage { sessions: image.finish(now), heard, ahead, choices }
     }
 
     /// Deals out what the journals of all shards held to as many shards as there are now. With as many as before each gets its own,
@@ -150,13 +227,14 @@ impl Recovery {
             (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
         let mut node = RestoredNode::default();
         for (number, recovery) in recoveries.into_iter().enumerate() {
-            let Self { image, retained, seen, choices, heard, members, taken, known } = recovery;
+            let Self { image, retained, seen, choices, heard, ahead, members, taken, known } = recovery;
             // They are in one of the journals.
             node.members.extend(members);
             node.taken.extend(taken);
             node.known.extend(known);
             if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
-                (shard.seen, shard.heard, shard.numbers) = (seen, heard, Some(image.last_session()));
+                (shard.seen, shard.numbers) = (seen, Some(image.last_session()));
+                (shard.heard, shard.ahead) = (heard, ahead);
             }
             node.retained.extend(retained.into_values());
             let sessions = image.finish(now);

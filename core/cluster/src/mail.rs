@@ -284,6 +284,8 @@ pub struct Inherit {
     pub of: Life,
     /// The sessions, each with the shard it was at.
     pub sessions: Vec<(ShardId, RestoredSession)>,
+    /// What sessions had beyond what all sessions of their shard had: see [`Arriving::heard`].
+    pub ahead: BTreeMap<ClientId, BTreeSet<MessageId>>,
 }
 
 /// See [`SessionStep::Arriving`].

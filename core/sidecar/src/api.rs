@@ -105,6 +105,8 @@ pub enum Input {
         token: u64,
         /// What.
         requests: Vec<Request>,
+        /// Whether a session from elsewhere has brought them along, with all that was published before.
+        is_brought: bool,
     },
     /// A client has unsubscribed. Answer: [`Output::Answered`].
     Unsubscribe {
@@ -204,6 +206,8 @@ pub enum Output {
         /// What the broker said.
         reason: ReasonCode,
     },
+    /// No session waits any more for the publication with this number, for which one did: see [`crate::Sidecar::is_settled`].
+    Settled(u64),
     /// Answer to [`Input::Ping`]: all that the broker had sent before has been delivered.
     Ponged(u64),
     /// The broker has delivered what this node gave it, or ought to have and cannot any more: the session gets its copy of it.

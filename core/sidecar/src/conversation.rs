@@ -75,6 +75,8 @@ pub(crate) struct Asked {
     pub(crate) id: Option<PacketId>,
     /// `None`: the sidecar asks by itself.
     pub(crate) token: Option<u64>,
+    /// See [`crate::Input::Subscribe`].
+    pub(crate) is_brought: bool,
     pub(crate) what: What,
 }
 
@@ -177,7 +179,8 @@ impl Conversation {
 
     /// Whether the broker has all subscriptions of the client, so that it delivers what matches.
     pub(crate) fn is_current(&self) -> bool {
-        self.phase == Phase::Live && self.replaying == 0 && self.hangs_since.is_none()
+        let lacks = self.replaying > 0 || self.asked.iter().any(|asked| asked.is_brought);
+        self.phase == Phase::Live && !lacks && self.hangs_since.is_none()
     }
 
     pub(crate) fn client(&self) -> Option<&ClientId> {

@@ -123,7 +123,12 @@ impl Sidecar {
         }
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         if let Ok(filter) = sedge_mqtt::TopicFilter::new(VERSION_TOPIC) {
-            conversation.asked.push_back(Asked { id: None, token: None, what: What::Unsubscribe(vec![filter]) });
+            conversation.asked.push_back(Asked {
+                id: None,
+                token: None,
+                is_brought: false,
+                what: What::Unsubscribe(vec![filter]),
+            });
         }
         self.send_asked(key);
     }

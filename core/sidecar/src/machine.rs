@@ -31,6 +31,8 @@ pub(crate) enum Timer {
 pub(crate) struct Open {
     /// Deliveries that are expected of the broker.
     pub(crate) deliveries: u32,
+    /// Sessions are to get it, and the broker has not been sent it.
+    pub(crate) is_queued: bool,
     /// The broker has answered.
     pub(crate) is_answered: bool,
 }
@@ -113,8 +115,15 @@ impl Sidecar {
             Input::Attach(attach) => self.on_attach(*attach),
             Input::Flush(client) => self.on_flush(&client),
             Input::Detach(client) => self.on_detach(&client),
-            Input::Subscribe { client, token, requests } => self.ask(&client, token, What::Subscribe(requests)),
-            Input::Unsubscribe { client, token, filters } => self.ask(&client, token, What::Unsubscribe(filters)),
+            Input::Subscribe { client, token, requests, is_brought } => {
+                if is_brought && let Some(&key) = self.clients.get(&client) {
+                    self.ignore_earlier(key, &client, &requests);
+                }
+                self.ask(&client, token, (What::Subscribe(requests), is_brought));
+            }
+            Input::Unsubscribe { client, token, filters } => {
+                self.ask(&client, token, (What::Unsubscribe(filters), false));
+            }
             Input::Sync { client, requests } => self.on_sync(&client, requests),
             Input::Publish(publication) => self.on_publication(publication),
             Input::Ping { client, token } => self.on_client_ping(&client, token),
@@ -203,6 +212,11 @@ impl Sidecar {
         self.awaited.first().map_or(self.last_number, |first| first - 1)
     }
 
+    /// Whether that is true of this publication; [`Output::Settled`] says when it becomes so.
+    pub fn is_settled(&self, number: u64) -> bool {
+        !self.awaited.contains(&number)
+    }
+
     /// One more session waits for a publication.
     pub(crate) fn note_awaited(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number) {
@@ -211,24 +225,45 @@ impl Sidecar {
         }
     }
 
+    /// Sessions wait for a publication that the broker has yet to be sent.
+    pub(crate) fn note_queued(&mut self, number: u64) {
+        if let Some(open) = self.open.get_mut(&number) {
+            open.is_queued = true;
+            self.awaited.insert(number);
+        }
+    }
+
+    /// Whoever waits for a publication waits for the broker's delivery from now on.
+    pub(crate) fn not_queued(&mut self, number: u64) {
+        if let Some(open) = self.open.get_mut(&number) {
+            open.is_queued = false;
+            self.check_settled(number);
+        }
+    }
+
     /// One session less waits for a publication.
     pub(crate) fn settle(&mut self, number: u64) {
-        let Some(open) = self.open.get_mut(&number) else { return };
-        open.deliveries = open.deliveries.saturating_sub(1);
-        if open.deliveries == 0 {
-            self.awaited.remove(&number);
-            if open.is_answered {
-                self.open.remove(&number);
-            }
+        if let Some(open) = self.open.get_mut(&number) {
+            open.deliveries = open.deliveries.saturating_sub(1);
+            self.check_settled(number);
         }
     }
 
     /// The broker has answered a publication, or will never get it.
     pub(crate) fn note_answered(&mut self, number: u64) {
-        let Some(open) = self.open.get_mut(&number) else { return };
-        open.is_answered = true;
-        if open.deliveries == 0 {
+        if let Some(open) = self.open.get_mut(&number) {
+            (open.is_answered, open.is_queued) = (true, false);
+            self.check_settled(number);
+        }
+    }
+
+    fn check_settled(&mut self, number: u64) {
+        let Some(open) = self.open.get(&number).filter(|open| open.deliveries == 0 && !open.is_queued) else { return };
+        if open.is_answered {
             self.open.remove(&number);
+        }
+        if self.awaited.remove(&number) {
+            self.outputs.push_back(Output::Settled(number));
         }
     }
 
@@ -322,7 +357,7 @@ impl Sidecar {
     }
 
     /// Has the broker asked for what a client wants; the answer may wait for the broker.
-    fn ask(&mut self, client: &ClientId, token: u64, what: What) {
+    fn ask(&mut self, client: &ClientId, token: u64, (what, is_brought): (What, bool)) {
         let Some(&key) = self.clients.get(client) else {
             let count = match &what {
                 What::Subscribe(requests) => requests.len(),
@@ -333,7 +368,7 @@ impl Sidecar {
             return self.outputs.push_back(Output::Answered { token, reasons });
         };
         let Some(conversation) = self.conversations.get_mut(key) else { return };
-        conversation.asked.push_back(Asked { id: None, token: Some(token), what });
+        conversation.asked.push_back(Asked { id: None, token: Some(token), is_brought, what });
         self.send_asked(key);
     }
 
@@ -341,6 +376,7 @@ impl Sidecar {
         let Some(&key) = self.clients.get(client) else { return };
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         requests.retain(|request| !conversation.filters.contains_key(&request.filter));
+        self.ignore_earlier(key, client, &requests);
         self.replay_these(key, requests);
         self.send_asked(key);
     }
@@ -376,7 +412,12 @@ impl Sidecar {
         conversation.replaying += batches.len();
         conversation.mutes_retained |= !batches.is_empty();
         for batch in batches.into_iter().rev() {
-            conversation.asked.push_front(Asked { id: None, token: None, what: What::Subscribe(batch) });
+            conversation.asked.push_front(Asked {
+                id: None,
+                token: None,
+                is_brought: false,
+                what: What::Subscribe(batch),
+            });
         }
     }
 
@@ -438,6 +479,8 @@ impl Sidecar {
             .map(|expected| expected.len())
             .sum();
         assert_eq!(deliveries, expected as u64, "what is expected is counted");
+        let awaited = self.open.iter().filter(|(_, open)| open.deliveries > 0 || open.is_queued);
+        assert!(awaited.map(|(number, _)| number).eq(&self.awaited), "what sessions wait for is known");
         let unanswered: usize = self.conversations.iter().map(|(_, found)| found.sent.len() + found.unsent.len()).sum();
         let open = self.open.values().filter(|open| !open.is_answered).count();
         assert_eq!(open, unanswered, "a publication that is not answered is in some conversation");

@@ -11,7 +11,7 @@ use sedge_mqtt::{
 use crate::conversation::{Carried, Conversation, Key, Phase, Sent, What};
 use crate::expected::{Overdue, RECOGNISED, print_of, weight};
 use crate::machine::{Open, Timer};
-use crate::{Output, Publication, Receiver, Share, Sidecar};
+use crate::{Output, Publication, Receiver, Request, Share, Sidecar};
 
 /// Bytes in a connection's outbox above which publications with QoS 1 and 2 wait, and those with QoS 0 are dropped beyond the queue's limit.
 const OUTBOX_HIGH: usize = 1024 * 1024;
@@ -45,7 +45,7 @@ impl Sidecar {
         let Publication { via, message, retain, token, mut receivers } = publication;
         self.last_number += 1;
         let number = self.last_number;
-        self.open.insert(number, Open { deliveries: 0, is_answered: false });
+        self.open.insert(number, Open { deliveries: 0, is_queued: false, is_answered: false });
         let own = via.and_then(|client| self.clients.get(&client).copied());
         let key = own.unwrap_or_else(|| self.inlet_for(&message));
         let hears = |phase| matches!(phase, Phase::Live | Phase::Closing);
@@ -54,6 +54,9 @@ impl Sidecar {
             if receiver.share == Share::Copy && !(is_heard && self.is_served(&receiver.client)) {
                 self.deliver(receiver, &message);
             }
+        }
+        if message.qos > QoS::AtMostOnce && receivers.iter().any(|receiver| receiver.share == Share::Copy) {
+            self.note_queued(number);
         }
         self.carry(key, Carried { number, message, retain, token, receivers, was_sent: false });
     }
@@ -84,6 +87,7 @@ impl Sidecar {
             self.expect_one(print, carried, receiver);
         }
         carried.receivers = receivers;
+        self.not_queued(carried.number);
     }
 
     fn expect_one(&mut self, print: u64, carried: &Carried, receiver: &mut Receiver) {
@@ -114,6 +118,43 @@ impl Sidecar {
         // Also where the broker has no subscription of the client yet: it may have it by the time it delivers.
         if let Some(conversation) = self.conversations.get_mut(key).filter(|_| has_had) {
             conversation.expected.get_or_insert_default().ignore(now + RECOGNISED, print, (number, qos), matches);
+        }
+    }
+
+    /// A session has come with these subscriptions, and with all that was published before: what the broker has yet to deliver of that is not
+    /// for it.
+    pub(crate) fn ignore_earlier(&mut self, key: Key, client: &ClientId, requests: &[Request]) {
+        let wants = |message: &Message| {
+            let matching = requests.iter().filter(|request| request.filter.matches(&message.topic));
+            let (mut matches, mut qos) = (0_u16, QoS::AtMostOnce);
+            for request in matching {
+                (matches, qos) = (matches.saturating_add(1), qos.max(request.options.qos));
+            }
+            (matches > 0).then_some((matches, qos))
+        };
+        let mut ignored = Vec::new();
+        for (_, conversation) in &mut self.conversations {
+            for Sent { carried, .. } in &conversation.sent {
+                if let Some((matches, qos)) = wants(&carried.message) {
+                    ignored.push((carried.number, Arc::clone(&carried.message), matches, qos));
+                }
+            }
+            for carried in &mut conversation.unsent {
+                let is_known = carried.receivers.iter().any(|receiver| receiver.client == *client);
+                if let Some((matches, qos)) = wants(&carried.message).filter(|_| !is_known) {
+                    carried.receivers.push(Receiver { client: client.clone(), matches, qos, share: Share::Had });
+                }
+            }
+        }
+        let (until, seed) = (self.now.instant + RECOGNISED, self.seed);
+        let Some(conversation) = self.conversations.get_mut(key).filter(|_| !ignored.is_empty()) else { return };
+        let expected = conversation.expected.get_or_insert_default();
+        for (number, message, matches, qos) in ignored {
+            let print = print_of(seed, message.topic.as_bytes(), &message.payload);
+            expected.ignore(until, print, (number, message.qos.min(qos)), matches);
+        }
+        if let Some(at) = expected.next() {
+            self.timers.set(Timer::Expected(key), at);
         }
     }
 
@@ -150,6 +191,7 @@ impl Sidecar {
                 self.cover(key);
             }
         }
+        self.not_queued(carried.number);
     }
 
     /// A session gets the sidecar's copy: the broker cannot deliver to it. What it still expects of the broker was published before, and
@@ -337,8 +379,8 @@ impl Sidecar {
     }
 }
 
-fn subscribe(id: PacketId, requests: &[crate::Request], version: Version, allows_ids: bool) -> Packet {
-    let requests_of = |request: &crate::Request| {
+fn subscribe(id: PacketId, requests: &[Request], version: Version, allows_ids: bool) -> Packet {
+    let requests_of = |request: &Request| {
         let mut options = request.options;
         options.retain_handling = if request.retained { RetainHandling::Send } else { RetainHandling::DoNotSend };
         SubscriptionRequest { filter: request.filter.clone(), options }

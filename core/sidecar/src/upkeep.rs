@@ -130,7 +130,12 @@ impl Sidecar {
             if let (Ok(filter), Some(conversation)) = (TopicFilter::new(VERSION_TOPIC), self.conversations.get_mut(key))
             {
                 let request = Request { filter, options: SubscriptionOptions::default(), id: 0, retained: true };
-                conversation.asked.push_back(Asked { id: None, token: None, what: What::Subscribe(vec![request]) });
+                conversation.asked.push_back(Asked {
+                    id: None,
+                    token: None,
+                    is_brought: false,
+                    what: What::Subscribe(vec![request]),
+                });
             }
             self.outputs.push_back(Output::Restore);
         }
@@ -302,7 +307,7 @@ impl Sidecar {
 
     /// A client is not served by the broker: what waits for the broker's window comes from the copies here.
     fn cover_queued(&mut self, client: &ClientId) {
-        let mut due = Vec::new();
+        let (mut due, mut done) = (Vec::new(), Vec::new());
         for key in &self.queued {
             let Some(conversation) = self.conversations.get_mut(*key) else { continue };
             // What was sent before was expected, and has been covered.
@@ -312,12 +317,18 @@ impl Sidecar {
                     receiver.share = Share::Had;
                     due.push((carried.number, Arc::clone(&carried.message)));
                 }
+                if !carried.receivers.iter().any(|receiver| receiver.share == Share::Copy) {
+                    done.push(carried.number);
+                }
             }
         }
         due.sort_by_key(|&(number, _)| number);
         for (_, message) in due {
             self.counters.covered += 1;
             self.outputs.push_back(Output::Delivered { client: client.clone(), message });
+        }
+        for number in done {
+            self.not_queued(number);
         }
     }
 
@@ -340,6 +351,9 @@ impl Sidecar {
                 self.outputs.push_back(Output::Published { token, reason: ReasonCode::Success });
             }
             let inlet = self.inlet_for(&carried.message);
+            if self.conversations.get(inlet).is_some_and(|conversation| conversation.phase != Phase::Live) {
+                self.cover_one(&mut carried);
+            }
             if let Some(conversation) = self.conversations.get_mut(inlet) {
                 conversation.push_unsent(carried);
             }

@@ -155,6 +155,11 @@ impl Image {
         self.missing
     }
 
+    /// The client of a session.
+    pub fn client(&self, session: SessionNumber) -> Option<&ClientId> {
+        self.sessions.get(&session).map(|held| &held.client)
+    }
+
     /// The highest number of a session so far.
     pub const fn last_session(&self) -> SessionNumber {
         self.last_session

@@ -289,6 +289,21 @@ impl Handovers {
         }
     }
 
+    /// The session of this client is about to be here. What was published here before, and has yet to leave, is not caught any more when it
+    /// does.
+    pub(super) fn catch_early<'a>(&mut self, client: &ClientId, messages: impl Iterator<Item = &'a Arc<Message>>) {
+        let Some(session) = self.sessions.get_mut(client).filter(|session| session.comes) else { return };
+        let Catch { filters, .. } = session;
+        let filters = filters.iter().filter(|filter| filter.share_group().is_none()).cloned().collect::<Vec<_>>();
+        for message in messages.filter(|message| filters.iter().any(|filter| filter.matches(&message.topic))) {
+            if session.takes(message) {
+                session.messages.push(detach(message));
+            } else {
+                self.dropped += 1;
+            }
+        }
+    }
+
     /// A publication that was on its way to a node that is gone, for the sessions of these clients.
     pub(super) fn catch_stray(&mut self, message: &Arc<Message>, of: &BTreeSet<ClientId>) {
         let sessions = &mut self.sessions;
@@ -313,7 +328,8 @@ impl Handovers {
             if session.messages.last().is_some_and(|known| known.id == message.id) {
                 return;
             }
-            if was_heard && session.was_restored && !session.comes {
+            let has_had = (was_heard && session.was_restored) || session.had.contains(&message.id);
+            if has_had && !session.comes {
                 return;
             }
             if !session.takes(message) {

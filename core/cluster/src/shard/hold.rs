@@ -292,8 +292,8 @@ impl Shard {
         } else {
             hold.is_filling = true;
             self.broker.begin_checkpoint();
-            self.write_all_heard();
         }
+        self.write_all_heard();
         self.broker.hold_outboxes(true);
         self.copy_more();
     }

@@ -41,6 +41,8 @@ impl Known {
 #[derive(Debug, Default)]
 struct Coming {
     sessions: Vec<(ShardId, RestoredSession)>,
+    /// What they had beyond what all sessions of their shard had.
+    ahead: BTreeMap<ClientId, BTreeSet<MessageId>>,
     /// What sessions wanted whose client has a newer one here.
     outdated: Vec<(ClientId, Vec<TopicFilter>)>,
     strays: Arc<[Arc<Message>]>,
@@ -116,8 +118,9 @@ impl Inheritance {
 impl Shard {
     /// Sessions are about to come.
     pub(super) fn inherit(&mut self, inherit: Inherit) {
-        let Inherit { of, sessions } = inherit;
+        let Inherit { of, sessions, ahead } = inherit;
         let coming = self.inheritance.lives.entry(of).or_default();
+        coming.ahead = ahead;
         let mut filters: Vec<(ClientId, u64, Vec<TopicFilter>)> = Vec::new();
         for (shard, session) in sessions {
             let state = &session.state;
@@ -164,7 +167,7 @@ impl Shard {
             return;
         }
         let Some(coming) = self.inheritance.lives.remove(&life) else { return };
-        let Coming { sessions, outdated, strays, heard, deferred, .. } = coming;
+        let Coming { sessions, ahead, outdated, strays, heard, deferred, .. } = coming;
         // Another node's sessions may be coming at the same time, with strays of their own.
         let of: BTreeSet<ClientId> = sessions.iter().map(|(_, session)| session.state.client.clone()).collect();
         for stray in strays.iter() {
@@ -173,15 +176,19 @@ impl Shard {
         let mut restored = Vec::with_capacity(sessions.len());
         for (shard, mut session) in sessions {
             self.inheritance.clients.remove(&session.state.client);
-            let heard = heard.get(&shard);
+            let (heard, ahead) = (heard.get(&shard), ahead.get(&session.state.client));
             let had = |message: &Message| {
                 let id = message.id;
+                if ahead.is_some_and(|ahead| ahead.contains(&id)) {
+                    return true;
+                }
                 let last = heard.and_then(|heard| heard.get(&(id.node, id.incarnation, id.shard)));
                 // A node of an earlier version does not say how far its own publications had come.
                 let own = (id.node, id.incarnation, id.shard) == (life.node, life.incarnation, shard);
                 last.map_or(own, |last| id.seq <= *last)
             };
             let copied = ids_of(&session.state);
+            self.catch_leaving(&session.state.client);
             let left = self.handovers.arrive_inherited(&mut session.state, had);
             let client = session.state.client.clone();
             let added = ids_of(&session.state).difference(&copied).copied().collect();

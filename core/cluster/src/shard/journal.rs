@@ -56,7 +56,7 @@ impl Shard {
     /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
     /// their way, and what time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
-        let RestoredShard { sessions, seen, heard, numbers, choices } = restored;
+        let RestoredShard { sessions, seen, heard, ahead, numbers, choices } = restored;
         self.exacts.restore(choices);
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
@@ -67,6 +67,13 @@ impl Shard {
         self.wills = with_will.map(|session| session.state.client.clone()).collect();
         (self.is_restoring, self.is_recovering) = (true, true);
         self.broker.restore(now, sessions, numbers);
+        if self.upstream.is_some() {
+            for (client, ids) in ahead.by_client().0 {
+                for id in ids {
+                    self.broker.has_had(&client, id);
+                }
+            }
+        }
         self.drain_broker(now);
         self.is_restoring = false;
         self.tell_node(ToNode::Restored);
@@ -121,6 +128,7 @@ impl Shard {
     pub(super) fn relinquished(&mut self, client: ClientId, epoch: u64, session: Option<Box<SessionState>>) {
         let restored = self.is_restored_no_more(&client);
         let left = self.handovers.given_up(&client, epoch, session.is_some());
+        self.leaves_with(&client);
         if restored.is_some() {
             self.handovers.note_restored(&client);
         }
@@ -240,16 +248,25 @@ impl Shard {
 
     /// Notes, for copies and for the node's next life, that a publication has come, or was made here for sessions of this shard.
     pub(super) fn note_heard(&mut self, message: &Message) {
-        let id = message.id;
-        let is_needed = self.hold.is_some() || (self.writes_journal && id.node != self.place.node);
-        if !is_needed || message.qos == QoS::AtMostOnce {
+        if message.qos == QoS::AtMostOnce {
             return;
         }
-        let Some(journal) = &mut self.journal else { return };
+        // Before a foreign broker it has come when that has delivered it, and all that came before.
+        if self.is_delivered_later(message.id) {
+            self.has_come(MessageId { seq: 0, ..message.id });
+        } else {
+            self.has_come(message.id);
+        }
+    }
+
+    /// All sessions here have had the publications up to this one.
+    pub(super) fn has_come(&mut self, id: MessageId) {
+        let is_needed = self.hold.is_some() || (self.writes_journal && id.node != self.place.node);
+        let Some(journal) = self.journal.as_mut().filter(|_| is_needed) else { return };
         let key = (id.node, id.incarnation, id.shard);
-        let last = journal.heard.entry(key).or_default();
-        if id.seq > *last {
-            *last = id.seq;
+        let known = journal.heard.get(&key).copied();
+        if known.is_none_or(|last| id.seq > last) {
+            journal.heard.insert(key, id.seq);
             journal.heard_changed.insert(key);
         }
         while journal.heard.len() > SOURCES {
@@ -258,6 +275,9 @@ impl Shard {
     }
 
     pub(super) fn write_all_heard(&mut self) {
+        if let Some(last) = self.own_come() {
+            self.has_come(last);
+        }
         if let Some(journal) = &mut self.journal {
             journal.heard_changed = journal.heard.keys().copied().collect();
         }

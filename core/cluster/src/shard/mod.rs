@@ -173,6 +173,7 @@ impl Shard {
         }
         if let Some(upstream) = &mut self.upstream {
             upstream.sidecar.handle_timeout(now);
+            self.let_leave(now);
         }
         self.drain_broker(now);
     }
@@ -186,7 +187,7 @@ impl Shard {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let broker = self.broker.poll_timeout().filter(|_| !self.is_recovering && !self.stands_still());
         let upstream = self.upstream.as_ref().and_then(|upstream| upstream.sidecar.poll_timeout());
-        broker.into_iter().chain(upstream).min()
+        broker.into_iter().chain(upstream).chain(self.leaves_at()).min()
     }
 
     /// The bytes that a connection has to write; `None` if the connection is forgotten. The driver says how much of it was written with
@@ -347,6 +348,7 @@ impl Shard {
     /// The client id belongs to this shard now.
     fn claimed(&mut self, now: Now, claimed: Claimed) {
         let Claimed { client, conn, epoch, mut session, leftovers, beside, given } = claimed;
+        self.catch_leaving(&client);
         let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
         self.withdraw(&client, left);
         let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));
@@ -387,8 +389,8 @@ impl Shard {
         if deliver.plain && deliver.groups.is_empty() && was_heard {
             return self.deliver_again(now, &deliver.message);
         }
-        self.note_heard(&deliver.message);
         let deliver = self.enter_from_elsewhere(now, deliver);
+        self.note_heard(&deliver.message);
         self.broker.handle(now, Input::Deliver(deliver));
     }
 
@@ -483,7 +485,8 @@ impl Shard {
 
     /// It is known what a publisher is to be told.
     fn judged(&mut self, now: Now, ticket: Ticket, reason: ReasonCode) {
-        if let Some((ticket, reason)) = self.exacts.judged(ticket, reason) {
+        let judged = self.exacts.judged(ticket, reason);
+        if let Some((ticket, reason)) = judged.and_then(|(ticket, reason)| self.await_deliveries(ticket, reason)) {
             self.broker.handle(now, Input::Accepted { ticket, reason });
         }
     }

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, ConnId, Now, Outbox, Rng};
-use sedge_broker::{Deliver, InterestChange, InterestOp, Output, Ticket};
+use sedge_base::{ClientId, ConnId, Duration, Instant, Now, Outbox, Rng};
+use sedge_broker::{Deliver, Input, InterestChange, InterestOp, Output, Place, Ticket};
 use sedge_mqtt::{Message, MessageId, QoS, ReasonCode, TopicFilter};
 use sedge_sidecar::{
     Answer, Attach, BrokerStatus, ConversationStatus, LinkId, Publication, Receiver, Request, Share, Sidecar,
@@ -27,12 +27,20 @@ use crate::{ShardOutput, UpstreamInput, UpstreamOutput};
 /// Retained messages whose entry is remembered, so that they are not entered a second time as publications.
 const ENTERED_AT_MOST: usize = 1024;
 
-/// A publication of a client that the broker behind has not acknowledged.
+/// Publications that are remembered until all sessions have had them; with more, the oldest are known to have come with a later one.
+const UNSETTLED_AT_MOST: usize = 65_536;
+
+/// So long a publication waits for earlier ones that the broker behind does not acknowledge: one client may be stuck there.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A publication of a client that has not left for the cluster: the broker behind has not acknowledged it, or an earlier one.
 #[derive(Debug)]
 struct Waiting {
     message: Arc<Message>,
     ticket: Option<Ticket>,
     matched: bool,
+    is_acknowledged: bool,
+    since: Instant,
 }
 
 /// A request of a client that the broker behind has not answered.
@@ -54,10 +62,20 @@ pub(super) struct Upstream {
     attaching: BTreeMap<ClientId, (ConnId, bool)>,
     asked: BTreeMap<u64, Asked>,
     publishing: BTreeMap<u64, Waiting>,
+    /// For those up to this one nobody waits any longer.
+    passed_over: u64,
     entered: BTreeSet<MessageId>,
     entered_order: VecDeque<MessageId>,
     /// Marks that wait until everything up to this publication has been delivered.
     marks: VecDeque<(u64, Mark)>,
+    /// Under which numbers the broker behind got clients' publications that are not acknowledged.
+    numbers: BTreeMap<Ticket, u64>,
+    /// Acknowledgements that wait until the broker behind has delivered everywhere here.
+    accepted: BTreeMap<u64, (Ticket, ReasonCode)>,
+    /// Publications, each of which has come to all sessions here when everything up to a number has been delivered.
+    unsettled: VecDeque<(u64, MessageId)>,
+    /// The last one of this shard's own that has.
+    own_come: u64,
 }
 
 impl Upstream {
@@ -68,15 +86,26 @@ impl Upstream {
             attaching: BTreeMap::new(),
             asked: BTreeMap::new(),
             publishing: BTreeMap::new(),
+            passed_over: 0,
             entered: BTreeSet::new(),
             entered_order: VecDeque::new(),
             marks: VecDeque::new(),
+            numbers: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            unsettled: VecDeque::new(),
+            own_come: 0,
         }
     }
 
     fn token(&mut self) -> u64 {
         self.last_token += 1;
         self.last_token
+    }
+
+    /// The first publication that others wait for.
+    fn awaited(&self) -> Option<(u64, &Waiting)> {
+        let mut waiting = self.publishing.range(self.passed_over + 1..);
+        waiting.find(|(_, waiting)| !waiting.is_acknowledged).map(|(token, waiting)| (*token, waiting))
     }
 
     /// False if this message has been entered before.
@@ -154,6 +183,9 @@ impl Shard {
             Output::Route { message, ticket, matched } if !self.is_restoring && is_foreign(message.topic.as_str()) => {
                 self.enter_own(now, message, ticket, matched)
             }
+            Output::Route { message, ticket, matched } if !self.is_restoring => {
+                self.keep_order(now, message, ticket, matched)
+            }
             Output::Transmit { .. }
             | Output::Close { .. }
             | Output::Hold { .. }
@@ -220,7 +252,8 @@ impl Shard {
             sedge_sidecar::Input::Unsubscribe { client: client.clone(), token, filters: filters.clone() }
         } else {
             filters = requests.iter().map(|request| request.filter.clone()).collect();
-            sedge_sidecar::Input::Subscribe { client: client.clone(), token, requests }
+            let is_brought = ticket.is_none_or(Ticket::resumes);
+            sedge_sidecar::Input::Subscribe { client: client.clone(), token, requests, is_brought }
         };
         upstream.asked.insert(token, Asked { client, changes, filters, ticket });
         upstream.sidecar.handle(now, input);
@@ -231,7 +264,8 @@ impl Shard {
     fn enter_own(&mut self, now: Now, message: Arc<Message>, ticket: Option<Ticket>, matched: bool) -> Option<Output> {
         let receivers = self.upstream_receivers(&message, true);
         let upstream = self.upstream.as_mut()?;
-        let token = ticket.filter(|_| message.qos > QoS::AtMostOnce).map(|_| upstream.token());
+        let is_asked = ticket.is_some() && message.qos > QoS::AtMostOnce;
+        let token = is_asked.then(|| upstream.token());
         let publication = Publication {
             via: message.publisher.clone(),
             message: Arc::clone(&message),
@@ -239,15 +273,72 @@ impl Shard {
             token,
             receivers,
         };
-        let routed = match token {
-            Some(token) => {
-                upstream.publishing.insert(token, Waiting { message, ticket, matched });
+        if let Some(token) = token {
+            let since = now.instant;
+            upstream.publishing.insert(token, Waiting { message, ticket, matched, is_acknowledged: false, since });
+            upstream.sidecar.handle(now, sedge_sidecar::Input::Publish(publication));
+            upstream.numbers.extend(ticket.map(|ticket| (ticket, upstream.sidecar.last())));
+            return None;
+        }
+        upstream.sidecar.handle(now, sedge_sidecar::Input::Publish(publication));
+        self.keep_order(now, message, ticket, matched)
+    }
+
+    /// A publication that the broker behind need not acknowledge leaves behind what was published before it: the cluster takes what one shard
+    /// sends for all that there is up to it.
+    fn keep_order(&mut self, now: Now, message: Arc<Message>, ticket: Option<Ticket>, matched: bool) -> Option<Output> {
+        let upstream = self.upstream.as_mut()?;
+        if message.qos == QoS::AtMostOnce || upstream.publishing.is_empty() {
+            return Some(Output::Route { message, ticket, matched });
+        }
+        let (token, since) = (upstream.token(), now.instant);
+        upstream.publishing.insert(token, Waiting { message, ticket, matched, is_acknowledged: true, since });
+        None
+    }
+
+    /// A client's publication is where it has to be elsewhere. Its acknowledgement waits until all sessions here have it, so that their
+    /// copies do. Returns it if they have.
+    pub(super) fn await_deliveries(&mut self, ticket: Ticket, reason: ReasonCode) -> Option<(Ticket, ReasonCode)> {
+        let Some(upstream) = &mut self.upstream else { return Some((ticket, reason)) };
+        let number = upstream.numbers.remove(&ticket).filter(|_| !reason.is_error() && self.journal.is_some());
+        match number.filter(|number| !upstream.sidecar.is_settled(*number)) {
+            Some(number) => {
+                upstream.accepted.insert(number, (ticket, reason));
                 None
             }
-            None => Some(Output::Route { message, ticket, matched }),
-        };
-        upstream.sidecar.handle(now, sedge_sidecar::Input::Publish(publication));
-        routed
+            None => Some((ticket, reason)),
+        }
+    }
+
+    /// Whether a publication that is here has yet to come to a session, or another one before it has; [`Shard::has_come`] is called when they
+    /// have.
+    pub(super) fn is_delivered_later(&mut self, id: MessageId) -> bool {
+        let Some(upstream) = &mut self.upstream else { return false };
+        upstream.unsettled.push_back((upstream.sidecar.last(), id));
+        if upstream.unsettled.len() > UNSETTLED_AT_MOST {
+            upstream.unsettled.pop_front();
+        }
+        true
+    }
+
+    /// The last publication of this shard that has come to all sessions here; `None` without a broker behind.
+    pub(super) fn own_come(&self) -> Option<MessageId> {
+        let Place { node, incarnation, shard, .. } = self.place;
+        self.upstream.as_ref().map(|upstream| MessageId { node, incarnation, shard, seq: upstream.own_come })
+    }
+
+    fn note_settled(&mut self) {
+        let Place { node, incarnation, shard, .. } = self.place;
+        while let Some(upstream) = &mut self.upstream
+            && let Some(&(number, id)) = upstream.unsettled.front()
+            && upstream.sidecar.settled() >= number
+        {
+            upstream.unsettled.pop_front();
+            if (id.node, id.incarnation, id.shard) == (node, incarnation, shard) {
+                upstream.own_come = id.seq.max(upstream.own_come);
+            }
+            self.has_come(id);
+        }
     }
 
     fn upstream_receivers(&mut self, message: &Message, is_live: bool) -> SmallVec<[Receiver; 2]> {
@@ -326,6 +417,7 @@ impl Shard {
             any = true;
             self.sidecar_output(now, output);
         }
+        self.note_settled();
         self.let_marks_go();
         any
     }
@@ -344,6 +436,13 @@ impl Shard {
             Up::Delivered { client, message } => return self.broker.deliver_to_one(now, &client, &message),
             Up::Foreign { client, publish, version } => {
                 return self.broker.deliver_foreign(now, &client, *publish, version);
+            }
+            Up::Settled(number) => {
+                let accepted = self.upstream.as_mut().and_then(|upstream| upstream.accepted.remove(&number));
+                if let Some((ticket, reason)) = accepted {
+                    self.broker.handle(now, Input::Accepted { ticket, reason });
+                }
+                return;
             }
             Up::Ponged(token) => return self.broker.pong(now, ConnId(token)),
             Up::Lost(client) => return self.broker.lose(now, &client),
@@ -407,14 +506,54 @@ impl Shard {
     }
 
     fn published(&mut self, now: Now, token: u64, reason: ReasonCode) {
-        let waiting = self.upstream.as_mut().and_then(|upstream| upstream.publishing.remove(&token));
-        let Some(Waiting { message, ticket, matched }) = waiting else { return };
-        match ticket {
-            Some(ticket) if reason.is_error() => self.judged(now, ticket, reason),
-            ticket => {
-                self.handovers.catch(&message, false, &mut self.broker);
-                self.route(now, &message, ticket, matched);
+        let Some(upstream) = &mut self.upstream else { return };
+        if !reason.is_error() {
+            if let Some(waiting) = upstream.publishing.get_mut(&token) {
+                waiting.is_acknowledged = true;
             }
+        } else if let Some(ticket) = upstream.publishing.remove(&token).and_then(|waiting| waiting.ticket) {
+            self.judged(now, ticket, reason);
         }
+        self.let_leave(now);
+    }
+
+    /// Publications leave in their order: what comes to others behind later ones of its shard counts as had, or as wanted by nobody there.
+    pub(super) fn let_leave(&mut self, now: Now) {
+        let Some(upstream) = &mut self.upstream else { return };
+        while let Some((token, waiting)) = upstream.awaited()
+            && waiting.since + PATIENCE <= now.instant
+        {
+            upstream.passed_over = token;
+        }
+        let passed_over = upstream.passed_over;
+        let goes_on = |(token, waiting): &(&u64, &Waiting)| waiting.is_acknowledged || **token <= passed_over;
+        let open = upstream.publishing.iter().take_while(goes_on);
+        let leave: Vec<u64> = open.filter(|(_, waiting)| waiting.is_acknowledged).map(|(token, _)| *token).collect();
+        for token in leave {
+            let waiting = self.upstream.as_mut().and_then(|upstream| upstream.publishing.remove(&token));
+            let Some(Waiting { message, ticket, matched, .. }) = waiting else { continue };
+            self.handovers.catch(&message, false, &mut self.broker);
+            self.route(now, &message, ticket, matched);
+        }
+    }
+
+    /// The session of a client is about to be here: it gets what was given to the broker behind without it.
+    pub(super) fn catch_leaving(&mut self, client: &ClientId) {
+        if let Some(upstream) = &self.upstream {
+            self.handovers.catch_early(client, upstream.publishing.values().map(|waiting| &waiting.message));
+        }
+    }
+
+    /// The session of a client leaves, with what was given to the broker behind for it.
+    pub(super) fn leaves_with(&mut self, client: &ClientId) {
+        for waiting in self.upstream.iter().flat_map(|upstream| upstream.publishing.values()) {
+            self.handovers.has_had(client, waiting.message.id);
+        }
+    }
+
+    /// When [`Shard::let_leave`] is wanted at the latest.
+    pub(super) fn leaves_at(&self) -> Option<Instant> {
+        let upstream = self.upstream.as_ref().filter(|upstream| upstream.publishing.len() > 1)?;
+        upstream.awaited().map(|(_, waiting)| waiting.since + PATIENCE)
     }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 mod beginnings;
+mod behind;
 mod by_hand;
 mod clocks;
 mod crash;

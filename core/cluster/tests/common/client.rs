@@ -1,6 +1,6 @@
 //! An MQTT client that answers what has to be answered and remembers what came.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use sedge_base::{ConnId, ShardId};
@@ -56,6 +56,8 @@ pub(crate) struct Client {
     decoder: Decoder,
     next_packet: u16,
     exact: BTreeSet<PacketId>,
+    /// Publications without PUBACK or PUBCOMP, and whether they have their PUBREC.
+    unanswered: BTreeMap<PacketId, (Publish, bool)>,
 }
 
 impl Client {
@@ -78,6 +80,7 @@ impl Client {
             decoder: Decoder::client(u32::MAX),
             next_packet: 0,
             exact: BTreeSet::new(),
+            unanswered: BTreeMap::new(),
         }
     }
 
@@ -138,7 +141,7 @@ impl Client {
 
     pub(crate) fn publish(&mut self, topic: &str, payload: &str, qos: QoS, retain: bool) -> Bytes {
         let packet_id = (qos > QoS::AtMostOnce).then(|| self.packet_id());
-        encoded(&Packet::Publish(Publish {
+        let publish = Publish {
             dup: false,
             qos,
             retain,
@@ -146,7 +149,25 @@ impl Client {
             packet_id,
             payload: Bytes::copy_from_slice(payload.as_bytes()),
             properties: None,
-        }))
+        };
+        self.unanswered.extend(packet_id.map(|id| (id, (publish.clone(), false))));
+        encoded(&Packet::Publish(publish))
+    }
+
+    /// What a client sends again that had this connection before (MQTT 5.0 section 4.4).
+    pub(crate) fn repeat(&mut self, next_packet: u16, open: BTreeMap<PacketId, (Publish, bool)>) -> Vec<Bytes> {
+        (self.next_packet, self.unanswered) = (next_packet, open);
+        let again = |(id, (publish, is_taken)): (&PacketId, &(Publish, bool))| {
+            let release = Packet::PubRel(Ack::new(*id, ReasonCode::Success));
+            let again = Packet::Publish(Publish { dup: true, ..publish.clone() });
+            encoded(if *is_taken { &release } else { &again })
+        };
+        self.unanswered.iter().map(again).collect()
+    }
+
+    /// What [`Client::repeat`] needs of this connection.
+    pub(crate) fn unanswered(&self) -> (u16, BTreeMap<PacketId, (Publish, bool)>) {
+        (self.next_packet, self.unanswered.clone())
     }
 
     /// A message with QoS 1 that lives for so many seconds.
@@ -177,9 +198,20 @@ impl Client {
         match packet {
             Packet::ConnAck(connack) => self.connack = Some(*connack),
             Packet::Publish(publish) => return self.publication(publish),
-            Packet::PubAck(ack) | Packet::PubComp(ack) => self.acked.push(ack.reason),
-            Packet::PubRec(ack) if ack.reason.is_error() => self.acked.push(ack.reason),
-            Packet::PubRec(ack) => return Some(Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success))),
+            Packet::PubAck(ack) | Packet::PubComp(ack) => {
+                self.unanswered.remove(&ack.packet_id);
+                self.acked.push(ack.reason);
+            }
+            Packet::PubRec(ack) if ack.reason.is_error() => {
+                self.unanswered.remove(&ack.packet_id);
+                self.acked.push(ack.reason);
+            }
+            Packet::PubRec(ack) => {
+                if let Some((_, is_taken)) = self.unanswered.get_mut(&ack.packet_id) {
+                    *is_taken = true;
+                }
+                return Some(Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success)));
+            }
             Packet::PubRel(ack) => {
                 self.exact.remove(&ack.packet_id);
                 return Some(Packet::PubComp(Ack::new(ack.packet_id, ReasonCode::Success)));

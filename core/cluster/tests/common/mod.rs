@@ -3,7 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod behind;
 pub(crate) mod client;
+mod network;
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +20,9 @@ use sedge_cluster::{
     SkipGraphMethod,
 };
 use sedge_mqtt::{QoS, TopicName};
+use sedge_sidecar::SidecarConfig;
 
+use self::behind::{Behind, Happening};
 pub(crate) use self::client::{Client, Options};
 
 /// What wall clocks show at the start.
@@ -36,6 +40,8 @@ enum End {
     Shard(u64, u16),
     Link(u64, LinkId),
     Client(ClientIx),
+    /// A connection to the broker behind a node.
+    Behind(u64, sedge_sidecar::LinkId),
 }
 
 #[derive(Debug)]
@@ -84,6 +90,11 @@ enum Event {
     Hangup {
         client: ClientIx,
     },
+    Behind {
+        node: u64,
+        link: sedge_sidecar::LinkId,
+        what: Happening,
+    },
 }
 
 /// One process.
@@ -123,6 +134,9 @@ pub(crate) struct World {
     pub(crate) loss: u64,
     corrections: BTreeMap<u64, i64>,
     shards: u16,
+    /// Whether nodes that are started have brokers behind them.
+    has_behind: bool,
+    behind: BTreeMap<u64, Behind>,
     /// Cooperation algorithm of the nodes that are started.
     pub(crate) overlay: String,
     method: SkipGraphMethod,
@@ -184,6 +198,8 @@ impl World {
             loss: 0,
             corrections: BTreeMap::new(),
             shards,
+            has_behind: false,
+            behind: BTreeMap::new(),
             overlay,
             method,
             starts: 0,
@@ -247,8 +263,9 @@ impl World {
         };
         change(&mut config);
         let place = |shard| Place { node: NodeId::new(node), incarnation, shard: ShardId(shard), shards: self.shards };
-        let rng = &mut self.rng;
-        let shards = (0..self.shards).map(|at| Shard::new(ShardConfig::default(), place(at), rng.split(7))).collect();
+        let (rng, upstream) = (&mut self.rng, self.has_behind.then(SidecarConfig::default));
+        let settings = ShardConfig { upstream, ..ShardConfig::default() };
+        let shards = (0..self.shards).map(|at| Shard::new(settings.clone(), place(at), rng.split(7))).collect();
         let node_machine = Node::new(config, rng.split(8)).unwrap();
         let next_accepted = LinkId::ACCEPTED + (self.starts << 16);
         self.hosts.insert(node, Host { node: node_machine, shards, next_accepted });
@@ -319,47 +336,7 @@ impl World {
             !matches!(event, Event::ToNode { node: at, .. } | Event::ToShard { node: at, .. } if *at == node)
         });
         self.conns.retain(|(at, _), _| *at != node);
-    }
-
-    /// Each end learns of it after at most so many microseconds.
-    fn break_wire(&mut self, end: (u64, LinkId), longest: u64) {
-        let Some(other) = self.wires.remove(&end) else { return };
-        self.wires.remove(&other);
-        for (node, link) in [end, other] {
-            self.send(End::Link(node, link), End::Link(node, link), longest, Event::LinkClosed { node, link });
-        }
-    }
-
-    /// Breaks the TCP connections between two nodes; what was on its way is lost. Datagrams go on.
-    pub(crate) fn break_links(&mut self, a: u64, b: u64) {
-        let between = |(from, to): (&(u64, LinkId), &(u64, LinkId))| from.0 == a && to.0 == b;
-        let ends: Vec<_> = self.wires.iter().filter(|pair| between(*pair)).map(|(end, _)| *end).collect();
-        for end in ends {
-            let other = self.wires[&end];
-            self.events.retain(|_, event| {
-                !matches!(event, Event::LinkBytes { node, link, .. } if [end, other].contains(&(*node, *link)))
-            });
-            self.break_wire(end, 0);
-        }
-    }
-
-    /// Cuts two nodes off from each other, datagrams and all.
-    pub(crate) fn cut(&mut self, a: u64, b: u64) {
-        self.break_links(a, b);
-        self.cut.insert((a, b));
-        self.cut.insert((b, a));
-    }
-
-    /// Lets no links stand between two nodes, as a firewall does that knows one of two ports.
-    pub(crate) fn block(&mut self, a: u64, b: u64) {
-        self.break_links(a, b);
-        self.blocked.insert((a, b));
-        self.blocked.insert((b, a));
-    }
-
-    pub(crate) fn heal(&mut self) {
-        self.cut.clear();
-        self.blocked.clear();
+        self.behind.remove(&node);
     }
 
     fn send(&mut self, from: End, to: End, longest: u64, event: Event) {
@@ -557,8 +534,8 @@ impl World {
             ShardOutput::Authenticate(_)
             | ShardOutput::Proceed { .. }
             | ShardOutput::Hold(_)
-            | ShardOutput::Release(_)
-            | ShardOutput::Upstream(_) => {}
+            | ShardOutput::Release(_) => {}
+            ShardOutput::Upstream(output) => self.upstream_output(node, &output),
             ShardOutput::ToNode(mail) => {
                 self.send(me, End::Node(node), self.delays.mailbox, Event::ToNode { node, from: shard, mail });
             }
@@ -619,7 +596,7 @@ impl World {
             | Event::LinkClosed { node, .. } => Some(*node),
             Event::FromClient { client, .. } | Event::Hangup { client } => Some(self.clients[*client].node),
             // Connections are accepted by the system.
-            Event::Dial { .. } | Event::ToClient { .. } | Event::Gone { .. } => None,
+            Event::Dial { .. } | Event::ToClient { .. } | Event::Gone { .. } | Event::Behind { .. } => None,
         }
     }
 
@@ -651,6 +628,7 @@ impl World {
                 }
             }
             Event::Gone { client } => self.clients[client].open = false,
+            Event::Behind { node, link, what } => self.behind_happens(node, link, what),
             Event::Hangup { client } => {
                 let (node, conn) = (self.clients[client].node, self.clients[client].conn);
                 if self.conns.remove(&(node, conn)).is_some()

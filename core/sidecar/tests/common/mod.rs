@@ -89,7 +89,12 @@ impl World {
         self.subscriptions.insert(number, filter.clone());
         let requests = vec![Request { filter, options, id: 0, retained: false }];
         self.asked += 1;
-        self.input(Input::Subscribe { client: client(number), token: 1_000_000 + number as u64, requests });
+        self.input(Input::Subscribe {
+            client: client(number),
+            token: 1_000_000 + number as u64,
+            requests,
+            is_brought: false,
+        });
     }
 
     /// A publication, one of three payloads of its publisher where payloads are equal; returns its number.
@@ -166,7 +171,12 @@ impl World {
                     );
                 }
                 Output::Lost(_) => panic!("nobody waits for an hour"),
-                Output::Hold(..) | Output::Attached(..) | Output::Restore | Output::Event(_) | Output::Ponged(_) => {}
+                Output::Hold(..)
+                | Output::Attached(..)
+                | Output::Restore
+                | Output::Event(_)
+                | Output::Ponged(_)
+                | Output::Settled(_) => {}
             }
         }
         self.sidecar.validate();

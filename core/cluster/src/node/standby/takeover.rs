@@ -13,6 +13,7 @@ use sedge_base::{ClientId, Deadlines, Duration, Incarnation, Instant, NodeId, Sh
 use sedge_broker::{InboundState, InterestChange, InterestOp, RestoredSession, SessionState};
 use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter};
 
+use crate::journal::Heritage;
 use crate::link::ControlTopic;
 use crate::mail::{Arriving, Heard, Inherit, Life, Location, SessionStep, ToShard};
 use crate::node::Node;
@@ -62,6 +63,10 @@ struct Takeover {
     /// Clients that this node owns from now on.
     clients: Vec<ClientId>,
     heard: Arc<BTreeMap<ShardId, Heard>>,
+    /// What sessions had beyond that, until their shards know it.
+    ahead: BTreeMap<ClientId, BTreeSet<MessageId>>,
+    /// What had come for shared subscriptions beyond that.
+    had_shares: BTreeSet<MessageId>,
     /// Copies of sessions that the node itself had taken over from this one, which goes on with its own.
     beside: Vec<SessionState>,
     /// QoS 2 publications of their clients that were on their way, and what was chosen for them by shared subscriptions.
@@ -158,6 +163,8 @@ impl Node {
             moving: Vec::new(),
             clients: Vec::new(),
             heard: Arc::default(),
+            ahead: BTreeMap::new(),
+            had_shares: BTreeSet::new(),
             beside: Vec::new(),
             transits: Vec::new(),
             shares: Vec::new(),
@@ -173,8 +180,12 @@ impl Node {
         let count: usize = sessions.iter().map(Vec::len).sum();
         self.event(true, format!("Takes over {count} sessions of node {node}"));
         for (shard, sessions) in sessions.into_iter().enumerate() {
-            let inherit = SessionStep::Inherit(Inherit { of: life, sessions });
-            self.tell_shard(ShardId(u16::try_from(shard).unwrap_or(u16::MAX)), ToShard::Session(Box::new(inherit)));
+            let shard = ShardId(u16::try_from(shard).unwrap_or(u16::MAX));
+            let is_here =
+                |client: &ClientId, _: &mut BTreeSet<MessageId>| shard_of(client, self.config.shards) == shard;
+            let ahead = takeover.ahead.extract_if(.., is_here).collect();
+            let inherit = SessionStep::Inherit(Inherit { of: life, sessions, ahead });
+            self.tell_shard(shard, ToShard::Session(Box::new(inherit)));
         }
         for (client, ids) in core::mem::take(&mut takeover.moving) {
             self.tell_had(&client, ids);
@@ -219,8 +230,10 @@ impl Node {
         let mut heard = BTreeMap::new();
         for (number, copy) in replica.shards.into_iter().enumerate() {
             let from = ShardId(u16::try_from(number).unwrap_or(u16::MAX));
-            let (sessions, of_shard, mut choices) = copy.recovery.into_sessions(self.now.wall);
+            let Heritage { sessions, heard: of_shard, ahead, mut choices } = copy.recovery.into_heritage(self.now.wall);
             let had = of_shard.clone();
+            let (mut ahead, mut shares) = ahead.by_client();
+            takeover.had_shares.append(&mut shares);
             heard.insert(from, of_shard);
             let known = takeover.clients.len();
             let mut brought = Vec::new();
@@ -246,7 +259,8 @@ impl Node {
                     self.takeovers.fresh.push((client.clone(), session.state.epoch));
                     takeover.clients.push(client.clone());
                     let ids = messages_of(&session.state).map(|queued| queued.message.id);
-                    brought.push((client.clone(), ids.collect::<Vec<_>>()));
+                    let ahead = ahead.get(&client).into_iter().flatten().copied();
+                    brought.push((client.clone(), ids.chain(ahead).collect::<Vec<_>>()));
                 }
                 let op = InterestOp::Add { retained: false, online: false };
                 let plain = session.state.subscriptions.iter().map(|subscription| &subscription.filter);
@@ -264,6 +278,7 @@ impl Node {
                 self.had.gets_caught(client, ids.iter().copied());
             }
             takeover.moving.append(&mut brought);
+            takeover.ahead.append(&mut ahead);
         }
         takeover.heard = Arc::new(heard);
         dealt
@@ -475,7 +490,9 @@ impl Node {
         let had = |(shard, heard): (&ShardId, &Heard)| {
             !is_maker(*shard) && heard.get(&key).is_some_and(|last| id.seq <= *last)
         };
-        if heard.iter().any(had) {
+        let takeover = self.takeovers.lives.get(&life);
+        let had_share = id.node != life.node && takeover.is_some_and(|takeover| takeover.had_shares.contains(&id));
+        if had_share || heard.iter().any(had) {
             return;
         }
         self.again(ShardId::default(), message, group, life.node);
