@@ -158,7 +158,7 @@ class Witness:
         self.sent, self.ends = 0, False
         self.came: set[int] = set()
         self.reader = Client(HOST, cluster.port + 2, V5, timeout=60)
-        self.reader.connect("witness-reader")
+        self.reader.connect("witness-reader", clean=False, props={"session_expiry_interval": 3600})
         self.reader.subscribe("witness", qos=1)
         self.writer = Client(HOST, cluster.port + 1, V5, timeout=60)
         self.writer.connect("witness-writer")
