@@ -57,7 +57,7 @@ def value(site: Cluster3, node: int, topic: str) -> bytes:
 
 
 def test_a_level_is_listed_page_by_page(site: Cluster3) -> None:
-    """OP-02: pages together are the level, each is bounded, and no page holds a thread up for more than 20 ms."""
+    """OP-02: pages together are the level, each is bounded, and comes at once however many topics there are."""
     root = level(site, 1, "")
     assert [(line["name"], line["below"], line["more"]) for line in root["lines"]] == [("live", True, False), ("plant", True, True)], root
     names: list[str] = []
@@ -73,7 +73,7 @@ def test_a_level_is_listed_page_by_page(site: Cluster3) -> None:
             break
         after = {"after": page["next"]}
     assert names == [f"hall-{hall:03}" for hall in range(HALLS)]
-    # A debug build is some ten times slower than what is shipped.
+    # All of it: three nodes, their answers, and a build that may be one for debugging.
     assert slowest < 1.0, f"a page took {slowest:.3f} s"
     assert value(site, 1, "live/long") == LONG.encode()
     for wrong, what in (("topics?below=plant", "does not end with /"), ("topics?limit=201", "between 1 and 200"), ("topics/value?topic=%2B", "topic")):
