@@ -14,7 +14,7 @@ const COUNTED_MAX: usize = 100;
 /// Which part of which level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelQuery {
-    /// What the topics begin with: empty, or levels with a `/` behind each.
+    /// The beginning of the topics: empty, or levels with a `/` behind each.
     pub below: String,
     /// The key of the last line that is known; lines behind it are wanted.
     pub after: Option<String>,
@@ -46,7 +46,7 @@ pub struct LevelLine {
     pub last: Option<LastValue>,
 }
 
-/// What was published last to a topic.
+/// The last publication to a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastValue {
     /// When, in milliseconds since 1970 of the cluster's time.
@@ -59,7 +59,7 @@ pub struct LastValue {
     pub bytes: usize,
     /// The payload; `None` if it is too long to be kept.
     pub payload: Option<Bytes>,
-    /// Whose publication it is.
+    /// The client that published it.
     pub publisher: Option<ClientId>,
 }
 

@@ -16,7 +16,7 @@ use crate::{Broker, Output};
 /// A shard's number of sessions does not matter to the others below this part of its share of the limit.
 const TELLS_FROM: u64 = 4;
 
-/// What the other shards of a node have to know of the sessions of one.
+/// The numbers of sessions that one shard tells the other shards of its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Census {
     /// Which shard.
@@ -33,7 +33,7 @@ pub struct Census {
 pub(crate) struct Owners {
     of: BTreeMap<SessionKey, Box<str>>,
     here: BTreeMap<Box<str>, usize>,
-    /// Those of the users in other shards.
+    /// The number of sessions of each user in each other shard.
     elsewhere: BTreeMap<(Box<str>, ShardId), usize>,
     /// How many sessions the other shards have.
     sessions: BTreeMap<ShardId, u64>,

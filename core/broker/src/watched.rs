@@ -8,13 +8,13 @@ use crate::Broker;
 use crate::broker::Timer;
 use crate::level::{LastValue, Level, LevelQuery, level};
 
-/// What a shard keeps of topics and values; a new topic beyond it is only counted.
+/// A shard keeps so many bytes of topics and values; a new topic beyond it is only counted.
 pub const WATCHED_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longer topics are only counted.
 pub const WATCHED_TOPIC_BYTES_MAX: usize = 1024;
 /// Of a longer payload only the length is kept.
 pub const WATCHED_VALUE_BYTES_MAX: usize = 16 * 1024;
-/// What a topic takes beside its name and value.
+/// A topic takes so many bytes beside its name and value.
 const ENTRY_BYTES: usize = 192;
 /// Rates are over the last whole window and the one that runs.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ pub struct WatchedKept {
     pub left_out: u64,
 }
 
-/// See the module.
+/// The topics of one shard that clients publish to while somebody looks.
 #[derive(Debug)]
 pub(crate) struct WatchedTopics {
     topics: TopicTree<Watched>,
@@ -176,12 +176,12 @@ impl Broker {
         self.watched.as_ref().map_or_else(nothing, |watched| (watched.took(now), watched.level(asked, now)))
     }
 
-    /// What came last to a topic while somebody looks.
+    /// The last publication to a topic while somebody looks.
     pub fn watched_value(&self, topic: &TopicName) -> Option<LastValue> {
         self.watched.as_ref()?.topics.get(topic).map(Watched::last)
     }
 
-    /// What is kept for those who look.
+    /// The number and bytes of the topics that are kept for those who look.
     pub fn watched_kept(&self) -> WatchedKept {
         let kept = |watched: &WatchedTopics| WatchedKept {
             topics: watched.topics.len(),

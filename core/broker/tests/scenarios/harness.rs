@@ -383,7 +383,7 @@ impl Bench {
                 };
                 self.waiting.push_back(Input::Authenticated { conn, answer: answer.map(admit) });
             }
-            // Only with a broker behind, which these brokers have not.
+            // These brokers have no foreign broker behind them, and no other shards that count sessions.
             Output::Ping { .. } | Output::Census(_) => {}
             Output::Authenticate(credentials) if credentials.method.is_some() => {
                 let answer = Self::challenge(&credentials);
