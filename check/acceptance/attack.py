@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
 from client import Client  # noqa: E402 (beside the other tests)
-from cluster import HOST, Cluster, resident_kib  # noqa: E402
+from cluster import HOST, Cluster, get, resident_kib  # noqa: E402
 import mqttwire as w  # noqa: E402
 from mqttwire import V5, T  # noqa: E402
 
@@ -183,12 +183,19 @@ class Witness:
                 return
             self.came.add(int(packet.payload))
 
-    def end(self) -> int:
-        """How many are missing."""
+    def end(self) -> list[int]:
+        """The numbers that are missing."""
         self.ends = True
         for thread in self.threads:
             thread.join(60)
-        return self.sent - len(self.came)
+        return sorted(set(range(self.sent)) - self.came)
+
+
+def dropped(cluster: Cluster) -> list[str]:
+    """What each node counts as dropped, by cause."""
+    return [f"node {node + 1}: {line}" for node in range(cluster.nodes)
+            for line in get(f"http://{HOST}:{cluster.http + node}/metrics").splitlines()
+            if line.startswith("sedge_dropped_messages_total") and not line.endswith(" 0")]
 
 
 def main() -> int:
@@ -217,8 +224,10 @@ def main() -> int:
             resident = [resident_kib(pid) for pid in cluster.pids]
             grown = max(now - was for now, was in zip(resident, first))
             print(f"{rounds} rounds in {spent:.0f} s; resident {[kib // 1024 for kib in first]} MiB after a quarter, {[kib // 1024 for kib in resident]} at the end; "
-                  f"{witness.sent} published beside, {missing} missing; no node has ended")
-            return int(missing != 0 or grown > ROOM_KIB)
+                  f"{witness.sent} published beside, {len(missing)} missing; no node has ended")
+            if missing:
+                print(f"missing: {missing[:100]}", *dropped(cluster), cluster.output()[-20_000:], sep="\n")
+            return int(bool(missing) or grown > ROOM_KIB)
         finally:
             cluster.stop()
 
