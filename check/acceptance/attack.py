@@ -204,6 +204,7 @@ def main() -> int:
     parser.add_argument("--binary", type=Path, required=True)
     parser.add_argument("--seconds", type=int, default=3600)
     options = parser.parse_args()
+    os.environ["SEDGE_CLUSTER__NAME"] = f"attack-{os.getpid()}"
     os.environ["SEDGE_LIMITS__MAX_BUFFERED_BYTES"] = str(32 << 20)
     with tempfile.TemporaryDirectory() as folder:
         passwords = Path(folder) / "passwords"

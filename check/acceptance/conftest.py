@@ -19,6 +19,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--binary", type=Path, default=default, help="the sedge binary (default: target/release/sedge)")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Nodes of this run form clusters of a name of their own: nodes that another run has left behind cannot join them."""
+    os.environ.setdefault("SEDGE_CLUSTER__NAME", f"tests-{os.getpid()}")
+
+
 @pytest.fixture(scope="session")
 def binary(request: pytest.FixtureRequest) -> Path:
     """The binary under test."""

@@ -57,9 +57,12 @@ class Node:
     def spawn(self) -> None:
         """Starts it."""
         config = self.configure()
+        environment = {**os.environ, **self.environment}
+        if self.extra.startswith("name ="):
+            environment.pop("SEDGE_CLUSTER__NAME", None)  # of conftest.py; it would win over the file
         with open(self.log, "ab") as log:
             command = [str(self.binary), "serve", "-c", str(config)]
-            self.process = subprocess.Popen(command, stderr=log, stdout=log, env={**os.environ, **self.environment})
+            self.process = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
 
     def _ready(self) -> bool:
         try:

@@ -110,7 +110,7 @@ def test_the_level_of_the_log_changes_while_the_node_runs(binary: Path, tmp_path
         if form == "json":
             told = [json.loads(line) for line in node.log.read_text().splitlines() if line.startswith('{"')]
             lines = [line for line in told if "timestamp" in line]
-            assert lines and all(line["node_name"] and line["cluster_name"] == "sedge" for line in lines), lines
+            assert lines and all(line["node_name"] and line["cluster_name"] == os.environ["SEDGE_CLUSTER__NAME"] for line in lines), lines
     finally:
         node.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import struct
@@ -23,6 +24,8 @@ from netns import Islands, ip
 from pki import authority, sign
 from registries import Etcd, FakeEtcd, FakeKubernetes, RealEtcd, pod, server_context
 
+NAME = os.environ["SEDGE_CLUSTER__NAME"]
+KEYS = f"/sedge/{NAME}"  # what the keys of our nodes begin with
 GROUP = "239.192.77.1"
 KEY = "a key for this test only"
 
@@ -314,17 +317,17 @@ def test_etcd_leads_nodes_to_each_other(make: Make, etcd: Etcd) -> None:
     wait_for("they list each other", lambda: list_each_other(nodes), 15)
     keys = etcd.keys()
     assert set(keys.values()) == {address(node) for node in nodes}
-    assert set(keys) == {f"/sedge/sedge/{node.status()['node']}" for node in nodes}
+    assert set(keys) == {f"{KEYS}/{node.status()['node']}" for node in nodes}
     wait_for("all keys are read", lambda: metric(nodes[0].http, "sedge_discovery_addresses", source="etcd") == 3)
     nodes.pop().stop()
     wait_for("its key is gone", lambda: set(etcd.keys().values()) == {address(node) for node in nodes})
     # What is no address is named, and takes nothing from the others.
-    etcd.put("/sedge/sedge/nonsense", "not an address")
+    etcd.put(f"{KEYS}/nonsense", "not an address")
     etcd.put("/sedge/other/1", f"{HOST}:1")
     nodes.append(make(of_etcd(etcd.port)))
     wait_for("a late one is listed", lambda: list_each_other(nodes), 15)
     wait_for("the failure shows", lambda: metric(nodes[0].http, "sedge_discovery_failing", source="etcd") == 1)
-    assert "/sedge/sedge/nonsense" in nodes[0].log.read_text()
+    assert f"{KEYS}/nonsense" in nodes[0].log.read_text()
     assert nodes[0].status()["unreached_seeds"] == [], "another cluster's nodes are nobody's business"
 
 
@@ -367,7 +370,7 @@ def test_etcd_with_passwords_and_certificates(make: Make, tmp_path: Path) -> Non
                     f'etcd_cert_file = "{tmp_path}/client.crt"\netcd_cert_key_file = "{tmp_path}/client.key"\ninterval = "200ms"\n')
         nodes = [make(settings) for _ in range(2)]
         wait_for("they list each other", lambda: list_each_other(nodes), 15)
-        assert all(key.startswith("/site/sedge/") for key in etcd.keys())
+        assert all(key.startswith(f"/site/{NAME}/") for key in etcd.keys())
         etcd.token = "token-1"
         nodes.append(make(settings))
         wait_for("a late one is listed", lambda: list_each_other(nodes), 15)
