@@ -60,6 +60,14 @@ pub(crate) struct Client {
     unanswered: BTreeMap<PacketId, (Publish, bool)>,
 }
 
+/// What a client keeps of its session from one connection to the next.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    next_packet: u16,
+    exact: BTreeSet<PacketId>,
+    unanswered: BTreeMap<PacketId, (Publish, bool)>,
+}
+
 impl Client {
     pub(crate) fn new(id: &str, node: u64, conn: ConnId, shards: u16) -> Self {
         Self {
@@ -154,9 +162,9 @@ impl Client {
         encoded(&Packet::Publish(publish))
     }
 
-    /// What a client sends again that had this connection before (MQTT 5.0 section 4.4).
-    pub(crate) fn repeat(&mut self, next_packet: u16, open: BTreeMap<PacketId, (Publish, bool)>) -> Vec<Bytes> {
-        (self.next_packet, self.unanswered) = (next_packet, open);
+    /// Takes on the state of the client's connection before this one; returns what the client sends again (MQTT 5.0 section 4.4).
+    pub(crate) fn carry_on(&mut self, before: Carried) -> Vec<Bytes> {
+        (self.next_packet, self.unanswered, self.exact) = (before.next_packet, before.unanswered, before.exact);
         let again = |(id, (publish, is_taken)): (&PacketId, &(Publish, bool))| {
             let release = Packet::PubRel(Ack::new(*id, ReasonCode::Success));
             let again = Packet::Publish(Publish { dup: true, ..publish.clone() });
@@ -165,9 +173,14 @@ impl Client {
         self.unanswered.iter().map(again).collect()
     }
 
-    /// What [`Client::repeat`] needs of this connection.
-    pub(crate) fn unanswered(&self) -> (u16, BTreeMap<PacketId, (Publish, bool)>) {
-        (self.next_packet, self.unanswered.clone())
+    /// What [`Client::carry_on`] needs of this connection.
+    pub(crate) fn carried(&self) -> Carried {
+        Carried { next_packet: self.next_packet, exact: self.exact.clone(), unanswered: self.unanswered.clone() }
+    }
+
+    /// How many publications have no PUBACK or PUBCOMP yet.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.unanswered.len()
     }
 
     /// A message with QoS 1 that lives for so many seconds.

@@ -622,6 +622,7 @@ impl World {
             Event::LinkBytes { node, link, bytes } => self.node_input(node, NodeInput::LinkReceived { link, bytes }),
             Event::LinkClosed { node, link } => self.node_input(node, NodeInput::LinkClosed { link }),
             Event::FromClient { client, bytes } => self.client_said(client, bytes),
+            Event::ToClient { client, .. } if !self.clients[client].open => {}
             Event::ToClient { client, bytes } => {
                 for answer in self.clients[client].receive(bytes) {
                     self.client_sends(client, answer);
