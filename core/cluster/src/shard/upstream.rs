@@ -163,13 +163,8 @@ impl Shard {
         if self.upstream.is_none() {
             return Some(output);
         }
-        if let Output::Ended { client, .. } | Output::Relinquished { client, .. } = &output
-            && let Some(upstream) = &mut self.upstream
-        {
-            upstream.attaching.remove(client);
-            // Nobody waits for the broker's answers any more, and none will come.
-            upstream.asked.retain(|_, asked| asked.client != *client);
-            upstream.sidecar.handle(now, sedge_sidecar::Input::Detach(client.clone()));
+        if let Output::Ended { client, .. } | Output::Relinquished { client, .. } = &output {
+            self.leave_upstream(now, &client.clone());
         }
         match output {
             Output::Claim { client, conn, clean_start } => self.attach(now, client, conn, clean_start),
@@ -200,6 +195,19 @@ impl Shard {
             | Output::Bounced { .. }
             | Output::Event(_) => Some(output),
         }
+    }
+
+    /// The session of a client is not here any more. The broker behind ends its subscriptions together with its conversation, and answers
+    /// no request of it: the cluster hears at once what was to be withdrawn.
+    fn leave_upstream(&mut self, now: Now, client: &ClientId) {
+        let Some(upstream) = &mut self.upstream else { return };
+        upstream.attaching.remove(client);
+        let open = upstream.asked.extract_if(.., |_, asked| asked.client == *client);
+        let mut changes: Vec<InterestChange> = open.flat_map(|(_, asked)| asked.changes).collect();
+        changes.retain(|change| change.op == InterestOp::Remove);
+        upstream.sidecar.handle(now, sedge_sidecar::Input::Detach(client.clone()));
+        self.handovers.withhold(client, &mut changes);
+        self.withdraw(client, changes);
     }
 
     /// A client has come: the broker behind says whether it is let in.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sedge_daemon::Config;
+
 use super::draft::{Draft, Fate, quoted};
 use super::read::Line;
 
@@ -39,9 +41,25 @@ fn section_name(name: &str) -> String {
     if name.is_empty() { "bridge".to_owned() } else { name }
 }
 
-/// Carries a connection over; its line comes first.
+/// Carries a connection over; its line comes first. One that Sedge would refuse is left out as a whole, with the reason.
 pub(super) fn carry(draft: &mut Draft, lines: &[Line]) {
     let Some((connection, options)) = lines.split_first() else { return };
+    let mut name = section_name(&connection.value);
+    while draft.has(&format!("bridge.{name}.kind")) {
+        name.push('x');
+    }
+    let mut alone = Draft::default();
+    carry_as(&mut alone, &name, (connection, options));
+    let problems = Config::from_toml(&alone.toml("")).err().map(|error| error.problems).unwrap_or_default();
+    let Some(problem) = problems.first() else { return carry_as(draft, &name, (connection, options)) };
+    let key = problem.key.rsplit('.').next().unwrap_or_default();
+    draft.note(connection, Fate::lost(format!("it would be a bridge that Sedge refuses: {key}: {}", problem.what)));
+    for line in options {
+        draft.note(line, Fate::lost("its connection is not carried over"));
+    }
+}
+
+fn carry_as(draft: &mut Draft, base: &str, (connection, options): (&Line, &[Line])) {
     let mut groups: BTreeMap<Group, Vec<(&Line, String)>> = BTreeMap::new();
     for line in options.iter().filter(|line| line.name == "topic") {
         match topic(line) {
@@ -61,9 +79,8 @@ pub(super) fn carry(draft: &mut Draft, lines: &[Line]) {
         return;
     }
     draft.note(connection, Fate::as_it_is("it is a section [bridge.NAME]"));
-    let base = section_name(&connection.value);
     for (number, (group, topics)) in groups.iter().enumerate() {
-        let name = if number == 0 { base.clone() } else { format!("{base}-{}", number + 1) };
+        let name = if number == 0 { base.to_owned() } else { format!("{base}-{}", number + 1) };
         carry_group(draft, &format!("bridge.{name}"), group, topics);
         for line in options.iter().filter(|line| line.name != "topic") {
             carry_option(draft, &format!("bridge.{name}"), line, number);
