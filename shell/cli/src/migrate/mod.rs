@@ -177,6 +177,26 @@ mod tests {
         assert!(!all.contains("geheim"), "{all}");
     }
 
+    /// What Sedge would refuse is not written: the rest of the file can be used.
+    #[test]
+    fn a_bridge_that_sedge_refuses_is_left_out_with_the_reason() {
+        let text = "connection bad\naddress a\ntopic t#\nconnection good\naddress b\ntopic t/#\nconnection good\naddress c\ntopic x\n";
+        let draft = carried(text);
+        let report = draft.report().join("\n");
+        assert!(
+            report.contains(
+                "m:1: connection bad: it would be a bridge that Sedge refuses: from: \"t#\" is no topic filter"
+            ),
+            "{report}"
+        );
+        let toml = draft.toml("m");
+        assert!(sedge_daemon::Config::from_toml(&toml).is_ok(), "{toml}");
+        assert!(
+            toml.contains("[bridge.good]") && toml.contains("[bridge.goodx]") && !toml.contains("[bridge.bad]"),
+            "{toml}"
+        );
+    }
+
     /// MQ-18
     #[test]
     fn connections_become_bridges() {
@@ -344,6 +364,7 @@ mod tests {
             ("message_size_limit 1000\n", 70_632),
             ("max_packet_size 50000\nmessage_size_limit 1000\n", 50_000),
             ("message_size_limit 1000\nmax_packet_size 500000\n", 70_632),
+            ("max_packet_size 100000\nmax_packet_size 0\n", 268_435_460),
         ] {
             let draft = carried(text);
             let toml = draft.toml("x");

@@ -215,6 +215,7 @@ impl Sizes {
         };
         match (wanted, self.counts) {
             (0, _) => Fate::as_it_is("there is no such limit"),
+            (_, None) => Fate::as_it_is("a later line takes the limit away"),
             (_, Some(name)) if name != line.name => Fate::as_it_is(format!("{name} is the smaller limit")),
             _ if line.name == "max_packet_size" => number(PACKET_SIZE, &line.value, 128, PACKET_MAX),
             _ => {
