@@ -93,7 +93,8 @@ pub struct Publication {
 pub enum Input {
     /// A client has come: it needs a conversation. Answer: [`Output::Attached`].
     Attach(Box<Attach>),
-    /// The session of a client is about to leave: what it still has to get from the broker is delivered at once.
+    /// The session of a client is about to leave: what it still has to get from the broker is delivered at once, and what it has published
+    /// to the sessions that still have to get it.
     Flush(ClientId),
     /// The session of a client has ended: so does its conversation.
     Detach(ClientId),

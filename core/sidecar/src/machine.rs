@@ -29,6 +29,8 @@ pub(crate) enum Timer {
 /// A publication that is not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
+    /// The conversation of the client that published it, if it has one.
+    pub(crate) by: Option<Key>,
     /// Deliveries that are expected of the broker.
     pub(crate) deliveries: u32,
     /// Sessions are to get it, and the broker has not been sent it.
@@ -325,9 +327,23 @@ impl Sidecar {
         }
     }
 
-    /// What the broker has not delivered to a client yet is delivered from the copies here, also what the broker has not got yet.
+    /// What the broker has not delivered to a client yet is delivered from the copies here, also what the broker has not got yet. So is
+    /// what the client has published: wherever its session goes, it counts as published.
     fn on_flush(&mut self, client: &ClientId) {
-        if let Some(&key) = self.clients.get(client) {
+        let Some(&key) = self.clients.get(client) else { return };
+        self.cover(key);
+        let is_own = |number: &&u64| self.open.get(number).is_some_and(|open| open.by == Some(key));
+        let own: Vec<u64> = self.awaited.iter().filter(is_own).copied().collect();
+        if own.is_empty() {
+            return;
+        }
+        let awaits = |found: &Conversation| {
+            let expected = found.expected.as_ref().filter(|expected| expected.len() > 0);
+            expected.is_some_and(|expected| own.iter().any(|number| expected.awaits(*number)))
+        };
+        let waiting: Vec<Key> =
+            self.conversations.iter().filter(|(_, found)| awaits(found)).map(|(key, _)| key).collect();
+        for key in waiting {
             self.cover(key);
         }
     }

@@ -45,8 +45,8 @@ impl Sidecar {
         let Publication { via, message, retain, token, mut receivers } = publication;
         self.last_number += 1;
         let number = self.last_number;
-        self.open.insert(number, Open { deliveries: 0, is_queued: false, is_answered: false });
         let own = via.and_then(|client| self.clients.get(&client).copied());
+        self.open.insert(number, Open { by: own, deliveries: 0, is_queued: false, is_answered: false });
         let key = own.unwrap_or_else(|| self.inlet_for(&message));
         let hears = |phase| matches!(phase, Phase::Live | Phase::Closing);
         let is_heard = self.conversations.get(key).is_some_and(|conversation| hears(conversation.phase));

@@ -9,10 +9,10 @@ use sedge_broker::{Output, SessionState};
 use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::{Choice, Shard};
-use crate::RestoredShard;
 use crate::journal::Seen;
 use crate::mail::{Heard, Known, Life, ToNode};
 use crate::wire::{Entry, write_broker_entry, write_entry};
+use crate::{RestoredShard, ShardOutput};
 
 /// Lives of this node whose publications may still be on their way.
 const LIVES: usize = 64;
@@ -141,7 +141,10 @@ impl Shard {
         if let Some(known) = self.inheritance.forget(&client).or(former) {
             self.tell_node(ToNode::Known(Box::new((epoch, known))));
         }
-        self.tell_node(ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() });
+        // What the session has published counts as published wherever it goes: its receivers here have copies first.
+        let waits = self.upstream.is_some();
+        let left = ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() };
+        self.post(ShardOutput::ToNode(left), waits);
     }
 
     /// Says of a session of the journal from which life of this node it is, if another node has taken that life's sessions over. The new owner

@@ -273,6 +273,14 @@ impl Shard {
         }
     }
 
+    fn relinquish(&mut self, now: Now, Relinquish { client, epoch, clean_start }: Relinquish) {
+        if !clean_start {
+            self.flush_upstream(now, &client);
+            self.handovers.begin(&client);
+        }
+        self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
+    }
+
     /// A session comes or goes.
     fn session_step(&mut self, now: Now, step: SessionStep) {
         if let SessionStep::Had { client, id } = &step {
@@ -288,12 +296,10 @@ impl Shard {
         };
         match step {
             SessionStep::Claimed(claimed) => self.claimed(now, claimed),
-            SessionStep::Relinquish(Relinquish { client, epoch, clean_start }) => {
-                if !clean_start {
-                    self.flush_upstream(now, &client);
-                    self.handovers.begin(&client);
+            SessionStep::Relinquish(relinquish) => {
+                if let Some(relinquish) = self.stays(now, relinquish) {
+                    self.relinquish(now, relinquish);
                 }
-                self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
             }
             SessionStep::Expect(Adopt { client, epoch, filters }) => self.handovers.expect(&client, epoch, filters),
             SessionStep::Adopt(Adopt { client, epoch, filters }) => {
@@ -411,7 +417,8 @@ impl Shard {
                     self.broker_output(now, output);
                 }
             }
-            if !self.drain_sidecar(now) {
+            let any = self.drain_sidecar(now);
+            if !self.let_sessions_leave(now) && !any {
                 return;
             }
         }

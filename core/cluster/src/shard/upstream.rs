@@ -21,7 +21,7 @@ use sedge_sidecar::{
 use smallvec::SmallVec;
 
 use super::Shard;
-use crate::mail::{Interest, Mark, Retained, ToNode};
+use crate::mail::{Interest, Mark, Relinquish, Retained, ToNode};
 use crate::{ShardOutput, UpstreamInput, UpstreamOutput};
 
 /// Retained messages whose entry is remembered, so that they are not entered a second time as publications.
@@ -76,6 +76,8 @@ pub(super) struct Upstream {
     unsettled: VecDeque<(u64, MessageId)>,
     /// The last one of this shard's own that has.
     own_come: u64,
+    /// Sessions that are to leave once the broker behind has answered what their clients have published with QoS 2, or [`PATIENCE`] is over.
+    leaving: VecDeque<(Instant, Relinquish)>,
 }
 
 impl Upstream {
@@ -94,7 +96,17 @@ impl Upstream {
             accepted: BTreeMap::new(),
             unsettled: VecDeque::new(),
             own_come: 0,
+            leaving: VecDeque::new(),
         }
+    }
+
+    /// Whether a session may leave. The new owner takes what the client repeats with QoS 2 for known: it has to be on its way from here, even
+    /// if this node dies.
+    fn may_leave(&self, now: Now, since: Instant, client: &ClientId) -> bool {
+        let is_own = |waiting: &Waiting| {
+            waiting.message.qos == QoS::ExactlyOnce && waiting.message.publisher.as_ref() == Some(client)
+        };
+        since + PATIENCE <= now.instant || !self.publishing.values().any(is_own)
     }
 
     fn token(&mut self) -> u64 {
@@ -459,6 +471,32 @@ impl Shard {
         self.outputs.push_back(ShardOutput::Upstream(told));
     }
 
+    /// The session of a client is wanted elsewhere. Returns what is to be done now, nothing if it has to stay for a moment.
+    pub(super) fn stays(&mut self, now: Now, relinquish: Relinquish) -> Option<Relinquish> {
+        let Some(upstream) = &mut self.upstream else { return Some(relinquish) };
+        let client = &relinquish.client;
+        let waits = upstream.leaving.iter().any(|(_, before)| before.client == *client);
+        if relinquish.clean_start || !waits && upstream.may_leave(now, now.instant, client) {
+            return Some(relinquish);
+        }
+        upstream.leaving.push_back((now.instant, relinquish));
+        None
+    }
+
+    /// Lets sessions leave that need not wait any longer; says whether there was one.
+    pub(super) fn let_sessions_leave(&mut self, now: Now) -> bool {
+        let mut any = false;
+        while let Some(upstream) = &mut self.upstream
+            && let Some(at) =
+                upstream.leaving.iter().position(|(since, left)| upstream.may_leave(now, *since, &left.client))
+            && let Some((_, relinquish)) = upstream.leaving.remove(at)
+        {
+            self.relinquish(now, relinquish);
+            any = true;
+        }
+        any
+    }
+
     /// A session is about to leave: what the broker behind has not delivered to it yet goes along.
     pub(super) fn flush_upstream(&mut self, now: Now, client: &ClientId) {
         if let Some(upstream) = &mut self.upstream {
@@ -559,9 +597,11 @@ impl Shard {
         }
     }
 
-    /// When [`Shard::let_leave`] is wanted at the latest.
+    /// When [`Shard::let_leave`], or a session, is wanted at the latest.
     pub(super) fn leaves_at(&self) -> Option<Instant> {
-        let upstream = self.upstream.as_ref().filter(|upstream| upstream.publishing.len() > 1)?;
-        upstream.awaited().map(|(_, waiting)| waiting.since + PATIENCE)
+        let upstream = self.upstream.as_ref()?;
+        let awaited = upstream.awaited().filter(|_| upstream.publishing.len() > 1).map(|(_, waiting)| waiting.since);
+        let leaving = upstream.leaving.front().map(|(since, _)| *since);
+        awaited.into_iter().chain(leaving).min().map(|since| since + PATIENCE)
     }
 }
