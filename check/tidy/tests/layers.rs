@@ -10,6 +10,7 @@ use toml::Table;
 const LAYERS: &[(&str, &str, u8)] = &[
     ("core/base", "sedge-base", 0),
     ("core/access", "sedge-access", 1),
+    ("core/jq", "sedge-jq", 1),
     ("core/mqtt", "sedge-mqtt", 1),
     ("core/sparkplug", "sedge-sparkplug", 1),
     ("core/broker", "sedge-broker", 2),
@@ -38,6 +39,9 @@ const CORE_MAY_USE: &[&str] = &[
     "foca",
     "hashbrown",
     "hmac",
+    "jaq-core",
+    "jaq-json",
+    "jaq-std",
     "proptest",
     "prost",
     "rand_core",

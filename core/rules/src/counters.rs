@@ -29,6 +29,10 @@ pub struct Counters {
     pub unknown_metrics: u64,
     /// Edge nodes that were asked for their births.
     pub rebirths: u64,
+    /// Messages for which the `jq` program has raised an error.
+    pub jq_failed: u64,
+    /// Messages for which it has taken too much.
+    pub jq_over_budget: u64,
     /// Outputs that could not be made: no such topic level, or a topic that nobody may publish to.
     pub failed: u64,
 }
@@ -51,6 +55,8 @@ impl Counters {
             undecodable: self.undecodable + other.undecodable,
             unknown_metrics: self.unknown_metrics + other.unknown_metrics,
             rebirths: self.rebirths + other.rebirths,
+            jq_failed: self.jq_failed + other.jq_failed,
+            jq_over_budget: self.jq_over_budget + other.jq_over_budget,
             failed: self.failed + other.failed,
         }
     }

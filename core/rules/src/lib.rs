@@ -20,13 +20,15 @@ mod limits;
 mod machine;
 mod nearest;
 mod template;
+mod transform;
 mod value;
 mod window;
 
 pub use counters::Counters;
-pub use definition::{Item, KEYS, Rule};
+pub use definition::{Item, Jq, KEYS, Rule};
 pub use error::RuleError;
 pub use input::{CHAIN_MAX, Input, Output, RULE_PROPERTY};
 pub use ledger::{Ledger, RECEIVE_MAX, RecordError, Safe, Taken};
 pub use limits::{Limits, Overflow};
 pub use machine::{Change, Machine, RestoreError};
+pub use transform::{Made, Transform, TransformError};

@@ -35,6 +35,8 @@ pub(crate) enum BridgeError {
     #[error("cannot open a connection within the node: {0}")]
     Inside(io::Error),
     #[error("{0}")]
+    Program(String),
+    #[error("{0}")]
     File(String),
 }
 

@@ -10,6 +10,8 @@ mod config;
 mod crew;
 mod error;
 mod host;
+#[cfg(feature = "jq")]
+pub mod jq;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod map;

@@ -94,6 +94,10 @@ enum Command {
     Config(ConfigCommand),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    /// Run a jq program on messages from standard input, for the rule that has started this process
+    #[cfg(feature = "jq")]
+    #[command(hide = true)]
+    JqWorker,
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -146,6 +150,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Rebalance(args) => scale::rebalance(&args),
         Command::Bench(args) => bench::run(*args),
         Command::Rule(command) => rule::run(&command),
+        #[cfg(feature = "jq")]
+        Command::JqWorker => sedge_bridge::jq::serve().map_err(|error| Failure::failed(error.to_string())),
         Command::Sim(command) => sim::run(&command),
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Acl(passwd::AclCommand::Check(args)) => passwd::acl_check(&args),

@@ -1,5 +1,6 @@
 //! A rule as its user writes it, checked and compiled.
 
+mod jq;
 mod read;
 mod select;
 mod text;
@@ -18,11 +19,13 @@ use crate::limits::Limits;
 use crate::template::Template;
 use crate::window::Windowing;
 
+pub use self::jq::Jq;
+
 /// Longest name of a rule, and what it may consist of, as in the names of listeners.
 const NAME_BYTES_MAX: usize = 32;
 
 /// Keys of a rule, for messages and documents.
-pub const KEYS: [&str; 17] = [
+pub const KEYS: [&str; 21] = [
     "from",
     "decode",
     "rebirth",
@@ -31,6 +34,7 @@ pub const KEYS: [&str; 17] = [
     "group_by",
     "window",
     "select",
+    "jq",
     "on_change",
     "deadband",
     "qos",
@@ -39,6 +43,9 @@ pub const KEYS: [&str; 17] = [
     "max_state",
     "max_windows",
     "max_payload",
+    "max_time",
+    "max_outputs",
+    "max_output",
     "overflow",
 ];
 
@@ -72,6 +79,8 @@ pub struct Rule {
     pub(crate) group_by: Vec<Expression>,
     pub(crate) window: Option<Windowing>,
     pub(crate) select: Select,
+    /// The program that has the place of `select`.
+    pub(crate) jq: Option<Jq>,
     /// Which selected values are compared with those that were put out last; empty: everything is put out.
     pub(crate) watched: Vec<Watched>,
     pub(crate) qos: QoS,
@@ -174,6 +183,11 @@ impl Rule {
     /// Whether it aggregates over a window.
     pub const fn has_window(&self) -> bool {
         self.window.is_some()
+    }
+
+    /// The jq program that makes its outputs, if it has one: whoever runs the rule gives the machine something that runs programs.
+    pub const fn jq(&self) -> Option<&Jq> {
+        self.jq.as_ref()
     }
 
     /// Whether what it puts out depends on what it has seen before.

@@ -97,7 +97,7 @@ impl Reader {
     }
 
     /// A whole number within bounds; as text with a unit if `unit` reads it.
-    fn number(&mut self, key: &str, item: &Item, bounds: (u64, u64), unit: Option<Unit>) -> Option<u64> {
+    pub(super) fn number(&mut self, key: &str, item: &Item, bounds: (u64, u64), unit: Option<Unit>) -> Option<u64> {
         let (least, most) = bounds;
         let shown = |number: u64| if unit == Some(Unit::Time) { text::shown(number) } else { number.to_string() };
         let number = match (item, unit) {
@@ -127,7 +127,14 @@ impl Reader {
         self.number(key, item, (least, LENGTH_MAX), Some(Unit::Time))
     }
 
-    fn limit(&mut self, key: &str, item: Option<&Item>, default: usize, most: u64, unit: Option<Unit>) -> usize {
+    pub(super) fn limit(
+        &mut self,
+        key: &str,
+        item: Option<&Item>,
+        default: usize,
+        most: u64,
+        unit: Option<Unit>,
+    ) -> usize {
         let Some(item) = item else { return default };
         let number = self.number(key, item, (1, most), unit);
         number.and_then(|number| usize::try_from(number).ok()).unwrap_or(default)
@@ -341,7 +348,7 @@ impl Reader {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Unit {
+pub(super) enum Unit {
     Time,
     Bytes,
 }
@@ -407,6 +414,7 @@ pub(super) fn rule(name: &str, entries: &[(String, Item)]) -> Result<Rule, Vec<R
     let qos = qos.and_then(|qos| QoS::from_u8(u8::try_from(qos).ok()?)).unwrap_or_default();
     let retain = entries.get("retain").is_some_and(|item| reader.flag("retain", item));
     let limits = reader.limits(&entries);
+    let jq = reader.jq(&entries);
     let windowed = entries.get("window").is_some();
     let Selection { select, to, watched } = select::read(&mut reader, &entries, &mut group_by, windowed, to);
     reader.check_levels(&entries, &from);
@@ -424,6 +432,7 @@ pub(super) fn rule(name: &str, entries: &[(String, Item)]) -> Result<Rule, Vec<R
         group_by,
         window,
         select,
+        jq,
         watched,
         qos,
         retain,

@@ -18,7 +18,7 @@ pub use self::record::RecordError;
 use self::record::{Body, Record};
 use crate::input::{Input, Output};
 use crate::machine::Machine;
-use crate::{Counters, Rule};
+use crate::{Counters, Rule, Transform};
 
 /// QoS 1 and 2 inputs that the broker may send before one of them is acknowledged: what it sends later it sends because it knows that.
 pub const RECEIVE_MAX: u16 = 512;
@@ -32,6 +32,8 @@ const RECORDS_MAX: u32 = 32;
 const RECORDS_BYTES: usize = 256 << 10;
 /// Most outputs that wait: then no input is taken.
 const OUTPUTS_MAX: usize = 10_000;
+/// Most bytes of outputs that wait, with the same effect.
+const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
 /// An input that has been counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub enum Taken {
     Counted,
     /// Acknowledge it: it has been counted before, or nobody waits for that.
     Again,
+    /// It has to come once more, to another ledger ([`Ledger::take_broken`] says why).
+    Broken,
 }
 
 /// What to do when a record is safe.
@@ -89,6 +93,10 @@ pub struct Ledger {
     repeats: usize,
     /// How many outputs may be on their way.
     window: usize,
+    /// Bytes of the outputs' payloads.
+    output_bytes: usize,
+    /// Why an input has to come once more.
+    broken: Option<String>,
 }
 
 #[derive(Debug)]
@@ -119,6 +127,8 @@ impl Ledger {
             pending: None,
             repeats: 0,
             window: WINDOW_MAX,
+            output_bytes: 0,
+            broken: None,
         }
     }
 
@@ -138,6 +148,7 @@ impl Ledger {
             last = record.number;
             changed |= !ledger.apply(record);
         }
+        ledger.output_bytes = ledger.outputs.iter().map(|output| output.payload.len()).sum();
         ledger.number = last + 1;
         ledger.recorded = ledger.outputs.len();
         ledger.safe = ledger.outputs.len();
@@ -187,7 +198,9 @@ impl Ledger {
 
     /// Whether it takes inputs now, or has too much to put out.
     pub fn has_room(&self) -> bool {
-        self.outputs.len() < OUTPUTS_MAX && self.fresh.len() < usize::from(RECEIVE_MAX)
+        self.outputs.len() < OUTPUTS_MAX
+            && self.output_bytes < OUTPUT_BYTES_MAX
+            && self.fresh.len() < usize::from(RECEIVE_MAX)
     }
 
     /// Takes an input.
@@ -207,6 +220,10 @@ impl Ledger {
         let (payload, properties) = (&publish.payload, publish.properties.as_deref());
         let input_of = Input { topic, payload, qos: publish.qos, retain: publish.retain, properties, client: None };
         self.machine.handle(now, &input_of);
+        if let Some(why) = self.machine.take_broken() {
+            self.broken = Some(why);
+            return Taken::Broken;
+        }
         self.collect();
         match input {
             Some(input) => {
@@ -215,6 +232,21 @@ impl Ledger {
             }
             None => Taken::Again,
         }
+    }
+
+    /// Gives the rule something that runs its program.
+    pub fn run_programs_by(&mut self, programs: Box<dyn Transform>) {
+        self.machine.run_programs_by(programs);
+    }
+
+    /// What was wrong with the last message that the program made nothing of, once.
+    pub fn take_note(&mut self) -> Option<String> {
+        self.machine.take_note()
+    }
+
+    /// Why an input has to come once more.
+    pub fn take_broken(&mut self) -> Option<String> {
+        self.broken.take()
     }
 
     /// Takes over a birth that the broker has kept, before anything else comes.
@@ -235,6 +267,7 @@ impl Ledger {
 
     fn collect(&mut self) {
         while let Some(output) = self.machine.poll_output() {
+            self.output_bytes += output.payload.len();
             self.outputs.push_back(output);
         }
     }
@@ -280,8 +313,9 @@ impl Ledger {
         let Some(Pending { inputs, releases, whole }) = self.pending.take() else { return Safe::default() };
         let mut release = Vec::new();
         for number in (self.released..).take(releases) {
-            let output = self.outputs.pop_front();
-            if output.is_some_and(|output| output.qos == QoS::ExactlyOnce) {
+            let Some(output) = self.outputs.pop_front() else { break };
+            self.output_bytes -= output.payload.len();
+            if output.qos == QoS::ExactlyOnce {
                 release.extend(id_of(number));
             }
         }

@@ -9,6 +9,7 @@ use crate::codec::{Reader, Writer};
 use crate::definition::{Band, Rule, Select};
 use crate::expression::Scope;
 use crate::input::{Input, Output, RULE_PROPERTY, marks};
+use crate::transform::Made;
 use crate::value::{Value, write_text};
 
 pub(super) type Values<'a> = SmallVec<[Value<'a>; 8]>;
@@ -61,10 +62,7 @@ pub(super) fn of_values<'a>(
     scope: &mut Scope<'a>,
     values: &Values<'a>,
 ) -> Option<Output> {
-    let topic = match &rule.to {
-        None => below(rule, input.topic)?,
-        Some(template) => Some(TopicName::new(&template.fill(scope)?).ok()?),
-    };
+    let topic = topic(rule, input.topic, scope)?;
     // A payload that is passed on as it is keeps what says how to read it.
     let mut properties = match (&rule.select, input.properties) {
         (Select::Payload, Some(properties)) => {
@@ -81,6 +79,28 @@ pub(super) fn of_values<'a>(
     let payload = if rule.select == Select::Payload { input.payload.clone() } else { payload(rule, values) };
     let source = input.topic.clone();
     Some(Output { topic, source, payload, qos: rule.qos, retain: rule.retain, properties })
+}
+
+/// What a program has made of a message.
+pub(super) fn of_program(rule: &Rule, input: &Input<'_>, topic: Option<TopicName>, made: Made) -> Output {
+    let (payload, mut properties) = match made {
+        Made::Json(text) => (text, json()),
+        Made::Text(text) => {
+            let payload_is_utf8 = core::str::from_utf8(&text).is_ok().then_some(true);
+            (text, PublishProperties { payload_is_utf8, ..PublishProperties::default() })
+        }
+    };
+    properties.user = marks(input.chain().chain([rule.name()]));
+    Output { topic, source: input.topic.clone(), payload, qos: rule.qos, retain: rule.retain, properties }
+}
+
+/// Where an output goes; `None` where its topic cannot be made.
+#[expect(clippy::option_option, reason = "no topic to go to, and a topic that cannot be, are two things")]
+pub(super) fn topic<'a>(rule: &'a Rule, source: &TopicName, scope: &mut Scope<'a>) -> Option<Option<TopicName>> {
+    match &rule.to {
+        None => below(rule, source),
+        Some(template) => template.fill(scope).and_then(|topic| TopicName::new(&topic).ok()).map(Some),
+    }
 }
 
 /// Without a template: the topic that it came from behind the prefix, if the rule has one; `None` where that is no topic.
@@ -117,11 +137,7 @@ pub(super) fn of_window(rule: &Rule, key: &[u8], group: &mut Group, window: &Win
         return Emitted::HeldBack;
     }
     let Some(source) = group.source.clone() else { return Emitted::Failed };
-    let topic = match &rule.to {
-        None => below(rule, &source),
-        Some(template) => template.fill(&mut scope).and_then(|topic| TopicName::new(&topic).ok()).map(Some),
-    };
-    let Some(topic) = topic else { return Emitted::Failed };
+    let Some(topic) = topic(rule, &source, &mut scope) else { return Emitted::Failed };
     let mut properties = computed(rule);
     properties.user = marks(window.chain.iter().map(|name| &**name).chain([rule.name()]));
     let payload = payload(rule, &values);

@@ -4,6 +4,7 @@ mod decode;
 mod emit;
 mod group;
 mod state;
+mod transform;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::definition::Rule;
 use crate::expression::Scope;
 use crate::input::{CHAIN_MAX, Input, Output};
 use crate::limits::Overflow;
+use crate::transform::Transform;
 use crate::value::{Value, to_u64};
 
 /// Longest key of a group in bytes.
@@ -53,6 +55,12 @@ pub struct Machine {
     counters: Counters,
     /// Reads payloads of Sparkplug B, if the rule wants that.
     decoder: Option<Box<Decoder>>,
+    /// Runs the rule's program, if it has one and the owner has given something that does.
+    programs: Option<Box<dyn Transform>>,
+    /// What was wrong with the last message that its program made nothing of.
+    note: Option<String>,
+    /// Why the last message has to come once more.
+    broken: Option<String>,
     /// The latest time that was handed in, in milliseconds.
     now: u64,
 }
@@ -64,6 +72,9 @@ impl Machine {
         Self {
             rule,
             decoder,
+            programs: None,
+            note: None,
+            broken: None,
             groups: BTreeMap::new(),
             timers: BTreeSet::new(),
             windows: 0,
@@ -127,6 +138,10 @@ impl Machine {
             return;
         }
         self.counters.selected += 1;
+        if rule.jq.is_some() {
+            self.transform(&rule, input, &mut scope);
+            return;
+        }
         if !rule.has_state() {
             if let Some(output) = emit::of_message(&rule, input, &mut scope) {
                 self.put_out(output);

@@ -1,12 +1,13 @@
 //! A rule at work: its session, its log, and what goes between them.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::{Events, Poll, Token};
 use sedge_base::Timestamp;
 use sedge_mqtt::{
-    Ack, ConnAck, Connect, ConnectProperties, Packet, PacketId, QoS, ReasonCode, RetainHandling, Subscribe,
+    Ack, ConnAck, Connect, ConnectProperties, Packet, PacketId, Publish, QoS, ReasonCode, RetainHandling, Subscribe,
     SubscriptionOptions, SubscriptionRequest, TopicFilter, TopicName, Unsubscribe, Utf8, Version,
 };
 use sedge_rules::{Ledger, RECEIVE_MAX, Safe, Taken};
@@ -27,6 +28,8 @@ const LOG: Token = Token(1);
 const NAP: Duration = Duration::from_millis(300);
 /// Packets of one connection before the other has its turn.
 const PACKETS_PER_TURN: usize = 256;
+/// How long programs work before the log and the clients have their turn.
+const PROGRAM_TURN: Duration = Duration::from_millis(50);
 /// How errors call the broker.
 const END: &str = "this node";
 
@@ -43,6 +46,8 @@ pub(super) struct Run<'a> {
     poll: Poll,
     session: Wire,
     early: VecDeque<Packet>,
+    /// Inputs that wait until there is room for what comes of them.
+    parked: VecDeque<Publish>,
     log: Log,
     ledger: Ledger,
     /// Inputs that are counted, while there is too much to put out to take more.
@@ -60,7 +65,7 @@ fn success(id: PacketId) -> Ack {
 
 impl<'a> Run<'a> {
     /// Takes over the rule's two sessions, wherever they are, and goes on where the log ends.
-    pub(super) fn begin(shared: &'a Shared, host: &impl Host) -> Result<Self, BridgeError> {
+    pub(super) fn begin(shared: &'a Arc<Shared>, host: &impl Host) -> Result<Self, BridgeError> {
         let goes_on = || shared.goes_on();
         let mut poll = Poll::new().map_err(BridgeError::Inside)?;
         let id = log_id(shared.rule.name());
@@ -77,6 +82,7 @@ impl<'a> Run<'a> {
         if shared.rule.reads_sparkplug() {
             learn(host, &mut ledger)?;
         }
+        give_programs(&mut ledger, shared);
         let wanted = shared.rule.hears();
         let opened = open(host, (&shared.session, SESSION, RECEIVE_MAX), &mut poll, &wanted, &goes_on)?;
         ledger.set_window(opened.ack.properties.receive_maximum.unwrap_or(u16::MAX));
@@ -85,7 +91,8 @@ impl<'a> Run<'a> {
             session.send(&Packet::PubRel(success(id)));
         }
         session.look();
-        let mut run = Self { shared, poll, session, early: opened.early.into(), log, ledger, held: Vec::new() };
+        let (early, parked, held) = (opened.early.into(), VecDeque::new(), Vec::new());
+        let mut run = Self { shared, poll, session, early, parked, log, ledger, held };
         run.log.wire.look();
         tracing::info!(rule = shared.rule.name(), records = records.len(), "the rule runs");
         shared.record.set_state(RuleState::Running);
@@ -114,6 +121,7 @@ impl<'a> Run<'a> {
     /// Whether there is more to do at once.
     fn turn(&mut self) -> Result<bool, BridgeError> {
         let mut more = self.read_session()?;
+        more |= self.take_parked()?;
         more |= self.read_log()?;
         let now = now();
         if self.ledger.poll_timeout().is_some_and(|due| due <= now) {
@@ -129,6 +137,9 @@ impl<'a> Run<'a> {
         self.session.flush()?;
         self.log.wire.flush()?;
         self.shared.record.look(&self.ledger);
+        if let Some(what) = self.ledger.take_note() {
+            self.shared.record.note(&what);
+        }
         Ok(more)
     }
 
@@ -145,6 +156,29 @@ impl<'a> Run<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// Takes inputs that a program makes something of, while there is room for that and time. Whether more can be taken at once.
+    fn take_parked(&mut self) -> Result<bool, BridgeError> {
+        let begun = Instant::now();
+        while self.ledger.has_room() && begun.elapsed() < PROGRAM_TURN {
+            let Some(publish) = self.parked.pop_front() else { return Ok(false) };
+            self.take(&publish)?;
+        }
+        Ok(!self.parked.is_empty() && self.ledger.has_room())
+    }
+
+    fn take(&mut self, publish: &Publish) -> Result<(), BridgeError> {
+        match self.ledger.take(now(), publish) {
+            Taken::Counted => {}
+            Taken::Again => {
+                if let Some(id) = publish.packet_id {
+                    self.answer(id, publish.qos);
+                }
+            }
+            Taken::Broken => return Err(BridgeError::Program(self.ledger.take_broken().unwrap_or_default())),
+        }
+        Ok(())
     }
 
     fn read_log(&mut self) -> Result<bool, BridgeError> {
@@ -194,13 +228,13 @@ impl<'a> Run<'a> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "other packets are none of a server's")]
     fn session_packet(&mut self, packet: Packet) -> Result<(), BridgeError> {
         match packet {
-            Packet::Publish(publish) => {
-                if self.ledger.take(now(), &publish) == Taken::Again
-                    && let Some(id) = publish.packet_id
-                {
-                    self.answer(id, publish.qos);
+            Packet::Publish(publish) if self.shared.rule.jq().is_some() => {
+                // The broker sends no more of QoS 1 and 2 than it was allowed to; of QoS 0 as much may wait.
+                if publish.packet_id.is_some() || self.parked.len() < usize::from(RECEIVE_MAX) {
+                    self.parked.push_back(publish);
                 }
             }
+            Packet::Publish(publish) => self.take(&publish)?,
             Packet::PubRel(ack) => self.session.send(&Packet::PubComp(success(ack.packet_id))),
             Packet::PubAck(ack) | Packet::PubRec(ack) => {
                 if matches!(ack.reason, ReasonCode::QuotaExceeded | ReasonCode::ServerBusy) {
@@ -219,6 +253,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 }
+
+/// Gives a rule with a program something that runs it.
+#[cfg(feature = "jq")]
+fn give_programs(ledger: &mut Ledger, shared: &Arc<Shared>) {
+    if let Some(jq) = shared.rule.jq() {
+        let shared = Arc::clone(shared);
+        let worker = crate::jq::Worker::new(jq.clone(), Box::new(move || shared.goes_on()));
+        ledger.run_programs_by(Box::new(worker));
+    }
+}
+
+/// No rule of this build has a program.
+#[cfg(not(feature = "jq"))]
+fn give_programs(_: &mut Ledger, _: &Arc<Shared>) {}
 
 /// Hands in the births that the broker has kept: those of edge nodes before those of their devices, which they end.
 fn learn(host: &impl Host, ledger: &mut Ledger) -> Result<(), BridgeError> {

@@ -143,7 +143,7 @@ fn observe(shared: &Shared, host: &impl Host, measures: bool) {
 }
 
 /// The life of one rule: while this node runs it, one connection after the other.
-fn drive(shared: &Shared, host: &impl Host) {
+fn drive(shared: &Arc<Shared>, host: &impl Host) {
     let mut pause = PAUSE;
     while !shared.is_stopping() {
         if !shared.goes_on() {

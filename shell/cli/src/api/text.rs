@@ -495,7 +495,7 @@ pub(super) fn rules(list: &RuleList, names: &Names) -> String {
         return "the configuration of this node has no [rule.NAME] that runs in the cluster".to_owned();
     }
     let row = |rule: &RuleEntry| {
-        let kept_out = rule.late + rule.bad_time + rule.over_limit + rule.failed;
+        let kept_out = rule.late + rule.bad_time + rule.over_limit + rule.failed + rule.jq_failed + rule.jq_over_budget;
         vec![
             rule.name.clone(),
             rule.state.clone(),

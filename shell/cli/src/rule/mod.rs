@@ -100,7 +100,7 @@ impl<'a> Payload<'a> {
 
 fn test(args: &TestArgs) -> Result<(), Failure> {
     let rules = read_rules(&args.file).map_err(|error| Failure::new(USAGE, error.to_string()))?;
-    let mut machines: Vec<Machine> = chosen(&rules, &args.rules)?.into_iter().map(Machine::new).collect();
+    let mut machines: Vec<Machine> = chosen(&rules, &args.rules)?.into_iter().map(machine).collect();
     // Without a time of their own samples arrive now, so that times within payloads of today are believed.
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     let mut now = Timestamp::from_millis(u64::try_from(started).unwrap_or(0));
@@ -115,6 +115,12 @@ fn test(args: &TestArgs) -> Result<(), Failure> {
         for machine in &mut machines {
             run_until(machine, now)?;
             machine.handle(now, &sample.input());
+            if let Some(why) = machine.take_broken() {
+                return Err(at(why));
+            }
+            if let Some(what) = machine.take_note() {
+                out::note(&format!("sample {}: {}: {what}", number + 1, machine.rule().name()));
+            }
             print(machine, now)?;
         }
     }
@@ -125,6 +131,17 @@ fn test(args: &TestArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// A machine for a rule, with what runs its program if it has one.
+fn machine(rule: Arc<Rule>) -> Machine {
+    #[cfg_attr(not(feature = "jq"), expect(unused_mut, reason = "no rule of this build has a program"))]
+    let mut machine = Machine::new(rule);
+    #[cfg(feature = "jq")]
+    if let Some(jq) = machine.rule().jq().cloned() {
+        machine.run_programs_by(Box::new(sedge_bridge::jq::Worker::new(jq, Box::new(|| true))));
+    }
+    machine
 }
 
 fn chosen(rules: &BTreeMap<String, Arc<Rule>>, names: &[String]) -> Result<Vec<Arc<Rule>>, Failure> {
@@ -174,11 +191,13 @@ fn counted(name: &str, counters: Counters) -> String {
         undecodable,
         unknown_metrics,
         rebirths,
+        jq_failed,
+        jq_over_budget,
         failed,
     } = counters;
     format!(
         "{name}: seen {seen}, selected {selected}, outputs {outputs}, held back {held_back}, late {late}, bad time {bad_time}, \
          loops {loops}, too large {too_large}, over limit {over_limit}, closed early {closed_early}, undecodable {undecodable}, unknown metrics {unknown_metrics}, \
-         rebirths {rebirths}, failed {failed}"
+         rebirths {rebirths}, jq failed {jq_failed}, jq over budget {jq_over_budget}, failed {failed}"
     )
 }

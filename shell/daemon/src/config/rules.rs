@@ -63,7 +63,7 @@ pub(super) fn read(source: &Source<'_>, section: &Spanned<DeValue<'_>>) -> (BTre
         }
         let mut places = Places { source, found: Vec::new(), section: name.span() };
         let items = places.table("", entries);
-        match Rule::compile(name.get_ref(), &items) {
+        match compile(name.get_ref(), &items) {
             Ok(rule) => {
                 rules.insert(name.get_ref().to_string(), Arc::new(rule));
             }
@@ -71,6 +71,22 @@ pub(super) fn read(source: &Source<'_>, section: &Spanned<DeValue<'_>>) -> (BTre
         }
     }
     (rules, problems)
+}
+
+/// Compiles a rule; one with a jq program, which may be nested deeply, on a stack that is large enough.
+fn compile(name: &str, items: &[(String, Item)]) -> Result<Rule, Vec<RuleError>> {
+    const STACK_BYTES: usize = 16 << 20;
+    if items.iter().all(|(key, _)| key != "jq") {
+        return Rule::compile(name, items);
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let compiled = thread.spawn_scoped(scope, || Rule::compile(name, items)).ok().and_then(|done| done.join().ok());
+        compiled.unwrap_or_else(|| {
+            let what = "cannot be compiled now: the system gives no thread".to_owned();
+            Err(vec![RuleError { key: "jq".to_owned(), at: None, of_key: false, what }])
+        })
+    })
 }
 
 /// What bridges and rules do not have in common: key, and what is wrong.

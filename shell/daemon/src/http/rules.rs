@@ -48,6 +48,8 @@ pub(super) async fn rules(State(api): State<Api>) -> Json<RuleList> {
             unknown_metrics: counters.unknown_metrics,
             rebirths: counters.rebirths,
             births: status.births,
+            jq_failed: counters.jq_failed,
+            jq_over_budget: counters.jq_over_budget,
             failed: counters.failed,
             last_error: status.last_error,
         }

@@ -22,7 +22,7 @@ pub(super) fn write(out: &mut Exposition, shared: &Shared) {
         ("rule_births", "Sparkplug edge nodes that it remembers.", |rule| rule.births),
         ("rule_births_bytes", "Bytes of what it remembers of them.", |rule| rule.births_bytes),
     ];
-    let counters: [Row; 15] = [
+    let counters: [Row; 17] = [
         ("rule_seen_total", "Messages that reached the rule.", |rule| rule.counters.seen),
         ("rule_selected_total", "Messages that it selected.", |rule| rule.counters.selected),
         ("rule_outputs_total", "Messages that it put out.", |rule| rule.counters.outputs),
@@ -44,6 +44,12 @@ pub(super) fn write(out: &mut Exposition, shared: &Shared) {
         ("rule_rebirths_total", "Sparkplug edge nodes asked for their births.", |rule| rule.counters.rebirths),
         ("rule_births_forgotten_total", "Sparkplug edge nodes forgotten for want of room.", |rule| {
             rule.births_forgotten
+        }),
+        ("rule_jq_failed_total", "Messages for which the jq program has raised an error.", |rule| {
+            rule.counters.jq_failed
+        }),
+        ("rule_jq_over_budget_total", "Messages for which the jq program has taken too much.", |rule| {
+            rule.counters.jq_over_budget
         }),
         ("rule_failed_total", "Outputs without a topic that they may go to.", |rule| rule.counters.failed),
     ];

@@ -55,6 +55,10 @@ pub struct RuleEntry {
     pub rebirths: u64,
     /// Sparkplug edge nodes that it remembers.
     pub births: u64,
+    /// Messages for which its `jq` program has raised an error.
+    pub jq_failed: u64,
+    /// Messages for which its `jq` program has taken too much.
+    pub jq_over_budget: u64,
     /// Outputs without a topic that they may go to.
     pub failed: u64,
     /// What went wrong last, since the start of this node.
