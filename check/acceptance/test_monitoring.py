@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.error import URLError
 from typing import Any
@@ -29,6 +29,17 @@ pytestmark = pytest.mark.skipif(not shutil.which("prometheus") or not shutil.whi
 @pytest.fixture(scope="module")
 def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Prometheus with the rules, scraping the cluster and a node exporter each second."""
+    yield from run_prometheus(cluster, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def native(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same with native histograms."""
+    yield from run_prometheus(cluster, tmp_path_factory, "--enable-feature=native-histograms")
+
+
+def run_prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, *flags: str) -> Iterator[str]:
+    """A Prometheus with these flags, and where it answers."""
     folder = tmp_path_factory.mktemp("prometheus")
     port, exporter_port, _ = free_base(1)
     text = (DEPLOY / "prometheus/prometheus.yml").read_text()
@@ -40,7 +51,7 @@ def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
     shutil.copy(DEPLOY / "prometheus/rules.yml", folder)
     log = (folder / "log").open("wb")
     started = [subprocess.Popen(
-        ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={HOST}:{port}"],
+        ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={HOST}:{port}", *flags],
         stdout=log, stderr=log)]
     exporter = shutil.which("prometheus-node-exporter")
     if exporter:
@@ -123,6 +134,38 @@ def test_every_expression_has_an_answer(cluster: Cluster, prometheus: str) -> No
     wait_for("each node has measured", lambda: len(answers()) >= 7 and sum(0 < value <= 1 for value in answers()) >= 6, 30)
     talk.end()
     idlers.close()
+
+
+def test_native_and_classic_histograms_say_the_same(cluster: Cluster, prometheus: str, native: str) -> None:
+    """OP-01: one Prometheus is given protobuf and stores native histograms, the other text; their quantiles lie in the same classic bucket."""
+    talk = Talk(cluster)
+    bounds = [0.0, *(digit * 10.0 ** power for power in range(-4, 1) for digit in (1, 2.5, 5)), 10.0, 60.0]
+    instance = f"{HOST}:{http_ports(cluster)[0]}"
+    for name in ("sedge_delivery_latency_seconds{from=\"client\",", "sedge_publish_acknowledgement_seconds{"):
+        metric, _, labels = name.partition("{")
+        labels = f"{labels}instance=\"{instance}\""
+
+        def quantiles(metric: str = metric, labels: str = labels) -> tuple[float, float] | None:
+            fine = query(native, f"histogram_quantile(0.5, rate({metric}{{{labels}}}[20s]))")
+            coarse = query(prometheus, f"histogram_quantile(0.5, sum by (le) (rate({metric}_bucket{{{labels}}}[20s])))")
+            values = [float(found[0]["value"][1]) for found in (fine, coarse) if found]
+            return (values[0], values[1]) if len(values) == 2 and all(0 < value <= 60 for value in values) else None
+
+        def agree(quantiles: Callable[[], tuple[float, float] | None] = quantiles) -> bool:
+            found = quantiles()
+            if not found:
+                return False
+            fine, coarse = found
+            place = next(number for number, bound in enumerate(bounds) if coarse <= bound * 1.0001)
+            # A bound of the classic bucket lies within a native one, which is 9 percent wide.
+            return bounds[place - 1] * 0.9 <= fine <= bounds[place] * 1.1
+
+        wait_for(f"{metric}: both agree", agree, 60)
+    talk.end()
+    count = query(native, "count({__name__=~\"sedge_.*\"})")
+    assert query(native, "sedge_delivery_latency_seconds_bucket") == [], "this Prometheus stores native histograms only"
+    text = query(prometheus, "count({__name__=~\"sedge_.*\", __name__!~\".*_(bucket|sum|count)\"})")
+    assert abs(float(count[0]["value"][1]) - float(text[0]["value"][1])) <= 3 * 4, "no other metric is missing in protobuf"
 
 
 class Talk:

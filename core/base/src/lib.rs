@@ -20,7 +20,7 @@ mod time;
 pub use bounded::{BoundedQueue, Full};
 pub use buffers::BufferPool;
 pub use deadlines::Deadlines;
-pub use durations::Durations;
+pub use durations::{Durations, Fine};
 pub use heavy::{Heavy, HeavyHitters};
 pub use ids::{ClientId, ConnId, Incarnation, NodeId, ParseNodeIdError, ShardId};
 pub use lookup::{LookupMap, Seed, SeededHasher};

@@ -1,8 +1,11 @@
-//! `/metrics`: the Prometheus text format, written from the counters of all threads at the moment of asking.
+//! `/metrics`: the Prometheus text or protobuf format, written from the counters of all threads at the moment of asking.
 
 mod bridges;
 mod discovery;
+mod exposition;
 mod latency;
+mod model;
+mod protobuf;
 mod rules;
 mod text;
 mod watch;
@@ -11,12 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::HeaderMap;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use sedge_broker::{Counters, Latencies, SharedBuffers};
 use sedge_cluster::{LinkStatus, MemberStatus, NodeStatus, ShardCounters};
 
-pub(super) use self::text::{Exposition, Kind};
+pub(super) use self::exposition::{Exposition, Kind};
+use self::protobuf::{PROTOBUF_FORMAT, is_preferred};
 use super::ask::{ask_all, ask_node};
 use super::error::ApiError;
 use super::model::RecoveryReport;
@@ -28,9 +33,9 @@ use crate::transport::{Listener, Reason};
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const QOS: [&str; 3] = ["0", "1", "2"];
 
-/// Metrics in the Prometheus text format.
+/// Metrics in the Prometheus text format; in its protobuf format, with native histograms, for scrapers that prefer that.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
-pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError> {
+pub(super) async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Result<Response, ApiError> {
     let node = ask_node(&api.shared, sedge_cluster::Node::status).await?;
     let now = api.shared.clock.now();
     let parts = ask_all(&api.shared, move |view| Part {
@@ -75,7 +80,12 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     if let (Some(upstream), Some(counters)) = (upstream, counters) {
         super::upstream::write(&mut out, &upstream, counters);
     }
-    Ok(([(CONTENT_TYPE, TEXT_FORMAT)], out.finish()).into_response())
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    Ok(if is_preferred(accept) {
+        ([(CONTENT_TYPE, PROTOBUF_FORMAT)], out.protobuf()).into_response()
+    } else {
+        ([(CONTENT_TYPE, TEXT_FORMAT)], out.text()).into_response()
+    })
 }
 
 /// Reads one number.

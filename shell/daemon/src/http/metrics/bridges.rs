@@ -2,7 +2,7 @@
 
 use sedge_bridge::{BridgeState, BridgeStatus, Counts};
 
-use super::text::{Exposition, Kind};
+use super::exposition::{Exposition, Kind};
 use crate::http::bridges::status;
 use crate::runtime::Shared;
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::text::{Exposition, Kind};
+use super::exposition::{Exposition, Kind};
 use crate::discovery::Discovered;
 
 pub(super) fn write(out: &mut Exposition, discovered: &Discovered) {

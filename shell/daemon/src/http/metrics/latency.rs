@@ -3,7 +3,7 @@
 use sedge_base::Durations;
 use sedge_broker::Latencies;
 
-use super::text::Exposition;
+use super::exposition::Exposition;
 
 /// One of the durations that a thread has measured.
 type Read = fn(&Latencies) -> &Durations;

@@ -2,7 +2,7 @@
 
 use sedge_bridge::{RuleState, RuleStatus};
 
-use super::text::{Exposition, Kind};
+use super::exposition::{Exposition, Kind};
 use crate::http::rules::status;
 use crate::runtime::Shared;
 

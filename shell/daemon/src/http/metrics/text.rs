@@ -2,106 +2,50 @@
 
 use std::fmt::Write as _;
 
-use sedge_base::Durations;
-
-/// Names of Sedge's own begin so.
-const PREFIX: &str = "sedge_";
-/// Names that every process gives alike begin so.
-const PROCESS: &str = "process_";
-
-fn prefix(name: &str) -> &'static str {
-    if name.starts_with(PROCESS) { "" } else { PREFIX }
-}
-
-/// What becomes of a number over time.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::http) enum Kind {
-    /// It grows until the process ends.
-    Counter,
-    /// It goes up and down.
-    Gauge,
-}
-
-/// A page of metrics.
-#[derive(Debug, Default)]
-pub(in crate::http) struct Exposition(String);
-
-/// One name, with its lines.
-#[derive(Debug)]
-pub(in crate::http) struct Family<'a> {
-    out: &'a mut String,
-    name: &'a str,
-}
+use super::exposition::Exposition;
+use super::model::{LabelPair, Metric, MetricFamily, MetricType};
 
 impl Exposition {
-    /// Begins a metric with labels.
-    pub(in crate::http) fn family<'a>(&'a mut self, name: &'a str, kind: Kind, help: &str) -> Family<'a> {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-        };
-        self.begin(name, kind, help)
-    }
-
-    /// Begins a histogram.
-    pub(in crate::http) fn histogram<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
-        self.begin(name, "histogram", help)
-    }
-
-    fn begin<'a>(&'a mut self, name: &'a str, kind: &str, help: &str) -> Family<'a> {
-        let prefix = prefix(name);
-        self.add(format_args!("# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"));
-        Family { out: &mut self.0, name }
-    }
-
-    /// A metric without labels.
-    pub(in crate::http) fn single(&mut self, name: &str, kind: Kind, help: &str, value: u64) {
-        self.family(name, kind, help);
-        self.add(format_args!("{}{name} {value}\n", prefix(name)));
-    }
-
-    /// A metric without labels that is no whole number.
-    pub(in crate::http) fn float(&mut self, name: &str, kind: Kind, help: &str, value: f64) {
-        self.family(name, kind, help);
-        self.add(format_args!("{}{name} {value}\n", prefix(name)));
-    }
-
-    pub(in crate::http) fn finish(self) -> String {
-        self.0
-    }
-
-    fn add(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        let _ = self.0.write_fmt(text);
-    }
-}
-
-impl Family<'_> {
-    /// A line.
-    pub(in crate::http) fn labelled(&mut self, labels: &[(&str, &str)], value: u64) {
-        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.out, "{}{}{{{}}} {value}", prefix(self.name), self.name, labels.join(","));
-    }
-}
-
-impl Family<'_> {
-    /// The lines of a histogram.
-    pub(in crate::http) fn durations(&mut self, labels: &[(&str, &str)], durations: &Durations) {
-        let (name, labels) = (self.name, labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))));
-        let labels: Vec<String> = labels.collect();
-        let all = |more: Option<String>| {
-            let all: Vec<String> = labels.iter().cloned().chain(more).collect();
-            if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
-        };
-        // Writing to a string cannot fail.
-        for (bound, count) in durations.up_to() {
-            let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.as_secs_f64().to_string());
-            let _ = writeln!(self.out, "{PREFIX}{name}_bucket{} {count}", all(Some(format!("le=\"{bound}\""))));
+    /// The page as text.
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        for family in &self.0 {
+            // Writing to a string cannot fail.
+            let _ = write(&mut out, family);
         }
-        let _ = writeln!(self.out, "{PREFIX}{name}_sum{} {}", all(None), durations.sum().as_secs_f64());
-        let _ = writeln!(self.out, "{PREFIX}{name}_count{} {}", all(None), durations.count());
+        out
     }
+}
+
+fn write(out: &mut String, family: &MetricFamily) -> std::fmt::Result {
+    let (name, help) = (&family.name, &family.help);
+    let kind = match family.kind() {
+        MetricType::Counter => "counter",
+        MetricType::Gauge => "gauge",
+        MetricType::Histogram => "histogram",
+    };
+    writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
+    for metric in &family.metric {
+        let Metric { label, gauge, counter, histogram } = metric;
+        if let Some(number) = gauge.as_ref().or(counter.as_ref()) {
+            writeln!(out, "{name}{} {}", labels(label, None), number.value)?;
+        }
+        let Some(histogram) = histogram else { continue };
+        for bucket in &histogram.bucket {
+            let bound = bucket.upper_bound;
+            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+            writeln!(out, "{name}_bucket{} {}", labels(label, Some(&bound)), bucket.cumulative_count)?;
+        }
+        writeln!(out, "{name}_sum{} {}", labels(label, None), histogram.sample_sum)?;
+        writeln!(out, "{name}_count{} {}", labels(label, None), histogram.sample_count)?;
+    }
+    Ok(())
+}
+
+fn labels(labels: &[LabelPair], bound: Option<&str>) -> String {
+    let labels = labels.iter().map(|label| format!("{}=\"{}\"", label.name, escape(&label.value)));
+    let all: Vec<String> = labels.chain(bound.map(|bound| format!("le=\"{bound}\""))).collect();
+    if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
 }
 
 fn escape(value: &str) -> String {
@@ -110,6 +54,9 @@ fn escape(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sedge_base::Durations;
+
+    use super::super::exposition::Kind;
     use super::*;
 
     #[test]
@@ -123,7 +70,7 @@ mod tests {
                     process_cpu_seconds_total 1.5\n\
                     # HELP sedge_links_total Links.\n# TYPE sedge_links_total counter\n\
                     sedge_links_total{peer=\"a\\\"\\\\\\n\",x=\"y\"} 7\n";
-        assert_eq!(out.finish(), want);
+        assert_eq!(out.text(), want);
     }
 
     #[test]
@@ -134,7 +81,7 @@ mod tests {
         }
         out.histogram("wait_seconds", "Waits.").durations(&[("from", "node")], &durations);
         out.histogram("other_seconds", "Others.").durations(&[], &Durations::default());
-        let text = out.finish();
+        let text = out.text();
         for line in [
             "# TYPE sedge_wait_seconds histogram",
             "sedge_wait_seconds_bucket{from=\"node\",le=\"0.0001\"} 1",

@@ -6,7 +6,7 @@ use sedge_broker::WatchedKept;
 
 use super::super::server::Api;
 use super::super::{history, scale};
-use super::text::{Exposition, Kind};
+use super::exposition::{Exposition, Kind};
 use crate::logging::{self, LineStats};
 use crate::runtime::{EventStats, View};
 
