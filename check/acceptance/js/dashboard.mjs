@@ -7,7 +7,7 @@ import { chromium } from 'playwright-core'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const PATIENCE = 20_000
-const PAGES = ['overview', 'clients', 'busy', 'topics', 'retained', 'subscriptions', 'topology', 'explain', 'trace', 'events', 'try']
+const PAGES = ['overview', 'clients', 'busy', 'topics', 'retained', 'subscriptions', 'topology', 'bridges', 'explain', 'trace', 'events', 'try']
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
 
 const [scenario, text] = process.argv.slice(2)
@@ -75,6 +75,7 @@ async function filled(page, path) {
     retained: () => page.getByText('messages are shown').waitFor(),
     subscriptions: () => page.getByRole('cell', { name: settings.client, exact: true }).first().waitFor(),
     topology: () => page.getByRole('heading', { name: /^Overlay/ }).waitFor(),
+    bridges: () => page.getByText('0 bridges and 0 rules.').waitFor(),
     explain: () => page.getByLabel('Client', { exact: true }).waitFor(),
     trace: () => page.getByRole('button', { name: 'Start' }).waitFor(),
     events: () => page.getByRole('cell', { name: settings.client, exact: true }).first().waitFor(),
@@ -353,15 +354,57 @@ const scenarios = {
     const { page, seen } = await open(browser, { viewport: { width: 360, height: 740 } })
     await goTo(page, 'overview')
     await page.locator('.alarms').getByText('Bridge broken does not reach the other end').waitFor()
-    await page.getByRole('link', { name: 'Bridges' }).click()
+    await page.getByRole('link', { name: 'Bridges and rules' }).click()
     await page.getByRole('listitem').filter({ hasText: 'works' }).getByText('running').waitFor()
     const broken = page.getByRole('listitem').filter({ hasText: 'broken' })
     await broken.getByText('down', { exact: true }).waitFor()
     await broken.locator('.problem').waitFor()
-    await accessible(page, 'bridges')
-    await page.getByRole('link', { name: 'Rules' }).click()
     await page.getByRole('listitem').filter({ hasText: 'mean' }).getByText('running').waitFor()
-    await accessible(page, 'rules')
+    await accessible(page, 'bridges and rules')
+    clean(seen)
+  },
+
+  /** A bridge of the cluster that falls behind and catches up, seen from another node, and a rule; on a phone. */
+  async behind(browser) {
+    const { page, seen } = await open(browser, { viewport: { width: 360, height: 740 } })
+    const narrow = async (where) => {
+      await accessible(page, where)
+      const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+      check(wider <= 0, `${where} is ${wider} pixels wider than the screen`)
+    }
+    await goTo(page, 'bridges')
+    const bridge = page.getByRole('region', { name: 'Bridges' }).getByRole('listitem')
+    const rule = page.getByRole('region', { name: 'Rules' }).getByRole('listitem')
+    await page.getByText('1 bridge and 1 rule.').waitFor()
+    await bridge.getByText('down', { exact: true }).waitFor()
+    await bridge.getByText(settings.node, { exact: true }).waitFor()
+    await bridge.locator('.problem').waitFor()
+    await bridge.getByText('Nothing waits.').waitFor()
+    for (const words of ['bridges', 'rules']) await page.getByText(`sedge ${words} --api ${settings.url}`, { exact: true }).waitFor()
+    await tell('down')
+    await bridge.getByText(new RegExp(`^${settings.messages} messages wait, .*; the oldest since .*, for \\d+ s\\.$`)).waitFor()
+    await rule.locator('div', { hasText: /^Seen3$/ }).waitFor()
+    await rule.locator('div', { hasText: /^Put out[12]$/ }).waitFor()
+    await narrow('a bridge that is behind')
+    await tell('waiting')
+    await bridge.getByText(`Catching up: ${settings.taken} of ${settings.messages}`).waitFor()
+    const bar = bridge.getByRole('progressbar', { name: 'cloud catches up' })
+    check((await bar.getAttribute('value')) === String(settings.taken), 'the bar shows something else')
+    await bridge.getByText('running', { exact: true }).waitFor()
+    await narrow('a bridge that catches up')
+    await tell('catching up')
+    await bridge.getByText('Nothing waits.').waitFor()
+    await bar.waitFor({ state: 'detached' })
+    await bridge.locator('div', { hasText: new RegExp(`^Sent${settings.messages} \\(`) }).waitFor()
+    // By keyboard from the list of pages, and back to it.
+    await page.getByRole('link', { name: 'Overview' }).focus()
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
+    await page.getByRole('link', { name: 'Bridges and rules' }).focus()
+    await page.keyboard.press('Enter')
+    await bridge.getByText('Nothing waits.').waitFor()
+    await page.setViewportSize({ width: 1200, height: 800 })
+    await narrow('bridges and rules at 1200')
     clean(seen)
   },
 

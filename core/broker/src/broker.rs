@@ -23,6 +23,7 @@ use crate::hot::HotTopics;
 use crate::journal::Journal;
 use crate::latency::{Latencies, Sampler};
 use crate::merge::Merged;
+use crate::outgoing::Outgoing;
 use crate::owners::Owners;
 use crate::room::free;
 use crate::send::little_waits;
@@ -308,6 +309,20 @@ impl Broker {
             |session: &Session| session.queue.iter().find(|item| !item.retain).map(|item| item.message.stamp.millis);
         let oldest = connected.filter_map(|(_, session)| first(session)).min();
         oldest.map_or(Duration::ZERO, |millis| Duration::from_millis(now.as_millis().saturating_sub(millis)))
+    }
+
+    /// How long the oldest message of this client's session waits that the client has not acknowledged, and how old it is if those that were
+    /// retained count, too; zero: there is none.
+    pub fn oldest_wait(&self, client: &ClientId, now: Timestamp) -> (Duration, Duration) {
+        let session = self.clients.get(client).and_then(|key| self.sessions.get(*key));
+        let age = |item: &Outgoing| Duration::from_millis(now.as_millis().saturating_sub(item.message.stamp.millis));
+        let first = |live: bool| {
+            let counts = |item: &&Outgoing| !live || !item.retain;
+            let sent = session.and_then(|session| session.inflight.messages().find(counts));
+            let queued = session.and_then(|session| session.queue.iter().find(counts));
+            sent.into_iter().chain(queued).map(age).max().unwrap_or_default()
+        };
+        (first(true), first(false))
     }
 
     /// The buffers that messages share while they wait for their acknowledgements.

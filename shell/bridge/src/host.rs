@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sedge_mqtt::{TopicFilter, TopicName};
@@ -39,6 +40,10 @@ pub struct SessionView {
     pub messages: u64,
     /// Bytes that wait in its queue.
     pub bytes: u64,
+    /// How long the oldest of them has waited, those that were retained aside.
+    pub waits: Duration,
+    /// How old the oldest is, those that were retained included.
+    pub waits_stored: Duration,
     /// It has almost as much as all sessions together leave it.
     pub is_tight: bool,
     /// Identifiers of QoS 2 publications that came from the other end and were not released.

@@ -14,6 +14,7 @@ mod host;
 pub mod jq;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod lag;
 mod map;
 mod mirror;
 mod mqtt;
@@ -29,6 +30,7 @@ mod wire;
 pub use acks::Answered;
 pub use config::{Ack, BridgeConfig, Direction, Full, Key, Kind, Problem, Protocol, Sasl, Secret, Tls};
 pub use host::{Host, RetainedPage, Runner, SessionView};
+pub use lag::Lag;
 pub use map::Transform;
 pub use mirror::{MirrorLine, MirrorStatus, Mirroring};
 pub use rule::{RuleState, RuleStatus, Rules};

@@ -2,8 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::error::BridgeError;
+use crate::host::SessionView;
+use crate::lag::{Lag, Measured};
 
 /// How far a bridge has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +45,7 @@ pub struct BridgeStatus {
     /// How far it has come.
     pub state: BridgeState,
     /// Messages that wait at this node until the other end has them.
-    pub lag: u64,
-    /// Bytes of those in its queue.
-    pub lag_bytes: u64,
+    pub lag: Lag,
     /// What this node has counted.
     pub counts: Counts,
     /// What went wrong last, since the start of this node.
@@ -105,13 +106,13 @@ pub(crate) struct Record {
 #[derive(Debug)]
 struct Inner {
     state: BridgeState,
-    lag: (u64, u64),
+    waiting: Measured,
     last_error: Option<String>,
 }
 
 impl Record {
     pub(crate) fn new(name: &str) -> Self {
-        let inner = Inner { state: BridgeState::Waiting, lag: (0, 0), last_error: None };
+        let inner = Inner { state: BridgeState::Waiting, waiting: Measured::default(), last_error: None };
         Self { name: name.to_owned(), counters: Counters::default(), inner: Mutex::new(inner) }
     }
 
@@ -134,8 +135,8 @@ impl Record {
         })
     }
 
-    pub(crate) fn set_lag(&self, messages: u64, bytes: u64) {
-        self.with(|inner| inner.lag = (messages, bytes));
+    pub(crate) fn set_lag(&self, session: &SessionView) {
+        self.with(|inner| inner.waiting.note(session, Instant::now()));
     }
 
     /// Notes why the bridge does not run, and says so unless it is the same as before.
@@ -168,8 +169,7 @@ impl Record {
             kind,
             direction,
             state: inner.state.clone(),
-            lag: inner.lag.0,
-            lag_bytes: inner.lag.1,
+            lag: inner.waiting.lag,
             counts,
             last_error: inner.last_error.clone(),
         })

@@ -212,8 +212,7 @@ fn observe(shared: &Shared, host: &impl Host, measures: bool) {
         shared.note_buffer(session);
     }
     if measures {
-        let session = session.unwrap_or_default();
-        shared.record.set_lag(session.messages, session.bytes);
+        shared.record.set_lag(&session.unwrap_or_default());
     }
 }
 

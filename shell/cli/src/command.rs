@@ -41,7 +41,7 @@ enum Command {
     Health(api::HealthArgs),
     Top(api::TopArgs),
     /// Show the nodes of a cluster, the links between them, and the trees and tables of its overlay
-    Topology(api::TopologyArgs),
+    Topology(api::ClusterArgs),
     /// Say which topics' subscribers should share nodes and which should be spread, from a cluster that runs
     Advise(api::AdviseArgs),
     /// Show the sessions of all nodes, or of one
@@ -54,9 +54,9 @@ enum Command {
     #[command(subcommand)]
     Neighbour(api::NeighbourCommand),
     /// Show the bridges to other services: who runs them, what waits, what went wrong last
-    Bridges(api::ListArgs),
+    Bridges(api::ClusterArgs),
     /// Show the rules that run in the cluster: which node runs them, what they hold and have counted
-    Rules(api::ListArgs),
+    Rules(api::ClusterArgs),
     /// Show retained messages, or clear one
     Retained(api::RetainedArgs),
     /// Say whether a client would get a publication now, from where and at which QoS, or what prevents it

@@ -174,15 +174,18 @@ impl Host for Inside {
     fn session(&self, client_id: &str) -> Option<SessionView> {
         let client = ClientId::new(client_id);
         let shard = self.shard(&client);
+        let wall = self.0.clock.now().wall;
         let look = move |view: &View<'_>| {
             let broker = view.shard.broker();
-            Some((broker.session(&client)?, broker.free_bytes()))
+            Some((broker.session(&client)?, broker.oldest_wait(&client, wall), broker.free_bytes()))
         };
-        let (session, free) = self.ask(shard, look)??;
+        let (session, (waits, waits_stored), free) = self.ask(shard, look)??;
         Some(SessionView {
             filters: session.subscriptions.iter().map(|found| found.filter.as_str().to_owned()).collect(),
             messages: (session.queued + session.inflight) as u64,
             bytes: session.queued_bytes as u64,
+            waits,
+            waits_stored,
             // It may have as much as is free; the last quarter is for what is on its way already.
             is_tight: session.queued_bytes > free / 4 * 3,
             unreleased: session.unreleased.iter().map(|id| id.get()).collect(),

@@ -14,7 +14,7 @@ export function alarms(status: Status, cluster: Cluster | undefined, dropping: n
   if (status.orphaned > 0) add(true, `${status.orphaned} nodes are gone whose sessions are being taken over; ${status.strays} publications are kept for them.`)
   if (dropping !== null && dropping > 0) add(true, `Queues are full: ${count(dropping)} messages are dropped each second. The clients page sorts by queue.`)
   for (const bridge of bridges)
-    if (bridge.state === 'down') add(true, `Bridge ${bridge.name} does not reach the other end, and ${count(bridge.lag)} messages wait: ${bridge.last_error ?? 'no reason is known'}.`)
+    if (bridge.state === 'down') add(true, `Bridge ${bridge.name} does not reach the other end${bridge.node_name ? ` from ${bridge.node_name}` : ''}, and ${count(bridge.lag)} messages wait: ${bridge.last_error ?? 'no reason is known'}.`)
   for (const member of cluster?.members ?? []) if (member.link?.via) add(false, `Node ${short(member.node)} is not reached directly: ${short(member.link.via)} carries the link.`)
   for (const seed of status.unreached_seeds) add(false, `The seed ${seed} does not answer.`)
   for (const why of status.refused_nodes) add(false, why)

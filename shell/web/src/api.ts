@@ -118,7 +118,58 @@ export interface Topology {
   graph: { vector: string; virtual_nodes_total: number } | null
   counters: Record<string, number>
 }
-export interface Bridge { name: string; kind: string; state: string; lag: number; last_error: string | null }
+interface Worker {
+  name: string
+  state: string
+  node: string | null
+  node_name: string | null
+  lag: number
+  lag_bytes: number
+  lag_most: number
+  waits_seconds: number
+  last_error: string | null
+}
+export interface Bridge extends Worker {
+  kind: string
+  direction: string
+  address: string | null
+  messages_out: number
+  bytes_out: number
+  messages_in: number
+  bytes_in: number
+  dropped: number
+  refused: number
+  kept: number
+  repeats: number
+  forgotten: number
+  connects: number
+  failures: number
+}
+export interface BridgeList { bridges: Bridge[]; silent?: string[] }
+export interface Rule extends Worker {
+  groups: number
+  windows: number
+  state_bytes: number
+  seen: number
+  selected: number
+  outputs: number
+  held_back: number
+  late: number
+  bad_time: number
+  loops: number
+  too_large: number
+  over_limit: number
+  closed_early: number
+  undecodable: number
+  unknown_metrics: number
+  rebirths: number
+  births: number
+  births_forgotten: number
+  jq_failed: number
+  jq_over_budget: number
+  failed: number
+}
+export interface RuleList { rules: Rule[]; silent?: string[] }
 export interface Totals {
   at_ms: number
   connections: number

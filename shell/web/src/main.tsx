@@ -6,11 +6,11 @@ import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
 import { get, hasToken, keepToken, takeToken, tryToken, wantsToken, watchToken } from './api'
 import { useLive, watch } from './live'
 import { Problem } from './parts'
+import { Bridges } from './pages/bridges'
 import { Busy } from './pages/busy'
 import { Clients } from './pages/clients'
 import { Events } from './pages/events'
 import { Explain } from './pages/explain'
-import { Bridges, Rules } from './pages/listing'
 import { Overview } from './pages/overview'
 import { RetainedMessages } from './pages/retained'
 import { Subscriptions } from './pages/routes'
@@ -37,8 +37,7 @@ const PAGES: Entry[] = [
   { path: 'retained', name: 'Retained', page: RetainedMessages },
   { path: 'subscriptions', name: 'Subscriptions', page: Subscriptions },
   { path: 'topology', name: 'Topology', page: Topology },
-  { path: 'bridges', name: 'Bridges', page: Bridges, needs: '/api/v1/bridges' },
-  { path: 'rules', name: 'Rules', page: Rules, needs: '/api/v1/rules' },
+  { path: 'bridges', name: 'Bridges and rules', page: Bridges, needs: '/api/v1/bridges' },
   { path: 'scaling', name: 'Scaling', page: Scaling, needs: '/api/v1/scale' },
   { path: 'explain', name: 'Explain', page: Explain, needs: '/api/v1/explain' },
   { path: 'trace', name: 'Trace', page: TraceIt, needs: '/api/v1/traces' },

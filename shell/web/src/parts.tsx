@@ -76,6 +76,11 @@ export function Problem({ text }: { text: string | undefined }) {
   return text ? <p class="problem" role="alert">{text}</p> : null
 }
 
+/** Members that did not answer. */
+export function Silent({ names }: { names: string[] | undefined }) {
+  return names && names.length > 0 ? <p class="problem">No answer in time from {names.join(', ')}: what is known there is missing here.</p> : null
+}
+
 /** A table that scrolls by itself where the screen is narrow. */
 export function Table({ name, head, children }: { name: string; head: ComponentChildren; children: ComponentChildren }) {
   return (

@@ -1,10 +1,13 @@
 //! How a rule does.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use sedge_rules::{Counters, Ledger};
 
 use crate::error::BridgeError;
+use crate::host::SessionView;
+use crate::lag::{Lag, Measured};
 
 /// How far a rule has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +42,7 @@ pub struct RuleStatus {
     /// How far it has come.
     pub state: RuleState,
     /// Messages that wait for it at this node.
-    pub lag: u64,
+    pub lag: Lag,
     /// Groups that it keeps.
     pub groups: u64,
     /// Windows that are open.
@@ -67,6 +70,7 @@ pub(super) struct Record {
 #[derive(Debug)]
 struct Inner {
     status: RuleStatus,
+    waiting: Measured,
     /// What was counted on connections before this one.
     before: Counters,
 }
@@ -76,7 +80,7 @@ impl Record {
         let status = RuleStatus {
             name: name.to_owned(),
             state: RuleState::Waiting,
-            lag: 0,
+            lag: Lag::default(),
             groups: 0,
             windows: 0,
             state_bytes: 0,
@@ -86,7 +90,7 @@ impl Record {
             counters: Counters::default(),
             last_error: None,
         };
-        Self { inner: Mutex::new(Inner { status, before: Counters::default() }) }
+        Self { inner: Mutex::new(Inner { status, waiting: Measured::default(), before: Counters::default() }) }
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Inner) -> T) -> T {
@@ -102,8 +106,11 @@ impl Record {
         });
     }
 
-    pub(super) fn set_lag(&self, messages: u64) {
-        self.with(|inner| inner.status.lag = messages);
+    pub(super) fn set_lag(&self, session: &SessionView) {
+        self.with(|inner| {
+            inner.waiting.note(session, Instant::now());
+            inner.status.lag = inner.waiting.lag;
+        });
     }
 
     pub(super) fn look(&self, ledger: &Ledger) {

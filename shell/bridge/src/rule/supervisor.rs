@@ -138,7 +138,7 @@ fn observe(shared: &Shared, host: &impl Host, measures: bool) {
         });
     }
     if measures {
-        shared.record.set_lag(host.session(&shared.session).unwrap_or_default().messages);
+        shared.record.set_lag(&host.session(&shared.session).unwrap_or_default());
     }
 }
 

@@ -16,6 +16,7 @@ use super::client::Api;
 use super::names::Names;
 use super::text;
 use super::watch::{Page, WatchArgs};
+use super::workers;
 use crate::failure::Failure;
 use crate::out;
 
@@ -90,9 +91,9 @@ impl WhichNode {
     }
 }
 
-/// Flags of `sedge topology`.
+/// Flags of a listing of the whole cluster that has no more of them.
 #[derive(Args, Debug)]
-pub(crate) struct TopologyArgs {
+pub(crate) struct ClusterArgs {
     #[command(flatten)]
     which: WhichNode,
     #[command(flatten)]
@@ -245,7 +246,7 @@ fn with_members(status: &str, members: &str) -> Result<String, Failure> {
 }
 
 /// Runs `sedge topology`.
-pub(crate) fn topology(args: &TopologyArgs) -> Result<(), Failure> {
+pub(crate) fn topology(args: &ClusterArgs) -> Result<(), Failure> {
     let path = format!("/api/v1/topology?{}", args.which.wanted());
     listing(&args.api, &args.watch, &path, |topology: &Topology, names| Ok(text::topology(topology, names)))
 }
@@ -294,13 +295,15 @@ pub(crate) fn routes(args: &PageArgs) -> Result<(), Failure> {
 }
 
 /// Runs `sedge bridges`.
-pub(crate) fn bridges(args: &ListArgs) -> Result<(), Failure> {
-    listing(&args.api, &args.watch, "/api/v1/bridges", |list: &BridgeList, names| Ok(text::bridges(list, names)))
+pub(crate) fn bridges(args: &ClusterArgs) -> Result<(), Failure> {
+    let path = format!("/api/v1/bridges?{}", args.which.wanted());
+    listing(&args.api, &args.watch, &path, |list: &BridgeList, names| Ok(workers::bridges(list, names)))
 }
 
 /// Runs `sedge rules`.
-pub(crate) fn rules(args: &ListArgs) -> Result<(), Failure> {
-    listing(&args.api, &args.watch, "/api/v1/rules", |list: &RuleList, names| Ok(text::rules(list, names)))
+pub(crate) fn rules(args: &ClusterArgs) -> Result<(), Failure> {
+    let path = format!("/api/v1/rules?{}", args.which.wanted());
+    listing(&args.api, &args.watch, &path, |list: &RuleList, names| Ok(workers::rules(list, names)))
 }
 
 /// Runs `sedge retained`.

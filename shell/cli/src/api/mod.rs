@@ -15,12 +15,13 @@ mod text;
 mod top;
 mod trace;
 mod watch;
+mod workers;
 
 pub(crate) use advise::{AdviseArgs, advise};
 pub(crate) use client::Api;
 pub(crate) use commands::{
-    KickArgs, ListArgs, PageArgs, RetainedArgs, SessionsArgs, StatusArgs, TopologyArgs, bridges, kick, retained,
-    routes, rules, sessions, status, topology,
+    ClusterArgs, KickArgs, ListArgs, PageArgs, RetainedArgs, SessionsArgs, StatusArgs, bridges, kick, retained, routes,
+    rules, sessions, status, topology,
 };
 pub(crate) use drain::{DrainArgs, drain};
 pub(crate) use explain::{ExplainArgs, explain};

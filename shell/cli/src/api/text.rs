@@ -4,10 +4,9 @@ use std::fmt::Write;
 
 use sedge_base::printable;
 use sedge_daemon::http::model::{
-    Bridge, BridgeList, Cluster, DeadMember, Drain, Kicked, Link, Member, MemberSummary, Members, Mirror,
-    MirrorDifference, Neighbour, Neighbours, Orphan, RetainedMessage, RetainedMessages, Routes, RuleEntry, RuleList,
-    Session, Sessions, SilentMember, Sniff, Status, Topology, TopologyGraph, TopologyLink, TopologyTree,
-    TopologyVirtualNeighbour, TopologyVirtualNode, UpstreamStatus,
+    Cluster, DeadMember, Drain, Kicked, Link, Member, MemberSummary, Members, Mirror, MirrorDifference, Neighbour,
+    Neighbours, Orphan, RetainedMessage, RetainedMessages, Routes, Session, Sessions, SilentMember, Sniff, Status,
+    Topology, TopologyGraph, TopologyLink, TopologyTree, TopologyVirtualNeighbour, TopologyVirtualNode, UpstreamStatus,
 };
 
 use super::names::Names;
@@ -458,60 +457,6 @@ pub(super) fn routes(page: &Routes, names: &Names) -> String {
     };
     let rows: Vec<_> = page.routes.iter().map(row).collect();
     table(&["NODE", "CLIENT", "FILTER"], &rows) + &rest(page.total, page.offset, rows.len()) + &silent(&page.silent)
-}
-
-pub(super) fn bridges(list: &BridgeList, names: &Names) -> String {
-    if list.bridges.is_empty() {
-        return "the configuration of this node has no [bridge.NAME]".to_owned();
-    }
-    let row = |bridge: &Bridge| {
-        let at = bridge.node.as_ref().map(|node| names.of(node));
-        let place = bridge.address.clone().or(at).unwrap_or_else(|| "-".to_owned());
-        let lag = format!("{} ({})", bridge.lag, bytes(bridge.lag_bytes));
-        let (out, back) = (bridge.messages_out.to_string(), bridge.messages_in.to_string());
-        let lost = (bridge.dropped + bridge.refused).to_string();
-        let error = bridge.last_error.clone().unwrap_or_else(|| "-".to_owned());
-        let direction = bridge.direction.clone();
-        vec![
-            bridge.name.clone(),
-            bridge.kind.clone(),
-            direction,
-            bridge.state.clone(),
-            place,
-            lag,
-            out,
-            back,
-            lost,
-            error,
-        ]
-    };
-    let rows: Vec<_> = list.bridges.iter().map(row).collect();
-    let head = ["BRIDGE", "KIND", "WAY", "STATE", "WHERE", "WAITING", "OUT", "IN", "DROPPED", "LAST ERROR"];
-    table(&head, &rows)
-}
-
-pub(super) fn rules(list: &RuleList, names: &Names) -> String {
-    if list.rules.is_empty() {
-        return "the configuration of this node has no [rule.NAME] that runs in the cluster".to_owned();
-    }
-    let row = |rule: &RuleEntry| {
-        let kept_out = rule.late + rule.bad_time + rule.over_limit + rule.failed + rule.jq_failed + rule.jq_over_budget;
-        vec![
-            rule.name.clone(),
-            rule.state.clone(),
-            rule.node.as_ref().map_or_else(|| "-".to_owned(), |node| names.of(node)),
-            rule.lag.to_string(),
-            rule.seen.to_string(),
-            rule.selected.to_string(),
-            rule.outputs.to_string(),
-            kept_out.to_string(),
-            format!("{} ({})", rule.windows, bytes(rule.state_bytes)),
-            rule.last_error.clone().unwrap_or_else(|| "-".to_owned()),
-        ]
-    };
-    let rows: Vec<_> = list.rules.iter().map(row).collect();
-    let head = ["RULE", "STATE", "NODE", "WAITING", "SEEN", "SELECTED", "OUT", "LEFT OUT", "WINDOWS", "LAST ERROR"];
-    table(&head, &rows)
 }
 
 /// Says what a page leaves out.

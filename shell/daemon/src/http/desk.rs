@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ask::PATIENCE;
 use super::error::ApiError;
 use super::server::Api;
-use super::{explain, logs, members, retained, routes, sessions, topics, topology, traces, tree};
+use super::{bridges, explain, logs, members, retained, routes, rules, sessions, topics, topology, traces, tree};
 use crate::runtime::{Ask, Letter, Shared};
 
 /// Questions of other nodes that wait for an answer; one more gets none.
@@ -42,6 +42,10 @@ pub(super) enum Inquiry {
     Routes(routes::Part),
     /// Some of its retained messages.
     Retained(retained::Which),
+    /// Its bridges from this place on.
+    Bridges(usize),
+    /// Its rules from this place on.
+    Rules(usize),
     /// The topics that its clients publish to most.
     HotTopics(topics::Part),
     /// One level of the tree of topics.
@@ -124,6 +128,8 @@ async fn answer(api: &Api, inquiry: Inquiry) -> Result<Bytes, ApiError> {
         Inquiry::Session(client) => bytes(&sessions::fitted_one(api, &client).await?),
         Inquiry::Routes(part) => bytes(&routes::fitted(api, part).await?),
         Inquiry::Retained(which) => retained::fitted(api, which).await?,
+        Inquiry::Bridges(from) => bytes(&bridges::part(api, from).await?),
+        Inquiry::Rules(from) => bytes(&rules::part(api, from).await?),
         Inquiry::HotTopics(part) => bytes(&topics::fitted(api, part).await?),
         Inquiry::TopicLevel(which) => bytes(&tree::fitted(api, &which).await?),
         Inquiry::TopicValue(topic) => bytes(&tree::fitted_value(api, &topic).await?),

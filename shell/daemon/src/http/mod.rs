@@ -34,6 +34,7 @@ mod traces;
 mod tree;
 mod upstream;
 mod visitors;
+mod workers;
 
 pub(crate) use desk::{Desk, asked};
 #[cfg(any(test, fuzzing))]

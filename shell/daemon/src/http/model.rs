@@ -1,5 +1,6 @@
 //! What the HTTP API says, as plain values: served by the daemon, read by `sedge status` and its sisters.
 
+mod bridges;
 mod logs;
 mod members;
 mod neighbours;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::bridges::{Bridge, BridgeList};
 pub use self::logs::{LogLevel, LogLevels, LogLine, LogLines};
 pub use self::members::{MemberSummary, Members, SilentMember, Summary};
 pub use self::neighbours::{Link, Neighbour, Neighbours};
@@ -687,46 +689,4 @@ pub struct ErrorBody {
     pub error: String,
     /// What is wrong, for people.
     pub detail: String,
-}
-
-/// The bridges of the configuration, as one node sees them.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct BridgeList {
-    /// By name.
-    pub bridges: Vec<Bridge>,
-}
-
-/// A bridge to another service.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Bridge {
-    /// Its name in the configuration.
-    pub name: String,
-    /// What is at the other end: `mqtt` or `kafka`.
-    pub kind: String,
-    /// Which way messages go: `out`, `in` or `both`.
-    pub direction: String,
-    /// `running`, `down` (the other end cannot be reached), `elsewhere` (another node runs it) or `waiting`.
-    pub state: String,
-    /// The node that runs it.
-    pub node: Option<String>,
-    /// The address that it is connected to.
-    pub address: Option<String>,
-    /// Messages at this node that the other end does not have yet.
-    pub lag: u64,
-    /// Bytes of those that wait.
-    pub lag_bytes: u64,
-    /// Messages that the other end has acknowledged, since the start of this node.
-    pub messages_out: u64,
-    /// Bytes of payloads sent there, repetitions included.
-    pub bytes_out: u64,
-    /// Messages from the other end.
-    pub messages_in: u64,
-    /// Bytes of their payloads.
-    pub bytes_in: u64,
-    /// Messages with too many hops, without a name at the other end, or too large for it.
-    pub dropped: u64,
-    /// Messages that the receiving end refused for good.
-    pub refused: u64,
-    /// What went wrong last, since the start of this node.
-    pub last_error: Option<String>,
 }

@@ -2,13 +2,9 @@
 import type { HotTopics, Sessions } from '../api'
 import { bytes, count } from '../format'
 import { usePoll } from '../live'
-import { Command, Problem, Table } from '../parts'
+import { Command, Problem, Silent, Table } from '../parts'
 
 const head = (names: string[]) => names.map((name) => <th scope="col" key={name}>{name}</th>)
-
-function Silent({ names }: { names: string[] | undefined }) {
-  return names && names.length > 0 ? <p class="problem">No answer in time from {names.join(', ')}: what is known there is missing here.</p> : null
-}
 
 export function Busy() {
   const hot = usePoll<HotTopics>('/api/v1/topics/hot?node=*&limit=50', 3000)

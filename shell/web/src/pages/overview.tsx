@@ -1,7 +1,7 @@
 // The node and its cluster at a glance.
 import { useState } from 'preact/hooks'
 import { alarms } from '../alarms'
-import type { Bridge, Cluster, History, Member, Status } from '../api'
+import type { BridgeList, Cluster, History, Member, Status } from '../api'
 import { Chart } from '../chart'
 import { bytes, count, micros, seconds, short, time } from '../format'
 import { Graph, type GraphLink, type GraphNode } from '../graph'
@@ -113,7 +113,7 @@ export function Overview() {
   useLive()
   const status = usePoll<Status>('/api/v1/status', 2000)
   const cluster = usePoll<Cluster>('/api/v1/cluster', 2000)
-  const bridges = usePoll<{ bridges: Bridge[] }>(live.state === 'open' ? '/api/v1/bridges' : null, 10_000)
+  const bridges = usePoll<BridgeList>(live.state === 'open' ? '/api/v1/bridges?node=*' : null, 10_000)
   const [change, setChange] = useState<Change>()
   const now = status.data
   if (!now) return status.error ? <Problem text={status.error} /> : <p class="quiet">Asking the node …</p>

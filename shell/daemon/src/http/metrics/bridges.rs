@@ -13,12 +13,15 @@ pub(super) fn write(out: &mut Exposition, shared: &Shared) {
     if all.is_empty() {
         return;
     }
-    let gauges: [Row<BridgeStatus>; 3] = [
+    let gauges: [Row<BridgeStatus>; 4] = [
         ("bridge_running", "Whether this node runs the bridge and is connected to the other end.", |bridge| {
             u64::from(matches!(bridge.state, BridgeState::Running(_)))
         }),
-        ("bridge_lag_messages", "Messages at this node that the other end does not have yet.", |bridge| bridge.lag),
-        ("bridge_lag_bytes", "Bytes of those that wait.", |bridge| bridge.lag_bytes),
+        ("bridge_lag_messages", "Messages at this node that the other end does not have yet.", |bridge| {
+            bridge.lag.messages
+        }),
+        ("bridge_lag_bytes", "Bytes of those that wait.", |bridge| bridge.lag.bytes),
+        ("bridge_lag_seconds", "How long the oldest of them has waited.", |bridge| bridge.lag.waits.as_secs()),
     ];
     for (name, help, read) in gauges {
         let mut family = out.family(name, Kind::Gauge, help);

@@ -13,9 +13,10 @@ pub(super) fn write(out: &mut Exposition, shared: &Shared) {
     if all.is_empty() {
         return;
     }
-    let gauges: [Row; 7] = [
+    let gauges: [Row; 8] = [
         ("rule_running", "Whether this node runs the rule.", |rule| u64::from(rule.state == RuleState::Running)),
-        ("rule_lag_messages", "Messages that wait for the rule at this node.", |rule| rule.lag),
+        ("rule_lag_messages", "Messages that wait for the rule at this node.", |rule| rule.lag.messages),
+        ("rule_lag_seconds", "How long the oldest of them has waited.", |rule| rule.lag.waits.as_secs()),
         ("rule_groups", "Groups that the rule keeps.", |rule| rule.groups),
         ("rule_windows", "Windows that are open.", |rule| rule.windows),
         ("rule_state_bytes", "Bytes of groups and windows.", |rule| rule.state_bytes),

@@ -3,24 +3,36 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The rules of the configuration that run in the cluster, as one node sees them.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+/// The rules of the configuration that run in the cluster.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct RuleList {
     /// By name.
     pub rules: Vec<RuleEntry>,
+    /// Names of members that did not answer in time.
+    #[serde(default)]
+    pub silent: Vec<String>,
 }
 
-/// A rule. Counters are those of this node since its start.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+/// A rule. Counters are those of the node that was asked since its start, or of all members together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
 pub struct RuleEntry {
     /// Its name in the configuration.
     pub name: String,
     /// `running`, `down` (it cannot run, messages wait), `elsewhere` (another node runs it) or `waiting`.
     pub state: String,
-    /// The node that runs it.
+    /// Id of the node that runs it.
     pub node: Option<String>,
-    /// Messages at this node that wait for it.
+    /// Name of that node.
+    pub node_name: Option<String>,
+    /// Messages that wait for it.
     pub lag: u64,
+    /// Bytes of those in the queue.
+    pub lag_bytes: u64,
+    /// Most messages that waited at once since the rule fell behind; what waits for less than two seconds is not behind.
+    pub lag_most: u64,
+    /// How many seconds the oldest message has waited.
+    pub waits_seconds: u64,
     /// Groups that it keeps.
     pub groups: u64,
     /// Windows that are open.
@@ -59,8 +71,10 @@ pub struct RuleEntry {
     pub jq_failed: u64,
     /// Messages for which its `jq` program has taken too much.
     pub jq_over_budget: u64,
+    /// Sparkplug edge nodes that it has forgotten for want of room.
+    pub births_forgotten: u64,
     /// Outputs without a topic that they may go to.
     pub failed: u64,
-    /// What went wrong last, since the start of this node.
+    /// What went wrong last, since the start of the node that runs it.
     pub last_error: Option<String>,
 }
