@@ -494,6 +494,39 @@ const scenarios = {
     clean(seen)
   },
 
+  /** What each role is offered: view, operate, admin. */
+  async roles(browser) {
+    for (const [role, token] of Object.entries(settings.tokens)) {
+      const { page, seen } = await open(browser, { viewport: { width: 360, height: 740 } })
+      await page.goto(`${settings.url}/#token=${token}`)
+      await page.getByText(`Role: ${role}`, { exact: true }).waitFor()
+      const offered = async (name, wanted, where) => {
+        const button = page.getByRole('button', { name, exact: true })
+        if (wanted) await button.waitFor()
+        check((await button.count()) === (wanted ? 1 : 0), `${name} with the role ${role}`)
+        await accessible(page, `${where} with the role ${role}`)
+        const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+        check(wider <= 0, `${where} is ${wider} pixels wider than the screen`)
+      }
+      await page.getByRole('heading', { name: 'Maintenance' }).waitFor()
+      await offered('Empty the node …', role !== 'view', 'the overview')
+      await goTo(page, 'clients')
+      await page.getByRole('button', { name: settings.client, exact: true }).click()
+      await page.getByRole('heading', { name: settings.client }).waitFor()
+      await offered('End the connection …', role !== 'view', 'a client')
+      await offered('End the session …', role === 'admin', 'a client')
+      await goTo(page, 'retained')
+      await page.locator('summary', { hasText: settings.topic.split('/')[1] }).first().click()
+      await page.getByText('QoS 1').waitFor()
+      await offered(`Clear ${settings.topic}`, role === 'admin', 'a retained message')
+      await goTo(page, 'trace')
+      if (role === 'view') await page.getByText('A trace takes the role operate.').waitFor()
+      await offered('Start', role !== 'view', 'traces')
+      clean(seen)
+      await page.context().close()
+    }
+  },
+
   /** A node that wants a token. */
   async token(browser) {
     const { page, seen } = await open(browser)
@@ -505,7 +538,7 @@ const scenarios = {
     await page.getByLabel('Token').waitFor()
     await accessible(page, 'the question for a token')
     await enter('0000000000000000')
-    await page.getByText('the token is not the one of this node').waitFor()
+    await page.getByText('the token is not one of this node').waitFor()
     await enter(settings.token)
     await page.getByText('Over time').waitFor()
     await page.getByText('--token-file FILE').first().waitFor()

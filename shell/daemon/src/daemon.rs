@@ -396,7 +396,7 @@ fn share(
         cluster_tls: cluster_tls(config)?,
         gate: Gate::new(config)?,
         api_guard: Guard::new(&config.http, &node_name(config))
-            .map_err(|what| StartError::Setting { key: "http.token_file", what })?,
+            .map_err(|(key, what)| StartError::Setting { key, what })?,
         addresses: AddressTable::new(&config.limits),
         users: Users::new(config.limits.max_connections_per_user),
         discovered: Discovered::default(),

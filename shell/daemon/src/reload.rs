@@ -119,7 +119,7 @@ pub(crate) fn reload(shared: &Arc<Shared>) -> ReloadReport {
     }
     done.push(reload_access(shared));
     if shared.api_guard.has_file() {
-        let problem = shared.api_guard.read().err().map(|what| format!("http.token_file: {what}"));
+        let problem = shared.api_guard.read().err().map(|(key, what)| format!("{key}: {what}"));
         done.push(Reloaded { what: "http".to_owned(), problem });
     }
     reload_configuration(shared, &mut report);

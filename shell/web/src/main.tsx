@@ -19,6 +19,7 @@ import { Topology } from './pages/topology'
 import { TraceIt } from './pages/trace'
 import { TopicTree } from './pages/tree'
 import { TryIt } from './pages/tryit'
+import { learnRole, useRole } from './role'
 import { Toasts } from './toast'
 
 interface Entry {
@@ -110,6 +111,7 @@ function App() {
   const [page, setPage] = useState(chosen)
   const [known, setKnown] = useState<string[]>([])
   const [, anew] = useReducer((n: number) => n + 1, 0)
+  const { role, asks } = useRole()
   const title = useRef<HTMLHeadingElement>(null)
   useEffect(() => {
     const changed = () => {
@@ -124,6 +126,7 @@ function App() {
     // An older node has fewer parts.
     const learn = async () => {
       if (wantsToken()) return
+      void learnRole()
       const api = await get<{ paths: Record<string, unknown> }>('/api/v1/openapi.json').catch(() => null)
       if (api) setKnown(Object.keys(api.paths))
     }
@@ -161,9 +164,12 @@ function App() {
           ))}
         </nav>
         {hasToken() && !wantsToken() && (
-          <button type="button" class="small" onClick={() => keepToken(null)}>
-            Forget the token
-          </button>
+          <span class="row">
+            {role !== undefined && !asks && <span class="quiet">Role: {role}</span>}
+            <button type="button" class="small" onClick={() => keepToken(null)}>
+              Forget the token
+            </button>
+          </span>
         )}
       </header>
       <main id="main">

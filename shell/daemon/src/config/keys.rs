@@ -490,6 +490,12 @@ const KEYS: &[Key] = &[
         put(&mut c.http.token, v.text().map(|text| Some(text).filter(|text| !text.is_empty()).map(Secret::new)))
     }),
     key("http.token_file", "file with the token", |c, v| put(&mut c.http.token_file, path(v))),
+    key("http.operate_token_file", "file with tokens of those who may steer the node, one a line", |c, v| {
+        put(&mut c.http.operate_token_file, path(v))
+    }),
+    key("http.view_token_file", "file with tokens of those who may only look, one a line", |c, v| {
+        put(&mut c.http.view_token_file, path(v))
+    }),
     key("http.names", "names of this node for requests without a token", |c, v| put(&mut c.http.names, v.list())),
     key("http.max_connections", "connections to the HTTP listener at the same time", |c, v| {
         put(&mut c.http.max_connections, v.narrow(1, 100_000))

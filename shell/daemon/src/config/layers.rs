@@ -181,8 +181,8 @@ impl Config {
         if let Some(what) = http.token.as_ref().and_then(|token| crate::http::wrong_token(token.expose())) {
             problems.push(together("http.token", what));
         }
-        if let Some(what) = http.token_file.as_deref().and_then(|path| crate::http::read_token(path).err()) {
-            problems.push(together("http.token_file", what));
+        if let Err((key, what)) = crate::http::Tokens::read(http) {
+            problems.push(together(key, what));
         }
     }
 }

@@ -278,6 +278,10 @@ pub struct HttpConfig {
     pub token: Option<Secret>,
     /// File with it, read again on a reload.
     pub token_file: Option<PathBuf>,
+    /// File with tokens of those who steer the node, read again on a reload.
+    pub operate_token_file: Option<PathBuf>,
+    /// File with tokens of those who only look.
+    pub view_token_file: Option<PathBuf>,
     /// What answers without the token.
     pub open: HttpOpen,
     /// Names of this node that requests without a token may have in their `Host`.
@@ -475,6 +479,8 @@ impl Default for HttpConfig {
             port: HTTP_PORT,
             token: None,
             token_file: None,
+            operate_token_file: None,
+            view_token_file: None,
             open: HttpOpen::default(),
             names: Vec::new(),
             max_connections: 100,

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use sedge_base::ShardId;
 
 use super::model::ErrorBody;
+use super::role::Role;
 
 /// Why there is no answer.
 #[derive(Debug)]
@@ -27,6 +28,13 @@ pub(super) enum ApiError {
     NoToken,
     /// It shows another one.
     WrongToken,
+    /// The token that it shows is of another role.
+    NeedsRole {
+        /// What it takes.
+        needed: Role,
+        /// What the token has.
+        has: Role,
+    },
     /// The host that it names may be anybody's name for this address.
     ForeignHost(String),
     /// A page of another site sent it.
@@ -66,8 +74,16 @@ impl ApiError {
                 (StatusCode::UNAUTHORIZED, "no_token", detail.to_owned())
             }
             Self::WrongToken => {
-                let detail = "the token is not the one of this node (http.token, http.token_file)".to_owned();
+                let detail = "the token is not one of this node (http.token, http.token_file)".to_owned();
                 (StatusCode::UNAUTHORIZED, "wrong_token", detail)
+            }
+            Self::NeedsRole { needed, has } => {
+                let (name, keys) = (needed.name(), needed.keys());
+                let detail = format!(
+                    "this takes the role {name}; the token that was shown has {}: show one of {keys}",
+                    has.name()
+                );
+                (StatusCode::FORBIDDEN, "role", detail)
             }
             Self::ForeignHost(host) => {
                 let detail = format!(

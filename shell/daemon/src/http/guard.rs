@@ -1,65 +1,52 @@
-//! Who may use the HTTP API: whoever has the token (RFC 6750); without one, everybody but pages of other sites.
+//! Who may use the HTTP API: whoever has a token, as its role says; without one, everybody but pages of other sites.
 
-use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
+use super::role::{Caller, Role};
+use super::tokens::Tokens;
 use super::visitors::Peer;
 use super::{assets, origin};
 use crate::config::{HttpConfig, HttpOpen};
 use crate::runtime::Shared;
 
-/// Fewest bytes of a token: one that can be guessed is none.
-const TOKEN_BYTES_MIN: usize = 16;
-
-/// Hash of a token: two of them are compared in the same time whatever the tokens have in common.
-type Print = [u8; 32];
-
-fn print(token: &[u8]) -> Print {
-    Sha256::digest(token).into()
-}
-
 /// What a request has to show.
 #[derive(Debug)]
 pub(crate) struct Guard {
     config: HttpConfig,
-    token: RwLock<Option<Print>>,
+    tokens: RwLock<Tokens>,
 }
 
 impl Guard {
-    /// `Err`: what is wrong with the file. `node_name` is a name of this node as those of `http.names` are.
-    pub(crate) fn new(config: &HttpConfig, node_name: &str) -> Result<Self, String> {
+    /// `Err`: which key is wrong, and what. `node_name` is a name of this node as those of `http.names` are.
+    pub(crate) fn new(config: &HttpConfig, node_name: &str) -> Result<Self, (&'static str, String)> {
         let mut config = config.clone();
         config.names.push(node_name.to_owned());
-        let guard = Self { config, token: RwLock::default() };
+        let guard = Self { config, tokens: RwLock::default() };
         guard.read()?;
         Ok(guard)
     }
 
-    /// Reads the token again. If it cannot be used the one before stays.
-    pub(crate) fn read(&self) -> Result<(), String> {
-        let token = match (&self.config.token, &self.config.token_file) {
-            (_, Some(path)) => Some(print(read_token(path)?.as_bytes())),
-            (Some(token), None) => Some(print(token.expose().as_bytes())),
-            (None, None) => None,
-        };
-        *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
+    /// Reads the tokens again. If one of the files cannot be used those before stay.
+    pub(crate) fn read(&self) -> Result<(), (&'static str, String)> {
+        let tokens = Tokens::read(&self.config)?;
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
         Ok(())
     }
 
-    /// Whether reading again may bring another token.
-    pub(crate) const fn has_file(&self) -> bool {
-        self.config.token_file.is_some()
+    /// Whether reading again may bring other tokens.
+    pub(crate) fn has_file(&self) -> bool {
+        let HttpConfig { token_file, operate_token_file, view_token_file, .. } = &self.config;
+        [token_file, operate_token_file, view_token_file].into_iter().any(Option::is_some)
     }
 
-    fn check(&self, request: &Request) -> Result<(), ApiError> {
+    /// Who sends this request.
+    fn check(&self, request: &Request) -> Result<Caller, ApiError> {
         let path = request.uri().path();
         let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
         if length.is_some_and(|length| length > self.config.max_body_bytes as u64) {
@@ -67,26 +54,33 @@ impl Guard {
         }
         let shown = request.headers().get(AUTHORIZATION).map(axum::http::HeaderValue::as_bytes);
         let HttpOpen { health, metrics, reads } = self.config.open;
-        let token = *self.token.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let has_tokens = !tokens.is_empty();
+        let looks = Caller { role: Role::View, asks: has_tokens };
         if (health && path.starts_with("/health/")) || (metrics && path == "/metrics") {
-            return Ok(());
+            return Ok(looks);
         }
         if assets::has(path) {
-            return if token.is_some() || is_of_this_machine(request) { Ok(()) } else { Err(ApiError::Remote) };
+            return if has_tokens || is_of_this_machine(request) { Ok(looks) } else { Err(ApiError::Remote) };
         }
-        let is_open = token.is_none() || (reads && shown.is_none() && is_of_this_machine(request));
+        let is_open = !has_tokens || (reads && shown.is_none() && is_of_this_machine(request));
         if is_open {
             origin::check(request.method(), request.headers(), &self.config.names)?;
         }
-        let Some(token) = token.filter(|_| !(is_open && request.method().is_safe())) else { return Ok(()) };
+        if !has_tokens {
+            return Ok(Caller { role: Role::Admin, asks: false });
+        }
+        if is_open && request.method().is_safe() {
+            return Ok(looks);
+        }
         let Some(shown) = shown else { return Err(ApiError::NoToken) };
         // The scheme is not case-sensitive (RFC 9110 section 11.1).
         let (scheme, shown) = shown.split_at_checked(7).ok_or(ApiError::NoToken)?;
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return Err(ApiError::NoToken);
         }
-        let right: bool = print(shown.trim_ascii()).ct_eq(&token).into();
-        if right { Ok(()) } else { Err(ApiError::WrongToken) }
+        let role = tokens.role(shown.trim_ascii()).ok_or(ApiError::WrongToken)?;
+        Ok(Caller { role, asks: false })
     }
 }
 
@@ -96,30 +90,13 @@ fn is_of_this_machine(request: &Request) -> bool {
     peer.is_some_and(|ConnectInfo(Peer(peer))| peer.ip().to_canonical().is_loopback())
 }
 
-/// The token in a file; white space around it does not count.
-pub(crate) fn read_token(path: &Path) -> Result<String, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let token = text.trim();
-    match wrong_token(token) {
-        Some(what) => Err(format!("{}: {what}", path.display())),
-        None => Ok(token.to_owned()),
-    }
-}
-
-/// What is wrong with a token; `None`: nothing.
-pub(crate) fn wrong_token(token: &str) -> Option<String> {
-    // What a header can carry (RFC 6750 section 2.1).
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    if token.len() < TOKEN_BYTES_MIN {
-        return Some(format!("a token has at least {TOKEN_BYTES_MIN} characters"));
-    }
-    (!token.bytes().all(fits)).then(|| "a token is of letters, digits and -._~+/=".to_owned())
-}
-
-/// Lets requests pass that show the token, or that need none.
-pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+/// Lets requests pass that show a token, or that need none, and notes what they may do.
+pub(super) async fn guard(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     match shared.api_guard.check(&request) {
-        Ok(()) => next.run(request).await,
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
         Err(error) => error.into_response(),
     }
 }
@@ -133,7 +110,7 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef";
 
-    fn asked(guard: &Guard, path: &str, shown: Option<&[u8]>) -> Result<(), ApiError> {
+    fn asked(guard: &Guard, path: &str, shown: Option<&[u8]>) -> Result<Caller, ApiError> {
         let mut request = Request::get(path).header("host", "gw-1:8080");
         if let Some(shown) = shown {
             request = request.header(AUTHORIZATION, shown);
@@ -196,7 +173,9 @@ mod tests {
             let request = header.into_iter().fold(request, |request, (name, value)| request.header(name, value));
             reads.check(&request.extension(ConnectInfo(Peer(peer))).body(axum::body::Body::empty()).unwrap())
         };
-        assert!(from("GET", "127.0.0.1:5", None).is_ok() && from("HEAD", "[::1]:5", None).is_ok());
+        let looks = Caller { role: Role::View, asks: true };
+        assert_eq!(from("GET", "127.0.0.1:5", None).unwrap(), looks);
+        assert_eq!(from("HEAD", "[::1]:5", None).unwrap(), looks);
         assert!(matches!(from("GET", "10.0.0.7:5", None), Err(ApiError::NoToken)));
         for method in ["POST", "DELETE", "PUT", "TRACE-IT"] {
             let refused = from(method, "127.0.0.1:5", Some(("x-sedge", "1")));
@@ -207,12 +186,7 @@ mod tests {
         let foreign = from("POST", "127.0.0.1:5", Some(("origin", "http://evil.example")));
         assert!(matches!(foreign, Err(ApiError::ForeignOrigin(_))));
         assert!(matches!(from("GET", "127.0.0.1:5", Some(("authorization", "Bearer x"))), Err(ApiError::WrongToken)));
-        assert!(from("POST", "10.0.0.7:5", Some(("authorization", &format!("Bearer {TOKEN}")))).is_ok());
-    }
-
-    #[test]
-    fn tokens_can_be_sent_and_not_be_guessed() {
-        assert_eq!(wrong_token(TOKEN), None);
-        assert!(wrong_token("short").is_some() && wrong_token("0123456789 abcdef").is_some());
+        let shown = from("POST", "10.0.0.7:5", Some(("authorization", &format!("Bearer {TOKEN}")))).unwrap();
+        assert_eq!(shown, Caller { role: Role::Admin, asks: false });
     }
 }

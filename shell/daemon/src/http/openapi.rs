@@ -1,11 +1,14 @@
 //! The description of the API for programs.
 
 use axum::Json;
+use serde_json::{Value, json};
 use utoipa::OpenApi;
 
+use super::table::table;
+
 use super::{
-    bridges, drain, events, explain, handlers, history, logs, members, metrics, neighbours, retained, routes, rules,
-    scale, sessions, topics, topology, traces, tree,
+    bridges, drain, events, explain, handlers, history, logs, members, metrics, neighbours, retained, role, routes,
+    rules, scale, sessions, topics, topology, traces, tree,
 };
 
 #[derive(OpenApi)]
@@ -16,6 +19,7 @@ use super::{
         handlers::ready,
         metrics::metrics,
         handlers::status,
+        role::role,
         handlers::cluster,
         members::members,
         events::events,
@@ -56,17 +60,38 @@ use super::{
 struct Description;
 
 /// The OpenAPI document.
-pub(super) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
-    Json(Description::openapi())
+pub(super) async fn openapi() -> Json<Value> {
+    Json(described())
+}
+
+/// The description of each endpoint with the role that it takes (`x-role`), as the route table has it.
+fn described() -> Value {
+    let mut document = serde_json::to_value(Description::openapi()).unwrap_or_default();
+    for endpoint in table().endpoints {
+        let path = endpoint.path.replace('~', "~0").replace('/', "~1");
+        let Some(operation) = document.pointer_mut(&format!("/paths/{path}/{}", endpoint.method)) else { continue };
+        let role = endpoint.role.name();
+        operation["x-role"] = json!(role);
+        operation["responses"]["401"] =
+            json!({ "description": "the node wants a token, and none or a wrong one was shown" });
+        operation["responses"]["403"] =
+            json!({ "description": format!("the token that was shown is not of the role {role} or a higher one") });
+    }
+    document["components"]["securitySchemes"] = json!({ "token": { "type": "http", "scheme": "bearer" } });
+    document["security"] = json!([{ "token": [] }]);
+    document
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::assets;
+    use super::super::role::Role;
+    use super::super::table::Endpoint;
     use super::*;
 
     #[test]
     fn every_path_is_described() {
-        let text = serde_json::to_string(&Description::openapi()).unwrap();
+        let text = described().to_string();
         for path in [
             "/health/ready",
             "/api/v1/drain",
@@ -86,5 +111,26 @@ mod tests {
             assert!(text.contains(path), "{path}");
         }
         assert!(text.contains("queued_messages"));
+    }
+
+    /// SEC: every endpoint has a role, and the document names it.
+    #[test]
+    fn every_operation_is_an_endpoint_with_a_role() {
+        let document = described();
+        let endpoints = table().endpoints;
+        let mut operations = 0;
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let endpoint = endpoints.iter().find(|known| known.path == path && known.method == method);
+                let endpoint = endpoint.unwrap_or_else(|| panic!("{method} {path} is described and not there"));
+                assert_eq!(operation["x-role"], endpoint.role.name(), "{method} {path}");
+                // Whoever may only look changes nothing.
+                assert_eq!(method == "get", endpoint.role == Role::View, "{method} {path}");
+                operations += 1;
+            }
+        }
+        let is_described =
+            |endpoint: &&Endpoint| !endpoint.path.ends_with("openapi.json") && !assets::has(endpoint.path);
+        assert_eq!(endpoints.iter().filter(is_described).count(), operations, "an endpoint is not described");
     }
 }

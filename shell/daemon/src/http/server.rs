@@ -8,17 +8,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 use tokio::sync::oneshot;
 
 use super::error::ApiError;
 use super::model::{Listener, Listening, RecoveryReport};
+use super::table::table;
 use super::visitors::{Entrance, Peer};
-use super::{
-    assets, bridges, desk, drain, events, explain, guard, handlers, history, logs, members, metrics, neighbours,
-    openapi, retained, routes, rules, scale, sessions, topics, topology, traces, tree,
-};
+use super::{desk, guard, history, scale};
 use crate::config::Durability;
 use crate::daemon::{Addresses, DeathGuard, ListenerAddress};
 use crate::identity::Identity;
@@ -184,42 +181,8 @@ fn serve(listener: Option<std::net::TcpListener>, api: Api, stopped: oneshot::Re
 }
 
 pub(super) fn router(api: Api) -> Router {
-    let router = assets::paths().fold(Router::new(), |router, path| router.route(path, get(assets::asset)));
-    router
-        .route("/health/live", get(handlers::live))
-        .route("/health/ready", get(handlers::ready))
-        .route("/metrics", get(metrics::metrics))
-        .route("/api/v1/status", get(handlers::status))
-        .route("/api/v1/events", get(events::events))
-        .route("/api/v1/explain", get(explain::explain))
-        .route("/api/v1/history", get(history::history))
-        .route("/api/v1/cluster", get(handlers::cluster))
-        .route("/api/v1/members", get(members::members))
-        .route("/api/v1/topology", get(topology::topology))
-        .route(
-            "/api/v1/neighbours",
-            get(neighbours::list).post(neighbours::add).put(neighbours::connect).delete(neighbours::remove),
-        )
-        .route("/api/v1/routes", get(routes::routes))
-        .route("/api/v1/bridges", get(bridges::bridges))
-        .route("/api/v1/rules", get(rules::rules))
-        .route("/api/v1/scale", get(scale::scaling).put(scale::tell))
-        .route("/api/v1/scale/{order}", post(scale::order))
-        .route("/api/v1/sessions", get(sessions::sessions))
-        .route("/api/v1/sessions/{client}", delete(sessions::end_session))
-        .route("/api/v1/sessions/{client}/connection", delete(sessions::kick))
-        .route("/api/v1/retained", get(retained::retained))
-        .route("/api/v1/retained/{topic}", delete(retained::clear))
-        .route("/api/v1/topics", get(tree::level))
-        .route("/api/v1/topics/hot", get(topics::hot))
-        .route("/api/v1/topics/value", get(tree::value))
-        .route("/api/v1/reload", post(handlers::reload))
-        .route("/api/v1/log", get(logs::levels).put(logs::set))
-        .route("/api/v1/log/lines", get(logs::lines))
-        .route("/api/v1/drain", get(drain::progress).post(drain::start).delete(drain::cancel))
-        .route("/api/v1/traces", get(traces::list).post(traces::start))
-        .route("/api/v1/traces/{id}", get(traces::notes).delete(traces::end))
-        .route("/api/v1/openapi.json", get(openapi::openapi))
+    table()
+        .router
         .fallback(async |uri: axum::http::Uri| ApiError::NotFound(format!("there is no {}", uri.path())))
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
         .layer(DefaultBodyLimit::max(api.shared.http_body_max))

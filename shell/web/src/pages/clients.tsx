@@ -4,6 +4,7 @@ import type { Session, Sessions } from '../api'
 import { bytes, count, date, seconds } from '../format'
 import { usePoll } from '../live'
 import { Badge, Command, Confirm, Problem, Table, useSettled, type Change } from '../parts'
+import { May } from '../role'
 
 const PAGE = 50
 const COLUMNS = [
@@ -72,12 +73,16 @@ function Details({ session, ask }: { session: Session; ask: (change: Change) => 
         ))}
       </ul>
       <p class="row">
-        <button type="button" disabled={!session.connected} onClick={() => ask(kick(session))}>
-          End the connection …
-        </button>
-        <button type="button" onClick={() => ask(end(session))}>
-          End the session …
-        </button>
+        <May role="operate">
+          <button type="button" disabled={!session.connected} onClick={() => ask(kick(session))}>
+            End the connection …
+          </button>
+        </May>
+        <May role="admin">
+          <button type="button" onClick={() => ask(end(session))}>
+            End the session …
+          </button>
+        </May>
       </p>
       <Command words={['sessions', '--client', session.client]} />
     </section>
@@ -179,12 +184,14 @@ export function Clients() {
         </span>
       </p>
       {page.data?.total === 0 && search && !connected && (
-        <p class="row">
-          <span>It may be at another node:</span>
-          <button type="button" onClick={() => setChange(kick({ client: search }))}>
-            End the connection of {search} anywhere …
-          </button>
-        </p>
+        <May role="operate">
+          <p class="row">
+            <span>It may be at another node:</span>
+            <button type="button" onClick={() => setChange(kick({ client: search }))}>
+              End the connection of {search} anywhere …
+            </button>
+          </p>
+        </May>
       )}
       <Command words={['sessions', ...(search ? ['--search', search] : []), '--sort', sort, ...(down === (sort === 'client') ? ['--reverse'] : [])]} />
       {session && <Details session={session} ask={setChange} />}

@@ -8,6 +8,7 @@ import { Graph, type GraphLink, type GraphNode } from '../graph'
 import { live, rate, useLive, usePoll, type Polled } from '../live'
 import { AllNodes } from '../nodes'
 import { Badge, Command, Confirm, Problem, Table, Tile, type Change } from '../parts'
+import { May } from '../role'
 
 /** Bytes a second over a link, both ways. */
 function load(member: Member, cluster: Polled<Cluster>): number | null {
@@ -220,11 +221,13 @@ export function Overview() {
       <section aria-labelledby="steer">
         <h2 id="steer">Maintenance</h2>
         <p>{draining ? 'The node takes no clients.' : 'Before a node is stopped for long, its clients and sessions can go to other nodes.'}</p>
-        <p>
-          <button type="button" onClick={() => setChange(drain)}>
-            {drain.title} …
-          </button>
-        </p>
+        <May role="operate">
+          <p>
+            <button type="button" onClick={() => setChange(drain)}>
+              {drain.title} …
+            </button>
+          </p>
+        </May>
         <Command words={['status']} />
       </section>
       {change && (

@@ -4,6 +4,7 @@ import { get, type Retained, type RetainedPage } from '../api'
 import { bytes, count, date } from '../format'
 import { Command, Confirm, Problem, useSettled, type Change } from '../parts'
 import { Payload } from '../payload'
+import { May } from '../role'
 
 const PAGE = 200
 /** Most messages that the page holds. */
@@ -48,9 +49,11 @@ function Leaf({ message, ask }: { message: Retained; ask: (change: Change) => vo
           {message.publisher && `, by ${message.publisher}`}
           {message.expires_at_ms !== null && `, until ${date(message.expires_at_ms)}`}
         </small>
-        <button type="button" class="small" aria-label={`Clear ${message.topic}`} onClick={() => ask(clear(message.topic))}>
-          Clear …
-        </button>
+        <May role="admin">
+          <button type="button" class="small" aria-label={`Clear ${message.topic}`} onClick={() => ask(clear(message.topic))}>
+            Clear …
+          </button>
+        </May>
       </p>
     </div>
   )

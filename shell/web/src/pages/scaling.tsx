@@ -4,6 +4,7 @@ import type { Scaling as Told, ScaleReport } from '../api'
 import { count, date, seconds, time } from '../format'
 import { usePoll } from '../live'
 import { Badge, Command, Confirm, Problem, Table, type Change } from '../parts'
+import { May } from '../role'
 
 /** A controller that is silent for longer than this is away. */
 const SILENCE = 30
@@ -174,11 +175,13 @@ export function Scaling() {
               {asked === false && ' It was asked to go on.'}
             </span>
           </p>
-          <p>
-            <button type="button" disabled={away} onClick={() => setChange(order(!report.paused))}>
-              {report.paused ? 'Let scaling go on …' : 'Pause scaling …'}
-            </button>
-          </p>
+          <May role="operate">
+            <p>
+              <button type="button" disabled={away} onClick={() => setChange(order(!report.paused))}>
+                {report.paused ? 'Let scaling go on …' : 'Pause scaling …'}
+              </button>
+            </p>
+          </May>
           <Groups report={report} />
           <Decisions report={report} />
           <Rest report={report} />

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { change, get, type Trace, type TraceNote, type TraceNotes } from '../api'
 import { count } from '../format'
 import { Badge, Command, Problem, Table } from '../parts'
+import { useRole } from '../role'
 
 const EVERY = 500
 const SECONDS = 60
@@ -123,6 +124,7 @@ export function TraceIt() {
   const [topic, setTopic] = useState('')
   const [oneIn, setOneIn] = useState('1')
   const { trace, notes, told, problem, begin, end } = useTrace()
+  const { role, may } = useRole()
   const field = useRef<HTMLInputElement>(null)
   const start = (event: Event) => {
     event.preventDefault()
@@ -131,6 +133,7 @@ export function TraceIt() {
   }
   const steps = inOrder(notes)
   const flags = [...(client ? ['--client', client] : []), ...(topic ? ['--topic', topic] : []), ...(oneIn !== '1' && oneIn !== '' ? ['--one-in', oneIn] : [])]
+  if (role !== undefined && !may('operate')) return <p>A trace takes the role operate.</p>
   return (
     <>
       <p class="quiet">Each publication of a client, or to a topic, with its way through all nodes, for {SECONDS} seconds. Other publications cost nothing.</p>
