@@ -170,7 +170,17 @@ fn sessions_move_before_slow_brokers(seed: u64, dies: bool) {
         let wait = world.rng.below(30);
         world.run(wait);
     }
-    world.run(20_000);
+    // An earlier connection of a client may be let in later than its last one, which ends: the client connects again.
+    for _ in 0..5 {
+        world.run(4_000);
+        for side in publishers.iter_mut().chain(&mut subscribers) {
+            let last = &world.clients[side.last()];
+            let node = last.node;
+            if !last.open || last.connack.is_none() {
+                side.move_to(&mut world, node);
+            }
+        }
+    }
     nothing_is_missing(&world, seed, &publishers, &subscribers);
 }
 
@@ -195,8 +205,8 @@ fn nothing_comes_twice_when_a_node_before_a_broker_dies() {
 /// A publication with QoS 2 comes twice.
 const FLAPS: u64 = 12;
 
-/// With a death beside: 9 loses publications, 36 leaves some without an answer, the others deliver some with QoS 2 twice.
-const FLAPS_AND_DEATH: [u64; 7] = [9, 12, 13, 20, 21, 23, 36];
+/// With a death beside publications with QoS 2 come twice.
+const FLAPS_AND_DEATH: [u64; 5] = [12, 13, 20, 21, 23];
 
 /// FT-21, MQ-13
 #[test]
