@@ -29,7 +29,7 @@ OPERATE = {
 }
 ADMIN = {
     ("delete", "/api/v1/sessions/{client}"), ("delete", "/api/v1/retained/{topic}"), ("post", "/api/v1/neighbours"), ("put", "/api/v1/neighbours"),
-    ("delete", "/api/v1/neighbours"), ("post", "/api/v1/reload"),
+    ("delete", "/api/v1/neighbours"), ("post", "/api/v1/reload"), ("get", "/api/v1/accounts"), ("put", "/api/v1/accounts/{user}"), ("delete", "/api/v1/accounts/{user}"),
 }
 
 
@@ -78,7 +78,7 @@ def test_every_endpoint_has_a_role(guarded: Node) -> None:
     # Emptying the node comes last: while it is emptied it still answers.
     for (method, path), role in sorted(table.items(), key=lambda entry: ("drain" in entry[0][1], entry[0][0] == "delete")):
         assert role == ("operate" if (method, path) in OPERATE else "admin" if (method, path) in ADMIN else "view"), (method, path)
-        real = path.replace("{id}", "1").replace("{order}", "resume").replace("{client}", "nobody").replace("{topic}", "nothing")
+        real = path.replace("{id}", "1").replace("{order}", "resume").replace("{client}", "nobody").replace("{user}", "nobody").replace("{topic}", "nothing")
         if not path.startswith("/health/") and path != "/metrics":
             assert ask(guarded, method, real)[0] == 401, (method, path)
             assert ask(guarded, method, real, token="another-0123456789")[0] == 401, (method, path)

@@ -7,7 +7,7 @@ import { chromium } from 'playwright-core'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const PATIENCE = 20_000
-const PAGES = ['overview', 'clients', 'busy', 'topics', 'retained', 'subscriptions', 'topology', 'bridges', 'explain', 'trace', 'events', 'try']
+const PAGES = ['overview', 'clients', 'busy', 'topics', 'retained', 'subscriptions', 'topology', 'bridges', 'explain', 'trace', 'events', 'settings', 'try']
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
 
 const [scenario, text] = process.argv.slice(2)
@@ -79,6 +79,7 @@ async function filled(page, path) {
     explain: () => page.getByLabel('Client', { exact: true }).waitFor(),
     trace: () => page.getByRole('button', { name: 'Start' }).waitFor(),
     events: () => page.getByRole('cell', { name: settings.client, exact: true }).first().waitFor(),
+    settings: () => page.getByText('keys are shown').waitFor(),
     try: () => page.getByLabel('Client identifier').waitFor(),
   }
   await wanted[path]()
@@ -522,6 +523,71 @@ const scenarios = {
       await goTo(page, 'trace')
       if (role === 'view') await page.getByText('A trace takes the role operate.').waitFor()
       await offered('Start', role !== 'view', 'traces')
+      clean(seen)
+      await page.context().close()
+    }
+  },
+
+  /** Settings, the level of the log and accounts, with each role; on a phone. */
+  async settings(browser) {
+    for (const [role, token] of Object.entries(settings.tokens)) {
+      const { page, seen } = await open(browser, { viewport: { width: 360, height: 740 } })
+      const narrow = async (where) => {
+        await accessible(page, `${where} with the role ${role}`)
+        const wider = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth)
+        check(wider <= 0, `${where} is ${wider} pixels wider than the screen`)
+      }
+      const has = async (name, wanted) => check(((await page.getByRole('button', { name, exact: true }).count()) === 1) === wanted, `${name} with the role ${role}`)
+      await page.goto(`${settings.url}/#token=${token}`)
+      await page.getByText(`Role: ${role}`, { exact: true }).waitFor()
+      await page.getByRole('link', { name: 'Settings' }).click()
+      const keys = page.getByRole('region', { name: 'Settings, table' })
+      await keys.getByRole('row').filter({ hasText: 'auth.password_file' }).getByText(settings.file).waitFor()
+      await keys.getByRole('row').filter({ hasText: 'cluster.key' }).getByText('(secret)').waitFor()
+      check(!(await page.evaluate(() => document.body.innerText)).includes(settings.secret), 'a secret is shown')
+      await page.getByLabel('Those at their defaults, too').check()
+      await page.getByLabel('Search').fill('http.max_body')
+      await keys.getByRole('row').filter({ hasText: 'http.max_body_bytes' }).getByText('64KiB').waitFor()
+      await page.getByText('This node writes').waitFor()
+      await has('Write this', role !== 'view')
+      await has('Reload', role === 'admin')
+      if (role !== 'admin') await page.getByText('Accounts take the token of the role admin.').waitFor()
+      await narrow('settings')
+      if (role === 'operate') {
+        await page.getByLabel('Level').selectOption('debug')
+        await page.getByText('sedge log-level debug').waitFor()
+        await page.getByRole('button', { name: 'Write this' }).click()
+        await page.getByText('until its next reload or start').waitFor()
+        await tell('level')
+      }
+      if (role === 'admin') {
+        await page.getByRole('button', { name: 'Reload', exact: true }).click()
+        await page.getByText('Everything was read again.').waitFor()
+        const accounts = page.getByRole('region', { name: 'Accounts, table' }).getByRole('row')
+        await accounts.filter({ hasText: 'anna-scram' }).getByText('SCRAM sha-256').waitFor()
+        // Without a mouse.
+        await page.getByLabel('User').focus()
+        await page.keyboard.type('carol')
+        await page.keyboard.press('Tab')
+        await page.keyboard.type('her password')
+        await page.keyboard.press('Tab')
+        await page.keyboard.type('not her password')
+        await page.keyboard.press('Enter')
+        await page.getByText('The passwords differ.').waitFor()
+        await page.getByLabel('Password again').fill('her password')
+        await page.getByText(`sedge passwd ${settings.file} carol`).waitFor()
+        await page.keyboard.press('Enter')
+        await page.getByText('carol was added.').waitFor()
+        await accounts.filter({ hasText: 'carol' }).waitFor()
+        await narrow('accounts')
+        await tell('added')
+        await page.getByRole('button', { name: 'Remove carol' }).click()
+        const dialog = page.getByRole('dialog')
+        await dialog.getByText(`sedge passwd -D ${settings.file} carol`).waitFor()
+        await dialog.getByRole('button', { name: 'Remove the account' }).click()
+        await accounts.filter({ hasText: 'carol' }).waitFor({ state: 'detached' })
+        await tell('removed')
+      }
       clean(seen)
       await page.context().close()
     }

@@ -1,15 +1,16 @@
 //! `sedge passwd` and `sedge acl check`.
 
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use sedge_access::scram::{ITERATIONS_MAX, ITERATIONS_MIN, Mechanism};
 use sedge_access::{Action, Rules, Who};
-use sedge_daemon::access::{PasswordFile, SCRAM_ITERATIONS, hash_password, scram_verifier};
+use sedge_daemon::access::{
+    PasswordFile, SCRAM_ITERATIONS, edited, hash_password, replace_file, salt, scram_verifier, wrong_user,
+};
 
 use crate::failure::Failure;
 use crate::out;
@@ -75,10 +76,8 @@ impl Scram {
 
 /// Runs `sedge passwd`.
 pub(crate) fn passwd(args: &PasswdArgs) -> Result<(), Failure> {
-    if args.user.is_empty() || args.user.contains([':', '\n', '\r', '\0']) || args.user.starts_with('#') {
-        return Err(Failure::usage(
-            "a user name is not empty, has no ':' and no line end, and does not start with '#'",
-        ));
+    if let Some(what) = wrong_user(&args.user) {
+        return Err(Failure::usage(what));
     }
     let file = args.file.display();
     let text = if args.create {
@@ -87,39 +86,37 @@ pub(crate) fn passwd(args: &PasswdArgs) -> Result<(), Failure> {
         fs::read_to_string(&args.file)
             .map_err(|error| Failure::failed(format!("cannot read {file}: {error}; -c makes a new file")))?
     };
-    PasswordFile::parse(&text).map_err(|errors| {
+    let known = PasswordFile::parse(&text).map_err(|errors| {
         Failure::failed(errors.iter().map(|error| format!("{file}:{error}")).collect::<Vec<_>>().join("\n"))
     })?;
-    let prefix = format!("{}:", args.user);
-    let had = text.lines().any(|line| line.starts_with(&prefix));
-    if args.delete && !had {
+    if args.delete && !known.contains(&args.user) {
         return Err(Failure::failed(format!("{file} has no user {:?}", args.user)));
     }
-    let mut kept: String =
-        text.lines().filter(|line| !line.starts_with(&prefix)).flat_map(|line| [line, "\n"]).collect();
-    if !args.delete {
-        let password = match &args.password {
-            Some(password) => password.clone(),
-            None => ask(&args.user)?,
-        };
-        if password.is_empty() {
-            return Err(Failure::usage("the password is empty"));
-        }
-        let mut salt = [0; 16];
-        getrandom::fill(&mut salt).map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
-        let hash = match args.scram {
-            Some(scram) => scram_verifier(scram.mechanism(), args.iterations, &password, &salt),
-            None => hash_password(password.as_bytes(), &salt),
-        };
-        let hash = hash.map_err(Failure::failed)?;
-        kept = format!("{kept}{prefix}{hash}\n");
-    }
+    let hash = if args.delete { None } else { Some(hash(args)?) };
+    let kept = edited(&text, &args.user, hash.as_deref()).map_err(|errors| Failure::failed(errors.join("\n")))?;
     let is_new = !args.file.exists();
-    replace(&args.file, &kept).map_err(|error| Failure::failed(format!("cannot write {file}: {error}")))?;
+    replace_file(&args.file, &kept).map_err(|error| Failure::failed(format!("cannot write {file}: {error}")))?;
     if is_new {
         tell_of_new_file(&args.file);
     }
     Ok(())
+}
+
+/// The hash of the password that is given or asked for.
+fn hash(args: &PasswdArgs) -> Result<String, Failure> {
+    let password = match &args.password {
+        Some(password) => password.clone(),
+        None => ask(&args.user)?,
+    };
+    if password.is_empty() {
+        return Err(Failure::usage("the password is empty"));
+    }
+    let salt = salt().map_err(Failure::failed)?;
+    let hash = match args.scram {
+        Some(scram) => scram_verifier(scram.mechanism(), args.iterations, &password, &salt),
+        None => hash_password(password.as_bytes(), &salt),
+    };
+    hash.map_err(Failure::failed)
 }
 
 /// The password: one line of standard input; from a terminal twice, unseen.
@@ -164,42 +161,6 @@ impl Drop for Hidden {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
     }
-}
-
-/// Puts a new file in the place of the old one, which readers see whole or not at all. It has the owner, group and mode of the old one, so
-/// that who could read that can read this. Where there was none, only its owner may read it.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut name = target.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let fresh = target.with_file_name(name);
-    let write = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-        match fs::metadata(&target) {
-            Ok(old) => keep_access(&file, &old)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&fresh, &target)
-    };
-    write().inspect_err(|_| {
-        let _ = fs::remove_file(&fresh);
-    })
-}
-
-/// Gives `file` owner, group and mode of `old`.
-fn keep_access(file: &File, old: &Metadata) -> io::Result<()> {
-    let mine = file.metadata()?;
-    if (mine.uid(), mine.gid()) != (old.uid(), old.gid()) {
-        fchown(file, Some(old.uid()), Some(old.gid())).map_err(|error| {
-            let (user, group) = (old.uid(), old.gid());
-            let what = format!("the file belongs to user {user} and group {group}, which it cannot be given again ({error}); nothing was changed; run this as that user or as root");
-            io::Error::new(error.kind(), what)
-        })?;
-    }
-    file.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
 }
 
 /// What an administrator has to do so that the service can read a file that only root may read.

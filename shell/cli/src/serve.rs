@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use rustix::process::{Signal, getpid, kill_process, setsid};
 use sedge_daemon::config::MULTICAST_GROUP;
-use sedge_daemon::{Addresses, Config, ConfigError, Digests, ListenerAddress, Overrides, init_logging};
+use sedge_daemon::{Addresses, Config, ConfigError, Digests, ListenerAddress, Overrides, ReadAgain, init_logging};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
@@ -134,9 +134,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     init_logging(&loaded.0);
     let as_json = args.json;
     let (path, overrides) = (args.config.clone(), args.overrides());
-    let read =
+    let (file, flags) = (args.config.clone(), args.overrides());
+    let config =
         move || Config::load_comparable(path.as_deref(), environment(), &overrides).map_err(|error| error.to_string());
-    let again: sedge_daemon::ReadAgain = Box::new(read);
+    let settings = move || Config::explain(file.as_deref(), environment(), &flags).map_err(|error| error.to_string());
+    let again = ReadAgain { config: Box::new(config), settings: Box::new(settings) };
     sedge_daemon::run(loaded, again, move |addresses| {
         // That nobody reads standard output is no reason not to serve.
         let _ = if as_json { out::json(&describe(addresses)) } else { out::line(&announce(addresses)) };

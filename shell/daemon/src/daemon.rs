@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::access::Gate;
-use crate::config::{Digests, Durability, ListenerRates, UpstreamProxy};
+use crate::config::{Digests, Durability, ListenerRates, Setting, UpstreamProxy};
 use crate::discovery::{self, Discovered, Discovery, Found, Speaker, Wanted};
 use crate::http::{Facts, Guard, HttpServer, Visits};
 use crate::identity::{self, Identity};
@@ -220,8 +220,22 @@ impl std::fmt::Debug for Daemon {
     }
 }
 
-/// Reads the configuration again, as [`Config::load_comparable`] does, on SIGHUP and through the API; the error says everything that is wrong with it.
-pub type ReadAgain = Box<dyn Fn() -> Result<(Config, Digests), String> + Send + Sync>;
+/// Reads the configuration again; the error says everything that is wrong with it.
+pub type Read<T> = Box<dyn Fn() -> Result<T, String> + Send + Sync>;
+
+/// How the configuration is read while the node runs.
+pub struct ReadAgain {
+    /// As [`Config::load_comparable`] does: on SIGHUP and through the API.
+    pub config: Read<(Config, Digests)>,
+    /// As [`Config::explain`] does: for those who look.
+    pub settings: Read<Vec<Setting>>,
+}
+
+impl std::fmt::Debug for ReadAgain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadAgain").finish_non_exhaustive()
+    }
+}
 
 /// Serves one node until SIGTERM or SIGINT, or until it is empty and was to stop then. Calls `ready` as soon as it listens. A second signal ends the process at once.
 /// SIGHUP makes it [reload](Daemon::reload).

@@ -32,7 +32,7 @@ mod sys;
 mod transport;
 
 pub use config::{Config, ConfigError, Digests, Overrides};
-pub use daemon::{Addresses, Daemon, ListenerAddress, ReadAgain, run};
+pub use daemon::{Addresses, Daemon, ListenerAddress, Read, ReadAgain, run};
 pub use error::StartError;
 pub use logging::init_logging;
 pub use reload::{ReloadReport, Reloaded};

@@ -1,13 +1,13 @@
 //! Reading again, without a restart, what is kept in files of its own, which bridges and rules there are, and the level of the log: on SIGHUP and through `POST /api/v1/reload`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use sedge_base::ShardId;
 use sedge_broker::QueueLimits;
 
 use crate::access::Change;
-use crate::config::is_exchanged;
+use crate::config::{Setting, is_exchanged};
 use crate::runtime::{Letter, Shared};
 use crate::{Config, Digests, ReadAgain, awaits, bridges, logging, mirror, rules, sniff};
 
@@ -42,6 +42,14 @@ impl Again {
         Self { read, holds: Mutex::new(holds) }
     }
 
+    /// The settings as they are now, and the keys whose values the node does not run with.
+    pub(crate) fn settings(&self) -> Result<(Vec<Setting>, BTreeSet<String>), String> {
+        let settings = (self.read.settings)()?;
+        let (_, digests) = (self.read.config)()?;
+        let holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((settings, holds.changed(&digests).into_iter().collect()))
+    }
+
     /// Says which keys changed: applied ones, which count if nothing went wrong, and those that take a restart.
     fn compare(&self, read: &Digests, went_well: bool) -> (Vec<String>, Vec<String>) {
         let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +68,7 @@ impl Again {
 /// Bridges, rules, the level of the log and connections between nodes are those of the configuration as it is now; all else of it takes a restart.
 fn reload_configuration(shared: &Arc<Shared>, report: &mut ReloadReport) {
     let Some(again) = shared.again.get() else { return };
-    let problem = match (again.read)() {
+    let problem = match (again.read.config)() {
         Ok((config, digests)) => {
             if logging::level().is_some() {
                 let problem = logging::configure(&config.log.level).err();
@@ -143,7 +151,7 @@ fn log(report: &ReloadReport) {
 }
 
 /// Accounts and access rules: all of their files, or none of them.
-fn reload_access(shared: &Shared) -> Reloaded {
+pub(crate) fn reload_access(shared: &Shared) -> Reloaded {
     let problem = match shared.gate.read() {
         Ok(Change { policy, revoked }) => {
             let revoked = Arc::new(revoked);

@@ -170,6 +170,10 @@ export interface Rule extends Worker {
   failed: number
 }
 export interface RuleList { rules: Rule[]; silent?: string[] }
+export interface LogLevels { nodes: { node: string; name: string; level: string; configured: string }[]; silent: string[] }
+export interface Settings { settings: { key: string; value: string | null; words: string | null; from: string; waits_for: 'reload' | 'restart' | null }[] }
+export interface Reloaded { reloaded: { what: string; problem: string | null }[]; applied: string[]; restart: string[] }
+export interface Accounts { file: string | null; accounts: { user: string; scram: string | null }[] }
 export interface Totals {
   at_ms: number
   connections: number
@@ -298,8 +302,8 @@ export function takeToken() {
   history.replaceState(null, '', '#/overview')
 }
 
-/** A request with what the node wants to see: its token, and the header that no foreign page can send. */
-export async function request(path: string, init: RequestInit = {}): Promise<Response> {
+/** A request with what the node wants to see: its token, and the header that no foreign page can send. `also`: a status that is an answer, too. */
+export async function request(path: string, init: RequestInit = {}, also?: number): Promise<Response> {
   const headers = new Headers(init.headers)
   const token = sessionStorage.getItem(TOKEN)
   if (token !== null) headers.set('Authorization', `Bearer ${token}`)
@@ -312,7 +316,7 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
     throw new ApiFailure(0, 'the node does not answer')
   }
   if (answer.status === 401) setWanted(true)
-  if (!answer.ok) {
+  if (!answer.ok && answer.status !== also) {
     const body = (await answer.json().catch(() => ({}))) as { detail?: string }
     throw new ApiFailure(answer.status, body.detail ?? `status ${answer.status}`)
   }
@@ -330,6 +334,11 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await request(path, signal ? { signal } : {})).json() as Promise<T>
 }
 
-export async function change<T>(method: 'POST' | 'DELETE', path: string): Promise<T> {
-  return (await request(path, { method })).json() as Promise<T>
+export async function change<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, also?: number): Promise<T> {
+  return (await request(path, { method }, also)).json() as Promise<T>
+}
+
+/** A request with a body. */
+export async function send<T>(method: 'PUT', path: string, body: unknown): Promise<T> {
+  return (await request(path, { method, body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })).json() as Promise<T>
 }

@@ -15,6 +15,7 @@ import { Overview } from './pages/overview'
 import { RetainedMessages } from './pages/retained'
 import { Subscriptions } from './pages/routes'
 import { Scaling } from './pages/scaling'
+import { NodeSettings } from './pages/settings'
 import { Topology } from './pages/topology'
 import { TraceIt } from './pages/trace'
 import { TopicTree } from './pages/tree'
@@ -43,6 +44,7 @@ const PAGES: Entry[] = [
   { path: 'explain', name: 'Explain', page: Explain, needs: '/api/v1/explain' },
   { path: 'trace', name: 'Trace', page: TraceIt, needs: '/api/v1/traces' },
   { path: 'events', name: 'Events', page: Events },
+  { path: 'settings', name: 'Settings', page: NodeSettings, needs: '/api/v1/settings' },
   { path: 'try', name: 'Try it', page: TryIt },
 ]
 

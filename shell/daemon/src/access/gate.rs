@@ -142,6 +142,11 @@ impl Gate {
         }
     }
 
+    /// The password file, if there is one.
+    pub(crate) fn password_file(&self) -> Option<&Path> {
+        self.auth.password_file.as_deref()
+    }
+
     /// What the shards ask and allow.
     pub(crate) fn policy(&self) -> Policy {
         self.accounts().policy.clone()

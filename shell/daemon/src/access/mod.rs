@@ -5,6 +5,7 @@
 
 mod cache;
 mod callout;
+mod edit;
 mod gate;
 mod hash;
 mod jwt;
@@ -12,6 +13,7 @@ mod passwords;
 mod pool;
 mod turns;
 
+pub use edit::{edited, replace_file, salt, wrong_user};
 pub use hash::{hash_password, scram_verifier};
 pub use jwt::{Keys, KeysError};
 pub use passwords::{PasswordError, PasswordFile, SCRAM_ITERATIONS};

@@ -77,6 +77,17 @@ impl PasswordFile {
         self.0.contains_key(user)
     }
 
+    /// All users, by name.
+    pub fn users(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Mechanism and iterations of a user's SCRAM verifier; `None`: the user has none.
+    pub fn scram(&self, user: &str) -> Option<(Mechanism, u32)> {
+        let Some(Hash::Scram(verifier)) = self.0.get(user) else { return None };
+        Some((verifier.mechanism(), verifier.iterations()))
+    }
+
     /// The verifier of a user, or one of nobody for users who have none: it looks like the others, and the same each time.
     pub(super) fn verifier(&self, mechanism: Mechanism, user: &str) -> Verifier {
         let of = |hash: &Hash| {

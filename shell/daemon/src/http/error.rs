@@ -35,6 +35,8 @@ pub(super) enum ApiError {
         /// What the token has.
         has: Role,
     },
+    /// It changes accounts, and shows no token.
+    TokenOnly,
     /// The host that it names may be anybody's name for this address.
     ForeignHost(String),
     /// A page of another site sent it.
@@ -84,6 +86,10 @@ impl ApiError {
                     has.name()
                 );
                 (StatusCode::FORBIDDEN, "role", detail)
+            }
+            Self::TokenOnly => {
+                let detail = "accounts are changed with a token only: give the node one (http.token_file)".to_owned();
+                (StatusCode::FORBIDDEN, "token_only", detail)
             }
             Self::ForeignHost(host) => {
                 let detail = format!(

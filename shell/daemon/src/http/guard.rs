@@ -56,7 +56,7 @@ impl Guard {
         let HttpOpen { health, metrics, reads } = self.config.open;
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let has_tokens = !tokens.is_empty();
-        let looks = Caller { role: Role::View, asks: has_tokens };
+        let looks = Caller { role: Role::View, shown: false, asks: has_tokens };
         if (health && path.starts_with("/health/")) || (metrics && path == "/metrics") {
             return Ok(looks);
         }
@@ -68,7 +68,7 @@ impl Guard {
             origin::check(request.method(), request.headers(), &self.config.names)?;
         }
         if !has_tokens {
-            return Ok(Caller { role: Role::Admin, asks: false });
+            return Ok(Caller { role: Role::Admin, shown: false, asks: false });
         }
         if is_open && request.method().is_safe() {
             return Ok(looks);
@@ -80,7 +80,7 @@ impl Guard {
             return Err(ApiError::NoToken);
         }
         let role = tokens.role(shown.trim_ascii()).ok_or(ApiError::WrongToken)?;
-        Ok(Caller { role, asks: false })
+        Ok(Caller { role, shown: true, asks: false })
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
             let request = header.into_iter().fold(request, |request, (name, value)| request.header(name, value));
             reads.check(&request.extension(ConnectInfo(Peer(peer))).body(axum::body::Body::empty()).unwrap())
         };
-        let looks = Caller { role: Role::View, asks: true };
+        let looks = Caller { role: Role::View, shown: false, asks: true };
         assert_eq!(from("GET", "127.0.0.1:5", None).unwrap(), looks);
         assert_eq!(from("HEAD", "[::1]:5", None).unwrap(), looks);
         assert!(matches!(from("GET", "10.0.0.7:5", None), Err(ApiError::NoToken)));
@@ -187,6 +187,6 @@ mod tests {
         assert!(matches!(foreign, Err(ApiError::ForeignOrigin(_))));
         assert!(matches!(from("GET", "127.0.0.1:5", Some(("authorization", "Bearer x"))), Err(ApiError::WrongToken)));
         let shown = from("POST", "10.0.0.7:5", Some(("authorization", &format!("Bearer {TOKEN}")))).unwrap();
-        assert_eq!(shown, Caller { role: Role::Admin, asks: false });
+        assert_eq!(shown, Caller { role: Role::Admin, shown: true, asks: false });
     }
 }

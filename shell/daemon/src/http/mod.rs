@@ -1,5 +1,6 @@
 //! The HTTP API: health, metrics, and a look at the node. [`model`] holds what it says.
 
+mod accounts;
 mod ask;
 mod assets;
 mod bridges;
@@ -29,6 +30,7 @@ mod scale;
 mod scope;
 mod server;
 mod sessions;
+mod settings;
 mod table;
 mod tokens;
 mod topics;

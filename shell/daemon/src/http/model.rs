@@ -1,5 +1,6 @@
 //! What the HTTP API says, as plain values: served by the daemon, read by `sedge status` and its sisters.
 
+mod accounts;
 mod bridges;
 mod logs;
 mod members;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use self::accounts::{Account, Accounts, NewPassword, SettingEntry, Settings};
 pub use self::bridges::{Bridge, BridgeList};
 pub use self::logs::{LogLevel, LogLevels, LogLine, LogLines};
 pub use self::members::{MemberSummary, Members, SilentMember, Summary};

@@ -39,6 +39,8 @@ impl Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
     pub(super) role: Role,
+    /// It has shown a token.
+    pub(super) shown: bool,
     /// It has shown no token, and one might allow more.
     pub(super) asks: bool,
 }

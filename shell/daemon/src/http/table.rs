@@ -11,8 +11,8 @@ use super::error::ApiError;
 use super::role::{Caller, Role};
 use super::server::Api;
 use super::{
-    assets, bridges, drain, events, explain, handlers, history, logs, members, metrics, neighbours, openapi, retained,
-    role, routes, rules, scale, sessions, topics, topology, traces, tree,
+    accounts, assets, bridges, drain, events, explain, handlers, history, logs, members, metrics, neighbours, openapi,
+    retained, role, routes, rules, scale, sessions, settings, topics, topology, traces, tree,
 };
 
 /// One method of one path.
@@ -94,6 +94,7 @@ fn reads(table: Table) -> Table {
         .get("/api/v1/topics", tree::level)
         .get("/api/v1/topics/hot", topics::hot)
         .get("/api/v1/topics/value", tree::value)
+        .get("/api/v1/settings", settings::settings)
         .get("/api/v1/log", logs::levels)
         .get("/api/v1/log/lines", logs::lines)
         .get("/api/v1/drain", drain::progress)
@@ -102,7 +103,7 @@ fn reads(table: Table) -> Table {
         .get("/api/v1/openapi.json", openapi::openapi)
 }
 
-/// What steers the node: an operator's; and what destroys messages or changes who belongs to the cluster: an administrator's.
+/// What steers the node: an operator's; and what destroys messages, or is about accounts or who belongs to the cluster: an administrator's.
 fn changes(table: Table) -> Table {
     use Role::{Admin, Operate};
     table
@@ -120,4 +121,7 @@ fn changes(table: Table) -> Table {
         .put(Admin, "/api/v1/neighbours", neighbours::connect)
         .delete(Admin, "/api/v1/neighbours", neighbours::remove)
         .post(Admin, "/api/v1/reload", handlers::reload)
+        .add(Admin, "get", "/api/v1/accounts", routing::get(accounts::list))
+        .put(Admin, "/api/v1/accounts/{user}", accounts::set)
+        .delete(Admin, "/api/v1/accounts/{user}", accounts::remove)
 }
