@@ -45,7 +45,7 @@ fn a_wrong_program_is_refused_with_its_place() {
         (".a | foo(1)", 5, "there is no filter foo"),
         (".a | $x", 5, "there is no variable $x"),
         (".a | (.b", 8, "expected closing parenthesis"),
-        (r#"import "a" as a; ."#, 7, "cannot be imported"),
+        (r#"import "a" as a; ."#, 8, "cannot be imported"),
     ];
     for (text, at, what) in wrong {
         let fault = Program::compile(text).expect_err(text);
