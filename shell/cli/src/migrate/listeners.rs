@@ -112,8 +112,9 @@ impl Listener {
         }
     }
 
+    /// The last line counts. A value that Mosquitto would refuse is taken for the stricter one.
     fn asks_for_certificates(&self) -> bool {
-        self.option("require_certificate") == Some("true")
+        self.option("require_certificate").is_some_and(|value| value != "false")
     }
 
     fn is_encrypted(&self) -> bool {
@@ -263,7 +264,9 @@ fn carry_one(draft: &mut Draft, listener: &Listener, section: &str, max_connecti
             "certfile" => Fate::set(key("cert_file"), quoted(value)),
             "keyfile" => Fate::set(key("key_file"), quoted(value)),
             "cafile" if listener.asks_for_certificates() => Fate::set(key("ca_file"), quoted(value)),
-            "require_certificate" if value == "true" => Fate::set(key("client_cert"), quoted("required")),
+            "require_certificate" if value != "false" && listener.asks_for_certificates() => {
+                Fate::set(key("client_cert"), quoted("required"))
+            }
             "use_identity_as_username" if value == "true" && listener.asks_for_certificates() => {
                 Fate::set(key("username_from"), quoted("cn"))
             }

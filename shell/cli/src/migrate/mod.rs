@@ -238,14 +238,21 @@ mod tests {
         for setting in ["[listener.tls-8883]", "client_cert = \"required\"", "username_from = \"cn\"", "ca_file = "] {
             assert!(all.contains(setting), "{setting}: {all}");
         }
-        for more in
-            ["require_certificate true\ncapath x", "cafile none\nrequire_certificate true", "crlfile x", "psk_hint x"]
-        {
+        for more in [
+            "require_certificate true\ncapath x",
+            "require_certificate true\nrequire_certificate tru",
+            "cafile none\nrequire_certificate true",
+            "crlfile x",
+            "psk_hint x",
+        ] {
             let draft = carried(&format!("{tls}{more}\n"));
             let closed = ["[auth]", "anonymous = \"never\"", "[mqtt]", "bind = \"127.0.0.1\""];
             assert_eq!(settings(&draft), closed, "{more}");
         }
         assert!(settings(&carried(&tls)).contains(&"[listener.tls-8883]".to_owned()));
+        // The last line counts, as in Mosquitto.
+        let taken_back = settings(&carried("listener 1884\nrequire_certificate true\nrequire_certificate false\n"));
+        assert!(!taken_back.iter().any(|line| line.contains("client_cert")), "{taken_back:?}");
     }
 
     #[test]
