@@ -137,7 +137,8 @@ impl Listener {
         if port == "0" && host.is_empty() {
             return wrong("a Unix socket without a path");
         }
-        if port.parse::<u16>().is_err() {
+        // Written in one way only: +1883 and 01883 would be other names for the listener of 1883.
+        if !port.parse::<u16>().is_ok_and(|number| number.to_string() == port) {
             return Some(format!("{port:?} is not a port"));
         }
         if self.option("protocol").is_some_and(|protocol| !["mqtt", "websockets"].contains(&protocol)) {

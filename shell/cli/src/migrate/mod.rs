@@ -250,6 +250,11 @@ mod tests {
             assert_eq!(settings(&draft), closed, "{more}");
         }
         assert!(settings(&carried(&tls)).contains(&"[listener.tls-8883]".to_owned()));
+        for port in ["+1884", "01884", "65536", "x"] {
+            let draft = carried(&format!("listener {port}\nlistener 1884\n"));
+            assert!(draft.report().join("").contains("is not a port"), "{:?}", draft.report());
+            assert!(sedge_daemon::Config::from_toml(&draft.toml("m")).is_ok(), "{}", draft.toml("m"));
+        }
         // The last line counts, as in Mosquitto.
         let taken_back = settings(&carried("listener 1884\nrequire_certificate true\nrequire_certificate false\n"));
         assert!(!taken_back.iter().any(|line| line.contains("client_cert")), "{taken_back:?}");
