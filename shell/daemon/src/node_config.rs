@@ -64,6 +64,7 @@ pub(crate) fn build(
         },
         mesh: MeshConfig { refresh: config.cluster.refresh, lease: config.cluster.lease, ..MeshConfig::default() },
         clock_tolerance: config.cluster.clock_tolerance,
+        retained_sync_period: config.cluster.compare,
         max_absent_bytes: config.limits.absent_bytes,
         membership: sedge_cluster::MembershipConfig { autoclean: config.cluster.autoclean, ..Default::default() },
         recovery_timeout: config.cluster.recovery_timeout,

@@ -16,6 +16,8 @@ pub(in crate::node) struct NodeCounters {
     pub retained_refused: u64,
     pub retained_pushed: u64,
     pub retained_tombstones_agreed: u64,
+    /// How often the retained messages were compared with those of a neighbour without an occasion.
+    pub retained_comparisons: u64,
     pub directory_conflicts: u64,
     pub claims_timed_out: u64,
     pub sessions_sent: u64,
@@ -41,7 +43,7 @@ pub(in crate::node) struct NodeCounters {
 }
 
 impl NodeCounters {
-    fn named(self) -> [(&'static str, u64); 23] {
+    fn named(self) -> [(&'static str, u64); 24] {
         [
             ("node_publications_looped", self.publications_looped),
             ("node_publications_repeated", self.publications_repeated),
@@ -50,6 +52,7 @@ impl NodeCounters {
             ("retained_refused", self.retained_refused),
             ("retained_pushed", self.retained_pushed),
             ("retained_tombstones_agreed", self.retained_tombstones_agreed),
+            ("retained_comparisons", self.retained_comparisons),
             ("directory_conflicts", self.directory_conflicts),
             ("directory_claims_timed_out", self.claims_timed_out),
             ("sessions_sent", self.sessions_sent),

@@ -401,6 +401,9 @@ const KEYS: &[Key] = &[
     key("cluster.clock_tolerance", "by how much a member's system clock may be off before the log says so", |c, v| {
         put(&mut c.cluster.clock_tolerance, v.duration(SHORT, DAY))
     }),
+    key("cluster.compare", "how often a node compares its retained messages with those of a neighbour", |c, v| {
+        put(&mut c.cluster.compare, v.duration(SHORT, DAY))
+    }),
     key("cluster.copies", "nodes that hold a session", |c, v| put(&mut c.cluster.copies, v.narrow(1, 5))),
     key("discovery.multicast", "group where nodes of one network find each other, address or address:port", |c, v| {
         put(&mut c.discovery.multicast, v.text().and_then(|text| discovery::parse_group(&text)))

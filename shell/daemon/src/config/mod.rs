@@ -219,6 +219,8 @@ pub struct ClusterConfig {
     pub round_trip: Duration,
     /// By how much a member's system clock may be off before operators are told.
     pub clock_tolerance: Duration,
+    /// How often a node compares its retained messages with those of one neighbour.
+    pub compare: Duration,
     /// How often a link is pinged.
     pub link_ping: Duration,
 }
@@ -458,6 +460,7 @@ impl Default for ClusterConfig {
             lease: Duration::from_secs(30),
             round_trip: Duration::from_millis(120),
             clock_tolerance: Duration::from_secs(2),
+            compare: Duration::from_secs(30),
             link_ping: Duration::from_millis(500),
         }
     }

@@ -78,6 +78,7 @@ impl Node {
         let linked: Vec<NodeId> =
             self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
         if let Some(node) = self.rng.pick(&linked).copied() {
+            self.counters.retained_comparisons += 1;
             self.offer_digests(node, true);
         }
     }
