@@ -8,7 +8,7 @@ use sedge_base::{ClientId, Incarnation, NodeId, ShardId, Timestamp};
 use sedge_broker::{Image, Record, RestoredSession, SessionNumber};
 use sedge_mqtt::{Message, MessageId, TopicName};
 
-use crate::mail::{Heard, Life};
+use crate::mail::{HadAhead, Heard, Life};
 use crate::reception::shard_of;
 use crate::shard::Choice;
 use crate::wire::{Entry, Remembered, WireError, read_entries};
@@ -49,10 +49,15 @@ pub(crate) struct Ahead {
     plain: BTreeMap<MessageId, BTreeSet<ClientId>>,
     /// What came for shared subscriptions.
     shares: BTreeSet<MessageId>,
+    /// How far sessions had had the publications of a shard when they came.
+    marks: BTreeMap<(NodeId, Incarnation, ShardId), BTreeMap<ClientId, u64>>,
 }
 
 /// Publications that came ahead; those of the node with the lowest id are forgotten first, and may come twice.
 const MAX_AHEAD: usize = 65_536;
+
+/// Shards of nodes whose publications sessions have come with; those of the node with the lowest id are forgotten first, and may come twice.
+const MAX_SOURCES: usize = 4096;
 
 impl Ahead {
     fn note(&mut self, id: MessageId, client: &ClientId, is_share: bool) {
@@ -69,8 +74,23 @@ impl Ahead {
         }
     }
 
+    /// A session has come, and has had everything up to this one.
+    fn note_all(&mut self, last: MessageId, client: ClientId) {
+        self.marks.entry((last.node, last.incarnation, last.shard)).or_default().insert(client, last.seq);
+        while self.marks.len() > MAX_SOURCES {
+            self.marks.pop_first();
+        }
+    }
+
     /// Everything up to this one has come to all.
     fn forget(&mut self, last: MessageId) {
+        let key = (last.node, last.incarnation, last.shard);
+        if let Some(clients) = self.marks.get_mut(&key) {
+            clients.retain(|_, seq| *seq > last.seq);
+            if clients.is_empty() {
+                self.marks.remove(&key);
+            }
+        }
         let first = MessageId { seq: 0, ..last };
         while let Some((&id, _)) = self.plain.range(first..=last).next() {
             self.plain.remove(&id);
@@ -81,11 +101,16 @@ impl Ahead {
     }
 
     /// By client, and what came for shared subscriptions.
-    pub(crate) fn by_client(self) -> (BTreeMap<ClientId, BTreeSet<MessageId>>, BTreeSet<MessageId>) {
-        let mut found: BTreeMap<ClientId, BTreeSet<MessageId>> = BTreeMap::new();
+    pub(crate) fn by_client(self) -> (BTreeMap<ClientId, HadAhead>, BTreeSet<MessageId>) {
+        let mut found: BTreeMap<ClientId, HadAhead> = BTreeMap::new();
         for (id, clients) in self.plain {
             for client in clients {
-                found.entry(client).or_default().insert(id);
+                found.entry(client).or_default().ids.insert(id);
+            }
+        }
+        for (key, clients) in self.marks {
+            for (client, seq) in clients {
+                found.entry(client).or_default().marks.insert(key, seq);
             }
         }
         (found, self.shares)
@@ -190,6 +215,7 @@ impl Recovery {
                 *last = seq.max(*last);
                 ahead.forget(MessageId { node, incarnation, shard, seq: *last });
             }
+            Entry::Had { client, last } => ahead.note_all(last, client),
             Entry::Members(all) => *members = all,
             Entry::Taken(all) => *taken = all,
             Entry::Known(all) => *may_return = all,

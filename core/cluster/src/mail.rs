@@ -285,7 +285,24 @@ pub struct Inherit {
     /// The sessions, each with the shard it was at.
     pub sessions: Vec<(ShardId, RestoredSession)>,
     /// What sessions had beyond what all sessions of their shard had: see [`Arriving::heard`].
-    pub ahead: BTreeMap<ClientId, BTreeSet<MessageId>>,
+    pub ahead: BTreeMap<ClientId, HadAhead>,
+}
+
+/// What one session had beyond what all sessions of its shard had.
+#[derive(Debug, Default)]
+pub struct HadAhead {
+    /// These publications.
+    pub ids: BTreeSet<MessageId>,
+    /// Publications of each shard of each node up to this one: the session came to the shard with them.
+    pub marks: Heard,
+}
+
+impl HadAhead {
+    /// Whether the session had this publication.
+    pub fn has(&self, id: &MessageId) -> bool {
+        self.ids.contains(id)
+            || self.marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
+    }
 }
 
 /// See [`SessionStep::Arriving`].
@@ -453,6 +470,8 @@ pub enum ToNode {
         session: Option<Box<SessionState>>,
         /// The number of the last publication that the shard has made.
         made: u64,
+        /// Publications of this shard that the session takes along, and that have yet to leave for other nodes.
+        along: Vec<MessageId>,
     },
     /// Ahead of [`ToNode::Relinquished`], for a session that was in the journal: how far publications had come for it before the node started
     /// again.

@@ -291,9 +291,9 @@ impl Node {
             ToNode::Known(known) => self.known_leaves(known.0, &known.1),
             ToNode::Resubscribed { client, from, changes } => self.resubscribed(&client, from, &changes),
             ToNode::Leaves(client) => self.leaves(client),
-            ToNode::Relinquished { client, epoch, session, made } => {
+            ToNode::Relinquished { client, epoch, session, made, along } => {
                 self.note_made(from, made);
-                self.relinquished(&client, epoch, session);
+                self.relinquished(&client, epoch, session, along);
             }
             ToNode::Adopted(handed) => self.adopted(&handed),
             ToNode::Installed(installed) => {

@@ -10,7 +10,7 @@ use sedge_mqtt::{Message, MessageId, TopicFilter};
 
 use super::Shard;
 use super::handover::ids_of;
-use crate::mail::{Arriving, Heard, Held, Inherit, Known, Life, Location, Merge, SessionStep};
+use crate::mail::{Arriving, HadAhead, Heard, Held, Inherit, Known, Life, Location, Merge, SessionStep};
 
 /// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
 const MAX_KNOWN: usize = 1_000_000;
@@ -42,7 +42,7 @@ impl Known {
 struct Coming {
     sessions: Vec<(ShardId, RestoredSession)>,
     /// What they had beyond what all sessions of their shard had.
-    ahead: BTreeMap<ClientId, BTreeSet<MessageId>>,
+    ahead: BTreeMap<ClientId, HadAhead>,
     /// What sessions wanted whose client has a newer one here.
     outdated: Vec<(ClientId, Vec<TopicFilter>)>,
     strays: Arc<[Arc<Message>]>,
@@ -179,7 +179,7 @@ impl Shard {
             let (heard, ahead) = (heard.get(&shard), ahead.get(&session.state.client));
             let had = |message: &Message| {
                 let id = message.id;
-                if ahead.is_some_and(|ahead| ahead.contains(&id)) {
+                if ahead.is_some_and(|ahead| ahead.has(&id)) {
                     return true;
                 }
                 let last = heard.and_then(|heard| heard.get(&(id.node, id.incarnation, id.shard)));
@@ -196,6 +196,7 @@ impl Shard {
             let filters = session.state.subscriptions.iter().map(|subscription| subscription.filter.clone()).collect();
             let known = Known { client: client.clone(), from: life, copied, added, filters: Some(filters) };
             self.inheritance.remember(known);
+            self.note_had_before(&client);
             self.withdraw(&client, left);
             restored.push(session);
         }

@@ -1,6 +1,6 @@
 //! The shard's part of its journal.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -36,6 +36,10 @@ pub(super) struct ShardJournal {
     restored: BTreeSet<ClientId>,
     /// The part of it that is to be written.
     heard_changed: BTreeSet<(NodeId, Incarnation, ShardId)>,
+    /// Sessions that had more than that when they came, until all sessions have had as much: how far.
+    had_before: BTreeMap<(NodeId, Incarnation, ShardId), BTreeMap<ClientId, u64>>,
+    /// The part of it that is to be written.
+    had_changed: BTreeSet<ClientId>,
 }
 
 impl ShardJournal {
@@ -69,7 +73,7 @@ impl Shard {
         self.broker.restore(now, sessions, numbers);
         if self.upstream.is_some() {
             for (client, ids) in ahead.by_client().0 {
-                for id in ids {
+                for id in ids.ids {
                     self.broker.has_had(&client, id);
                 }
             }
@@ -128,7 +132,7 @@ impl Shard {
     pub(super) fn relinquished(&mut self, client: ClientId, epoch: u64, session: Option<Box<SessionState>>) {
         let restored = self.is_restored_no_more(&client);
         let left = self.handovers.given_up(&client, epoch, session.is_some());
-        self.leaves_with(&client);
+        let along = self.leaves_with(&client, session.as_deref());
         if restored.is_some() {
             self.handovers.note_restored(&client);
         }
@@ -143,7 +147,7 @@ impl Shard {
         }
         // What the session has published counts as published wherever it goes: its receivers here have copies first.
         let waits = self.upstream.is_some();
-        let left = ToNode::Relinquished { client, epoch, session, made: self.broker.last_made() };
+        let left = ToNode::Relinquished { client, epoch, session, made: self.broker.last_made(), along };
         self.post(ShardOutput::ToNode(left), waits);
     }
 
@@ -192,6 +196,16 @@ impl Shard {
                 write_entry(out, &Entry::Heard { node, incarnation, shard, seq });
             }
         }
+        for (key, clients) in &journal.had_before {
+            for (client, &seq) in clients.iter().filter(|(client, _)| journal.had_changed.contains(*client)) {
+                let (node, incarnation, shard) = *key;
+                write_entry(
+                    out,
+                    &Entry::Had { client: client.clone(), last: MessageId { node, incarnation, shard, seq } },
+                );
+            }
+        }
+        journal.had_changed.clear();
         for record in self.broker.take_records() {
             write_broker_entry(out, &record);
         }
@@ -262,6 +276,20 @@ impl Shard {
         }
     }
 
+    /// A session has come, and has had the publications of these shards up to these.
+    pub(super) fn has_had_before(&mut self, client: &ClientId, marks: Heard) {
+        let Some(journal) = self.journal.as_mut().filter(|_| self.hold.is_some()) else { return };
+        for (key, seq) in marks {
+            if journal.heard.get(&key).is_none_or(|last| *last < seq) {
+                journal.had_before.entry(key).or_default().insert(client.clone(), seq);
+                journal.had_changed.insert(client.clone());
+            }
+        }
+        while journal.had_before.len() > SOURCES {
+            journal.had_before.pop_first();
+        }
+    }
+
     /// All sessions here have had the publications up to this one.
     pub(super) fn has_come(&mut self, id: MessageId) {
         let is_needed = self.hold.is_some() || (self.writes_journal && id.node != self.place.node);
@@ -271,6 +299,12 @@ impl Shard {
         if known.is_none_or(|last| id.seq > last) {
             journal.heard.insert(key, id.seq);
             journal.heard_changed.insert(key);
+            if let Some(clients) = journal.had_before.get_mut(&key) {
+                clients.retain(|_, seq| *seq > id.seq);
+                if clients.is_empty() {
+                    journal.had_before.remove(&key);
+                }
+            }
         }
         while journal.heard.len() > SOURCES {
             journal.heard.pop_first();
@@ -283,6 +317,7 @@ impl Shard {
         }
         if let Some(journal) = &mut self.journal {
             journal.heard_changed = journal.heard.keys().copied().collect();
+            journal.had_changed = journal.had_before.values().flat_map(|clients| clients.keys().cloned()).collect();
         }
     }
 

@@ -356,6 +356,9 @@ impl Shard {
         let Claimed { client, conn, epoch, mut session, leftovers, beside, given } = claimed;
         self.catch_leaving(&client);
         let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
+        if session.is_some() {
+            self.note_had_before(&client);
+        }
         self.withdraw(&client, left);
         let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));
         self.broker.handle(now, Input::Claimed { client: client.clone(), conn, epoch, session });

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Duration, Instant, Now, Outbox, Rng};
-use sedge_broker::{Deliver, Input, InterestChange, InterestOp, Output, Place, Ticket};
+use sedge_broker::{Deliver, Input, InterestChange, InterestOp, Output, Place, SessionState, Ticket};
 use sedge_mqtt::{Message, MessageId, QoS, ReasonCode, TopicFilter};
 use sedge_sidecar::{
     Answer, Attach, BrokerStatus, ConversationStatus, LinkId, Publication, Receiver, Request, Share, Sidecar,
@@ -21,7 +21,7 @@ use sedge_sidecar::{
 use smallvec::SmallVec;
 
 use super::Shard;
-use crate::mail::{Interest, Mark, Relinquish, Retained, ToNode};
+use crate::mail::{Heard, Interest, Mark, Relinquish, Retained, ToNode};
 use crate::{ShardOutput, UpstreamInput, UpstreamOutput};
 
 /// Retained messages whose entry is remembered, so that they are not entered a second time as publications.
@@ -347,6 +347,19 @@ impl Shard {
         self.upstream.as_ref().map(|upstream| MessageId { node, incarnation, shard, seq: upstream.own_come })
     }
 
+    /// The session of a client is here, with all that the broker behind has yet to deliver to the sessions that were here before it: copies say
+    /// so, or whoever goes on from them gets that once more.
+    pub(super) fn note_had_before(&mut self, client: &ClientId) {
+        let Some(upstream) = &self.upstream else { return };
+        let mut marks = Heard::new();
+        let leaving = upstream.publishing.values().map(|waiting| waiting.message.id);
+        for id in upstream.unsettled.iter().map(|(_, id)| *id).chain(leaving) {
+            let last = marks.entry((id.node, id.incarnation, id.shard)).or_default();
+            *last = id.seq.max(*last);
+        }
+        self.has_had_before(client, marks);
+    }
+
     fn note_settled(&mut self) {
         let Place { node, incarnation, shard, .. } = self.place;
         while let Some(upstream) = &mut self.upstream
@@ -590,11 +603,19 @@ impl Shard {
         }
     }
 
-    /// The session of a client leaves, with what was given to the broker behind for it.
-    pub(super) fn leaves_with(&mut self, client: &ClientId) {
+    /// The session of a client leaves, with what was given to the broker behind for it: returns what of that it wants.
+    pub(super) fn leaves_with(&mut self, client: &ClientId, session: Option<&SessionState>) -> Vec<MessageId> {
+        let mut along = Vec::new();
+        // A second request finds no session: what was published since the first one it has not taken along.
+        let Some(session) = session else { return along };
         for waiting in self.upstream.iter().flat_map(|upstream| upstream.publishing.values()) {
-            self.handovers.has_had(client, waiting.message.id);
+            let Message { id, topic, .. } = &*waiting.message;
+            self.handovers.has_had(client, *id);
+            if session.subscriptions.iter().any(|subscription| subscription.filter.matches(topic)) {
+                along.push(*id);
+            }
         }
+        along
     }
 
     /// When [`Shard::let_leave`], or a session, is wanted at the latest.

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use sedge_base::{Duration, Incarnation, NodeId, ShardId, Timestamp};
+use sedge_base::{ClientId, Duration, Incarnation, NodeId, ShardId, Timestamp};
 use sedge_broker::{QueuedRecord, Record, SessionFacts, SubscriptionState, WillState};
 use sedge_mqtt::{Message, MessageId, PacketId, ReasonCode};
 
@@ -29,6 +29,8 @@ pub(crate) enum Entry {
     Chosen { id: MessageId, choice: Choice },
     /// Publications of this shard of a node have come up to this number, all that were sent here.
     Heard { node: NodeId, incarnation: Incarnation, shard: ShardId, seq: u64 },
+    /// The session of a client has come with the publications of a shard up to this one, before all sessions here had them.
+    Had { client: ClientId, last: MessageId },
     /// The other members of the cluster, all that there are.
     Members(Vec<Remembered>),
     /// Lives of other nodes whose sessions this node has taken over, all that it remembers.
@@ -84,6 +86,11 @@ pub(crate) fn write_entry(out: &mut BytesMut, entry: &Entry) {
             writer.u64(incarnation.get());
             writer.u16(shard.0);
             writer.u64(*seq);
+        }
+        Entry::Had { client, last } => {
+            writer.u8(42);
+            writer.client(client);
+            write_id(&mut writer, last);
         }
         Entry::Members(members) => {
             writer.u8(35);
@@ -148,6 +155,7 @@ fn read_entry(from: &mut Reader) -> Result<Entry> {
             let shard = ShardId(from.u16()?);
             Ok(Entry::Heard { node, incarnation, shard, seq: from.u64()? })
         }
+        42 => Ok(Entry::Had { client: from.client()?, last: read_id(from)? }),
         35 => Ok(Entry::Members(from.list(|from| {
             let (node, address) = (from.node()?, from.utf8()?);
             let address = address.as_str().parse().ok().ok_or(WireError("no address"))?;
@@ -303,7 +311,6 @@ fn read_item(from: &mut Reader) -> Result<QueuedRecord> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use sedge_base::ClientId;
     use sedge_mqtt::{
         MessageId, QoS, ReadAt, Stamp, SubscriptionOptions, TopicFilter, TopicName, Version, Will, WillProperties,
     };
@@ -363,7 +370,8 @@ mod tests {
         ];
         let seen = Entry::Seen { incarnation: Incarnation::new(1), shard: ShardId(2), seq: 3 };
         let heard = Entry::Heard { node: NodeId::new(4), incarnation: Incarnation::new(1), shard: ShardId(2), seq: 3 };
-        records.into_iter().map(Entry::Broker).chain([Entry::Retained(message), seen, heard]).collect()
+        let had = Entry::Had { client: ClientId::new("c"), last: id };
+        records.into_iter().map(Entry::Broker).chain([Entry::Retained(message), seen, heard, had]).collect()
     }
 
     fn written() -> Bytes {

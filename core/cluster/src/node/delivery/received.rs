@@ -33,6 +33,9 @@ const MAX_MARKS: usize = 1_024;
 /// known as owed to it, and as caught for it where it was; more of these may be lost with QoS 2, and come twice.
 const MAX_FILLS: usize = 4_096;
 
+/// Publications that sessions have had and that may come later than they; those of the node with the lowest id are forgotten first.
+const MAX_ALONG: usize = 65_536;
+
 /// Sessions that may have missed a publication; with more of them it is for all sessions here.
 const MAX_MISSING: usize = 1_000;
 
@@ -53,6 +56,8 @@ pub(in crate::node) struct Had {
     deadlines: Deadlines<ClientId>,
     /// Up to where publications of each shard may have come to those of them whose node is gone.
     inherited: Heard,
+    /// What sessions of them have had and may come here later than they: see [`Moved::along`].
+    came_along: BTreeSet<MessageId>,
 }
 
 /// The deliveries of a session that has moved here, as far as this node knows them.
@@ -81,6 +86,8 @@ struct Moved {
     caught: BTreeSet<MessageId>,
     /// Publications in its gaps that the session has had.
     fills: BTreeSet<MessageId>,
+    /// Publications that it has had where it was, and that may come here later than it.
+    along: BTreeSet<MessageId>,
     /// The same, of all sessions that came together from a node that is gone.
     strays: Arc<BTreeSet<MessageId>>,
 }
@@ -231,7 +238,8 @@ impl Had {
         let marks = marks.into_iter().take(MAX_MARKS);
         let marks =
             marks.map(|((node, incarnation, shard), seq)| MessageId { node, incarnation, shard, seq }).collect();
-        let (gaps, fills) = before.lacks();
+        let (gaps, mut fills) = before.lacks();
+        fills.extend(before.along);
         Parting { marks, gaps, fills }
     }
 
@@ -247,13 +255,23 @@ impl Had {
             self.sessions.remove(&client);
         }
         let marks = marks.iter().take(MAX_MARKS).map(|id| ((id.node, id.incarnation, id.shard), id.seq)).collect();
-        let mut lacks = Lacks { gaps: Gaps::new(), fills: fills.into_iter().take(MAX_FILLS).collect() };
+        let fills: BTreeSet<MessageId> = fills.into_iter().take(MAX_FILLS).collect();
+        let along = fills.clone();
+        let mut lacks = Lacks { gaps: Gaps::new(), fills };
         for (before, to) in gaps.iter().take(MAX_MARKS) {
             let shard = (before.node, before.incarnation, before.shard);
             lacks.gaps.entry(shard).or_default().push(Gap { after: before.seq, to: *to });
         }
+        if self.sessions.is_empty() {
+            self.came_along.clear();
+        }
+        self.came_along.extend(&along);
+        while self.came_along.len() > MAX_ALONG {
+            self.came_along.pop_first();
+        }
         self.remember(now + WINDOW, client, |_, moved| {
             moved.said.insert(from, Arc::new(marks));
+            moved.along.extend(&along);
             if lacks.gaps.is_empty() {
                 moved.lacks.remove(&from);
             } else {
@@ -451,11 +469,14 @@ impl Had {
     /// Sessions that had this publication before they came here. From the node that made it only those are looked for that were taken over
     /// from a node that is gone: what others have missed, and what the node has kept for this one, may be the same.
     fn who(&self, id: &MessageId, is_first_hand: bool) -> Vec<ClientId> {
-        if is_first_hand && !has_come_to(&self.inherited, id) {
+        let came_along = self.came_along.contains(id);
+        if is_first_hand && !came_along && !has_come_to(&self.inherited, id) {
             return Vec::new();
         }
         let had = |moved: &Moved| {
-            if is_first_hand {
+            if came_along && moved.along.contains(id) {
+                true
+            } else if is_first_hand {
                 moved.said.is_empty() && has_come_to(&moved.came_with, id)
             } else {
                 moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
@@ -470,14 +491,15 @@ fn has_come_to(marks: &Heard, id: &MessageId) -> bool {
 }
 
 impl Node {
-    /// A session is about to be sent to its new owner.
-    pub(in crate::node) fn send_had(&mut self, to: NodeId, client: &ClientId) {
+    /// A session is about to be sent to its new owner. `along`: publications of this node that it has, and that leave later.
+    pub(in crate::node) fn send_had(&mut self, to: NodeId, client: &ClientId, along: Vec<MessageId>) {
         let (me, peers) = ((self.config.node, self.config.incarnation), &self.peers);
         let goes_on = |(node, incarnation, _): &ShardLife| {
             (*node, *incarnation) == me || peers.get(node).is_some_and(|peer| peer.incarnation == Some(*incarnation))
         };
         let comes = self.claims.wants(client);
-        let Parting { marks, gaps, fills } = self.had.leaves(self.now.instant, client, goes_on, comes);
+        let Parting { marks, gaps, mut fills } = self.had.leaves(self.now.instant, client, goes_on, comes);
+        fills.extend(along);
         let mail = SessionMail::Had { client: client.clone(), marks, gaps, fills };
         self.send_control(to, ControlTopic::Session, mail.encode());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sedge_base::{ClientId, NodeId, ShardId};
 use sedge_broker::{SessionState, Ticket};
-use sedge_mqtt::TopicFilter;
+use sedge_mqtt::{MessageId, TopicFilter};
 use sedge_overlay::Barrier;
 
 use crate::mail::{Handed, Life};
@@ -49,6 +49,8 @@ pub(in crate::node) struct Departure {
     /// The new owner.
     pub to: Recipient,
     pub session: Option<Box<SessionState>>,
+    /// Publications that it takes along before they leave for other nodes.
+    pub along: Vec<MessageId>,
     /// Under which epoch a home had granted it to this node.
     pub granted: u64,
 }

@@ -1,7 +1,7 @@
 //! Sessions that leave this node: from the word of a home to the moment at which they are sent. What follows is in `handed.rs`.
 
 use sedge_base::{ClientId, Incarnation, NodeId};
-use sedge_mqtt::ReasonCode;
+use sedge_mqtt::{MessageId, ReasonCode};
 
 use crate::link::ControlTopic;
 use crate::mail::{self, Known, SessionStep, ToShard};
@@ -147,7 +147,13 @@ impl Node {
     }
 
     /// A shard has given the session up.
-    pub(in crate::node) fn relinquished(&mut self, client: &ClientId, epoch: u64, session: Session) {
+    pub(in crate::node) fn relinquished(
+        &mut self,
+        client: &ClientId,
+        epoch: u64,
+        session: Session,
+        along: Vec<MessageId>,
+    ) {
         let granted = self.claims.owned.get(client).map_or(0, |owned| owned.granted);
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
@@ -157,7 +163,7 @@ impl Node {
             self.claims.departing.insert(client.clone(), to);
         }
         // Without a session, too: the answer to a second request must not overtake the first one's.
-        let departure = Departure { client: client.clone(), epoch, to, session, granted };
+        let departure = Departure { client: client.clone(), epoch, to, session, along, granted };
         self.wait(Waiter::Departure(departure), false);
     }
 
@@ -173,7 +179,7 @@ impl Node {
 
     /// What the shards had published before the session was given up is on its way, ahead of the session.
     pub(in crate::node) fn departs(&mut self, departure: Departure) {
-        let Departure { client, epoch, to: recipient, session, granted } = departure;
+        let Departure { client, epoch, to: recipient, session, along, granted } = departure;
         let to = recipient.node;
         if session.is_some() {
             self.claims.departing.remove(&client);
@@ -188,7 +194,7 @@ impl Node {
         }
         if let Some(session) = &session {
             self.handed_over(&client, epoch, to, !session.subscriptions.is_empty());
-            self.send_had(to, &client);
+            self.send_had(to, &client, along);
         } else if !self.claims.owns(&client) {
             // It has left before, and is wanted elsewhere by now: so is what others still send here.
             self.forwards.note(self.now.instant, &client, epoch, to);

@@ -15,7 +15,7 @@ use sedge_mqtt::{Message, MessageId, ReasonCode, TopicFilter};
 
 use crate::journal::Heritage;
 use crate::link::ControlTopic;
-use crate::mail::{Arriving, Heard, Inherit, Life, Location, SessionStep, ToShard};
+use crate::mail::{Arriving, HadAhead, Heard, Inherit, Life, Location, SessionStep, ToShard};
 use crate::node::Node;
 use crate::node::delivery::copied::Source;
 use crate::node::delivery::waiters::Waiter;
@@ -64,7 +64,7 @@ struct Takeover {
     clients: Vec<ClientId>,
     heard: Arc<BTreeMap<ShardId, Heard>>,
     /// What sessions had beyond that, until their shards know it.
-    ahead: BTreeMap<ClientId, BTreeSet<MessageId>>,
+    ahead: BTreeMap<ClientId, HadAhead>,
     /// What had come for shared subscriptions beyond that.
     had_shares: BTreeSet<MessageId>,
     /// Copies of sessions that the node itself had taken over from this one, which goes on with its own.
@@ -181,8 +181,7 @@ impl Node {
         self.event(true, format!("Takes over {count} sessions of node {node}"));
         for (shard, sessions) in sessions.into_iter().enumerate() {
             let shard = ShardId(u16::try_from(shard).unwrap_or(u16::MAX));
-            let is_here =
-                |client: &ClientId, _: &mut BTreeSet<MessageId>| shard_of(client, self.config.shards) == shard;
+            let is_here = |client: &ClientId, _: &mut HadAhead| shard_of(client, self.config.shards) == shard;
             let ahead = takeover.ahead.extract_if(.., is_here).collect();
             let inherit = SessionStep::Inherit(Inherit { of: life, sessions, ahead });
             self.tell_shard(shard, ToShard::Session(Box::new(inherit)));
@@ -259,7 +258,7 @@ impl Node {
                     self.takeovers.fresh.push((client.clone(), session.state.epoch));
                     takeover.clients.push(client.clone());
                     let ids = messages_of(&session.state).map(|queued| queued.message.id);
-                    let ahead = ahead.get(&client).into_iter().flatten().copied();
+                    let ahead = ahead.get(&client).into_iter().flat_map(|ahead| ahead.ids.iter().copied());
                     brought.push((client.clone(), ids.chain(ahead).collect::<Vec<_>>()));
                 }
                 let op = InterestOp::Add { retained: false, online: false };
@@ -271,7 +270,7 @@ impl Node {
                     dealt.push((from, session));
                 }
             }
-            self.had.inherits(self.now.instant, takeover.clients.iter().skip(known), had);
+            self.inherit_had(takeover.clients.iter().skip(known), had, &ahead);
             // Those on their way here: what was sent to both nodes comes, too.
             brought.retain(|(client, _)| self.claims.wants(client));
             for (client, ids) in &brought {
@@ -282,6 +281,27 @@ impl Node {
         }
         takeover.heard = Arc::new(heard);
         dealt
+    }
+
+    /// Sessions have had what all sessions of their shard had, and some of them more.
+    fn inherit_had<'a>(
+        &mut self,
+        clients: impl Iterator<Item = &'a ClientId>,
+        of_shard: Heard,
+        ahead: &BTreeMap<ClientId, HadAhead>,
+    ) {
+        let marks_of =
+            |client: &ClientId| ahead.get(client).map(|ahead| &ahead.marks).filter(|marks| !marks.is_empty());
+        let (further, others): (Vec<_>, Vec<_>) = clients.partition(|client| marks_of(client).is_some());
+        for client in further {
+            let mut marks = of_shard.clone();
+            for (key, seq) in marks_of(client).into_iter().flatten() {
+                let last = marks.entry(*key).or_default();
+                *last = (*last).max(*seq);
+            }
+            self.had.inherits(self.now.instant, core::iter::once(client), marks);
+        }
+        self.had.inherits(self.now.instant, others.into_iter(), of_shard);
     }
 
     /// Clients that this node owns since it has taken over their sessions, once each.
