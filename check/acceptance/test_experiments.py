@@ -174,3 +174,57 @@ def test_a_grid_tells_publications_from_signalling_over_several_overlays(binary:
     encrypted = experiment(binary, words.replace(",tree,topic-tree:balance", " --encrypt"), 3, overlay="flood")
     [run] = encrypted["cells"][0]["runs"]
     assert run["told"]["publications"]["count"] == 0 and run["told"]["unread_bytes"] > 40 * 1000
+
+
+def test_a_run_starts_nodes_and_brokers_whose_processes_it_knows_by_name(binary: Path) -> None:
+    """BM-08, FT-02: a node and the broker behind it are killed by name while clients go elsewhere; what each process used, and what crossed links."""
+    words = ("fail --upstream mosquitto --publishers 4 --subscribers 4 --interval 20 --warmup 0.3 --duration 2 --drain 10 "
+             "--fault 0.5:kill:node-2 --fault 0.5:kill:broker-2")
+    report = site(binary, words, 3)
+    assert (report["lost"], report["duplicates"]) == (0, 0) and report["expected"] > 300, report
+    assert [fault["what"] for fault in report["faults"]] == ["kill node-2", "kill broker-2"]
+    assert not any("kill" in warning for warning in report["warnings"]), report["warnings"]
+    measured = {one["name"]: one["phases"] for one in report["processes"]}
+    assert set(measured) == {f"{what}-{number}" for what in ("node", "broker") for number in (1, 2, 3)}
+    lived = {name for name, phases in measured.items() if any(phase["name"] == "drain" for phase in phases)}
+    assert lived == {"node-1", "broker-1", "node-3", "broker-3"}
+    assert all(phases[-1]["rss_kib"] > 0 for phases in measured.values())
+    assert {node["behind"] for node in report["site"]["nodes"]} == {"mosquitto"}
+    command = [str(binary), "bench", "fail", "--nodes", "2", "--port", str(free_port(2)), "--fault", "1:kill:broker-1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0 and "there is no broker-1" in done.stderr and "node-2" in done.stderr, done
+
+
+def site(binary: Path, words: str, nodes: int) -> Any:
+    """What a run over brokers of its own finds."""
+    command = [str(binary), "bench", *words.split(), "--nodes", str(nodes), "--port", str(free_port(nodes)), "--json", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_brokers_in_a_row_hand_on_what_is_wanted_beyond(binary: Path) -> None:
+    """IL-23: `--recipe sedge-row`: with all publishers of a topic at one node and one subscriber at each, a publication takes each link once, and
+    no other."""
+    report = site(binary, "run pattern-b --recipe sedge-row --upstream mosquitto --qos 1 --interval 500 --warmup 0 --messages 4 --drain 10", 3)
+    assert (report["lost"], report["duplicates"]) == (0, 0) and report["expected"] == 2_000, report
+    links = {(link["from"], link["to"]): link["publications"] for link in report["site"]["links"]}
+    assert set(links) == {(f"node-{one}", f"node-{other}") for one, other in ((1, 2), (2, 1), (2, 3), (3, 2))}, links
+    # Ten publishers of each of five topics are in turn at nodes 1, 2, 3, 1 and 2. The probe is at node 1.
+    assert (links["node-3", "node-2"], links["node-2", "node-1"]) == (5 * 2 * 4, 5 * 6 * 4), links
+    assert (links["node-1", "node-2"], links["node-2", "node-3"]) == (5 * 4 * 4 + 4, 5 * 8 * 4 + 4), links
+
+
+def test_the_tool_for_the_experiments_before_mosquitto_writes_its_tables(binary: Path, tmp_path: Path) -> None:
+    """BM-11: `check/experiments/run --write` puts what it measured between its marks, and nothing else."""
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- check/experiments s-f begins -->\nold\n<!-- check/experiments s-f ends -->\nafter\n")
+    tool = Path(__file__).resolve().parents[1] / "experiments/run"
+    command = [str(tool), "--binary", str(binary), "--only", "s-f", "--small", "--write", "--page", str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert text.startswith("before\n<!-- check/experiments s-f begins -->\n### S-f") and text.endswith("ends -->\nafter\n"), text
+    lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| node and broker")]
+    assert len(lines) == 2 and all((int(line[1].replace(",", "")) > 500, line[2], line[3]) == (True, "0", "0") for line in lines), text
+    assert "old" not in text

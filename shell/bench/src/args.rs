@@ -10,7 +10,7 @@ use crate::compare::ContenderArgs;
 use crate::emulate::NetArgs;
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
-use crate::experiment::{ConvergeArgs, GridArgs, PatternArgs, PlugsArgs, SweepArgs};
+use crate::experiment::{ClusterArgs, ConvergeArgs, GridArgs, PatternArgs, PlugsArgs, SweepArgs};
 use crate::fault::Fault;
 use crate::metrics::{MetricsUrl, Token};
 use crate::run::Options;
@@ -97,6 +97,7 @@ impl TargetArgs {
         Options {
             brokers: self.broker.clone(),
             pids: self.pid.clone(),
+            processes: Vec::new(),
             metrics: self.metrics.clone(),
             token: self.token.clone(),
             threads: self.threads.clamp(1, 1_024),
@@ -312,13 +313,16 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
     /// Write every delivery to a file: receiver, stream, number, times of sending and receiving, how it came
     #[arg(long)]
     pub(crate) raw: Option<PathBuf>,
-    /// What is done to brokers meanwhile: SECONDS:kill|term|stop|cont:PID, SECONDS:run:COMMAND, or with --network
+    /// What is done to brokers meanwhile: SECONDS:kill|term|stop|cont:WHOM (a PID, or node-2 or broker-2 of what
+    /// --nodes starts), SECONDS:run:COMMAND, or with --network
     /// SECONDS:cut:A-B, SECONDS:cut:A>B, SECONDS:isolate:A, SECONDS:heal:
     #[arg(long)]
     pub(crate) fault: Vec<Fault>,
@@ -360,13 +364,16 @@ pub(crate) struct FailArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+    #[command(flatten)]
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
     /// Write every delivery to a file: receiver, stream, number, times of sending and receiving, how it came
     #[arg(long)]
     pub(crate) raw: Option<PathBuf>,
-    /// What is done, and when in the measurement: SECONDS:kill|term|stop|cont:PID, SECONDS:run:COMMAND, or with --network
+    /// What is done, and when in the measurement: SECONDS:kill|term|stop|cont:WHOM (a PID, or node-2 or broker-2 of what
+    /// --nodes starts), SECONDS:run:COMMAND, or with --network
     /// SECONDS:cut:A-B, SECONDS:cut:A>B, SECONDS:isolate:A, SECONDS:heal:
     #[arg(long, required = true)]
     pub(crate) fault: Vec<Fault>,

@@ -11,13 +11,13 @@ use crate::args::{
 use crate::compare::compare;
 use crate::emulate::emulate;
 use crate::error::BenchError;
-use crate::experiment::{converge, grid, pattern, plugs, sweep};
+use crate::experiment::{ClusterArgs, Site, converge, grid, pattern, plugs, sweep, up};
 use crate::fail::FailFigures;
 use crate::limit::limit;
 use crate::remote::drive;
 use crate::report::{Figures, Table, csv, html, table};
-use crate::run::{Options, run as measure};
-use crate::scenario::{NAMES, named};
+use crate::run::{Options, Outcome, run as measure};
+use crate::scenario::{NAMES, Scenario, named};
 use crate::suite::suite;
 
 /// The command as part of a larger one.
@@ -70,15 +70,37 @@ pub(crate) fn listener(quiet: bool, notes: &mut dyn Write) -> impl FnMut(&str) +
     }
 }
 
+/// Runs once, over brokers that are started for it if `cluster` says so.
+fn measure_once(
+    cluster: &ClusterArgs,
+    scenario: &Scenario,
+    options: &Options,
+    note: &mut dyn FnMut(&str),
+) -> Result<(Outcome, Option<Site>), BenchError> {
+    let Some(up) = up(cluster, options, scenario.seed)? else {
+        return Ok((measure(scenario, options, note)?, None));
+    };
+    let before = up.transfers();
+    let outcome = measure(scenario, &up.options, note)?;
+    Ok((outcome, Some(Site::new(&up, &before))))
+}
+
 fn run_once(args: &RunArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {
+    #[derive(serde::Serialize)]
+    struct Report {
+        site: Option<Site>,
+        #[serde(flatten)]
+        figures: Figures,
+    }
     let scenario = args.load.scenario(&args.scenario)?;
     let options =
         Options { network: args.network.clone(), raw: args.raw.clone(), ..args.target.options(args.fault.clone()) };
     let mut note = listener(args.report.quiet, notes);
-    let outcome = measure(&scenario, &options, &mut note)?;
+    let (outcome, site) = measure_once(&args.cluster, &scenario, &options, &mut note)?;
     let figures = Figures::from(&outcome);
-    print(&args.report, &figures, out)?;
-    Ok(ExitCode::SUCCESS)
+    write_files(&args.report, &figures)?;
+    let text = || table(&figures) + &site.as_ref().map(Site::text).unwrap_or_default();
+    give(&args.report, &Report { site: site.clone(), figures: figures.clone() }, text, out)
 }
 
 /// Writes the files that are asked for.
@@ -89,16 +111,6 @@ fn write_files(report: &ReportArgs, figures: &Figures) -> Result<(), BenchError>
     };
     write(&report.csv, &|| csv(figures))?;
     write(&report.html, &|| html(figures))
-}
-
-fn print(report: &ReportArgs, figures: &Figures, out: &mut dyn Write) -> Result<(), BenchError> {
-    write_files(report, figures)?;
-    if report.json {
-        write_json(figures, out)
-    } else {
-        out.write_all(table(figures).as_bytes())?;
-        Ok(())
-    }
 }
 
 /// Writes `value` as indented JSON.
@@ -148,6 +160,7 @@ fn fail(args: &FailArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<E
     #[derive(serde::Serialize)]
     struct Report {
         fail: Option<FailFigures>,
+        site: Option<Site>,
         #[serde(flatten)]
         figures: Figures,
     }
@@ -155,18 +168,14 @@ fn fail(args: &FailArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<E
     let options =
         Options { network: args.network.clone(), raw: args.raw.clone(), ..args.target.options(args.fault.clone()) };
     let mut note = listener(args.report.quiet, notes);
-    let outcome = measure(&scenario, &options, &mut note)?;
+    let (outcome, site) = measure_once(&args.cluster, &scenario, &options, &mut note)?;
     let figures = Figures::from(&outcome);
     let fail = FailFigures::new(&figures, scenario.warmup_s);
-    if args.report.json {
-        write_files(&args.report, &figures)?;
-        write_json(&Report { fail, figures }, out)?;
-    } else {
-        print(&args.report, &figures, out)?;
-        let text = fail.map_or_else(|| "no fault happened\n".to_owned(), |fail| fail.text());
-        write!(out, "\n{text}")?;
-    }
-    Ok(ExitCode::SUCCESS)
+    write_files(&args.report, &figures)?;
+    let told = fail.as_ref().map_or_else(|| "no fault happened\n".to_owned(), FailFigures::text);
+    let links = site.as_ref().map(Site::text).unwrap_or_default();
+    let text = format!("{}\n{told}{links}", table(&figures));
+    give(&args.report, &Report { fail, site, figures }, || text, out)
 }
 
 fn compare_brokers(args: &CompareArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<ExitCode, BenchError> {

@@ -11,7 +11,7 @@ use crate::scenario::{Interworking, Payload, Protocol};
 /// Which cluster is started for an experiment.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Start recipe of the cluster: sedge, mosquitto-line, mosquitto-star or one of --recipes [default: sedge]
+    /// Start recipe of the cluster: sedge, sedge-row (links in a row), mosquitto-line, mosquitto-star or one of --recipes [default: sedge]
     #[arg(long)]
     pub(crate) recipe: Option<String>,
     /// File with more start recipes (`[[cluster]]`)
@@ -117,6 +117,8 @@ pub(crate) struct PatternArgs {
 pub(crate) enum PairPlacement {
     /// Each anywhere, as behind a load balancer.
     Random,
+    /// All subscribers, then all publishers to the node with the fewest clients: both at one node only if the pairs divide evenly.
+    Leastconn,
     /// Both at the same node.
     Same,
     /// At neighbouring nodes of the list: every message crosses a link.

@@ -14,7 +14,7 @@ use crate::compare::{Running, bound, search_path, start_broker};
 use crate::emulate::{self as net, Network, NetworkPlan, NetworkStatus};
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
-use crate::run::{Options, run};
+use crate::run::{Options, Process, run};
 use crate::scenario::{Placement, PublisherGroup, Scenario, SubscriberGroup};
 
 /// Most time for all nodes to start and find each other.
@@ -58,6 +58,8 @@ pub(crate) struct NodeInfo {
     pub(crate) address: String,
     pub(crate) version: Option<String>,
     pub(crate) overlay: Option<String>,
+    /// Make of the broker behind it.
+    pub(crate) behind: Option<String>,
 }
 
 /// A node that was started.
@@ -73,7 +75,7 @@ pub(crate) struct Cluster {
     seats: Vec<Seat>,
     nodes: Vec<Node>,
     /// Brokers behind the nodes: each ends when its standard input does, with this value.
-    _behind: Vec<Child>,
+    behind: Vec<Child>,
     /// When the first process was started.
     pub(crate) began: Instant,
     /// Ends after the nodes.
@@ -160,7 +162,7 @@ impl Cluster {
         }
         let behind = (0..plan.nodes).filter_map(|index| plan.start_behind(index)).collect::<Result<_, _>>()?;
         let began = Instant::now();
-        let mut cluster = Self { plan: plan.clone(), seats, nodes: Vec::new(), _behind: behind, began, network };
+        let mut cluster = Self { plan: plan.clone(), seats, nodes: Vec::new(), behind, began, network };
         for index in 0..plan.nodes {
             let node = cluster.spawn(index)?;
             cluster.nodes.push(node);
@@ -247,9 +249,12 @@ impl Cluster {
         self.nodes.iter().map(|node| node.endpoint.clone()).collect()
     }
 
-    /// Processes, by node.
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        self.nodes.iter().map(|node| node.running.pid()).collect()
+    /// Processes: `node-1` and so on, and `broker-1` and so on behind them.
+    pub(crate) fn processes(&self) -> Vec<Process> {
+        let of = |what: &str, index: usize, pid: u32| Process { name: format!("{what}-{}", index + 1), pid };
+        let nodes = self.nodes.iter().enumerate().map(|(index, node)| of("node", index, node.running.pid()));
+        let behind = self.behind.iter().enumerate().map(|(index, broker)| of("broker", index, broker.id()));
+        nodes.chain(behind).collect()
     }
 
     /// HTTP APIs, by node; none if the recipe has no such thing.
@@ -265,16 +270,18 @@ impl Cluster {
     /// What the nodes say about themselves.
     pub(crate) fn describe(&self) -> Vec<NodeInfo> {
         let version = self.plan.version();
-        let describe = |(node, seat): (&Node, &Seat)| {
+        let makes = &self.plan.upstream;
+        let describe = |(index, (node, seat)): (usize, (&Node, &Seat))| {
             let status = node.api.as_ref().and_then(Api::status);
             NodeInfo {
                 name: seat.name.clone(),
                 address: node.endpoint.to_string(),
                 version: status.as_ref().map(|status| status.version.clone()).or_else(|| version.clone()),
                 overlay: status.map(|status| status.overlay),
+                behind: makes.get(index % makes.len().max(1)).cloned(),
             }
         };
-        self.nodes.iter().zip(&self.seats).map(describe).collect()
+        self.nodes.iter().zip(&self.seats).enumerate().map(describe).collect()
     }
 
     /// Sends a signal to a node.

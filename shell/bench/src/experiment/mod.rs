@@ -16,10 +16,11 @@ mod status;
 mod sweep;
 mod target;
 
-pub(crate) use args::{ConvergeArgs, GridArgs, PatternArgs, PlugsArgs, SweepArgs};
+pub(crate) use args::{ClusterArgs, ConvergeArgs, GridArgs, PatternArgs, PlugsArgs, SweepArgs};
 pub(crate) use converge::converge;
 pub(crate) use grid::grid;
 pub(crate) use pattern::pattern;
 pub(crate) use plugs::plugs;
 pub(crate) use recipe::ClusterRecipe;
 pub(crate) use sweep::sweep;
+pub(crate) use target::{Site, up};

@@ -43,7 +43,7 @@ pub(crate) enum StatusApi {
 ///
 /// Places in the command and in files: `{node}` (name) and `{number}` (from 0) of the node, `{nodes}` (how many), `{address}` (where
 /// the others reach it), `{bind}` (where it is to listen for clients), `{port}`, `{cluster_port}`, `{http_port}` and `{dir}` of the node, `{seeds}` (`ADDRESS:CLUSTER_PORT` of its peers, separated by
-/// commas), `{links}` (the text `link` for each of its peers, with `{peer}`, `{peer_address}` and `{peer_port}`), `{overlay}` (what is before a
+/// commas), `{next}` (the same of the next node alone), `{links}` (the text `link` for each of its peers, with `{peer}`, `{peer_address}` and `{peer_port}`), `{overlay}` (what is before a
 /// colon in the name of the overlay), `{topic_roots}` (what is behind it, or `capacity`), `{skip_graph_method}` and `{skip_graph_base}` (what is behind `skip-graph:`, in any
 /// order, or `sfb` and `2`) and `{encryption}` (of links: `on` or `off`),
 /// `{capacity}` (what the node can carry; 0: it finds out).
@@ -95,6 +95,9 @@ const SEDGE: &str = "env -u SEDGE_CLUSTER__KEY_FILE -u SEDGE_CLUSTER__ADVERTISE 
     SEDGE_AUTH__ANONYMOUS=always \
     sedge serve --name {node} --bind {bind} --port {port} --cluster-port {cluster_port} --http-port {http_port}";
 
+/// Links by hand: each node has one to the next, and no other.
+const ROW: &str = "env SEDGE_CLUSTER__LINKS=manual SEDGE_CLUSTER__NEIGHBOURS={next} ";
+
 const MOSQUITTO: &str =
     "listener {port} {bind}\nallow_anonymous true\npersistence false\nmax_queued_messages 100000\n{links}";
 
@@ -103,15 +106,16 @@ const MOSQUITTO_LINK: &str = "connection {node}-to-{peer}\naddress {peer_address
 
 impl ClusterRecipe {
     /// Names of the recipes that are there.
-    pub(crate) const NAMES: [&'static str; 3] = ["sedge", "mosquitto-line", "mosquitto-star"];
+    pub(crate) const NAMES: [&'static str; 4] = ["sedge", "sedge-row", "mosquitto-line", "mosquitto-star"];
 
     /// The recipe that is there under this name.
     pub(crate) fn built_in(name: &str) -> Option<Self> {
         let shape = match name {
-            "sedge" => {
+            "sedge" | "sedge-row" => {
+                let row = if name == "sedge-row" { ROW } else { "" };
                 return Some(Self {
                     name: name.to_owned(),
-                    command: SEDGE.to_owned(),
+                    command: format!("{row}{SEDGE}"),
                     status: StatusApi::Sedge,
                     version: "sedge --version".to_owned(),
                     ..Self::default()
@@ -156,11 +160,13 @@ impl ClusterRecipe {
             .collect();
         let variant = Variant::of(overlay);
         let seeds: Vec<String> = peers().map(|peer| format!("{}:{}", peer.address, peer.cluster_port)).collect();
+        let next = seats.get(node + 1).map(|next| format!("{}:{}", next.address, next.cluster_port));
         let Some(seat) = seats.get(node) else { return text.to_owned() };
         let places = [
             // First, for what is filled in here has places of its own.
             ("{links}", links),
             ("{seeds}", seeds.join(",")),
+            ("{next}", next.unwrap_or_default()),
             ("{node}", seat.name.clone()),
             ("{number}", node.to_string()),
             ("{nodes}", seats.len().to_string()),
@@ -239,7 +245,7 @@ mod tests {
         let seats = seats(3);
         for name in ClusterRecipe::NAMES {
             let recipe = ClusterRecipe::built_in(name).expect(name);
-            assert_eq!(recipe.takes_overlay(), name == "sedge");
+            assert_eq!(recipe.takes_overlay(), name.starts_with("sedge"));
             for node in 0..3 {
                 for text in std::iter::once(&recipe.command).chain(recipe.files.values()) {
                     let filled = recipe.fill(text, &seats, node, "mesh");
@@ -276,6 +282,9 @@ mod tests {
         let text = line.files.get("mosquitto.conf").expect("a file");
         assert!(line.fill(text, &seats, 0, "").contains("address 10.0.0.2:101\n"));
         assert!(!line.fill(text, &seats, 2, "").contains("connection"), "the last of a line has nobody to call");
+        let row = ClusterRecipe::built_in("sedge-row").expect("a recipe");
+        assert!(row.fill(&row.command, &seats, 0, "mesh").contains("NEIGHBOURS=10.0.0.2:201 "));
+        assert!(row.fill(&row.command, &seats, 2, "mesh").contains("NEIGHBOURS= "), "the last has no next");
         assert_eq!(ClusterRecipe::built_in("x"), None);
     }
 }

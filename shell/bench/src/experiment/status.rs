@@ -41,6 +41,8 @@ pub(crate) struct View {
 #[derive(Clone, Debug, Deserialize)]
 struct Member {
     node: String,
+    #[serde(default)]
+    name: String,
     this: bool,
     link: Option<Link>,
 }
@@ -48,6 +50,8 @@ struct Member {
 #[derive(Clone, Debug, Deserialize)]
 struct Link {
     synced: bool,
+    #[serde(default)]
+    publications_sent: u64,
 }
 
 impl View {
@@ -62,6 +66,12 @@ impl View {
     /// Whether the node knows `count` members, itself included, and has a link to each.
     pub(crate) fn is_of(&self, count: usize) -> bool {
         self.members.len() == count && self.is_exactly(&self.nodes())
+    }
+
+    /// Publications that the node has sent to each other, by name.
+    pub(crate) fn sent(&self) -> impl Iterator<Item = (&str, u64)> {
+        let sent = |member: &Member| member.link.as_ref().map(|link| link.publications_sent);
+        self.members.iter().filter_map(move |member| Some((member.name.as_str(), sent(member)?)))
     }
 
     /// All that the node knows, itself included.

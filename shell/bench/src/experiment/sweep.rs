@@ -105,6 +105,10 @@ pub(crate) fn sweep(args: &SweepArgs, note: &mut dyn FnMut(&str)) -> Result<Swee
 fn scenario(pairs: u32, interval_ms: Option<f64>, (seed, nodes): (u64, usize), args: &SweepArgs) -> Scenario {
     let (publishers, subscribers) = match args.placement {
         PairPlacement::Random => (Placement::Random, Placement::Random),
+        PairPlacement::Leastconn => {
+            let first = usize::try_from(pairs).unwrap_or(0) % nodes.max(1);
+            (Placement::Only((0..nodes).map(|node| (first + node) % nodes.max(1)).collect()), Placement::Spread)
+        }
         PairPlacement::Same => (Placement::Spread, Placement::Spread),
         PairPlacement::Apart => {
             (Placement::Spread, Placement::Only((0..nodes).map(|node| (node + 1) % nodes.max(1)).collect()))

@@ -1,5 +1,7 @@
 //! The brokers of an experiment: started for it, or there already.
 
+use serde::Serialize;
+
 use super::args::ClusterArgs;
 use super::cluster::{Cluster, NodeInfo, Plan};
 use super::recipe::ClusterRecipe;
@@ -9,10 +11,13 @@ use crate::emulate::{NetworkPlan, NetworkStatus};
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
 use crate::num;
-use crate::run::Options;
+use crate::report::{Table, number};
+use crate::run::{Options, Process};
 
 /// Overlay of recipes that take one, if none is asked for.
 const OVERLAY: &str = "mesh";
+/// Nodes for a run of their own, if their number is not asked for.
+const NODES: usize = 4;
 
 /// The brokers of an experiment.
 #[derive(Clone, Debug)]
@@ -44,9 +49,73 @@ impl Up {
         Some(LinkCounters { bytes, publications: counted.and_then(|counted| counted.publications) })
     }
 
+    /// Publications that the nodes have sent to each other so far. Nodes that do not answer are left out.
+    pub(crate) fn transfers(&self) -> Vec<Transfers> {
+        let mut all = Vec::new();
+        for (api, node) in self.apis.iter().zip(&self.nodes) {
+            let Some(view) = api.view() else { continue };
+            for (to, publications) in view.sent() {
+                all.push(Transfers { from: node.name.clone(), to: to.to_owned(), publications });
+            }
+        }
+        all
+    }
+
     /// What the links of the emulated network did so far.
     pub(crate) fn network(&self) -> Option<NetworkStatus> {
         self.cluster.as_ref().and_then(Cluster::network)
+    }
+}
+
+/// What was started for one run, and what its nodes sent to each other.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Site {
+    pub(crate) nodes: Vec<NodeInfo>,
+    /// Publications that went over links.
+    pub(crate) links: Vec<Transfers>,
+}
+
+/// Publications from one node to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Transfers {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) publications: u64,
+}
+
+impl Site {
+    /// What `up` is, and what its nodes sent each other since they had sent `before`.
+    pub(crate) fn new(up: &Up, before: &[Transfers]) -> Self {
+        let same = |one: &Transfers, other: &Transfers| (&one.from, &one.to) == (&other.from, &other.to);
+        let since = |one: Transfers| {
+            let first = before.iter().find(|other| same(&one, other)).map_or(0, |other| other.publications);
+            Transfers { publications: one.publications.saturating_sub(first), ..one }
+        };
+        let links = up.transfers().into_iter().map(since).filter(|one| one.publications > 0).collect();
+        Self { nodes: up.nodes.clone(), links }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut table = Table::default();
+        table.row(["link", "publications"]);
+        for link in &self.links {
+            table.row([format!("{} to {}", link.from, link.to), number(num::real(link.publications))]);
+        }
+        if self.links.is_empty() { String::new() } else { format!("\n{}", table.text()) }
+    }
+}
+
+/// Starts the brokers for one run that `args` ask for; none if such are given that run. They are four nodes unless the flags say how many.
+pub(crate) fn up(args: &ClusterArgs, options: &Options, seed: u64) -> Result<Option<Up>, BenchError> {
+    let target = Target::new(args, options, (NODES, seed))?;
+    match target {
+        Target::Running => Ok(None),
+        Target::Started(_) if args.nodes.is_none() && args.recipe.is_none() && args.upstream.is_empty() => {
+            let what = "no broker: give --broker HOST:PORT, or --nodes and --upstream to start some";
+            Err(BenchError::Usage(what.to_owned()))
+        }
+        Target::Started(_) => target.up(options).map(Some),
     }
 }
 
@@ -130,7 +199,7 @@ impl Target {
                 let info = |(index, broker): (usize, &Endpoint)| {
                     let (address, status) = (broker.to_string(), said(index));
                     let (version, overlay) = status.map(|status| (status.version, status.overlay)).unzip();
-                    NodeInfo { name: address.clone(), address, version, overlay }
+                    NodeInfo { name: address.clone(), address, version, overlay, behind: None }
                 };
                 let nodes = options.brokers.iter().enumerate().map(info).collect();
                 Ok(Up { cluster: None, options, apis, nodes })
@@ -138,7 +207,8 @@ impl Target {
             Self::Started(plan) => {
                 let cluster = Cluster::start_formed(plan)?;
                 options.brokers = cluster.endpoints();
-                options.pids = cluster.pids();
+                options.processes = cluster.processes();
+                options.pids = options.processes.iter().map(|process: &Process| process.pid).collect();
                 let (apis, nodes) = (cluster.apis(), cluster.describe());
                 Ok(Up { cluster: Some(cluster), options, apis, nodes })
             }
@@ -171,8 +241,8 @@ pub(crate) fn plan(args: &ClusterArgs, (nodes, seed): (usize, u64)) -> Result<Pl
         return Err(BenchError::Usage(format!("--overlay {second}: this experiment takes one overlay at a time")));
     }
     if !args.upstream.is_empty() {
-        if name != "sedge" || args.emulate {
-            let what = "--upstream: only nodes of recipe sedge stand before other brokers, and without --emulate";
+        if !name.starts_with("sedge") || args.emulate {
+            let what = "--upstream: only nodes of recipes sedge and sedge-row stand before other brokers, and without --emulate";
             return Err(BenchError::Usage(what.to_owned()));
         }
         check_brokers(args.upstream.iter().map(String::as_str))?;

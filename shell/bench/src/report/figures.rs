@@ -4,7 +4,12 @@ use serde::Serialize;
 
 use crate::measure::{BIN, Distribution};
 use crate::num;
-use crate::run::Outcome;
+use crate::run::{Outcome, ProcessSamples, Sample};
+
+/// How far looks at processes may be from the ends of a phase, in seconds.
+const PHASE_EDGE_S: f64 = 0.02;
+/// Between two looks that are closer, ticks of 10 ms say nothing of the share of a core.
+const SHORTEST_LOOK_S: f64 = 0.1;
 
 /// A distribution in µs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -60,6 +65,61 @@ pub(crate) struct PhaseFigures {
     pub(crate) seconds: f64,
     pub(crate) broker_cpu_s: Option<f64>,
     pub(crate) broker_rss_kib: Option<u64>,
+}
+
+/// A process that was started for the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ProcessFigures {
+    /// `node-2`, or `broker-2` behind it.
+    pub(crate) name: String,
+    /// Those phases in which it lived.
+    pub(crate) phases: Vec<ProcessPhase>,
+    /// Seconds since publishing began, processor seconds, resident KiB.
+    pub(crate) series: Vec<(f64, f64, u64)>,
+}
+
+/// A process in one phase.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ProcessPhase {
+    pub(crate) name: &'static str,
+    /// Mean share of a core in percent.
+    pub(crate) cpu_percent: f64,
+    /// Largest share of a core between two looks, in percent.
+    pub(crate) cpu_max_percent: f64,
+    /// Largest resident memory seen.
+    pub(crate) rss_kib: u64,
+}
+
+impl ProcessFigures {
+    fn new(process: &ProcessSamples, outcome: &Outcome) -> Self {
+        let of = |sample: &Sample| {
+            let (at_s, cpu_s) = (rounded(sample.at_s - outcome.origin_s), rounded(sample.usage.cpu_s));
+            (at_s, cpu_s, sample.usage.rss_kib)
+        };
+        let phases = outcome.phases.iter().filter_map(|phase| {
+            // The looks at both ends of the phase may be a little off.
+            let within = |sample: &&Sample| {
+                sample.at_s >= phase.at_s - PHASE_EDGE_S && sample.at_s <= phase.at_s + phase.seconds + PHASE_EDGE_S
+            };
+            let samples: Vec<&Sample> = process.samples.iter().filter(within).collect();
+            let (first, last) = (samples.first()?, samples.last()?);
+            let percent = |from: &Sample, to: &Sample| {
+                num::ratio((to.usage.cpu_s - from.usage.cpu_s).max(0.0), to.at_s - from.at_s) * 100.0
+            };
+            let pairs = samples.windows(2).filter_map(|pair| match pair {
+                [from, to] if to.at_s - from.at_s >= SHORTEST_LOOK_S => Some(percent(from, to)),
+                _ => None,
+            });
+            Some(ProcessPhase {
+                name: phase.name,
+                cpu_percent: rounded(percent(first, last)),
+                cpu_max_percent: rounded(pairs.fold(0.0, f64::max)),
+                rss_kib: samples.iter().map(|sample| sample.usage.rss_kib).max()?,
+            })
+        });
+        let phases = phases.collect();
+        Self { name: process.name.clone(), phases, series: process.samples.iter().map(of).collect() }
+    }
 }
 
 /// What was done to a broker.
@@ -131,6 +191,8 @@ pub(crate) struct Figures {
     pub(crate) driver_lag_us: Quantiles,
     pub(crate) retransmitted: f64,
     pub(crate) phases: Vec<PhaseFigures>,
+    /// Processes that were started for the run, each alone.
+    pub(crate) processes: Vec<ProcessFigures>,
     pub(crate) faults: Vec<FaultFigures>,
     pub(crate) clocks: Vec<String>,
     pub(crate) warnings: Vec<String>,
@@ -199,6 +261,7 @@ impl From<&Outcome> for Figures {
             driver_lag_us: Quantiles::from(&tally.lag),
             retransmitted: outcome.retransmitted,
             phases: phases.collect(),
+            processes: outcome.processes.iter().map(|process| ProcessFigures::new(process, outcome)).collect(),
             faults: faults.collect(),
             clocks: outcome.clocks.clone(),
             warnings: warnings(outcome),

@@ -78,6 +78,21 @@ fn quantiles(name: &str, all: &Quantiles, table: &mut Table) {
     table.row(std::iter::once(name.to_owned()).chain(values.into_iter().map(number)));
 }
 
+/// What processes that were started for the run used while it was measured.
+fn processes(figures: &Figures, text: &mut String) {
+    let mut table = Table::default();
+    table.row(["process", "CPU, %", "most", "memory, KiB"]);
+    for process in &figures.processes {
+        let Some(phase) = process.phases.iter().find(|phase| phase.name == "measure") else { continue };
+        let [mean, most] = [phase.cpu_percent, phase.cpu_max_percent].map(number);
+        table.row([process.name.clone(), mean, most, count(phase.rss_kib)]);
+    }
+    if !figures.processes.is_empty() {
+        text.push('\n');
+        text.push_str(&table.text());
+    }
+}
+
 /// The figures of one run.
 pub(crate) fn table(figures: &Figures) -> String {
     let mut text = format!(
@@ -112,6 +127,7 @@ pub(crate) fn table(figures: &Figures) -> String {
     quantiles("generator lag", &figures.driver_lag_us, &mut times);
     text.push('\n');
     text.push_str(&times.text());
+    processes(figures, &mut text);
     if figures.phases.iter().any(|phase| phase.broker_cpu_s.is_some()) {
         let mut phases = Table::default();
         phases.row(["phase", "s", "broker CPU, s", "memory, KiB"]);

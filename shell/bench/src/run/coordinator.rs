@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use super::Options;
 use super::outcome::{FaultDone, Outcome};
 use super::raw::RawFile;
 use super::watch::Watch;
+use super::{Options, Process};
 use crate::clock::Clock;
 use crate::driver::{Command, Event, Handle, Progress, Setup, spawn};
 use crate::error::BenchError;
@@ -81,6 +81,7 @@ struct Coordinator<'a> {
     faults: Vec<Fault>,
     network: Option<PathBuf>,
     faults_done: Vec<FaultDone>,
+    processes: Vec<Process>,
     origin: u64,
     warnings: Vec<String>,
     clocks: Vec<String>,
@@ -106,7 +107,7 @@ impl<'a> Coordinator<'a> {
         if options.brokers.is_empty() {
             return Err(BenchError::Usage("no broker: give --broker HOST:PORT".to_owned()));
         }
-        fault::check(&options.faults, options.network.as_deref())?;
+        fault::check(&options.faults, options.network.as_deref(), &options.processes)?;
         let metrics = Metrics::new(&options.metrics, options.token.clone())?;
         let clock = Clock::new();
         let mut remotes = Vec::new();
@@ -156,7 +157,8 @@ impl<'a> Coordinator<'a> {
             events,
             early: Vec::new(),
             clock,
-            watch: Watch::new(clock, options.pids.clone(), metrics),
+            watch: Watch::new(clock, options.pids.clone(), metrics).with(&options.processes),
+            processes: options.processes.clone(),
             note,
             noted: 0,
             faults,
@@ -226,6 +228,7 @@ impl<'a> Coordinator<'a> {
             tally,
             phases: std::mem::take(&mut self.watch.phases),
             samples: std::mem::take(&mut self.watch.samples),
+            processes: std::mem::take(&mut self.watch.processes).into_iter().map(|(_, samples)| samples).collect(),
             origin_s: self.watch.since_began(origin),
             faults: std::mem::take(&mut self.faults_done),
             warnings: std::mem::take(&mut self.warnings),
@@ -379,7 +382,7 @@ impl<'a> Coordinator<'a> {
                 return;
             }
             self.faults.remove(0);
-            if let Err(error) = fault.action.carry_out(self.network.as_deref()) {
+            if let Err(error) = fault.action.carry_out(self.network.as_deref(), &self.processes) {
                 self.warnings.push(format!("{}: {error}", fault.action));
             }
             let at_s = num::seconds(now.saturating_sub(self.origin));

@@ -11,12 +11,20 @@ use std::path::PathBuf;
 pub(crate) use coordinator::run;
 #[cfg(test)]
 pub(crate) use outcome::FaultDone;
-pub(crate) use outcome::Outcome;
+pub(crate) use outcome::{Outcome, ProcessSamples, Sample};
 
 use crate::endpoint::Endpoint;
 use crate::fault::Fault;
 use crate::metrics::{MetricsUrl, Token};
 use crate::transport::TlsFiles;
+
+/// A process that was started for a run, the leader of a group of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// `node-2`, or `broker-2` behind it.
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+}
 
 /// What a run needs beyond its scenario.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) brokers: Vec<Endpoint>,
     /// Processes of the brokers, whose descendants belong to them.
     pub(crate) pids: Vec<u32>,
+    /// Those of them that have names: faults know them, and each is watched alone.
+    pub(crate) processes: Vec<Process>,
     /// Metrics of brokers whose processes are elsewhere.
     pub(crate) metrics: Vec<MetricsUrl>,
     /// What they want to be shown.

@@ -25,6 +25,14 @@ pub(crate) struct Sample {
     pub(crate) usage: Usage,
 }
 
+/// One of the processes, over time.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcessSamples {
+    pub(crate) name: String,
+    /// Until it ended.
+    pub(crate) samples: Vec<Sample>,
+}
+
 /// Something that was done to a broker.
 #[derive(Clone, Debug)]
 pub(crate) struct FaultDone {
@@ -51,6 +59,8 @@ pub(crate) struct Outcome {
     pub(crate) tally: Tally,
     pub(crate) phases: Vec<Phase>,
     pub(crate) samples: Vec<Sample>,
+    /// Processes that have names, each alone.
+    pub(crate) processes: Vec<ProcessSamples>,
     /// When publishing began, in seconds since the run began.
     pub(crate) origin_s: f64,
     pub(crate) faults: Vec<FaultDone>,
@@ -78,6 +88,7 @@ impl Outcome {
             tally: Tally::default(),
             phases: Vec::new(),
             samples: Vec::new(),
+            processes: Vec::new(),
             origin_s: 0.0,
             faults: Vec::new(),
             warnings: Vec::new(),

@@ -5,7 +5,8 @@ use crate::host::{self, Usage};
 use crate::metrics::Metrics;
 use crate::num;
 
-use super::outcome::{Phase, Sample};
+use super::Process;
+use super::outcome::{Phase, ProcessSamples, Sample};
 
 /// Time between two looks at processes in ns.
 const EVERY: u64 = 250_000_000;
@@ -23,12 +24,24 @@ pub(super) struct Watch {
     phase: Option<(&'static str, u64, Option<Usage>, u64)>,
     pub(super) phases: Vec<Phase>,
     pub(super) samples: Vec<Sample>,
+    /// Each process that has a name, alone.
+    pub(super) processes: Vec<(u32, ProcessSamples)>,
 }
 
 impl Watch {
     pub(super) fn new(clock: Clock, pids: Vec<u32>, metrics: Metrics) -> Self {
         let began = clock.now();
-        Self { clock, pids, metrics, began, next: began, phase: None, phases: Vec::new(), samples: Vec::new() }
+        let (phases, samples, processes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { clock, pids, metrics, began, next: began, phase: None, phases, samples, processes }
+    }
+
+    /// Watches each of these alone, too.
+    pub(super) fn with(self, processes: &[Process]) -> Self {
+        let none = |process: &Process| {
+            let samples = ProcessSamples { name: process.name.clone(), samples: Vec::new() };
+            (process.pid, samples)
+        };
+        Self { processes: processes.iter().map(none).collect(), ..self }
     }
 
     /// Ends the phase that is on, and begins the next if it has a name.
@@ -69,6 +82,12 @@ impl Watch {
     }
 
     fn look(&mut self, now: u64) -> Option<Usage> {
+        for (pid, process) in &mut self.processes {
+            if let Some(usage) = host::usage(&[*pid]) {
+                let at_s = num::seconds(self.clock.now().saturating_sub(self.began));
+                process.samples.push(Sample { at_s, usage });
+            }
+        }
         self.next = now + if self.metrics.is_empty() { EVERY } else { EVERY_PAGE };
         let usage = match (host::usage(&self.pids), self.metrics.usage()) {
             (Some(here), Some(there)) => here.and(there),

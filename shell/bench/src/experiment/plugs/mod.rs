@@ -154,7 +154,7 @@ fn check(args: &PlugsArgs) -> Result<(), BenchError> {
 fn head(args: &PlugsArgs) -> Head {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let address = format!("127.0.0.1:{}", args.port);
-    let balancer = NodeInfo { name: "load balancer".to_owned(), address, version: None, overlay: None };
+    let balancer = NodeInfo { name: "load balancer".to_owned(), address, version: None, overlay: None, behind: None };
     Head {
         experiment: "plugs",
         at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
