@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ NODES = 4
 ABOVE = (0, 100, 200, 300)
 SIDECARS = ("--nodes", str(NODES), "--upstream", "mosquitto")
 NATIVE = ("--nodes", str(NODES))
+# As many copies of each session as `sedge up` has with four nodes, so that two may die at once.
+COPIES = {"SEDGE_CLUSTER__COPIES": "3"}
 SINGLE = ("--nodes", "1", "--recipe", "mosquitto-line")
 
 
@@ -33,7 +36,7 @@ class Bench:
         command = [str(self.binary), "bench", *map(str, words), "--json", "--quiet"]
         if "--broker" not in words:
             command += ["--port", str(free_ports(10, ABOVE))]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, **COPIES})
         if done.returncode:
             sys.exit(f"{' '.join(command)}\n{done.stderr}")
         return json.loads(done.stdout)

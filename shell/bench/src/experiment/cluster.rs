@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 
 use super::recipe::{ClusterRecipe, Seat, StatusApi};
@@ -17,8 +17,8 @@ use crate::error::BenchError;
 use crate::run::{Options, Process, run};
 use crate::scenario::{Placement, PublisherGroup, Scenario, SubscriberGroup};
 
-/// Most time for all nodes to start and find each other.
-const FORM: Duration = Duration::from_secs(90);
+/// Most time for all nodes, and brokers behind them, to start and find each other: some brokers are slow on a busy machine.
+const FORM: Duration = Duration::from_secs(180);
 /// Time between two looks while waiting.
 const TURN: Duration = Duration::from_millis(20);
 /// Most time for a message of each to come out at all others.
@@ -298,6 +298,12 @@ impl Drop for Cluster {
         for node in &self.nodes {
             node.running.signal(Signal::CONT);
             node.running.signal(Signal::TERM);
+        }
+        // A frozen one would not see the end of its standard input.
+        for broker in &self.behind {
+            if let Some(group) = i32::try_from(broker.id()).ok().and_then(Pid::from_raw) {
+                let _ = kill_process_group(group, Signal::CONT);
+            }
         }
         self.nodes.clear();
         // What cannot be removed is left to the system.

@@ -83,7 +83,8 @@ impl Watch {
 
     fn look(&mut self, now: u64) -> Option<Usage> {
         for (pid, process) in &mut self.processes {
-            if let Some(usage) = host::usage(&[*pid]) {
+            // One that was killed is listed without memory until its parent has collected it.
+            if let Some(usage) = host::usage(&[*pid]).filter(|usage| usage.rss_kib > 0) {
                 let at_s = num::seconds(self.clock.now().saturating_sub(self.began));
                 process.samples.push(Sample { at_s, usage });
             }
