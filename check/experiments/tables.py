@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,24 @@ from bench import NATIVE, NODES, SIDECARS, SINGLE, Bench, Restarted, killed
 
 # What five makes are taken from, in this order; Mosquitto is there again where fewer are installed.
 MAKES = ("mosquitto", "moquette", "rabbitmq", "hivemq", "artemis", "mochi", "nats")
+FAILOVER = """
+name = "failover"
+until = "ack"
+window = 20
+persistent = true
+reconnect = true
+ping_ms = {ping_ms}
+keep_alive_s = 5
+interval_ms = 100
+
+[[publishers]]
+count = {count}
+topic = "bench/failover/{{i}}"
+
+[[subscribers]]
+count = {count}
+filter = "bench/failover/{{i}}"
+"""
 QOS_2_IN_0_OUT = ("--qos", "2", "--subscribe-qos", "0")
 
 
@@ -52,10 +71,13 @@ class Site:
         known: dict[int, dict[str, Any]] = self.memory[where]
         return known
 
-    def failover(self, *words: object, qos: Iterable[object] = ("--qos", 1)) -> Any:
-        """A run whose clients go elsewhere when their node is gone, with as many publishers as subscribers."""
-        clients = () if "--publishers" in words else ("--publishers", self.size.clients, "--subscribers", self.size.clients)
-        return self.bench("run", "failover", *clients, *qos, *words)
+    def failover(self, *words: object, qos: Iterable[object] = ("--qos", 1), clients: int = 0, ping_ms: int = 2_000) -> Any:
+        """A run of so many pairs whose clients go elsewhere when their node is gone, or has not answered a ping by the next."""
+        count = clients or self.size.clients
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write(FAILOVER.format(count=count, ping_ms=ping_ms))
+            file.flush()
+            return self.bench("run", file.name, *qos, *words)
 
 
 def loaded(table: Callable[[Site], str]) -> Callable[[Site], str]:
@@ -130,7 +152,6 @@ def s_b(site: Site) -> str:
     course = ("--warmup", 1, "--duration", seconds, "--drain", 20)
     closed = ("--rate", 0, "--window", 1, "--burst", 1)
     half = max(2, site.size.clients // 4)
-    clients = ("--publishers", half, "--subscribers", half)
     lines: list[list[object]] = []
 
     def line(name: str, found: Any, lost: bool) -> None:
@@ -139,14 +160,14 @@ def s_b(site: Site) -> str:
         kept = f"{found['lost']} and {found['duplicates']} of {found['expected']:,}" if lost else "not promised"
         lines.append([name, f"{before:,.0f}", f"{after:,.0f}", change, f"{worst:,.0f}", f"{silent:.1f}", kept])
 
-    found = site.failover(*clients, *course, *closed, *SIDECARS, *killed((3, 4), at), qos=QOS_2_IN_0_OUT)
+    found = site.failover(*course, *closed, *SIDECARS, *killed((3, 4), at), qos=QOS_2_IN_0_OUT, clients=half)
     line("4 nodes, each client as fast as it can, QoS 2 in, 0 out", found, lost=False)
-    found = site.failover(*clients, "--interval", 100, *course, *SIDECARS, *killed((3, 4), at))
+    found = site.failover("--interval", 100, *course, *SIDECARS, *killed((3, 4), at), clients=half)
     line("4 nodes, every 100 ms, QoS 1", found, lost=True)
     alone = Restarted(5)
     try:
         where = ("--broker", f"127.0.0.1:{alone.port}", "--fault", f"{at}:kill:{alone.process.pid}")
-        found = site.failover(*clients, *course, *closed, *where, qos=QOS_2_IN_0_OUT)
+        found = site.failover(*course, *closed, *where, qos=QOS_2_IN_0_OUT, clients=half)
     finally:
         alone.end()
     line("Mosquitto alone, started again after 5 s", found, lost=False)
@@ -155,6 +176,7 @@ def s_b(site: Site) -> str:
     return f"""### S-b: nodes C and D are killed under load
 
 {half} pairs; nodes 3 and 4 and their brokers are killed {at:g} s after the measurement began (source: 30 s), which lasts {seconds:g} s. Their clients go to the next address.
+They ping every 2 s.
 
 {rows(head, lines)}"""
 
@@ -169,10 +191,11 @@ def share(found: Any, low: float, high: float) -> str:
 @loaded
 def s_c(site: Site) -> str:
     """No, one and two nodes are killed as publishing starts: jitter and replay."""
+    clients = max(2, site.size.clients // 5)
     lines: list[list[object]] = []
     for name, numbers in (("none", ()), ("one", (3,)), ("two", (3, 4))):
         course = ("--interval", 200, "--warmup", 0, "--duration", 2 * site.size.seconds, "--drain", 20, "--idle", site.size.settle)
-        found = site.failover(*course, *SIDECARS, *killed(numbers))
+        found = site.failover(*course, *SIDECARS, *killed(numbers), clients=clients, ping_ms=200)
         pause = max(found["series"]["worst_pause_us"], default=0)
         shares = [share(found, *edges) for edges in ((0, 3), (3, 200), (200, 1e9))]
         jitter, latency = found["jitter_us"], found["latency_us"]
@@ -184,9 +207,9 @@ def s_c(site: Site) -> str:
         ["source: two", "215.4", "", "50 % in 1 to 25 ms", "50 %", "256.3", "23.6", "0 and 0"],
     ]
     head = ["Nodes killed", "Largest jitter, ms", "Below 3 ms", "3 to 200 ms", "Above", "Longest latency, ms", "Longest pause in a replay, ms", "Lost and twice"]
-    return f"""### S-c: {site.size.clients} subscribers, nodes killed as publishers start
+    return f"""### S-c: {clients} subscribers, nodes killed as publishers start
 
-{site.size.clients} pairs with QoS 1 and sessions that stay, a message every 200 ms each for {2 * site.size.seconds:g} s; clients ping every 200 ms and go elsewhere without an answer; {site.size.settle:g} s of silence before
+{clients} pairs (source: 200) with QoS 1 and sessions that stay, a message every 200 ms each for {2 * site.size.seconds:g} s; clients ping every 200 ms and go elsewhere without an answer; {site.size.settle:g} s of silence before
 (source: a minute). The nodes and their brokers are killed with the first message. In the source messages came every 10 ms, and those for clients that were away came after its detection of 200 ms.
 
 {rows(head, lines)}"""
@@ -235,9 +258,9 @@ def s_f(site: Site) -> str:
     """Eight and eight clients, the node with two subscribers stops."""
     lines: list[list[object]] = []
     for qos, (name, how) in itertools.product(site.size.qos, (("asked to end", "term"), ("killed", "kill"))):
-        course = ("--publishers", 8, "--subscribers", 8, "--interval", 20, "--warmup", 0.5, "--duration", 2 * site.size.seconds)
+        course = ("--interval", 20, "--warmup", 0.5, "--duration", 2 * site.size.seconds)
         faults = killed((2,), site.size.seconds / 2, how)
-        found = site.failover(*course, "--drain", 20, "--idle", site.size.settle, *SIDECARS, *faults, qos=("--qos", qos))
+        found = site.failover(*course, "--drain", 20, "--idle", site.size.settle, *SIDECARS, *faults, qos=("--qos", qos), clients=8)
         lines.append([f"QoS {qos}, node and broker are {name}", f"{found['expected']:,}", found["lost"], found["duplicates"], ms(found["latency_us"]["max"])])
     lines.append(["source: the node stops", "", 0, 0, ""])
     return f"""### S-f: 8 publishers, 8 subscribers, and the node with two subscribers stops

@@ -18,7 +18,7 @@ use crate::run::{Options, Process, run};
 use crate::scenario::{Placement, PublisherGroup, Scenario, SubscriberGroup};
 
 /// Most time for all nodes, and brokers behind them, to start and find each other: some brokers are slow on a busy machine.
-const FORM: Duration = Duration::from_secs(180);
+const FORM: Duration = Duration::from_mins(3);
 /// Time between two looks while waiting.
 const TURN: Duration = Duration::from_millis(20);
 /// Most time for a message of each to come out at all others.
