@@ -316,7 +316,8 @@ def row(site: Site) -> str:
         over = [f"{sent.pop((one, other), 0):,} / {sent.pop((other, one), 0):,}" for one, other in ways]
         kept = [f"{found['expected']:,}", found["lost"], found["duplicates"], found["reordered"]]
         times = [ms(found["latency_us"][key]) for key in ("mean", "max")]
-        lines.append([pattern, *kept, *times, *over, sum(sent.values())])
+        others = ", ".join(f"{one} to {other}: {count}" for (one, other), count in sorted(sent.items()))
+        lines.append([pattern, *kept, *times, *over, others or "none"])
     head = ["Pattern", "Deliveries", "Lost", "Twice", "Out of order", "Probe, ms: mean", "worst", *(f"{one} - {one + 1}" for one in range(1, 5)), "Other links"]
     return f"""### Five makes in a row
 
