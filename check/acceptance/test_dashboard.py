@@ -210,7 +210,7 @@ def test_every_action_does_what_it_says(site: Cluster3, lamp: mqtt.Client) -> No
     gone, gone_elsewhere = threading.Event(), threading.Event()
     lamp.on_disconnect = lambda *_: gone.set()
     elsewhere.on_disconnect = lambda *_: gone_elsewhere.set()
-    browser = Browser("actions", site.url(), ws=site.ws, token=site.token(), sessions=58, client=CLIENT, busy="busy-queue", away="away-for-long", elsewhere="at-another-node", topic="hall/7/lamp")
+    browser = Browser("actions", site.url(), ws=site.ws, token=site.token(), sessions=59, client=CLIENT, busy="busy-queue", away="away-for-long", elsewhere="at-another-node", topic="hall/7/lamp")
     browser.until("kicked")
     assert gone.wait(10)
     browser.go_on()

@@ -1,21 +1,24 @@
-// Sessions of this node: sorted, searched and paged by the node itself.
+// Sessions of the cluster: sorted, searched and paged by the nodes themselves.
 import { useState } from 'preact/hooks'
-import type { Session, Sessions } from '../api'
+import type { Session, Sessions, Status } from '../api'
 import { bytes, count, date, seconds } from '../format'
 import { usePoll } from '../live'
-import { Badge, Command, Confirm, Problem, Table, useSettled, type Change } from '../parts'
+import { Badge, Command, Confirm, Problem, Silent, Table, useSettled, type Change } from '../parts'
 import { May } from '../role'
 
 const PAGE = 50
 const COLUMNS = [
   { key: 'client', name: 'Client' },
   { key: 'away', name: 'Connection' },
+  { key: 'node', name: 'Node' },
   { key: 'subscriptions', name: 'Subscriptions' },
   { key: 'queued', name: 'Waiting' },
   { key: 'bytes', name: 'Bytes' },
   { key: 'inflight', name: 'In flight' },
 ] as const
-type Key = (typeof COLUMNS)[number]['key']
+/** Nodes answer a question for all of them more slowly than one for themselves. */
+const EVERY = 5000
+type Key = Exclude<(typeof COLUMNS)[number]['key'], 'node'>
 
 function kick({ client }: { client: string }): Change {
   return {
@@ -44,6 +47,7 @@ function Details({ session, ask }: { session: Session; ask: (change: Change) => 
     ['Address', session.peer ?? '–'],
     ['User', session.user ?? '–'],
     ['Protocol', `MQTT ${session.protocol}`],
+    ['Node', session.name ?? '–'],
     ['Shard', String(session.shard)],
     ['Keep alive', session.keep_alive_seconds === 0 ? 'none' : seconds(session.keep_alive_seconds)],
     ['Session outlives its connection', session.clean ? 'no' : seconds(session.expiry_seconds)],
@@ -93,6 +97,7 @@ export function Clients() {
   const [typed, setTyped] = useState('')
   const search = useSettled(typed.trim())
   const [connected, setConnected] = useState('')
+  const [node, setNode] = useState('*')
   const [sort, setSort] = useState<Key>('client')
   const [down, setDown] = useState(false)
   const [cursors, setCursors] = useState<string[]>([])
@@ -101,9 +106,11 @@ export function Clients() {
   const query = new URLSearchParams({ limit: String(PAGE), sort, order: down ? 'desc' : 'asc' })
   if (search) query.set('search', search)
   if (connected) query.set('connected', connected)
+  if (node) query.set('node', node)
   const cursor = cursors.at(-1)
   if (cursor !== undefined) query.set('cursor', cursor)
-  const page = usePoll<Sessions>(`/api/v1/sessions?${query}`, 3000)
+  const page = usePoll<Sessions>(`/api/v1/sessions?${query}`, EVERY)
+  const here = usePoll<Status>('/api/v1/status', 60_000)
   const first = cursors.length * PAGE
   const session = page.data?.sessions.find((one) => one.client === chosen)
   const sortBy = (key: Key) => {
@@ -113,7 +120,7 @@ export function Clients() {
   }
   return (
     <>
-      <p class="quiet">Sessions of this node. Those of other nodes are on their dashboards; ending a connection works for the whole cluster.</p>
+      <p class="quiet">Sessions of the whole cluster, each as the node has it where it is.</p>
       <div class="row filters">
         <label>
           Search
@@ -141,11 +148,25 @@ export function Clients() {
             <option value="false">away</option>
           </select>
         </label>
+        <label>
+          At
+          <select
+            value={node}
+            onChange={(event) => {
+              setNode(event.currentTarget.value)
+              setCursors([])
+            }}
+          >
+            <option value="*">all nodes</option>
+            <option value="">this node</option>
+          </select>
+        </label>
       </div>
       <Problem text={page.error} />
+      <Silent names={page.data?.silent} />
       <Table
         name="Sessions"
-        head={COLUMNS.map((column) => (
+        head={COLUMNS.map((column) => column.key === 'node' ? <th scope="col" key={column.key}>{column.name}</th> : (
           <th scope="col" class={column.key === 'client' || column.key === 'away' ? '' : 'number'} key={column.key} aria-sort={sort === column.key ? (down ? 'descending' : 'ascending') : 'none'}>
             <button type="button" class="sort" onClick={() => sortBy(column.key)}>
               {column.name} <span aria-hidden="true">{sort === column.key ? (down ? '▼' : '▲') : ''}</span>
@@ -163,6 +184,7 @@ export function Clients() {
             <td>
               <Badge kind={one.connected ? 'good' : 'plain'}>{one.connected ? 'connected' : 'away'}</Badge> {one.peer ?? (one.disconnected_at_ms && date(one.disconnected_at_ms))}
             </td>
+            <td>{one.name}</td>
             <td class="number">{count(one.subscriptions.length)}</td>
             <td class="number">{count(one.queued_messages)}</td>
             <td class="number">{bytes(one.queued_bytes)}</td>
@@ -183,17 +205,7 @@ export function Clients() {
           </button>
         </span>
       </p>
-      {page.data?.total === 0 && search && !connected && (
-        <May role="operate">
-          <p class="row">
-            <span>It may be at another node:</span>
-            <button type="button" onClick={() => setChange(kick({ client: search }))}>
-              End the connection of {search} anywhere …
-            </button>
-          </p>
-        </May>
-      )}
-      <Command words={['sessions', ...(search ? ['--search', search] : []), '--sort', sort, ...(down === (sort === 'client') ? ['--reverse'] : [])]} />
+      <Command words={['sessions', ...(node === '' ? ['--node', here.data?.name ?? ''] : []), ...(search ? ['--search', search] : []), '--sort', sort, ...(down === (sort === 'client') ? ['--reverse'] : [])]} />
       {session && <Details session={session} ask={setChange} />}
       {change && (
         <Confirm
