@@ -1,4 +1,4 @@
-"""The list of clients in the dashboard and the API, with 100,000 sessions."""
+"""The list of clients in the dashboard and the API, with many sessions; SEDGE_MANY_SESSIONS=100000 for as many as a large site has (a minute)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster import HOST, wait_for
 from test_dashboard import Browser, Cluster3, pytestmark
 
 __all__ = ["pytestmark"]
-SESSIONS = int(os.environ.get("SEDGE_MANY_SESSIONS", "100000"))
+SESSIONS = int(os.environ.get("SEDGE_MANY_SESSIONS", "20000"))
 AT_ONCE = 100
 
 
@@ -45,7 +45,7 @@ async def begin_sessions(ports: list[int]) -> None:
 
 @pytest.fixture(scope="module")
 def site(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster3]:
-    """Three nodes with 100,000 sessions of clients that are away."""
+    """Three nodes with many sessions of clients that are away."""
     running = Cluster3(binary, tmp_path_factory.mktemp("sessions") / "data")
     try:
         asyncio.run(begin_sessions(running.ports()))
@@ -59,7 +59,7 @@ def total(site: Cluster3, node: int) -> int:
     return int(site.api(node, "sessions?node=*&limit=1")["total"])
 
 
-def test_100_000_sessions_are_listed_page_by_page(site: Cluster3) -> None:
+def test_many_sessions_are_listed_page_by_page(site: Cluster3) -> None:
     """OP-02: pages, orders and searches come at once however many sessions there are, and all are there when a node has died."""
     wait_for("all sessions are listed", lambda: total(site, 0) == SESSIONS, 30)
     browser = Browser("many", site.url(), sessions=f"{SESSIONS:,}", one=name(SESSIONS - 1), ws=site.ws)
