@@ -16,8 +16,8 @@ import pytest
 
 from broker import MAKES, Impostor, Make, Sidecar
 from client import Client, ClientError
-from cluster import HOST, Cluster, free_base, wait_for
-from durable import Node, Publisher, Side, Subscriber, first_times, knows_all, move, pump, settle
+from cluster import HOST, Cluster, free_base, get, wait_for
+from durable import DAY, Node, Publisher, Side, Subscriber, first_times, knows_all, move, pump, settle
 from mqttwire import V5, V311, T, Will, connect
 from pki import authority, sign
 
@@ -239,6 +239,33 @@ def test_sessions_move_from_broker_to_broker(site: Site) -> None:
         move(side, rng.choice([node for node in site if node is not where[side.name]]), where)
     load(publishers, sides, 0.2)
     balance(publishers, subscribers)
+
+
+def test_a_session_that_moves_leaves_no_interest_behind(site: Site) -> None:
+    """FT-17, IL-13: each node that a session leaves forgets what it wanted, so that publications go to one node, and to none at its end."""
+    def wanting() -> dict[str, list[str]]:
+        """By the node that is asked: the nodes that want the filter."""
+        found = {}
+        for node in site:
+            routes = get(f"http://{HOST}:{node.http}/api/v1/routes?limit=1000")["routes"]
+            found[str(node.port)] = [route["name"] for route in routes if route["filter"] == "wander/#"]
+        return found
+
+    writer = at(site[0].port, "writer")
+    for turn in range(7):
+        node = site[turn % len(site)]
+        client = at(node.port, "wanderer", clean=turn == 0, props=DAY)
+        if turn == 0:
+            client.subscribe("wander/#", qos=1)
+        writer.publish("wander/x", str(turn).encode(), qos=1)
+        receives(client, "wander/x", str(turn).encode())
+        name = str(node.status()["name"])
+        wait_for("that node alone wants it", lambda name=name: all(found == [name] for found in wanting().values()), 20)
+        client.close()
+    client = at(site[0].port, "wanderer", clean=True)
+    wait_for("nobody wants it", lambda: not any(wanting().values()), 20)
+    writer.publish("wander/x", b"for nobody", qos=1, allowed=(0x10,))
+    client.close()
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["node", "node and broker"])
