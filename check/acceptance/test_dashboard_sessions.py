@@ -70,4 +70,4 @@ def test_many_sessions_are_listed_page_by_page(site: Cluster3) -> None:
     times = browser.finish()["times"]
     print(f"\n{SESSIONS} sessions, milliseconds until shown: {times}")
     # Generous: the machine may be busy, and the build one for debugging.
-    assert max(times.values()) < 5_000, times
+    assert max(times.values()) < 20_000, times
