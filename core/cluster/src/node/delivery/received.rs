@@ -255,13 +255,16 @@ impl Had {
             self.sessions.remove(&client);
         }
         let marks = marks.iter().take(MAX_MARKS).map(|id| ((id.node, id.incarnation, id.shard), id.seq)).collect();
-        let fills: BTreeSet<MessageId> = fills.into_iter().take(MAX_FILLS).collect();
-        let along = fills.clone();
-        let mut lacks = Lacks { gaps: Gaps::new(), fills };
+        let mut lacks = Lacks { gaps: Gaps::new(), fills: fills.into_iter().take(MAX_FILLS).collect() };
         for (before, to) in gaps.iter().take(MAX_MARKS) {
             let shard = (before.node, before.incarnation, before.shard);
             lacks.gaps.entry(shard).or_default().push(Gap { after: before.seq, to: *to });
         }
+        let is_in_gap = |id: &MessageId| {
+            let gaps = lacks.gaps.get(&(id.node, id.incarnation, id.shard));
+            gaps.is_some_and(|gaps| gaps.iter().any(|gap| gap.after < id.seq && id.seq <= gap.to))
+        };
+        let along: BTreeSet<MessageId> = lacks.fills.iter().filter(|id| !is_in_gap(id)).copied().collect();
         if self.sessions.is_empty() {
             self.came_along.clear();
         }
