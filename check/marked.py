@@ -9,9 +9,14 @@ import sys
 from pathlib import Path
 
 
+def marks(tool: str) -> tuple[str, str]:
+    """What stands before and behind the table of a tool."""
+    return f"<!-- {tool} begins -->", f"<!-- {tool} ends -->"
+
+
 def put(page: Path, tool: str, table: str) -> None:
     """Replaces what is between the marks of `tool` in `page`."""
-    begin, end = f"<!-- {tool} begins -->", f"<!-- {tool} ends -->"
+    begin, end = marks(tool)
     text = page.read_text()
     if text.count(begin) != 1 or text.count(end) != 1:
         sys.exit(f"{page}: one {begin} and one {end} are expected")
