@@ -49,7 +49,7 @@ pub(crate) struct Ahead {
     plain: BTreeMap<MessageId, BTreeSet<ClientId>>,
     /// What came for shared subscriptions.
     shares: BTreeSet<MessageId>,
-    /// How far sessions had had the publications of a shard when they came.
+    /// Of each shard, the number of the last publication that a session had when it came.
     marks: BTreeMap<(NodeId, Incarnation, ShardId), BTreeMap<ClientId, u64>>,
 }
 

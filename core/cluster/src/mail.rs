@@ -288,7 +288,7 @@ pub struct Inherit {
     pub ahead: BTreeMap<ClientId, HadAhead>,
 }
 
-/// What one session had beyond what all sessions of its shard had.
+/// The publications that one session had and other sessions of its shard had not.
 #[derive(Debug, Default)]
 pub struct HadAhead {
     /// These publications.

@@ -321,7 +321,7 @@ pub(crate) struct RunArgs {
     /// Write every delivery to a file: receiver, stream, number, times of sending and receiving, how it came
     #[arg(long)]
     pub(crate) raw: Option<PathBuf>,
-    /// What is done to brokers meanwhile: SECONDS:kill|term|stop|cont:WHOM (a PID, or node-2 or broker-2 of what
+    /// A fault for brokers meanwhile: SECONDS:kill|term|stop|cont:WHOM (a PID, or node-2 or broker-2 of what
     /// --nodes starts), SECONDS:run:COMMAND, or with --network
     /// SECONDS:cut:A-B, SECONDS:cut:A>B, SECONDS:isolate:A, SECONDS:heal:
     #[arg(long)]
@@ -372,7 +372,7 @@ pub(crate) struct FailArgs {
     /// Write every delivery to a file: receiver, stream, number, times of sending and receiving, how it came
     #[arg(long)]
     pub(crate) raw: Option<PathBuf>,
-    /// What is done, and when in the measurement: SECONDS:kill|term|stop|cont:WHOM (a PID, or node-2 or broker-2 of what
+    /// A fault, and its time in the measurement: SECONDS:kill|term|stop|cont:WHOM (a PID, or node-2 or broker-2 of what
     /// --nodes starts), SECONDS:run:COMMAND, or with --network
     /// SECONDS:cut:A-B, SECONDS:cut:A>B, SECONDS:isolate:A, SECONDS:heal:
     #[arg(long, required = true)]

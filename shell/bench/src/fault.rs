@@ -1,4 +1,4 @@
-//! What is done to brokers while they are measured.
+//! Faults of brokers while they are measured.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::emulate::{Request, ask};
 use crate::error::BenchError;
 use crate::run::Process;
 
-/// What is done to brokers while they are measured: `SECONDS:kill:WHOM`, `:term:`, `:stop:`, `:cont:`, `SECONDS:run:COMMAND`, or, in an
+/// A fault of a broker while it is measured: `SECONDS:kill:WHOM`, `:term:`, `:stop:`, `:cont:`, `SECONDS:run:COMMAND`, or, in an
 /// emulated network, `SECONDS:cut:A-B`, `SECONDS:cut:A>B`, `SECONDS:isolate:A` and `SECONDS:heal:`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fault {

@@ -67,7 +67,7 @@ impl Up {
     }
 }
 
-/// What was started for one run, and what its nodes sent to each other.
+/// The cluster that was started for one run, and the publications that its nodes sent to each other.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Site {
     pub(crate) nodes: Vec<NodeInfo>,
@@ -84,7 +84,7 @@ pub(crate) struct Transfers {
 }
 
 impl Site {
-    /// What `up` is, and what its nodes sent each other since they had sent `before`.
+    /// The cluster `up`, and the publications that its nodes sent each other since they had sent `before`.
     pub(crate) fn new(up: &Up, before: &[Transfers]) -> Self {
         let same = |one: &Transfers, other: &Transfers| (&one.from, &one.to) == (&other.from, &other.to);
         let since = |one: Transfers| {

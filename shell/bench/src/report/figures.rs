@@ -6,7 +6,7 @@ use crate::measure::{BIN, Distribution};
 use crate::num;
 use crate::run::{Outcome, ProcessSamples, Sample};
 
-/// How far looks at processes may be from the ends of a phase, in seconds.
+/// A look at a process may be so many seconds away from the end of a phase.
 const PHASE_EDGE_S: f64 = 0.02;
 /// Between two looks that are closer, ticks of 10 ms say nothing of the share of a core.
 const SHORTEST_LOOK_S: f64 = 0.1;

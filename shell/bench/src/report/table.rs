@@ -78,7 +78,7 @@ fn quantiles(name: &str, all: &Quantiles, table: &mut Table) {
     table.row(std::iter::once(name.to_owned()).chain(values.into_iter().map(number)));
 }
 
-/// What processes that were started for the run used while it was measured.
+/// The processor time and memory of the processes that were started for the run.
 fn processes(figures: &Figures, text: &mut String) {
     let mut table = Table::default();
     table.row(["process", "CPU, %", "most", "memory, KiB"]);

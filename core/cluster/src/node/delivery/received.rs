@@ -56,7 +56,7 @@ pub(in crate::node) struct Had {
     deadlines: Deadlines<ClientId>,
     /// Up to where publications of each shard may have come to those of them whose node is gone.
     inherited: Heard,
-    /// What sessions of them have had and may come here later than they: see [`Moved::along`].
+    /// Publications that sessions have had and that may come here later than the sessions: see [`Moved::along`].
     came_along: BTreeSet<MessageId>,
 }
 
@@ -260,11 +260,8 @@ impl Had {
             let shard = (before.node, before.incarnation, before.shard);
             lacks.gaps.entry(shard).or_default().push(Gap { after: before.seq, to: *to });
         }
-        let is_in_gap = |id: &MessageId| {
-            let gaps = lacks.gaps.get(&(id.node, id.incarnation, id.shard));
-            gaps.is_some_and(|gaps| gaps.iter().any(|gap| gap.after < id.seq && id.seq <= gap.to))
-        };
-        let along: BTreeSet<MessageId> = lacks.fills.iter().filter(|id| !is_in_gap(id)).copied().collect();
+        // A session's former owner tells both in one list: what fills a gap, and what the session took along.
+        let along: BTreeSet<MessageId> = lacks.fills.iter().filter(|id| !is_in(&lacks.gaps, id)).copied().collect();
         if self.sessions.is_empty() {
             self.came_along.clear();
         }
