@@ -11,13 +11,17 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 HOST = "127.0.0.1"
-GIVEN: set[int] = set()  # what `free_base` has handed out: a node may bind its ports long after it got them
+# Which of how many processes that run tests at once this one is: each has ranges of ports of its own.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+GIVEN: deque[int] = deque(maxlen=100)  # what `free_base` has handed out: a node may bind its ports long after it got them
 
 
 def wait_for(what: str, condition: Callable[[], Found], seconds: float = 10.0) -> Found:
@@ -34,10 +38,10 @@ def wait_for(what: str, condition: Callable[[], Found], seconds: float = 10.0) -
 def free_base(count: int) -> tuple[int, int, int]:
     """First ports of three free ranges (MQTT, HTTP, cluster) of `count` ports each, below what the system hands out."""
     for _ in range(300):
-        base = random.SystemRandom().randrange(11_000, 31_000, 30)
+        base = random.SystemRandom().randrange(11_000 + 30 * WORKER, 31_000, 30 * WORKERS)
         bases = (base, base + 10, base + 20)
         if base not in GIVEN and all(is_free(start + offset) for start in bases for offset in range(count)):
-            GIVEN.add(base)
+            GIVEN.append(base)
             return bases
     raise RuntimeError("no free ports")
 

@@ -13,6 +13,17 @@ from cluster import HOST, Cluster, wait_for
 from durable import Node, knows_all
 
 
+# Files whose bounds of time, processor time or memory mean nothing beside other tests.
+ALONE = {"floods", "limits", "plugs", "relief", "scale", "sniff", "starved", "thesis_load", "weights"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of those files."""
+    for item in items:
+        if item.path.stem.removeprefix("test_") in ALONE:
+            item.add_marker("alone")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Where the binary is."""
     default = Path(__file__).parents[2] / "target/release/sedge"

@@ -260,9 +260,11 @@ impl<'a> Coordinator<'a> {
         }
     }
 
-    /// How long a silence may last. With faults messages may come back after a broker does.
+    /// How long a silence may last. After a fault messages come back when the broker does, and clients that are sent elsewhere get what
+    /// waits for them once they are there.
     fn patience(&self) -> u64 {
-        if self.faults_done.is_empty() { QUIET } else { 10 * QUIET }
+        let stays = self.faults_done.is_empty() && !self.setup.scenario.reconnect;
+        if stays { QUIET } else { 10 * QUIET }
     }
 
     fn collect(&mut self, end: u64) -> Result<(Vec<SentRange>, Tally), BenchError> {
