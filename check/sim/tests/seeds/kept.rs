@@ -52,7 +52,7 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
 ];
 
 /// How many kept seeds of a kind run where nothing asks for all.
-const FEW: usize = 3;
+const FEW: usize = 2;
 
 /// A few of each kind, spread over its seeds; all with `SEDGE_SIM_KEPT=all`, which the step "seeds" of ./test sets.
 #[test]
