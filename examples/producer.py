@@ -28,7 +28,8 @@ class Producer:
         self.kept: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self.lock = threading.Lock()
         self.fan = "off"
-        self.link = Link(name or f"producer-{house}", addresses, self.connected, self.asked).start()
+        self.link = Link(name or f"producer-{house}", addresses, self.connected, self.asked)
+        self.link.start()  # not before it has a name here: it may be connected at once
 
     def connected(self) -> None:
         """Requests and the fan's switch are for this sensor."""

@@ -56,10 +56,9 @@ class Link:
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> Link:
+    def start(self) -> None:
         """Connects, and stays connected."""
         self._thread.start()
-        return self
 
     def _run(self) -> None:
         turn = 0

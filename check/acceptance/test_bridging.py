@@ -138,6 +138,27 @@ def test_an_outage_that_hangs_loses_nothing(make_site: Callable[..., list[Node]]
     check(sent, far.payloads, exactly=qos == 2)
 
 
+@pytest.mark.parametrize("version", ["3.1.1", "5.0"])
+def test_a_remote_broker_gets_no_more_at_once_than_it_takes(make_site: Callable[..., list[Node]], tmp_path: Path, version: str) -> None:
+    """MQ-18: Mosquitto with its own settings drops publications with QoS 2 above 20 at once, and acknowledges them to clients by 3.1.1."""
+    remote = Remote(tmp_path, free_base(1)[0], "max_inflight_messages 20\n").start()
+    try:
+        (node,) = make_site(bridge(remote, version=version, qos=2))
+        wait_for("the bridge runs", lambda: runs(node))
+        far = Collector(remote.port, "up/#")
+        remote.signal(signal.SIGSTOP)
+        writer = Client(HOST, node.port, V5, timeout=20)
+        writer.connect("writer")
+        for number in range(500):
+            writer.publish("up/many", str(number), qos=2)
+        remote.signal(signal.SIGCONT)
+        wait_for("everything is there", lambda: len(far.payloads) >= 500, DEADLINE)
+        far.stop()
+        check([str(number) for number in range(500)], far.payloads, exactly=True)
+    finally:
+        remote.stop()
+
+
 def test_a_killed_remote_broker_loses_nothing_that_it_had_not_acknowledged(
     make_site: Callable[..., list[Node]], remote: Remote
 ) -> None:

@@ -115,7 +115,8 @@ def test_a_bridge_that_falls_behind_and_catches_up(binary: Path, named: Callable
     assert cloud["node_name"] == runner.status()["name"]
     assert ask(nodes[0], "bridges", cloud["node_name"])[0]["state"] == "down"
     watched = next(node for node in nodes if node is not runner)
-    assert get(f"http://{HOST}:{watched.http}/api/v1/bridges")["bridges"][0]["state"] == "elsewhere"
+    states = f"http://{HOST}:{watched.http}/api/v1/bridges"
+    wait_for("it is known to run elsewhere", lambda: get(states)["bridges"][0]["state"] == "elsewhere")
     browser = Browser("behind", f"http://{HOST}:{watched.http}", ws=0, node=cloud["node_name"], messages=MESSAGES, taken=TAKEN)
     browser.until("down")
     with contextlib.closing(Client(HOST, watched.port, V5, timeout=20)) as speaker:

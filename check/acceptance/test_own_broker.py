@@ -227,6 +227,17 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(site: Site) -> 
     balance(publishers, subscribers)
 
 
+def test_a_burst_is_no_more_at_once_than_the_broker_takes(site: Site) -> None:
+    """MQ-09, IL-20: a client publishes 200 messages with QoS 2 in one go; alone, Mosquitto drops those above 20 and acknowledges them."""
+    reader, writer = at(site[1].port, "reader"), at(site[0].port, "writer", V311)
+    reader.subscribe("burst", qos=2)
+    pids = [writer.start_publish("burst", str(number), qos=2) for number in range(200)]
+    for pid in pids:
+        writer.expect(T.PUBREC, pid=pid)
+        writer.release(pid)
+    assert [int(reader.message(timeout=20).payload) for _ in pids] == list(range(200))
+
+
 def test_sessions_move_from_broker_to_broker(site: Site) -> None:
     """MQ-11, FT-22: clients change the node under load: subscriptions, queue and QoS 2 state follow, although their brokers know nothing of
     each other."""

@@ -15,6 +15,8 @@ use crate::{Output, Publication, Receiver, Request, Share, Sidecar};
 
 /// Bytes in a connection's outbox above which publications with QoS 1 and 2 wait, and those with QoS 0 are dropped beyond the queue's limit.
 const OUTBOX_HIGH: usize = 1024 * 1024;
+/// Most publications with QoS 2 on their way to a broker by 3.1.1: Mosquitto acknowledges what is above (`max_inflight_messages`) and drops it.
+const EXACT_311: usize = 20;
 
 /// Seconds that a message still lives; `None`: for ever. They are rounded to the nearest: the clock of the publisher's node may be some
 /// milliseconds ahead, and nobody gets more than the publisher gave (MQTT 5.0 section 3.3.2.3.3).
@@ -259,9 +261,7 @@ impl Sidecar {
         loop {
             let Some(conversation) = self.conversations.get_mut(key) else { return };
             let is_open = matches!(conversation.phase, Phase::Live | Phase::Closing);
-            let has_room =
-                conversation.sent.len() < conversation.allowed.window && conversation.outbox.len() < OUTBOX_HIGH;
-            if !is_open || !has_room {
+            if !is_open || !has_room(conversation) {
                 if is_open && !conversation.unsent.is_empty() {
                     self.queued.insert(key);
                 }
@@ -393,6 +393,16 @@ fn subscribe(id: PacketId, requests: &[Request], version: Version, allows_ids: b
         subscription_id,
         user: Vec::new(),
     })
+}
+
+/// Whether the broker takes what waits first, as far as it says. A broker that speaks 3.1.1 cannot say.
+fn has_room(conversation: &Conversation) -> bool {
+    let is_exact = |carried: &Carried| carried.message.qos.min(conversation.allowed.qos) == QoS::ExactlyOnce;
+    let half_full =
+        || conversation.sent.iter().filter(|sent| is_exact(&sent.carried)).take(EXACT_311).count() == EXACT_311;
+    let waits =
+        conversation.version == Version::V311 && conversation.unsent.front().is_some_and(is_exact) && half_full();
+    conversation.sent.len() < conversation.allowed.window && conversation.outbox.len() < OUTBOX_HIGH && !waits
 }
 
 #[cfg(test)]

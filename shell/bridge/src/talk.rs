@@ -1,11 +1,12 @@
 //! Connections of a node that stands beside a broker: to this node and to the broker.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use mio::{Poll, Token};
 use sedge_mqtt::{
-    Ack, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS, ReasonCode, Utf8, Version,
+    Ack, ConnAck, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS, ReasonCode, Utf8,
+    Version,
 };
 
 use crate::error::BridgeError;
@@ -19,20 +20,52 @@ const WINDOW: usize = 1_000;
 /// Silence after which the broker is asked whether it is there.
 const PING: Duration = Duration::from_secs(20);
 
-/// Publishes on one connection what has come over another.
+/// Most publications on their way to a broker that speaks 3.1.1 and cannot say how many it takes: Mosquitto acknowledges those above 20 with
+/// QoS 2 and drops them.
+const WINDOW_311: u16 = 20;
+
+/// How many publications with QoS 1 and 2 a broker takes at once that has answered this (Receive Maximum, MQTT 5.0 3.2.2.3.3).
+pub(crate) fn window(version: Version, answer: &ConnAck) -> u16 {
+    let granted =
+        if version == Version::V5 { answer.properties.receive_maximum.unwrap_or(u16::MAX) } else { WINDOW_311 };
+    granted.max(1)
+}
+
+/// Publishes on one connection what has come over another, no more at once than the other side takes (Receive Maximum, MQTT 5.0 3.3.4).
 pub(crate) struct Writer {
     pub(crate) wire: Wire,
     last: u16,
+    window: usize,
     pub(crate) open: BTreeSet<PacketId>,
+    /// What has to wait for an acknowledgement. Its owner reads no more while something waits, so that it is short.
+    waiting: VecDeque<Publish>,
+    /// Publications that the other side did not take, and why the last of them.
+    refused: (u64, Option<ReasonCode>),
 }
 
 impl Writer {
-    pub(crate) const fn new(wire: Wire) -> Self {
-        Self { wire, last: 0, open: BTreeSet::new() }
+    /// A connection whose other side has answered this.
+    pub(crate) fn new(wire: Wire, version: Version, answer: &ConnAck) -> Self {
+        let window = usize::from(window(version, answer)).min(WINDOW);
+        Self { wire, last: 0, window, open: BTreeSet::new(), waiting: VecDeque::new(), refused: (0, None) }
     }
 
-    /// Publishes under an identifier of its own.
-    pub(crate) fn publish(&mut self, mut publish: Publish) {
+    /// Publishes under an identifier of its own, in the order of the calls.
+    pub(crate) fn publish(&mut self, publish: Publish) {
+        self.waiting.push_back(publish);
+        self.go_on();
+    }
+
+    /// Sends what waits, as far as the other side takes it.
+    fn go_on(&mut self) {
+        while let Some(publish) =
+            self.waiting.pop_front_if(|publish| publish.qos == QoS::AtMostOnce || self.open.len() < self.window)
+        {
+            self.send(publish);
+        }
+    }
+
+    fn send(&mut self, mut publish: Publish) {
         let mut properties = publish.properties.take().unwrap_or_default();
         properties.topic_alias = None;
         properties.subscription_ids.clear();
@@ -54,22 +87,34 @@ impl Writer {
         }
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is of interest")]
     /// Something that the other side answers.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is of interest")]
     pub(crate) fn packet(&mut self, packet: Packet) {
         match packet {
-            Packet::PubAck(ack) | Packet::PubComp(ack) => _ = self.open.remove(&ack.packet_id),
+            Packet::PubAck(ack) | Packet::PubComp(ack) => self.over(ack.packet_id, ack.reason),
+            Packet::PubRec(ack) if ack.reason.is_error() => self.over(ack.packet_id, ack.reason),
+            Packet::PubRec(ack) => self.wire.send(&Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success))),
             Packet::SubAck(ack) => _ = self.open.remove(&ack.packet_id),
             Packet::UnsubAck(ack) => _ = self.open.remove(&ack.packet_id),
-            Packet::PubRec(ack) if ack.reason.is_error() => _ = self.open.remove(&ack.packet_id),
-            Packet::PubRec(ack) => self.wire.send(&Packet::PubRel(Ack::new(ack.packet_id, ReasonCode::Success))),
             _ => {}
         }
+        self.go_on();
+    }
+
+    fn over(&mut self, id: PacketId, reason: ReasonCode) {
+        if self.open.remove(&id) && reason.is_error() {
+            self.refused = (self.refused.0 + 1, Some(reason));
+        }
+    }
+
+    /// How many publications the other side did not take since the last call, and why the last of them.
+    pub(crate) fn take_refused(&mut self) -> (u64, Option<ReasonCode>) {
+        core::mem::take(&mut self.refused)
     }
 
     /// Whether little enough is on its way.
     pub(crate) fn has_room(&self) -> bool {
-        self.open.len() < WINDOW && self.wire.has_room()
+        self.waiting.is_empty() && self.open.len() < self.window && self.wire.has_room()
     }
 }
 
@@ -128,7 +173,7 @@ pub(crate) fn inside(
     token: Token,
     id: &str,
     version: Version,
-) -> Result<Wire, BridgeError> {
+) -> Result<(Wire, ConnAck), BridgeError> {
     let socket = host.connect(id).map_err(BridgeError::Inside)?;
     socket.set_nonblocking(true).map_err(BridgeError::Inside)?;
     let stream = Stream::Unix(mio::net::UnixStream::from_std(socket));
@@ -145,6 +190,6 @@ pub(crate) fn inside(
         password: None,
         properties: ConnectProperties { receive_maximum: v5.then_some(u16::MAX), ..ConnectProperties::default() },
     };
-    greet(&mut wire, poll, connect, || true)?;
-    Ok(wire)
+    let answer = greet(&mut wire, poll, connect, || true)?;
+    Ok((wire, answer))
 }

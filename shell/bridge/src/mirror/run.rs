@@ -58,13 +58,13 @@ impl<'a> Run<'a> {
     ) -> Result<Self, BridgeError> {
         let mut poll = Poll::new().map_err(BridgeError::Inside)?;
         let goes_on = || shared.goes_on();
-        let writer = inside(host, &mut poll, Token(0), &format!("{}in", Mirroring::session_id(0)), version)?;
+        let (writer, granted) = inside(host, &mut poll, Token(0), &format!("{}in", Mirroring::session_id(0)), version)?;
         let mut run = Self {
             shared,
             machine,
             origin: Instant::now(),
             feed: outside(shared, &mut poll, Token(1), "feed", version)?,
-            writer: Writer::new(writer),
+            writer: Writer::new(writer, version, &granted),
             poll,
             probes: Vec::new(),
         };
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
             for side in [Side::Node, Side::Broker] {
                 let token = Token(2 + run.probes.len());
                 let mut wire = match side {
-                    Side::Node => inside(host, &mut run.poll, token, &Mirroring::session_id(number), version)?,
+                    Side::Node => inside(host, &mut run.poll, token, &Mirroring::session_id(number), version)?.0,
                     Side::Broker => outside(shared, &mut run.poll, token, &number.to_string(), version)?,
                 };
                 let early =
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
     fn copy_retained(&mut self, host: &impl Host, version: Version) -> Result<(), BridgeError> {
         let all = TopicFilter::new("#").map_err(|error| BridgeError::File(error.to_string()))?;
         let id = format!("{}kept", Mirroring::session_id(0));
-        let mut own = inside(host, &mut self.poll, Token(usize::MAX - 1), &id, version)?;
+        let (mut own, _) = inside(host, &mut self.poll, Token(usize::MAX - 1), &id, version)?;
         let there = self.until_pong(&mut own, &all)?;
         close(own);
         let mut feed_packets = Vec::new();

@@ -17,6 +17,7 @@ use crate::map::{Map, Transform};
 use crate::session::{Opened, Session, subscribe};
 use crate::status::BridgeState;
 use crate::supervisor::Shared;
+use crate::talk;
 use crate::wire::Wire;
 
 const REMOTE: Token = Token(1);
@@ -44,7 +45,7 @@ impl<'a, H: Host> Bridge<'a, H> {
         let mut poll = Poll::new().map_err(BridgeError::Inside)?;
         let (address, mut remote) = self.open_remote(&mut poll, window)?;
         let takes = self.takes(&remote.ack);
-        let most = remote.ack.properties.receive_maximum.unwrap_or(u16::MAX);
+        let most = talk::window(shared.config.version, &remote.ack);
         let mut local = self.session.open(&mut poll, most.min(shared.config.max_inflight))?;
         self.announce(&mut remote.wire, &mut local.wire, "1");
         let early = (local.early, remote.early);

@@ -44,7 +44,7 @@ pub struct SniffStatus {
     pub followed: usize,
     /// Filters that the broker's clients want.
     pub filters: usize,
-    /// Publications that did not go to the other nodes: the node was away, or too many waited.
+    /// Publications that did not go to the other nodes or the broker: one of them was away or refused them, or too many waited.
     pub dropped: u64,
     /// Publications of other nodes that went to the broker.
     pub replayed: u64,
@@ -69,6 +69,13 @@ impl Shared {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         let (status, since) = &mut *record;
         change(status, since)
+    }
+
+    /// Something went wrong, and it goes on.
+    fn warn(&self, why: &str) {
+        if self.record(|status, _| status.last_error.replace(why.to_owned()).as_deref() != Some(why)) {
+            tracing::warn!(error = why, "publications are lost between the broker and the other nodes");
+        }
     }
 
     fn fail(&self, why: &str) {

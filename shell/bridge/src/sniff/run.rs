@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use sedge_mqtt::{
-    Packet, Publish, QoS, RetainHandling, Subscribe, SubscriptionOptions, SubscriptionRequest, TopicFilter,
+    ConnAck, Packet, Publish, QoS, RetainHandling, Subscribe, SubscriptionOptions, SubscriptionRequest, TopicFilter,
     Unsubscribe, Version,
 };
 use sedge_sidecar::{SniffConfig, SniffOutput, Sniffer};
@@ -152,9 +152,10 @@ impl<'a> Run<'a> {
         let fd = tap.capture.socket().as_raw_fd();
         let source = &mut SourceFd(&fd);
         poll.registry().register(source, Token(2), Interest::READABLE).map_err(BridgeError::Inside)?;
-        let there = outside(shared, &mut poll, version)?;
-        let here = inside(host, &mut poll, Token(0), &shared.session, Version::V5)?;
-        let (here, there) = (Writer::new(here), Writer::new(there));
+        let (there, granted) = outside(shared, &mut poll, version)?;
+        let there = Writer::new(there, version, &granted);
+        let (here, granted) = inside(host, &mut poll, Token(0), &shared.session, Version::V5)?;
+        let here = Writer::new(here, Version::V5, &granted);
         tap.changes.clear();
         let wanted: Vec<TopicFilter> = tap.sniffer.wanted().cloned().collect();
         let mut run = Self { shared, tap, poll, here, there, replayed: shared.record(|status, _| status.replayed) };
@@ -221,6 +222,7 @@ impl<'a> Run<'a> {
         while let Some(packet) = next(&mut self.there.wire)? {
             self.there.packet(packet);
         }
+        self.note_refused();
         let mut count = 0;
         while count < PACKETS_PER_TURN && self.there.has_room() {
             let Some(packet) = next(&mut self.here.wire)? else { break };
@@ -236,6 +238,15 @@ impl<'a> Run<'a> {
         Ok(more)
     }
 
+    /// Publications that the broker, or this node, did not take.
+    fn note_refused(&mut self) {
+        for (writer, by) in [(&mut self.there, "the broker"), (&mut self.here, "this node")] {
+            let (refused, Some(reason)) = writer.take_refused() else { continue };
+            self.tap.dropped += refused;
+            self.shared.warn(&format!("{by} refuses publications: {reason:?} (0x{:02x})", reason.as_u8()));
+        }
+    }
+
     /// What this node says: answers to publications, and publications of other nodes.
     fn delivered(&mut self, packet: Packet) {
         if matches!(packet, Packet::Publish(_) | Packet::PubRel(_)) {
@@ -249,13 +260,12 @@ impl<'a> Run<'a> {
     }
 }
 
-fn outside(shared: &Shared, poll: &mut Poll, version: Version) -> Result<Wire, BridgeError> {
+fn outside(shared: &Shared, poll: &mut Poll, version: Version) -> Result<(Wire, ConnAck), BridgeError> {
     let mut config = shared.config.clone();
     config.version = version;
     let address = config.address.first().cloned().unwrap_or_default();
     let mut connect = dial::connect(&config, "", "", u16::MAX)?;
     connect.clean_start = true;
     connect.properties.session_expiry = None;
-    let (wire, _) = dial::dial(poll, Token(1), (&config, &address), connect, || shared.goes_on())?;
-    Ok(wire)
+    dial::dial(poll, Token(1), (&config, &address), connect, || shared.goes_on())
 }
