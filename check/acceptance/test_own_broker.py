@@ -16,7 +16,7 @@ import pytest
 
 from broker import MAKES, Impostor, Make, Sidecar
 from client import Client, ClientError
-from cluster import HOST, Cluster, free_base, get, wait_for
+from cluster import HOST, Cluster, free_base, get, metric, wait_for
 from durable import DAY, Node, Publisher, Side, Subscriber, first_times, knows_all, move, pump, settle
 from mqttwire import V5, V311, T, Will, connect
 from pki import authority, sign
@@ -229,9 +229,13 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(site: Site) -> 
 
 def test_a_burst_is_no_more_at_once_than_the_broker_takes(site: Site) -> None:
     """MQ-09, IL-20: a client publishes 200 messages with QoS 2 in one go; alone, Mosquitto drops those above 20 and acknowledges them."""
-    reader, writer = at(site[1].port, "reader"), at(site[0].port, "writer", V311)
+    # A client that knows nothing of the node gets only what the broker has.
+    reader, writer = at(site[0].broker.port, "reader"), at(site[0].port, "writer", V311)
     reader.subscribe("burst", qos=2)
+    site[0].broker.signal(signal.SIGSTOP)
     pids = [writer.start_publish("burst", str(number), qos=2) for number in range(200)]
+    wait_for("all wait for the broker", lambda: metric(site[0].http, "sedge_publishes_received_total", qos="2") >= 200)
+    site[0].broker.signal(signal.SIGCONT)
     for pid in pids:
         writer.expect(T.PUBREC, pid=pid)
         writer.release(pid)
