@@ -107,6 +107,7 @@ def test_a_bridge_that_falls_behind_and_catches_up(binary: Path, named: Callable
     end.absent()
     bridge = f'[bridge.cloud]\nkind = "mqtt"\naddress = ["{HOST}:{end.port}"]\nversion = "3.1.1"\nfrom = ["up/#"]\nqos = 1\nreconnect_max = "1s"\n'
     nodes = named(bridge + RULE)
+
     def failed() -> list[dict[str, Any]]:
         """The bridge, once the node that is said to run it says so, too: nodes that have just met may change who does."""
         down = [one for one in ask(nodes[0], "bridges") if one["state"] == "down" and one["last_error"]]

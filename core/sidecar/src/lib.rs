@@ -29,5 +29,6 @@ pub use config::SidecarConfig;
 pub use counters::SidecarCounters;
 pub use machine::Sidecar;
 pub use mirror::{Delivered, Difference, DifferenceKind, Mirror, MirrorConfig, MirrorCounters, MirrorInput, Side};
+pub use outgoing::EXACT_311;
 pub use sniff::{Segment, SegmentError, SniffConfig, SniffCounters, SniffOutput, Sniffer};
 pub use status::{BrokerStatus, ConversationStatus};

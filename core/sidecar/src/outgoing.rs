@@ -15,8 +15,9 @@ use crate::{Output, Publication, Receiver, Request, Share, Sidecar};
 
 /// Bytes in a connection's outbox above which publications with QoS 1 and 2 wait, and those with QoS 0 are dropped beyond the queue's limit.
 const OUTBOX_HIGH: usize = 1024 * 1024;
-/// Most publications with QoS 2 on their way to a broker by 3.1.1: Mosquitto acknowledges what is above (`max_inflight_messages`) and drops it.
-const EXACT_311: usize = 20;
+/// Most publications with QoS 2 on their way to a broker by 3.1.1, which cannot say how many it takes: Mosquitto acknowledges what is above
+/// 20 (`max_inflight_messages`) and drops it.
+pub const EXACT_311: u16 = 20;
 
 /// Seconds that a message still lives; `None`: for ever. They are rounded to the nearest: the clock of the publisher's node may be some
 /// milliseconds ahead, and nobody gets more than the publisher gave (MQTT 5.0 section 3.3.2.3.3).
@@ -398,8 +399,10 @@ fn subscribe(id: PacketId, requests: &[Request], version: Version, allows_ids: b
 /// Whether the broker takes what waits first, as far as it says. A broker that speaks 3.1.1 cannot say.
 fn has_room(conversation: &Conversation) -> bool {
     let is_exact = |carried: &Carried| carried.message.qos.min(conversation.allowed.qos) == QoS::ExactlyOnce;
-    let half_full =
-        || conversation.sent.iter().filter(|sent| is_exact(&sent.carried)).take(EXACT_311).count() == EXACT_311;
+    let half_full = || {
+        conversation.sent.iter().filter(|sent| is_exact(&sent.carried)).take(EXACT_311.into()).count()
+            == usize::from(EXACT_311)
+    };
     let waits =
         conversation.version == Version::V311 && conversation.unsent.front().is_some_and(is_exact) && half_full();
     conversation.sent.len() < conversation.allowed.window && conversation.outbox.len() < OUTBOX_HIGH && !waits

@@ -8,6 +8,7 @@ use sedge_mqtt::{
     Ack, ConnAck, Connect, ConnectProperties, Packet, PacketId, Publish, PublishProperties, QoS, ReasonCode, Utf8,
     Version,
 };
+use sedge_sidecar::EXACT_311;
 
 use crate::error::BridgeError;
 use crate::host::Host;
@@ -20,14 +21,10 @@ const WINDOW: usize = 1_000;
 /// Silence after which the broker is asked whether it is there.
 const PING: Duration = Duration::from_secs(20);
 
-/// Most publications on their way to a broker that speaks 3.1.1 and cannot say how many it takes: Mosquitto acknowledges those above 20 with
-/// QoS 2 and drops them.
-const WINDOW_311: u16 = 20;
-
 /// How many publications with QoS 1 and 2 a broker takes at once that has answered this (Receive Maximum, MQTT 5.0 3.2.2.3.3).
 pub(crate) fn window(version: Version, answer: &ConnAck) -> u16 {
     let granted =
-        if version == Version::V5 { answer.properties.receive_maximum.unwrap_or(u16::MAX) } else { WINDOW_311 };
+        if version == Version::V5 { answer.properties.receive_maximum.unwrap_or(u16::MAX) } else { EXACT_311 };
     granted.max(1)
 }
 
@@ -37,7 +34,8 @@ pub(crate) struct Writer {
     last: u16,
     window: usize,
     pub(crate) open: BTreeSet<PacketId>,
-    /// What has to wait for an acknowledgement. Its owner reads no more while something waits, so that it is short.
+    /// Publications that wait until the other side acknowledges earlier ones. The owner of the writer reads on when none waits; only a mirror
+    /// hands all retained messages over at once.
     waiting: VecDeque<Publish>,
     /// Publications that the other side did not take, and why the last of them.
     refused: (u64, Option<ReasonCode>),
