@@ -145,7 +145,10 @@ def test_the_first_node_gets_rid_of_its_load_without_new_clients(site: Site) -> 
             took = time.monotonic() - began
             assert took < 20, f"{cpu(site)} % after {took:.1f} s: {site.nodes()}"
         # Clients that relief has just moved miss what is published while they connect: soon all are there again.
-        wait_for("all deliveries come", lambda: houses.share(2) > 0.95, 20)
+        seen = []
+        while (share := houses.share(2)) <= 0.95:
+            seen.append((round(share, 2), [round(node["samples"].get("cpu_util", -1)) for node in site.nodes()]))
+            assert len(seen) < 10, f"not all deliveries come (their share, processor time of each node): {seen}"
         assert cpu(site) < 75, "the load came back"
         assert len(houses.sockets) == clients and houses.returned <= clients * 0.7, f"{houses.returned} of {clients} moved"
         samples = [node["samples"] for node in site.nodes()]

@@ -190,10 +190,11 @@ impl ForwardTable {
         self.plain.matches(topic, |who, ()| match who {
             None => last.remote = true,
             Some(shard) => {
-                if let Some(mark) = marks.get_mut(usize::from(shard.0))
-                    && *mark != number
-                {
-                    *mark = number;
+                let at = usize::from(shard.0);
+                if marks.len() <= at {
+                    marks.resize(at + 1, 0);
+                }
+                if core::mem::replace(&mut marks[at], number) != number {
                     last.shards.push(*shard);
                 }
             }

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sedge_base::{NodeId, Rate};
@@ -512,12 +512,37 @@ impl NodeConfig {
         self.durability.unwrap_or(default)
     }
 
-    /// The number of shards this node is to have on this machine.
+    /// The number of shards this node is to have on this machine: the same for the whole life of the process, whoever changes the processors
+    /// that it may use meanwhile (a control group, `taskset`).
     pub fn shard_count(&self) -> u16 {
+        static CHOSEN: OnceLock<u16> = OnceLock::new();
         if self.shards != 0 {
             return self.shards;
         }
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        u16::try_from(cores.min(SHARDS_CHOSEN_MAX)).unwrap_or(1)
+        *CHOSEN.get_or_init(|| {
+            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            u16::try_from(cores.min(SHARDS_CHOSEN_MAX)).unwrap_or(1)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::NodeConfig;
+
+    /// Parts of a node that had asked before and after a control group was set disagreed, and one shard told another nothing.
+    #[test]
+    fn the_number_of_shards_stays_whatever_processors_the_process_loses() {
+        let (config, all) = (NodeConfig::default(), sched_getaffinity(None).unwrap());
+        let before = config.shard_count();
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap();
+        let mut one = CpuSet::new();
+        one.set(first);
+        // Of this thread only, which ends with the test.
+        sched_setaffinity(None, &one).unwrap();
+        assert_eq!(std::thread::available_parallelism().unwrap().get(), 1);
+        assert_eq!(config.shard_count(), before);
     }
 }
