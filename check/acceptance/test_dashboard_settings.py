@@ -50,6 +50,12 @@ def enters(node: Node, user: str, password: str) -> bool:
         client.close()
 
 
+def members(node: Node) -> int:
+    """How many members a node knows and is in step with, itself included."""
+    known = json.loads(ask(node, "get", "/api/v1/cluster", "view")[1])["members"]
+    return sum(not one["link"] or one["link"]["synced"] for one in known)
+
+
 def put(node: Node, user: str, body: object, role: str) -> tuple[int, Any]:
     """PUT /api/v1/accounts/USER."""
     head = {"Authorization": f"Bearer {TOKENS[role]}", "Content-Type": "application/json"}
@@ -83,6 +89,39 @@ def test_accounts_change_as_with_sedge_passwd(guarded: Node, tmp_path: Path) -> 
     assert (after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)) == (before.st_uid, before.st_gid, 0o640)
     text = passwords.read_text()
     assert text.startswith("# staff\nanna:$argon2id$") and [line.split(":")[0] for line in text.splitlines()[1:]] == ["anna", "anna-scram"]
+
+
+def test_accounts_change_at_all_nodes(binary: Path, tmp_path: Path) -> None:
+    """OP-07: one request changes the files of all nodes, each in its own kind of hash; the answer names the node that has no file; one node by name."""
+    nodes = []
+    for number, kind in enumerate((["-b"], ["-b", "--scram"], None)):
+        node = Node(binary, tmp_path / f"all{number}", "memory")
+        if kind is not None:
+            subprocess.run([str(binary), "passwd", "-c", *kind, str(tmp_path / f"passwd{number}"), "anna", "geheim"], check=True, timeout=20)
+            node.extra = f'[auth]\npassword_file = "{tmp_path / f"passwd{number}"}"\n'
+        node.environment = keys(files(tmp_path)) | {"SEDGE_NODE__NAME": f"node-{number}"}
+        nodes.append(node)
+    try:
+        for node in nodes:
+            node.seeds = [f"{HOST}:{other.cluster}" for other in nodes if other is not node]
+            node.start()
+        wait_for("they know each other", lambda: all(members(node) == 3 for node in nodes), 30)
+        status, told = put(nodes[0], "anna?node=*", {"password": "another"}, "admin")
+        assert status == 200 and told["accounts"] == [{"user": "anna", "scram": None}], told
+        assert [(one["node"], one["problem"] is None) for one in told["elsewhere"]] == [("node-1", True), ("node-2", False)], told
+        assert "auth.password_file" in told["elsewhere"][1]["problem"]
+        assert all(enters(node, "anna", "another") and not enters(node, "anna", "geheim") for node in nodes[:2])
+        assert "SCRAM-SHA-256" in (tmp_path / "passwd1").read_text()
+        assert put(nodes[0], "bob?node=node-1", {"password": "of one"}, "admin")[0] == 200
+        assert enters(nodes[1], "bob", "of one") and not enters(nodes[0], "bob", "of one")
+        status, told = put(nodes[0], "bob?node=node-2", {"password": "x"}, "admin")
+        assert status == 409 and "auth.password_file" in told["detail"], told
+        assert put(nodes[0], "bob?node=nobody", {"password": "x"}, "admin")[0] == 404
+        assert ask(nodes[1], "delete", "/api/v1/accounts/anna?node=*", "admin")[0] == 200
+        assert not any(enters(node, "anna", "another") for node in nodes[:2])
+    finally:
+        for node in nodes:
+            node.stop()
 
 
 def test_without_a_token_nobody_changes_accounts(binary: Path, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ export interface RuleList { rules: Rule[]; silent?: string[] }
 export interface LogLevels { nodes: { node: string; name: string; level: string; configured: string }[]; silent: string[] }
 export interface Settings { settings: { key: string; value: string | null; words: string | null; from: string; waits_for: 'reload' | 'restart' | null }[] }
 export interface Reloaded { reloaded: { what: string; problem: string | null }[]; applied: string[]; restart: string[] }
-export interface Accounts { file: string | null; accounts: { user: string; scram: string | null }[] }
+export interface Accounts { file: string | null; accounts: { user: string; scram: string | null }[]; elsewhere?: { node: string; problem: string | null }[] }
 export interface Totals {
   at_ms: number
   connections: number

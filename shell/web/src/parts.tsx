@@ -32,6 +32,8 @@ export interface Change {
   method: 'POST' | 'DELETE'
   path: string
   done: string
+  /** Whatever the answer says against it although it was carried out. */
+  refused?: (answer: unknown) => string | undefined
 }
 
 /** Asks before something is changed, and shows the command that does the same. */
@@ -45,7 +47,11 @@ export function Confirm({ change: wanted, text, close }: { change: Change; text?
   const run = async () => {
     setBusy(true)
     try {
-      await change<unknown>(wanted.method, wanted.path)
+      const refused = wanted.refused?.(await change<unknown>(wanted.method, wanted.path))
+      if (refused) {
+        setProblem(refused)
+        return setBusy(false)
+      }
       say(wanted.done)
       close(true)
     } catch (error) {

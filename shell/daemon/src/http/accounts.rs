@@ -4,20 +4,71 @@ use std::fs;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::{Extension, Json};
 use sedge_access::scram::Mechanism;
+use sedge_base::NodeId;
+use serde::{Deserialize, Serialize};
 
+use super::desk::{Heard, Inquiry, ask_members};
 use super::error::ApiError;
-use super::model::{Account, Accounts, ErrorBody, NewPassword};
+use super::handlers::parameters;
+use super::model::{Account, AccountElsewhere, Accounts, ErrorBody, NewPassword};
 use super::role::Caller;
+use super::scope::{Scope, labels, scope};
 use super::server::Api;
-use crate::access::{PasswordFile, edited, hash_password, replace_file, salt, scram_verifier, wrong_user};
+use crate::access::{
+    PasswordFile, SCRAM_ITERATIONS, edited, hash_password, replace_file, salt, scram_verifier, wrong_user,
+};
 use crate::runtime::Shared;
 
 /// One change of a file at a time: each begins with what the last one has written.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// Whose password file a change is for.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Whose {
+    /// Name or id of the node, `*` for all; the one that is asked if nothing is said.
+    node: Option<String>,
+}
+
+/// A change that one node asks another for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Change {
+    user: String,
+    /// `None`: the account goes.
+    hashes: Option<Hashes>,
+}
+
+/// One password, hashed for each kind of account: the password itself stays at the node that was asked.
+#[derive(Clone, Serialize, Deserialize)]
+struct Hashes {
+    argon2id: String,
+    sha256: String,
+    sha512: String,
+}
+
+impl std::fmt::Debug for Hashes {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Hashes")
+    }
+}
+
+/// The answer to a [`Change`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Changed {
+    /// Why the node has not changed its file.
+    problem: Option<String>,
+}
+
+/// What an account gets.
+enum New<'a> {
+    Password(&'a str),
+    Hashes(&'a Hashes),
+    Nothing,
+}
 
 /// The names in the password file of this node.
 #[utoipa::path(get, path = "/api/v1/accounts", tag = "accounts", responses(
@@ -30,18 +81,24 @@ pub(super) async fn list(State(api): State<Api>) -> Result<Json<Accounts>, ApiEr
         let scram = known.scram(user).map(|(mechanism, _)| words(mechanism).to_owned());
         Account { user: user.to_owned(), scram }
     };
-    Ok(Json(Accounts { file: Some(path.display().to_string()), accounts: known.users().map(account).collect() }))
+    Ok(Json(Accounts {
+        file: Some(path.display().to_string()),
+        accounts: known.users().map(account).collect(),
+        elsewhere: Vec::new(),
+    }))
 }
 
-/// Gives a user a password; one who is not there yet is added. Counts at once for new connections at this node; connections of the user end. Takes
-/// a token, also at a node that has none for the rest.
+/// Gives a user a password; one who is not there yet is added. Counts at once for new connections; connections of the user end. Takes a token,
+/// also at a node that has none for the rest. With `node=*` the node that is asked changes its file first: if it cannot, no other node is asked.
 #[utoipa::path(put, path = "/api/v1/accounts/{user}", tag = "accounts", request_body = NewPassword,
-    params(("user" = String, Path, description = "User name, percent-encoded")), responses(
-    (status = 200, body = Accounts), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
+    params(("user" = String, Path, description = "User name, percent-encoded"), Whose), responses(
+    (status = 200, body = Accounts), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody),
+    (status = 409, body = ErrorBody), (status = 504, body = ErrorBody)))]
 pub(super) async fn set(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Path(user): Path<String>,
+    query: Result<Query<Whose>, QueryRejection>,
     password: Result<Json<NewPassword>, JsonRejection>,
 ) -> Result<Json<Accounts>, ApiError> {
     let Json(NewPassword { password }) = password.map_err(|rejection| ApiError::BadRequest(rejection.body_text()))?;
@@ -51,33 +108,89 @@ pub(super) async fn set(
     if password.is_empty() {
         return Err(ApiError::BadRequest("the password is empty".to_owned()));
     }
-    change(api, caller, user, Some(password)).await
+    change(api, caller, parameters(query)?, user, Some(password)).await
 }
 
 /// Takes a user out of the password file. Its connections end.
 #[utoipa::path(delete, path = "/api/v1/accounts/{user}", tag = "accounts",
-    params(("user" = String, Path, description = "User name, percent-encoded")), responses(
-    (status = 200, body = Accounts), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+    params(("user" = String, Path, description = "User name, percent-encoded"), Whose), responses(
+    (status = 200, body = Accounts), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
+    (status = 504, body = ErrorBody)))]
 pub(super) async fn remove(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Path(user): Path<String>,
+    query: Result<Query<Whose>, QueryRejection>,
 ) -> Result<Json<Accounts>, ApiError> {
-    change(api, caller, user, None).await
+    change(api, caller, parameters(query)?, user, None).await
 }
 
-async fn change(api: Api, caller: Caller, user: String, password: Option<String>) -> Result<Json<Accounts>, ApiError> {
+async fn change(
+    api: Api,
+    caller: Caller,
+    whose: Whose,
+    user: String,
+    password: Option<String>,
+) -> Result<Json<Accounts>, ApiError> {
     if !caller.shown {
         return Err(ApiError::TokenOnly);
     }
+    let (others, here) = match scope(&api, whose.node.as_deref()).await? {
+        Scope::Here => (Vec::new(), true),
+        Scope::One(node) => (vec![node], false),
+        Scope::All(others) => (others, true),
+    };
     let shared = Arc::clone(&api.shared);
+    let alone = others.is_empty();
     // Hashing takes time and memory, and a disk may be slow.
-    let done = tokio::task::spawn_blocking(move || write(&shared, &user, password.as_deref())).await;
-    done.map_err(|error| ApiError::Conflict(error.to_string()))??;
-    list(State(api)).await
+    let change = blocking(move || {
+        if here {
+            write(&shared, &user, &password.as_deref().map_or(New::Nothing, New::Password))?;
+        }
+        let hashes = password.filter(|_| !alone).map(|password| all_kinds(&password)).transpose();
+        hashes.map(|hashes| Change { user, hashes }).map_err(ApiError::BadRequest)
+    });
+    let elsewhere = elsewhere(&api, &others, change.await?).await?;
+    if let ([AccountElsewhere { problem: Some(problem), .. }], false) = (elsewhere.as_slice(), here) {
+        return Err(ApiError::Conflict(problem.clone()));
+    }
+    let Json(accounts) = list(State(api)).await?;
+    Ok(Json(Accounts { elsewhere, ..accounts }))
 }
 
-fn write(shared: &Arc<Shared>, user: &str, password: Option<&str>) -> Result<(), ApiError> {
+/// Other nodes change their files, all at once.
+async fn elsewhere(api: &Api, others: &[NodeId], change: Change) -> Result<Vec<AccountElsewhere>, ApiError> {
+    let Heard { answers, silent } = ask_members::<Changed>(api, others, &Inquiry::Account(change)).await;
+    let (nodes, problems): (Vec<NodeId>, Vec<Option<String>>) = answers
+        .into_iter()
+        .map(|(node, Changed { problem })| (node, problem))
+        .chain(silent.into_iter().map(|node| (node, Some("the node has not answered".to_owned()))))
+        .unzip();
+    let names = labels(api, &nodes).await?;
+    let mut told: Vec<_> =
+        names.into_iter().zip(problems).map(|(node, problem)| AccountElsewhere { node, problem }).collect();
+    told.sort_by(|one, other| one.node.cmp(&other.node));
+    Ok(told)
+}
+
+/// Another node asks for a change. An account that goes and is not there is no problem: nodes of one machine may share a file.
+pub(super) async fn asked(api: &Api, Change { user, hashes }: Change) -> Changed {
+    let shared = Arc::clone(&api.shared);
+    let done = blocking(move || write(&shared, &user, &hashes.as_ref().map_or(New::Nothing, New::Hashes))).await;
+    let problem = match done {
+        Ok(()) | Err(ApiError::NotFound(_)) => None,
+        Err(error) => Some(error.parts().2),
+    };
+    Changed { problem }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| ApiError::Conflict(error.to_string()))?
+}
+
+fn write(shared: &Arc<Shared>, user: &str, new: &New<'_>) -> Result<(), ApiError> {
     let path: PathBuf = shared
         .gate
         .password_file()
@@ -86,20 +199,42 @@ fn write(shared: &Arc<Shared>, user: &str, password: Option<&str>) -> Result<(),
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error.to_string()))?;
     let known = PasswordFile::parse(&text).map_err(|errors| cannot("use", &path, &join(&errors)))?;
-    if password.is_none() && !known.contains(user) {
-        return Err(ApiError::NotFound(format!("there is no account of {user:?}")));
-    }
-    let hash =
-        password.map(|password| hashed(password, known.scram(user))).transpose().map_err(ApiError::BadRequest)?;
+    let hash = match new {
+        New::Nothing if !known.contains(user) => {
+            return Err(ApiError::NotFound(format!("there is no account of {user:?}")));
+        }
+        New::Nothing => None,
+        New::Password(password) => Some(hashed(password, known.scram(user)).map_err(ApiError::BadRequest)?),
+        New::Hashes(hashes) => Some(hashes.of_kind(known.scram(user).map(|(mechanism, _)| mechanism)).to_owned()),
+    };
     let text = edited(&text, user, hash.as_deref()).map_err(|errors| cannot("use", &path, &errors.join("; ")))?;
     replace_file(&path, &text).map_err(|error| cannot("write", &path, &error.to_string()))?;
-    let what = if password.is_some() { "has a new password" } else { "was removed" };
+    let what = if hash.is_some() { "has a new password" } else { "was removed" };
     shared.note_order(None, &format!("the account of {user:?} {what}"));
     tracing::warn!(user, what, "an account was changed by request");
     match crate::reload::reload_access(shared).problem {
         None => Ok(()),
         Some(problem) => Err(ApiError::Conflict(format!("the file was written and cannot be read again: {problem}"))),
     }
+}
+
+impl Hashes {
+    fn of_kind(&self, scram: Option<Mechanism>) -> &str {
+        match scram {
+            None => &self.argon2id,
+            Some(Mechanism::Sha256) => &self.sha256,
+            Some(Mechanism::Sha512) => &self.sha512,
+        }
+    }
+}
+
+fn all_kinds(password: &str) -> Result<Hashes, String> {
+    let scram = |mechanism| scram_verifier(mechanism, SCRAM_ITERATIONS, password, &salt()?);
+    Ok(Hashes {
+        argon2id: hash_password(password.as_bytes(), &salt()?)?,
+        sha256: scram(Mechanism::Sha256)?,
+        sha512: scram(Mechanism::Sha512)?,
+    })
 }
 
 /// A hash of the same kind as the one before.

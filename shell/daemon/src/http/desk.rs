@@ -14,7 +14,9 @@ use tokio::time::{Instant, timeout_at};
 use super::ask::PATIENCE;
 use super::error::ApiError;
 use super::server::Api;
-use super::{bridges, explain, logs, members, retained, routes, rules, sessions, topics, topology, traces, tree};
+use super::{
+    accounts, bridges, explain, logs, members, retained, routes, rules, sessions, topics, topology, traces, tree,
+};
 use crate::runtime::{Ask, Letter, Shared};
 
 /// Questions of other nodes that wait for an answer; one more gets none.
@@ -56,6 +58,8 @@ pub(super) enum Inquiry {
     LogLevel(Option<String>),
     /// The last lines of its log.
     LogLines(logs::Part),
+    /// Change its password file.
+    Account(accounts::Change),
     /// Start a trace.
     Trace(traces::Order),
     /// End one.
@@ -135,6 +139,7 @@ async fn answer(api: &Api, inquiry: Inquiry) -> Result<Bytes, ApiError> {
         Inquiry::TopicValue(topic) => bytes(&tree::fitted_value(api, &topic).await?),
         Inquiry::LogLevel(level) => bytes(&logs::own(api, level.as_deref())?),
         Inquiry::LogLines(part) => bytes(&logs::fitted_lines(api, part)),
+        Inquiry::Account(change) => bytes(&accounts::asked(api, change).await),
         Inquiry::Trace(order) => bytes(&traces::begin(&api.shared, &order)),
         Inquiry::TraceEnd(id) => bytes(&api.shared.end_trace(id)),
         Inquiry::TraceNotes(wanted) => traces::fitted(api, &wanted).await?,

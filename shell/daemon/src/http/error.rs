@@ -54,7 +54,8 @@ pub(super) enum ApiError {
 }
 
 impl ApiError {
-    fn parts(self) -> (StatusCode, &'static str, String) {
+    /// Status, word and sentence of the answer.
+    pub(super) fn parts(self) -> (StatusCode, &'static str, String) {
         match self {
             Self::Busy(shard) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "busy", format!("shard {} does not answer in time", shard.0))

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub use self::accounts::{Account, Accounts, NewPassword, SettingEntry, Settings};
+pub use self::accounts::{Account, AccountElsewhere, Accounts, NewPassword, SettingEntry, Settings};
 pub use self::bridges::{Bridge, BridgeList};
 pub use self::logs::{LogLevel, LogLevels, LogLine, LogLines};
 pub use self::members::{MemberSummary, Members, SilentMember, Summary};

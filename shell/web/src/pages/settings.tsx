@@ -148,7 +148,15 @@ function LogLevel() {
   )
 }
 
-function Password({ file, accounts, close, changed }: { file: string; accounts: Accounts['accounts']; close: () => void; changed: (next: Accounts) => void }) {
+/** What other nodes say against a change that the asked node has made. */
+const refusals = ({ elsewhere = [] }: Accounts) => {
+  const against = elsewhere.filter((one) => one.problem !== null).map((one) => `${one.node}: ${one.problem}`)
+  return against.length > 0 ? `This node has changed its file, others have not. ${against.join('; ')}` : undefined
+}
+
+const accountPath = (user: string, all: boolean) => `/api/v1/accounts/${encodeURIComponent(user)}${all ? '?node=*' : ''}`
+
+function Password({ file, accounts, all, done }: { file: string; accounts: Accounts['accounts']; all: boolean; done: () => void }) {
   const [user, setUser] = useState('')
   const [problem, setProblem] = useState<string>()
   const password = useRef<HTMLInputElement>(null)
@@ -159,9 +167,10 @@ function Password({ file, accounts, close, changed }: { file: string; accounts: 
     event.preventDefault()
     if (password.current?.value !== again.current?.value) return setProblem('The passwords differ.')
     try {
-      changed(await send<Accounts>('PUT', `/api/v1/accounts/${encodeURIComponent(user)}`, { password: password.current?.value }))
+      const against = refusals(await send<Accounts>('PUT', accountPath(user, all), { password: password.current?.value }))
+      if (against) return setProblem(against)
       say(known ? `${user} has another password.` : `${user} was added.`)
-      close()
+      done()
     } catch (error) {
       setProblem(error instanceof Error ? error.message : String(error))
     }
@@ -197,15 +206,17 @@ function Password({ file, accounts, close, changed }: { file: string; accounts: 
 function AccountList() {
   const found = usePoll<Accounts>('/api/v1/accounts', 0)
   const [turn, setTurn] = useState(0)
+  const [all, setAll] = useState(true)
   const [wanted, setWanted] = useState<Change>()
   const { file, accounts } = found.data ?? { file: null, accounts: [] }
   const remove = (user: string): Change => ({
     title: 'Remove the account',
-    what: `${user} cannot connect any more, and its connections at this node end. Its sessions stay until they expire.`,
+    what: `${user} cannot connect any more, and its connections ${all ? 'at all nodes' : 'at this node'} end. Its sessions stay until they expire.`,
     words: ['passwd', '-D', file ?? '', user],
     method: 'DELETE',
-    path: `/api/v1/accounts/${encodeURIComponent(user)}`,
+    path: accountPath(user, all),
     done: `The account of ${user} was removed.`,
+    refused: (answer) => refusals(answer as Accounts),
   })
   return (
     <>
@@ -214,8 +225,11 @@ function AccountList() {
       {file !== null && (
         <>
           <p>
-            {count(accounts.length)} {accounts.length === 1 ? 'account' : 'accounts'} in <code>{file}</code>. Other nodes read files of their own.
+            {count(accounts.length)} {accounts.length === 1 ? 'account' : 'accounts'} in <code>{file}</code>. Each node has a file of its own.
           </p>
+          <label class="check">
+            <input type="checkbox" checked={all} onChange={(event) => setAll(event.currentTarget.checked)} /> Change the files of all nodes
+          </label>
           {accounts.length > 0 && (
             <Table name="Accounts" head={head(['User', 'Password', 'Change'])}>
               {accounts.map((one) => (
@@ -237,8 +251,11 @@ function AccountList() {
             key={turn}
             file={file}
             accounts={accounts}
-            close={() => setTurn(turn + 1)}
-            changed={() => found.reload()}
+            all={all}
+            done={() => {
+              setTurn(turn + 1)
+              found.reload()
+            }}
           />
         </>
       )}

@@ -10,6 +10,18 @@ pub struct Accounts {
     pub file: Option<String>,
     /// By name.
     pub accounts: Vec<Account>,
+    /// After a change at other nodes: how it went there, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<AccountElsewhere>,
+}
+
+/// A change of an account at another node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AccountElsewhere {
+    /// Name of the node.
+    pub node: String,
+    /// Why its file is as before, or that it has not answered; none: it has changed.
+    pub problem: Option<String>,
 }
 
 /// One of them.
