@@ -47,7 +47,8 @@ export function Confirm({ change: wanted, text, close }: { change: Change; text?
   const run = async () => {
     setBusy(true)
     try {
-      const refused = wanted.refused?.(await change<unknown>(wanted.method, wanted.path))
+      const answer = await change<unknown>(wanted.method, wanted.path)
+      const refused = wanted.refused?.(answer)
       if (refused) {
         setProblem(refused)
         return setBusy(false)
