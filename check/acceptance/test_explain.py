@@ -119,6 +119,9 @@ def test_more_planted_reasons_are_named_and_nothing_comes(make_cluster: Callable
     guest.expect_closed(0x95)
     assert explain("bare", "hall/1/light")["cause"] == "no_subscription"
     assert explain("lamp", "hall/1/light")["gets"]
+    for qos in (0, 1):
+        assert explain("lamp", "hall/1/light", "--expiry", "0", "--qos", str(qos))["cause"] == "expired"
+        switch.publish("hall/1/light", "over when it comes", qos=qos, props={"message_expiry_interval": 0})
     switch.publish("hall/1/light", "the first that comes", qos=1)
     lamp.message("the first that comes")
     bare.nothing()
