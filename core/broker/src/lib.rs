@@ -80,7 +80,9 @@ pub use retained::{BUCKETS, RetainedStore, SetOutcome};
 pub use send::{CLIENT_PROPERTY, ID_PROPERTY};
 pub use state::{InboundState, InflightPhase, InflightState, QueuedState, SessionState, SubscriptionState, WillState};
 pub use throttle::{PAUSE_MAX, PublishRate};
-pub use trace::{TRACE_BYTES_MAX, TRACE_EVENTS_MAX, TRACES_MAX, TraceEvent, TraceSet, TraceSpec, TraceStep, Tracer};
+pub use trace::{
+    TRACE_BYTES_MAX, TRACE_EVENTS_MAX, TRACES_MAX, TraceEvent, TraceParent, TraceSet, TraceSpec, TraceStep, Tracer,
+};
 pub use upstream::Wanting;
 pub use urgent::DeadlineNames;
 pub use watched::{WATCHED_BYTES_MAX, WATCHED_TOPIC_BYTES_MAX, WATCHED_VALUE_BYTES_MAX, WatchedKept};

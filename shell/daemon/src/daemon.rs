@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::access::Gate;
 use crate::config::{Digests, Durability, ListenerRates, Setting, UpstreamProxy};
 use crate::discovery::{self, Discovered, Discovery, Found, Speaker, Wanted};
-use crate::http::{Facts, Guard, HttpServer, Visits};
+use crate::http::{Export, Facts, Guard, HttpServer, Visits};
 use crate::identity::{self, Identity};
 use crate::recovery::Journals;
 use crate::reload::{self, Again, ReloadReport, reload};
@@ -114,7 +114,8 @@ impl Daemon {
         let sniff = sniff::start(config, &identity.node.to_string(), &shared)?;
         let bridges = bridges::start(config, &shared)?;
         let rules = rules::start(config, &shared)?;
-        let http = Some(HttpServer::start(sockets.http, Arc::clone(&shared), facts)?);
+        let export = Export::new(&config.otlp, &facts)?;
+        let http = Some(HttpServer::start(sockets.http, Arc::clone(&shared), facts, export)?);
         let key = config.cluster.key.as_ref().map(|key| key.expose().as_bytes());
         let links = Links::new(sockets.cluster, sockets.datagrams, key, shared.cluster_tls.clone());
         let hub = Hub { node, links, kicks: Kicks::default(), asks: BTreeMap::new(), last_ask: 0 };

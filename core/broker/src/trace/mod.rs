@@ -2,6 +2,7 @@
 //! the notes of all nodes together. Which publications are chosen follows from what they are, so that all nodes choose the same.
 
 mod notes;
+mod parent;
 mod step;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use sedge_base::{ClientId, Now, mix};
 use sedge_mqtt::{Message, MessageId, TopicFilter, TopicName};
 
+pub use self::parent::TraceParent;
 pub use self::step::{TraceEvent, TraceStep};
 use crate::Ticket;
 

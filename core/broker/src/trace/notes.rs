@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sedge_mqtt::{Message, MessageId, QoS, ReasonCode, TopicFilter, TopicName};
 
-use super::{SESSIONS_MAX, TraceSpec, TraceStep, Tracer};
+use super::{SESSIONS_MAX, TraceParent, TraceSpec, TraceStep, Tracer};
 use crate::session::{Session, SessionKey};
 use crate::{Broker, Cause, Explanation, Outcome, Ticket};
 
@@ -37,7 +37,8 @@ impl Broker {
         }
         let Message { qos, retain, .. } = *message;
         let (publisher, bytes) = (message.publisher.clone(), message.payload.len());
-        tracer.note(self.now, traces, message, TraceStep::Received { publisher, qos, bytes, retain });
+        let parent = TraceParent::of(message);
+        tracer.note(self.now, traces, message, TraceStep::Received { publisher, qos, bytes, retain, parent });
         if let Some(ticket) = ticket {
             tracer.await_answer(ticket, traces, message);
         }

@@ -3,6 +3,7 @@
 use sedge_base::{ClientId, NodeId, Now};
 use sedge_mqtt::{MessageId, QoS, ReasonCode, TopicName};
 
+use super::TraceParent;
 use crate::Explanation;
 
 /// A note about a publication.
@@ -54,6 +55,8 @@ pub enum TraceStep {
         bytes: usize,
         /// Whether it is to be retained.
         retain: bool,
+        /// The publisher's own trace.
+        parent: Option<TraceParent>,
     },
     /// It came from its publisher and was not taken.
     Refused {
@@ -77,6 +80,8 @@ pub enum TraceStep {
         from: NodeId,
         /// Whether it had come before, so that it is not delivered again.
         again: bool,
+        /// The publisher's own trace.
+        parent: Option<TraceParent>,
     },
     /// What sessions here keep of it is copied to other nodes.
     Copied,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sedge_base::NodeId;
-use sedge_broker::{TraceSpec, TraceStep, Tracer};
+use sedge_broker::{TraceParent, TraceSpec, TraceStep, Tracer};
 use sedge_mqtt::Message;
 
 use crate::node::Node;
@@ -38,6 +38,9 @@ impl Node {
         let Some(tracer) = &mut self.operators.tracer else { return };
         let (Source::Link(from) | Source::Stream(from)) = from;
         let traces = tracer.chosen(message);
-        tracer.note(self.now, traces, message, TraceStep::Came { from, again });
+        if !traces.is_empty() {
+            let parent = TraceParent::of(message);
+            tracer.note(self.now, traces, message, TraceStep::Came { from, again, parent });
+        }
     }
 }

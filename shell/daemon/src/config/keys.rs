@@ -486,6 +486,15 @@ const KEYS: &[Key] = &[
     key("sys.interval", "how often $SYS topics are brought up to date; 0: never", |c, v| {
         put(&mut c.sys.interval, v.duration_or_zero(SHORT, HOUR))
     }),
+    key("otlp.endpoint", "address of a collector of OpenTelemetry, http://host:4318", |c, v| {
+        put(&mut c.otlp.endpoint, v.text())
+    }),
+    key("otlp.topics", "topic filters of the publications that are traced", |c, v| put(&mut c.otlp.topics, v.list())),
+    key("otlp.one_in", "one publication of so many is traced", |c, v| put(&mut c.otlp.one_in, v.narrow(1, 1_000_000))),
+    key("otlp.header_file", "file with headers for the collector, one a line", |c, v| {
+        put(&mut c.otlp.header_file, path(v))
+    }),
+    key("otlp.ca_file", "authority of the collector's certificate", |c, v| put(&mut c.otlp.ca_file, path(v))),
     key("http.enabled", "whether there is an HTTP listener", |c, v| put(&mut c.http.enabled, v.flag())),
     key("http.bind", "address of the HTTP listener", |c, v| put(&mut c.http.bind, v.ip())),
     key("http.port", "port of the HTTP listener; 0: any free one", |c, v| put(&mut c.http.port, v.port())),

@@ -102,6 +102,7 @@ impl Config {
         self.check_discovery(&mut problems);
         self.check_access(&mut problems);
         self.check_http(&mut problems);
+        problems.extend(self.otlp.problems().into_iter().map(|(key, what)| together(key, what)));
         self.check_upstream(&mut problems);
         if self.upstream.is_used() {
             self.node.shards = 1;

@@ -10,6 +10,7 @@ mod keys;
 mod layers;
 mod listener;
 mod nearest;
+mod otlp;
 mod rates;
 mod rules;
 mod services;
@@ -43,6 +44,7 @@ pub use keys::{KeyInfo, known_keys};
 pub use layers::Overrides;
 pub(crate) use layers::advertised_to_clients;
 pub use listener::{ClientCert, ListenerConfig, Protocol, ProxyProtocol, UsernameFrom};
+pub use otlp::OtlpConfig;
 pub use rates::{ListenerRates, OwnRate};
 pub use rules::read_rules;
 pub use settings::{Setting, Source, default_file};
@@ -79,6 +81,8 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// `[sys]`: what the node tells MQTT clients about itself.
     pub sys: SysConfig,
+    /// `[otlp]`: traces for a collector of OpenTelemetry.
+    pub otlp: OtlpConfig,
     /// `[http]`: API, metrics and health.
     pub http: HttpConfig,
     /// `[log]`: what is written to standard error.

@@ -21,6 +21,8 @@ pub mod model;
 mod neighbours;
 mod openapi;
 mod origin;
+#[cfg_attr(not(feature = "otlp"), path = "otlp_none.rs")]
+mod otlp;
 mod process;
 mod retained;
 mod role;
@@ -46,6 +48,7 @@ pub(crate) use desk::{Desk, asked};
 pub(crate) use fuzz::http;
 pub(crate) use guard::Guard;
 pub(crate) use model::RecoveryReport;
+pub(crate) use otlp::Export;
 pub(crate) use server::{Facts, HttpServer};
 pub(crate) use tokens::{Tokens, wrong_token};
 pub(crate) use visitors::Visits;

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::{Router, middleware};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::error::ApiError;
 use super::model::{Listener, Listening, RecoveryReport};
+use super::otlp::Export;
 use super::table::table;
 use super::visitors::{Entrance, Peer};
 use super::{desk, guard, history, scale};
@@ -24,6 +25,9 @@ use crate::{Config, StartError};
 
 /// How long open requests may take when the node stops. The shards have ended then: what is asked of them is answered at once.
 const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// How long traces that are under way to a collector may take then.
+const EXPORT_GRACE: Duration = Duration::from_secs(4);
 
 /// What does not change while a node runs.
 #[derive(Clone, Debug)]
@@ -120,6 +124,7 @@ impl HttpServer {
         listener: Option<std::net::TcpListener>,
         shared: Arc<Shared>,
         facts: Facts,
+        export: Option<Export>,
     ) -> Result<Self, StartError> {
         let (stop, stopped) = oneshot::channel();
         let api = Api {
@@ -131,7 +136,7 @@ impl HttpServer {
         };
         let run = move || {
             let _guard = DeathGuard;
-            if let Err(error) = serve(listener, api, stopped) {
+            if let Err(error) = serve(listener, api, export, stopped) {
                 tracing::error!(%error, "the HTTP server has ended; clients are served on");
             }
         };
@@ -148,36 +153,54 @@ impl HttpServer {
     }
 }
 
-fn serve(listener: Option<std::net::TcpListener>, api: Api, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+fn serve(
+    listener: Option<std::net::TcpListener>,
+    api: Api,
+    export: Option<Export>,
+    stopped: oneshot::Receiver<()>,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
         if let Some(waiting) = api.shared.desk.open() {
             tokio::spawn(desk::serve(api.clone(), waiting));
         }
-        let Some(listener) = listener else {
-            // A vanished sender means the same.
-            let _ = stopped.await;
-            return Ok(());
-        };
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let entrance = Entrance { listener, visits: Arc::clone(&api.shared.http_visits) };
-        let (stop, graceful) = oneshot::channel::<()>();
-        let recorder = tokio::spawn(history::record(Arc::clone(&api.shared), Arc::clone(&api.history)));
-        let service = router(api).into_make_service_with_connect_info::<Peer>();
-        let server = axum::serve(entrance, service).with_graceful_shutdown(async {
-            // Both a message and a vanished sender mean the same.
-            let _ = graceful.await;
-        });
-        let mut server = std::pin::pin!(server.into_future());
-        tokio::select! {
-            ended = &mut server => return ended,
-            _ = stopped => {}
+        let (stop_export, stopping) = watch::channel(false);
+        let exporting = export.map(|export| tokio::spawn(export.run(api.clone(), stopping)));
+        let served = answer(listener, api, stopped).await;
+        if let Some(exporting) = exporting {
+            // It waits for this as long as it runs.
+            let _ = stop_export.send(true);
+            let _ = tokio::time::timeout(EXPORT_GRACE, exporting).await;
         }
-        drop(stop);
-        recorder.abort();
-        // Idle connections of scrapers do not hold the node up.
-        tokio::time::timeout(STOP_GRACE, server).await.unwrap_or(Ok(()))
+        served
     })
+}
+
+/// Answers requests until the node stops.
+async fn answer(listener: Option<std::net::TcpListener>, api: Api, stopped: oneshot::Receiver<()>) -> io::Result<()> {
+    let Some(listener) = listener else {
+        // A vanished sender means the same.
+        let _ = stopped.await;
+        return Ok(());
+    };
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let entrance = Entrance { listener, visits: Arc::clone(&api.shared.http_visits) };
+    let (stop, graceful) = oneshot::channel::<()>();
+    let recorder = tokio::spawn(history::record(Arc::clone(&api.shared), Arc::clone(&api.history)));
+    let service = router(api).into_make_service_with_connect_info::<Peer>();
+    let server = axum::serve(entrance, service).with_graceful_shutdown(async {
+        // Both a message and a vanished sender mean the same.
+        let _ = graceful.await;
+    });
+    let mut server = std::pin::pin!(server.into_future());
+    tokio::select! {
+        ended = &mut server => return ended,
+        _ = stopped => {}
+    }
+    drop(stop);
+    recorder.abort();
+    // Idle connections of scrapers do not hold the node up.
+    tokio::time::timeout(STOP_GRACE, server).await.unwrap_or(Ok(()))
 }
 
 pub(super) fn router(api: Api) -> Router {

@@ -14,6 +14,9 @@ use super::{Letter, Shared};
 pub(crate) struct Traces {
     running: Mutex<BTreeMap<u64, Arc<TraceSpec>>>,
     refused: AtomicU64,
+    exported: AtomicU64,
+    not_exported: AtomicU64,
+    to_export: AtomicU64,
 }
 
 impl Traces {
@@ -29,6 +32,21 @@ impl Traces {
     /// Traces that were not started because as many ran as may.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Spans that a collector has taken, notes and spans that had no room on their way to it, so far; and those that wait.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn note_export(&self, exported: u64, dropped: u64, waiting: u64) {
+        self.exported.store(exported, Ordering::Relaxed);
+        self.to_export.store(waiting, Ordering::Relaxed);
+        self.not_exported.store(dropped, Ordering::Relaxed);
+    }
+
+    /// As [`Self::note_export`] was told last.
+    pub(crate) fn exported(&self) -> (u64, u64, u64) {
+        let [exported, dropped, waiting] =
+            [&self.exported, &self.not_exported, &self.to_export].map(|counter| counter.load(Ordering::Relaxed));
+        (exported, dropped, waiting)
     }
 }
 

@@ -23,6 +23,12 @@ pub(super) fn write(out: &mut Exposition, api: &Api) {
     let streams = api.streams.load(Ordering::Relaxed) as u64;
     out.single("event_streams", Kind::Gauge, "Streams of events that are open, at most 16.", streams);
     out.single("traces", Kind::Gauge, "Traces that run, at most 8.", api.shared.traces.running().len() as u64);
+    let (exported, dropped, waiting) = api.shared.traces.exported();
+    let help = "Spans of traces that a collector of OpenTelemetry has taken (otlp.endpoint).";
+    out.single("otlp_spans_exported_total", Kind::Counter, help, exported);
+    let help = "Steps that had no room on their way to it: 4,096 publications, 256 steps of each, 16 MiB.";
+    out.single("otlp_dropped_total", Kind::Counter, help, dropped);
+    out.single("otlp_waiting", Kind::Gauge, "Steps and spans that wait for it.", waiting);
     out.single("traces_refused_total", Kind::Counter, "Traces beyond that.", api.shared.traces.refused());
     let told = scale::kept(&api.told) as u64;
     out.single("scale_report_bytes", Kind::Gauge, "Bytes of the last report of a controller, at most 60 KiB.", told);

@@ -76,6 +76,9 @@ pub struct TraceNote {
     /// Bytes of the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
+    /// The publisher's own trace and span, as its user property `traceparent` has them; of `received` and `came`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
     /// Names of the nodes that it goes to, or of the one that it came from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,

@@ -11,6 +11,8 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use sedge_base::{ClientId, NodeId};
+#[cfg(feature = "otlp")]
+use sedge_broker::TRACE_EVENTS_MAX;
 use sedge_broker::{TRACES_MAX, TraceSpec};
 use sedge_mqtt::TopicFilter;
 use serde::{Deserialize, Serialize};
@@ -34,8 +36,8 @@ const SECONDS_MAX: u32 = 3_600;
 const FILTERS_MAX: usize = 100;
 /// Most notes of a thread in an answer.
 const NOTES: usize = 400;
-/// Numbers that every reader of JSON takes for what they are.
-const ID_BITS: u32 = 52;
+/// Numbers of 52 bits every reader of JSON takes for what they are.
+pub(super) const ID_SHIFT: u32 = u64::BITS - 52;
 
 /// What to follow: a client, topics, or both.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
@@ -114,7 +116,7 @@ pub(super) async fn start(
         (Some(client), None) => subscriptions(&api, client).await?,
         (None, None) => return Err(ApiError::BadRequest("neither client nor topic is given".to_owned())),
     };
-    let id = identity::random_u64().map_err(|_no_randomness| ApiError::Stopping)? >> (u64::BITS - ID_BITS);
+    let id = identity::random_u64().map_err(|_no_randomness| ApiError::Stopping)? >> ID_SHIFT;
     let order = Order { id, client, topics, one_in, seconds };
     if !begin(&api.shared, &order) {
         return Err(ApiError::Conflict(format!("{TRACES_MAX} traces run, which is as many as may; end one first")));
@@ -215,6 +217,13 @@ pub(super) async fn notes(
     notes.sort_by_key(|note| note.at_us);
     let next = serde_json::to_string(&known).unwrap_or_default();
     Ok(Json(TraceNotes { notes, next, dropped, silent: labels(&api, &silent).await? }))
+}
+
+/// What the threads of this node have noted for a trace behind these notes of theirs; with the last ones, and how many had no room.
+#[cfg(feature = "otlp")]
+pub(super) async fn own(api: &Api, id: u64, after: Vec<u64>) -> Result<(Vec<TraceNote>, Vec<u64>, u64), ApiError> {
+    let Part { notes, after, dropped } = part(api, &Wanted { id, after }, TRACE_EVENTS_MAX).await?;
+    Ok((notes, after, dropped))
 }
 
 /// For another node: as many notes as fit into an answer.

@@ -37,12 +37,13 @@ fn step(note: TraceNote, step: &TraceStep) -> TraceNote {
     let named = |step: &str| step.to_owned();
     let of = |client: &sedge_base::ClientId| Some(client.to_string());
     match step {
-        TraceStep::Received { publisher, qos, bytes, retain } => TraceNote {
+        TraceStep::Received { publisher, qos, bytes, retain, parent } => TraceNote {
             step: named("received"),
             client: publisher.as_ref().and_then(of),
             qos: Some(*qos as u8),
             bytes: Some(*bytes),
             detail: retain.then(|| "to be retained".to_owned()),
+            parent: parent.map(|parent| parent.to_string()),
             ..note
         },
         TraceStep::Refused { publisher, reason, detail } => TraceNote {
@@ -55,8 +56,11 @@ fn step(note: TraceNote, step: &TraceStep) -> TraceNote {
             let detail = (*groups > 0).then(|| format!("{groups} shared subscriptions get it there"));
             TraceNote { step: named("routed"), detail, ..note }
         }
-        TraceStep::Came { again: false, .. } => TraceNote { step: named("came"), ..note },
-        TraceStep::Came { again: true, .. } => TraceNote { step: named("came_again"), ..note },
+        TraceStep::Came { again, parent, .. } => TraceNote {
+            step: named(if *again { "came_again" } else { "came" }),
+            parent: parent.map(|parent| parent.to_string()),
+            ..note
+        },
         TraceStep::Copied => TraceNote { step: named("copied"), ..note },
         TraceStep::Session { client, explanation } => TraceNote {
             step: named("session"),
