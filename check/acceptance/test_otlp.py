@@ -28,7 +28,7 @@ class Collector:
 
         spans: list[Any] = []
         keys: list[str | None] = []
-        self.spans, self.keys, self.port = spans, keys, port
+        self.spans, self.keys = spans, keys
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:  # noqa: N802

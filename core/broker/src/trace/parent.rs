@@ -5,7 +5,7 @@ use sedge_mqtt::Message;
 /// Name of the user property, as of the header that the W3C's "Trace Context" defines.
 const NAME: &str = "traceparent";
 
-/// What `traceparent` says: version `00`, trace, span and flags in lower-case hexadecimal, parted by hyphens.
+/// The value of `traceparent`. Its text is version `00`, trace, span and flags in lower-case hexadecimal, parted by hyphens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     /// The trace; never 0.

@@ -100,7 +100,7 @@ pub struct Shard {
 impl Shard {
     /// A shard without connections, at this place.
     pub fn new(config: ShardConfig, place: Place, mut rng: Rng) -> Self {
-        let table = ForwardTable::new(place.shard, place.shards, Seed::from_rng(&mut rng), rng.split(1));
+        let table = ForwardTable::new(place.shard, Seed::from_rng(&mut rng), rng.split(1));
         let handovers = Handovers::new(Seed::from_rng(&mut rng));
         let mut broker = config.broker;
         broker.delivers_elsewhere = config.upstream.is_some();

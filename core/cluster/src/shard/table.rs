@@ -106,13 +106,13 @@ impl Matched {
 }
 
 impl ForwardTable {
-    pub(super) fn new(me: ShardId, shards: u16, seed: Seed, rng: Rng) -> Self {
+    pub(super) fn new(me: ShardId, seed: Seed, rng: Rng) -> Self {
         Self {
             me,
             plain: SubscriptionTrie::with_seed(seed),
             groups: SubscriptionTrie::with_seed(seed),
             last: Last::default(),
-            marks: vec![0; usize::from(shards)],
+            marks: Vec::new(),
             match_number: 0,
             rng,
         }
@@ -218,7 +218,7 @@ mod tests {
 
     fn table() -> ForwardTable {
         let mut rng = Rng::new(1);
-        ForwardTable::new(ShardId(0), 3, Seed::from_rng(&mut rng), rng)
+        ForwardTable::new(ShardId(0), Seed::from_rng(&mut rng), rng)
     }
 
     fn filter(text: &str) -> TopicFilter {

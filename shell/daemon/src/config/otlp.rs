@@ -39,7 +39,7 @@ impl OtlpConfig {
         if base.ends_with(PATH) { base.to_owned() } else { format!("{base}{PATH}") }
     }
 
-    /// What cannot be, by key.
+    /// The mistakes in this section: each a key and what is wrong with it.
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
         let mut problems = Vec::new();
         if self.endpoint.is_empty() {

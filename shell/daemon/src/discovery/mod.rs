@@ -8,7 +8,7 @@ mod multicast;
 mod names;
 mod rounds;
 mod srv;
-mod web;
+pub(crate) mod web;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -58,13 +58,7 @@ impl Web {
             }
             None => None,
         };
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&authorities.unwrap_or_default()))
-            .client_cert(identity);
-        // A proxy would see tokens, and so would whoever a redirect leads to.
-        let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).proxy(None);
-        Ok(Self(config.max_redirects(0).tls_config(tls.build()).build().into()))
+        Ok(Self(agent(&authorities.unwrap_or_default(), identity)))
     }
 
     /// GET with a bearer token.
@@ -97,7 +91,19 @@ fn answer(answer: Result<Response<ureq::Body>, ureq::Error>) -> Result<Value, Fa
     serde_json::from_slice(&body).map_err(|error| Failure::Unreachable(format!("its answer is not JSON: {error}")))
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, ureq::Error> {
+/// A client of services that these authorities vouch for; each answer takes [`TIMEOUT`] at most.
+pub(crate) fn agent(authorities: &[Certificate<'static>], identity: Option<ClientCert>) -> Agent {
+    let tls = TlsConfig::builder()
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .root_certs(RootCerts::new_with_certs(authorities))
+        .client_cert(identity);
+    // A proxy would see tokens, and so would whoever a redirect leads to.
+    let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).proxy(None);
+    config.max_redirects(0).tls_config(tls.build()).build().into()
+}
+
+/// The certificates in a PEM text.
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, ureq::Error> {
     let mut found = Vec::new();
     for item in ureq::tls::parse_pem(pem) {
         if let PemItem::Certificate(certificate) = item? {
@@ -108,6 +114,6 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, ureq::Error> {
 }
 
 /// Reads a file that a key names.
-pub(super) fn file(path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn file(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }

@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::handlers::parameters;
 use super::model::{Account, AccountElsewhere, Accounts, ErrorBody, NewPassword};
 use super::role::Caller;
-use super::scope::{Scope, labels, scope};
+use super::scope::{Whose, labels, scope};
 use super::server::Api;
 use crate::access::{
     PasswordFile, SCRAM_ITERATIONS, edited, hash_password, replace_file, salt, scram_verifier, wrong_user,
@@ -25,14 +25,6 @@ use crate::runtime::Shared;
 
 /// One change of a file at a time: each begins with what the last one has written.
 static TURN: Mutex<()> = Mutex::new(());
-
-/// Whose password file a change is for.
-#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Whose {
-    /// Name or id of the node, `*` for all; the one that is asked if nothing is said.
-    node: Option<String>,
-}
 
 /// A change that one node asks another for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,7 +55,7 @@ pub(super) struct Changed {
     problem: Option<String>,
 }
 
-/// What an account gets.
+/// The new password of an account, or its end.
 enum New<'a> {
     Password(&'a str),
     Hashes(&'a Hashes),
@@ -135,11 +127,7 @@ async fn change(
     if !caller.shown {
         return Err(ApiError::TokenOnly);
     }
-    let (others, here) = match scope(&api, whose.node.as_deref()).await? {
-        Scope::Here => (Vec::new(), true),
-        Scope::One(node) => (vec![node], false),
-        Scope::All(others) => (others, true),
-    };
+    let (others, here) = scope(&api, whose.node.as_deref()).await?.parts();
     let shared = Arc::clone(&api.shared);
     let alone = others.is_empty();
     // Hashing takes time and memory, and a disk may be slow.

@@ -3,25 +3,16 @@
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{ConnectInfo, Query, State};
-use sedge_base::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::desk::{ANSWER_BYTES, Heard, Inquiry, ask_member, ask_members};
 use super::error::ApiError;
 use super::handlers::{PAGE, check_limit, parameters};
 use super::model::{ErrorBody, LogLevel, LogLevels, LogLine, LogLines};
-use super::scope::{Scope, labels, scope};
+use super::scope::{Scope, Whose, labels, scope};
 use super::server::Api;
 use super::visitors::Peer;
 use crate::logging::{self, Start};
-
-/// Whose log.
-#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Whose {
-    /// Name or id of the node, `*` for all; the one that is asked if nothing is said.
-    node: Option<String>,
-}
 
 /// What to write to which log.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
@@ -72,11 +63,7 @@ pub(super) fn own(api: &Api, wanted: Option<&str>) -> Result<LogLevel, ApiError>
 }
 
 async fn everywhere(api: &Api, node: Option<&str>, wanted: Option<String>) -> Result<Json<LogLevels>, ApiError> {
-    let (others, here): (Vec<NodeId>, bool) = match scope(api, node).await? {
-        Scope::Here => (Vec::new(), true),
-        Scope::One(node) => (vec![node], false),
-        Scope::All(others) => (others, true),
-    };
+    let (others, here) = scope(api, node).await?.parts();
     let own = here.then(|| own(api, wanted.as_deref())).transpose()?;
     let inquiry = Inquiry::LogLevel(wanted);
     let Heard { answers, silent } = ask_members::<LogLevel>(api, &others, &inquiry).await;

@@ -1,4 +1,4 @@
-//! What stands for the export of traces in a build without the feature `otlp`: a configuration with `otlp.endpoint` is refused there.
+//! The export of traces in a build without the feature `otlp`: there is none, and a configuration with `otlp.endpoint` is refused.
 
 use tokio::sync::watch;
 

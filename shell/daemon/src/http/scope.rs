@@ -2,6 +2,7 @@
 
 use sedge_base::NodeId;
 use sedge_cluster::{MemberStatus, Node};
+use serde::Deserialize;
 
 use super::ask::ask_node;
 use super::error::ApiError;
@@ -9,6 +10,14 @@ use super::server::Api;
 
 /// What stands for all members.
 pub(super) const EVERYBODY: &str = "*";
+
+/// The nodes that a request names.
+#[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Whose {
+    /// Name or id of the node, `*` for all; the one that is asked if nothing is said.
+    pub(super) node: Option<String>,
+}
 
 /// Whom a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +28,17 @@ pub(super) enum Scope {
     One(NodeId),
     /// All members: those other than the node that was asked.
     All(Vec<NodeId>),
+}
+
+impl Scope {
+    /// The other members that the request is about, and whether it is about the node that was asked, too.
+    pub(super) fn parts(self) -> (Vec<NodeId>, bool) {
+        match self {
+            Self::Here => (Vec::new(), true),
+            Self::One(node) => (vec![node], false),
+            Self::All(others) => (others, true),
+        }
+    }
 }
 
 /// What the parameter `node` of a request means: nothing the node itself, `*` all members, else a name or an id.

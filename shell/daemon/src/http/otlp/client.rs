@@ -1,17 +1,14 @@
 //! Requests to the collector.
 
-use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use ureq::Agent;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::tls::Certificate;
 
-/// Time for one request: as long a node that stops may wait.
-const TIMEOUT: Duration = Duration::from_secs(3);
+use crate::discovery::web;
+
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
@@ -23,12 +20,7 @@ impl Client {
     /// Trusts the authorities in this file (PEM), or those of the system.
     pub(super) fn new(authorities: Option<&Path>) -> Result<Self, String> {
         let found = authorities.map_or_else(|| Ok(of_the_system()), of_the_file)?;
-        let tls = TlsConfig::builder()
-            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .root_certs(RootCerts::new_with_certs(&found));
-        // A proxy would see the keys in the headers, and so would whoever a redirect leads to.
-        let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).proxy(None);
-        Ok(Self(config.max_redirects(0).tls_config(tls.build()).build().into()))
+        Ok(Self(web::agent(&found, None)))
     }
 }
 
@@ -38,10 +30,7 @@ fn of_the_system() -> Vec<Certificate<'static>> {
 }
 
 fn of_the_file(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
-    let pem = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let items = ureq::tls::parse_pem(&pem).filter_map(Result::ok);
-    let found: Vec<_> =
-        items.filter_map(|item| if let PemItem::Certificate(found) = item { Some(found) } else { None }).collect();
+    let found = web::certificates(&web::file(file)?).map_err(|error| format!("{}: {error}", file.display()))?;
     if found.is_empty() { Err(format!("{}: there is no certificate in it", file.display())) } else { Ok(found) }
 }
 

@@ -34,7 +34,7 @@ const BATCH: usize = 512;
 /// Longest time between two attempts while the collector does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What sends the traces of this node away.
+/// The way of this node's traces to the collector.
 pub(crate) struct Export {
     otlp: Otlp,
     spec: TraceSpec,
@@ -42,7 +42,7 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// `None` without `otlp.endpoint`.
+    /// The export that this section asks for; `None` without `otlp.endpoint`.
     pub(crate) fn new(config: &OtlpConfig, facts: &Facts) -> Result<Option<Self>, StartError> {
         if config.endpoint.is_empty() {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Export {
                 () = sleep(EVERY) => false,
                 _ = stopping.wait_for(|stops| *stops) => true,
             };
-            if let Ok((notes, last, _)) = traces::own(&api, self.spec.id, after.clone()).await {
+            if let Ok((notes, last)) = traces::own(&api, self.spec.id, after.clone()).await {
                 after = last;
                 for note in notes {
                     gathering.note(Instant::now(), note);

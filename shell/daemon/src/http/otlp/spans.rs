@@ -105,7 +105,7 @@ fn parent(text: &str) -> Option<(TraceId, SpanId)> {
     Some((TraceId::from_hex(trace).ok()?, SpanId::from_hex(span).ok()?))
 }
 
-/// What the trace of a publication and its spans are called.
+/// The ids of a publication's trace and of the spans in it.
 struct Names<'a> {
     publication: &'a str,
     trace: TraceId,

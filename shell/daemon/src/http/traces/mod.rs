@@ -219,11 +219,11 @@ pub(super) async fn notes(
     Ok(Json(TraceNotes { notes, next, dropped, silent: labels(&api, &silent).await? }))
 }
 
-/// What the threads of this node have noted for a trace behind these notes of theirs; with the last ones, and how many had no room.
+/// The notes of this node's threads for a trace that come after these numbers, one for each thread; with the numbers of the last notes.
 #[cfg(feature = "otlp")]
-pub(super) async fn own(api: &Api, id: u64, after: Vec<u64>) -> Result<(Vec<TraceNote>, Vec<u64>, u64), ApiError> {
-    let Part { notes, after, dropped } = part(api, &Wanted { id, after }, TRACE_EVENTS_MAX).await?;
-    Ok((notes, after, dropped))
+pub(super) async fn own(api: &Api, id: u64, after: Vec<u64>) -> Result<(Vec<TraceNote>, Vec<u64>), ApiError> {
+    let Part { notes, after, .. } = part(api, &Wanted { id, after }, TRACE_EVENTS_MAX).await?;
+    Ok((notes, after))
 }
 
 /// For another node: as many notes as fit into an answer.
