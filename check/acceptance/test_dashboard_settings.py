@@ -117,6 +117,7 @@ def test_accounts_change_at_all_nodes(binary: Path, tmp_path: Path) -> None:
         status, told = put(nodes[0], "bob?node=node-2", {"password": "x"}, "admin")
         assert status == 409 and "auth.password_file" in told["detail"], told
         assert put(nodes[0], "bob?node=nobody", {"password": "x"}, "admin")[0] == 404
+        assert ask(nodes[0], "delete", "/api/v1/accounts/nobody?node=node-1", "admin")[0] == 404
         assert ask(nodes[1], "delete", "/api/v1/accounts/anna?node=*", "admin")[0] == 200
         assert not any(enters(node, "anna", "another") for node in nodes[:2])
     finally:

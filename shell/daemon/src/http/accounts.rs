@@ -50,9 +50,13 @@ impl std::fmt::Debug for Hashes {
 
 /// The answer to a [`Change`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Changed {
-    /// Why the node has not changed its file.
-    problem: Option<String>,
+pub(super) enum Changed {
+    /// The node has changed its file.
+    Yes,
+    /// The account that goes is not in it.
+    NoAccount(String),
+    /// The file is as before, for this reason.
+    No(String),
 }
 
 /// The new password of an account, or its end.
@@ -138,38 +142,39 @@ async fn change(
         let hashes = password.filter(|_| !alone).map(|password| all_kinds(&password)).transpose();
         hashes.map(|hashes| Change { user, hashes }).map_err(ApiError::BadRequest)
     });
-    let elsewhere = elsewhere(&api, &others, change.await?).await?;
-    if let ([AccountElsewhere { problem: Some(problem), .. }], false) = (elsewhere.as_slice(), here) {
-        return Err(ApiError::Conflict(problem.clone()));
+    let told = elsewhere(&api, &others, change.await?).await?;
+    match told.first() {
+        Some((_, Changed::NoAccount(why))) if !here => return Err(ApiError::NotFound(why.clone())),
+        Some((_, Changed::No(why))) if !here => return Err(ApiError::Conflict(why.clone())),
+        _ => {}
     }
+    // Nodes of one machine may share a file: an account that has gone there is no problem.
+    let problem = |changed| if let Changed::No(why) = changed { Some(why) } else { None };
+    let elsewhere =
+        told.into_iter().map(|(node, changed)| AccountElsewhere { node, problem: problem(changed) }).collect();
     let Json(accounts) = list(State(api)).await?;
     Ok(Json(Accounts { elsewhere, ..accounts }))
 }
 
-/// Other nodes change their files, all at once.
-async fn elsewhere(api: &Api, others: &[NodeId], change: Change) -> Result<Vec<AccountElsewhere>, ApiError> {
+/// Other nodes change their files, all at once. Their names, in order, and what they answer.
+async fn elsewhere(api: &Api, others: &[NodeId], change: Change) -> Result<Vec<(String, Changed)>, ApiError> {
     let Heard { answers, silent } = ask_members::<Changed>(api, others, &Inquiry::Account(change)).await;
-    let (nodes, problems): (Vec<NodeId>, Vec<Option<String>>) = answers
-        .into_iter()
-        .map(|(node, Changed { problem })| (node, problem))
-        .chain(silent.into_iter().map(|node| (node, Some("the node has not answered".to_owned()))))
-        .unzip();
-    let names = labels(api, &nodes).await?;
-    let mut told: Vec<_> =
-        names.into_iter().zip(problems).map(|(node, problem)| AccountElsewhere { node, problem }).collect();
-    told.sort_by(|one, other| one.node.cmp(&other.node));
+    let silent = silent.into_iter().map(|node| (node, Changed::No("the node has not answered".to_owned())));
+    let (nodes, told): (Vec<NodeId>, Vec<Changed>) = answers.into_iter().chain(silent).unzip();
+    let mut told: Vec<_> = labels(api, &nodes).await?.into_iter().zip(told).collect();
+    told.sort_by(|(one, _), (other, _)| one.cmp(other));
     Ok(told)
 }
 
-/// Another node asks for a change. An account that goes and is not there is no problem: nodes of one machine may share a file.
+/// Another node asks for a change.
 pub(super) async fn asked(api: &Api, Change { user, hashes }: Change) -> Changed {
     let shared = Arc::clone(&api.shared);
     let done = blocking(move || write(&shared, &user, &hashes.as_ref().map_or(New::Nothing, New::Hashes))).await;
-    let problem = match done {
-        Ok(()) | Err(ApiError::NotFound(_)) => None,
-        Err(error) => Some(error.parts().2),
-    };
-    Changed { problem }
+    match done {
+        Ok(()) => Changed::Yes,
+        Err(ApiError::NotFound(why)) => Changed::NoAccount(why),
+        Err(error) => Changed::No(error.parts().2),
+    }
 }
 
 async fn blocking<T: Send + 'static>(
