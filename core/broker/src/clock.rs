@@ -1,9 +1,15 @@
 //! Names and times of publications.
 
-use sedge_base::Now;
+use sedge_base::{Duration, Now, Timestamp};
 use sedge_mqtt::{MessageId, Stamp};
 
 use crate::Place;
+
+/// When a message with this message expiry interval, in seconds, ceases to be of use. An interval of zero is over at every node from the
+/// beginning, also at one whose clock is a little behind this one's (MQTT 5.0, 3.3.2.3.3).
+pub(crate) fn expires_at(now: Now, interval: u32) -> Timestamp {
+    if interval == 0 { Timestamp::from_millis(0) } else { now.wall + Duration::from_secs(u64::from(interval)) }
+}
 
 /// Hands out message ids and stamps, both ascending.
 #[derive(Debug)]
@@ -56,6 +62,13 @@ mod tests {
     use sedge_base::{Incarnation, Instant, NodeId, ShardId, Timestamp};
 
     use super::*;
+
+    #[test]
+    fn an_interval_of_zero_is_over_also_where_the_clock_is_behind() {
+        let now = Now { instant: Instant::ZERO, wall: Timestamp::from_millis(5_000) };
+        assert!(expires_at(now, 0) <= Timestamp::from_millis(4_990));
+        assert_eq!(expires_at(now, 2), Timestamp::from_millis(7_000));
+    }
 
     #[test]
     fn stamps_ascend_whatever_the_wall_clock_does() {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use sedge_base::Duration;
 use sedge_mqtt::{Message, Packet, PacketId, Publish, PublishProperties, QoS, ReadAt, ReasonCode, TopicName, Version};
 
 use crate::api::TicketKind;
+use crate::clock::expires_at;
 use crate::closed::Waiting;
 use crate::connection::{ConnKey, Connection, Side};
 use crate::disconnect::Ending;
@@ -219,7 +219,7 @@ impl Broker {
             retain,
             properties,
             stamp: self.clock.next_stamp(self.now),
-            expires_at: expiry.map(|secs| self.now.wall + Duration::from_secs(u64::from(secs))),
+            expires_at: expiry.map(|secs| expires_at(self.now, secs)),
             publisher: self.sessions.get(session).map(|session| session.client.clone()),
             read_at: ReadAt::at(self.now.instant),
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sedge_base::{ClientId, ConnId, Duration, Now};
+use sedge_base::{ClientId, ConnId, Now};
 use sedge_mqtt::{
     Connect, Message, Packet, Publish, PublishProperties, QoS, ReadAt, ReasonCode, SubscriptionOptions, TopicFilter,
     Version,
@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::access::may_receive;
 use crate::api::TicketKind;
+use crate::clock::expires_at;
 use crate::connection::{ConnKey, Phase};
 use crate::disconnect::Ending;
 use crate::outgoing::{Buffer, Copies, Ids, Outgoing};
@@ -143,7 +144,7 @@ impl Broker {
             retain,
             properties,
             stamp: self.clock.next_stamp(now),
-            expires_at: expiry.map(|secs| now.wall + Duration::from_secs(u64::from(secs))),
+            expires_at: expiry.map(|secs| expires_at(now, secs)),
             publisher: None,
             read_at: ReadAt::at(now.instant),
         });

@@ -6,6 +6,7 @@ use sedge_base::{ClientId, Duration, Instant};
 use sedge_mqtt::{Message, PublishProperties, ReadAt, Will, WillProperties};
 
 use crate::broker::Timer;
+use crate::clock::expires_at;
 use crate::outgoing::Buffer;
 use crate::session::SessionKey;
 use crate::{Broker, Identity, Output};
@@ -69,7 +70,7 @@ impl Broker {
             retain: will.retain,
             properties,
             stamp: self.clock.next_stamp(self.now),
-            expires_at: expiry.map(|secs| self.now.wall + Duration::from_secs(u64::from(secs))),
+            expires_at: expiry.map(|secs| expires_at(self.now, secs)),
             publisher: Some(client),
             read_at: ReadAt::at(self.now.instant),
         });
