@@ -94,10 +94,10 @@ class Site:
         except AssertionError:
             return []  # The controller has not said anything yet.
 
-    def ask(self, node: dict[str, Any], path: str) -> str:
-        """What a node's HTTP API answers."""
+    def ask(self, node: dict[str, Any], path: str, method: str = "GET") -> str:
+        """The answer of a node's HTTP API."""
         token = json.loads(next(self.folder.glob("state/*/state.json")).read_text())["token"]
-        request = urllib.request.Request(f"http://{node['http']}{path}", headers={"Authorization": f"Bearer {token}"})
+        request = urllib.request.Request(f"http://{node['http']}{path}", headers={"Authorization": f"Bearer {token}"}, method=method)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return str(answer.read().decode())
 

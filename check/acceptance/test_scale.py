@@ -108,6 +108,43 @@ def test_a_lost_node_and_a_lost_controller_are_replaced(site: Site) -> None:
     idlers.close()
 
 
+def test_nodes_know_how_the_site_is_scaled_and_pass_orders_on(site: Site) -> None:
+    """OP-04: what the dashboard of any node shows is what the controller says, at most a few seconds late; its two buttons stop and resume actions."""
+    site.write(least=2)
+    site.start()
+    site.wait_serving(2, 15)
+    wait_for("the controller has nothing to do", lambda: site.status()["converged"], 15)
+
+    def told(number: int) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(site.ask(site.nodes()[number], "/api/v1/scale"))
+        return found
+
+    def is_told(number: int) -> bool:
+        found, status = told(number), site.status()
+        shown = found["report"] and found["heard_seconds"] <= 5 and found["report"]["groups"]["brokers"]
+        return bool(shown) and {node["name"]: node["pid"] for node in shown["nodes"]} == {node["name"]: node["pid"] for node in status["groups"]["brokers"]["nodes"]}
+
+    for number in (0, 1):
+        wait_for(f"node {number} has been told", lambda number=number: is_told(number), 10)
+    site.ask(site.nodes()[1], "/api/v1/scale/pause", "POST")
+    wait_for("the controller has taken the order", lambda: site.status()["paused"], 10)
+    victim = site.nodes()[0]
+    os.kill(victim["pid"], signal.SIGKILL)
+
+    def shows_the_loss() -> bool:
+        report = told(1)["report"]
+        states = {node["name"]: node["state"] for node in report["groups"]["brokers"]["nodes"]}
+        return bool(report["paused"]) and states.get(victim["name"]) != "serving"
+
+    wait_for("the other node shows the pause and the loss", shows_the_loss, 15)
+    asked = told(1)["report"]["at_ms"]
+    wait_for("the controller has had time to replace it", lambda: told(1)["report"]["at_ms"] > asked + 4_000, 15)
+    assert site.serving() == 1, "a node was replaced in a pause"
+    site.ask(site.nodes()[1], "/api/v1/scale/resume", "POST")
+    wait_for("another process serves", lambda: site.serving() == 2 and site.nodes()[0]["pid"] != victim["pid"], 20)
+    assert not site.status()["paused"]
+
+
 def test_connections_are_spread_and_survive_changes(site: Site) -> None:
     """EL-04, EL-06, FT-36, FT-37: 1,000 connections survive a new worker; 400 over 4 nodes; a killed node gets none."""
     site.write(least=4, most=4, high=100_000, low=0)

@@ -294,6 +294,21 @@ fn while_paused_nothing_begins() {
     assert_eq!(world.serving().len(), 2);
 }
 
+/// EL-26: the kill switch also stops replacements; the load balancer is told of the loss at once.
+#[test]
+fn while_paused_a_lost_node_is_not_replaced() {
+    let mut world = World::new(site(&["resources.brokers.min = 2"]));
+    world.run(5, |_| Some(100.0));
+    world.give(ScaleInput::Pause(true));
+    world.give(ScaleInput::Gone { node: "brokers-2".to_owned(), why: "killed".to_owned() });
+    world.run(60, |_| Some(100.0));
+    assert_eq!(world.serving(), ["brokers-1"]);
+    assert_eq!(world.balanced.last().map(Vec::len), Some(1));
+    world.give(ScaleInput::Pause(false));
+    world.run(3, |_| Some(100.0));
+    assert_eq!(world.serving(), ["brokers-1", "brokers-2"]);
+}
+
 /// Actions per hour are bounded whatever the policies want.
 #[test]
 fn no_more_actions_in_an_hour_than_allowed() {

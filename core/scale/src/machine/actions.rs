@@ -43,8 +43,11 @@ impl Scaler {
         self.begin(ActionKind::Remove { group: group.to_owned(), node: node.to_owned() }, Duration::ZERO);
     }
 
-    /// Asks for what is due.
+    /// Asks for what is due; while the controller is paused, for nothing.
     pub(super) fn remind(&mut self) {
+        if self.paused {
+            return;
+        }
         let now = self.now.instant;
         let mut asked = Vec::new();
         for pending in self.pending.values_mut().filter(|pending| pending.ask_at <= now) {

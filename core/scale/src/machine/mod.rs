@@ -148,7 +148,8 @@ impl Scaler {
 
     /// When [`Self::handle_timeout`] is wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.pending.values().map(Pending::due).chain(self.next_tick).min()
+        let due = self.pending.values().map(Pending::due).filter(|_| !self.paused);
+        due.chain(self.next_tick).min()
     }
 
     /// Whether everything the site says is there, and nothing is under way.
@@ -262,6 +263,7 @@ impl Scaler {
             self.paused = paused;
             let text = if paused { "no action begins until the controller is resumed" } else { "actions begin again" };
             self.event(EventKind::Request, "controller", text.to_owned());
+            self.remind();
             self.reconcile();
         }
     }
