@@ -97,6 +97,28 @@ def test_an_outage_of_kafka_loses_nothing(make_site: Callable[..., list[Node]], 
     assert check(broker.consume(topic), sent) == 0
 
 
+@pytest.mark.parametrize("exactly", [False, True], ids=["reports", "transactions"])
+def test_a_topic_that_takes_little_at_a_time(make_site: Callable[..., list[Node]], broker: Kafka, exactly: bool) -> None:  # noqa: F811
+    """DP-03: a batch is larger than the topic allows: its records come in smaller ones, and only the one that is too large by itself is refused."""
+    topic = f"little-{exactly}"
+    broker.create(topic, "--partitions", "1", "--config", "max.message.bytes=20000")
+    (node,) = make_site(bridge(broker, **{"from": ["little/#"]}, topic=topic, transactional=exactly))
+    wait_for("the bridge runs", lambda: runs(node), DEADLINE)
+    near = node.client("near", clean=True)
+    broker.signal(signal.SIGSTOP)
+    sent = [f"{number}:{'x' * 500}" for number in range(400)]
+    for number, payload in enumerate(sent):
+        near.publish("little/1", payload, qos=1)
+        if number == 100:
+            near.publish("little/1", "y" * 30_000, qos=1)
+    wait_for("messages wait", lambda: state(node)["lag"] >= 401, DEADLINE)
+    broker.signal(signal.SIGCONT)
+    wait_for("nothing waits any more", lambda: state(node)["lag"] == 0, DEADLINE)
+    assert metric(node.http, "sedge_bridge_refused_total") == 1
+    values = [value for _, _, value in broker.consume(topic, committed=exactly)]
+    assert [int(value.split(":")[0]) for value in dict.fromkeys(values)] == list(range(400))
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_successor_of_a_killed_node_goes_on(make_site: Callable[..., list[Node]], broker: Kafka, qos: int) -> None:  # noqa: F811
     """DP-01, DP-03: kill -9 of the bridging node under load: no gap, and what comes twice has the same identity."""

@@ -1,12 +1,12 @@
 //! Bridges to Kafka and from it (DP-01, DP-05): librdkafka does what is Kafka's.
 
+mod batches;
 mod cursor;
 mod incoming;
 mod outgoing;
 mod record;
 mod transaction;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,8 +39,7 @@ pub(crate) struct Bridge<'a, H> {
     shared: &'a Shared,
     session: Session<'a, H>,
     transform: Option<Box<dyn Transform>>,
-    /// Identities of messages that Kafka will never take, until the session has sent them again.
-    refused: BTreeSet<String>,
+    learnt: outgoing::Learnt,
 }
 
 /// What librdkafka's threads tell the bridge's thread.
@@ -198,7 +197,7 @@ fn failed(error: &KafkaError) -> BridgeError {
 
 impl<'a, H: Host> Bridge<'a, H> {
     pub(crate) fn new(shared: &'a Shared, host: &'a H, transform: Option<Box<dyn Transform>>) -> Self {
-        Self { shared, session: Session::new(shared, host), transform, refused: BTreeSet::new() }
+        Self { shared, session: Session::new(shared, host), transform, learnt: outgoing::Learnt::default() }
     }
 
     /// One connection to Kafka, from first to last. `Ok`: the bridge is not wanted here any more.
@@ -207,7 +206,7 @@ impl<'a, H: Host> Bridge<'a, H> {
         let end = match self.shared.config.direction {
             Direction::In => incoming::run(self.shared, &self.session, &mut self.transform),
             Direction::Out | Direction::Both => {
-                outgoing::run(self.shared, &self.session, &mut self.transform, &mut self.refused)
+                outgoing::run(self.shared, &self.session, &mut self.transform, &mut self.learnt)
             }
         };
         if !self.shared.goes_on() {

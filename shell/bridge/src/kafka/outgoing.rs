@@ -10,10 +10,11 @@ use mio::{Events, Poll, Token, Waker};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, DeliveryResult, Header, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
 use sedge_mqtt::{Ack, Packet, PacketId, Publish, QoS, ReasonCode};
 
+use super::batches::{Batches, Refusal};
 use super::record::{Naming, Record};
 use super::transaction::{Entry, Transactions, transactional_id};
 use super::{Context, PROBE, Told, answers, client_config, failed};
@@ -34,8 +35,8 @@ const EXACTLY: usize = 1 << 16;
 /// The number of a record that nobody waits for.
 pub(super) const NOBODY: usize = 0;
 
-/// A delivery report: the number of the record, and what went wrong.
-type Report = (usize, Result<(), KafkaError>);
+/// A delivery report: the number of the record, and what went wrong, with the bytes of the record.
+type Report = (usize, Result<(), (KafkaError, usize)>);
 
 pub(super) struct Producing {
     context: Context,
@@ -58,12 +59,19 @@ impl ProducerContext for Producing {
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
         let result = match result {
             Ok(_) => Ok(()),
-            Err((error, _)) => Err(error.clone()),
+            Err((error, record)) => Err((error.clone(), bytes_of(record))),
         };
         // The bridge may have ended.
         let _ = self.reports.lock().unwrap_or_else(PoisonError::into_inner).send((number, result));
         self.context.told.wake();
     }
+}
+
+/// Bytes of a record, one for its frame included.
+fn bytes_of(record: &BorrowedMessage<'_>) -> usize {
+    let header = |header: Header<'_, &[u8]>| header.key.len() + header.value.map_or(0, <[u8]>::len);
+    let headers = record.headers().map_or(0, |headers| headers.iter().map(header).sum());
+    1 + headers + record.payload_len() + record.key_len()
 }
 
 struct Outgoing<'a> {
@@ -76,12 +84,22 @@ struct Outgoing<'a> {
     map: Map,
     /// What makes messages visible, if that is not done for each one by itself.
     transactions: Option<Transactions>,
-    /// Identities of messages that Kafka will never take: a transaction with one cannot be committed.
-    refused: &'a mut BTreeSet<String>,
+    /// What the bridge has learnt, which outlives the connection.
+    learnt: &'a mut Learnt,
+    /// Most bytes of a batch of this producer.
+    limit: usize,
     /// QoS 2 messages whose PUBREL the bridge itself answers.
     received: BTreeSet<PacketId>,
     /// What the producer had no room for.
     waiting: Option<(Publish, Record)>,
+}
+
+/// What a bridge learns about its Kafka while it lives at this node.
+#[derive(Debug, Default)]
+pub(super) struct Learnt {
+    batches: Batches,
+    /// Identities of messages that Kafka will never take, until the session has sent them again: a transaction with one cannot be committed.
+    refused: BTreeSet<String>,
 }
 
 /// Sends what the session has until the bridge is not wanted here any more.
@@ -89,12 +107,13 @@ pub(super) fn run(
     shared: &Shared,
     session: &Session<'_, impl Host>,
     transform: &mut Option<Box<dyn Transform>>,
-    refused: &mut BTreeSet<String>,
+    learnt: &mut Learnt,
 ) -> Result<(), BridgeError> {
     let mut poll = Poll::new().map_err(BridgeError::Inside)?;
     let waker = Waker::new(poll.registry(), WAKE).map_err(BridgeError::Inside)?;
     let context = Context { name: shared.record.name.clone(), told: Arc::new(Told::new(waker)) };
-    let (producer, reports) = producer(shared, &context)?;
+    let limit = learnt.batches.bytes();
+    let (producer, reports) = producer(shared, &context, limit)?;
     let metadata = producer.client().fetch_metadata(None, Duration::from_secs(5));
     metadata.map_err(|error| context.told.why(&error))?;
     let transactions = if shared.config.transactional {
@@ -115,7 +134,8 @@ pub(super) fn run(
         naming,
         map,
         transactions,
-        refused,
+        limit,
+        learnt,
         received: BTreeSet::new(),
         waiting: None,
     };
@@ -132,22 +152,11 @@ pub(super) fn run(
     end
 }
 
-/// Whether Kafka will never take the record.
-fn is_for_good(error: &KafkaError) -> bool {
-    let for_good = [
-        RDKafkaErrorCode::MessageSizeTooLarge,
-        RDKafkaErrorCode::InvalidMessage,
-        RDKafkaErrorCode::InvalidMessageSize,
-        RDKafkaErrorCode::InvalidTopic,
-        RDKafkaErrorCode::InvalidRecord,
-    ];
-    error.rdkafka_error_code().is_some_and(|code| for_good.contains(&code))
-}
-
 /// The producer's callbacks: librdkafka reports each record to them.
 fn producer(
     shared: &Shared,
     context: &Context,
+    limit: usize,
 ) -> Result<(ThreadedProducer<Producing>, Receiver<Report>), BridgeError> {
     let (sender, reports) = channel();
     let mut config = client_config(&shared.config, &shared.cluster, &shared.record.name)?;
@@ -157,6 +166,7 @@ fn producer(
         // The session waits, however long it takes.
         .set("message.timeout.ms", "0")
         .set("queue.buffering.max.kbytes", "65536")
+        .set("batch.size", limit.to_string())
         .set("linger.ms", "2");
     if shared.config.transactional {
         config.set("transactional.id", transactional_id(shared));
@@ -255,7 +265,7 @@ impl Outgoing<'_> {
     /// Whether Kafka has had the message before, or will never take it: then it is acknowledged.
     fn is_settled(&mut self, record: &Record, message: &Publish) -> bool {
         let Some((transactions, identity)) = self.transactions.as_ref().zip(record.identity()) else { return false };
-        let is_refused = self.refused.remove(identity);
+        let is_refused = self.learnt.refused.remove(identity);
         if !is_refused && !transactions.is_there(identity) {
             return false;
         }
@@ -297,14 +307,17 @@ impl Outgoing<'_> {
                 Ok(())
             }
             Err((error, _)) => {
-                self.check_refusal(&error)?;
+                // The client of Kafka itself refuses it: it has seen no other record.
+                self.check_refusal(&error, usize::MAX)?;
                 self.acknowledge(message.packet_id, message.qos);
                 Ok(())
             }
         }
     }
 
+    /// Reads all reports that have come; then says whether the producer has to begin anew, and why.
     fn take_reports(&mut self) -> Result<(), BridgeError> {
+        let mut end = Ok(());
         while let Ok((number, result)) = self.reports.try_recv() {
             match (result, &self.transactions) {
                 (Ok(()), None) => {
@@ -314,41 +327,47 @@ impl Outgoing<'_> {
                 }
                 // The commit counts.
                 (Ok(()), Some(_)) => answers(self.shared, &self.context.told),
-                (Err(error), None) => {
-                    self.check_refusal(&error)?;
-                    self.reported(number);
-                }
-                (Err(error), Some(transactions)) => {
+                (Err((error, bytes)), None) => match self.check_refusal(&error, bytes) {
+                    Ok(()) => self.reported(number),
+                    Err(error) => end = Err(error),
+                },
+                (Err((error, bytes)), Some(transactions)) => {
                     let identity = transactions.entry(number).and_then(|entry| entry.identity.clone());
-                    if is_for_good(&error) {
-                        self.refused.extend(identity);
+                    if self.learnt.batches.refused(error.rdkafka_error_code(), bytes, self.limit) == Refusal::ForGood {
+                        self.learnt.refused.extend(identity);
                     }
-                    return Err(failed(&error));
+                    end = Err(failed(&error));
                 }
             }
         }
-        Ok(())
+        end
     }
 
     /// Commits the transaction that is open, if it has waited long enough, and acknowledges what is in it.
     fn commit(&mut self) -> Result<(), BridgeError> {
-        let Some(transactions) = &mut self.transactions else { return Ok(()) };
-        if transactions.left() != Some(Duration::ZERO) {
-            return Ok(());
-        }
-        let committed = transactions.commit(self.shared, &self.context, &self.producer);
-        // Why a commit failed, reports say in more detail.
-        self.take_reports()?;
-        for entry in committed? {
-            self.shared.record.counters.messages_out.fetch_add(1, Ordering::Relaxed);
-            self.acknowledge(entry.id, entry.qos);
+        while self.shared.goes_on() {
+            let Some(transactions) = &mut self.transactions else { return Ok(()) };
+            if transactions.left() != Some(Duration::ZERO) {
+                return Ok(());
+            }
+            let committed = transactions.commit(&self.producer);
+            // Why a commit failed, or does not come, reports say in more detail.
+            self.take_reports()?;
+            if let Some(committed) = committed? {
+                for entry in committed {
+                    self.shared.record.counters.messages_out.fetch_add(1, Ordering::Relaxed);
+                    self.acknowledge(entry.id, entry.qos);
+                }
+                return Ok(());
+            }
+            self.context.told.note_errors(self.shared);
         }
         Ok(())
     }
 
-    /// Kafka will never take this record, or the producer has to begin anew.
-    fn check_refusal(&self, error: &KafkaError) -> Result<(), BridgeError> {
-        if !is_for_good(error) {
+    /// Kafka will never take this record, of so many bytes, or the producer has to begin anew.
+    fn check_refusal(&mut self, error: &KafkaError, bytes: usize) -> Result<(), BridgeError> {
+        if self.learnt.batches.refused(error.rdkafka_error_code(), bytes, self.limit) != Refusal::ForGood {
             return Err(failed(error));
         }
         self.shared.record.counters.refused.fetch_add(1, Ordering::Relaxed);

@@ -48,6 +48,8 @@ pub(super) struct Transactions {
     there: Ids,
     batch: Vec<Entry>,
     began: Option<Instant>,
+    /// The record with the identities was sent: nothing more belongs to the open transaction.
+    is_closing: bool,
     /// Messages of a full transaction.
     window: usize,
 }
@@ -55,6 +57,15 @@ pub(super) struct Transactions {
 /// The name by which Kafka knows that two producers are the same bridge.
 pub(super) fn transactional_id(shared: &Shared) -> String {
     format!("sedge-{}-{}", shared.cluster, shared.record.name)
+}
+
+/// Whether a step of a transaction may be done once more.
+fn goes_on_later(error: &KafkaError) -> bool {
+    if let KafkaError::Transaction(error) = error {
+        error.is_retriable()
+    } else {
+        *error == KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut)
+    }
 }
 
 /// Does something of transactions until it is done, or the bridge is not wanted here any more, which `false` says.
@@ -68,12 +79,7 @@ fn persist(
             Ok(()) => return Ok(true),
             Err(error) => error,
         };
-        let goes_on_later = if let KafkaError::Transaction(error) = &error {
-            error.is_retriable()
-        } else {
-            error == KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut)
-        };
-        if !goes_on_later {
+        if !goes_on_later(&error) {
             return Err(failed(&error));
         }
         context.told.note_errors(shared);
@@ -97,7 +103,7 @@ impl Transactions {
         let topic = kafka_name(&name).ok_or_else(|| BridgeError::Kafka(format!("{name} is no topic of Kafka")))?;
         let (there, slot) = read(shared, context, &topic)?.finish();
         let window = usize::from(shared.config.max_inflight);
-        Ok(Some(Self { topic, slot, there, batch: Vec::new(), began: None, window }))
+        Ok(Some(Self { topic, slot, there, batch: Vec::new(), began: None, is_closing: false, window }))
     }
 
     /// Whether Kafka has had the message before this node began.
@@ -133,26 +139,28 @@ impl Transactions {
         Some(LINGER.saturating_sub(began.elapsed()))
     }
 
-    /// Ends the open transaction. Returns the messages that Kafka has now; nothing if the bridge is not wanted here any more.
-    pub(super) fn commit(
-        &mut self,
-        shared: &Shared,
-        context: &Context,
-        producer: &ThreadedProducer<Producing>,
-    ) -> Result<Vec<Entry>, BridgeError> {
-        let mut ids = Ids::default();
-        for identity in self.batch.iter().filter_map(|entry| entry.identity.as_deref()) {
-            ids.insert(identity);
+    /// Takes a step to the end of the open transaction, of a quarter of a second at most. Returns the messages that Kafka has now; `None`: not yet.
+    /// A record that Kafka refuses makes the others wait for ever: the caller reads the reports between two steps.
+    pub(super) fn commit(&mut self, producer: &ThreadedProducer<Producing>) -> Result<Option<Vec<Entry>>, BridgeError> {
+        if !self.is_closing {
+            let mut ids = Ids::default();
+            for identity in self.batch.iter().filter_map(|entry| entry.identity.as_deref()) {
+                ids.insert(identity);
+            }
+            let (key, payload) = (self.slot.to_string(), ids.encode());
+            let record = BaseRecord::with_opaque_to(&self.topic, NOBODY).partition(0).key(&key).payload(&payload);
+            producer.send(record).map_err(|(error, _)| failed(&error))?;
+            self.is_closing = true;
         }
-        let (key, payload) = (self.slot.to_string(), ids.encode());
-        let record = BaseRecord::with_opaque_to(&self.topic, NOBODY).partition(0).key(&key).payload(&payload);
-        producer.send(record).map_err(|(error, _)| failed(&error))?;
-        if !persist(shared, context, || producer.commit_transaction(STEP))? {
-            return Ok(Vec::new());
+        match producer.commit_transaction(STEP) {
+            Ok(()) => {
+                self.slot = (self.slot + 1) % SLOTS;
+                (self.began, self.is_closing) = (None, false);
+                Ok(Some(std::mem::take(&mut self.batch)))
+            }
+            Err(error) if goes_on_later(&error) => Ok(None),
+            Err(error) => Err(failed(&error)),
         }
-        self.slot = (self.slot + 1) % SLOTS;
-        self.began = None;
-        Ok(std::mem::take(&mut self.batch))
     }
 
     /// Gives up what is open, so that nobody who reads what is committed waits for it.
