@@ -14,7 +14,7 @@ from durable import Node, knows_all
 
 
 # Files whose bounds of time, processor time or memory mean nothing beside other tests.
-ALONE = {"floods", "limits", "plugs", "relief", "replay", "scale", "sniff", "starved", "thesis_load", "weights"}
+ALONE = {"balancer", "floods", "limits", "plugs", "relief", "replay", "scale", "sniff", "starved", "thesis_load", "weights"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

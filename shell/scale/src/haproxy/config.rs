@@ -8,6 +8,9 @@ use sedge_scale::site::{Algorithm, LoadBalancer};
 /// Name of the group of servers.
 pub(crate) const BACKEND: &str = "sedge";
 
+/// Most milliseconds to the next check of a node that has just failed one, or refused a connection.
+const FAST_CHECK_MS: u128 = 100;
+
 /// Where a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
@@ -33,7 +36,7 @@ pub(crate) fn config(balancer: &LoadBalancer, socket: &Path, servers: &[Option<S
         text,
         "# Written by sedge scale; changes are lost.\n\
          global\n    maxconn {maxconn}\n    no strict-limits\n    stats socket {} mode 600 level admin expose-fd listeners\n\
-         defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 3h\n    timeout server 3h\n    option redispatch\n    retries 3\n\
+         defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 3h\n    timeout server 3h\n    option redispatch 1\n    retries 5\n\
          frontend mqtt\n    bind {bind}:{port}\n    maxconn {maxconn}\n    option clitcpka\n",
         socket.display()
     );
@@ -52,6 +55,8 @@ pub(crate) fn config(balancer: &LoadBalancer, socket: &Path, servers: &[Option<S
          http-check send meth GET uri /health/ready ver HTTP/1.1 hdr Host localhost\n    timeout check {check}\n"
     );
     let every = balancer.check_interval.as_millis();
+    // A connection that a node refuses counts as a failed check: two of them, or one and a check soon after, and nobody is sent there.
+    let fast = every.min(FAST_CHECK_MS);
     let proxy = if balancer.proxy_protocol { " send-proxy-v2" } else { "" };
     for (place, server) in servers.iter().enumerate() {
         let name = place_name(place);
@@ -61,7 +66,8 @@ pub(crate) fn config(balancer: &LoadBalancer, socket: &Path, servers: &[Option<S
         };
         let _ = writeln!(
             text,
-            "    server {name} {address}{proxy} check port {http} inter {every}ms fall 2 rise 1 on-marked-down shutdown-sessions{off}"
+            "    server {name} {address}{proxy} check port {http} inter {every}ms fastinter {fast}ms fall 2 rise 1 \
+             observe layer4 error-limit 1 on-error fail-check on-marked-down shutdown-sessions{off}"
         );
     }
     text
