@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tarfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -32,15 +33,15 @@ def image() -> Path:
 
 
 class Engine:
-    """A running engine."""
+    """A running engine, which a command may start elsewhere: `within` ends where the program's name follows."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, within: Sequence[str] = ()) -> None:
         self.folder = folder
         self.host = f"unix://{folder}/docker.sock"
         self.env = os.environ | {"DOCKER_HOST": self.host}
         log = (folder / "dockerd.log").open("wb")
         self.process = subprocess.Popen(
-            ["dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-H", self.host, "-p", folder / "pid"],
+            [*within, "dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec", "-H", self.host, "-p", folder / "pid"],
             stdout=log, stderr=log,
         )
         deadline = time.monotonic() + 30

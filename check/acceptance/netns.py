@@ -20,24 +20,18 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
-class Islands(Apart):
-    """One node in each of `count` namespaces; this process reaches all of them over the bridge."""
+class Spaces:
+    """Namespaces on one bridge, each with an address; this process reaches all of them."""
 
-    def __init__(self, binary: Path, folder: Path, count: int, **settings: object) -> None:
+    def _name(self, count: int) -> None:
         number = next(NUMBERS)
-        self.binary, self.folder, self.settings = binary, folder, settings
         self.count, self.tag = count, f"s{os.getpid() % 100_000}x{number}"
         self.net = f"10.{200 + os.getpid() % 50}.{(os.getpid() // 50 + number) % 250}"
         self.elsewhere: dict[int, str] = {}
-        self.processes: list[subprocess.Popen[bytes]] = []
-        try:
-            self._wire_up()
-            for node in range(count):
-                self.processes.append(self._process(node))
-            wait_for("all nodes are ready", lambda: all(self.ready(node) for node in range(count)), 20)
-        except BaseException:
-            self.stop()
-            raise
+
+    def address(self, node: int) -> str:
+        """The address in this namespace."""
+        return self.elsewhere.get(node, f"{self.net}.{node + 1}")
 
     def _wire_up(self) -> None:
         ip("link", "add", f"{self.tag}br", "type", "bridge")
@@ -52,6 +46,28 @@ class Islands(Apart):
             ip("-n", space, "link", "set", "lo", "up")
             ip("-n", space, "link", "set", "eth0", "up")
             ip("-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
+
+    def _take_down(self) -> None:
+        for node in range(self.count):
+            subprocess.run(["ip", "netns", "del", f"{self.tag}n{node}"], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "del", f"{self.tag}br"], capture_output=True, check=False)
+
+
+class Islands(Spaces, Apart):
+    """One node in each of `count` namespaces; this process reaches all of them over the bridge."""
+
+    def __init__(self, binary: Path, folder: Path, count: int, **settings: object) -> None:
+        self._name(count)
+        self.binary, self.folder, self.settings = binary, folder, settings
+        self.processes: list[subprocess.Popen[bytes]] = []
+        try:
+            self._wire_up()
+            for node in range(count):
+                self.processes.append(self._process(node))
+            wait_for("all nodes are ready", lambda: all(self.ready(node) for node in range(count)), 20)
+        except BaseException:
+            self.stop()
+            raise
 
     def _process(self, node: int) -> subprocess.Popen[bytes]:
         environment = {
@@ -98,10 +114,6 @@ class Islands(Apart):
         """Undoes `freeze`."""
         self.processes[node].send_signal(signal.SIGCONT)
 
-    def address(self, node: int) -> str:
-        """The node's address."""
-        return self.elsewhere.get(node, f"{self.net}.{node + 1}")
-
     def cut(self, a: int, b: int) -> None:
         """No packet passes between these two."""
         self.cut_one_way(a, b)
@@ -137,6 +149,4 @@ class Islands(Apart):
             process.terminate()
         for process in self.processes:
             process.wait(10)
-        for node in range(self.count):
-            subprocess.run(["ip", "netns", "del", f"{self.tag}n{node}"], capture_output=True, check=False)
-        subprocess.run(["ip", "link", "del", f"{self.tag}br"], capture_output=True, check=False)
+        self._take_down()
