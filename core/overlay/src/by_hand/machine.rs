@@ -170,10 +170,11 @@ impl ByHand {
         }
     }
 
-    /// An output of the algorithm inside as the owner gets it.
-    fn pass_out(&mut self, output: Output) -> Output {
+    /// An output of the algorithm inside as the owner gets it; `None` if it is not for the owner. Members of shared subscriptions at nodes to
+    /// which no chosen links lead are told when some do.
+    fn pass_out(&mut self, output: Output) -> Option<Output> {
         match output {
-            Output::Signal { to, bytes } => Output::Signal { to, bytes: Signal::Inner(bytes).encode() },
+            Output::Signal { to, bytes } => Some(Output::Signal { to, bytes: Signal::Inner(bytes).encode() }),
             Output::Table(Advertised::Group { node, group, online, offline }) => {
                 if (online, offline) == (0, 0) {
                     self.groups.remove(&(node, group.clone()));
@@ -181,19 +182,18 @@ impl ByHand {
                     self.groups.insert((node, group.clone()), (online, offline));
                 }
                 let is_seen = self.is_reachable(node);
-                let (online, offline) = if is_seen { (online, offline) } else { (0, 0) };
-                Output::Table(Advertised::Group { node, group, online, offline })
+                is_seen.then_some(Output::Table(Advertised::Group { node, group, online, offline }))
             }
             Output::Protocol { node, .. } => {
                 self.unlink(node);
-                output
+                Some(output)
             }
             Output::Link { .. }
             | Output::Table(_)
             | Output::Barrier(_)
             | Output::Settled(_)
             | Output::Cut { .. }
-            | Output::Synced { .. } => output,
+            | Output::Synced { .. } => Some(output),
         }
     }
 }
@@ -236,11 +236,15 @@ impl Overlay for ByHand {
         if core::mem::take(&mut self.untold) {
             self.tell(None);
         }
-        if let Some(output) = self.outputs.pop_front() {
-            return Some(output);
+        loop {
+            if let Some(output) = self.outputs.pop_front() {
+                return Some(output);
+            }
+            let output = self.inner.poll_output()?;
+            if let Some(output) = self.pass_out(output) {
+                return Some(output);
+            }
         }
-        let output = self.inner.poll_output()?;
-        Some(self.pass_out(output))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -38,7 +38,7 @@ pub(crate) struct Node {
     pub(crate) overlay: Box<dyn Overlay>,
     incarnation: u64,
     /// All table changes given out so far.
-    told: Shards,
+    pub(crate) told: Shards,
     /// The table at each barrier that the shards have not reached.
     barriers: VecDeque<(Barrier, Shards)>,
     /// What the shards route by now.
@@ -264,7 +264,8 @@ impl Net {
                 Output::Settled(token) => state.settled.push(token),
                 Output::Synced { node } => state.synced.push(node),
                 Output::Protocol { detail, .. } => state.protocol_errors.push(detail),
-                Output::Cut { .. } => panic!("nobody chooses links"),
+                // Who chooses links by hand asks the machine for those there are.
+                Output::Cut { .. } => {}
             }
         }
     }
