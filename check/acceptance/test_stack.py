@@ -127,26 +127,6 @@ def test_a_rolling_update_under_load_loses_nothing(machines: Machines, swarm: Sw
     assert_nothing_lost(swarm)
 
 
-def test_one_manager_of_three_stops(machines: Machines, swarm: Swarm) -> None:
-    """OP-03, OP-05, OP-06: the leading manager is killed; nodes serve on, another manager answers, and the stack can be updated; nothing is lost."""
-    before = machines.healthy()
-    leader = machines.leader()
-    swarm.note(f"kill {machines.name(leader)}, the leader")
-    machines.kill(leader)
-    beside(swarm, "another manager leads", lambda: machines.leader() >= 0, 60)
-    swarm.note(f"{machines.name(machines.leader())} leads")
-    listed = machines.manager.docker("service", "ls", "--format", "{{.Name}} {{.Mode}} {{.Replicas}}")
-    assert listed.split() == [SERVICE, "global", f"{WORKERS}/{WORKERS}"], listed
-    swarm.run(3.0)
-    assert machines.healthy() == before, machines.tasks()
-    for engine in machines.workers.values():
-        engine.docker("tag", "sedge:latest", "sedge:next")
-    machines.deploy(SEDGE_IMAGE="sedge:next")
-    for engine, container in zip(machines.workers.values(), follow_update(machines, swarm, before), strict=True):
-        assert engine.docker("inspect", "--format", "{{.Config.Image}}", container).strip() == "sedge:next"
-    assert_nothing_lost(swarm)
-
-
 def test_a_node_that_is_emptied_is_left_alone(machines: Machines, swarm: Swarm) -> None:
     """OP-03: a drained node lets nobody in, and the swarm does not end it for that; it serves on when asked to, and nothing is lost."""
     before = machines.healthy()
@@ -175,11 +155,32 @@ def test_all_nodes_are_killed_at_once(machines: Machines, swarm: Swarm) -> None:
         return bool(now) and not set(now) & set(before) and bool(machines.one_cluster())
 
     try:
-        beside(swarm, "all nodes are back", back, 60)
+        # The nodes need 10 to 15 seconds; when the swarm starts their tasks is its own affair.
+        beside(swarm, "all nodes are back", back, 150)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{machines.tasks()}\n{machines.logs()}") from error
     swarm.note("all are back")
     swarm.run(3.0)
+    assert_nothing_lost(swarm)
+
+
+def test_one_manager_of_three_stops(machines: Machines, swarm: Swarm) -> None:
+    """OP-03, OP-05, OP-06: the leading manager is killed; nodes serve on, another manager answers, and the stack can be updated; nothing is lost."""
+    before = machines.healthy()
+    leader = machines.leader()
+    swarm.note(f"kill {machines.name(leader)}, the leader")
+    machines.kill(leader)
+    beside(swarm, "another manager leads", lambda: machines.leader() >= 0, 60)
+    swarm.note(f"{machines.name(machines.leader())} leads")
+    listed = machines.manager.docker("service", "ls", "--format", "{{.Name}} {{.Mode}} {{.Replicas}}")
+    assert listed.split() == [SERVICE, "global", f"{WORKERS}/{WORKERS}"], listed
+    swarm.run(3.0)
+    assert machines.healthy() == before, machines.tasks()
+    for engine in machines.workers.values():
+        engine.docker("tag", "sedge:latest", "sedge:next")
+    machines.deploy(SEDGE_IMAGE="sedge:next")
+    for engine, container in zip(machines.workers.values(), follow_update(machines, swarm, before), strict=True):
+        assert engine.docker("inspect", "--format", "{{.Config.Image}}", container).strip() == "sedge:next"
     assert_nothing_lost(swarm)
 
 

@@ -58,6 +58,16 @@ struct Task {
     why: String,
 }
 
+/// Whether a node lives, not whether it lets clients in: a swarm ends what is unhealthy for good, also a node that is being emptied, and only healthy
+/// tasks have a place in the name by which nodes find each other.
+fn health_check() -> Value {
+    let seconds = |seconds: u64| seconds * 1_000_000_000;
+    json!({
+        "Test": ["CMD", "/sedge", "health", "--live"],
+        "Interval": seconds(2), "Timeout": seconds(5), "StartPeriod": seconds(300), "Retries": 10,
+    })
+}
+
 impl Task {
     fn of(value: &Value) -> Self {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -180,6 +190,7 @@ impl Swarm {
                 "ContainerSpec": {
                     "Image": image, "Args": arguments, "Env": env, "Configs": configs, "Labels": self.labels(),
                     "Hostname": format!("{group}-{{{{.Task.Slot}}}}"), "StopGracePeriod": GRACE,
+                    "Healthcheck": health_check(),
                 },
                 "Resources": { "Limits": limits },
                 // A node that was emptied ends with success, and is not to come back.
