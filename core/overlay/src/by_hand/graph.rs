@@ -52,7 +52,8 @@ impl Graph {
         self.words.get(&node).is_some_and(|word| word.links.contains(&other))
     }
 
-    fn has_cut(&self, node: NodeId, other: NodeId) -> bool {
+    /// Whether one node has ended the link to another.
+    pub(super) fn has_cut(&self, node: NodeId, other: NodeId) -> bool {
         self.words.get(&node).is_some_and(|word| word.cuts.contains(&other))
     }
 

@@ -103,16 +103,18 @@ impl ByHand {
     }
 
     /// What another node says about its links. What it has chosen or ended since it spoke last takes the place of what was ended or chosen
-    /// here.
+    /// here. What it has ended and says again though it knows what was chosen here does so, too: links break, and words between two others
+    /// may not have come.
     fn hear(&mut self, from: NodeId, number: u64, word: super::graph::Word) {
         let me = self.me;
         let (links, cuts) = (word.links.contains(&me), word.cuts.contains(&me));
+        let knows_mine = self.linked.get(&from) == Some(&self.number);
         let Some(before) = self.graph.hear(from, word) else { return };
         if links && !before.links.contains(&me) && self.graph.set(me, from, self.graph.chose(me, from), false) {
             self.says_anew();
         }
-        if cuts && !before.cuts.contains(&me) {
-            let was_chosen = self.graph.chose(me, from);
+        let was_chosen = self.graph.chose(me, from);
+        if cuts && (!before.cuts.contains(&me) || (was_chosen && knows_mine)) {
             if was_chosen && self.graph.set(me, from, false, false) {
                 self.says_anew();
             }
@@ -120,6 +122,9 @@ impl ByHand {
         }
         self.find_ways();
         self.signal(from, &Signal::Heard(number));
+        if self.graph.chose(from, me) && self.graph.has_cut(me, from) {
+            self.tell(Some(from));
+        }
     }
 
     fn signal(&mut self, to: NodeId, signal: &Signal) {

@@ -14,13 +14,17 @@ use crate::world::{World, flood, mesh, tree};
 const TOPICS: [&str; 7] = ["a", "a/x", "b/c", "$own/x", "a/c", "d", "b"];
 /// How many seeds each algorithm has, where the environment names no other number.
 const SEEDS: u64 = 100;
+/// 1930: a node missed between two broken links that its choice had been heard before the other end ended the link again.
+const KEPT: [u64; 1] = [1_930];
 /// More lines than any table has.
 const ALL: usize = 1_000_000;
 
-/// `SEDGE_TEST_SEEDS` chooses another number: 10,000 take about half a minute.
+/// `SEDGE_TEST_SEEDS` chooses another number: 10,000 take some minutes.
 #[expect(clippy::disallowed_methods, reason = "a test program has no other way to be told")]
-fn seeds() -> u64 {
-    std::env::var("SEDGE_TEST_SEEDS").map_or(SEEDS, |text| text.parse().expect("SEDGE_TEST_SEEDS is a number"))
+fn seeds() -> impl Iterator<Item = u64> {
+    let count =
+        std::env::var("SEDGE_TEST_SEEDS").map_or(SEEDS, |text| text.parse().expect("SEDGE_TEST_SEEDS is a number"));
+    (0..count).chain(KEPT.into_iter().filter(move |seed| *seed >= count))
 }
 
 /// Lines of a routing table: node and filter.
@@ -212,7 +216,7 @@ fn check(seed: u64, world: &mut World) {
 #[test]
 fn neighbours_agree_on_what_they_have_told_each_other() {
     let (mut forests, mut cycles) = (0, 0);
-    for seed in 0..seeds() {
+    for seed in seeds() {
         let mut world = World::new(seed, mesh);
         world.run();
         check(seed, &mut world);
@@ -220,13 +224,13 @@ fn neighbours_agree_on_what_they_have_told_each_other() {
         let is_linked = edges.values().any(|others| others.len() > 1);
         *(if is_forest(&edges) { &mut forests } else { &mut cycles }) += u64::from(is_linked);
     }
-    assert!(forests * 4 > seeds() && cycles * 10 > seeds(), "{forests} forests, {cycles} graphs with cycles");
+    assert!(forests > 20 && cycles > 10, "{forests} forests, {cycles} graphs with cycles");
 }
 
 /// IL-08, IL-29: the same where everybody gets everything that links lead to.
 #[test]
 fn flooding_reaches_whomever_links_lead_to() {
-    for seed in 0..seeds() {
+    for seed in seeds() {
         let mut world = World::new(seed, flood);
         world.run();
         check(seed, &mut world);
@@ -236,7 +240,7 @@ fn flooding_reaches_whomever_links_lead_to() {
 /// IL-09, IL-29: the same where nodes tell what they want of the topics that are published.
 #[test]
 fn topics_that_are_published_go_where_they_are_wanted() {
-    for seed in 0..seeds() {
+    for seed in seeds() {
         let mut world = World::new(seed, tree);
         world.run();
         check(seed, &mut world);

@@ -1,6 +1,6 @@
 //! Operators, clients, links and nodes that come and go at random.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sedge_base::{Duration, Rng};
 use sedge_overlay::{Advert, AdvertOp, ByHand, Flood, Mesh, MeshConfig, Overlay, Tree, TreeConfig};
@@ -109,7 +109,7 @@ impl World {
         }
         self.net.poll(at);
         self.net.poll(other);
-        let quiet = |from, to| self.net.links.get(&(from, to)).is_some_and(|signals| signals.is_empty());
+        let quiet = |from, to| self.net.links.get(&(from, to)).is_some_and(VecDeque::is_empty);
         if quiet(at, other) && quiet(other, at) {
             self.certain.insert((at.min(other), at.max(other)), chosen);
         } else {
