@@ -10,6 +10,7 @@ mod clocks;
 mod crash;
 mod drain;
 mod failures;
+mod graphs;
 mod groups;
 mod moves;
 mod operate;
