@@ -15,8 +15,10 @@ def can_make_namespaces() -> bool:
     """Whether this user may."""
     if os.geteuid() != 0:
         return False
-    made = subprocess.run(["ip", "netns", "add", "sedgeprobe"], capture_output=True, check=False).returncode == 0
-    subprocess.run(["ip", "netns", "del", "sedgeprobe"], capture_output=True, check=False)
+    # Test processes that run at the same time ask at the same time.
+    name = f"sedgeprobe{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
     return made
 
 

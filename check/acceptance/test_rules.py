@@ -186,7 +186,8 @@ def test_state_larger_than_a_packet_survives_kill_9(make_site: Callable[..., lis
             client.expect(T.PUBACK)
             acknowledged += 1
         if round_ < 2:
-            wait_for("it has counted all", lambda: state(node)["seen"] == devices, 30)
+            # More than these, where the last kill came before what was counted last was safe: that came to the rule once more.
+            wait_for("it has counted them", lambda: state(node)["seen"] >= devices, 30)
             assert state(node)["state_bytes"] > 3_000_000
             node.kill()
             node.start()
