@@ -51,6 +51,7 @@ def test_publications_on_their_way_are_counted(make_cluster: Callable[..., Clust
     reader.subscribe("slow/#", qos=1)
     publisher.publish("slow/0", b"0", qos=1)
     assert take_until(reader, 1) == [b"0"]
+    wait_for("the neighbour owes nothing", lambda: cluster.status(0)["unacknowledged"] == 0, 10)
     os.kill(cluster.pids[1], signal.SIGSTOP)
     try:
         for number in range(1, 6):
