@@ -74,7 +74,7 @@ struct Run {
     fickle: Vec<(ClientIx, bool)>,
     writers: Vec<ClientIx>,
     sent: u64,
-    /// What each reader must get, and what it may get.
+    /// The payloads that each reader must get, and those that it may get.
     owed: Vec<BTreeSet<String>>,
     allowed: Vec<BTreeSet<String>>,
 }

@@ -30,7 +30,7 @@ fn seeds() -> impl Iterator<Item = u64> {
 /// Lines of a routing table: node and filter.
 type Lines = BTreeSet<(u64, TopicFilter)>;
 
-/// What all nodes know at rest.
+/// The knowledge of all nodes at rest.
 struct Rest<'a> {
     world: &'a World,
     edges: Edges,
@@ -61,13 +61,13 @@ impl<'a> Rest<'a> {
         reached
     }
 
-    /// What `node` has from its neighbour `from`: `in_node[from]`.
+    /// The lines that `node` has from its neighbour `from`: `in_node[from]`.
     fn heard(&self, node: u64, from: u64) -> Lines {
         let lines = self.overlay(node).routes(0, ALL).into_iter();
         lines.filter(|line| self.next(node, line.node) == from).map(|line| (line.node.get(), line.filter)).collect()
     }
 
-    /// What `node` says to its neighbour `to`: `out_node[to]`, that is its own and all that it has from others.
+    /// The lines that `node` says to its neighbour `to`: `out_node[to]`, its own and all that it has from others.
     fn said(&self, node: u64, to: u64) -> Lines {
         let lines = self.overlay(node).routes(0, ALL).into_iter().filter(|line| self.next(node, line.node) != to);
         let own = self.local(node).into_iter().map(|filter| (node, filter));

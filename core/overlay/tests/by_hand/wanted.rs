@@ -1,4 +1,4 @@
-//! What neighbours have to tell each other, computed from scratch from links and subscriptions (section 6 of the interworking
+//! The filters that neighbours have to tell each other, computed from scratch from links and subscriptions (section 6 of the interworking
 //! specification): `wanted(n)` = the filters of local clients and all that the other neighbours want.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sedge_mqtt::TopicFilter;
 
 pub(crate) type Filters = BTreeSet<TopicFilter>;
-/// What the first node has told the second.
+/// The words that the first node has told the second.
 pub(crate) type Told = BTreeMap<(u64, u64), Filters>;
 /// The neighbours of each node.
 pub(crate) type Edges = BTreeMap<u64, BTreeSet<u64>>;

@@ -136,7 +136,7 @@ impl World {
         self.certain.iter().map(|(pair, chosen)| (*pair, *chosen))
     }
 
-    /// What a node's operator has chosen ends with its life.
+    /// The links that a node's operator has chosen end with the node's life.
     fn forget(&mut self, node: u64) {
         self.certain.retain(|(a, b), _| *a != node && *b != node);
     }

@@ -7,13 +7,13 @@ const BYTES: usize = 1_000_000;
 /// A batch that Kafka has refused is sent again in parts of this size.
 const PART: usize = 4;
 
-/// What the bridge has learnt about batches since it began at this node.
+/// The size of batches that the bridge has found since it began at this node.
 #[derive(Debug)]
 pub(super) struct Batches {
     bytes: usize,
 }
 
-/// What a refusal means for one record.
+/// The meaning of a refusal for one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The record was alone: Kafka will never take it.

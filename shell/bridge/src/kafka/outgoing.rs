@@ -84,7 +84,7 @@ struct Outgoing<'a> {
     map: Map,
     /// What makes messages visible, if that is not done for each one by itself.
     transactions: Option<Transactions>,
-    /// What the bridge has learnt, which outlives the connection.
+    /// The bridge's knowledge of its Kafka, which outlives the connection.
     learnt: &'a mut Learnt,
     /// Most bytes of a batch of this producer.
     limit: usize,
@@ -94,7 +94,7 @@ struct Outgoing<'a> {
     waiting: Option<(Publish, Record)>,
 }
 
-/// What a bridge learns about its Kafka while it lives at this node.
+/// The knowledge that a bridge gathers about its Kafka while it lives at this node.
 #[derive(Debug, Default)]
 pub(super) struct Learnt {
     batches: Batches,
