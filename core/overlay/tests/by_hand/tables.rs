@@ -211,15 +211,21 @@ fn check(seed: u64, world: &mut World) {
     }
 }
 
+/// The world of a seed after its events, checked; `make` gives each node its algorithm.
+fn at_rest(seed: u64, make: fn(u64) -> Box<dyn Overlay>) -> World {
+    let mut world = World::new(seed, make);
+    world.run();
+    check(seed, &mut world);
+    world
+}
+
 /// IL-09 to IL-11, IL-23, IL-24, IL-29: links are chosen and ended at both ends, TCP connections break and come back, nodes die and start
 /// again, clients subscribe and unsubscribe, and everything is late, in order on each link.
 #[test]
 fn neighbours_agree_on_what_they_have_told_each_other() {
     let (mut forests, mut cycles) = (0, 0);
     for seed in seeds() {
-        let mut world = World::new(seed, mesh);
-        world.run();
-        check(seed, &mut world);
+        let world = at_rest(seed, mesh);
         let edges = world.edges();
         let is_linked = edges.values().any(|others| others.len() > 1);
         *(if is_forest(&edges) { &mut forests } else { &mut cycles }) += u64::from(is_linked);
@@ -230,19 +236,11 @@ fn neighbours_agree_on_what_they_have_told_each_other() {
 /// IL-08, IL-29: the same where everybody gets everything that links lead to.
 #[test]
 fn flooding_reaches_whomever_links_lead_to() {
-    for seed in seeds() {
-        let mut world = World::new(seed, flood);
-        world.run();
-        check(seed, &mut world);
-    }
+    seeds().for_each(|seed| drop(at_rest(seed, flood)));
 }
 
 /// IL-09, IL-29: the same where nodes tell what they want of the topics that are published.
 #[test]
 fn topics_that_are_published_go_where_they_are_wanted() {
-    for seed in seeds() {
-        let mut world = World::new(seed, tree);
-        world.run();
-        check(seed, &mut world);
-    }
+    seeds().for_each(|seed| drop(at_rest(seed, tree)));
 }
