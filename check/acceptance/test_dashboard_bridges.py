@@ -108,12 +108,13 @@ def test_a_bridge_that_falls_behind_and_catches_up(binary: Path, named: Callable
     bridge = f'[bridge.cloud]\nkind = "mqtt"\naddress = ["{HOST}:{end.port}"]\nversion = "3.1.1"\nfrom = ["up/#"]\nqos = 1\nreconnect_max = "1s"\n'
     nodes = named(bridge + RULE)
 
-    def failed() -> list[dict[str, Any]]:
-        """The bridge, once the node that is said to run it says so, too: nodes that have just met may change who does."""
-        down = [one for one in ask(nodes[0], "bridges") if one["state"] == "down" and one["last_error"]]
-        return [one for one in down if ask(nodes[0], "bridges", one["node_name"])[0]["state"] == "down"]
+    def settled() -> list[dict[str, Any]]:
+        """The bridge, once all three nodes name the same one as its own and that one has failed: nodes that have just met may change who runs it."""
+        views = [ask(nodes[0], "bridges", node.status()["name"])[0] for node in nodes]
+        agreed = {one["node"] for one in views} == {views[0]["node"]} != {None}
+        return [one for one in views if agreed and one["state"] == "down" and one["last_error"]]
 
-    cloud = wait_for("it has failed at one node", failed)[0]
+    cloud = wait_for("it has failed at one node", settled)[0]
     wait_for("the rule runs", lambda: ask(nodes[0], "rules")[0]["state"] == "running")
     assert [one["name"] for one in ask(nodes[1], "bridges")] == ["cloud"]
     own = {node.status()["node"]: node for node in nodes}

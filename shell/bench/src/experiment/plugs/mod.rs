@@ -64,7 +64,7 @@ struct Run {
     messages: u64,
     /// From the first message to the last delivery.
     completion_s: f64,
-    /// When the mean was first above the threshold at which the group grows.
+    /// When the mean was first above the threshold at which the group grows, as a look or the group's alarm has it.
     saturated_s: Option<f64>,
     /// From the first message until one node was left.
     shrunk_s: Option<f64>,
@@ -305,6 +305,9 @@ impl Run {
             .map(|decision| Change { at_s: since(decision.at_ms), from: decision.from, to: decision.to })
             .collect();
         let above = |point: &&Point| point.at_s >= 0.0 && point.cpu_percent.is_some_and(|cpu| cpu > high);
+        let looked = points.iter().find(above).map(|point| point.at_s);
+        // Looks are a second apart: the alarm, which has a mean over its period, may have seen what none of them did.
+        let alarmed = changes.iter().find(|change| change.to > change.from).map(|change| change.at_s.max(0.0));
         let shrunk = points.last().filter(|last| mode == PlugMode::Elastic && last.nodes == 1);
         let tally = &outcome.tally;
         let millis = |part: f64| num::real(tally.latency.quantile(part)) / 1e6;
@@ -316,7 +319,7 @@ impl Run {
             offered_per_s: offered(&outcome.scenario),
             messages: tally.all_sent,
             completion_s: outcome.completion_s,
-            saturated_s: points.iter().find(above).map(|point| point.at_s),
+            saturated_s: looked.into_iter().chain(alarmed).reduce(f64::min),
             shrunk_s: shrunk.map(|point| point.at_s),
             lost: tally.lost,
             duplicates: tally.duplicates,
@@ -410,6 +413,11 @@ mod tests {
         assert_eq!(run.changes, [Change { at_s: 6.0, from: 1, to: 2 }, Change { at_s: 34.0, from: 2, to: 1 }]);
         assert_eq!(run.points[3], Point { at_s: 10.0, nodes: 2, vcpus: 0.4, cpu_percent: Some(65.0) });
         assert_eq!(run.points[4].nodes, 1, "a node that leaves does not serve");
+        // Every look came between two samples that were above the threshold; the alarm saw them.
+        let mut calm = seen;
+        calm.looks.retain(|(at, _)| !(11..50).contains(&at.as_secs()));
+        let run = Run::new(kind, bounds, &outcome, (&calm, &status), 80.0);
+        assert_eq!((run.saturated_s, run.shrunk_s), (Some(6.0), Some(41.0)));
     }
 
     /// BM-14: completion times stand beside those of the source.
