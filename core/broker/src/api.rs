@@ -174,6 +174,8 @@ pub enum Input {
     Leave {
         /// The client.
         client: ClientId,
+        /// A client that is connected stays so for now, and the answer is [`Output::Stays`].
+        if_away: bool,
         /// Server reference of the node that gets the session, without spaces.
         to: Option<Utf8>,
     },
@@ -346,6 +348,11 @@ pub enum Output {
     Census(Box<Census>),
     /// Answer to [`Input::Leave`]: there is a session, without a connection.
     Leaves {
+        /// The client.
+        client: ClientId,
+    },
+    /// Answer to [`Input::Leave`] with `if_away`: the client is connected.
+    Stays {
         /// The client.
         client: ClientId,
     },

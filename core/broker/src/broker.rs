@@ -212,7 +212,7 @@ impl Broker {
             Input::Written { conn, bytes } => self.on_written(conn, bytes),
             Input::Closed { conn } => self.on_closed(conn),
             Input::Drain(elsewhere) => self.on_drain(elsewhere),
-            Input::Leave { client, to } => self.on_leave(client, to),
+            Input::Leave { client, if_away, to } => self.on_leave(client, if_away, to),
             Input::Claimed { client, conn, epoch, session } => self.on_claimed(&client, conn, epoch, session),
             Input::Relinquish { client, epoch, clean_start } => self.on_relinquish(client, epoch, clean_start),
             Input::Settled { ticket, retained } => self.on_settled(ticket, retained),
@@ -467,9 +467,13 @@ impl Broker {
         self.end_connection(key, Ending::elsewhere(references));
     }
 
-    fn on_leave(&mut self, client: ClientId, to: Option<Utf8>) {
+    fn on_leave(&mut self, client: ClientId, if_away: bool, to: Option<Utf8>) {
         let session = self.clients.get(&client).and_then(|&key| self.sessions.get(key));
         if let Some(live) = session.and_then(|session| session.connection) {
+            if if_away {
+                self.outputs.push_back(Output::Stays { client });
+                return;
+            }
             self.end_connection(live, Ending::elsewhere(to));
         }
         if self.clients.contains_key(&client) {

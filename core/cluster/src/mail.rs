@@ -111,6 +111,8 @@ pub enum Mark {
 pub struct Leave {
     /// The client.
     pub client: ClientId,
+    /// Whether the client stays if it is connected.
+    pub if_away: bool,
     /// Server reference of the node that gets the session, if it is known.
     pub to: Option<Utf8>,
 }
@@ -460,6 +462,8 @@ pub enum ToNode {
     },
     /// Answer to [`ToShard::Leave`]: the session can be moved.
     Leaves(ClientId),
+    /// Answer to [`ToShard::Leave`]: the client is connected, and stays for now.
+    Stays(ClientId),
     /// Answer to [`SessionStep::Relinquish`].
     Relinquished {
         /// The client.

@@ -287,6 +287,8 @@ fn a_broker_that_is_emptied_sends_clients_elsewhere() {
     let mut bench = Bench::new();
     let (stays, ends) = (bench.connect(persistent(V5, "stays")), bench.client(V5, "ends"));
     let old = bench.connect(persistent(V4, "old"));
+    let away = bench.connect(persistent(V4, "away"));
+    bench.input(Input::Closed { conn: away });
     bench.input(Input::Drain(Some([utf8("one:1883"), utf8("two:1883")].into())));
     let (_, refused) = bench.connack(connect(V5, "late"));
     assert_eq!(refused.reason, ReasonCode::UseAnotherServer);
@@ -294,8 +296,15 @@ fn a_broker_that_is_emptied_sends_clients_elsewhere() {
     let (_, refused) = bench.connack(connect(V4, "late"));
     assert_eq!(refused.reason, ReasonCode::ServerUnavailable);
     assert_eq!(bench.recv(stays), None);
+    let leave = |id, if_away| Input::Leave { client: ClientId::new(id), if_away, to: Some(utf8("two:1883")) };
+    for id in ["stays", "away", "nobody"] {
+        bench.input(leave(id, true));
+    }
+    assert_eq!((&bench.stays[..], &bench.leaves[..]), (&[ClientId::new("stays")][..], &[ClientId::new("away")][..]));
+    assert_eq!(bench.recv(stays), None);
+    bench.leaves.clear();
     for id in ["stays", "ends", "old", "nobody"] {
-        bench.input(Input::Leave { client: ClientId::new(id), to: Some(utf8("two:1883")) });
+        bench.input(leave(id, false));
     }
     for client in [stays, ends] {
         let Some(Packet::Disconnect(disconnect)) = bench.recv(client) else { panic!() };

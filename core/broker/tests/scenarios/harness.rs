@@ -64,6 +64,7 @@ pub(crate) struct Bench {
     pub(crate) bounced: Vec<(Arc<Message>, TopicFilter, BounceReason)>,
     pub(crate) relinquished: Vec<Option<Box<SessionState>>>,
     pub(crate) leaves: Vec<ClientId>,
+    pub(crate) stays: Vec<ClientId>,
     pub(crate) ended: Vec<(ClientId, u64)>,
     /// Sessions that the next claim finds elsewhere.
     pub(crate) elsewhere: BTreeMap<ClientId, Box<SessionState>>,
@@ -109,6 +110,7 @@ impl Bench {
             bounced: Vec::new(),
             relinquished: Vec::new(),
             leaves: Vec::new(),
+            stays: Vec::new(),
             ended: Vec::new(),
             elsewhere: BTreeMap::new(),
             accept_with: ReasonCode::Success,
@@ -407,6 +409,7 @@ impl Bench {
             }
             Output::Relinquished { session, .. } => self.relinquished.push(session),
             Output::Leaves { client } => self.leaves.push(client),
+            Output::Stays { client } => self.stays.push(client),
             Output::Ended { client, epoch } => self.ended.push((client, epoch)),
             Output::Interest { client, changes, ticket } => self.on_interest(&client, changes, ticket),
             Output::Route { message, ticket, matched } => self.on_route(message, ticket, matched),

@@ -2,7 +2,8 @@
 //! the nodes that have copies here get others to keep them (DESIGN section 2, `drain`).
 //!
 //! A session moves as when its client connects to another node (`claims.rs`, `handed.rs`), only that its owner asks the home to have it
-//! moved. A client that comes to another node first takes its session there.
+//! moved. A client that comes to another node first takes its session there. Sessions of clients that are away move first, many at a
+//! time: nobody waits for them. Connected clients follow, few at a time, so that each is without service for a short time only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +19,10 @@ use crate::reception::shard_of;
 use crate::wire::{DirectoryMail, NodeMail};
 use crate::{DrainEnd, DrainState, DrainStatus, NodeOutput};
 
-/// Sessions that are on their way at the same time.
+/// Sessions that are on their way at the same time, while those of clients that are away move.
 const WINDOW: usize = 256;
+/// As [`WINDOW`], for clients that are connected.
+const CONNECTED_WINDOW: usize = 32;
 /// After which time a session that has not left is asked to once more, and the node looks again whether all have left.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -30,12 +33,38 @@ pub(in crate::node) struct Drain {
     gave_up: Option<DrainEnd>,
 }
 
+/// Whose sessions move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Those of clients that are away.
+    Away,
+    /// All.
+    Everyone,
+}
+
+impl Pass {
+    const fn window(self) -> usize {
+        match self {
+            Self::Away => WINDOW,
+            Self::Everyone => CONNECTED_WINDOW,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    at: Instant,
+    /// Whether the shard has said that the session can be moved.
+    leaves: bool,
+}
+
 #[derive(Debug)]
 struct Active {
     until: Instant,
     sessions: usize,
-    /// Clients that were told to leave, and when.
-    moving: BTreeMap<ClientId, Instant>,
+    pass: Pass,
+    /// Clients whose shards were told to let them leave.
+    moving: BTreeMap<ClientId, Told>,
     /// How far the clients of this node were told.
     told_up_to: Option<ClientId>,
     /// When those that are still here are told once more.
@@ -98,6 +127,7 @@ impl Node {
         self.drain.active = Some(Active {
             until,
             sessions,
+            pass: Pass::Away,
             moving: BTreeMap::new(),
             told_up_to: None,
             next_round: self.now.instant + RETRY,
@@ -175,16 +205,23 @@ impl Node {
             return;
         }
         self.refresh_elsewhere();
-        let handed = self.handed.len();
+        let on_their_way = self.claims.leaving() + self.handed.len();
         let mut leave = Vec::new();
         let Some(active) = &mut self.drain.active else { return };
         let claims = &self.claims;
         active.moving.retain(|client, _| claims.owns(client));
-        while active.moving.len() + handed < WINDOW
+        let all_told = claims.owned_after(active.told_up_to.as_ref()).is_none();
+        if active.pass == Pass::Away && all_told && active.moving.values().all(|told| told.leaves) {
+            active.pass = Pass::Everyone;
+            active.told_up_to = None;
+        }
+        let if_away = active.pass == Pass::Away;
+        while active.moving.len() + on_their_way < active.pass.window()
             && let Some((client, _)) = claims.owned_after(active.told_up_to.as_ref())
         {
             active.told_up_to = Some(client.clone());
-            if active.moving.insert(client.clone(), self.now.instant).is_none() {
+            let told = Told { at: self.now.instant, leaves: false };
+            if active.moving.insert(client.clone(), told).is_none() {
                 leave.push(client.clone());
             }
         }
@@ -192,7 +229,7 @@ impl Node {
             let taker = home_of(&client, takers.iter().copied());
             let to = taker.and_then(|taker| self.peers.get(&taker)?.client_address.clone());
             let shard = shard_of(&client, self.config.shards);
-            self.tell_shard(shard, ToShard::Leave(Box::new(Leave { client, to })));
+            self.tell_shard(shard, ToShard::Leave(Box::new(Leave { client, if_away, to })));
         }
         self.check_drained();
     }
@@ -213,12 +250,20 @@ impl Node {
 
     /// The session of a client is without connection: the home moves it.
     pub(in crate::node) fn leaves(&mut self, client: ClientId) {
-        if !self.is_draining() {
-            return;
+        let Some(active) = &mut self.drain.active else { return };
+        if let Some(told) = active.moving.get_mut(&client) {
+            told.leaves = true;
         }
         let Some(epoch) = self.claims.epoch_of(&client) else { return };
         let Some(to) = home_of(&client, self.takers().into_iter()) else { return };
         self.send_directory(self.home_of(&client), DirectoryMail::Give { client, epoch, to });
+    }
+
+    /// The client is connected: its turn comes once the sessions of clients that are away have been told to leave.
+    pub(in crate::node) fn stays(&mut self, client: &ClientId) {
+        if let Some(active) = &mut self.drain.active {
+            active.moving.remove(client);
+        }
     }
 
     pub(in crate::node) fn drain_due(&mut self) {
@@ -229,8 +274,10 @@ impl Node {
         }
         if now >= active.next_round {
             active.next_round = now + RETRY;
-            active.told_up_to = None;
-            active.moving.retain(|_, told| now.since(*told) < RETRY);
+            if active.pass == Pass::Everyone {
+                active.told_up_to = None;
+            }
+            active.moving.retain(|_, told| now.since(told.at) < RETRY);
         }
     }
 

@@ -291,6 +291,7 @@ impl Node {
             ToNode::Known(known) => self.known_leaves(known.0, &known.1),
             ToNode::Resubscribed { client, from, changes } => self.resubscribed(&client, from, &changes),
             ToNode::Leaves(client) => self.leaves(client),
+            ToNode::Stays(client) => self.stays(&client),
             ToNode::Relinquished { client, epoch, session, made, along } => {
                 self.note_made(from, made);
                 self.relinquished(&client, epoch, session, along);

@@ -252,8 +252,8 @@ impl Shard {
             ToShard::Retained(retained) => self.enter_retained(now, &retained),
             ToShard::Drain(elsewhere) => self.broker.handle(now, Input::Drain(elsewhere)),
             ToShard::Leave(leave) => {
-                let Leave { client, to } = *leave;
-                self.broker.handle(now, Input::Leave { client, to });
+                let Leave { client, if_away, to } = *leave;
+                self.broker.handle(now, Input::Leave { client, if_away, to });
             }
             ToShard::Recovered => self.recovered(now),
             ToShard::Open => self.open(now),
@@ -449,6 +449,7 @@ impl Shard {
             Output::Relinquished { client, epoch, session } => self.relinquished(client, epoch, session),
             Output::Census(census) => self.tell_census(&census),
             Output::Leaves { client } => self.tell_node(ToNode::Leaves(client)),
+            Output::Stays { client } => self.tell_node(ToNode::Stays(client)),
             Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
             Output::Interest { client, mut changes, ticket } => {
                 self.handovers.withhold(&client, &mut changes);

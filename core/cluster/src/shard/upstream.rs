@@ -202,6 +202,7 @@ impl Shard {
             | Output::Relinquished { .. }
             | Output::Ended { .. }
             | Output::Leaves { .. }
+            | Output::Stays { .. }
             | Output::Census(_)
             | Output::Route { .. }
             | Output::Bounced { .. }

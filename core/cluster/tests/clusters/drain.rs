@@ -86,6 +86,32 @@ fn sessions_and_copies_leave_a_node_that_is_emptied() {
     }
 }
 
+/// EL-23: connected clients are served until the sessions of those that are away are gone, and then leave few at a time.
+#[test]
+fn connected_clients_leave_after_those_that_are_away() {
+    const AWAY: usize = 300;
+    const CONNECTED: usize = 80;
+    let mut world = addressed(740, 3);
+    let clients: Vec<usize> =
+        (0..CONNECTED).map(|number| world.connect_with(1, &format!("c{number}"), kept())).collect();
+    for number in 0..AWAY {
+        let away = world.connect_with(1, &format!("away{number}"), kept());
+        world.hang_up(away);
+    }
+    world.run(50);
+    world.node_input(1, DRAIN);
+    let sent_away =
+        |world: &World| clients.iter().filter(|client| world.clients[**client].disconnect.is_some()).count();
+    let mut before_the_last = false;
+    while world.drained.is_empty() {
+        world.run(1);
+        let (gone, left) = (sent_away(&world), drain(&world, 1).sessions_left);
+        assert!(gone == 0 || gone + left <= CONNECTED + 32, "{gone} clients were sent away, {left} sessions are left");
+        before_the_last |= (1..CONNECTED).contains(&gone);
+    }
+    assert!(before_the_last && sent_away(&world) == CONNECTED);
+}
+
 /// Clients are told where their sessions go, and find them there although they come while these are on their way.
 #[test]
 fn clients_that_are_sent_elsewhere_find_their_sessions() {

@@ -20,9 +20,9 @@ pub(in crate::node) struct Recipient {
 }
 
 impl Claims {
-    /// Number of clients that a shard was told to give up.
+    /// Number of clients whose sessions leave, and were not sent yet.
     pub(in crate::node) fn leaving(&self) -> usize {
-        self.leaving.len()
+        self.leaving.len() + self.departing.len()
     }
 
     /// Clients whose sessions are about to be sent to this node.
