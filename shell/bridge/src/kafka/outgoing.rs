@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Token, Waker};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, DeliveryResult, Header, Headers, Message, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::message::{BorrowedMessage, DeliveryResult, Header, Headers, Message};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
 use sedge_mqtt::{Ack, Packet, PacketId, Publish, QoS, ReasonCode};
 
 use super::batches::{Batches, Refusal};
@@ -28,6 +28,11 @@ use crate::wire::{Wire, wait_for_events};
 const WAKE: Token = Token(2);
 /// Longest sleep: then it is looked whether the bridge is still wanted here.
 const NAP: Duration = Duration::from_millis(100);
+/// Longest sleep while records are under way: nothing wakes the thread when their reports come.
+const REPORTS: Duration = Duration::from_millis(2);
+/// Shortest time between two turns of the thread that find less than [`PACKETS_PER_TURN`]: to wake it for each message costs more than to
+/// send that.
+const PACE: Duration = Duration::from_millis(1);
 /// Packets of the session before reports have their turn.
 const PACKETS_PER_TURN: usize = 512;
 /// QoS 2 in the number that goes with a record, whose lower half is the packet identifier.
@@ -40,7 +45,7 @@ type Report = (usize, Result<(), (KafkaError, usize)>);
 
 pub(super) struct Producing {
     context: Context,
-    reports: Mutex<Sender<Report>>,
+    reports: Mutex<Vec<Report>>,
 }
 
 impl ClientContext for Producing {
@@ -61,9 +66,7 @@ impl ProducerContext for Producing {
             Ok(_) => Ok(()),
             Err((error, record)) => Err((error.clone(), bytes_of(record))),
         };
-        // The bridge may have ended.
-        let _ = self.reports.lock().unwrap_or_else(PoisonError::into_inner).send((number, result));
-        self.context.told.wake();
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
     }
 }
 
@@ -77,8 +80,7 @@ fn bytes_of(record: &BorrowedMessage<'_>) -> usize {
 struct Outgoing<'a> {
     shared: &'a Shared,
     wire: Wire,
-    producer: ThreadedProducer<Producing>,
-    reports: Receiver<Report>,
+    producer: BaseProducer<Producing>,
     context: Context,
     naming: Naming,
     map: Map,
@@ -113,9 +115,12 @@ pub(super) fn run(
     let waker = Waker::new(poll.registry(), WAKE).map_err(BridgeError::Inside)?;
     let context = Context { name: shared.record.name.clone(), told: Arc::new(Told::new(waker)) };
     let limit = learnt.batches.bytes();
-    let (producer, reports) = producer(shared, &context, limit)?;
+    let producer = producer(shared, &context, limit)?;
     let metadata = producer.client().fetch_metadata(None, Duration::from_secs(5));
-    metadata.map_err(|error| context.told.why(&error))?;
+    metadata.map_err(|error| {
+        hear(&producer);
+        context.told.why(&error)
+    })?;
     let transactions = if shared.config.transactional {
         let Some(transactions) = Transactions::begin(shared, &context, &producer)? else { return Ok(()) };
         Some(transactions)
@@ -125,11 +130,11 @@ pub(super) fn run(
     let opened = session.open(&mut poll, shared.config.max_inflight)?;
     let map = Map::plain(shared, transform.take());
     let naming = Naming::new(&shared.config);
+    let wire = opened.wire;
     let mut out = Outgoing {
         shared,
-        wire: opened.wire,
+        wire,
         producer,
-        reports,
         context,
         naming,
         map,
@@ -152,13 +157,8 @@ pub(super) fn run(
     end
 }
 
-/// The producer's callbacks: librdkafka reports each record to them.
-fn producer(
-    shared: &Shared,
-    context: &Context,
-    limit: usize,
-) -> Result<(ThreadedProducer<Producing>, Receiver<Report>), BridgeError> {
-    let (sender, reports) = channel();
+/// A producer without a thread for reports: whoever polls it gets those.
+fn producer(shared: &Shared, context: &Context, limit: usize) -> Result<BaseProducer<Producing>, BridgeError> {
     let mut config = client_config(&shared.config, &shared.cluster, &shared.record.name)?;
     config
         .set("enable.idempotence", "true")
@@ -172,14 +172,23 @@ fn producer(
     if shared.config.transactional {
         config.set("transactional.id", transactional_id(shared));
     }
-    let producing = Producing { context: context.clone(), reports: Mutex::new(sender) };
-    Ok((config.create_with_context(producing).map_err(|error| failed(&error))?, reports))
+    let producing = Producing { context: context.clone(), reports: Mutex::default() };
+    config.create_with_context(producing).map_err(|error| failed(&error))
+}
+
+/// Hands the context the errors and reports that wait: each poll hands out one event, and nothing else polls before [`Outgoing::run`].
+pub(super) fn hear(producer: &BaseProducer<Producing>) {
+    const EVENTS: usize = 32;
+    for _ in 0..EVENTS {
+        producer.poll(Duration::ZERO);
+    }
 }
 
 impl Outgoing<'_> {
     fn run(&mut self, poll: &mut Poll) -> Result<(), BridgeError> {
         let mut events = Events::with_capacity(16);
         while self.shared.goes_on() {
+            let began = Instant::now();
             self.take_reports()?;
             let more = self.take_packets()?;
             self.commit()?;
@@ -192,7 +201,10 @@ impl Outgoing<'_> {
             let nap = match (more, self.waiting.is_some()) {
                 (_, true) => Duration::from_millis(5),
                 (true, false) => Duration::ZERO,
-                (false, false) => self.transactions.as_ref().and_then(Transactions::left).unwrap_or(NAP),
+                (false, false) => {
+                    thread::sleep(PACE.saturating_sub(began.elapsed()));
+                    self.nap()
+                }
             };
             wait_for_events(poll, &mut events, nap)?;
             for event in &events {
@@ -200,6 +212,12 @@ impl Outgoing<'_> {
             }
         }
         Ok(())
+    }
+
+    /// How long there is nothing to do unless the session has something.
+    fn nap(&self) -> Duration {
+        let reports = if self.producer.in_flight_count() > 0 { REPORTS } else { NAP };
+        self.transactions.as_ref().and_then(Transactions::left).map_or(reports, |left| left.min(reports))
     }
 
     fn take_packets(&mut self) -> Result<bool, BridgeError> {
@@ -265,7 +283,9 @@ impl Outgoing<'_> {
 
     /// Whether Kafka has had the message before, or will never take it: then it is acknowledged.
     fn is_settled(&mut self, record: &Record, message: &Publish) -> bool {
-        let Some((transactions, identity)) = self.transactions.as_ref().zip(record.identity()) else { return false };
+        let Some((transactions, identity)) = self.transactions.as_ref().zip(record.identity.as_deref()) else {
+            return false;
+        };
         let is_refused = self.learnt.refused.remove(identity);
         if !is_refused && !transactions.is_there(identity) {
             return false;
@@ -284,13 +304,9 @@ impl Outgoing<'_> {
             (None, Some(id), QoS::AtLeastOnce) => usize::from(id.get()),
             (None, Some(id), QoS::ExactlyOnce) => usize::from(id.get()) | EXACTLY,
         };
-        let headers =
-            record.headers.iter().fold(OwnedHeaders::new_with_capacity(record.headers.len()), |all, (key, value)| {
-                all.insert(Header { key, value: Some(value) })
-            });
-        let mut base =
-            BaseRecord::with_opaque_to(&record.topic, number).payload(message.payload.as_ref()).headers(headers);
-        if let Some(key) = &record.key {
+        let Record { topic, key, headers, identity } = record;
+        let mut base = BaseRecord::with_opaque_to(&topic, number).payload(message.payload.as_ref()).headers(headers);
+        if let Some(key) = &key {
             base = base.key(key.as_slice());
         }
         match self.producer.send(base) {
@@ -298,13 +314,13 @@ impl Outgoing<'_> {
                 let bytes = message.payload.len() as u64;
                 self.shared.record.counters.bytes_out.fetch_add(bytes, Ordering::Relaxed);
                 if let Some(transactions) = &mut self.transactions {
-                    let identity = record.identity().map(str::to_owned);
                     transactions.push(Entry { id: message.packet_id, qos: message.qos, identity });
                 }
                 Ok(())
             }
-            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => {
-                self.waiting = Some((message, record));
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), base)) => {
+                let headers = base.headers.unwrap_or_default();
+                self.waiting = Some((message, Record { topic, key, headers, identity }));
                 Ok(())
             }
             Err((error, _)) => {
@@ -319,7 +335,22 @@ impl Outgoing<'_> {
     /// Reads all reports that have come; then says whether the producer has to begin anew, and why.
     fn take_reports(&mut self) -> Result<(), BridgeError> {
         let mut end = Ok(());
-        while let Ok((number, result)) = self.reports.try_recv() {
+        loop {
+            self.producer.poll(Duration::ZERO);
+            let reports = &self.producer.context().reports;
+            let reports = std::mem::take(&mut *reports.lock().unwrap_or_else(PoisonError::into_inner));
+            if reports.is_empty() {
+                return end;
+            }
+            let heeded = self.heed(reports);
+            end = end.and(heeded);
+        }
+    }
+
+    /// Does what reports ask for.
+    fn heed(&mut self, reports: Vec<Report>) -> Result<(), BridgeError> {
+        let mut end = Ok(());
+        for (number, result) in reports {
             match (result, &self.transactions) {
                 (Ok(()), None) => {
                     answers(self.shared, &self.context.told);

@@ -1,6 +1,7 @@
 //! What an MQTT message is as a Kafka record.
 
-use sedge_mqtt::{Publish, UserProperties};
+use rdkafka::message::{Header, OwnedHeaders};
+use sedge_mqtt::{Publish, QoS, UserProperties};
 
 use crate::config::{BridgeConfig, Key};
 use crate::map::CLIENT;
@@ -13,19 +14,13 @@ const TOPIC_BYTES_MAX: usize = 249;
 const IDENTITY: &str = "sedge-id";
 
 /// A record before it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Record {
     pub(super) topic: String,
     pub(super) key: Option<Vec<u8>>,
-    pub(super) headers: Vec<(String, Vec<u8>)>,
-}
-
-impl Record {
-    /// What the cluster calls the publication.
-    pub(super) fn identity(&self) -> Option<&str> {
-        let (_, value) = self.headers.iter().find(|(name, _)| name == IDENTITY)?;
-        std::str::from_utf8(value).ok()
-    }
+    pub(super) headers: OwnedHeaders,
+    /// The cluster's name for the publication, if the bridge has to remember that.
+    pub(super) identity: Option<String>,
 }
 
 /// Names of records.
@@ -33,6 +28,7 @@ impl Record {
 pub(super) struct Naming {
     template: Template,
     key: Key,
+    remembers: bool,
 }
 
 /// A name as Kafka allows it: letters, digits, `.`, `_` and `-`; levels are separated by dots.
@@ -49,7 +45,11 @@ pub(super) fn kafka_name(text: &str) -> Option<String> {
 impl Naming {
     pub(super) fn new(config: &BridgeConfig) -> Self {
         // A template that is wrong was refused with the configuration.
-        Self { template: config.template().unwrap_or_default(), key: config.key.clone() }
+        Self {
+            template: config.template().unwrap_or_default(),
+            key: config.key.clone(),
+            remembers: config.transactional,
+        }
     }
 
     /// The record for a message; `None`: it has no name that Kafka allows.
@@ -61,7 +61,9 @@ impl Naming {
             Key::Client => user.and_then(|user| find(user, CLIENT)).map(|client| client.as_bytes().to_vec()),
             Key::Json(path) => json_field(&message.payload, path),
         };
-        Some(Record { topic: kafka_name(&self.template.fill(topic, None)?)?, key, headers: headers(message, topic) })
+        let identity = user.filter(|_| self.remembers).and_then(|user| find(user, IDENTITY)).map(str::to_owned);
+        let topic_there = kafka_name(&self.template.fill(topic, None)?)?;
+        Some(Record { topic: topic_there, key, headers: headers(message, topic), identity })
     }
 }
 
@@ -70,25 +72,27 @@ fn find<'a>(user: &'a UserProperties, wanted: &str) -> Option<&'a str> {
 }
 
 /// What goes beside the payload: `mqtt-` for what MQTT says, user properties under their own names.
-fn headers(message: &Publish, topic: &str) -> Vec<(String, Vec<u8>)> {
-    let mut headers = vec![
-        ("mqtt-topic".to_owned(), topic.as_bytes().to_vec()),
-        ("mqtt-qos".to_owned(), message.qos.as_u8().to_string().into_bytes()),
-        ("mqtt-retain".to_owned(), u8::from(message.retain).to_string().into_bytes()),
-    ];
-    let Some(properties) = &message.properties else { return headers };
-    if let Some(kind) = &properties.content_type {
-        headers.push(("mqtt-content-type".to_owned(), kind.as_bytes().to_vec()));
-    }
-    if let Some(response) = &properties.response_topic {
-        headers.push(("mqtt-response-topic".to_owned(), response.as_bytes().to_vec()));
-    }
-    if let Some(correlation) = &properties.correlation_data {
-        headers.push(("mqtt-correlation-data".to_owned(), correlation.to_vec()));
-    }
-    let user = properties.user.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()));
-    headers.extend(user);
-    headers
+fn headers(message: &Publish, topic: &str) -> OwnedHeaders {
+    let qos: &[u8] = match message.qos {
+        QoS::AtMostOnce => b"0",
+        QoS::AtLeastOnce => b"1",
+        QoS::ExactlyOnce => b"2",
+    };
+    let retain: &[u8] = if message.retain { b"1" } else { b"0" };
+    let own = [("mqtt-topic", topic.as_bytes()), ("mqtt-qos", qos), ("mqtt-retain", retain)];
+    let properties = message.properties.as_deref();
+    let optional = properties.into_iter().flat_map(|properties| {
+        let kind = properties.content_type.as_ref().map(|kind| ("mqtt-content-type", kind.as_str().as_bytes()));
+        let response =
+            properties.response_topic.as_ref().map(|topic| ("mqtt-response-topic", topic.as_str().as_bytes()));
+        let correlation = properties.correlation_data.as_ref().map(|data| ("mqtt-correlation-data", &**data));
+        [kind, response, correlation].into_iter().flatten()
+    });
+    let user = properties.map_or(&[][..], |properties| &properties.user);
+    let user = user.iter().map(|(name, value)| (name.as_str(), value.as_str().as_bytes()));
+    let room = OwnedHeaders::new_with_capacity(own.len() + user.len());
+    let all = own.into_iter().chain(optional).chain(user);
+    all.fold(room, |all, (key, value)| all.insert(Header { key, value: Some(value) }))
 }
 
 /// The field of a JSON payload, as text; `None` if it is not there.
@@ -103,7 +107,8 @@ fn json_field(payload: &[u8], path: &[String]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use sedge_mqtt::{PublishProperties, QoS, TopicName, Utf8};
+    use rdkafka::message::Headers;
+    use sedge_mqtt::{PublishProperties, TopicName, Utf8};
 
     use super::*;
 
@@ -129,13 +134,18 @@ mod tests {
     fn a_message_becomes_a_record() {
         let record = naming("plant-{1}", Key::Topic).record(&message("plant/7/t", "1")).unwrap();
         assert_eq!((record.topic.as_str(), record.key.as_deref()), ("plant-7", Some(&b"plant/7/t"[..])));
-        let header = |wanted: &str| record.headers.iter().find(|(name, _)| name == wanted).map(|(_, v)| v.clone());
+        let headers = record.headers.as_borrowed();
+        let header = |wanted: &str| headers.iter().find(|header| header.key == wanted).and_then(|header| header.value);
         assert_eq!(header("mqtt-qos").unwrap(), b"1");
         assert_eq!(header("mqtt-retain").unwrap(), b"1");
         assert_eq!(header("mqtt-topic").unwrap(), b"plant/7/t");
-        assert_eq!(record.identity(), Some("1/2/3/4"));
+        assert_eq!(header("sedge-id").unwrap(), b"1/2/3/4");
+        assert_eq!(record.identity, None);
         assert_eq!(naming("{topic}", Key::Topic).record(&message("a/b c", "")).unwrap().topic, "a.b_c");
-        assert_eq!(naming("{4}", Key::Topic).record(&message("a/b", "")), None);
+        assert!(naming("{4}", Key::Topic).record(&message("a/b", "")).is_none());
+        let config = BridgeConfig { topic: "{topic}".to_owned(), transactional: true, ..BridgeConfig::default() };
+        let record = Naming::new(&config).record(&message("a", "1")).unwrap();
+        assert_eq!(record.identity.as_deref(), Some("1/2/3/4"));
     }
 
     /// DP-01

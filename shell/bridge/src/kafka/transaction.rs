@@ -11,13 +11,13 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
-use rdkafka::producer::{BaseRecord, Producer, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{Offset, TopicPartitionList};
 use sedge_mqtt::{PacketId, QoS};
 
 use super::cursor::{Cursor, Ids, SLOTS};
 use super::incoming::Consuming;
-use super::outgoing::{NOBODY, Producing};
+use super::outgoing::{NOBODY, Producing, hear};
 use super::record::kafka_name;
 use super::{Context, client_config, failed};
 use crate::error::BridgeError;
@@ -72,6 +72,7 @@ fn goes_on_later(error: &KafkaError) -> bool {
 fn persist(
     shared: &Shared,
     context: &Context,
+    producer: &BaseProducer<Producing>,
     mut step: impl FnMut() -> Result<(), KafkaError>,
 ) -> Result<bool, BridgeError> {
     loop {
@@ -79,6 +80,7 @@ fn persist(
             Ok(()) => return Ok(true),
             Err(error) => error,
         };
+        hear(producer);
         if !goes_on_later(&error) {
             return Err(failed(&error));
         }
@@ -94,9 +96,9 @@ impl Transactions {
     pub(super) fn begin(
         shared: &Shared,
         context: &Context,
-        producer: &ThreadedProducer<Producing>,
+        producer: &BaseProducer<Producing>,
     ) -> Result<Option<Self>, BridgeError> {
-        if !persist(shared, context, || producer.init_transactions(STEP))? {
+        if !persist(shared, context, producer, || producer.init_transactions(STEP))? {
             return Ok(None);
         }
         let name = format!("{}-cursor", transactional_id(shared));
@@ -112,7 +114,7 @@ impl Transactions {
     }
 
     /// Sees to it that a transaction is open. Returns the number of its next record.
-    pub(super) fn enter(&mut self, producer: &ThreadedProducer<Producing>) -> Result<usize, BridgeError> {
+    pub(super) fn enter(&mut self, producer: &BaseProducer<Producing>) -> Result<usize, BridgeError> {
         if self.began.is_none() {
             producer.begin_transaction().map_err(|error| failed(&error))?;
             self.began = Some(Instant::now());
@@ -141,7 +143,7 @@ impl Transactions {
 
     /// Takes a step to the end of the open transaction, of a quarter of a second at most. Returns the messages that Kafka has now; `None`: not yet.
     /// A record that Kafka refuses makes the others wait for ever: the caller reads the reports between two steps.
-    pub(super) fn commit(&mut self, producer: &ThreadedProducer<Producing>) -> Result<Option<Vec<Entry>>, BridgeError> {
+    pub(super) fn commit(&mut self, producer: &BaseProducer<Producing>) -> Result<Option<Vec<Entry>>, BridgeError> {
         if !self.is_closing {
             let mut ids = Ids::default();
             for identity in self.batch.iter().filter_map(|entry| entry.identity.as_deref()) {
@@ -164,7 +166,7 @@ impl Transactions {
     }
 
     /// Gives up what is open, so that nobody who reads what is committed waits for it.
-    pub(super) fn end(&self, producer: &ThreadedProducer<Producing>) {
+    pub(super) fn end(&self, producer: &BaseProducer<Producing>) {
         if self.began.is_some()
             && let Err(error) = producer.abort_transaction(STEP)
         {
