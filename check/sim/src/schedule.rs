@@ -31,6 +31,8 @@ pub(crate) enum Event {
     Dialled { host: usize, life: u64, link: LinkId, to: usize },
     /// Bytes reach one end of a wire.
     Arrive { wire: WireId, side: Side, bytes: Bytes },
+    /// What waited for one end of a wire comes there.
+    Unstalled { wire: WireId, side: Side },
     /// The news that the other end has closed reaches one end of a wire.
     Broken { wire: WireId, side: Side },
     /// A client acts.

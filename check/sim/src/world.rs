@@ -251,6 +251,7 @@ impl World {
             Event::Datagram { from, to, bytes } => self.datagram(from, to, bytes),
             Event::Dialled { host, life, link, to } => self.dialled(host, life, link, to),
             Event::Arrive { wire, side, bytes } => self.arrive(wire, side, bytes),
+            Event::Unstalled { wire, side } => self.unstalled(wire, side),
             Event::Broken { wire, side } => self.broken(wire, side),
             Event::Act { client } => self.act(client),
             Event::Fault => self.fault(),
@@ -276,7 +277,7 @@ impl World {
             Event::ToShard { host, .. } | Event::ToNode { host, .. } | Event::Timer { host, .. } => at(host),
             Event::Datagram { to, .. } => at(to),
             Event::Dialled { host, to, .. } => at(host).max(at(to)),
-            Event::Arrive { wire, side, .. } | Event::Broken { wire, side } => {
+            Event::Arrive { wire, side, .. } | Event::Unstalled { wire, side } | Event::Broken { wire, side } => {
                 at(&self.network.wires.get(wire)?.ends[*side].host()?)
             }
             Event::Act { .. }

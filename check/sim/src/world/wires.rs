@@ -283,18 +283,34 @@ impl World {
                     continue;
                 }
                 let Some(found) = self.network.wires.get_mut(&wire) else { continue };
-                let stalled: Vec<Bytes> = found.stalled[side].drain(..).collect();
-                let broken = core::mem::take(&mut found.stalled_break[side]);
+                if found.stalled[side].is_empty() && !found.stalled_break[side] {
+                    continue;
+                }
                 let when = self.now + delay(&mut self.net_rng, self.options.net_delay);
                 found.last[side] = found.last[side].max(when);
-                let when = found.last[side];
-                for bytes in stalled {
-                    self.schedule.at(when, Event::Arrive { wire, side, bytes });
-                }
-                if broken {
-                    self.schedule.at(when, Event::Broken { wire, side });
-                }
+                self.schedule.at(when, Event::Unstalled { wire, side });
             }
+        }
+    }
+
+    /// What waited for the end `side` comes, in order: what else arrives before waits behind it.
+    pub(super) fn unstalled(&mut self, wire: WireId, side: Side) {
+        loop {
+            let Some(found) = self.network.wires.get(&wire) else { return };
+            if self.is_stalled(found, side) {
+                return;
+            }
+            let Some(found) = self.network.wires.get_mut(&wire) else { return };
+            let Some(bytes) = found.stalled[side].pop_front() else { break };
+            if found.held[side] {
+                found.unread[side].push_back(bytes);
+            } else {
+                self.read(wire, side, bytes);
+            }
+        }
+        let Some(found) = self.network.wires.get_mut(&wire) else { return };
+        if core::mem::take(&mut found.stalled_break[side]) {
+            self.broken(wire, side);
         }
     }
 
