@@ -85,6 +85,12 @@ impl Awaited {
 }
 
 impl Broker {
+    /// Nobody is to be told of a publication any more.
+    pub(crate) fn forget_awaited(&mut self, id: MessageId) {
+        self.awaited.remove(id);
+        self.counters.awaited = self.awaited.len() as u64;
+    }
+
     /// Whether a publication to this topic would have to wait, and there is no room for one more that does.
     pub(crate) fn cannot_await(&self, topic: &TopicName) -> bool {
         self.awaited.len() >= AWAITED_MAX && !places(&self.config.awaits, topic, None).is_empty()

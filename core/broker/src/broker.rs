@@ -425,7 +425,7 @@ impl Broker {
         self.release_if_calm(key, session);
     }
 
-    fn on_closed(&mut self, conn: ConnId) {
+    pub(crate) fn on_closed(&mut self, conn: ConnId) {
         let Some(key) = self.connections.key(conn) else { return };
         self.end_connection(key, Ending::lost());
     }

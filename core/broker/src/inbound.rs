@@ -14,11 +14,14 @@ pub(crate) struct Answer {
     pub(crate) reason: Option<ReasonCode>,
 }
 
+/// Number of no ticket.
+const NO_TICKET: u32 = u32::MAX;
+
 /// A QoS 2 publication between PUBLISH and PUBREL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exact {
     pub(crate) packet_id: PacketId,
-    /// Number of the ticket that was handed out for it; means something only while the reason is not known.
+    /// Number of the ticket that was handed out for it, or [`NO_TICKET`].
     number: u32,
     /// What PUBREC said or will say; `None` while the publication is on its way.
     pub(crate) reason: Option<ReasonCode>,
@@ -100,7 +103,7 @@ impl Inbound {
             && !reason.is_error()
             && let Err(index) = self.find(packet_id)
         {
-            self.exact.insert(index, Exact { packet_id, number: 0, reason: Some(reason), counted: true });
+            self.exact.insert(index, Exact { packet_id, number: NO_TICKET, reason: Some(reason), counted: true });
         }
         self.owe(Answer { packet_id, exactly_once, reason: Some(reason) });
     }
@@ -152,6 +155,12 @@ impl Inbound {
         self.exact.remove(index).map(|exact| exact.counted)
     }
 
+    /// The connection is lost, and the QoS 2 publication with this ticket number counts as not read. Returns its identifier.
+    pub(crate) fn unread(&mut self, number: u32) -> Option<PacketId> {
+        let index = self.exact.iter().position(|exact| exact.number == number)?;
+        self.exact.remove(index).map(|exact| exact.packet_id)
+    }
+
     /// The connection is lost: no answer is owed until the client repeats its PUBLISH.
     pub(crate) fn disconnect(&mut self) {
         let owed = u32::try_from(self.answers.len()).unwrap_or(u32::MAX);
@@ -169,7 +178,7 @@ impl Inbound {
     pub(crate) fn restore(&mut self, packet_id: PacketId, answer: Option<ReasonCode>) -> bool {
         let reason = Some(answer.unwrap_or(ReasonCode::Success));
         let Err(index) = self.find(packet_id) else { return false };
-        self.exact.insert(index, Exact { packet_id, number: 0, reason, counted: false });
+        self.exact.insert(index, Exact { packet_id, number: NO_TICKET, reason, counted: false });
         true
     }
 
@@ -245,6 +254,24 @@ mod tests {
         assert_eq!(inbound.complete(id(5)), Some(true));
         assert_eq!(inbound.complete(id(5)), None);
         assert!(inbound.is_idle());
+    }
+
+    /// MQ-06
+    #[test]
+    fn what_counts_as_not_read_is_new_when_it_comes_again() {
+        let mut inbound = Inbound::default();
+        inbound.restore(id(4), None);
+        let [Arrival::New(first), Arrival::New(second)] = [5, 6].map(|number| inbound.exactly_once(id(number))) else {
+            panic!()
+        };
+        inbound.disconnect();
+        assert_eq!(inbound.unread(first), Some(id(5)));
+        assert_eq!(inbound.unread(first), None);
+        assert!(matches!(inbound.exactly_once(id(5)), Arrival::New(_)));
+        assert!(matches!(inbound.exactly_once(id(6)), Arrival::Again { .. }));
+        assert!(matches!(inbound.exactly_once(id(4)), Arrival::Again { .. }));
+        inbound.accepted(second, ReasonCode::Success);
+        assert_eq!(answers(&mut inbound), []);
     }
 
     /// MQ-06

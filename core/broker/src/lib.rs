@@ -52,6 +52,7 @@ mod throttle;
 mod trace;
 mod traffic;
 mod transfer;
+mod unread;
 mod upstream;
 mod urgent;
 mod verdicts;

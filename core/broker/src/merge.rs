@@ -233,7 +233,8 @@ impl Broker {
         self.unpark(key);
     }
 
-    fn forget_taken(&mut self, key: SessionKey, taken: &BTreeSet<MessageId>) {
+    /// A session does not deliver what it holds of `taken`, unless it is on its way over the present connection.
+    pub(crate) fn forget_taken(&mut self, key: SessionKey, taken: &BTreeSet<MessageId>) {
         let Some(Link { session, connection, mut env }) = self.link(key) else { return };
         let number = session.number;
         let mut journal = kept(env.journal.as_deref_mut(), session).map(|(journal, _)| journal);

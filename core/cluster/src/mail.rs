@@ -46,6 +46,9 @@ pub enum ToShard {
     Open,
     /// The process stood still: nothing is read from clients, and no time is over, until [`ToShard::Open`].
     StandStill,
+    /// The process stood still, and the backups had been sent batches up to this one by then. Should one of them have taken the sessions over, it
+    /// knows nothing of what is in no batch yet, or in a later one.
+    Sent(u64),
     /// Another node has taken over the sessions that the journal held, which are those of this life, and publishes their wills.
     TakenOver(Incarnation),
     /// An operator ends this client's connection.

@@ -89,6 +89,9 @@ impl Node {
     /// all have answered.
     pub(in crate::node) fn stood_still(&mut self) {
         let is_known = self.beginning.stood_still.is_some_and(|at| self.now.instant < at + STANDSTILL);
+        if !is_known {
+            self.tell_what_was_sent();
+        }
         if is_known || self.state != NodeState::Normal || self.ring.len() <= 1 {
             // Another shard has said so, nobody could have done anything, or it is to be heard anyway.
             return self.tell_all_shards_again();

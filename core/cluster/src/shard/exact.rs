@@ -83,6 +83,13 @@ impl Exacts {
         self.close(ticket)
     }
 
+    /// A publication counts as not read: nobody waits for shards to answer.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        if let Some(open) = self.by_ticket.remove(&ticket).and_then(|number| self.open.remove(&number)) {
+            self.choices.remove(&open.id);
+        }
+    }
+
     fn close(&mut self, ticket: Ticket) -> Option<(Ticket, ReasonCode)> {
         let number = self.by_ticket.get(&ticket).copied()?;
         let open = self.open.get(&number).filter(|open| open.missing == 0)?;

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use sedge_base::{ClientId, ConnId, Now};
 
 use super::Shard;
+use crate::ShardOutput;
 use crate::mail::ToNode;
 
 /// A client that has sent CONNECT on this connection, with or without clean start.
@@ -50,6 +51,22 @@ impl Shard {
                 self.tell_node(ToNode::StoodStill);
             }
         }
+    }
+
+    /// The process stood still, and the backups had been sent batches up to `sent` before. A publisher may have gone on at a node that took its
+    /// session over from such a copy, and have sent its QoS 2 publications again there. Those that are in no such batch count as not read:
+    /// nothing of them has left this shard. Connections that were given something since may have been given them, and end.
+    pub(super) fn unread(&mut self, now: Now, sent: u64) {
+        let Some(hold) = &mut self.hold else { return };
+        let (reads, given) = hold.take_read_since(sent);
+        if reads.is_empty() {
+            return;
+        }
+        for (ticket, _) in &reads {
+            self.exacts.forget(*ticket);
+        }
+        let ended = self.broker.unread(now, &reads, given);
+        self.outputs.extend(ended.into_iter().map(ShardOutput::Close));
     }
 
     /// The node knows the cluster: clients that are still connected claim their sessions.

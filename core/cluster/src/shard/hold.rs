@@ -4,11 +4,12 @@
 //! marks, and QoS 2 publications on their way to others (with all mail behind them) wait until the batch is copied; bytes for clients,
 //! which may hold an acknowledgement, also until every other shard that was sent a publication has copied what it has caused there.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bytes::BytesMut;
 use sedge_base::{ConnId, NodeId, Now, ShardId};
-use sedge_mqtt::{Message, QoS};
+use sedge_broker::Ticket;
+use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::Shard;
 use crate::ShardOutput;
@@ -43,6 +44,9 @@ enum Answer {
     Installed(NodeId, Handed),
 }
 
+/// A QoS 2 publication that was read from a client.
+pub(super) type Read = (Ticket, MessageId);
+
 /// Outputs that wait for copies.
 #[derive(Debug)]
 pub(super) struct Hold {
@@ -57,6 +61,8 @@ pub(super) struct Hold {
     turns: VecDeque<Turn>,
     answers: VecDeque<(u64, Answer)>,
     mail: VecDeque<(u64, ShardOutput)>,
+    /// QoS 2 publications of clients that are not copied; as many as publishers may send without an answer.
+    reads: VecDeque<(u64, Read)>,
     /// For each shard the last mark sent to it, and the last that it has answered.
     marks: Vec<u64>,
     answered: Vec<u64>,
@@ -65,6 +71,7 @@ pub(super) struct Hold {
     closed: Vec<ConnId>,
     asked: Vec<Answer>,
     kept: Vec<ShardOutput>,
+    read: Vec<Read>,
     told: Vec<ShardId>,
 }
 
@@ -81,12 +88,14 @@ impl Hold {
             turns: VecDeque::new(),
             answers: VecDeque::new(),
             mail: VecDeque::new(),
+            reads: VecDeque::new(),
             marks: vec![0; shards],
             answered: vec![0; shards],
             touched: Vec::new(),
             closed: Vec::new(),
             asked: Vec::new(),
             kept: Vec::new(),
+            read: Vec::new(),
             told: Vec::new(),
         }
     }
@@ -118,15 +127,61 @@ impl Hold {
         self.kept.push(mail);
     }
 
+    /// A client has sent a QoS 2 publication.
+    pub(super) fn reads(&mut self, ticket: Ticket, id: MessageId) {
+        self.read.push((ticket, id));
+    }
+
+    /// Takes out the QoS 2 publications that are in no batch up to this one, with their mail. Returns them with the connections that were
+    /// given something since.
+    pub(super) fn take_read_since(&mut self, batch: u64) -> (Vec<Read>, BTreeSet<ConnId>) {
+        let at = self.reads.partition_point(|(of, _)| *of <= batch);
+        let reads: Vec<Read> = self.reads.drain(at..).map(|(_, read)| read).chain(self.read.drain(..)).collect();
+        if reads.is_empty() {
+            return (reads, BTreeSet::new());
+        }
+        let ids: BTreeSet<MessageId> = reads.iter().map(|(_, id)| *id).collect();
+        let stays = |mail: &ShardOutput| message_of(mail).is_none_or(|message| !ids.contains(&message.id));
+        self.mail.retain(|(_, mail)| stays(mail));
+        self.kept.retain(stays);
+        let later = self.turns.iter().filter(|turn| turn.batch > batch);
+        let given = later.flat_map(|turn| &turn.ends).map(|(conn, _)| *conn).chain(self.touched.iter().copied());
+        (reads, given.collect())
+    }
+
     fn has_news(&self) -> bool {
         let clients = !self.touched.is_empty() || !self.closed.is_empty();
         clients || !self.asked.is_empty() || !self.kept.is_empty() || !self.told.is_empty()
+    }
+
+    fn forget_copied_reads(&mut self) {
+        let at = self.reads.partition_point(|(batch, _)| *batch <= self.copied);
+        self.reads.drain(..at);
     }
 
     fn next_turn(&mut self) -> Option<Turn> {
         let turn = self.turns.front()?;
         let answered = turn.marks.iter().zip(&self.answered).all(|(mark, answered)| mark <= answered);
         if turn.batch <= self.copied && answered { self.turns.pop_front() } else { None }
+    }
+}
+
+/// The publication that mail is about.
+fn message_of(mail: &ShardOutput) -> Option<&Message> {
+    if let ShardOutput::ToNode(ToNode::Publish(publish)) = mail {
+        return Some(&publish.message);
+    }
+    let ShardOutput::ToShard(_, mail) = mail else { return None };
+    if let ToShard::Plain(message) = mail {
+        Some(message)
+    } else if let ToShard::Share(deliver) = mail {
+        Some(&deliver.message)
+    } else if let ToShard::Exact(exact) = mail {
+        Some(&exact.deliver.message)
+    } else if let ToShard::Again(again) = mail {
+        Some(&again.message)
+    } else {
+        None
     }
 }
 
@@ -149,6 +204,7 @@ impl Shard {
         let batch = hold.batch;
         hold.answers.extend(hold.asked.drain(..).map(|answer| (batch, answer)));
         hold.mail.extend(hold.kept.drain(..).map(|mail| (batch, mail)));
+        hold.reads.extend(hold.read.drain(..).map(|read| (batch, read)));
         if !hold.touched.is_empty() || !hold.closed.is_empty() {
             let mut ends = Vec::with_capacity(hold.touched.len());
             for conn in hold.touched.drain(..) {
@@ -192,6 +248,9 @@ impl Shard {
 
     /// Lets out what waits no longer.
     fn let_out(&mut self, now: Now) {
+        if let Some(hold) = &mut self.hold {
+            hold.forget_copied_reads();
+        }
         while let Some(hold) = &mut self.hold
             && let Some((_, answer)) = hold.answers.pop_front_if(|(batch, _)| *batch <= hold.copied)
         {

@@ -258,6 +258,7 @@ impl Shard {
             ToShard::Recovered => self.recovered(now),
             ToShard::Open => self.open(now),
             ToShard::StandStill => self.stand_still(false),
+            ToShard::Sent(batch) => self.unread(now, batch),
             ToShard::TakenOver(life) => self.taken_over(now, life),
             ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),
             ToShard::Session(step) => self.session_step(now, *step),
@@ -480,6 +481,9 @@ impl Shard {
         let remote = found.remote || message.retain || !found.nodes.is_empty();
         // Nobody else gets it before its publisher's QoS 2 state is safe.
         let waits = ticket.is_some() && message.qos == QoS::ExactlyOnce;
+        if let (Some(hold), Some(ticket), true) = (&mut self.hold, ticket, waits) {
+            hold.reads(ticket, message.id);
+        }
         if remote {
             self.counters.to_node += 1;
             let groups = (!found.nodes.is_empty()).then(|| found.nodes.drain(..).collect());

@@ -203,6 +203,48 @@ fn a_node_that_stood_still_publishes_nothing_that_was_repeated_elsewhere() {
     }
 }
 
+/// FT-21, MQ-06: a node had read QoS 2 publications when it stood still, and no backup has them. Publishers repeat them elsewhere; neither its
+/// own clients nor those of others get them twice.
+#[test]
+fn a_node_that_stood_still_takes_back_what_it_had_read_and_no_backup_has() {
+    for (seed, pause) in (0..).zip([1_200, 3_000, 8_000, 20_000].repeat(3)) {
+        let mut world = World::cluster(seed, 3, 2);
+        let subscribers = [1, 2].map(|node| world.connect_with(node, &format!("subscriber {node}"), kept()));
+        for subscriber in subscribers {
+            world.subscribe(subscriber, "t", QoS::ExactlyOnce);
+        }
+        let names: Vec<String> = (0..12).map(|number| format!("publisher {number}")).collect();
+        let publishers: Vec<ClientIx> = names.iter().map(|name| world.connect_with(1, name, kept())).collect();
+        world.run(100);
+        world.delays.mailbox = 50_000;
+        for (name, publisher) in names.iter().zip(&publishers) {
+            world.send_publish(*publisher, "t", name, QoS::ExactlyOnce, false);
+        }
+        world.run(1);
+        world.freeze(1);
+        world.delays.mailbox = 20;
+        world.run(pause);
+        publishers.into_iter().for_each(|publisher| world.hang_up(publisher));
+        for (name, node) in names.iter().zip([2, 3, 3, 2].iter().cycle()) {
+            let again = world.connect_with(*node, name, kept());
+            assert!(world.clients[again].connack.as_ref().unwrap().session_present);
+            world.publish(again, "t", name, QoS::ExactlyOnce);
+        }
+        world.thaw(1);
+        world.run_until("the node serves again", |world| world.hosts[&1].node.is_ready());
+        world.run(1_000);
+        let back = world.connect_with(3, "subscriber 1", kept());
+        world.run(1_000);
+        let mut names = names;
+        names.sort_unstable();
+        for clients in [&[subscribers[0], back][..], &[subscribers[1]]] {
+            let mut got: Vec<&str> = clients.iter().flat_map(|client| world.got(*client)).collect();
+            got.sort_unstable();
+            assert_eq!(got, names, "seed {seed}, after {pause} ms, {clients:?}");
+        }
+    }
+}
+
 /// FT-28: a node that stood still waits for its own members only as long as they live.
 #[test]
 fn a_node_that_stood_still_goes_on_without_members_that_died_meanwhile() {

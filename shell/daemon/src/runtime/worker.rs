@@ -178,6 +178,8 @@ impl Worker {
         self.receive_datagrams();
         self.timers();
         self.settle_all();
+        // What was read in this turn is in no batch yet.
+        self.notice_standstill();
         self.end_turn();
         self.commit()?;
         let turn = self.now.instant;

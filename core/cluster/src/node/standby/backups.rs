@@ -215,6 +215,15 @@ impl Node {
         self.tell_copied(at);
     }
 
+    /// The process stood still: its shards hear what the backups were sent before.
+    pub(in crate::node) fn tell_what_was_sent(&mut self) {
+        for at in 0..self.copies.shards.len() {
+            if let (Some((last, _)), Ok(number)) = (self.copies.shards.get(at).copied(), u16::try_from(at)) {
+                self.tell_shard(ShardId(number), ToShard::Sent(last));
+            }
+        }
+    }
+
     /// A backup has batches up to this one.
     pub(in crate::node) fn copied(&mut self, by: NodeId, attempt: u32, shard: ShardId, number: u64, whole: bool) {
         let at = usize::from(shard.0);
