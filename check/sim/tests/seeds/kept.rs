@@ -17,7 +17,7 @@ const KEPT: &[(Draw, &[u64])] = &[
     (Options::moving, &[20, 31, 77, 96, 134, 156, 161, 172, 191, 293, 375]),
     (Options::far, &[8, 9]),
     (Options::swarm, &[32, 37, 54, 167]),
-    (Options::freezing, &[1, 3, 18, 34, 53]),
+    (Options::freezing, &[1, 3, 18, 34, 53, 59, 70, 71, 75, 101]),
     (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75]),
     (Options::hasty_restart, &[6, 13, 20, 50, 59]),
     (Options::journal_restart, &[3, 54, 87]),
@@ -27,15 +27,14 @@ const KEPT: &[(Draw, &[u64])] = &[
         Options::parting,
         &[
             2, 13, 15, 18, 22, 23, 24, 40, 44, 47, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157,
-            161, 167, 179, 219, 228, 243, 244, 271, 276, 336, 337, 351, 357, 369, 403, 490,
+            161, 167, 179, 219, 228, 243, 244, 271, 276, 334, 336, 337, 351, 357, 369, 403, 490, 492, 580, 583,
         ],
     ),
     (Options::sharing, &[5, 10, 15, 37, 55, 60]),
 ];
 
 /// Seeds that found one which is there still, by kind.
-const FAILING: &[(Draw, &[u64])] =
-    &[(Options::parting, &[334, 492]), (Options::freezing, &[59]), (Options::hasty_restart, &[37])];
+const FAILING: &[(Draw, &[u64])] = &[(Options::hasty_restart, &[37])];
 
 /// Seeds that found one over other overlays.
 const KEPT_OVER: &[(&str, Draw, u64)] = &[
@@ -80,11 +79,10 @@ fn all_clean(runs: &[Options]) {
     });
 }
 
-/// FT-31: a node that has kept something for others is cut off again before it has met them, and its successor passes a later publication on;
-/// two owners of a session meet, and one of them has missed a publication; a client claims its session while a node that stood still takes it
-/// back.
+/// FT-31, MQ-06: a session has moved to a node, has delivered there what it came with, and the power goes before its former owner knows that it is
+/// there for good. That one brings the same once more from its journal.
 #[test]
-#[ignore = "fails: two partitions in a row, two owners that merge; see docs/guarantees.md"]
+#[ignore = "fails: what a session came with is not in the journal; see docs/guarantees.md"]
 fn seeds_that_find_a_known_bug() {
     let failing = FAILING.iter().flat_map(|(kind, seeds)| seeds.iter().map(|seed| kind(*seed)));
     all_clean(&failing.collect::<Vec<_>>());

@@ -224,7 +224,9 @@ fn a_node_that_stood_still_takes_back_what_it_had_read_and_no_backup_has() {
         world.freeze(1);
         world.delays.mailbox = 20;
         world.run(pause);
-        publishers.into_iter().for_each(|publisher| world.hang_up(publisher));
+        for publisher in publishers {
+            world.hang_up(publisher);
+        }
         for (name, node) in names.iter().zip([2, 3, 3, 2].iter().cycle()) {
             let again = world.connect_with(*node, name, kept());
             assert!(world.clients[again].connack.as_ref().unwrap().session_present);
