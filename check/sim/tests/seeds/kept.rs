@@ -34,7 +34,7 @@ const KEPT: &[(Draw, &[u64])] = &[
 ];
 
 /// Seeds that found one which is there still, by kind.
-const FAILING: &[(Draw, &[u64])] = &[(Options::hasty_restart, &[37])];
+const FAILING: &[(Draw, &[u64])] = &[(Options::hasty_restart, &[37]), (Options::freezing, &[42])];
 
 /// Seeds that found one over other overlays.
 const KEPT_OVER: &[(&str, Draw, u64)] = &[
@@ -80,7 +80,8 @@ fn all_clean(runs: &[Options]) {
 }
 
 /// FT-31, MQ-06: a session has moved to a node, has delivered there what it came with, and the power goes before its former owner knows that it is
-/// there for good. That one brings the same once more from its journal.
+/// there for good. That one brings the same once more from its journal. A node stands still with batches that its link had taken and not written: it
+/// takes them for sent.
 #[test]
 #[ignore = "fails: what a session came with is not in the journal; see docs/guarantees.md"]
 fn seeds_that_find_a_known_bug() {
