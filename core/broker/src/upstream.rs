@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sedge_base::{ClientId, ConnId, Now};
 use sedge_mqtt::{
     Connect, Message, Packet, Publish, PublishProperties, QoS, ReadAt, ReasonCode, SubscriptionOptions, TopicFilter,
-    Version,
+    TopicName, Version,
 };
 use smallvec::SmallVec;
 
@@ -114,26 +114,22 @@ impl Broker {
     }
 
     /// Delivers to one session what the broker behind this node has sent for it and this node has not given to that broker: a retained
-    /// message, or a publication of somebody who is connected to that broker only. QoS and retain flag are the broker's.
+    /// message, or a publication of somebody who is connected to that broker only. QoS and retain flag are the broker's. What no subscription
+    /// of the session matches is not delivered: that broker may still have those of a session that a clean start has ended, or know other
+    /// rules for wildcards.
     pub fn deliver_foreign(&mut self, now: Now, client: &ClientId, publish: Publish, version: Version) {
         self.now = now;
         let Some(&key) = self.clients.get(client) else { return };
         let Publish { qos, retain, topic: Some(topic), payload, mut properties, .. } = publish else { return };
+        let Some(matching) = self.ids_of_matching(key, &topic) else { return };
         let Some(session) = self.sessions.get(key) else { return };
         if self.policy.rules.is_some() && !may_receive(self.policy.rules.as_deref(), session, &topic) {
             self.counters.dropped.not_authorized += 1;
             return;
         }
         let sent_ids = properties.as_mut().map(|properties| core::mem::take(&mut properties.subscription_ids));
-        let mut ids = sent_ids.map_or(Ids::NONE, |ids| Ids::from(&ids[..]));
-        if version == Version::V311 {
-            // A 3.1.1 broker knows no identifiers: they are those of the subscriptions that match.
-            for subscription in session.subscriptions.iter() {
-                if !subscription.is_shared() && subscription.filter.matches(&topic) {
-                    ids.add(subscription.id);
-                }
-            }
-        }
+        // A 3.1.1 broker knows no identifiers.
+        let ids = if version == Version::V311 { matching } else { sent_ids.map_or(Ids::NONE, |ids| Ids::from(&ids[..])) };
         let expiry = properties.as_mut().and_then(|properties| properties.message_expiry.take());
         let properties = properties.filter(|properties| **properties != PublishProperties::default());
         let message = Arc::new(Message {
@@ -152,6 +148,26 @@ impl Broker {
         if let Some(mut link) = self.link(key) {
             link.offer(outgoing, None, None, &mut Copies::default());
         }
+    }
+
+    /// The identifiers of those ordinary subscriptions of a session that match; `None`: none matches.
+    fn ids_of_matching(&mut self, key: SessionKey, topic: &TopicName) -> Option<Ids> {
+        let session = self.sessions.get(key)?;
+        let mut found = None;
+        if session.subscriptions.len() > SCANNED_AT_MOST {
+            self.subscriptions.matches(topic, |&of, granted: &Granted| {
+                if of == key {
+                    found.get_or_insert(Ids::NONE).add(granted.id);
+                }
+            });
+        } else {
+            for subscription in session.subscriptions.iter() {
+                if !subscription.is_shared() && subscription.filter.matches(topic) {
+                    found.get_or_insert(Ids::NONE).add(subscription.id);
+                }
+            }
+        }
+        found
     }
 
     /// The CONNECT of a connection that waits for its client id to become ours, and where its client is.

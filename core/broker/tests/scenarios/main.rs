@@ -4,6 +4,7 @@
 
 mod access;
 mod awaiting;
+mod behind;
 mod bridges;
 mod connecting;
 mod deadlines;
