@@ -92,7 +92,7 @@ def test_publications_reach_clients_and_brokers_of_all_nodes(site: Site, version
     wait_for("all brokers have cleared it", lambda: all(kept(node) == [] for node in site))
     # A value that only one broker has, from a client of its own, is cleared as well.
     direct[1].publish("a/kept", b"direct", qos=1, retain=True)
-    wait_for("one broker has it", lambda: [kept(node) for node in site] == [[], [b"direct"], []])
+    wait_for("one broker has it", lambda: [kept(node) for node in site] == [[b"direct"] if node is site[1] else [] for node in site])
     writer.publish("a/kept", b"", qos=1, retain=True)
     wait_for("that broker has cleared it, too", lambda: all(kept(node) == [] for node in site))
 
