@@ -129,7 +129,8 @@ impl Broker {
         }
         let sent_ids = properties.as_mut().map(|properties| core::mem::take(&mut properties.subscription_ids));
         // A 3.1.1 broker knows no identifiers.
-        let ids = if version == Version::V311 { matching } else { sent_ids.map_or(Ids::NONE, |ids| Ids::from(&ids[..])) };
+        let ids =
+            if version == Version::V311 { matching } else { sent_ids.map_or(Ids::NONE, |ids| Ids::from(&ids[..])) };
         let expiry = properties.as_mut().and_then(|properties| properties.message_expiry.take());
         let properties = properties.filter(|properties| **properties != PublishProperties::default());
         let message = Arc::new(Message {
