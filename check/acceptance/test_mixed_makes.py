@@ -61,6 +61,7 @@ def test_each_node_is_ready_and_says_which_protocol_its_broker_has(mixed: Cluste
     for node, make in enumerate(MIXED):
         upstream = mixed.status(node)["upstream"]
         assert (upstream["up"], upstream["protocol"]) == (True, "3.1.1" if make in ONLY_311 else "5.0"), (make, upstream)
+        assert make in upstream["version"].lower() and any(sign.isdigit() for sign in upstream["version"]), (make, upstream)
 
 
 def connected(stack: ExitStack, port: int, version: int, name: str) -> paho.Client:

@@ -387,13 +387,14 @@ def test_what_a_direct_client_of_a_broker_says_stays_with_that_broker(site: Site
 def test_a_broker_that_is_none_is_named_in_log_and_status(binary: Path, tmp_path: Path, answer: bytes, words: str) -> None:
     """IL-05: whatever is behind the node, it says in one line what is wrong, and refuses its clients with 0x88."""
     impostor = Impostor(answer)
-    node = Sidecar(binary, tmp_path / "node", upstream='grace = "500ms"\n')
+    node = Sidecar(binary, tmp_path / "node", upstream='grace = "500ms"\nmake = "Impostor 1.0"\n')
     node.extra = node.extra.replace(f"{HOST}:{node.broker.port}", f"{HOST}:{impostor.port}")
     node.spawn()
     try:
         wait_for("the API answers", lambda: _answers(node), 20)
         wait_for("the status names it", lambda: words in str(node.upstream()["last_error"]), 10)
         assert not node.status()["ready"]
+        assert node.upstream()["version"] == "Impostor 1.0"
         assert "the broker behind this node" in node.log.read_text()
         with pytest.raises(ClientError, match="refused with 0x"):
             at(node.port, "client", V5)

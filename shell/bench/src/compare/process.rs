@@ -135,6 +135,12 @@ impl Drop for Running {
     }
 }
 
+/// Make and version of the broker with this name, as the start recipe finds them out.
+pub fn broker_make(name: &str) -> Option<String> {
+    let recipe = Recipe::built_in().ok()?.into_iter().find(|recipe| recipe.name == name)?;
+    recipe.version()
+}
+
 /// Checks that there is a recipe for each of these makes and that what it needs is installed. The error names all that are not, and where
 /// to get them.
 pub fn check_brokers<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), BenchError> {

@@ -67,6 +67,8 @@ impl Node {
         }
         let broker = plan.broker.as_ref().map(|broker| format!("127.0.0.1:{}", broker.port));
         command.envs(broker.map(|address| ("SEDGE_UPSTREAM__ADDRESS", address)));
+        let make = plan.broker.as_ref().and_then(|broker| broker.described.as_ref());
+        command.envs(make.map(|make| ("SEDGE_UPSTREAM__MAKE", make)));
         for name in NOT_INHERITED {
             command.env_remove(name);
         }

@@ -29,6 +29,8 @@ pub(super) struct NodePlan {
 pub(super) struct BrokerPlan {
     /// Name of its recipe.
     pub(super) make: String,
+    /// Make and version in words, once they are found out.
+    pub(super) described: Option<String>,
     pub(super) port: u16,
     pub(super) dir: PathBuf,
 }
@@ -69,7 +71,12 @@ pub(super) fn plan(args: &UpArgs, dir: &Path) -> Result<Vec<NodePlan>, Failure> 
         let broker = make
             .map(|make| {
                 let port = port("--upstream-port", broker_port, index)?;
-                Ok::<_, Failure>(BrokerPlan { make: make.clone(), port, dir: dir.join(&name).join("upstream") })
+                Ok::<_, Failure>(BrokerPlan {
+                    make: make.clone(),
+                    described: None,
+                    port,
+                    dir: dir.join(&name).join("upstream"),
+                })
             })
             .transpose()?;
         nodes.push(NodePlan {
@@ -85,6 +92,15 @@ pub(super) fn plan(args: &UpArgs, dir: &Path) -> Result<Vec<NodePlan>, Failure> 
     }
     check_apart(&nodes)?;
     Ok(nodes)
+}
+
+/// Finds out which version each broker has, once for each make.
+pub(super) fn describe_brokers(nodes: &mut [NodePlan]) {
+    let mut known = BTreeMap::new();
+    for broker in nodes.iter_mut().filter_map(|node| node.broker.as_mut()) {
+        let make = &broker.make;
+        broker.described = known.entry(make.clone()).or_insert_with(|| sedge_bench::broker_make(make)).clone();
+    }
 }
 
 /// Gives the nodes a WebSocket for their dashboards, on the ports behind those for HTTP, unless the user has chosen ports or those are taken.

@@ -9,7 +9,7 @@ use super::args::UpArgs;
 use super::broker::Broker;
 use super::cluster::Cluster;
 use super::node::Node;
-use super::plan::{add_websockets, check_free, default_dir, plan};
+use super::plan::{add_websockets, check_free, default_dir, describe_brokers, plan};
 use super::proof::send_through;
 use super::state::State;
 use super::token::Token;
@@ -31,6 +31,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
     refuse_second(&dir)?;
     check_free(&plans)?;
     add_websockets(&mut plans);
+    describe_brokers(&mut plans);
     let stop = Stop::on_signals()?;
     let mut token = Token::make(&dir, &plans)?;
     let mut cluster = Cluster::start(&plans, &args.settings(), token.as_ref(), args.detach, &stop)?;

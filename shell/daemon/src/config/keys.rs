@@ -444,6 +444,9 @@ const KEYS: &[Key] = &[
     key("upstream.address", "broker behind this node: host:port or mqtts://host:port", |c, v| {
         put(&mut c.upstream.address, v.text())
     }),
+    key("upstream.make", "make and version of the broker, for status, where the broker does not say it", |c, v| {
+        put(&mut c.upstream.make, v.text())
+    }),
     key("upstream.inlets", "sessions through which publications of other nodes enter the broker", |c, v| {
         put(&mut c.upstream.inlets, v.narrow(1, 64))
     }),

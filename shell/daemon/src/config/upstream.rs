@@ -18,6 +18,8 @@ const MQTTS_PORT: u16 = 8883;
 pub struct UpstreamConfig {
     /// `host:port`, `mqtt://host:port` or `mqtts://host:port`; empty: the node is a broker itself.
     pub address: String,
+    /// Make and version of the broker, in words; empty: what it says itself.
+    pub make: String,
     /// Sessions through which publications of other nodes enter the broker.
     pub inlets: u16,
     /// User name of the inlets; empty: none.
@@ -64,6 +66,7 @@ impl Default for UpstreamConfig {
     fn default() -> Self {
         Self {
             address: String::new(),
+            make: String::new(),
             inlets: 2,
             user: String::new(),
             password_file: None,

@@ -12,8 +12,13 @@ use super::metrics::{Exposition, Kind};
 use super::model::{Mirror, MirrorDifference, Sniff, UpstreamStatus};
 use super::server::Api;
 
-/// The broker behind the node, if there is one.
+/// The broker behind the node, or beside it, if there is one.
 pub(super) async fn status(api: &Api) -> Result<Option<UpstreamStatus>, ApiError> {
+    let found = found(api).await?;
+    Ok(found.map(|status| UpstreamStatus { version: status.version.or_else(|| api.facts.make.clone()), ..status }))
+}
+
+async fn found(api: &Api) -> Result<Option<UpstreamStatus>, ApiError> {
     if let Some(mirror) = api.shared.mirror.get().and_then(std::sync::Weak::upgrade) {
         let address = api.facts.mirrored.clone().unwrap_or_default();
         return Ok(Some(beside(address, &mirror.status())));

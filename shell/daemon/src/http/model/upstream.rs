@@ -16,7 +16,7 @@ pub struct UpstreamStatus {
     pub up: bool,
     /// Seconds since it does, or does not.
     pub since_seconds: u64,
-    /// Make and version as it says itself in `$SYS/broker/version`.
+    /// Make and version as it says itself in `$SYS/broker/version`, else as `upstream.make` has them.
     pub version: Option<String>,
     /// The newest protocol it has: `5.0` or `3.1.1`.
     pub protocol: String,
