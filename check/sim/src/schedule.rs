@@ -31,7 +31,7 @@ pub(crate) enum Event {
     Dialled { host: usize, life: u64, link: LinkId, to: usize },
     /// Bytes reach one end of a wire.
     Arrive { wire: WireId, side: Side, bytes: Bytes },
-    /// What waited for one end of a wire comes there.
+    /// Bytes that waited for one end of a wire arrive there.
     Unstalled { wire: WireId, side: Side },
     /// The news that the other end has closed reaches one end of a wire.
     Broken { wire: WireId, side: Side },

@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// What waited for the end `side` comes, in order: what else arrives before waits behind it.
+    /// Bytes that waited for the end `side` arrive in order; bytes that come later have waited behind them.
     pub(super) fn unstalled(&mut self, wire: WireId, side: Side) {
         loop {
             let Some(found) = self.network.wires.get(&wire) else { return };

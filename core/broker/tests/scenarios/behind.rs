@@ -1,4 +1,4 @@
-//! What a foreign broker behind the node delivers to sessions here.
+//! A foreign broker behind the node delivers publications to sessions of this node.
 
 use sedge_base::{ClientId, ConnId};
 use sedge_broker::BrokerConfig;

@@ -33,12 +33,12 @@ pub(in crate::node) struct Drain {
     gave_up: Option<DrainEnd>,
 }
 
-/// Whose sessions move.
+/// The node tells the sessions of a kind of client to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
-    /// Those of clients that are away.
+    /// Only clients that are away lose nothing while their sessions move: these go first.
     Away,
-    /// All.
+    /// Connected clients follow, with all sessions that are still here.
     Everyone,
 }
 
@@ -210,8 +210,10 @@ impl Node {
         let Some(active) = &mut self.drain.active else { return };
         let claims = &self.claims;
         active.moving.retain(|client, _| claims.owns(client));
-        let all_told = claims.owned_after(active.told_up_to.as_ref()).is_none();
-        if active.pass == Pass::Away && all_told && active.moving.values().all(|told| told.leaves) {
+        if active.pass == Pass::Away
+            && claims.owned_after(active.told_up_to.as_ref()).is_none()
+            && active.moving.values().all(|told| told.leaves)
+        {
             active.pass = Pass::Everyone;
             active.told_up_to = None;
         }

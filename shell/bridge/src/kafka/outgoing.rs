@@ -130,10 +130,9 @@ pub(super) fn run(
     let opened = session.open(&mut poll, shared.config.max_inflight)?;
     let map = Map::plain(shared, transform.take());
     let naming = Naming::new(&shared.config);
-    let wire = opened.wire;
     let mut out = Outgoing {
         shared,
-        wire,
+        wire: opened.wire,
         producer,
         context,
         naming,
