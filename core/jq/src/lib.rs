@@ -4,6 +4,8 @@
 //! the time, the memory or the depth of a program; who runs programs of others does that in a process of its own.
 
 mod compile;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod run;
 
 pub use compile::{Fault, PROGRAM_BYTES_MAX, Program, STACK_BYTES};

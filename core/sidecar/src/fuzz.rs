@@ -1,4 +1,9 @@
-//! Body of the fuzz target: whatever passes by on the wire. A stable test runs it, too, over the committed corpus and over mutations of it.
+//! Bodies of the fuzz targets: a broker that says anything, and packets captured on the wire. A stable test runs them, too, over the committed
+//! corpus and over mutations of it.
+
+mod broker;
+
+pub use broker::broker;
 
 use bytes::Bytes;
 use sedge_base::Instant;
@@ -81,6 +86,12 @@ mod tests {
     #[test]
     fn the_corpus_of_captures_passes() {
         replay(CRATE, "capture", 5_000, super::capture);
+    }
+
+    /// IL-01
+    #[test]
+    fn the_corpus_of_brokers_passes() {
+        replay(CRATE, "broker", 5_000, super::broker);
     }
 }
 
