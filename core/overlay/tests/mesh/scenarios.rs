@@ -293,6 +293,49 @@ fn a_table_that_differs_is_repaired_by_the_next_refresh() {
     assert_eq!(net.node(2).mesh.counters(), MeshCounters { repairs: 1, ..MeshCounters::default() });
 }
 
+/// A cluster in which node 1 has told the others of two subscriptions.
+fn told() -> Net {
+    let mut net = Net::linked(3);
+    net.local(1, &[add("c", "a"), add("d", "b")], None);
+    net.settle();
+    net
+}
+
+/// What node 1 of such a cluster says to node 2 of these changes.
+fn signals_of(changes: &[Advert]) -> VecDeque<Bytes> {
+    let mut twin = told();
+    twin.local(1, changes, None);
+    twin.poll(1);
+    twin.links[&(1, 2)].clone()
+}
+
+/// FT-32: entries that are wrong, surplus, missing or stale, each put into the table of node 2 in the place of what node 1 has told.
+#[test]
+fn a_wrong_a_surplus_a_missing_and_a_stale_entry_are_repaired_by_the_next_refresh() {
+    let (right, other) = (add("c", "right"), add("c", "other"));
+    let cases: [(&str, &[Advert], VecDeque<Bytes>); 4] = [
+        ("wrong", &[right.clone()], signals_of(&[add("c", "wrong")])),
+        ("surplus", &[right.clone()], signals_of(&[right.clone(), other.clone()])),
+        ("missing", &[right.clone(), other], signals_of(&[right])),
+        ("stale", &[remove("d", "b")], VecDeque::new()),
+    ];
+    for (case, changes, heard) in cases {
+        let mut net = told();
+        net.local(1, changes, None);
+        net.poll(1);
+        net.links.insert((1, 2), heard);
+        net.settle();
+        let before: Vec<_> = net.node(2).mesh.routes(0, usize::MAX);
+        assert_ne!(before, net.node(3).mesh.routes(0, usize::MAX), "{case}: the tables of 2 and 3 differ");
+        net.pass(Duration::from_secs(11));
+        net.check_tables(2, &[1, 3]);
+        net.check_tables(3, &[1, 2]);
+        assert_eq!(net.node(2).mesh.counters().repairs, 1, "{case}");
+        net.pass(Duration::from_mins(5));
+        assert_eq!(net.node(2).mesh.counters(), MeshCounters { repairs: 1, ..MeshCounters::default() }, "{case}");
+    }
+}
+
 /// FT-16
 #[test]
 fn what_is_not_refreshed_vanishes_after_its_lease_and_not_before() {
