@@ -224,7 +224,7 @@ impl Membership {
         self.signs.get(&node).copied()
     }
 
-    /// What the owner has to do next.
+    /// The next thing that the owner has to do or know.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -273,8 +273,8 @@ impl Membership {
         }
     }
 
-    /// Where another process is that has the id of this node. What is told of an earlier life of this node, at an address that it had
-    /// then, is no such thing.
+    /// Address of another process with the id of this node. News of an earlier life of this node, at the address it had then, is no sign
+    /// of another process.
     fn namesake(&self, datagram: &Datagram) -> Option<SocketAddr> {
         let me = self.foca.identity();
         let is_other = |other: &Member| {

@@ -61,13 +61,13 @@ fn seeds_that_change_are_followed() {
     net.input(2, Input::Seeds(vec![addr(8), addr(1)]));
     net.run(Duration::from_millis(100));
     assert!(net.complete(), "{:?}", net.views());
-    // What is known to be a member is not asked again.
+    // A node does not ask a seed that it knows to be a member.
     net.input(1, Input::Seeds(vec![addr(2)]));
     assert_eq!(net.nodes[&1].unreached_seeds().count(), 0);
     net.kill(2);
     net.run(Duration::from_secs(5));
     assert_eq!(net.nodes[&1].unreached_seeds().collect::<Vec<_>>(), [addr(2)], "but when it is dead");
-    // It comes back under another address, which its seed's name leads to.
+    // Node 2 comes back under another address, which its seed's name leads to.
     net.start(2, 9, 2, &Config::default());
     net.input(1, Input::Seeds(vec![addr(9)]));
     net.run(Duration::from_millis(100));

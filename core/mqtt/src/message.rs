@@ -74,11 +74,11 @@ pub struct Message {
     pub properties: Option<Box<PublishProperties>>,
     /// Wall-clock time of entry; with `retain` set its stamp decides between values.
     pub stamp: Stamp,
-    /// When it ceases to be of use (message expiry interval).
+    /// When the message ceases to be of use (message expiry interval).
     pub expires_at: Option<Timestamp>,
-    /// Who published it; for No Local.
+    /// Client that published the message; for No Local.
     pub publisher: Option<ClientId>,
-    /// When this node has read it.
+    /// When this node has read the message.
     pub read_at: ReadAt,
 }
 

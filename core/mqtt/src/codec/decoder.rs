@@ -25,9 +25,9 @@ use crate::{DecodeError, Packet, PacketKind, Version};
 /// ```
 #[derive(Debug)]
 pub struct Decoder {
-    /// What was fed and not yet looked at; empty between calls unless the caller stopped early.
+    /// Bytes that were fed and not yet looked at; empty between calls unless the caller stopped early.
     chunk: Bytes,
-    /// The beginning of a packet that did not come whole.
+    /// The beginning of a packet that is not complete yet.
     partial: BytesMut,
     max_packet_bytes: u32,
     version: Version,

@@ -42,7 +42,7 @@ pub struct SubscriptionTrie<K, V> {
     len: usize,
 }
 
-/// What is known of all filters with wildcards that begin alike.
+/// A node of the trie: all filters with wildcards that begin alike.
 #[derive(Clone, Debug)]
 struct Node<K, V> {
     /// The child for the level `+`.
@@ -51,7 +51,7 @@ struct Node<K, V> {
     hash: u32,
     /// How many children the edges have for this node.
     literals: u32,
-    /// Of the filter that ends here.
+    /// Entries of the filter that ends here.
     entries: Entries<K, V>,
 }
 

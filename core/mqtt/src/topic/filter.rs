@@ -8,7 +8,7 @@ use super::TopicName;
 use super::name::count_levels;
 use crate::{InvalidUtf8, Utf8};
 
-/// What a shared subscription starts with (MQTT 5.0 section 4.8.2).
+/// Beginning of a shared subscription (MQTT 5.0 section 4.8.2).
 const SHARE: &[u8] = b"$share/";
 
 /// Why a text is no topic filter (MQTT 5.0 sections 4.7 and 4.8.2).
