@@ -1,4 +1,4 @@
-//! Who a client is and what it may do (MQTT 5.0 sections 3.1.4, 4.12 and 5.4).
+//! Identity and permissions of clients (MQTT 5.0 sections 3.1.4, 4.12 and 5.4).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::journal::kept;
 use crate::session::{Session, SessionKey};
 use crate::{Broker, Credentials, Method, Output};
 
-/// What a broker asks of its clients and allows them. The default asks nothing and allows everything, at no cost.
+/// The identification that a broker asks of its clients, and their permissions. The default asks nothing and allows everything, at no cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Whether each CONNECT is put to the owner with [`Output::Authenticate`].

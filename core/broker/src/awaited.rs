@@ -168,7 +168,7 @@ impl Broker {
         !session.is_held && !asks && awaits.all(|awaits| awaits.filters.iter().all(gets))
     }
 
-    /// Sessions of parts of the process that are no more get nothing new. What waits in them stays, for when those come back.
+    /// Sessions of removed parts of the process get nothing new. Messages that wait in those sessions stay, in case the part comes back.
     pub(crate) fn silence_strays(&mut self) {
         let is_stray = |session: &Session| {
             is_inside(&session.client) && !self.config.inside_queues.contains_key(session.client.as_str())

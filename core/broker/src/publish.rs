@@ -72,7 +72,7 @@ impl Broker {
         if sent_ids {
             return Err(Fault(ReasonCode::ProtocolError, "a subscription identifier from a client"));
         }
-        // What the broker's own parts keep, they keep at its topics.
+        // Only parts of the broker publish to the topics that the broker owns: they keep their state there.
         let owned = self.config.owns(&topic) && !inside;
         let refused = !owned && !too_deep && self.is_refused(key, session, &topic);
         if owned || refused {

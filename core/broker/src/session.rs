@@ -22,7 +22,7 @@ pub(crate) struct PendingWill {
     pub(crate) due: Option<Instant>,
 }
 
-/// What the broker keeps of a client.
+/// Everything that the broker keeps of a client.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: ClientId,
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     /// The epoch of the last connection on which the client had repeated what it had begun elsewhere, before the session was held back, here or
     /// where the session was before; 0: there was none.
     pub(crate) resumed: u64,
-    /// Who its client is; `None` without access rules, or if it has not been here since the session came from elsewhere.
+    /// Identity of the client; `None` without access rules, or if the client has not been here since the session came from elsewhere.
     pub(crate) identity: Option<Box<Identity>>,
     /// Its connection, from CONNACK on.
     pub(crate) connection: Option<ConnKey>,

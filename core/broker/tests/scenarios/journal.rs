@@ -1,4 +1,4 @@
-//! What the journal says is what the broker holds, at every moment and after every restart.
+//! The journal's records equal the broker's state, at every moment and after every restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -202,7 +202,8 @@ fn the_limits_of_the_queue_cut_no_retained_messages() {
     }
 }
 
-/// MQ-07: the client goes in the middle. What its session has room for comes when it is back, and what it no longer wants does not come.
+/// MQ-07: the client goes in the middle. The retained messages that its session has room for come when it is back; those of `b/#`, which it has
+/// unsubscribed from, do not come.
 #[test]
 fn what_is_left_of_the_retained_messages_waits_with_the_session() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! What only MQTT 5.0 has.
+//! Features that only MQTT 5.0 has.
 
 use sedge_broker::BrokerConfig;
 use sedge_mqtt::{Connect, ConnectProperties, Packet, PublishProperties, ReasonCode};
