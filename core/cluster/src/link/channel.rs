@@ -291,8 +291,8 @@ impl Channel {
         Some(done)
     }
 
-    /// What the owner has to be told when the link is up: whether both sides go on where they were when it was last told, and
-    /// what was lost since.
+    /// News for the owner when the link is up: whether both sides go on where they were when it was last told, and the frames that were
+    /// lost since.
     pub(super) fn take_news(&mut self) -> (bool, Lost) {
         let up_to = core::mem::take(&mut self.lost_up_to);
         (!core::mem::take(&mut self.is_new), Lost { up_to, resent: core::mem::take(&mut self.resent) })

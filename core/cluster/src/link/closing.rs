@@ -190,7 +190,7 @@ impl Links {
         self.close(now, link, Farewell::Silence, "no answer in time".to_owned());
     }
 
-    /// What came is no MQTT, or none that belongs here.
+    /// The bytes that came are no MQTT, or none that belongs here.
     pub(super) fn bad_bytes(&mut self, now: Instant, link: LinkId, error: DecodeError) {
         let Some(conn) = self.conns.get_mut(&link) else { return };
         let addr = conn.peer_addr;

@@ -329,7 +329,7 @@ mod tests {
         publish(Publish { dup, qos, retain, topic, packet_id, payload, properties }, newer)
     }
 
-    /// What a node of the next version may say is passed over, and refused from one of the same.
+    /// Fields and mail that only the next version knows are passed over from a node of that version, and refused from one of the same version.
     #[test]
     fn what_only_newer_versions_know_is_passed_over() {
         assert_eq!(on_link("$sedge/later", &[("s", "5")], true), Ok(Inbound::Frame(5, None)));

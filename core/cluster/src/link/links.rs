@@ -136,7 +136,7 @@ impl Links {
             self.timers.cancel(&timer);
         }
         self.counters.frames_lost += peer.channel.log_len() as u64;
-        // What was read and not handed out is not acknowledged: it comes again, if it is to come at all.
+        // Frames that were read and not handed out are not acknowledged: they come again, if they are to come at all.
         let is_of_node = |output: &Output| match output {
             Output::Up { peer, .. } => peer.node == node,
             Output::Frame { from: of, .. } | Output::Acked { node: of, .. } => *of == node,

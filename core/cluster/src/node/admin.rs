@@ -1,4 +1,4 @@
-//! What nodes tell each other for those who operate them: where clients can go, whose connection is to end, and who has no room.
+//! Mail between nodes for their operators: where clients can go, which connections are to end, and which nodes have no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a node keeps about each node it is, or was, linked to, and large mail on its way there.
+//! State that a node keeps about each node it is, or was, linked to, and large mail on its way there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -188,7 +188,7 @@ impl Peer {
         core::mem::take(&mut self.held)
     }
 
-    /// What waits, and what is on its way, is for nothing: the neighbour begins anew.
+    /// Forgets signals that wait, and mail that is on its way: the neighbour begins anew. Large mail that waits is kept.
     pub(in crate::node) fn restart(&mut self) {
         *self = Self { bulk: core::mem::take(&mut self.bulk), former: self.former, ..Self::default() };
     }

@@ -170,7 +170,7 @@ impl Shard {
         upstream.sidecar.handle(now, input);
     }
 
-    /// What the native broker wants goes to the broker behind first, where that has a say. Returns what has not.
+    /// Gives an output of the native broker to the broker behind first, where that has a say. Returns the output if it has none.
     pub(super) fn divert(&mut self, now: Now, output: Output) -> Option<Output> {
         if self.upstream.is_none() {
             return Some(output);
@@ -400,7 +400,7 @@ impl Shard {
         if deliver.message.retain && !upstream.note_entered(deliver.message.id) {
             return deliver;
         }
-        // What is retained has been entered as such unless a later value was there before it.
+        // A retained message has been entered as such unless a later value was there before it.
         self.enter(now, &deliver.message, false, true);
         deliver
     }

@@ -11,7 +11,7 @@ use super::{Reader, Result, WireError, Writer, read_message, write_message};
 /// A publication that was on its way to a node that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stray {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
     /// Whether it was for the ordinary subscriptions there.
     pub plain: bool,
@@ -63,7 +63,7 @@ pub(crate) enum ReplicaMail {
         /// The life that has ended.
         incarnation: Incarnation,
     },
-    /// What was on its way to a node that is gone, or a part of it.
+    /// Publications that were on their way to a node that is gone, or a part of them.
     Strays {
         /// The node.
         of: NodeId,
@@ -74,7 +74,7 @@ pub(crate) enum ReplicaMail {
         /// In the order in which they were sent.
         strays: Vec<Stray>,
     },
-    /// From a successor, to everybody: all of that is with the sessions, and these are as safe as they have to be.
+    /// From a successor, to everybody: all strays are with the sessions, and these are as safe as they have to be.
     Taken {
         /// The node that is gone.
         of: NodeId,

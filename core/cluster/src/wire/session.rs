@@ -47,10 +47,10 @@ pub(crate) enum SessionMail {
         client: ClientId,
         /// One of each shard.
         marks: Vec<MessageId>,
-        /// What it has not had of that: the last one before each gap, and the number of the last one of it. Empty to nodes of version 1 of
-        /// the protocol.
+        /// Publications of these that the session has not had: the last one before each gap, and the number of the gap's last one. Empty to nodes of
+        /// version 1 of the protocol.
         gaps: Vec<(MessageId, u64)>,
-        /// What it has had of these gaps all the same.
+        /// Publications in these gaps that the session has had all the same.
         fills: Vec<MessageId>,
     },
     /// To the former owner: the session is here, and as safe as it has to be; it need not be kept there any longer.

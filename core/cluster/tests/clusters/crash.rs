@@ -26,7 +26,7 @@ enum Mail {
     Node(ShardId, ToNode),
 }
 
-/// What survives.
+/// The part of the node that survives.
 #[derive(Default)]
 struct Disk {
     logs: Vec<Vec<Bytes>>,

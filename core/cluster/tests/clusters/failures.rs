@@ -317,8 +317,8 @@ fn after_a_partition_messages_come_in_order() {
     }
 }
 
-/// FT-31, MQ-09: a cluster in three pieces, a client that was at each of them and goes on from node to node while they find each other. What
-/// was on its way to it when it left may come again.
+/// FT-31, MQ-09: a cluster in three pieces, a client that was at each of them and goes on from node to node while they find each other.
+/// Messages that were on their way to it when it left may come again.
 #[test]
 fn who_was_everywhere_gets_all_that_was_acknowledged_since() {
     for seed in 0..60 {

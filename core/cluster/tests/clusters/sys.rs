@@ -1,4 +1,4 @@
-//! What nodes tell about themselves below `$SYS`.
+//! Values that nodes tell about themselves below `$SYS`.
 
 use sedge_base::Duration;
 use sedge_mqtt::QoS;

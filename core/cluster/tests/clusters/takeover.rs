@@ -10,7 +10,7 @@ fn kept() -> Options {
     Options { expiry: 3_600, ..Options::default() }
 }
 
-/// What a client got over several connections: each payload with how often it came first, without DUP.
+/// Messages that a client got over several connections: each payload with how often it came first, without DUP.
 fn got<'a>(world: &'a World, connections: &[usize]) -> BTreeMap<&'a str, usize> {
     let mut found = BTreeMap::new();
     for got in connections.iter().flat_map(|client| &world.clients[*client].got) {

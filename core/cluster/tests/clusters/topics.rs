@@ -219,7 +219,7 @@ fn a_full_node_refuses_only_what_it_wants_of_new_topics() {
             return;
         }
         let subscribers = [world.connect(3, "sub3"), world.connect(4, "sub4")];
-        // Who subscribes to a wildcard is known beforehand with `skip-graph`.
+        // With `skip-graph`, the subscribers of a wildcard are known beforehand.
         world.subscribe(subscribers[0], "full/a", QoS::AtLeastOnce);
         world.subscribe(subscribers[1], "+/+", QoS::AtLeastOnce);
         let publisher = world.connect(2, "pub");

@@ -24,7 +24,7 @@ fn kept(world: &World) -> usize {
     world.nodes[1].links.conns.get(&STRANGER).map_or(0, |conn| conn.decoder.buffered() + conn.outbox.len())
 }
 
-/// What a real dialler says first.
+/// The first bytes of a real dialler.
 fn connect() -> Vec<u8> {
     let mut world = World::new(4, vec![config(), config()]);
     let found = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));

@@ -37,7 +37,7 @@ struct Wire {
     pipes: [Pipe; 2],
 }
 
-/// What happens to bytes on the way: pipe, position of the first byte, the bytes.
+/// Changes bytes on their way: pipe, position of the first byte, the bytes.
 type Falsify = Box<dyn FnMut(usize, usize, &mut Vec<u8>)>;
 
 pub(super) struct World {
@@ -163,7 +163,7 @@ impl World {
         })
     }
 
-    /// What a node has to say to its operator.
+    /// Messages of a node for its operator.
     pub(super) fn warnings(&self, at: usize) -> Vec<String> {
         self.said(at, |output| {
             let Output::Event(event) = output else { return None };
@@ -350,7 +350,7 @@ impl World {
         self.nodes[index].links.dialled(self.now, link);
     }
 
-    /// What the drivers of both ends tell of a connection that one or both of them encrypt.
+    /// Tells both ends, as their drivers would, of a connection that one or both of them encrypt.
     fn encrypt(&mut self, dialler: (usize, LinkId), acceptor: (usize, LinkId)) {
         if !self.nodes[dialler.0].is_encrypted {
             return;

@@ -57,7 +57,7 @@ impl Contacts {
     }
 
     /// Whether a publication that comes now for the first time, behind others, was not wanted here: its node had kept it for nodes that were gone.
-    /// What it has kept for this one does not come behind others.
+    /// Publications that its node has kept for this one do not come behind others.
     pub(in crate::node) fn was_passed_over(&self, now: Instant, id: &MessageId) -> bool {
         let Some(contact) = self.shards.get(&(id.node, id.incarnation, id.shard)) else { return false };
         let is_given = contact.began.is_some_and(|began| now < began + GIVEN);

@@ -44,7 +44,7 @@ impl Windows {
         window.note(id.seq)
     }
 
-    /// Whether a publication was noted. What is too old to be told apart was not.
+    /// Whether a publication was noted. One that is too old to be told apart counts as not noted.
     pub(in crate::node) fn has(&self, id: &MessageId) -> bool {
         let window = self.windows.get(&(id.node, id.incarnation, id.shard));
         window.is_some_and(|window| window.has(id.seq))

@@ -29,8 +29,8 @@ pub(in crate::node) const fn next_claim(epoch: u64) -> u64 {
     epoch.saturating_add(STEP)
 }
 
-/// Who has served the client under this epoch or a later one knows better than an owner of `epoch` what it is in the middle of. The client
-/// never was at a successor, which knows of that what there was under the claim before.
+/// The epoch from which on an owner knows better than an owner of `epoch` which flows the client is in the middle of. The client never was
+/// at a successor, which knows of the flows only what there was under the claim before.
 pub(in crate::node) const fn outdated_from(epoch: u64) -> u64 {
     if epoch.is_multiple_of(2) { next_claim(epoch) } else { epoch.saturating_sub(STEP - 1) }
 }

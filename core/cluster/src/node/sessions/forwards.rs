@@ -79,7 +79,7 @@ impl Forwards {
 }
 
 impl Node {
-    /// What another owner has under this epoch is for one who has come after it.
+    /// Whether the session has left here after `epoch`: what another owner has under this epoch is for an owner that has come after it.
     pub(in crate::node) fn has_left(&self, client: &ClientId, epoch: u64) -> bool {
         self.forwards.has_left(client, epoch)
     }

@@ -34,9 +34,9 @@ pub(in crate::node) struct Reclaims {
     deadlines: Deadlines<ClientId>,
     /// Nodes that have asked about sessions before this node knew of the death.
     early: Vec<(NodeId, Life, ClientId, u64)>,
-    /// Who keeps sessions that this node was asked about and does not have: others may ask this node for them yet.
+    /// Keepers of sessions that this node was asked about and does not have: others may ask this node for them yet.
     keepers: BTreeMap<ClientId, NodeId>,
-    /// When they are forgotten.
+    /// When `keepers` are forgotten.
     keepers_until: Deadlines<ClientId>,
 }
 
@@ -99,7 +99,7 @@ impl Reclaims {
         }
     }
 
-    /// Who keeps the session of a client that this node was asked about and does not have.
+    /// The node that keeps the session of a client that this node was asked about and does not have.
     pub(in crate::node) fn keeper_of(&mut self, now: Instant, client: &ClientId) -> Option<NodeId> {
         self.forget_keepers(now);
         self.keepers.get(client).copied()

@@ -219,7 +219,7 @@ impl Node {
         }
     }
 
-    /// What has waited for a session goes out, if nothing more is to come from other owners.
+    /// Sends the messages that have waited for a session, if nothing more is to come from other owners.
     pub(in crate::node) fn let_go_if_complete(&mut self, client: &ClientId) {
         if self.has_merges(client) {
             return;
@@ -233,7 +233,7 @@ impl Node {
         }
     }
 
-    /// The successor has given its session up. False if that is not what is waited for.
+    /// The successor has given its session up. False if nobody waits for that.
     pub(in crate::node) fn given_back(
         &mut self,
         from: NodeId,

@@ -34,7 +34,7 @@ struct Backup {
     attempt: u32,
     /// For each shard the last batch that it has, and whether it has everything.
     shards: Vec<(u64, bool)>,
-    /// What tells it that it is one no more. Until it has that, its copy counts: nothing may leave that is not in there.
+    /// Frame that tells the backup that it is one no more. Until it has the frame, its copy counts: nothing may leave that is not in that copy.
     end: Option<FrameSeq>,
 }
 

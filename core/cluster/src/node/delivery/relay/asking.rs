@@ -283,13 +283,13 @@ impl Node {
         parcels.retain(|parcel| waiting.iter().all(|waiting| waiting.parcel.to != parcel.to));
         let is_asked = waiting.iter().filter(|waiting| waiting.is_asked).count();
         let counts = if is_ordered(message) { (waiting.len(), is_asked) } else { (0, 0) };
-        // What is kept long must not hold the buffer that its packet came in.
+        // A message that is kept long must not hold the buffer that its packet came in.
         let (message, until) = (sedge_broker::detach(message), self.now.instant + PATIENCE);
         self.relay.asking.keep(Kept { message, entry, waiting, until, is_late: false, hurries: 0 });
         counts
     }
 
-    /// A client of this node publishes: what is kept of its shard must not fall too far behind.
+    /// A client of this node publishes: the messages kept of its shard must not fall too far behind.
     pub(in crate::node) fn keep_pace(&mut self, message: &Message) {
         let oldest = self.relay.asking.oldest.get(&message.id.shard);
         if oldest.is_some_and(|oldest| message.id.seq > oldest.saturating_add(MAX_BEHIND)) {
@@ -297,7 +297,7 @@ impl Node {
         }
     }
 
-    /// Ends a turn: sends what all have answered for whom it is kept.
+    /// Ends a turn: sends each kept message for which all destinations have answered.
     pub(in crate::node) fn hand_out_answered(&mut self) {
         if core::mem::take(&mut self.relay.asking.is_news) {
             self.hand_out(|_, _| false);

@@ -137,7 +137,7 @@ impl Outgoing {
         self.streams.values().map(|stream| stream.open.len()).sum()
     }
 
-    /// What control mail to this destination has to wait for there, if the destination does not know that yet.
+    /// The place that control mail to this destination has to wait for there, if the destination does not know the place yet.
     pub(super) fn fence(&mut self, node: NodeId) -> Option<Place> {
         let stream = self.streams.get_mut(&node)?;
         let place = (stream.last, stream.behind);
