@@ -224,7 +224,7 @@ impl Outbox {
         }
     }
 
-    /// Makes room for `room` more bytes in a coalescing buffer that is in use. No more is held than is used, and what was asked for.
+    /// Makes room for `room` more bytes in a coalescing buffer that is in use. Free memory is never more than the used bytes and the room asked for.
     fn grow(&mut self, room: usize) {
         if self.is_full(room) {
             self.seal();

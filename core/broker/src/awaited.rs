@@ -109,7 +109,7 @@ impl Broker {
         }
     }
 
-    /// A publication was accepted; what its publisher is told now, if anything.
+    /// A publication was accepted; returns the reason code that its publisher is told now, if any.
     pub(crate) fn accepted_so_far(&mut self, ticket: Ticket, reason: ReasonCode) -> Option<ReasonCode> {
         // No session has it that could hand it on: it would be lost.
         let is_lost = reason == ReasonCode::NoMatchingSubscribers && self.awaited.tickets.contains_key(&ticket);

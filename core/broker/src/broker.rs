@@ -58,7 +58,7 @@ pub struct Place {
     pub shards: u16,
 }
 
-/// Bytes of emptied outboxes that are kept for the next: what one turn of a busy shard fills.
+/// Bytes of emptied outboxes that are kept for the next: as many as one turn of a busy shard fills.
 const SPARE_BYTES: usize = 1024 * 1024;
 
 /// The owner of a timer.

@@ -233,7 +233,7 @@ impl Broker {
         }
     }
 
-    /// The connection that claimed is gone: what there is of the client stays until it comes again.
+    /// The connection that claimed is gone: the state of the client stays until it comes again.
     fn claimed_for_nobody(&mut self, client: &ClientId, epoch: u64, state: Option<Box<SessionState>>) {
         if let Some(state) = state {
             let key = self.install(*state, false);

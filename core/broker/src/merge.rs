@@ -70,9 +70,9 @@ impl Broker {
         }
     }
 
-    /// The client is in the middle of these QoS 2 publications, which the other owner has taken: what it says of them here is about those
-    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where it has repeated here since
-    /// what it had begun, before the session was held back, the identifiers may mean something else by now.
+    /// The client is in the middle of these QoS 2 publications, which the other owner has taken: its packets about them here mean those
+    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where the client has repeated here since
+    /// the flows that it had begun, before the session was held back, the identifiers may mean something else by now.
     pub fn merge_received(&mut self, client: &ClientId, next: u64, received: &[PacketId]) {
         let Some(key) = self.clients.get(client).copied() else { return };
         let Some(session) = self.sessions.get_mut(key) else { return };
@@ -89,7 +89,7 @@ impl Broker {
         }
     }
 
-    /// The other owner has sent something with this identifier, and does not know yet that the client has done with it: what is sent here goes on
+    /// The other owner has sent something with this identifier, and does not know yet that the client has done with it: identifiers here go on
     /// behind it.
     pub fn merge_sent(&mut self, client: &ClientId, last: PacketId) {
         if let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) {
@@ -175,7 +175,7 @@ impl Broker {
         }
     }
 
-    /// The client gets nothing until [`Broker::let_go`]: what comes for it waits in its queue, by the rules of the queue.
+    /// The client gets nothing until [`Broker::let_go`]: messages for it wait in its queue, by the rules of the queue.
     pub fn hold(&mut self, client: &ClientId) {
         if let Some(key) = self.clients.get(client).copied() {
             self.hold_back(key);

@@ -321,7 +321,7 @@ impl Broker {
             connection.send(&packet, &mut self.counters, &mut self.outputs);
             connection.note_acked(packet_id);
             if reason.is_error() {
-                // A journal without room could not keep it back for long: whoever is refused has to hear of it.
+                // A journal without room could not keep it back for long: a refused publisher has to hear of it.
                 connection.fresh = fresh;
             }
         }

@@ -139,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// The slot whose message leaves before older ones. Nothing passes retained messages: what is urgent may be newer than they are.
+    /// The slot whose message leaves before older ones. Nothing passes retained messages: an urgent message may be newer than they are.
     fn urgent_slot(&mut self, now: Timestamp) -> Option<usize> {
         let rare = self.rare.as_mut().filter(|rare| rare.backlog.len() == 0)?;
         rare.urgent.as_mut()?.next(now, &self.items)

@@ -131,7 +131,7 @@ impl Link<'_> {
         }
     }
 
-    /// The client is gone and its session stays: what is left of the backlog waits in the queue, as far as that has room.
+    /// The client is gone and its session stays: the rest of the backlog waits in the queue, as far as that has room.
     pub(crate) fn queue_backlog(&mut self) {
         if !self.session.queue.has_backlog() {
             return;
@@ -226,7 +226,7 @@ fn owes_nothing(session: &Session, connection: &Connection, qos: QoS) -> bool {
     connection.outbox.is_empty() && (qos == QoS::AtMostOnce || session.inflight.len() == 0)
 }
 
-/// Whether `more` bytes fit into the outbox and what may be held, with so many in the queue.
+/// Whether `more` bytes fit into the outbox and the room of the session, with `queued` bytes in the queue.
 fn fits(
     session: &Session,
     connection: &Connection,

@@ -54,8 +54,8 @@ pub(crate) struct Session {
     pub(crate) version: Version,
     /// Whether a CONNACK was sent for it, here or elsewhere: the next one says that it is present.
     pub(crate) begun: bool,
-    /// Whether the journal has its subscriptions and messages, too, and not only its will: it outlives its connection, or others get
-    /// what it was chosen for.
+    /// Whether the journal has its subscriptions and messages, too, and not only its will: it outlives its connection, or other members get
+    /// the messages that shared subscriptions chose it for.
     pub(crate) is_kept: bool,
     /// Whether everything waits: see [`crate::Broker::hold`].
     pub(crate) is_held: bool,

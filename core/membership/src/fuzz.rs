@@ -38,7 +38,7 @@ pub fn decode(data: &[u8]) {
 ///        6 the node leaves
 /// ```
 ///
-/// Holds: no panic; what is read is written as it came; one datagram causes a handful of others, none longer than allowed, all of which
+/// Holds: no panic; a datagram that is read is written as it came; one datagram causes a handful of others, none longer than allowed, all of which
 /// can be read; nodes come and go in turn, and no more of them than there is room for; nothing is due again at once.
 pub fn datagram(data: &[u8]) {
     let mut subject = Subject::new();
@@ -46,7 +46,7 @@ pub fn datagram(data: &[u8]) {
     while subject.step(&mut input).is_some() {}
 }
 
-/// The machine and what its owner knows of it.
+/// The machine and its owner's knowledge of it.
 struct Subject {
     machine: Membership,
     now: Instant,

@@ -56,8 +56,8 @@ impl PartialEq for ReadAt {
 
 impl Eq for ReadAt {}
 
-/// An application message as the publisher meant it, shared by all its deliveries (`Arc<Message>`); what differs between
-/// receivers (packet id, granted QoS, retain flag, subscription ids, DUP) is added at delivery.
+/// An application message as the publisher meant it, shared by all its deliveries (`Arc<Message>`); the parts that differ between
+/// receivers (packet id, granted QoS, retain flag, subscription ids, DUP) are added at delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Name of this publication.

@@ -77,7 +77,7 @@ impl Image {
     pub fn apply(&mut self, record: Record) {
         match record {
             Record::Message(message) => {
-                // A checkpoint writes it again; whoever refers to it counts for both.
+                // A checkpoint writes it again; references to it count for both.
                 self.messages.entry(message.id).or_insert_with(|| detach_own(message));
             }
             Record::Begin { session, client } => self.begin(session, client),
@@ -165,7 +165,7 @@ impl Image {
         self.last_session
     }
 
-    /// The sessions, as a restart at `now` finds them: whoever was connected is not any more.
+    /// The sessions, as a restart at `now` finds them: no client is connected.
     pub fn finish(self, now: Timestamp) -> Vec<RestoredSession> {
         let sessions = self.sessions.into_iter();
         sessions.filter_map(|(number, held)| held.restore(number, now)).collect()

@@ -1,4 +1,4 @@
-//! The broker's side of its journal: what has to be written, and which messages are written already.
+//! The broker's side of its journal: the records to write, and the messages that are written already.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -76,7 +76,7 @@ impl Decoder {
     }
 
     /// Hands in the next bytes of the stream. Call [`Decoder::next`] until it has nothing more before the next `feed`:
-    /// what was not looked at by then is copied. After an error the bytes are dropped.
+    /// bytes not looked at by then are copied. After an error the bytes are dropped.
     pub fn feed(&mut self, bytes: Bytes) {
         if self.failed.is_some() {
             return;

@@ -89,7 +89,7 @@ impl TopicFilter {
 
     /// Whether `topic` matches (MQTT 5.0 section 4.7). A leading wildcard does not match a name that starts with `$`.
     ///
-    /// Level by level and in plain words: what the indexed matchers are measured against.
+    /// Level by level and in plain words: the yardstick of the indexed matchers.
     pub fn matches(&self, topic: &TopicName) -> bool {
         let mut filter = self.filter_bytes().split(|&byte| byte == b'/');
         let mut levels = topic.as_bytes().split(|&byte| byte == b'/');
