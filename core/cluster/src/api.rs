@@ -316,7 +316,7 @@ pub enum NodeInput {
     },
     /// Whether there is no room to keep publications with QoS 1 and 2; see [`crate::Shard::set_full`].
     Full(bool),
-    /// Topics for whose QoS 1 and 2 publications this node has no room, all of them; whoever publishes to them is refused, at any node.
+    /// Topics for whose QoS 1 and 2 publications this node has no room, all of them; publishers to them are refused, at any node.
     ClosedTopics(Vec<TopicFilter>),
     /// These traces run from now on, all of them; the shards are told by the driver, too.
     Traces(Arc<[Arc<TraceSpec>]>),

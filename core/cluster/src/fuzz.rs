@@ -176,7 +176,7 @@ fn pass_on(frames: &[Frame]) -> Vec<Frame> {
 
 /// Reads mail of the control topics. The first byte says which.
 ///
-/// Holds: no panic; no count or length is believed before the bytes are there; what was read is written so that it is read as
+/// Holds: no panic; no count or length is believed before the bytes are there; mail that was read is written so that it is read as
 /// the same again, and byte for byte as it came where there is only one way to write it.
 pub fn mail(data: &[u8]) {
     let [kind, mail @ ..] = data else { return };

@@ -40,7 +40,7 @@ pub enum ToShard {
     Settled(Box<Settled>),
     /// Publications that were accepted, or not.
     Accepted(Vec<(Ticket, ReasonCode)>),
-    /// The node knows the cluster again: what waited for that goes on; see [`crate::Shard::restore`].
+    /// The node knows the cluster again: publications that waited for that go on; see [`crate::Shard::restore`].
     Recovered,
     /// The node knows the cluster: clients that connect are let in.
     Open,
@@ -147,7 +147,7 @@ pub enum SessionStep {
     Adopt(Adopt),
     /// As [`SessionStep::Collect`], but catching goes on: answer with [`ToNode::Adopted`] once more.
     Flush(Handed),
-    /// The new owner of the session has it for good: what is left of it here is forgotten.
+    /// The new owner of the session has it for good: the rest of it here is forgotten.
     Left(Handed),
     /// The new owner of the session will never have it for good: it goes on here under this epoch.
     TakeBack(Handed, u64),
@@ -486,7 +486,7 @@ pub enum ToNode {
     HadBefore(Box<(ClientId, Arc<Heard>)>),
     /// Ahead of [`ToNode::Relinquished`]: for the new owner under this epoch.
     Known(Box<(u64, Known)>),
-    /// See [`SessionStep::Resubscribe`]: what changes.
+    /// See [`SessionStep::Resubscribe`]: the changes of interest.
     Resubscribed {
         /// The client.
         client: ClientId,
@@ -499,10 +499,10 @@ pub enum ToNode {
     Adopted(Box<Handed>),
     /// Answer to [`SessionStep::Claimed`]: the session that this node has given away under this epoch is here, and copied.
     Installed(Box<(NodeId, Handed)>),
-    /// Answer to [`SessionStep::Look`]: what came for a session since it was handed over, and since the last answer. It will be among
+    /// Answer to [`SessionStep::Look`]: messages that came for a session since it was handed over, and since the last answer. They will be among
     /// the leftovers, too.
     Ahead(Box<(Handed, Vec<Arc<Message>>)>),
-    /// Answer to [`SessionStep::Collect`]: what came for a session since it was handed over.
+    /// Answer to [`SessionStep::Collect`]: messages that came for a session since it was handed over.
     Leftovers(Box<(Handed, Vec<Arc<Message>>)>),
     /// The shard has announced what its journal held.
     Restored,

@@ -205,7 +205,7 @@ impl Links {
         self.send_carry(carriage.via, &carriage.mail(self.me.node, CarryWord::Close));
     }
 
-    /// A node is not linked directly any more: what it has carried is over.
+    /// A node is not linked directly any more: the connections that it has carried are over.
     pub(super) fn carriages_without(&mut self, now: Instant, via: NodeId) {
         let is_over = |link: &LinkId| self.carrier_of(*link) == Some(via);
         for link in self.carried.links.values().copied().filter(is_over).collect::<Vec<_>>() {

@@ -205,14 +205,14 @@ impl Channel {
         Some((matches!(logged.frame, Frame::Publication(_)), again))
     }
 
-    /// One of the current connections is gone: what was encoded for it and is not acknowledged has to be encoded again.
+    /// One of the current connections is gone: frames that were encoded for it and are not acknowledged have to be encoded again.
     pub(super) fn lose_lane(&mut self, lane: u8) {
         let (first, next) = (self.acked + 1, self.next);
         let encoded = (first..next).zip(&self.log);
         self.again.extend(encoded.filter(|(_, logged)| logged.lane == lane).map(|(seq, _)| seq));
     }
 
-    /// All current connections are gone, or will be: what waits for earlier frames comes again.
+    /// All current connections are gone, or will be: frames that wait for earlier ones come again.
     pub(super) fn lose_lanes(&mut self) {
         self.again.clear();
         self.early.clear();

@@ -76,7 +76,7 @@ impl Links {
             self.carriages_without(now, node);
             self.seek_carrier(now, node, if silent { Duration::ZERO } else { carried::AGAIN });
             if is_gone && failures <= 1 && is_wanted {
-                // Whoever dials finds out at once whether somebody still listens there.
+                // A dial shows at once whether the node still listens there.
                 self.dial(now, node);
             } else {
                 self.schedule(now, node, false);

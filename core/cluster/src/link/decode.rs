@@ -28,7 +28,7 @@ pub(super) enum Inbound {
     RoundTrip(u32),
 }
 
-/// The meaning of a PUBLISH, or what is wrong with it. `newer`: it comes from a node of a newer version, which may have control frames
+/// The meaning of a PUBLISH, or its fault. `newer`: it comes from a node of a newer version, which may have control frames
 /// of other topics, and more fields.
 pub(super) fn publish(packet: Publish, newer: bool) -> Result<Inbound, &'static str> {
     let Publish { dup, qos, retain, topic, packet_id: _, payload, properties } = packet;

@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// Tells the neighbours, so that their clients' publications are refused before they come here: what has come is taken, since
+    /// Tells the neighbours, so that their clients' publications are refused before they come here: those that have come are taken, since
     /// others may have been told already that they are accepted.
     pub(in crate::node) fn set_full(&mut self, full: bool) {
         if self.is_full == full {

@@ -319,7 +319,7 @@ impl Node {
         }
     }
 
-    /// A node is gone. Its sessions go on at its successor, if it has one; if not, what is for them is kept, unless it has said farewell.
+    /// A node is gone. Its sessions go on at its successor, if it has one; if not, messages for them are kept, unless it has said farewell.
     fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_left: bool) {
         // Its link may have said so before membership did.
         if incarnation.is_some_and(|incarnation| !self.orphans.ends(Life { node, incarnation })) {

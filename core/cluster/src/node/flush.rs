@@ -1,4 +1,4 @@
-//! One turn: what an event has set off is done until everything is quiet.
+//! One turn: the work that an event has set off is done until everything is quiet.
 
 use std::sync::Arc;
 

@@ -149,7 +149,7 @@ impl Peer {
         }
     }
 
-    /// The link has begun anew, and what was on its way is lost with the former one. Sessions that were given away are nowhere else: they
+    /// The link has begun anew, and mail on its way is lost with the former one. Sessions that were given away are nowhere else: they
     /// are sent again.
     pub(in crate::node) fn begin_anew(&mut self) {
         let begun = core::mem::take(&mut self.begun);

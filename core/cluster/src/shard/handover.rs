@@ -5,8 +5,8 @@
 //!    that its shards had delivered before: none of that may be routed to the new owner, which could not tell it from something new.
 //! 2. The new owner's node gets the session and advertises its interest. When every node routes there, its shard begins to catch,
 //!    too, and the former owner is told so.
-//! 3. When nothing is on its way any more to the former owner that was not sent to the new one, nor between its shards, what it has caught
-//!    goes to the new owner. It goes on to catch.
+//! 3. When nothing is on its way any more to the former owner that was not sent to the new one, nor between its shards, the messages it has caught
+//!    go to the new owner. It goes on to catch.
 //! 4. When nothing that was sent to both can be on its way to the new owner any more, its shard puts all together: everything
 //!    published was caught by one of them or by both; the message ids tell.
 //! 5. When the session is with the new owner's backups, the former owner withdraws the interest and forgets the session. Until then it takes

@@ -14,7 +14,7 @@ use crate::mail::{Arriving, HadAhead, Heard, Held, Inherit, Known, Life, Locatio
 
 /// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
 const MAX_KNOWN: usize = 1_000_000;
-/// Owners that have brought subscriptions; those of the client with the lowest id are forgotten first, and what this node had seen counts as had.
+/// Owners that have brought subscriptions; those of the client with the lowest id are forgotten first, and messages seen here count as had.
 const MAX_BROUGHT: usize = 1024;
 
 /// Sessions that are coming.
@@ -234,7 +234,7 @@ impl Shard {
         changes
     }
 
-    /// Tells of a publication that has come to this node whether a session has had it: not if it matches nothing but what another owner has
+    /// Tells of a publication that has come to this node whether a session has had it: not if it matches nothing but filters that another owner has
     /// brought.
     fn matched_by(&self, client: &ClientId, brought: Vec<TopicFilter>) -> impl Fn(&Message) -> bool + use<> {
         let session = self.broker.session(client).filter(|_| !brought.is_empty());

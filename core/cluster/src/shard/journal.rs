@@ -58,7 +58,7 @@ impl Shard {
     }
 
     /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
-    /// their way, and what time has made due, wait until the node knows the cluster again.
+    /// their way, and work that time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
         let RestoredShard { sessions, seen, heard, ahead, numbers, choices } = restored;
         self.exacts.restore(choices);

@@ -39,7 +39,7 @@ pub(crate) enum SessionMail {
         /// Nodes that know where to send, the new owner among them; `None` from and to nodes of version 1 of the protocol: all.
         known_to: Option<Vec<NodeId>>,
     },
-    /// To the new owner, ahead of an inherited session: what it came with. Filters only to nodes of version 2 of the protocol.
+    /// To the new owner, ahead of an inherited session: the messages that it came with. Filters only to nodes of version 2 of the protocol.
     Known(Known),
     /// To the new owner, ahead of a session: the last publication with QoS 1 or 2 of each shard that the session may have had.
     Had {

@@ -113,7 +113,7 @@ fn the_node_that_ended_last_waits_for_nobody() {
     assert!(world.hosts[&3].node.status().awaited.is_empty());
     let client = world.connect_with(3, "subscriber", kept());
     assert!(world.clients[client].connack.as_ref().unwrap().session_present);
-    // And who ended earlier waits for the one that ended later, and for nobody else.
+    // A node that ended earlier waits for the one that ended later, and for nobody else.
     world.start(1);
     world.run_until("node 1 serves", |world| world.hosts[&1].node.is_ready());
     assert_eq!(world.hosts[&1].node.status().members.len(), 2);

@@ -1,4 +1,4 @@
-//! Random clients, random delays, links that break: what must never be true is not, whatever the seed.
+//! Random clients, random delays, links that break: the invariants hold, whatever the seed.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +13,7 @@ use crate::common::{ClientIx, Options, World};
 const TOPICS: [&str; 3] = ["t/0", "t/1", "u/0"];
 const FILTERS: [&str; 5] = ["t/0", "t/1", "t/+", "#", "u/#"];
 
-/// A client and what it is owed.
+/// A client and the messages that it is owed.
 #[derive(Default)]
 struct Subscriber {
     connections: Vec<ClientIx>,

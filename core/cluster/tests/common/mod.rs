@@ -1,5 +1,5 @@
 //! A cluster driven by hand: nodes and shards with mailboxes between them, links and datagrams as pipes, MQTT clients, all on a
-//! virtual clock. Everything that travels is an event of one queue; what goes from one place to another keeps its order.
+//! virtual clock. Everything that travels is an event of one queue; events from one place to another keep their order.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -141,7 +141,7 @@ pub(crate) struct World {
     pub(crate) overlay: String,
     method: SkipGraphMethod,
     starts: u64,
-    /// Nodes that stand still, and what is for them.
+    /// Nodes that stand still, and the events for them.
     frozen: BTreeMap<u64, Vec<Event>>,
     /// Nodes whose processes are gone: their hosts refuse connections.
     killed: BTreeSet<u64>,

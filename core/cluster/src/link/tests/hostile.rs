@@ -100,7 +100,7 @@ proptest! {
         }
         world.run(10_000);
         prop_assert!(world.is_linked(0, 1));
-        // Bytes that happen to be whole packets may be believed; what is believed may be wrong, but never out of order.
+        // Bytes that happen to be whole packets may be believed; a believed frame may be wrong, but never out of order.
         let got = world.got(0, 1);
         prop_assert!(got.is_sorted(), "{:?}", got);
     }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::LinkId;
 use crate::link::{Binding, ControlTopic, Frame, Hello, LinkConfig, Links, Output, Publication};
 
-/// A node and what its machine has said, transport aside.
+/// A node and the outputs of its machine, transport aside.
 pub(super) struct Node {
     pub(super) links: Links,
     pub(super) hello: Hello,
@@ -147,7 +147,7 @@ impl World {
         })
     }
 
-    /// Links that came up at a node: with whom, whether resumed, what was lost.
+    /// Links that came up at a node: the neighbour, whether resumed, the lost frames.
     pub(super) fn ups(&self, at: usize) -> Vec<(u64, bool, u64)> {
         self.said(at, |output| {
             let Output::Up { peer, resumed, lost } = output else { return None };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use sedge_base::{Incarnation, NodeId, ShardId};
 use sedge_mqtt::MessageId;
 
-/// Numbers below the highest one that are told apart; what is older counts as seen.
+/// Numbers below the highest one that are told apart; older ones count as seen.
 const WIDTH: u64 = 4096;
 const WORDS: usize = 64;
 /// Sources that are remembered; the one that was new first is forgotten first.

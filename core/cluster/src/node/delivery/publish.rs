@@ -40,7 +40,7 @@ struct Sent {
 
 impl Node {
     /// A publication of a client of this node. The retained store has it before anyone can ask for a snapshot that would miss it:
-    /// whoever had routed it before the shards knew a new subscription had put it into the mail before the answer to the barrier
+    /// a shard that routed it before the shards knew a new subscription put it into the mail before the answer to the barrier
     /// that the new subscription waits for.
     pub(in crate::node) fn publish(&mut self, shard: ShardId, publish: Publish) {
         let Publish { message, ticket, remote, matched, groups } = publish;

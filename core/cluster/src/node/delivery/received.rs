@@ -122,7 +122,7 @@ impl Moved {
         has_come_to(marks, id) && !self.lacks.get(&node).is_some_and(is_lacking)
     }
 
-    /// Its gaps, and what it has had of them. Where it was at another node, too, which has said how far it was there, it has had that.
+    /// Gaps of the session, and the publications in them that it has had. At another node that has said how far it was there, it has had all that.
     fn lacks(&self) -> (Vec<(MessageId, u64)>, Vec<MessageId>) {
         let others =
             || self.said.iter().filter(|(node, _)| self.from != Some(**node) && !self.lacks.contains_key(node));
@@ -180,7 +180,7 @@ impl Had {
         }
     }
 
-    /// The link to a node has begun anew: what it sent last may be lost, and what it has kept comes first.
+    /// The link to a node has begun anew: its last publications may be lost, and those that it has kept come first.
     pub(in crate::node) fn breaks(&mut self, now: Instant, node: NodeId) {
         self.contacts.breaks(now, node);
     }
@@ -260,7 +260,7 @@ impl Had {
             let shard = (before.node, before.incarnation, before.shard);
             lacks.gaps.entry(shard).or_default().push(Gap { after: before.seq, to: *to });
         }
-        // A session's former owner tells both in one list: what fills a gap, and what the session took along.
+        // A session's former owner tells both in one list: publications that fill a gap, and those that the session took along.
         let along: BTreeSet<MessageId> = lacks.fills.iter().filter(|id| !is_in(&lacks.gaps, id)).copied().collect();
         if self.sessions.is_empty() {
             self.came_along.clear();
@@ -315,7 +315,7 @@ impl Had {
     }
 
     /// A session goes on here that comes from this node. It had nothing of shards that the node has not named, if it has named all. `brings`:
-    /// what is waiting in it, which may be later than the node knew.
+    /// the messages that wait in it, which may be later than the node knew.
     pub(in crate::node) fn goes_on_here(
         &mut self,
         now: Now,
@@ -467,7 +467,7 @@ impl Had {
     }
 
     /// Sessions that had this publication before they came here. From the node that made it only those are looked for that were taken over
-    /// from a node that is gone: what others have missed, and what the node has kept for this one, may be the same.
+    /// from a node that is gone: publications that others have missed, and those that the node has kept for this one, may be the same.
     fn who(&self, id: &MessageId, is_first_hand: bool) -> Vec<ClientId> {
         let came_along = self.came_along.contains(id);
         if is_first_hand && !came_along && !has_come_to(&self.inherited, id) {
@@ -601,7 +601,7 @@ mod tests {
         assert_eq!(had.leaves(at, &client, |_| true, false).marks, [id(1, 7)]);
     }
 
-    /// MQ-11: what the former owner had heard of when the session had left its shard, and caught for it.
+    /// MQ-11: publications that the former owner had heard of when the session had left its shard, and caught for it.
     #[test]
     fn what_a_session_was_served_without_is_new_to_it() {
         let (mut had, client) = (Had::default(), ClientId::new("c"));

@@ -17,7 +17,7 @@ use crate::reception::shard_of;
 pub(in crate::node) const PERIOD: Duration = Duration::from_millis(100);
 /// Messages of one session that are taken ahead, as many as are caught; more are dropped, and counted unless they come again with the rest.
 const MAX_MESSAGES: usize = 100_000;
-/// Sessions for which something is kept; the one with the highest client id is forgotten first, and what it had comes again with the rest.
+/// Sessions for which something is kept; the one with the highest client id is forgotten first, and its messages come again with the rest.
 const MAX_SESSIONS: usize = 10_000;
 
 /// Bit of the epoch in mail with what is sent ahead, which no owner's has. The rest is the epoch under which the session was given away.

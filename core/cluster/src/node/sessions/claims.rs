@@ -117,7 +117,7 @@ pub(in crate::node) enum Phase {
     Adopting { epoch: u64, given: Given, session: Box<SessionState> },
     /// The former owner has to send what came for the session since.
     Leftovers { epoch: u64, given: Given, session: Box<SessionState> },
-    /// They are here; what was sent to both owners has to be here, too, so that it is told from what is new.
+    /// They are here; messages sent to both owners have to be here, too, so that they are told from new ones.
     Flushing { epoch: u64, session: Box<SessionState>, leftovers: Vec<Arc<Message>> },
 }
 
@@ -712,7 +712,7 @@ impl Node {
                 continue;
             }
             if why == Silence::Unmet && asked.is_some() {
-                // Whoever takes over says so at the home, which asks it for the session then.
+                // A node that takes over says so at the home, which asks it for the session then.
                 continue;
             }
             self.counters.sessions_lost += 1;

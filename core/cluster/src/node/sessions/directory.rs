@@ -32,7 +32,7 @@ struct Delayed {
     client: ClientId,
     by: NodeId,
     clean_start: bool,
-    /// Until when it waits for this node to see that it is the client's home: who claims may know of a change of members earlier.
+    /// Until when it waits for this node to see that it is the client's home: the claiming node may know of a change of members earlier.
     view_until: Instant,
 }
 
@@ -206,7 +206,7 @@ impl Node {
     }
 
     /// The members have changed: this node's clients are registered with their new homes, and everybody is told when that is
-    /// done. `joined`: who is new; a former life of it may have been a member until now.
+    /// done. `joined`: the new member; a former life of it may have been a member until now.
     pub(in crate::node) fn members_changed(&mut self, joined: Option<NodeId>) {
         let mut before = self.note_members();
         before.retain(|node| Some(*node) != joined);

@@ -1,5 +1,5 @@
 //! Sessions that come at a moment when this node cannot tell what to do with them: before the home's word that they are to be here, or while
-//! what is here leaves for somebody else.
+//! the session here leaves for another node.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ impl Early {
         self.0.len()
     }
 
-    /// The session that came under this epoch, and who sent it. Only `owner` can say that there is none.
+    /// The session that came under this epoch, and the node that sent it. Only `owner` can say that there is none.
     pub(in crate::node) fn take(
         &mut self,
         client: &ClientId,

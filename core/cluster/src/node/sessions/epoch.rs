@@ -6,7 +6,7 @@
 /// How far a claim is above everything before it; a power of two. Half as many successions fit in between.
 const STEP: u64 = 16;
 
-/// Of a claim. Wall-clock milliseconds where these are ahead, so that what is granted by a home that knew nothing of earlier ones is
+/// Of a claim. Wall-clock milliseconds where these are ahead, so that an epoch granted by a home that knew nothing of earlier ones is
 /// later than theirs all the same.
 pub(in crate::node) const fn claimed(known: u64, wall_millis: u64) -> u64 {
     let least = known.saturating_add(STEP);

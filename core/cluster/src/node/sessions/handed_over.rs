@@ -198,7 +198,7 @@ impl Node {
         }
     }
 
-    /// Nothing of a session is needed here any longer when the new owner has it for good, and what was caught for it.
+    /// Nothing of a session is needed here any longer when the new owner has it for good, and the messages caught for it.
     fn end_handing(&mut self, key: &Key) {
         if self.handed.sessions.get(key).is_some_and(|session| session.is_safe && session.is_complete) {
             self.let_go_of(key.clone());

@@ -75,8 +75,8 @@ impl Node {
                 return;
             }
         }
-        // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And what another
-        // owner has had for the session goes with it.
+        // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And messages that another
+        // owner has had for the session go with it.
         let waits = !self.ring.contains(&to) || self.reunions.is_reuniting(&client);
         if !clean_start && self.claims.owns(&client) && waits {
             self.end_outdated_connection(&client);
@@ -97,7 +97,7 @@ impl Node {
         }
     }
 
-    /// Gives up what belongs to those who are back, or what is complete now.
+    /// Gives up sessions that belong to nodes that are back, or that are complete now.
     pub(in crate::node) fn relinquish_postponed(&mut self) {
         let postponed = core::mem::take(&mut self.claims.postponed);
         for (client, (epoch, to)) in postponed {

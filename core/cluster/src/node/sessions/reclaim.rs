@@ -19,7 +19,7 @@ use crate::wire::ReplicaMail;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Keepers that are known; the one of the lowest client id is forgotten first.
 const MAX_KEEPERS: usize = 4096;
-/// Questions of others that came before this node knew of the death; the oldest is dropped first, and who has asked waits for
+/// Questions of others that came before this node knew of the death; the oldest is dropped first, and the node that has asked waits for
 /// [`PATIENCE`].
 const MAX_EARLY: usize = 4096;
 
@@ -266,7 +266,7 @@ impl Node {
         self.reclaim_is_settled();
     }
 
-    /// A client starts clean elsewhere, or has a newer session here: what is kept for it is not needed.
+    /// A client starts clean elsewhere, or has a newer session here: the kept session is not needed.
     pub(in crate::node) fn end_reclaim(&mut self, client: &ClientId) {
         if let Some(is_wanted) = self.reclaims.held_up.get_mut(client) {
             *is_wanted = false;

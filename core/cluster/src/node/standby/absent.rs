@@ -80,7 +80,7 @@ struct Orphaned {
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
-    /// Whether it has come back, and what is kept is for others.
+    /// Whether the node has come back, so that the kept messages are for others.
     is_back: bool,
     /// Nodes that have come back, and how much of what was kept they have.
     told: BTreeMap<Life, usize>,
@@ -291,7 +291,7 @@ impl Orphans {
 }
 
 impl Node {
-    /// A node is gone, and others have its sessions: keeps what was on its way there, and what is still to come.
+    /// A node is gone, and others have its sessions: keeps the messages that were on their way there, and those still to come.
     pub(in crate::node) fn orphan(&mut self, life: Life, successors: Vec<NodeId>, strays: Vec<Stray>) {
         let Life { node, incarnation } = life;
         // Messages that the node was not to get when it was back are still for others that were away at the same time. Messages kept while it lived
@@ -376,8 +376,8 @@ impl Node {
         }
     }
 
-    /// A node that was gone has said what it wants: that need not be remembered for it. Others may have taken its sessions over, and
-    /// what was kept is theirs, too.
+    /// A node that was gone has told its interest: it need not be remembered. Others may have taken its sessions over, and
+    /// the kept messages are theirs, too.
     pub(in crate::node) fn has_returned(&mut self, Life { node, incarnation }: Life) {
         self.orphans.away.remove(&node);
         if self.orphans.nodes.get(&node).is_some_and(|known| known.is_awaited && known.incarnation == incarnation) {

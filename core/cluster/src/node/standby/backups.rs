@@ -1,6 +1,6 @@
 //! Copies of this node's sessions at other nodes, its backups (DESIGN section 5, "The two-copy rule").
 //!
-//! A backup that is new gets everything, and what changes meanwhile. From then on nothing leaves a shard before what it depends on is
+//! A new backup gets everything, and the changes meanwhile. From then on nothing leaves a shard before the changes it depends on are
 //! at every backup that has everything.
 
 use bytes::Bytes;

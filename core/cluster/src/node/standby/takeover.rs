@@ -69,7 +69,7 @@ struct Takeover {
     had_shares: BTreeSet<MessageId>,
     /// Copies of sessions that the node itself had taken over from this one, which goes on with its own.
     beside: Vec<SessionState>,
-    /// QoS 2 publications of their clients that were on their way, and what was chosen for them by shared subscriptions.
+    /// QoS 2 publications of their clients that were on their way, and the places that shared subscriptions chose for them.
     transits: Vec<(Arc<Message>, Choice)>,
     /// Messages of shared subscriptions for sessions that have ended with their connections: other members get them.
     shares: Vec<(Arc<Message>, TopicFilter)>,
@@ -271,7 +271,7 @@ impl Node {
                 }
             }
             self.inherit_had(takeover.clients.iter().skip(known), had, &ahead);
-            // Those on their way here: what was sent to both nodes comes, too.
+            // Sessions on their way here: messages sent to both nodes come, too.
             brought.retain(|(client, _)| self.claims.wants(client));
             for (client, ids) in &brought {
                 self.had.gets_caught(client, ids.iter().copied());

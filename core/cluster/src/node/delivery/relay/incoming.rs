@@ -37,7 +37,7 @@ struct Stream {
     acknowledged: Option<u64>,
     /// The last deliveries with QoS 0, topic by topic.
     order: Order,
-    /// Mail that had to stay behind this place was taken in: what is before it and comes now is too late for any topic.
+    /// Mail that had to stay behind this place was taken in: publications before it that come now are too late for any topic.
     sealed: Place,
 }
 

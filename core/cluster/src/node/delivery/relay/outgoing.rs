@@ -1,4 +1,4 @@
-//! The sender's side: what has not arrived yet, by destination.
+//! The sender's side: publications that have not arrived yet, by destination.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Outgoing {
         }
     }
 
-    /// The destination is gone: what it has not got. Its stream goes on with the next number if it comes back.
+    /// The destination is gone: the publications that it has not got. Its stream goes on with the next number if it comes back.
     pub(in crate::node) fn take(&mut self, node: NodeId) -> Vec<Open> {
         let Some(stream) = self.streams.get_mut(&node) else { return Vec::new() };
         stream.bytes = 0;
