@@ -396,8 +396,8 @@ impl Node {
         }
     }
 
-    /// The nodes to which a publication goes because of those who are gone, to which this node sees: they themselves, and who is linked again and has
-    /// not said yet what it wants. That one gets what is kept for others at once, lest it come behind what it has said already that it wants.
+    /// The nodes to which a publication goes because of gone nodes that this node sees to: those themselves, and each node that is linked again and
+    /// has not told its interest yet. That one gets messages kept for others at once, lest they come behind those of interest it has told already.
     pub(in crate::node) fn plan_for_orphans(&mut self, message: &Arc<Message>, nodes: &mut Vec<NodeId>) {
         let matching = self.orphans.matching(&message.topic);
         if message.qos > QoS::AtMostOnce && matching.iter().any(|node| self.orphans.is_absent(*node)) {
