@@ -28,10 +28,10 @@ impl BufferPool {
         buffer
     }
 
-    /// Keeps the memory of `buffer`, unless somebody else still reads from it, the pool is full, or it is not worth it.
+    /// Keeps the memory of `buffer`, unless another handle still reads from it, the pool is full, or the buffer is too small or too large.
     pub fn give(&mut self, mut buffer: BytesMut) {
         buffer.clear();
-        // What was taken from the front is capacity again only after this; it fails where nothing was taken.
+        // Bytes taken from the front are capacity again only after this call; it returns false where none were taken.
         let _ = buffer.try_reclaim(buffer.capacity() + 1);
         let size = buffer.capacity();
         if (KEEP_FROM_BYTES..=KEEP_UP_TO_BYTES).contains(&size) && self.bytes + size <= self.limit {

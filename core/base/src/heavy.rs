@@ -9,7 +9,7 @@ pub struct Heavy {
     pub name: Box<str>,
     /// How often it came, at most.
     pub count: u64,
-    /// By how much that may be too many: what the name whose place it took had counted.
+    /// By how much `count` may be too many: the count of the name whose place this one took.
     pub error: u64,
 }
 

@@ -16,13 +16,13 @@ const SEAL_FROM_BYTES: usize = 64 * 1024;
 /// Room that one piece is likely to need.
 const ROOM_BYTES: usize = 256;
 
-/// What a connection still has to write. Holds no memory while empty.
+/// The bytes that a connection still has to write. Holds no memory while empty.
 ///
-/// Its owner may keep back what depends on something that is not safe yet: [`Outbox::hold`]. What is kept back counts as waiting, but
-/// is not shown to whoever writes.
+/// The owner may hold back bytes that depend on something not safe yet: [`Outbox::hold`]. Held bytes count as waiting, but the writer
+/// does not see them.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// What goes before the tail; few outboxes have any, so that it is boxed.
+    /// Pieces that leave before the tail; few outboxes have any, so that the list is boxed.
     sealed: Option<Box<Sealed>>,
     tail: BytesMut,
     bytes: usize,
@@ -224,7 +224,7 @@ impl Outbox {
         }
     }
 
-    /// Makes room for `room` more bytes in a coalescing buffer that is in use. No more is held than is used, and what was asked for.
+    /// Makes room for `room` more bytes in a coalescing buffer that is in use. Free memory is never more than the used bytes and the room asked for.
     fn grow(&mut self, room: usize) {
         if self.is_full(room) {
             self.seal();

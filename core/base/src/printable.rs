@@ -29,7 +29,7 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// The same for a text that is JSON, where it means what it meant: what can be unsafe stands within strings.
+/// The same for a text that is JSON, whose meaning stays the same: unsafe characters can only stand within strings.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     // JSON itself has white space, and allows no other character below U+0020.
     let is_unsafe = |c: char| c > ' ' && is_unsafe(c);
@@ -79,7 +79,7 @@ fn escape(out: &mut impl Write, c: char) -> fmt::Result {
     }
 }
 
-/// Control characters (C0, DEL, C1), line separators, and what reorders text or shows nothing. Joiners, which scripts need, are not.
+/// Control characters (C0, DEL, C1), line separators, and characters that reorder text or show nothing. Joiners, which scripts need, are not.
 const fn is_unsafe(c: char) -> bool {
     matches!(c,
         '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}'

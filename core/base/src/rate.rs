@@ -52,8 +52,8 @@ impl TokenBucket {
         has_one
     }
 
-    /// Takes `tokens` even if there are not so many; returns how long it is until none are owed, zero if none are. What comes in no
-    /// less than `patience` is forgiven.
+    /// Takes `tokens` even if the bucket has fewer; returns the time until the bucket owes none, zero if it owes none. Debt above what the
+    /// rate pays back within `patience` is forgiven.
     pub fn take(&mut self, tokens: u64, rate: Rate, now: Instant, patience: Duration) -> Duration {
         if !rate.is_limited() {
             return Duration::ZERO;

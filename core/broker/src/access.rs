@@ -1,4 +1,4 @@
-//! Who a client is and what it may do (MQTT 5.0 sections 3.1.4, 4.12 and 5.4).
+//! Identity and permissions of clients (MQTT 5.0 sections 3.1.4, 4.12 and 5.4).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::journal::kept;
 use crate::session::{Session, SessionKey};
 use crate::{Broker, Credentials, Method, Output};
 
-/// What a broker asks of its clients and allows them. The default asks nothing and allows everything, at no cost.
+/// The identification that a broker asks of its clients, and their permissions. The default asks nothing and allows everything, at no cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Whether each CONNECT is put to the owner with [`Output::Authenticate`].
@@ -72,7 +72,7 @@ pub(crate) fn is_inside(client: &ClientId) -> bool {
 }
 
 /// Whether the session may get a message of `topic`. A session whose client has not been here since it came from elsewhere is
-/// nobody's yet: what waits for it is looked at when the client comes.
+/// nobody's yet: the messages that wait for it are checked when the client comes.
 pub(crate) fn may_receive(rules: Option<&Rules>, session: &Session, topic: &TopicName) -> bool {
     let (Some(rules), Some(identity)) = (rules, &session.identity) else { return true };
     let who = Who { user: identity.user.as_deref(), client: session.client.as_str() };
@@ -160,7 +160,7 @@ impl Broker {
         }
     }
 
-    /// These accounts are gone, or have another password: who connected with them has to leave.
+    /// These accounts are gone, or have another password: clients that connected with them have to leave.
     pub(crate) fn on_revoke(&mut self, users: &BTreeSet<Box<str>>) {
         let is_revoked = |user: &Option<Box<str>>| user.as_ref().is_some_and(|user| users.contains(user));
         let keys: Vec<ConnKey> = self
@@ -219,7 +219,7 @@ impl Broker {
         rules.judge(who, filter.filter())
     }
 
-    /// The client of a session is known: what waits for it and its subscriptions are looked at with its eyes.
+    /// The client of a session is known: its waiting messages and its subscriptions are checked against its permissions.
     pub(crate) fn identify(&mut self, key: SessionKey, identity: &Identity) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if self.policy.rules.is_none() || is_inside(&session.client) {

@@ -8,12 +8,12 @@ use sedge_mqtt::{TopicAlias, TopicName};
 /// Shorter topics gain nothing: the alias itself takes three bytes.
 const WORTH_BYTES: usize = 6;
 
-/// What the client's aliases stand for, by alias minus 1.
+/// Topics that the client's aliases stand for, by alias minus 1.
 #[derive(Debug, Default)]
 pub(crate) struct IncomingAliases(Vec<Option<TopicName>>);
 
 impl IncomingAliases {
-    /// Sets what `alias` (not 0) stands for.
+    /// Sets the topic that `alias` (not 0) stands for.
     pub(crate) fn set(&mut self, alias: u16, topic: &TopicName) {
         let index = usize::from(alias).saturating_sub(1);
         if self.0.len() <= index {
@@ -24,7 +24,7 @@ impl IncomingAliases {
         }
     }
 
-    /// What `alias` stands for.
+    /// The topic that `alias` stands for.
     pub(crate) fn get(&self, alias: u16) -> Option<&TopicName> {
         self.0.get(usize::from(alias).checked_sub(1)?)?.as_ref()
     }

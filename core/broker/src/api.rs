@@ -1,4 +1,4 @@
-//! What goes into a [`crate::Broker`] and what comes out of it.
+//! Inputs and outputs of a [`crate::Broker`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,9 +65,9 @@ pub enum Input {
     Challenge {
         /// The connection it is about.
         conn: ConnId,
-        /// What it is asked.
+        /// Authentication data for the client.
         data: Bytes,
-        /// Comes back with what it says; forgotten if it says nothing.
+        /// Comes back with the client's answer; forgotten if the client says nothing.
         exchange: Box<Exchange>,
     },
     /// Accounts that are gone or have another password: connections that rest on them end (0x87).
@@ -77,24 +77,24 @@ pub enum Input {
     },
     /// Another policy from here on.
     Policy(Policy),
-    /// QoS 1 and 2 publications that clients make to topics of these filters are refused from here on (0x97), those to all others are
-    /// not: who has to keep them has no room. 3.1.1, which has no word for it, gets no acknowledgement until there is room.
+    /// QoS 1 and 2 publications that clients make to topics of these filters are refused from here on (0x97), those to all others are not:
+    /// the node that has to keep them has no room. 3.1.1, which has no word for it, gets no acknowledgement until there is room.
     ClosedTopics(Arc<[TopicFilter]>),
     /// Another shard of the node has counted its sessions.
     Census(Box<Census>),
     /// Bytes came from the client, in any pieces.
     Received {
-        /// Where from.
+        /// Connection that the bytes came from.
         conn: ConnId,
-        /// What; packets are sliced out of it without copying.
+        /// The bytes; packets are sliced out of them without copying.
         bytes: Bytes,
     },
-    /// The first `bytes` of the connection's outbox were taken by the kernel. The broker forgets them and refills the outbox from
-    /// what waits in the session.
+    /// The first `bytes` of the connection's outbox were taken by the kernel. The broker forgets them and refills the outbox with
+    /// messages that wait in the session.
     Written {
-        /// Where to.
+        /// Connection of the outbox.
         conn: ConnId,
-        /// How many.
+        /// Number of bytes that the kernel took.
         bytes: usize,
     },
     /// The connection is gone without the broker having asked for it.
@@ -161,13 +161,13 @@ pub enum Input {
     Kick {
         /// The client.
         client: ClientId,
-        /// What it is told (5.0).
+        /// Reason code that the client is told (5.0).
         reason: ReasonCode,
         /// Whether the session ends, too, and with it the wait of its will; also if the client is away.
         end_session: bool,
     },
-    /// The node is drained: until this comes with `None`, whoever connects is refused, and whoever has not got its CONNACK, with
-    /// 0x9C and one of these server references (3.1.1: return code 3). Clients that are connected stay.
+    /// The node is drained: until this input comes with `None`, each client that connects or has no CONNACK yet is refused with 0x9C and one of these
+    /// server references (3.1.1: return code 3). Clients that are connected stay.
     Drain(Option<Arc<[Utf8]>>),
     /// The session of this client is about to move: its connection ends with 0x9C, its will is published as on a lost connection. If
     /// there is a session then, the answer is [`Output::Leaves`].
@@ -201,7 +201,7 @@ pub struct Report {
 /// A message for sessions of this broker.
 #[derive(Clone, Debug)]
 pub struct Deliver {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
     /// Whether to deliver to the ordinary subscriptions that match.
     pub plain: bool,
@@ -209,12 +209,12 @@ pub struct Deliver {
     pub groups: SmallVec<[TopicFilter; 1]>,
 }
 
-/// One change of a client's subscriptions, for those who route towards it.
+/// One change of a client's subscriptions, for the parts of the node that route towards the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestChange {
     /// The whole filter, `$share/group/` included.
     pub filter: TopicFilter,
-    /// What became of it.
+    /// Kind of the change.
     pub op: InterestOp,
 }
 
@@ -228,11 +228,11 @@ pub enum InterestOp {
         /// Whether the client is connected. Matters for shared subscriptions only: groups prefer members that are.
         online: bool,
     },
-    /// The client no longer has it.
+    /// The client does not have this subscription any more.
     Remove,
 }
 
-/// What a client says of itself in CONNECT, and what its connection shows.
+/// Statements of a client about itself in CONNECT, and properties of its connection.
 #[derive(PartialEq, Eq)]
 pub struct Credentials {
     /// The connection.
@@ -251,7 +251,7 @@ pub struct Credentials {
     pub method: Option<Method>,
 }
 
-/// What an enhanced authentication begins with (MQTT 5.0 section 4.12).
+/// The beginning of an enhanced authentication (MQTT 5.0 section 4.12).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Method {
     /// Its name.
@@ -271,7 +271,7 @@ impl core::fmt::Debug for Credentials {
     }
 }
 
-/// What the owner of the broker has to do.
+/// A task for the owner of the broker.
 #[derive(Debug)]
 pub enum Output {
     /// The connection's outbox holds something to write. Said once until the outbox was looked at with
@@ -311,9 +311,9 @@ pub enum Output {
     Proceed {
         /// The connection.
         conn: ConnId,
-        /// What it says.
+        /// Authentication data of the client.
         data: Bytes,
-        /// What came with the challenge.
+        /// The exchange that came with the challenge.
         exchange: Box<Exchange>,
     },
     /// A CONNECT was accepted; the client id has to be made ours in the whole cluster. Answer: [`Input::Claimed`].
@@ -368,7 +368,7 @@ pub enum Output {
     /// A client of this broker published. The ordinary subscriptions here have got it; all the rest is the owner's: shared
     /// subscriptions, other shards, other nodes, the retained store. With a ticket, answer by [`Input::Accepted`].
     Route {
-        /// What.
+        /// The message.
         message: Arc<Message>,
         /// The acknowledgement that waits for it; QoS 0 and wills have none.
         ticket: Option<Ticket>,
@@ -377,11 +377,11 @@ pub enum Output {
     },
     /// A member of this shared subscription had been chosen here and does not get it: choose again.
     Bounced {
-        /// What.
+        /// The message.
         message: Arc<Message>,
         /// The shared subscription.
         group: TopicFilter,
-        /// Why it comes back.
+        /// Cause of the return.
         reason: BounceReason,
     },
     /// Something an operator wants to read in the log.

@@ -109,7 +109,7 @@ impl Broker {
         }
     }
 
-    /// A publication was accepted; what its publisher is told now, if anything.
+    /// A publication was accepted; returns the reason code that its publisher is told now, if any.
     pub(crate) fn accepted_so_far(&mut self, ticket: Ticket, reason: ReasonCode) -> Option<ReasonCode> {
         // No session has it that could hand it on: it would be lost.
         let is_lost = reason == ReasonCode::NoMatchingSubscribers && self.awaited.tickets.contains_key(&ticket);
@@ -168,7 +168,7 @@ impl Broker {
         !session.is_held && !asks && awaits.all(|awaits| awaits.filters.iter().all(gets))
     }
 
-    /// Sessions of parts of the process that are no more get nothing new. What waits in them stays, for when those come back.
+    /// Sessions of removed parts of the process get nothing new. Messages that wait in those sessions stay, in case the part comes back.
     pub(crate) fn silence_strays(&mut self) {
         let is_stray = |session: &Session| {
             is_inside(&session.client) && !self.config.inside_queues.contains_key(session.client.as_str())

@@ -1,7 +1,7 @@
 //! Retained messages that a subscriber has still to get (MQTT 5.0 section 3.3.1.3).
 //!
 //! A subscription may match more retained messages than a queue holds. They are not queued: the store's own messages are handed to the client, one
-//! after the other, as its connection has room. What is published meanwhile waits behind them.
+//! after the other, as its connection has room. Publications that arrive meanwhile wait behind them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -58,7 +58,7 @@ pub struct Place {
     pub shards: u16,
 }
 
-/// Bytes of emptied outboxes that are kept for the next: what one turn of a busy shard fills.
+/// Bytes of emptied outboxes that are kept for the next: as many as one turn of a busy shard fills.
 const SPARE_BYTES: usize = 1024 * 1024;
 
 /// The owner of a timer.
@@ -118,7 +118,7 @@ pub struct Broker {
     pub(crate) tickets: u32,
     /// Generation of the last session.
     pub(crate) generation: u32,
-    /// What has to be written down, if anything is.
+    /// Records that have to be written down, if the broker has a journal.
     pub(crate) journal: Option<Box<Journal>>,
     /// Whether there is no room to write more down.
     pub(crate) full: bool,
@@ -254,7 +254,7 @@ impl Broker {
         self.timers.next()
     }
 
-    /// What a connection has to write; the owner says how much of it was written with [`Input::Written`] and does not advance it
+    /// Bytes that a connection has to write; the owner says how many of them were written with [`Input::Written`] and does not advance the outbox
     /// itself. `None` if the connection is forgotten: it is closed and all is written.
     pub fn outbox(&mut self, conn: ConnId) -> Option<&mut Outbox> {
         let key = self.connections.key(conn)?;
@@ -293,7 +293,7 @@ impl Broker {
         self.clock.last()
     }
 
-    /// What was counted.
+    /// Everything that was counted.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }

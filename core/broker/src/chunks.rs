@@ -55,14 +55,14 @@ impl Chunks {
         Some((topic, payload))
     }
 
-    /// Gives the memory back. What is in use lives on without this.
+    /// Gives the memory back. Buffers that are in use live on without this.
     pub(crate) fn release(&mut self) {
         if self.filling.is_some() || !self.filled.is_empty() {
             *self = Self { refused: self.refused, ..Self::default() };
         }
     }
 
-    /// How many there are, and how often that was not enough.
+    /// How many buffers there are, and how often that was not enough.
     pub(crate) fn status(&self) -> SharedBuffers {
         SharedBuffers { count: self.filled.len() + usize::from(self.filling.is_some()), refused: self.refused }
     }

@@ -1,4 +1,4 @@
-//! Topics that are closed: whoever has to keep their QoS 1 and 2 publications has no room, such as a bridge whose full buffer refuses.
+//! Topics that are closed: a keeper of their QoS 1 and 2 publications has no room, such as a bridge whose full buffer refuses.
 //!
 //! 5.0 has a word for it, `QuotaExceeded` (0x97). 3.1.1 has none: its publications wait here, unanswered, until their topics are open. So do
 //! those of all versions while nobody has the session that their publishers wait for ([`crate::Awaits`]).

@@ -75,7 +75,7 @@ pub struct BrokerConfig {
     pub total_limit_bytes: usize,
     /// Whether QoS 0 messages wait for sessions without a connection. The standard allows both; usual is not.
     pub queue_qos0_offline: bool,
-    /// How publishers say until when a message is of use; `None`: what waits leaves in its order.
+    /// How publishers say until when a message is of use; `None`: waiting messages leave in their order.
     pub deadlines: Option<Arc<DeadlineNames>>,
     /// Whether the broker keeps births of Sparkplug edge nodes.
     pub births: Births,
@@ -106,7 +106,7 @@ pub struct QueueLimits {
     pub bytes: usize,
     /// See [`BrokerConfig::queue_drops_oldest`].
     pub drops_oldest: bool,
-    /// Whether what is too much with QoS 1 and 2 is taken all the same, as far as all sessions together may hold it: whoever publishes
+    /// Whether QoS 1 and 2 messages beyond the limit are taken all the same, as far as all sessions together may hold them: a client that publishes
     /// more is refused as soon as the owner says so with [`crate::Input::ClosedTopics`].
     pub refuses: bool,
 }

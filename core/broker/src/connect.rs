@@ -213,7 +213,7 @@ impl Broker {
         // The client is back before its will was due (MQTT 5.0 section 3.1.3.2.2).
         session.will = None;
         session.expires = Instant::NEVER;
-        // What comes for a session from elsewhere while its routes settle is for good, too.
+        // The journal keeps messages, too, that arrive for a session from elsewhere while its routes settle.
         self.note_facts(session_key);
         let Some(session) = self.sessions.get(session_key) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -233,7 +233,7 @@ impl Broker {
         }
     }
 
-    /// The connection that claimed is gone: what there is of the client stays until it comes again.
+    /// The connection that claimed is gone: the state of the client stays until it comes again.
     fn claimed_for_nobody(&mut self, client: &ClientId, epoch: u64, state: Option<Box<SessionState>>) {
         if let Some(state) = state {
             let key = self.install(*state, false);
@@ -326,7 +326,7 @@ impl Broker {
         let enhanced = connection.enhanced.as_deref_mut();
         let (method, data) = enhanced.map(|enhanced| (enhanced.method.clone(), enhanced.data.take())).unzip();
         let properties = if connection.version == Version::V5 {
-            // What is absent is available: nothing is said of that, and more of the client's maximum packet size is left.
+            // The CONNACK leaves out properties of available features: absent means available, and more of the client's maximum packet size is left.
             ConnAckProperties {
                 session_expiry: (wanted != pending.expiry_secs).then_some(pending.expiry_secs),
                 receive_maximum: Some(config.receive_maximum.max(1)),

@@ -47,13 +47,13 @@ pub(crate) enum Phase {
 /// Whether bytes for a client rest on the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fresh {
-    /// They may leave at any time.
+    /// The bytes may leave at any time.
     Free,
-    /// They say something that the journal has to have first.
+    /// The bytes say something that the journal has to have first.
     Depends,
 }
 
-/// What is kept of a CONNECT until CONNACK.
+/// The parts of a CONNECT that are kept until CONNACK.
 #[derive(Debug)]
 pub(crate) struct PendingConnect {
     pub(crate) connect: Box<Connect>,
@@ -77,7 +77,7 @@ pub(crate) struct Request {
     pub(crate) filters: Vec<TopicFilter>,
     /// Changes that want retained messages.
     pub(crate) wanted: Vec<Wanted>,
-    /// What was delivered live with the retain flag meanwhile.
+    /// The latest message of each topic that was delivered live with the retain flag meanwhile.
     pub(crate) seen: BTreeMap<TopicName, Seen>,
 }
 
@@ -161,11 +161,11 @@ pub(crate) struct Peer {
     pub(crate) side: Side,
     /// Whether there is a `Timer::Expiry`.
     pub(crate) expires: bool,
-    /// Whether it has said something of a QoS 2 publication. What it had begun elsewhere it has repeated by then, as every client does first
-    /// (MQTT 5.0 section 4.4).
+    /// Whether the client has sent a packet of a QoS 2 publication. By then it has repeated the flows that it had begun elsewhere, as every client
+    /// does first (MQTT 5.0 section 4.4).
     pub(crate) has_repeated: bool,
     pub(crate) role: Role,
-    /// What the rules said about its publications; `None`: nothing since the policy changed.
+    /// Verdicts of the rules on the client's publications; `None`: no verdict since the policy changed.
     pub(crate) verdicts: Option<Box<Verdicts>>,
     /// When it was let in.
     pub(crate) live_since: Instant,
@@ -175,7 +175,7 @@ pub(crate) struct Peer {
     pub(crate) traffic: Traffic,
 }
 
-/// One network connection. What few connections have is boxed.
+/// One network connection. Fields that few connections need are boxed.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) id: ConnId,
@@ -206,7 +206,7 @@ pub(crate) struct Connection {
     pub(crate) transmitting: bool,
     /// Whether [`Output::Hold`] was said.
     pub(crate) held: bool,
-    /// What was put into the outbox since [`crate::Broker::take_dependence`] was called last.
+    /// Kind of the bytes that were put into the outbox since [`crate::Broker::take_dependence`] was called last.
     pub(crate) fresh: Fresh,
     /// Whether the client wants to be told reasons in words.
     pub(crate) problem_information: bool,

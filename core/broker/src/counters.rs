@@ -100,7 +100,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What is held for clients at present, compared with [`crate::BrokerConfig::total_limit_bytes`].
+    /// Bytes held for clients at present, compared with [`crate::BrokerConfig::total_limit_bytes`].
     pub const fn buffered_bytes(&self) -> u64 {
         self.queued_bytes + self.queued_messages * MESSAGE_BYTES as u64 + self.inflight_bytes + self.outbox_bytes
     }

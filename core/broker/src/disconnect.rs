@@ -153,7 +153,7 @@ impl Broker {
         pending: Option<&PendingConnect>,
         ending: Ending,
     ) {
-        // Whoever only looks whether the port is open is not worth a line.
+        // A peer that only looks whether the port is open is not worth a line.
         if phase == Phase::Opening && ending.by == By::Network {
             return;
         }

@@ -1,4 +1,4 @@
-//! Enhanced authentication: AUTH (MQTT 5.0 sections 3.15 and 4.12). What the data means is the owner's; this keeps the order.
+//! Enhanced authentication: AUTH (MQTT 5.0 sections 3.15 and 4.12). The owner knows the meaning of the data; this module keeps the order of packets.
 
 use bytes::Bytes;
 use sedge_access::scram::Exchange;
@@ -29,7 +29,7 @@ pub(crate) struct Enhanced {
     /// For all of the connection (MQTT-4.12.0-5).
     pub(crate) method: Utf8,
     pub(crate) stage: Stage,
-    /// What CONNACK carries.
+    /// Authentication data of the CONNACK.
     pub(crate) data: Option<Bytes>,
 }
 

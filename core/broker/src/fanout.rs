@@ -23,7 +23,7 @@ struct Receiver {
     ids: Ids,
 }
 
-/// What one fan-out needs, kept for the next.
+/// Memory that one fan-out needs, kept for the next.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     receivers: Vec<Receiver>,

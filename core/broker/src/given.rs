@@ -79,7 +79,7 @@ impl Broker {
 }
 
 impl SessionState {
-    /// What this message is for the session by its ordinary subscriptions (MQTT 5.0 sections 3.3.4 and 3.8.3.1); `None` if none matches.
+    /// The delivery of this message to the session by its ordinary subscriptions (MQTT 5.0 sections 3.3.4 and 3.8.3.1); `None` if none matches.
     pub fn queued(&self, message: Arc<Message>) -> Option<QueuedState> {
         let own = message.publisher.as_ref() == Some(&self.client);
         let (mut best, mut retain, mut subscription_ids) = (None, false, Vec::new());

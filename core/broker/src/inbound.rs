@@ -23,7 +23,7 @@ pub(crate) struct Exact {
     pub(crate) packet_id: PacketId,
     /// Number of the ticket that was handed out for it, or [`NO_TICKET`].
     number: u32,
-    /// What PUBREC said or will say; `None` while the publication is on its way.
+    /// Reason code that PUBREC carried or will carry; `None` while the publication is on its way.
     pub(crate) reason: Option<ReasonCode>,
     /// Whether it came on the present connection and counts against the receive maximum.
     pub(crate) counted: bool,

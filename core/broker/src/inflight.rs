@@ -58,7 +58,7 @@ pub(crate) struct Inflight {
     outstanding: u16,
     /// Slots from here on were not sent on the present connection.
     unsent: u16,
-    /// What the messages take of what all sessions may hold.
+    /// Bytes that the messages take of the limit for all sessions.
     bytes: usize,
 }
 
@@ -74,7 +74,7 @@ impl Inflight {
         self.open as usize
     }
 
-    /// What the messages take of what all sessions may hold.
+    /// Bytes that the messages take of the limit for all sessions.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -202,7 +202,7 @@ impl Inflight {
         }
     }
 
-    /// What has to be sent again next: identifier and slot.
+    /// The flow to send again next: identifier and slot.
     pub(crate) fn peek_resend(&mut self) -> Option<(PacketId, &Slot)> {
         if let Some(found) = self.behind.as_ref().and_then(|behind| behind.peek_resend()) {
             return Some(found);
@@ -214,7 +214,7 @@ impl Inflight {
         self.slots.get(usize::from(self.unsent)).map(|slot| (id, slot))
     }
 
-    /// What [`Inflight::peek_resend`] showed was sent.
+    /// The flow that [`Inflight::peek_resend`] showed was sent.
     pub(crate) fn resent(&mut self) {
         if let Some(behind) = self.behind.as_mut().filter(|behind| behind.peek_resend().is_some()) {
             behind.resent();

@@ -1,4 +1,4 @@
-//! One level of a tree of topics: what is directly below a prefix. Costs one search for each line, however many topics there are.
+//! One level of a tree of topics: the names directly below a prefix. Costs one search for each line, however many topics there are.
 
 use core::ops::Bound;
 

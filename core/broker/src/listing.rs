@@ -1,4 +1,4 @@
-//! What an operator sees of a session.
+//! An operator's view of a session.
 
 use sedge_base::{ClientId, ConnId, Timestamp};
 use sedge_mqtt::{PacketId, SubscriptionOptions, TopicFilter, Version};

@@ -17,7 +17,7 @@ use crate::{Broker, InterestChange, InterestOp, Record, SubscriptionState};
 /// Messages that are remembered as merged; the oldest are forgotten first.
 const MAX_MERGED: usize = 65_536;
 
-/// What sessions have got from other owners. A node that comes back later may give the same once more.
+/// Messages that sessions have got from other owners. A node that comes back later may give the same messages once more.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
     ids: BTreeSet<(SessionKey, MessageId)>,
@@ -44,8 +44,8 @@ impl Merged {
 
 impl Broker {
     /// The session of this client gets these messages with QoS 1 and 2, as far as its subscriptions match and it does not have them.
-    /// What it holds of `taken` the client has had from the other owner: it is not sent again, unless it is on its way over the present
-    /// connection. Messages of a client that is not known here are dropped and counted.
+    /// The client has had the messages in `taken` from the other owner: the session does not send them again, unless they are on their way over the
+    /// present connection. Messages of a client that is not known here are dropped and counted.
     pub fn merge(&mut self, now: Now, client: &ClientId, messages: &[Arc<Message>], taken: &BTreeSet<MessageId>) {
         self.now = now;
         let Some(key) = self.clients.get(client).copied() else {
@@ -70,9 +70,9 @@ impl Broker {
         }
     }
 
-    /// The client is in the middle of these QoS 2 publications, which the other owner has taken: what it says of them here is about those
-    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where it has repeated here since
-    /// what it had begun, before the session was held back, the identifiers may mean something else by now.
+    /// The client is in the middle of these QoS 2 publications, which the other owner has taken: its packets about them here mean those
+    /// (MQTT 5.0 section 4.3.3). `next`: under this epoch or a later one the client has left that owner. Where the client has repeated here since
+    /// the flows that it had begun, before the session was held back, the identifiers may mean something else by now.
     pub fn merge_received(&mut self, client: &ClientId, next: u64, received: &[PacketId]) {
         let Some(key) = self.clients.get(client).copied() else { return };
         let Some(session) = self.sessions.get_mut(key) else { return };
@@ -89,7 +89,7 @@ impl Broker {
         }
     }
 
-    /// The other owner has sent something with this identifier, and does not know yet that the client has done with it: what is sent here goes on
+    /// The other owner has sent something with this identifier, and does not know yet that the client has done with it: identifiers here go on
     /// behind it.
     pub fn merge_sent(&mut self, client: &ClientId, last: PacketId) {
         if let Some(session) = self.clients.get(client).and_then(|key| self.sessions.get_mut(*key)) {
@@ -131,7 +131,7 @@ impl Broker {
         }
     }
 
-    /// What the session of a client has to deliver with QoS 1 and 2, oldest first, but for what it was chosen for by shared subscriptions.
+    /// The messages that the session of a client has to deliver with QoS 1 and 2, oldest first, except those of shared subscriptions.
     pub fn waiting(&self, client: &ClientId) -> impl Iterator<Item = Arc<Message>> {
         let session = self.clients.get(client).and_then(|key| self.sessions.get(*key));
         let outgoing = session.into_iter().flat_map(|session| session.inflight.messages().chain(session.queue.iter()));
@@ -139,9 +139,9 @@ impl Broker {
         plain.map(|outgoing| Arc::clone(&outgoing.message))
     }
 
-    /// The client has subscribed to this at another owner of its session. What `is_new` there is in force here, too. What it has
-    /// subscribed to at both stays as it is here, with the higher QoS of the two: nobody knows which one it asked for last, and this
-    /// way nothing is lost. Returns what changes for the cluster.
+    /// The client has made these subscriptions at another owner of its session. Those that are new (`is_new`) are in force here, too. Subscriptions
+    /// made at both owners keep the options they have here, with the higher QoS of the two: nobody knows which one the client asked for last, and
+    /// this way nothing is lost. Returns the changes of interest for the cluster.
     pub fn resubscribe(
         &mut self,
         now: Now,
@@ -175,7 +175,7 @@ impl Broker {
         }
     }
 
-    /// The client gets nothing until [`Broker::let_go`]: what comes for it waits in its queue, by the rules of the queue.
+    /// The client gets nothing until [`Broker::let_go`]: messages for it wait in its queue, by the rules of the queue.
     pub fn hold(&mut self, client: &ClientId) {
         if let Some(key) = self.clients.get(client).copied() {
             self.hold_back(key);
@@ -207,7 +207,7 @@ impl Broker {
         }
     }
 
-    /// What has waited since [`Broker::hold`] goes out, in the order of publication.
+    /// Sends the messages that have waited since [`Broker::hold`], in the order of publication.
     pub fn let_go(&mut self, now: Now, client: &ClientId) {
         self.now = now;
         if let Some(key) = self.clients.get(client).copied() {

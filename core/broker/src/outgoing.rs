@@ -72,7 +72,7 @@ pub(crate) struct Outgoing {
     pub(crate) buffer: Buffer,
 }
 
-/// Where topic, payload and properties of a message lie. What is alive of a buffer keeps all of it alive.
+/// Where topic, payload and properties of a message lie. A part of a buffer that is alive keeps all of the buffer alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Buffer {
     /// In what was read from a socket.
@@ -91,17 +91,17 @@ pub(crate) struct Copies {
 }
 
 impl Outgoing {
-    /// What it takes of the queue's byte limit.
+    /// Bytes that the message takes of the queue's byte limit.
     pub(crate) fn size(&self) -> usize {
         self.message.payload.len() + self.message.topic.as_bytes().len() + 64
     }
 
-    /// What it takes of what all sessions may hold.
+    /// Bytes that the message takes of the limit for all sessions.
     pub(crate) fn footprint(&self) -> usize {
         self.size() + MESSAGE_BYTES
     }
 
-    /// Makes it fit for waiting long.
+    /// Makes the message fit for waiting long.
     pub(crate) fn keep(&mut self) {
         self.keep_long(&mut Copies::default());
     }

@@ -72,7 +72,7 @@ impl Broker {
         if sent_ids {
             return Err(Fault(ReasonCode::ProtocolError, "a subscription identifier from a client"));
         }
-        // What the broker's own parts keep, they keep at its topics.
+        // Only parts of the broker publish to the topics that the broker owns: they keep their state there.
         let owned = self.config.owns(&topic) && !inside;
         let refused = !owned && !too_deep && self.is_refused(key, session, &topic);
         if owned || refused {
@@ -321,7 +321,7 @@ impl Broker {
             connection.send(&packet, &mut self.counters, &mut self.outputs);
             connection.note_acked(packet_id);
             if reason.is_error() {
-                // A journal without room could not keep it back for long: whoever is refused has to hear of it.
+                // A journal without room could not keep it back for long: a refused publisher has to hear of it.
                 connection.fresh = fresh;
             }
         }

@@ -15,7 +15,7 @@ use crate::{Counters, QueueLimits};
 /// A queue that has come to rest keeps at most this much room.
 const IDLE_CAPACITY: usize = 8;
 
-/// Messages in the order they leave. What was dropped from the middle leaves a hole until the holes are worth a sweep.
+/// Messages in the order they leave. A message dropped from the middle leaves a hole until the holes are worth a sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     items: VecDeque<Option<Outgoing>>,
@@ -139,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// The slot whose message leaves before older ones. Nothing passes retained messages: what is urgent may be newer than they are.
+    /// The slot whose message leaves before older ones. Nothing passes retained messages: an urgent message may be newer than they are.
     fn urgent_slot(&mut self, now: Timestamp) -> Option<usize> {
         let rare = self.rare.as_mut().filter(|rare| rare.backlog.len() == 0)?;
         rare.urgent.as_mut()?.next(now, &self.items)
@@ -229,15 +229,14 @@ impl Queue {
         (self.messages as usize) < limits.messages && self.bytes.saturating_add(size) <= limits.bytes
     }
 
-    /// What it takes of what all sessions may hold.
+    /// Bytes that the queue takes of the limit for all sessions.
     pub(crate) fn footprint(&self) -> usize {
         let backlog = self.backlog_len() * ENTRY_BYTES;
         self.bytes + self.messages as usize * MESSAGE_BYTES + backlog
     }
 
-    /// Appends `item`, or drops by the rules: the oldest QoS 0 messages make room; if there are none, `item` itself is lost or the
-    /// oldest of all make room, as [`crate::BrokerConfig::queue_drops_oldest`] says. What has expired goes first. `gone` is told of what goes.
-    /// Returns whether the item waits.
+    /// Appends `item`, or drops messages: expired ones first, then the oldest of QoS 0; if none are left, `item` itself is lost or the oldest of all
+    /// make room, as [`crate::BrokerConfig::queue_drops_oldest`] says. `gone` is told of each dropped message. Returns whether the item waits.
     pub(crate) fn push(
         &mut self,
         item: Outgoing,

@@ -234,7 +234,7 @@ impl RetainedStore {
         &self.digests
     }
 
-    /// What is in a bucket: values, and tombstones as messages with `retain` set and an empty payload. Empty if there is no
+    /// Contents of a bucket: values, and tombstones as messages with `retain` set and an empty payload. Empty if there is no
     /// such bucket.
     pub fn bucket(&self, index: usize) -> impl Iterator<Item = Arc<Message>> {
         let keys = self.buckets.get(index).map_or(&[][..], Vec::as_slice);
@@ -341,7 +341,7 @@ impl RetainedStore {
         }
     }
 
-    /// What the entry adds to the number of messages and bytes: nothing for a tombstone.
+    /// Messages and bytes that the entry adds to the totals: none for a tombstone.
     fn weight(&self, key: usize) -> (usize, usize) {
         let message = &self.entries[key].message;
         if message.payload.is_empty() { (0, 0) } else { (1, size_of(message)) }
@@ -566,7 +566,7 @@ mod tests {
         assert_eq!((one.agreed(Duration::from_secs(701)), one.tombstones(), one.len()), (1, 0, 1));
         assert_eq!(one.digests(), two.digests());
         assert_eq!((one.purge(at(0) + day, day), one.digests() == two.digests()), (0, true));
-        // What an old tombstone keeps away makes digests differ, and so it clears what somebody brings back.
+        // A value that an old tombstone keeps away makes digests differ, so that the tombstone clears a value that a node brings back.
         two.bucket(bucket_of(&message("a", "", 1)))
             .for_each(|message| assert_eq!(one.set(&message), SetOutcome::Cleared));
         assert_eq!(one.digests(), two.digests());

@@ -8,18 +8,18 @@ use crate::connection::Connection;
 use crate::session::Session;
 use crate::{BrokerConfig, Counters, DeadlineNames, QueueLimits};
 
-/// What a message that waits takes beside payload and topic: its place in the queue, its header, and what allocations round up.
+/// Bytes that a waiting message takes beside payload and topic: its place in the queue, its header, and the rounding of allocations.
 pub(crate) const MESSAGE_BYTES: usize = 256;
 
-/// What may be held for one session. All sessions share [`BrokerConfig::total_limit_bytes`]: each may hold as much as is still free.
-/// However many of them do not read, and however fast what they subscribe to is published, there is always as much left as the greediest
-/// has (dynamic thresholds, Choudhury and Hahne 1998), so that the total stays below its limit and others find room.
+/// Memory that may be held for one session: as much as is still free of [`BrokerConfig::total_limit_bytes`], which all sessions share. However many
+/// of them do not read, and however fast publications for them arrive, there is always as much left as the greediest has (dynamic thresholds,
+/// Choudhury and Hahne 1998), so that the total stays below its limit and other sessions find room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room<'a> {
     config: &'a BrokerConfig,
     /// The limits of its queue alone.
     pub(crate) limits: QueueLimits,
-    /// What is held for the session outside of its queue; `None`: everything that is free is for it.
+    /// Bytes held for the session outside of its queue; `None`: everything that is free is for the session.
     elsewhere: Option<usize>,
 }
 
@@ -31,12 +31,12 @@ impl<'a> Room<'a> {
         Self { config, limits, elsewhere: Some(session.inflight.bytes() + outbox) }
     }
 
-    /// For what was within the limits before, here or elsewhere.
+    /// Room for messages that were within the limits before, here or elsewhere.
     pub(crate) fn whole(config: &'a BrokerConfig, client: Option<&ClientId>) -> Self {
         Self { config, limits: config.queue_limits(client), elsewhere: None }
     }
 
-    /// How publishers say until when a message is of use, where that counts.
+    /// How publishers state the time until which a message is of use, where that counts.
     pub(crate) const fn deadlines(&self) -> Option<&'a Arc<DeadlineNames>> {
         self.config.deadlines.as_ref()
     }

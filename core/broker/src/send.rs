@@ -30,7 +30,7 @@ const KEEP_FROM_MESSAGES: usize = 64;
 /// slow clients would together.
 const KEEP_FROM_BYTES: u64 = 1024 * 1024;
 
-/// What every sending needs beside session and connection.
+/// Everything that a sending needs beside session and connection.
 pub(crate) struct Env<'a> {
     pub(crate) config: &'a BrokerConfig,
     pub(crate) counters: &'a mut Counters,
@@ -131,7 +131,7 @@ impl Link<'_> {
         }
     }
 
-    /// The client is gone and its session stays: what is left of the backlog waits in the queue, as far as that has room.
+    /// The client is gone and its session stays: the rest of the backlog waits in the queue, as far as that has room.
     pub(crate) fn queue_backlog(&mut self) {
         if !self.session.queue.has_backlog() {
             return;
@@ -206,7 +206,7 @@ pub(crate) fn may_send(
     // At QoS 1 and 2 the message itself stays until it is acknowledged.
     let more = if qos == QoS::AtMostOnce { size } else { 2 * size + MESSAGE_BYTES };
     let queued = session.queue.footprint();
-    // A large one has to fit into what is free: a thousand clients that never read would hold one each. What does not is dropped.
+    // A large message has to fit into the free bytes, or it is dropped: a thousand clients that never read would hold one each.
     let is_next =
         owes_nothing(session, connection, qos) && (size <= SHARE_FROM_BYTES || size <= free(config, counters));
     if !is_next && !fits(session, connection, (queued, more), (config, counters)) {
@@ -226,7 +226,7 @@ fn owes_nothing(session: &Session, connection: &Connection, qos: QoS) -> bool {
     connection.outbox.is_empty() && (qos == QoS::AtMostOnce || session.inflight.len() == 0)
 }
 
-/// Whether `more` bytes fit into the outbox and what may be held, with so many in the queue.
+/// Whether `more` bytes fit into the outbox and the room of the session, with `queued` bytes in the queue.
 fn fits(
     session: &Session,
     connection: &Connection,
@@ -479,7 +479,7 @@ impl Env<'_> {
         self.measure(connection, outgoing);
     }
 
-    /// A delivery is the last in the outbox. What a new subscriber gets of retained messages says nothing of how long messages take.
+    /// A delivery is the last in the outbox. Retained messages for a new subscriber say nothing of how long messages take.
     fn measure(&mut self, connection: &mut Connection, outgoing: &Outgoing) {
         if !outgoing.retain && self.sampler.takes(self.now.instant) {
             connection.probe_delivery(&outgoing.message, self.now);

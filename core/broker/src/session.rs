@@ -22,7 +22,7 @@ pub(crate) struct PendingWill {
     pub(crate) due: Option<Instant>,
 }
 
-/// What the broker keeps of a client.
+/// Everything that the broker keeps of a client.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) client: ClientId,
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     /// The epoch of the last connection on which the client had repeated what it had begun elsewhere, before the session was held back, here or
     /// where the session was before; 0: there was none.
     pub(crate) resumed: u64,
-    /// Who its client is; `None` without access rules, or if it has not been here since the session came from elsewhere.
+    /// Identity of the client; `None` without access rules, or if the client has not been here since the session came from elsewhere.
     pub(crate) identity: Option<Box<Identity>>,
     /// Its connection, from CONNACK on.
     pub(crate) connection: Option<ConnKey>,
@@ -54,8 +54,8 @@ pub(crate) struct Session {
     pub(crate) version: Version,
     /// Whether a CONNACK was sent for it, here or elsewhere: the next one says that it is present.
     pub(crate) begun: bool,
-    /// Whether the journal has its subscriptions and messages, too, and not only its will: it outlives its connection, or others get
-    /// what it was chosen for.
+    /// Whether the journal has its subscriptions and messages, too, and not only its will: it outlives its connection, or other members get
+    /// the messages that shared subscriptions chose it for.
     pub(crate) is_kept: bool,
     /// Whether everything waits: see [`crate::Broker::hold`].
     pub(crate) is_held: bool,

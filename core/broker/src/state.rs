@@ -44,7 +44,7 @@ pub struct SubscriptionState {
 /// A message for the client with what its delivery adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedState {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
     /// Quality of service of this delivery.
     pub qos: QoS,
@@ -79,7 +79,7 @@ pub struct InflightState {
 pub struct InboundState {
     /// Its packet identifier.
     pub packet_id: PacketId,
-    /// What its PUBREC said or is to say; `None`: the former owner did not learn it, the publication was on its way.
+    /// Reason code that its PUBREC carried or will carry; `None`: the former owner did not learn it, the publication was on its way.
     pub answer: Option<ReasonCode>,
 }
 

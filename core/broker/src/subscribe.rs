@@ -144,7 +144,7 @@ impl Broker {
         self.hold_if_busy(key);
     }
 
-    /// What was asked for is in force everywhere.
+    /// The changes of interest that this ticket stands for are in force everywhere.
     pub(crate) fn on_settled(&mut self, ticket: Ticket, retained: Vec<(usize, Vec<Arc<Message>>)>) {
         let Some((session_key, generation)) = session_of(ticket) else { return };
         let session = self.sessions.get(session_key).filter(|session| session.generation == generation);

@@ -6,7 +6,7 @@ use sedge_mqtt::{QoS, SubscriptionOptions, TopicFilter};
 
 use crate::SubscriptionState;
 
-/// What a match needs to know of a subscription.
+/// The options of a subscription that a match needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     /// Subscription identifier; 0: none.

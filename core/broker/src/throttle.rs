@@ -6,8 +6,8 @@ use crate::Broker;
 use crate::broker::Timer;
 use crate::connection::{ConnKey, Phase};
 
-/// Longest time that a client is not read: clients whose PINGREQ is not answered in time give their connection up. What is owed
-/// beyond is forgiven.
+/// Longest time that a client is not read: clients whose PINGREQ is not answered in time give their connection up. Debt beyond this
+/// time is forgiven.
 pub const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// How fast one client may publish.
@@ -26,13 +26,13 @@ impl PublishRate {
     }
 }
 
-/// What a client has used of its rate.
+/// A client's use of its publish rate.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     rate: PublishRate,
     messages: TokenBucket,
     bytes: TokenBucket,
-    /// Its packets are not taken for a while.
+    /// The client's packets are not taken for a while.
     pub(crate) is_pausing: bool,
 }
 
@@ -43,7 +43,7 @@ impl Throttle {
         rate.is_limited().then(|| Box::new(Self { rate, messages, bytes, is_pausing: false }))
     }
 
-    /// A PUBLISH has come; how long the next one has to wait.
+    /// A PUBLISH has come; returns how long the next one has to wait.
     fn publish(&mut self, bytes: usize, now: Instant) -> Duration {
         let messages = self.messages.take(1, self.rate.messages, now, PAUSE_MAX);
         messages.max(self.bytes.take(bytes as u64, self.rate.bytes, now, PAUSE_MAX))

@@ -1,4 +1,4 @@
-//! The messages that one connection brings and takes: whoever spreads clients over nodes goes by them (EL-24).
+//! The messages that one connection brings and takes: the measure by which clients are spread over nodes (EL-24).
 
 use sedge_mqtt::TopicName;
 
@@ -16,7 +16,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// The client has sent a PUBLISH. Its topic is copied now and then only: what is read would stay in memory with it otherwise.
+    /// The client has sent a PUBLISH. Its topic is copied now and then only: the read buffer would stay in memory with it otherwise.
     pub(crate) fn note_received(&mut self, topic: &TopicName) {
         self.received += 1;
         let looks = self.received.is_power_of_two() || self.received.is_multiple_of(LOOK_EVERY);

@@ -12,7 +12,7 @@ use crate::{Broker, Ticket};
 
 impl Broker {
     /// The broker forgets these QoS 2 publications of its clients, and what its sessions were given of them. The connections of their
-    /// publishers end without a word, and so do `conns`, which may have been given something of them; what waits to be written to those is
+    /// publishers end without a word, and so do `conns`, which may have been given something of them; bytes that wait for those are
     /// lost. A publisher that still wants its publication to be taken sends it again. Returns the connections that have ended.
     pub fn unread(
         &mut self,

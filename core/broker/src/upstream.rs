@@ -113,10 +113,9 @@ impl Broker {
         }
     }
 
-    /// Delivers to one session what the broker behind this node has sent for it and this node has not given to that broker: a retained
-    /// message, or a publication of somebody who is connected to that broker only. QoS and retain flag are the broker's. What no subscription
-    /// of the session matches is not delivered: that broker may still have those of a session that a clean start has ended, or know other
-    /// rules for wildcards.
+    /// Delivers to one session a message that the broker behind this node has sent for it, and did not get from this node: a retained message, or
+    /// a publication of a client that is connected to that broker only. QoS and retain flag are the broker's. A message that no subscription of the
+    /// session matches is not delivered: that broker may still have those of a session ended by a clean start, or know other rules for wildcards.
     pub fn deliver_foreign(&mut self, now: Now, client: &ClientId, publish: Publish, version: Version) {
         self.now = now;
         let Some(&key) = self.clients.get(client) else { return };

@@ -1,6 +1,6 @@
 //! Messages with a latency bound (FW-02): in a queue that is longer than what its client takes at once, the earliest deadline goes first.
 //!
-//! Order within a flow, what one publisher sends to one topic, stays: when a message is urgent, those of its flow that wait before it go
+//! Order within a flow, the messages of one publisher to one topic, stays: when a message is urgent, those of its flow that wait before it go
 //! first, in its place. A message whose deadline has passed is urgent no longer, so that it does not make others late, too.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -274,7 +274,7 @@ mod tests {
         assert!(in_order > 30 && by_deadline == 0 && is_used, "{in_order} in order, {by_deadline} by deadline");
     }
 
-    /// FW-02: what waited beyond its deadline is counted, and waits in its order again.
+    /// FW-02: a message that waited beyond its deadline is counted, and waits in its order again.
     #[test]
     fn a_deadline_that_has_passed_hurries_nobody() {
         let (config, mut queue, mut counters) = (config(), Queue::default(), Counters::default());

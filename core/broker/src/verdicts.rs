@@ -1,4 +1,4 @@
-//! What the rules said about the last topics of a connection: devices publish to the same few again and again.
+//! Verdicts of the rules on the last topics of a connection: devices publish to the same few again and again.
 
 /// Topics that are remembered of one connection.
 const TOPICS: usize = 4;
@@ -14,7 +14,7 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Whether it may, as far as that is remembered; else `decide` says it. No topic is empty (MQTT-4.7.3-1).
+    /// Whether the client may publish to `topic`: the remembered verdict, else the one of `decide`. No topic is empty (MQTT-4.7.3-1).
     pub(crate) fn find(&mut self, topic: &str, decide: impl FnOnce() -> bool) -> bool {
         if let Some((_, allowed)) = self.entries.iter().find(|(known, _)| known == topic) {
             return *allowed;

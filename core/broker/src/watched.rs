@@ -25,7 +25,7 @@ const ONE_BY_ONE: u64 = 50_000;
 /// Of those behind them one of so many, drawn by chance, stands for all.
 const ONE_IN: u32 = 16;
 
-/// A topic and what came last.
+/// A topic and its last message.
 #[derive(Debug)]
 struct Watched {
     at_ms: u64,
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(root(&watched, at(60_000)), [("a".to_owned(), 0.0, Some(Bytes::from("99")))]);
     }
 
-    /// OP-02: memory ends at the bound, and what is known goes on being renewed.
+    /// OP-02: memory ends at the bound, and known topics go on being renewed.
     #[test]
     fn memory_is_bounded() {
         let mut watched = watched();

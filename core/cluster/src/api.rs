@@ -1,4 +1,4 @@
-//! What goes into a [`crate::Shard`] and a [`crate::Node`] and what comes out: the whole surface that drivers (daemon and simulator) see.
+//! Inputs and outputs of a [`crate::Shard`] and a [`crate::Node`]: the whole surface that drivers (daemon and simulator) see.
 //!
 //! A driver owns one `Node` and `shards` many `Shard`s. It carries mail between them in order per sender and receiver, client
 //! bytes to and from the shards, link bytes and datagrams to and from the node. It looks into none of the mail.
@@ -90,16 +90,16 @@ pub enum ShardInput {
     WatchTopicTree,
     /// Bytes came from the client.
     Received {
-        /// Where from.
+        /// Connection that the bytes came from.
         conn: ConnId,
-        /// What.
+        /// The bytes.
         bytes: Bytes,
     },
     /// The first `bytes` of [`crate::Shard::outbox`] were taken by the kernel.
     Written {
-        /// Where to.
+        /// Connection of the outbox.
         conn: ConnId,
-        /// How many.
+        /// Number of bytes that the kernel took.
         bytes: usize,
     },
     /// The connection is gone without the shard having asked for it.
@@ -164,7 +164,7 @@ pub enum UpstreamInput {
     Received {
         /// Over which connection.
         link: sedge_sidecar::LinkId,
-        /// What.
+        /// The bytes.
         bytes: Bytes,
     },
     /// The first `bytes` of [`crate::Shard::upstream_outbox`] were taken by the kernel.
@@ -210,28 +210,28 @@ pub enum NodeInput {
     Mail {
         /// Which shard.
         from: ShardId,
-        /// What.
+        /// The mail.
         mail: ToNode,
     },
     /// A datagram came to the cluster port.
     Datagram {
-        /// Where from.
+        /// Sender's address.
         from: SocketAddr,
-        /// What.
+        /// The datagram.
         bytes: Bytes,
     },
     /// A datagram has come that looks like one of a node, and is not taken.
     Mistrusted {
-        /// Where it came from, which nobody has proven.
+        /// Address that it came from, which nobody has proven.
         from: SocketAddr,
         /// Why.
         cause: Mistrust,
     },
-    /// Somebody says that it does not take the datagrams of this node, which nobody has proven.
+    /// A refusal has come: its sender does not take the datagrams of this node, which nobody has proven.
     Refusal {
-        /// Who.
+        /// Address of the sender.
         from: SocketAddr,
-        /// Why, as the other sees it.
+        /// The cause, as the other sees it.
         cause: Mistrust,
     },
     /// The addresses at which there may be nodes, all that are known at this time: they take the place of
@@ -273,7 +273,7 @@ pub enum NodeInput {
     LinkReceived {
         /// Which link.
         link: LinkId,
-        /// What.
+        /// The bytes.
         bytes: Bytes,
     },
     /// The first `bytes` of [`crate::Node::link_outbox`] were taken by the kernel.
@@ -316,7 +316,7 @@ pub enum NodeInput {
     },
     /// Whether there is no room to keep publications with QoS 1 and 2; see [`crate::Shard::set_full`].
     Full(bool),
-    /// Topics for whose QoS 1 and 2 publications this node has no room, all of them; whoever publishes to them is refused, at any node.
+    /// Topics for whose QoS 1 and 2 publications this node has no room, all of them; publishers to them are refused, at any node.
     ClosedTopics(Vec<TopicFilter>),
     /// These traces run from now on, all of them; the shards are told by the driver, too.
     Traces(Arc<[Arc<TraceSpec>]>),
@@ -342,7 +342,7 @@ pub struct Kick {
     pub request: u64,
     /// The client.
     pub client: ClientId,
-    /// What it is told (5.0); one that DISCONNECT may have.
+    /// Reason code that the client is told (5.0); one that DISCONNECT may have.
     pub reason: ReasonCode,
     /// Whether its session ends, too.
     pub end_session: bool,
@@ -355,12 +355,12 @@ pub enum NodeOutput {
     ToShard(ShardId, ToShard),
     /// Send a datagram from the cluster port.
     Datagram {
-        /// Where to.
+        /// Address of the receiver.
         to: SocketAddr,
-        /// What.
+        /// The datagram.
         bytes: Bytes,
     },
-    /// Tell whoever sent a datagram that it is not taken: a refusal, which nobody has to believe.
+    /// Tell the sender of a datagram that it is not taken: a refusal, which nobody has to believe.
     Refuse {
         /// Where to.
         to: SocketAddr,
@@ -387,7 +387,7 @@ pub enum NodeOutput {
     },
     /// Another node asks: answer with [`NodeInput::Answer`].
     Asked {
-        /// Who.
+        /// The node that asks.
         from: NodeId,
         /// Number of the question there.
         request: u64,
@@ -398,13 +398,13 @@ pub enum NodeOutput {
     Answered {
         /// Number from the request.
         request: u64,
-        /// Who answers, and what; `None`: one that has nothing to say, or is gone.
+        /// The node that answers, and its answer; `None`: a node that has nothing to say, or is gone.
         answer: Option<(NodeId, Bytes)>,
         /// Whether no other answer comes.
         last: bool,
     },
-    /// The time of the cluster is by so many milliseconds ahead of what [`sedge_base::Now::wall`] was so far: all machines of the node get the
-    /// changed time from now on, and after a restart.
+    /// The time of the cluster is by so many milliseconds ahead of the time that [`sedge_base::Now::wall`] was so far: all machines of the node get
+    /// the changed time from now on, and after a restart.
     SetTime {
         /// Negative: it is behind.
         ahead: i64,

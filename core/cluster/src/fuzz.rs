@@ -16,7 +16,7 @@ use crate::wire::{
 
 /// Everything happens at one moment, so that only the bytes decide.
 const NOW: Instant = Instant::from_millis(1_000);
-/// What a link may write by itself, answers to bytes of the other side aside: a handshake, a frame, last words.
+/// Bytes that a link may write by itself, answers to bytes of the other side aside: a handshake, a frame, last words.
 const OWN_BYTES: usize = 2 * 1024;
 
 /// Feeds bytes to one end of a link. The first byte says which end they come to (bit 0: the dialler), whether the cluster has a
@@ -107,7 +107,7 @@ fn prepare(mode: u8) -> (Wire, usize) {
         wire.carry(at);
         wire.carry(1 - at);
     }
-    // Something that can be acknowledged. Who has not been introduced to the other yet has nobody to send it to.
+    // Something that can be acknowledged. An end that has not been introduced to the other yet has nobody to send it to.
     let frame = Frame::Control { topic: ControlTopic::Node, payload: Bytes::from_static(b"x") };
     let other = hello(2 - at as u64).node;
     let _ = wire.ends[at].send(NOW, other, frame);
@@ -116,7 +116,7 @@ fn prepare(mode: u8) -> (Wire, usize) {
     (wire, at)
 }
 
-/// What one end makes of the bytes: outputs, and what it writes over the link.
+/// Outcome of the bytes at one end: its outputs, and the bytes that it writes over the link.
 fn hear(mode: u8, stream: &[u8], piece: usize) -> (Vec<Output>, Bytes) {
     let (mut wire, at) = prepare(mode);
     let mut is_up = wire.ends[at].linked().next().is_some();
@@ -126,7 +126,7 @@ fn hear(mode: u8, stream: &[u8], piece: usize) -> (Vec<Output>, Bytes) {
     wire.ends[at].flush(NOW);
     let written = wire.take(at);
     let mut said = outputs(&mut wire.ends[at]);
-    // When there is something to write depends on when one looks.
+    // Whether there is something to write depends on the time of the look.
     said.retain(|output| !matches!(output, Output::Transmit { .. }));
     for output in &said {
         match output {
@@ -147,7 +147,7 @@ fn hear(mode: u8, stream: &[u8], piece: usize) -> (Vec<Output>, Bytes) {
     (said, written)
 }
 
-/// What was heard does no harm later, either.
+/// The bytes that were heard do no harm later, either.
 fn outlive(links: &mut Links, link: LinkId) {
     for _ in 0..8 {
         let Some(next) = links.poll_timeout() else { break };
@@ -176,7 +176,7 @@ fn pass_on(frames: &[Frame]) -> Vec<Frame> {
 
 /// Reads mail of the control topics. The first byte says which.
 ///
-/// Holds: no panic; no count or length is believed before the bytes are there; what was read is written so that it is read as
+/// Holds: no panic; no count or length is believed before the bytes are there; mail that was read is written so that it is read as
 /// the same again, and byte for byte as it came where there is only one way to write it.
 pub fn mail(data: &[u8]) {
     let [kind, mail @ ..] = data else { return };

@@ -41,13 +41,13 @@ pub struct Recovery {
     known: Vec<NodeId>,
 }
 
-/// What came to some sessions of a shard ahead of what the shard says has come to all of them: a foreign broker behind it delivers to one
-/// session after the other.
+/// Publications that came to some sessions of a shard ahead of those that the shard says have come to all: a foreign broker behind it delivers
+/// to one session after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
-    /// To whose ordinary subscriptions.
+    /// Clients to whose ordinary subscriptions each publication came.
     plain: BTreeMap<MessageId, BTreeSet<ClientId>>,
-    /// What came for shared subscriptions.
+    /// Publications that came for shared subscriptions.
     shares: BTreeSet<MessageId>,
     /// Of each shard, the number of the last publication that a session had when it came.
     marks: BTreeMap<(NodeId, Incarnation, ShardId), BTreeMap<ClientId, u64>>,
@@ -100,7 +100,7 @@ impl Ahead {
         }
     }
 
-    /// By client, and what came for shared subscriptions.
+    /// Publications by client, and those that came for shared subscriptions.
     pub(crate) fn by_client(self) -> (BTreeMap<ClientId, HadAhead>, BTreeSet<MessageId>) {
         let mut found: BTreeMap<ClientId, HadAhead> = BTreeMap::new();
         for (id, clients) in self.plain {
@@ -117,15 +117,15 @@ impl Ahead {
     }
 }
 
-/// What there is of a shard whose node is gone.
+/// State of a shard whose node is gone.
 #[derive(Debug)]
 pub(crate) struct Heritage {
     pub(crate) sessions: Vec<RestoredSession>,
-    /// Which publications have come to all sessions.
+    /// Publications that have come to all sessions.
     pub(crate) heard: Heard,
-    /// What some of them had besides.
+    /// Publications that some of the sessions had besides.
     pub(crate) ahead: Ahead,
-    /// Who was chosen by shared subscriptions.
+    /// Places that were chosen for shared subscriptions.
     pub(crate) choices: BTreeMap<MessageId, Choice>,
 }
 
@@ -135,7 +135,7 @@ pub struct RestoredShard {
     pub(crate) sessions: Vec<RestoredSession>,
     pub(crate) seen: Seen,
     pub(crate) heard: Heard,
-    /// What sessions had besides.
+    /// Publications that sessions had besides.
     pub(crate) ahead: Ahead,
     /// Numbers of sessions in the journal that goes on; `None`: a new one begins.
     pub(crate) numbers: Option<SessionNumber>,
@@ -238,13 +238,13 @@ impl Recovery {
         self.image.is_whole()
     }
 
-    /// What there is of a shard whose node is gone.
+    /// State of a shard whose node is gone.
     pub(crate) fn into_heritage(self, now: Timestamp) -> Heritage {
         let Self { image, heard, ahead, choices, .. } = self;
         Heritage { sessions: image.finish(now), heard, ahead, choices }
     }
 
-    /// Deals out what the journals of all shards held to as many shards as there are now. With as many as before each gets its own,
+    /// Deals out the contents of the journals of all shards to as many shards as there are now. With as many as before each gets its own,
     /// and its journal goes on.
     pub fn deal(recoveries: Vec<Self>, now: Timestamp, shards: u16) -> (Vec<RestoredShard>, RestoredNode) {
         let same = recoveries.len() == usize::from(shards);
@@ -282,7 +282,7 @@ impl Recovery {
     }
 }
 
-/// What every shard had seen: nothing that any of them has not.
+/// The publications that every shard had seen: none that any shard lacks.
 fn common(recoveries: &[Recovery]) -> Seen {
     let Some((first, others)) = recoveries.split_first() else { return Seen::new() };
     let least = |key: &(Incarnation, ShardId), seq: u64| {

@@ -40,7 +40,7 @@ pub enum ToShard {
     Settled(Box<Settled>),
     /// Publications that were accepted, or not.
     Accepted(Vec<(Ticket, ReasonCode)>),
-    /// The node knows the cluster again: what waited for that goes on; see [`crate::Shard::restore`].
+    /// The node knows the cluster again: publications that waited for that go on; see [`crate::Shard::restore`].
     Recovered,
     /// The node knows the cluster: clients that connect are let in.
     Open,
@@ -66,14 +66,14 @@ pub enum ToShard {
     Census(Box<Census>),
     /// A retained message of another node, for the broker behind this node; see [`Retained`].
     Retained(Box<Retained>),
-    /// The node is drained: whoever connects is sent to one of these places instead. `None`: the node takes clients again.
+    /// The node is drained: clients that connect are sent to one of these places instead. `None`: the node takes clients again.
     Drain(Option<Arc<[Utf8]>>),
     /// The session of a client is about to move: its connection ends. Answer: [`ToNode::Leaves`], if there is a session then.
     Leave(Box<Leave>),
-    /// Make copies of everything for other nodes, under this number of the attempt: [`ToNode::Batch`]. What depends on a change leaves
+    /// Make copies of everything for other nodes, under this number of the attempt: [`ToNode::Batch`]. Mail that depends on a change leaves
     /// when [`ToShard::Copied`] says that it is copied.
     Copy(u32),
-    /// More of what there was before may be copied.
+    /// More of the state that there was before may be copied.
     CopyMore,
     /// Batches up to this one are where they have to be.
     Copied(u64),
@@ -94,7 +94,7 @@ pub enum ToShard {
 /// See [`ToShard::Retained`].
 #[derive(Debug)]
 pub struct Retained {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
     /// Whether it is published just now, so that subscriptions here get it; else only the broker's store does.
     pub is_live: bool,
@@ -123,7 +123,7 @@ pub struct Leave {
 /// See [`ToShard::Again`].
 #[derive(Debug)]
 pub struct Again {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
     /// The shared subscription.
     pub group: TopicFilter,
@@ -140,14 +140,14 @@ pub enum SessionStep {
     Claimed(Claimed),
     /// Another node owns the client id now.
     Relinquish(Relinquish),
-    /// A session is about to be announced here that has these shared subscriptions: what its members are chosen for waits for it.
+    /// A session is about to be announced here that has these shared subscriptions: messages that its members are chosen for wait for it.
     Expect(Adopt),
     /// A session is about to come and its interest is known everywhere: catch what matches, then answer with
     /// [`ToNode::Adopted`].
     Adopt(Adopt),
     /// As [`SessionStep::Collect`], but catching goes on: answer with [`ToNode::Adopted`] once more.
     Flush(Handed),
-    /// The new owner of the session has it for good: what is left of it here is forgotten.
+    /// The new owner of the session has it for good: the rest of it here is forgotten.
     Left(Handed),
     /// The new owner of the session will never have it for good: it goes on here under this epoch.
     TakeBack(Handed, u64),
@@ -158,7 +158,7 @@ pub enum SessionStep {
     Collect(Handed),
     /// Sessions of a node that is gone are about to come: catch what matches.
     Inherit(Inherit),
-    /// What else is for them. They come when [`SessionStep::Arrive`] has come from all shards.
+    /// All other messages for the sessions. The sessions come when [`SessionStep::Arrive`] has come from all shards.
     Arriving(Arriving),
     /// See [`SessionStep::Arriving`]. Answer: [`ToNode::Inherited`].
     Arrive(Life),
@@ -183,19 +183,19 @@ pub enum SessionStep {
         /// The publication.
         id: MessageId,
     },
-    /// What comes for the session waits: what came before will be merged.
+    /// Messages that come for the session wait: earlier ones will be merged.
     Hold {
         /// The client.
         client: ClientId,
-        /// If not `None`: where the session once came from does not matter any more, unless from this node. What is merged is what comes
-        /// from now on.
+        /// If not `None`: the messages that the session came with do not matter any more, unless it came from this life. Messages that come from now
+        /// on are merged.
         afresh: Option<Life>,
     },
-    /// As [`SessionStep::Hold`], for all sessions there are: it will turn out which ones.
+    /// As [`SessionStep::Hold`], for all sessions there are: it will turn out which ones have to wait.
     HoldAll,
     /// The messages that have waited go out.
     LetGo(ClientId),
-    /// It does for all sessions.
+    /// As [`SessionStep::LetGo`], for all sessions.
     LetGoAll {
         /// Except for those of these clients.
         but: Arc<BTreeSet<ClientId>>,
@@ -235,20 +235,20 @@ impl SessionStep {
 pub struct Known {
     /// The client.
     pub client: ClientId,
-    /// Where the session comes from.
+    /// The former owner of the session.
     pub from: Life,
-    /// Of the copy: its node had them.
+    /// Messages of the copy: its node had them.
     pub copied: Vec<MessageId>,
-    /// Of others, who had not yet sent them to its node, or did not know that they had arrived.
+    /// Messages of others, which had not yet sent them to its node, or did not know that they had arrived.
     pub added: Vec<MessageId>,
-    /// What the copy had subscribed to; `None` from nodes of version 1 of the protocol.
+    /// Filters that the copy had subscribed to; `None` from nodes of version 1 of the protocol.
     pub filters: Option<Vec<TopicFilter>>,
 }
 
-/// A message that was kept for other nodes than this one, to which its own node sent what was wanted here.
+/// A message that was kept for other nodes than this one, to which its own node sent the messages wanted here.
 #[derive(Debug)]
 pub struct Missed {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
     /// Clients whose sessions were elsewhere then.
     pub clients: BTreeSet<ClientId>,
@@ -289,7 +289,7 @@ pub struct Inherit {
     pub of: Life,
     /// The sessions, each with the shard it was at.
     pub sessions: Vec<(ShardId, RestoredSession)>,
-    /// What sessions had beyond what all sessions of their shard had: see [`Arriving::heard`].
+    /// Publications that sessions had beyond those that all sessions of their shard had: see [`Arriving::heard`].
     pub ahead: BTreeMap<ClientId, HadAhead>,
 }
 
@@ -334,9 +334,10 @@ pub struct Claimed {
     pub session: Option<Box<SessionState>>,
     /// Messages that came for it at its former owner since then.
     pub leftovers: Vec<Arc<Message>>,
-    /// If there is a session of the client here, too: what the one that comes has had. It gets what only the one here had to deliver.
+    /// The publications that the coming session has had, if there is a session of the client here, too: the coming one gets the messages that only
+    /// the one here had to deliver.
     pub beside: Option<Arc<Heard>>,
-    /// Who has given the session away, and under which epoch: answer with [`ToNode::Installed`] when it is copied.
+    /// The node that has given the session away, and the epoch: answer with [`ToNode::Installed`] when it is copied.
     pub given: Option<(NodeId, u64)>,
 }
 
@@ -380,9 +381,9 @@ pub struct Relinquish {
 /// One message of [`Merge`].
 #[derive(Debug)]
 pub struct Held {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
-    /// For which shared subscription.
+    /// Shared subscription that the message is for.
     pub group: Option<TopicFilter>,
     /// Whether it came to this node, too.
     pub seen: bool,
@@ -485,7 +486,7 @@ pub enum ToNode {
     HadBefore(Box<(ClientId, Arc<Heard>)>),
     /// Ahead of [`ToNode::Relinquished`]: for the new owner under this epoch.
     Known(Box<(u64, Known)>),
-    /// See [`SessionStep::Resubscribe`]: what changes.
+    /// See [`SessionStep::Resubscribe`]: the changes of interest.
     Resubscribed {
         /// The client.
         client: ClientId,
@@ -498,10 +499,10 @@ pub enum ToNode {
     Adopted(Box<Handed>),
     /// Answer to [`SessionStep::Claimed`]: the session that this node has given away under this epoch is here, and copied.
     Installed(Box<(NodeId, Handed)>),
-    /// Answer to [`SessionStep::Look`]: what came for a session since it was handed over, and since the last answer. It will be among
+    /// Answer to [`SessionStep::Look`]: messages that came for a session since it was handed over, and since the last answer. They will be among
     /// the leftovers, too.
     Ahead(Box<(Handed, Vec<Arc<Message>>)>),
-    /// Answer to [`SessionStep::Collect`]: what came for a session since it was handed over.
+    /// Answer to [`SessionStep::Collect`]: messages that came for a session since it was handed over.
     Leftovers(Box<(Handed, Vec<Arc<Message>>)>),
     /// The shard has announced what its journal held.
     Restored,
@@ -532,13 +533,13 @@ pub enum ToNode {
 /// See [`ToNode::Publish`].
 #[derive(Debug)]
 pub struct Publish {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
     /// The acknowledgement that waits for it; `None` for QoS 0 and wills.
     pub ticket: Option<Ticket>,
     /// Whether ordinary subscriptions at other nodes match.
     pub remote: bool,
-    /// Whether anyone at this node gets it.
+    /// Whether anyone at this node gets the message.
     pub matched: bool,
     /// Nodes that were chosen for shared subscriptions.
     pub groups: Option<Box<[(NodeId, TopicFilter)]>>,

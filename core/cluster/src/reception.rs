@@ -13,7 +13,7 @@ pub enum ReceptionResult {
     Belongs(ShardId),
 }
 
-/// Reads the first packet of one connection as far as its client identifier. What is not a CONNECT, or wrong, or has no client
+/// Reads the first packet of one connection as far as its client identifier. A packet that is not a CONNECT, or wrong, or has no client
 /// identifier, belongs to the default shard, whose broker knows what to answer.
 #[derive(Debug)]
 pub struct Reception {

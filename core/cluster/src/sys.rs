@@ -9,7 +9,7 @@ use sedge_mqtt::{TopicFilter, TopicName};
 
 /// The topics by which a node describes itself to its own clients; every node has its own values there.
 pub const HERE: &str = "$SYS/broker/";
-/// Followed by the name of a node, what that node tells to clients of every node.
+/// Followed by the name of a node, the beginning of topics with which that node tells clients of every node of itself.
 pub const EVERYWHERE: &str = "$SYS/brokers/";
 
 const ROOT: &str = "$SYS/";

@@ -1,4 +1,4 @@
-//! What goes into the machine and what comes out.
+//! Inputs and outputs of the membership machine.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use crate::Member;
 /// An event for the machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A datagram has arrived. Untrusted: what is not a datagram of this version is counted and dropped.
+    /// A datagram has arrived. Untrusted: bytes that are no datagram of this version are counted and dropped.
     Datagram {
-        /// Where it came from, as the socket says.
+        /// Sender's address, as the socket says.
         from: SocketAddr,
         /// Its content; longer than [`crate::Config::max_packet`] is dropped.
         bytes: Bytes,
@@ -47,7 +47,7 @@ pub enum Input {
     Leave,
 }
 
-/// What the owner has to do or know.
+/// Something that the owner has to do or know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send this datagram; it may get lost.

@@ -18,7 +18,7 @@ struct Case {
     is_hastened: bool,
 }
 
-/// What to do about a member under evidence.
+/// Next step for a member under evidence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Probe it, directly and through others, with this number.

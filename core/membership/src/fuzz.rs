@@ -10,14 +10,14 @@ use sedge_base::{Incarnation, Instant, NodeId, Now, Rng, Timestamp};
 use crate::wire::Datagram;
 use crate::{Config, Input, Member, Membership, Output};
 
-/// Who is tested.
+/// Node id of the membership under test.
 const ME: u64 = 1;
 /// Nodes that are kept in mind: fewer than a datagram may name.
 const MEMBERS_MAX: usize = 8;
 /// Datagrams that one datagram may cause. Most are of a node that hears that it is taken for dead: it tells and calls others.
 const ANSWERS_MAX: usize = 16;
 
-/// Reads a datagram. Holds: no panic; what is accepted is written again byte for byte.
+/// Reads a datagram. Holds: no panic; an accepted datagram is written again byte for byte.
 pub fn decode(data: &[u8]) {
     if let Ok(datagram) = Datagram::decode(data) {
         let mut again = Vec::new();
@@ -38,7 +38,7 @@ pub fn decode(data: &[u8]) {
 ///        6 the node leaves
 /// ```
 ///
-/// Holds: no panic; what is read is written as it came; one datagram causes a handful of others, none longer than allowed, all of which
+/// Holds: no panic; a datagram that is read is written as it came; one datagram causes a handful of others, none longer than allowed, all of which
 /// can be read; nodes come and go in turn, and no more of them than there is room for; nothing is due again at once.
 pub fn datagram(data: &[u8]) {
     let mut subject = Subject::new();
@@ -46,7 +46,7 @@ pub fn datagram(data: &[u8]) {
     while subject.step(&mut input).is_some() {}
 }
 
-/// The machine and what its owner knows of it.
+/// The machine and its owner's knowledge of it.
 struct Subject {
     machine: Membership,
     now: Instant,

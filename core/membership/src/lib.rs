@@ -1,4 +1,4 @@
-//! SWIM membership (Das, Gupta, Motivala: *SWIM*, DSN 2002), without I/O: who is in the cluster, and which life of it.
+//! SWIM membership (Das, Gupta, Motivala: *SWIM*, DSN 2002), without I/O: the nodes in the cluster, and the life of each.
 //!
 //! A thin adapter over the `foca` crate. It adds what a cluster of small machines needs besides the protocol itself:
 //!

@@ -26,7 +26,7 @@ const DEAD_CALLS: usize = 8;
 const FAREWELLS: usize = 64;
 
 /// The membership of one node. Feed all datagrams that have arrived before calling
-/// [`Membership::handle_timeout`]: what is late for an answer is decided there.
+/// [`Membership::handle_timeout`]: lateness of answers is decided there.
 pub struct Membership {
     foca: Foca<Member, WireCodec, Random, NoCustomBroadcast>,
     sink: Sink,
@@ -224,7 +224,7 @@ impl Membership {
         self.signs.get(&node).copied()
     }
 
-    /// What the owner has to do next.
+    /// The next thing that the owner has to do or know.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -273,8 +273,8 @@ impl Membership {
         }
     }
 
-    /// Where another process is that has the id of this node. What is told of an earlier life of this node, at an address that it had
-    /// then, is no such thing.
+    /// Address of another process with the id of this node. News of an earlier life of this node, at the address it had then, is no sign
+    /// of another process.
     fn namesake(&self, datagram: &Datagram) -> Option<SocketAddr> {
         let me = self.foca.identity();
         let is_other = |other: &Member| {
@@ -308,7 +308,7 @@ impl Membership {
         nodes.len() <= self.max_members
     }
 
-    /// Takes out the news of deaths of members that are heard over their links: who was cut off takes those for dead who were not, and
+    /// Takes out the news of deaths of members that are heard over their links: a node that was cut off takes the others for dead, and
     /// says so when it is back. Should it be true, their links will end.
     fn disbelieve(&self, now: Instant, datagram: &mut Datagram) -> Option<Bytes> {
         let all = datagram.updates.len();

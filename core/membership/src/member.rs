@@ -29,7 +29,7 @@ impl Member {
         Self { node, incarnation, swim: plain(swim), link: plain(link), generation: 0, departed: false }
     }
 
-    /// Whoever listens at this address; only for announcing to it.
+    /// The unknown node that listens at this address; only for announcing to it.
     pub(crate) fn unknown_at(swim: SocketAddr) -> Self {
         Self::new(ANYONE, Incarnation::new(0), swim, swim)
     }

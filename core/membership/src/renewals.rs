@@ -25,7 +25,7 @@ impl Renewals {
         Self { last: None, verdict: None, pause: PAUSE_MIN, in_a_row: 0 }
     }
 
-    /// Whether a verdict against this node may be heard now. What is not heard comes again.
+    /// Whether a verdict against this node may be heard now. The others repeat a verdict that is not heard.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
         if self.verdict.is_none_or(|verdict| now.since(verdict) >= CALM) {
             (self.pause, self.in_a_row) = (PAUSE_MIN, 0);

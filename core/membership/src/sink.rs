@@ -1,4 +1,4 @@
-//! What `foca` says during one call.
+//! Collects the datagrams, notifications and timers that `foca` gives out during one call.
 
 use std::collections::VecDeque;
 

@@ -21,8 +21,8 @@
 //!           address  4 or 16 bytes, then port u16
 //! ```
 //!
-//! `life` counts the suspicions that a member has refuted (SWIM section 4.2 calls it incarnation number). Decoding is strict: what
-//! another encoder of this version would not have written is refused, and nothing is allocated from an unchecked count.
+//! `life` counts the suspicions that a member has refuted (SWIM section 4.2 calls it incarnation number). Decoding is strict: bytes that
+//! another encoder of this version would not have written are refused, and nothing is allocated from an unchecked count.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

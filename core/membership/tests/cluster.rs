@@ -41,7 +41,7 @@ fn a_seed_that_starts_late_is_asked_until_it_answers() {
     assert_eq!(net.nodes[&2].unreached_seeds().count(), 0);
 }
 
-/// EL-02: what discovery finds is asked until it answers, and not any more once it is not found.
+/// EL-02: an address that discovery finds is asked until it answers, and not any more once it is not found.
 #[test]
 fn seeds_that_change_are_followed() {
     let mut net = Net::new(1);
@@ -61,13 +61,13 @@ fn seeds_that_change_are_followed() {
     net.input(2, Input::Seeds(vec![addr(8), addr(1)]));
     net.run(Duration::from_millis(100));
     assert!(net.complete(), "{:?}", net.views());
-    // What is known to be a member is not asked again.
+    // A node does not ask a seed that it knows to be a member.
     net.input(1, Input::Seeds(vec![addr(2)]));
     assert_eq!(net.nodes[&1].unreached_seeds().count(), 0);
     net.kill(2);
     net.run(Duration::from_secs(5));
     assert_eq!(net.nodes[&1].unreached_seeds().collect::<Vec<_>>(), [addr(2)], "but when it is dead");
-    // It comes back under another address, which its seed's name leads to.
+    // Node 2 comes back under another address, which its seed's name leads to.
     net.start(2, 9, 2, &Config::default());
     net.input(1, Input::Seeds(vec![addr(9)]));
     net.run(Duration::from_millis(100));
@@ -85,7 +85,7 @@ fn an_announcement_is_for_whoever_listens_at_the_address() {
     assert!(net.complete());
 }
 
-/// FT-07, also if what stands between them refuses connections in the other's name.
+/// FT-07, also if a machine between them refuses connections in the other's name.
 #[test]
 fn two_nodes_that_only_cannot_reach_each_other_stay_alive() {
     for seed in 0..8 {
@@ -326,7 +326,7 @@ fn a_twin_with_a_lower_incarnation_is_told_and_does_no_harm() {
     }
 }
 
-/// EL-03: who died is listed for a while; who left, or is back, is not.
+/// EL-03: a node that died is listed for a while; a node that left, or is back, is not.
 #[test]
 fn the_dead_vanish_after_a_while() {
     let autoclean = Duration::from_secs(30);
@@ -412,7 +412,7 @@ fn strangers_cannot_fill_the_memory() {
     assert!(net.nodes[&1].rejected() > 0);
 }
 
-/// FT-07: what a busy or bad network loses is no death, not even with nobody else to ask; and who has objected to a suspicion is left
+/// FT-07: loss in a busy or bad network is no death, not even with nobody else to ask; and a node that has objected to a suspicion is left
 /// in peace.
 #[test]
 fn moderate_loss_kills_nobody() {
@@ -450,7 +450,7 @@ fn starved_nodes_do_not_kill_each_other() {
     }
 }
 
-/// FT-07, FT-31: who was cut off says of all others that they are dead. Those who hear them know better.
+/// FT-07, FT-31: a node that was cut off says of all others that they are dead. Those who hear them know better.
 #[test]
 fn who_comes_back_takes_nobody_along() {
     for seed in 0..20 {

@@ -1,4 +1,4 @@
-//! What can be wrong with what a peer sends.
+//! Errors in the bytes that a peer sends.
 
 use crate::{InvalidTopicFilter, InvalidTopicName, ReasonCode};
 

@@ -1,6 +1,6 @@
 //! Other protocols on a port for MQTT, for words that help whoever has confused the ports.
 
-/// What is likely to have been meant.
+/// Protocol that the peer is likely to have meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LooksLike {
     /// A client's first record of TLS.

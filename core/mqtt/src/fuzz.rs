@@ -8,7 +8,7 @@ const LIMIT: u32 = 4_096;
 
 /// Decodes a stream. The first byte says which side sends (bit 0) and the version (bit 1), the second how the stream is split.
 ///
-/// Holds: no panic; the split does not matter; no more than the limit is held back; what was decoded encodes to the length
+/// Holds: no panic; the split does not matter; no more than the limit is held back; a decoded packet encodes to the length
 /// foretold and decodes to itself.
 pub fn decode(data: &[u8]) {
     let [mode, split, stream @ ..] = data else { return };

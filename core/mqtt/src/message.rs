@@ -56,8 +56,8 @@ impl PartialEq for ReadAt {
 
 impl Eq for ReadAt {}
 
-/// An application message as the publisher meant it, shared by all its deliveries (`Arc<Message>`); what differs between
-/// receivers (packet id, granted QoS, retain flag, subscription ids, DUP) is added at delivery.
+/// An application message as the publisher meant it, shared by all its deliveries (`Arc<Message>`); the parts that differ between
+/// receivers (packet id, granted QoS, retain flag, subscription ids, DUP) are added at delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Name of this publication.
@@ -74,11 +74,11 @@ pub struct Message {
     pub properties: Option<Box<PublishProperties>>,
     /// Wall-clock time of entry; with `retain` set its stamp decides between values.
     pub stamp: Stamp,
-    /// When it ceases to be of use (message expiry interval).
+    /// When the message ceases to be of use (message expiry interval).
     pub expires_at: Option<Timestamp>,
-    /// Who published it; for No Local.
+    /// Client that published the message; for No Local.
     pub publisher: Option<ClientId>,
-    /// When this node has read it.
+    /// When this node has read the message.
     pub read_at: ReadAt,
 }
 

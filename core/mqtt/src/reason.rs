@@ -4,7 +4,7 @@ use crate::PacketKind;
 
 macro_rules! reason_codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal [$($kind:ident)*],)*) => {
-        /// Reason code (MQTT 5.0 section 2.4). What is below 0x80 is a success.
+        /// Reason code (MQTT 5.0 section 2.4). Codes below 0x80 mean success.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum ReasonCode {
@@ -137,7 +137,7 @@ impl ReasonCode {
         self.kinds().contains(&kind)
     }
 
-    /// The CONNACK return code of MQTT 3.1.1 (section 3.2.2.3) that comes closest: 0 to 5. What has no counterpart is 3,
+    /// The CONNACK return code of MQTT 3.1.1 (section 3.2.2.3) that comes closest: 0 to 5. Reason codes without counterpart become 3,
     /// server unavailable.
     pub const fn v311_connect_code(self) -> u8 {
         match self.as_u8() {

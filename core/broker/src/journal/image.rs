@@ -15,7 +15,7 @@ use crate::{InboundState, InflightPhase, InflightState, QueuedState, SessionStat
 pub struct RestoredSession {
     /// Its number in the journal.
     pub number: SessionNumber,
-    /// What it is.
+    /// State of the session.
     pub state: SessionState,
     /// Whether its client was connected.
     pub was_connected: bool,
@@ -24,8 +24,8 @@ pub struct RestoredSession {
 }
 
 impl RestoredSession {
-    /// If it has ended with its connection: returns what goes to other members of shared subscriptions (MQTT 5.0 section 4.8.2), and
-    /// leaves only its will. QoS 2 that was sent goes to nobody else.
+    /// If the session has ended with its connection: returns the messages for other members of shared subscriptions (MQTT 5.0 section 4.8.2), and
+    /// leaves only the will. QoS 2 messages that were sent go to nobody else.
     pub fn end(&mut self) -> Vec<(Arc<Message>, TopicFilter)> {
         if self.state.expiry_secs > 0 {
             return Vec::new();
@@ -67,7 +67,7 @@ pub struct Image {
     /// Whether every session that there is is known, so that a message without a reference is not needed.
     is_whole: bool,
     last_session: SessionNumber,
-    /// What a checkpoint is about to write again, until it is there.
+    /// Earlier state of the session that a checkpoint writes again, until the checkpoint has written it.
     replaced: Option<Held>,
     missing: u64,
 }
@@ -77,7 +77,7 @@ impl Image {
     pub fn apply(&mut self, record: Record) {
         match record {
             Record::Message(message) => {
-                // A checkpoint writes it again; whoever refers to it counts for both.
+                // A checkpoint writes it again; references to it count for both.
                 self.messages.entry(message.id).or_insert_with(|| detach_own(message));
             }
             Record::Begin { session, client } => self.begin(session, client),
@@ -165,7 +165,7 @@ impl Image {
         self.last_session
     }
 
-    /// The sessions, as a restart at `now` finds them: whoever was connected is not any more.
+    /// The sessions, as a restart at `now` finds them: no client is connected.
     pub fn finish(self, now: Timestamp) -> Vec<RestoredSession> {
         let sessions = self.sessions.into_iter();
         sessions.filter_map(|(number, held)| held.restore(number, now)).collect()

@@ -1,11 +1,10 @@
-//! What of a broker's state outlives the process, as a sequence of small changes.
+//! The part of a broker's state that outlives the process, as a sequence of small changes.
 //!
-//! With a journal the broker makes a [`Record`] of every change of a session that is kept: of one that outlives its connection, and
-//! of a will. [`Image`] plays records back; [`crate::Broker::restore`] takes what it has found. Records of one turn belong together:
-//! a state in between is none that anybody has seen.
+//! With a journal the broker makes a [`Record`] of every change of a session that outlives its connection, and of a will. [`Image`] plays records
+//! back; [`crate::Broker::restore`] takes the state they lead to. Records of one turn belong together: nobody has seen a state in between.
 //!
-//! The log would grow for ever: [`crate::Broker::checkpoint`] writes everything that is alive once more, a little at a time, and
-//! what lies before its beginning is no longer needed once it is done.
+//! The log would grow for ever: [`crate::Broker::checkpoint`] writes everything that is alive once more, a little at a time. When the checkpoint is
+//! done, records before its beginning are not needed.
 
 mod image;
 mod notes;
@@ -41,7 +40,7 @@ pub struct QueuedRecord {
     pub group: Option<TopicFilter>,
 }
 
-/// What a session is beside its subscriptions and messages.
+/// The facts of a session beside its subscriptions and messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionFacts {
     /// The ownership under which it is held.
@@ -70,7 +69,7 @@ pub enum Record {
     Facts {
         /// Which session.
         session: SessionNumber,
-        /// What is so.
+        /// The facts.
         facts: SessionFacts,
     },
     /// The session has this will, or none any more. The time is when it is due; `None`: the client is connected.
@@ -146,18 +145,18 @@ pub enum Record {
         session: SessionNumber,
         /// Packet identifier of its PUBLISH.
         packet_id: PacketId,
-        /// What PUBREC says, if that is known, ...
+        /// Reason code of the PUBREC, if it is known, ...
         answer: Option<ReasonCode>,
-        /// ... else what is on its way to the receivers.
+        /// ... else the message on its way to the receivers.
         message: Option<MessageId>,
     },
-    /// It is known what PUBREC says.
+    /// The reason code of the PUBREC is known.
     Answered {
         /// Which session.
         session: SessionNumber,
         /// Which publication.
         packet_id: PacketId,
-        /// What it says.
+        /// Reason code of the PUBREC.
         answer: ReasonCode,
     },
     /// PUBREL came: the packet identifier is free.
@@ -172,6 +171,6 @@ pub enum Record {
         /// Which session.
         session: SessionNumber,
     },
-    /// A checkpoint is complete, or the journal is new: what lies before the checkpoint's beginning says nothing any more.
+    /// A checkpoint is complete, or the journal is new: records before the checkpoint's beginning mean nothing.
     Checkpointed,
 }

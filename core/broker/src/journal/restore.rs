@@ -29,7 +29,7 @@ impl Broker {
         self.silence_strays();
     }
 
-    /// What a restart at `now` has to find in the journal, by number of the session.
+    /// The sessions that a restart at `now` has to find in the journal, by number of the session.
     pub fn kept_sessions(&self, now: Now) -> Vec<RestoredSession> {
         let journaled = self.sessions.iter().filter(|(_, session)| session.number != 0);
         let mut found: Vec<_> = journaled.map(|(_, session)| self.kept_session(session, now)).collect();

@@ -1,4 +1,4 @@
-//! The broker's side of its journal: what has to be written, and which messages are written already.
+//! The broker's side of its journal: the records to write, and the messages that are written already.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::outgoing::Outgoing;
 use crate::session::Session;
 use crate::{InboundState, InflightPhase, InflightState, QueuedState, SessionState};
 
-/// What a record takes beside texts and content, for estimates.
+/// Bytes that a record takes beside texts and content, for estimates.
 const RECORD_BYTES: u64 = 64;
 
 /// Room for so many records is kept from turn to turn.
@@ -358,7 +358,7 @@ impl Journal {
     }
 }
 
-/// What a session has to deliver with QoS 1 and 2.
+/// The messages that a session has to deliver with QoS 1 and 2.
 fn kept_of(state: &SessionState) -> impl Iterator<Item = &QueuedState> {
     let inflight = state.inflight.iter().filter_map(|inflight| match &inflight.phase {
         InflightPhase::Sent(queued) => Some(queued),
@@ -367,7 +367,7 @@ fn kept_of(state: &SessionState) -> impl Iterator<Item = &QueuedState> {
     inflight.chain(state.queue.iter().filter(|queued| queued.qos > QoS::AtMostOnce))
 }
 
-/// About what a message's content takes.
+/// About how many bytes a message's content takes.
 fn size_of(message: &Message) -> u64 {
     (message.payload.len() + message.topic.as_bytes().len()) as u64 + 2 * RECORD_BYTES
 }

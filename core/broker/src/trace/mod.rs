@@ -1,4 +1,4 @@
-//! Traces: what becomes of chosen publications, step by step (OP-07). Each shard, and the node, notes what it does with them; whoever looks puts
+//! Traces: the ways of chosen publications, step by step (OP-07). Each shard, and the node, notes what it does with them; the reader puts
 //! the notes of all nodes together. Which publications are chosen follows from what they are, so that all nodes choose the same.
 
 mod notes;
@@ -31,7 +31,7 @@ const OPEN_MAX: usize = 1_024;
 pub struct TraceSpec {
     /// Number of the trace, the same at all nodes.
     pub id: u64,
-    /// Only what concerns this client: what it publishes, and its part in the publications to the topics.
+    /// Only steps of this client: its own publications, and its part in the publications to the topics.
     pub client: Option<ClientId>,
     /// Topics. None: only what the client publishes.
     pub filters: Vec<TopicFilter>,
@@ -90,7 +90,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// These traces run from now on; what was noted for others is forgotten.
+    /// These traces run from now on; the notes of others are forgotten.
     pub fn set(&mut self, specs: &[Arc<TraceSpec>]) {
         let before = core::mem::take(&mut self.specs);
         self.specs = specs.iter().take(TRACES_MAX).cloned().collect();

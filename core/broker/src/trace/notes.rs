@@ -119,7 +119,7 @@ impl Broker {
         let (mut noted, mut has_copy) = (Vec::new(), false);
         if let Some(explanation) = self.explain_share(chosen, filter, message) {
             has_copy = is_copied(chosen, &explanation);
-            // Whoever looks at another member of the group wants to know, too.
+            // A trace of another member of the group notes this, too.
             noted.push((traces, TraceStep::Session { client: chosen.client.clone(), explanation }));
         }
         let others = tracer.clients().filter(|client| **client != chosen.client).filter_map(|client| {

@@ -45,7 +45,7 @@ impl TraceEvent {
 /// One step of a publication through a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceStep {
-    /// It came from its publisher.
+    /// The publication came from its publisher.
     Received {
         /// Its publisher; `None`: the broker itself.
         publisher: Option<ClientId>,
@@ -58,71 +58,71 @@ pub enum TraceStep {
         /// The publisher's own trace.
         parent: Option<TraceParent>,
     },
-    /// It came from its publisher and was not taken.
+    /// The publication came from its publisher and was refused.
     Refused {
         /// Its publisher.
         publisher: ClientId,
-        /// What its acknowledgement says.
+        /// Reason code of its acknowledgement.
         reason: ReasonCode,
-        /// Why, in words.
+        /// Cause of the refusal, in words.
         detail: String,
     },
-    /// The node sends it to these nodes.
+    /// The node sends the publication to these nodes.
     Routed {
         /// The nodes.
         nodes: Vec<NodeId>,
-        /// How many shared subscriptions at other nodes get it.
+        /// How many shared subscriptions at other nodes get the publication.
         groups: usize,
     },
-    /// It came to a node over a link.
+    /// The publication came to a node over a link.
     Came {
         /// The neighbour that has sent it.
         from: NodeId,
-        /// Whether it had come before, so that it is not delivered again.
+        /// Whether the publication had come before, so that it is not delivered again.
         again: bool,
         /// The publisher's own trace.
         parent: Option<TraceParent>,
     },
-    /// What sessions here keep of it is copied to other nodes.
+    /// The copies that sessions here keep of the publication are replicated to other nodes.
     Copied,
-    /// A session's part in it.
+    /// A session's part in the publication.
     Session {
         /// The client.
         client: ClientId,
         /// Whether the client gets it, and what decides.
         explanation: Explanation,
     },
-    /// More sessions have a part in it than are noted.
+    /// More sessions have a part in the publication than are noted.
     More {
         /// How many.
         sessions: usize,
     },
-    /// It was sent to a client.
+    /// The publication was sent to a client.
     Sent {
         /// The client.
         client: ClientId,
         /// With this quality of service.
         qos: QoS,
-        /// Whether it had waited.
+        /// Whether the publication had waited.
         waited: bool,
     },
-    /// The client has acknowledged it (PUBACK, PUBREC).
+    /// The client has acknowledged the publication (PUBACK, PUBREC).
     Acknowledged {
         /// The client.
         client: ClientId,
     },
-    /// It had waited for a client, or was to be sent, and is dropped.
+    /// The publication had waited for a client, or was to be sent, and is dropped.
     Dropped {
         /// The client.
         client: ClientId,
         /// Why.
         cause: crate::Cause,
     },
-    /// Its publisher has its acknowledgement.
+    /// The publisher has its acknowledgement.
     Answered {
         /// The publisher.
         publisher: ClientId,
-        /// What it says.
+        /// Reason code of the acknowledgement.
         reason: ReasonCode,
     },
 }

@@ -63,7 +63,7 @@ fn the_owner_says_who_a_client_is() {
     }
 }
 
-/// SEC: a user has so many sessions that outlive their connections; who has one comes again, and one that ends makes room.
+/// SEC: a user has so many sessions that outlive their connections; a client that has one comes again, and a session that ends makes room.
 #[test]
 fn a_user_has_so_many_sessions() {
     let mut bench = Bench::with(BrokerConfig { max_sessions_per_user: 2, ..BrokerConfig::default() });
@@ -249,7 +249,7 @@ fn a_share_goes_to_a_member_that_may_receive_it() {
     assert_eq!(bench.payloads(b).len(), 4);
 }
 
-/// MQ-19: what is remembered of a topic counts for one policy and one client.
+/// MQ-19: a remembered verdict on a topic counts for one policy and one client.
 #[test]
 fn a_verdict_is_remembered_no_longer_than_it_holds() {
     let mut bench = bench();
@@ -289,7 +289,7 @@ fn a_will_is_judged_at_connect_and_when_it_is_due() {
     }
 }
 
-/// MQ-19: what waits for a client and its subscriptions are seen with the eyes of whoever comes.
+/// MQ-19: messages that wait for a client and its subscriptions are checked against the permissions of the identity that comes.
 #[test]
 fn other_rules_and_other_users_count_at_once() {
     let mut bench = bench();
@@ -334,7 +334,7 @@ fn only_parts_of_the_process_connect_as_bridges() {
     }
 }
 
-/// DP-01: a bridge is told which publication a message is, so that what comes twice at the other end can be recognised.
+/// DP-01: a bridge is told which publication a message is, so that a message that comes twice at the other end can be recognised.
 #[test]
 fn parts_of_the_process_are_told_the_identity_of_a_message() {
     let mut bench = Bench::new();

@@ -28,18 +28,18 @@ fn bridged() -> (Bench, ConnId) {
     (bench, bridge)
 }
 
-/// Somebody has the session.
+/// Tells the broker that some node has the session.
 fn stands(bench: &mut Bench, session: &str) {
     bench.input(Input::Arrived { session: ClientId::new(session), ids: Vec::new() });
 }
 
-/// What was awaited and is gone from the session.
+/// Messages whose acknowledgement publishers await, and that are gone from the session.
 fn gone(bench: &Bench) -> Vec<MessageId> {
     let awaited = bench.broker.awaited(&session(), 100);
     bench.broker.gone_from(&session(), &awaited).expect("the session is here")
 }
 
-/// Looks, and has the publishers answered.
+/// Looks for messages that are gone, and has their publishers answered.
 fn look(bench: &mut Bench) -> usize {
     let ids = gone(bench);
     let count = ids.len();

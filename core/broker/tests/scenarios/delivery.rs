@@ -1,4 +1,4 @@
-//! Who gets which message, and how.
+//! Receivers of each message, and the way in which it is delivered to them.
 
 use sedge_mqtt::{Packet, ReasonCode, SubscriptionOptions};
 

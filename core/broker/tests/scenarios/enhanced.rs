@@ -52,7 +52,7 @@ fn last(server_first: &str, password: &[u8]) -> String {
     format!("{without_proof},p={}", STANDARD.encode(proof))
 }
 
-/// What the broker asks for.
+/// Takes the broker's challenge.
 fn challenge(bench: &mut Bench, conn: ConnId) -> String {
     let Some(Packet::Auth(auth)) = bench.recv(conn) else { panic!("no AUTH") };
     assert_eq!((auth.reason, auth.method), (ReasonCode::ContinueAuthentication, Some(utf8(METHOD))));

@@ -1,4 +1,4 @@
-//! Planted non-deliveries: what is explained is what happens (OP-04).
+//! Planted non-deliveries: the explanation matches the behaviour (OP-04).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn pair(config: BrokerConfig, filter: &str) -> (Bench, ConnId, ConnId) {
     (bench, publisher, subscriber)
 }
 
-/// OP-04: what does not match is named with the subscription that is nearest, and does not come.
+/// OP-04: a message that does not match is explained by the nearest subscription, and does not come.
 #[test]
 fn topics_that_do_not_match_are_explained_by_the_nearest_subscription() {
     for (filter, topic, cause) in [

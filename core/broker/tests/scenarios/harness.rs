@@ -23,7 +23,7 @@ pub(crate) const Q2: QoS = QoS::ExactlyOnce;
 pub(crate) const V4: Version = Version::V311;
 pub(crate) const V5: Version = Version::V5;
 
-/// What everybody's password becomes by PBKDF2.
+/// Result of PBKDF2 for everybody's password.
 pub(crate) const PASSWORD: &[u8] = b"salted";
 
 /// One side of a connection.
@@ -37,13 +37,13 @@ struct Peer {
     reading: Reading,
 }
 
-/// What a peer does with the bytes of the broker.
+/// A peer's handling of the broker's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Packets,
-    /// It does not look at what it reads.
+    /// The peer does not look at what it reads.
     Blindly,
-    /// It does not read: its outbox fills.
+    /// The peer does not read: its outbox fills.
     Nothing,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Bench {
     /// Answers of the cluster wait in `waiting` until [`Bench::answer`].
     pub(crate) slow: bool,
     pub(crate) waiting: VecDeque<Input>,
-    /// What the broker asked its owner for, but for `Transmit`.
+    /// Requests of the broker to its owner, but for `Transmit`.
     pub(crate) log: Vec<String>,
     pub(crate) routed: Vec<(Arc<Message>, bool)>,
     pub(crate) events: Vec<Event>,
@@ -73,11 +73,11 @@ pub(crate) struct Bench {
     pub(crate) certificates: bool,
     /// How fast clients may publish.
     pub(crate) rate: PublishRate,
-    /// Whom the broker asked for.
+    /// Credentials that the broker asked its owner about.
     pub(crate) asked: Vec<Credentials>,
-    /// With which reason everybody is refused that the broker asks for; `None`: they are who they say.
+    /// Reason code with which every client is refused that the broker asks about; `None`: they are who they say.
     pub(crate) refuse_with: Option<ReasonCode>,
-    /// For how long everybody else is let in.
+    /// Time for which all other clients are let in.
     pub(crate) expires_in: Option<Duration>,
     /// Whether the next connections are those of parts of the process.
     pub(crate) inside: bool,
@@ -418,7 +418,7 @@ impl Bench {
         }
     }
 
-    /// What an owner says to the beginning of an enhanced authentication: everybody's password is [`PASSWORD`].
+    /// The owner's answer to the beginning of an enhanced authentication: everybody's password is [`PASSWORD`].
     fn challenge(credentials: &Credentials) -> Input {
         let conn = credentials.conn;
         let Some(method) = credentials.method.as_ref().filter(|method| method.name == "SCRAM-SHA-256") else {

@@ -1,4 +1,4 @@
-//! What the journal says is what the broker holds, at every moment and after every restart.
+//! The journal's records equal the broker's state, at every moment and after every restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ fn check(log: &mut Log, world: &mut World) {
     world.check();
 }
 
-/// Lives of a broker, one after the other: what happens in each, and whether a checkpoint begins before it.
+/// Lives of a broker, one after the other: the steps of each, and whether a checkpoint begins before a step.
 fn live(lives: &[Vec<(Step, bool)>]) {
     let mut world = World { bench: Bench::with(config()), conns: [None; 5] };
     world.bench.broker.keep_journal();
@@ -165,7 +165,7 @@ fn kept_bench() -> (Bench, Log) {
 }
 
 /// MQ-06: the publication was on its way when the process died: the client's repetition is not routed once more, the publication
-/// itself is, under its old name, so that whoever has it can tell.
+/// itself is, under its old name, so that a receiver that has it can tell.
 #[test]
 fn a_publication_on_its_way_goes_on_after_a_restart() {
     let (mut bench, mut log) = kept_bench();
@@ -348,7 +348,7 @@ fn without_a_journal_nothing_is_written() {
     assert_eq!((bench.broker.take_records().count(), bench.broker.live_bytes()), (0, 0));
 }
 
-/// MQ-05: what a client reads waits for the journal if it rests on it; what was published with QoS 0 does not, nor do pings.
+/// MQ-05: bytes for a client wait for the journal if they rest on it; publications with QoS 0 do not, nor do pings.
 #[test]
 fn only_what_rests_on_the_journal_waits_for_it() {
     let (mut bench, _) = kept_bench();
@@ -375,7 +375,7 @@ fn only_what_rests_on_the_journal_waits_for_it() {
     assert!(!depends(&mut bench, publisher), "a refusal");
 }
 
-/// DP-03: a bridge that was taken out of the configuration while the process was down gets nothing new, and what waits for it stays.
+/// DP-03: a bridge that was taken out of the configuration while the process was down gets nothing new, and the messages that wait for it stay.
 #[test]
 fn a_part_of_the_process_without_a_section_gets_nothing_new_after_a_restart() {
     const BRIDGE: &str = "$bridge/a";

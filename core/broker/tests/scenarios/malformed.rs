@@ -1,4 +1,4 @@
-//! What is no MQTT closes its own connection and nothing else.
+//! Bytes that are not MQTT close their own connection and nothing else.
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;

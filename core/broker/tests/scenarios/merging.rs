@@ -1,4 +1,4 @@
-//! Two owners of one session that find each other: what the client had begun at the other one.
+//! Two owners of one session that find each other: QoS 2 flows that the client had begun at the other one.
 
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ fn a_client_that_has_only_just_come_has_not_repeated_anything() {
     }
 }
 
-/// MQ-06, FT-31: what was in progress here, too, and was completed while the session was held back.
+/// MQ-06, FT-31: a QoS 2 flow that was in progress here, too, and was completed while the session was held back.
 #[test]
 fn what_a_client_completes_while_it_waits_is_complete() {
     let mut bench = Bench::new();
@@ -178,7 +178,7 @@ fn what_begins_here_does_not_wait() {
     assert!(!bench.is_held(conn));
 }
 
-/// FT-31: what was kept for others is for those who have missed it, and not for who has subscribed since.
+/// FT-31: a message kept for others is for sessions that have missed it, and not for clients that have subscribed since.
 #[test]
 fn only_those_named_get_what_they_missed() {
     let mut bench = Bench::new();

@@ -178,7 +178,7 @@ fn with_slow_readers(bench: &mut Bench, qos: QoS) -> Vec<ConnId> {
     slow
 }
 
-/// MQ-09: whatever is published to how many clients that do not read, what is held for them stays below the limit, and a client
+/// MQ-09: however much is published to however many clients that do not read, the bytes held for them stay below the limit, and a client
 /// that reads gets everything.
 #[test]
 fn slow_readers_share_what_may_be_held() {
@@ -271,7 +271,7 @@ fn answers_count_too() {
     for _ in 0..10_000 {
         bench.send(client, &Packet::PingReq);
     }
-    // Half of it, for as much has to stay free; and what the buffer has grown by before it came that far.
+    // Half of it, for as much has to stay free; and the growth of the buffer before it came that far.
     assert!(bench.broker.counters().buffered_bytes() <= 10_000, "{:?}", bench.broker.counters());
     assert!(bench.is_held(client));
     bench.stick(client, false);
@@ -283,7 +283,7 @@ fn filters(texts: &[&str]) -> Input {
     Input::ClosedTopics(texts.iter().map(|text| TopicFilter::new(text).unwrap()).collect())
 }
 
-/// DP-03: while whoever has to keep a topic has no room, 5.0 publishers are told, QoS 0 goes on, and so do other topics.
+/// DP-03: while the keeper of a topic has no room, 5.0 publishers are told, QoS 0 goes on, and so do other topics.
 #[test]
 fn publications_to_closed_topics_are_refused() {
     let mut bench = Bench::new();
@@ -329,7 +329,7 @@ fn publications_of_older_clients_to_closed_topics_wait_for_their_acknowledgement
     assert_eq!(bench.routed.len(), 3);
 }
 
-/// DP-03: what publishers have been told is kept, however full the queue is; QoS 0 keeps to its limit.
+/// DP-03: an acknowledged publication is kept, however full the queue is; QoS 0 keeps to its limit.
 #[test]
 fn a_queue_that_refuses_loses_nothing_that_was_acknowledged() {
     let limits = QueueLimits { messages: 2, bytes: 1_000, drops_oldest: false, refuses: true };

@@ -76,7 +76,7 @@ fn each_subscription_gets_its_own_copy_with_its_identifier() {
     }
 }
 
-/// MQ-07: what came live while the SUBSCRIBE settled does not come again.
+/// MQ-07: a message that came live while the SUBSCRIBE settled does not come again.
 #[test]
 fn live_and_kept_do_not_double() {
     let mut bench = Bench::new();
@@ -168,7 +168,7 @@ fn take_all(bench: &mut Bench, conn: sedge_base::ConnId) -> Vec<String> {
     }
 }
 
-/// MQ-07, MQ-09: more retained messages than a queue holds, for clients that read and acknowledge at their pace; what is published meanwhile comes
+/// MQ-07, MQ-09: more retained messages than a queue holds, for clients that read and acknowledge at their pace; later publications come
 /// behind them (mosquitto#2887, mosquitto#2196).
 #[test]
 fn the_limits_of_the_queue_cut_no_retained_messages() {
@@ -202,7 +202,8 @@ fn the_limits_of_the_queue_cut_no_retained_messages() {
     }
 }
 
-/// MQ-07: the client goes in the middle. What its session has room for comes when it is back, and what it no longer wants does not come.
+/// MQ-07: the client goes in the middle. The retained messages that its session has room for come when it is back; those of `b/#`, which it has
+/// unsubscribed from, do not come.
 #[test]
 fn what_is_left_of_the_retained_messages_waits_with_the_session() {
     let mut bench = Bench::new();

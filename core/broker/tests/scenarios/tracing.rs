@@ -1,4 +1,4 @@
-//! Traces: what is noted is what happens (OP-07).
+//! Traces: the notes match the events (OP-07).
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ fn what_does_not_arrive_is_noted_with_its_cause() {
     assert!(matches!(&refused[..], [TraceStep::Refused { reason: ReasonCode::QuotaExceeded, .. }]), "{refused:?}");
 }
 
-/// OP-07: what is kept is bounded in number and bytes, and what made room is counted.
+/// OP-07: kept notes are bounded in number and bytes, and those that made room are counted.
 #[test]
 fn notes_are_bounded_and_what_is_lost_is_counted() {
     let (mut bench, publisher, subscriber) = pair(BrokerConfig::default());

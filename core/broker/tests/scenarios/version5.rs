@@ -1,4 +1,4 @@
-//! What only MQTT 5.0 has.
+//! Features that only MQTT 5.0 has.
 
 use sedge_broker::BrokerConfig;
 use sedge_mqtt::{Connect, ConnectProperties, Packet, PublishProperties, ReasonCode};
@@ -111,7 +111,7 @@ fn a_topic_that_is_too_deep_is_refused() {
     assert_eq!(disconnect.reason, ReasonCode::TopicNameInvalid);
 }
 
-/// MQ-14: who would repeat it is told in the acknowledgement, and stays connected.
+/// MQ-14: a publisher that would repeat the message is told in the acknowledgement, and stays connected.
 #[test]
 fn a_topic_that_is_too_deep_is_refused_by_its_acknowledgement() {
     let mut bench = Bench::with(BrokerConfig { max_topic_levels: 3, ..BrokerConfig::default() });

@@ -1,8 +1,8 @@
-//! Encrypted connections: what ties the proofs of a handshake to the connection that they are made over
+//! Encrypted connections: the value that ties the proofs of a handshake to the connection that they are made over
 //! (`docs/protocol/link.md`, "Encryption").
 //!
 //! The driver encrypts; this machine sees plain bytes. It is told a value that only the two ends of the encrypted connection
-//! share, and both prove the cluster key over it: whoever sits between two connections has two different values.
+//! share, and both prove the cluster key over it: a node in the middle of two connections has two different values.
 
 use core::fmt;
 

@@ -42,7 +42,7 @@ pub(super) struct Carried {
     attempts: u64,
 }
 
-/// What a connection that another node carries needs beyond an ordinary one. Counts are bytes.
+/// State of a connection that another node carries, beyond that of an ordinary one. Counts are bytes.
 #[derive(Debug)]
 pub(super) struct Carriage {
     /// The node that carries the connection.
@@ -160,7 +160,7 @@ impl Links {
         self.queue(to, frame).is_ok()
     }
 
-    /// Gives the carrier what the outbox holds, as far as the other end reads along. What cannot be given stays, and the link falls silent
+    /// Gives the carrier the bytes of the outbox, as far as the other end reads along. Bytes that cannot be given stay, and the link falls silent
     /// if that does not change.
     pub(super) fn transmit_carried(&mut self, link: LinkId) {
         while let Some((offset, bytes)) = self.next_piece(link) {
@@ -205,7 +205,7 @@ impl Links {
         self.send_carry(carriage.via, &carriage.mail(self.me.node, CarryWord::Close));
     }
 
-    /// A node is not linked directly any more: what it has carried is over.
+    /// A node is not linked directly any more: the connections that it has carried are over.
     pub(super) fn carriages_without(&mut self, now: Instant, via: NodeId) {
         let is_over = |link: &LinkId| self.carrier_of(*link) == Some(via);
         for link in self.carried.links.values().copied().filter(is_over).collect::<Vec<_>>() {
@@ -326,7 +326,7 @@ impl Links {
         }
     }
 
-    /// What a link that others carry means for the attempts to have one that nobody carries, and the other way round.
+    /// Ends other attempts at a link that a node carries, and schedules attempts at a direct one if a node carries this one.
     pub(super) fn note_carriage(&mut self, now: Instant, link: LinkId, node: NodeId) {
         self.timers.cancel(&Timer::Carry(node));
         let via = self.carrier_of(link);
@@ -343,7 +343,7 @@ impl Links {
     }
 }
 
-/// Up to so many bytes of what an outbox holds.
+/// Up to so many bytes of the outbox.
 fn first(outbox: &Outbox, most: usize) -> Bytes {
     let mut slices = [std::io::IoSlice::new(&[]); 16];
     let filled = outbox.io_slices_up_to(most, &mut slices);

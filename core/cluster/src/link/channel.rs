@@ -205,14 +205,14 @@ impl Channel {
         Some((matches!(logged.frame, Frame::Publication(_)), again))
     }
 
-    /// One of the current connections is gone: what was encoded for it and is not acknowledged has to be encoded again.
+    /// One of the current connections is gone: frames that were encoded for it and are not acknowledged have to be encoded again.
     pub(super) fn lose_lane(&mut self, lane: u8) {
         let (first, next) = (self.acked + 1, self.next);
         let encoded = (first..next).zip(&self.log);
         self.again.extend(encoded.filter(|(_, logged)| logged.lane == lane).map(|(seq, _)| seq));
     }
 
-    /// All current connections are gone, or will be: what waits for earlier frames comes again.
+    /// All current connections are gone, or will be: frames that wait for earlier ones come again.
     pub(super) fn lose_lanes(&mut self) {
         self.again.clear();
         self.early.clear();
@@ -291,8 +291,8 @@ impl Channel {
         Some(done)
     }
 
-    /// What the owner has to be told when the link is up: whether both sides go on where they were when it was last told, and
-    /// what was lost since.
+    /// News for the owner when the link is up: whether both sides go on where they were when it was last told, and the frames that were
+    /// lost since.
     pub(super) fn take_news(&mut self) -> (bool, Lost) {
         let up_to = core::mem::take(&mut self.lost_up_to);
         (!core::mem::take(&mut self.is_new), Lost { up_to, resent: core::mem::take(&mut self.resent) })

@@ -76,7 +76,7 @@ impl Links {
             self.carriages_without(now, node);
             self.seek_carrier(now, node, if silent { Duration::ZERO } else { carried::AGAIN });
             if is_gone && failures <= 1 && is_wanted {
-                // Whoever dials finds out at once whether somebody still listens there.
+                // A dial shows at once whether the node still listens there.
                 self.dial(now, node);
             } else {
                 self.schedule(now, node, false);
@@ -190,7 +190,7 @@ impl Links {
         self.close(now, link, Farewell::Silence, "no answer in time".to_owned());
     }
 
-    /// What came is no MQTT, or none that belongs here.
+    /// The bytes that came are no MQTT, or none that belongs here.
     pub(super) fn bad_bytes(&mut self, now: Instant, link: LinkId, error: DecodeError) {
         let Some(conn) = self.conns.get_mut(&link) else { return };
         let addr = conn.peer_addr;

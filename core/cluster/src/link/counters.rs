@@ -43,7 +43,7 @@ pub struct LinkCounters {
     pub handshakes_refused: u64,
     /// Handshakes that have failed because of the key.
     pub auth_failures: u64,
-    /// Links closed because what came over them was no valid frame.
+    /// Links closed because an invalid frame came over them.
     pub protocol_errors: u64,
     /// Links closed because of silence.
     pub silences: u64,

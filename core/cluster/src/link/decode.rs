@@ -28,7 +28,7 @@ pub(super) enum Inbound {
     RoundTrip(u32),
 }
 
-/// The meaning of a PUBLISH, or what is wrong with it. `newer`: it comes from a node of a newer version, which may have control frames
+/// The meaning of a PUBLISH, or its fault. `newer`: it comes from a node of a newer version, which may have control frames
 /// of other topics, and more fields.
 pub(super) fn publish(packet: Publish, newer: bool) -> Result<Inbound, &'static str> {
     let Publish { dup, qos, retain, topic, packet_id: _, payload, properties } = packet;
@@ -329,7 +329,7 @@ mod tests {
         publish(Publish { dup, qos, retain, topic, packet_id, payload, properties }, newer)
     }
 
-    /// What a node of the next version may say is passed over, and refused from one of the same.
+    /// Fields and mail that only the next version knows are passed over from a node of that version, and refused from one of the same version.
     #[test]
     fn what_only_newer_versions_know_is_passed_over() {
         assert_eq!(on_link("$sedge/later", &[("s", "5")], true), Ok(Inbound::Frame(5, None)));

@@ -21,7 +21,7 @@ pub enum Frame {
     Control {
         /// Which mechanism.
         topic: ControlTopic,
-        /// What; opaque to the link.
+        /// Content of the mail; opaque to the link.
         payload: Bytes,
     },
 }
@@ -104,7 +104,7 @@ impl ControlTopic {
         Self::Carry,
     ];
 
-    /// Whether a receiver relies on having all that was published before and that it may want. Who owns a session is said over a third node, to
+    /// Whether a receiver relies on having all earlier publications that it may want. Ownership of a session is told over a third node, to
     /// which neither publisher nor subscriber belongs; and a copy of a session holds its messages itself.
     pub(crate) const fn rests_on_publications(self) -> bool {
         !matches!(self, Self::Directory | Self::Replica)

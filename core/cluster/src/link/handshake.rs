@@ -94,7 +94,7 @@ impl Links {
         conn.write(&auth);
     }
 
-    /// Acceptor: what the dialler says to be, and whether it has to prove it.
+    /// Acceptor: the identity that the dialler claims, and whether it has to prove it.
     fn judge_connect(&self, link: LinkId, connect: &Connect) -> Result<(Greeting, bool), Refusal> {
         use ReasonCode as Code;
         let Some(conn) = self.conns.get(&link) else { return Err(busy()) };

@@ -7,7 +7,7 @@
 //!  lane 2            43       46          the receiver hands them out in the order of their numbers
 //! ```
 //!
-//! A lane belongs to the link: it ends with the link, and what was sent over a lane that ends goes over the link again.
+//! A lane belongs to the link: it ends with the link, and frames sent over a lane that ends go over the link again.
 
 use sedge_base::{ClientId, Instant, NodeId};
 use smallvec::SmallVec;
@@ -195,7 +195,7 @@ impl Links {
         self.fill(node);
     }
 
-    /// A lane is gone: what it had goes over another connection, and the dialler makes a new one.
+    /// A lane is gone: its frames go over another connection, and the dialler makes a new one.
     pub(super) fn lane_closed(&mut self, now: Instant, node: NodeId, link: LinkId) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let Some(place) = peer.lanes.further.iter().position(|lane| lane.link == link) else { return };

@@ -136,7 +136,7 @@ impl Links {
             self.timers.cancel(&timer);
         }
         self.counters.frames_lost += peer.channel.log_len() as u64;
-        // What was read and not handed out is not acknowledged: it comes again, if it is to come at all.
+        // Frames that were read and not handed out are not acknowledged: they come again, if they are to come at all.
         let is_of_node = |output: &Output| match output {
             Output::Up { peer, .. } => peer.node == node,
             Output::Frame { from: of, .. } | Output::Acked { node: of, .. } => *of == node,
@@ -195,7 +195,7 @@ impl Links {
         self.take_in(now, link, bytes);
     }
 
-    /// Bytes of a connection, whoever has brought them.
+    /// Bytes of a connection, direct or carried.
     pub(super) fn take_in(&mut self, now: Instant, link: LinkId, bytes: Bytes) {
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.has_read = true;
@@ -316,14 +316,14 @@ impl Links {
         self.former.remove(&node).unwrap_or_default()
     }
 
-    /// Ends all links unread: the process stood still, and what neighbours sent meanwhile may be outdated. They send again what still holds.
+    /// Ends all links unread: the process stood still, and frames of neighbours may be outdated. They send again those that still hold.
     pub fn begin_anew(&mut self, now: Instant) {
         for link in self.conns.keys().copied().collect::<Vec<_>>() {
             self.close(now, link, Farewell::Silence, STALE.to_owned());
         }
     }
 
-    /// Takes leave of all neighbours: what fits into the outboxes is written, then all links are closed. Nothing is dialled or
+    /// Takes leave of all neighbours: as much as fits into the outboxes is written, then all links are closed. Nothing is dialled or
     /// accepted from then on.
     pub fn shutdown(&mut self, now: Instant) {
         self.flush(now);
@@ -405,7 +405,7 @@ impl Links {
         self.version(node).is_some_and(|version| version < Protocol::SECOND)
     }
 
-    /// Whether a node speaks a newer version than this one: what is unknown in it is passed over.
+    /// Whether a node speaks a newer version than this one: unknown parts of it are passed over.
     pub fn is_newer(&self, node: NodeId) -> bool {
         self.peers.get(&node).is_some_and(|peer| peer.protocol.version > self.config.protocol.version)
     }

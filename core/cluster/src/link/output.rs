@@ -30,7 +30,7 @@ pub enum Output {
     },
     /// A neighbour is linked. Up and Down of one node alternate.
     Up {
-        /// Who.
+        /// The neighbour.
         peer: Hello,
         /// Whether both sides go on where they were when the link was lost: no frame was lost or repeated. If not, the
         /// neighbour knows nothing of before and needs everything anew.
@@ -40,7 +40,7 @@ pub enum Output {
     },
     /// The link to a neighbour is gone. Its frames are kept for the next link until the owner forgets the neighbour.
     Down {
-        /// Who.
+        /// The neighbour.
         node: NodeId,
         /// Why, in words.
         reason: String,
@@ -49,28 +49,28 @@ pub enum Output {
     },
     /// Nobody listens where a node was dialled, as its host says.
     Refused {
-        /// Who.
+        /// The node that was dialled.
         node: NodeId,
     },
     /// A frame, exactly once and in order between the same lives of two nodes.
     Frame {
-        /// The neighbour that sent it.
+        /// The neighbour that sent the frame.
         from: NodeId,
-        /// Its number, for [`crate::link::Links::limit_acks`].
+        /// Number of the frame, for [`crate::link::Links::limit_acks`].
         number: u64,
-        /// What.
+        /// The frame.
         frame: Frame,
     },
     /// The neighbour is done with all frames up to this one.
     Acked {
-        /// Who.
+        /// The neighbour.
         node: NodeId,
         /// Number of the last frame taken.
         up_to: FrameSeq,
     },
     /// The round trip to a neighbour was measured.
     RoundTrip {
-        /// Who.
+        /// The neighbour.
         node: NodeId,
         /// Microseconds, smoothed.
         micros: u32,

@@ -1,4 +1,4 @@
-//! What nodes tell each other for those who operate them: where clients can go, whose connection is to end, and who has no room.
+//! Mail between nodes for their operators: where clients can go, which connections are to end, and which nodes have no room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// Tells the neighbours, so that their clients' publications are refused before they come here: what has come is taken, since
+    /// Tells the neighbours, so that their clients' publications are refused before they come here: those that have come are taken, since
     /// others may have been told already that they are accepted.
     pub(in crate::node) fn set_full(&mut self, full: bool) {
         if self.is_full == full {

@@ -21,7 +21,7 @@ pub const ASK_BYTES_MAX: usize = 32 * 1024;
 /// The node's knowledge for those who operate the cluster.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Operators {
-    /// Questions to other nodes, and who has not answered.
+    /// Questions to other nodes, and the nodes that have not answered.
     open: BTreeMap<u64, BTreeSet<NodeId>>,
     /// The names of other nodes.
     pub names: BTreeMap<NodeId, Utf8>,

@@ -18,7 +18,7 @@ use crate::wire::{NodeMail, Remembered};
 
 /// When a turn of its event loop comes so much later than the one before, a process stood still, and its node begins anew.
 pub const STANDSTILL: Duration = Duration::from_secs(1);
-/// After a standstill, members that do not answer are declared dead within this time if they are. What was declared earlier may be a mistake:
+/// After a standstill, members that do not answer are declared dead within this time if they are. An earlier declaration may be a mistake:
 /// their answers were not read yet.
 pub(in crate::node) const GRACE: Duration = Duration::from_secs(3);
 
@@ -188,7 +188,7 @@ impl Node {
         self.membership.handle(self.now, sedge_membership::Input::Seeds(addresses));
     }
 
-    /// Whom the next life of the node is to meet before it lets clients in: members, those that this life still waits for, and those that died
+    /// Nodes that the next life of the node is to meet before it lets clients in: members, those that this life still waits for, and those that died
     /// and whose sessions nobody has taken over yet.
     pub(in crate::node) fn remembered(&self) -> Vec<Remembered> {
         let mut known = self.beginning.awaited.clone();

@@ -47,7 +47,7 @@ impl Node {
                 }
                 self.release_reunions();
                 self.release_again();
-                // What was published since the link came up.
+                // Gives messages that were published since the link came up.
                 let life = self.life_of(node);
                 self.give_kept(life);
                 self.has_returned(life);
@@ -209,7 +209,7 @@ impl Node {
         self.pump(node);
     }
 
-    /// Whether a node has started again before membership has told of the end of its former life. What that had is seen to first: the
+    /// Whether a node has started again before membership has told of the end of its former life. The former life is seen to first: the
     /// new life links again afterwards.
     fn is_ahead_of_membership(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
         let former = self.peers.get_mut(&node).filter(|peer| peer.incarnation.is_some_and(|known| known < incarnation));
@@ -222,7 +222,7 @@ impl Node {
         true
     }
 
-    /// Its frames wait for the link to come back, or for membership to say that the node is gone. Who is silent may be busy: membership
+    /// The neighbour's frames wait for the link to come back, or for membership to say that the node is gone. A silent node may be busy: membership
     /// has its own ways to find out.
     fn link_down(&mut self, node: NodeId, silent: bool) {
         if let Some(peer) = self.peers.get_mut(&node).filter(|peer| peer.is_linked()) {
@@ -319,7 +319,7 @@ impl Node {
         }
     }
 
-    /// A node is gone. Its sessions go on at its successor, if it has one; if not, what is for them is kept, unless it has said farewell.
+    /// A node is gone. Its sessions go on at its successor, if it has one; if not, messages for them are kept, unless it has said farewell.
     fn gone(&mut self, node: NodeId, incarnation: Option<Incarnation>, has_left: bool) {
         // Its link may have said so before membership did.
         if incarnation.is_some_and(|incarnation| !self.orphans.ends(Life { node, incarnation })) {
@@ -372,11 +372,11 @@ impl Node {
         self.overlay.handle(self.now, Input::NeighbourDown { node, gone: true });
         self.overlay.handle(self.now, Input::MemberDown { node });
         self.drain_overlay();
-        // Somebody has its sessions already, and did not hear of these.
+        // A successor has the node's sessions already, and did not hear of these.
         for stray in late.into_iter().filter(|stray| stray.plain) {
             self.publish_for(&stray.message);
         }
-        // Who takes sessions over owns them before it says that it has registered all it has.
+        // A successor owns the sessions that it takes over before it says that it has registered all its sessions.
         self.orphans_without();
         self.reclaim_from(node, heir);
         if let Some(life) = life {
@@ -404,7 +404,7 @@ impl Node {
         self.directory.home.purge(node);
     }
 
-    /// What was on its way to a node that is gone, straight or over others, and who waits for what was relayed.
+    /// Publications that were on their way to a node that is gone, straight or over others, and the entries that wait for relayed ones.
     pub(in crate::node) fn take_strays(&mut self, node: NodeId) -> (Vec<Stray>, Vec<u64>) {
         let straight = self.links.publications_for(node).filter(|publication| publication.waybill.is_none());
         let strays = straight.filter(|publication| publication.message.qos > QoS::AtMostOnce);

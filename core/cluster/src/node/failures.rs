@@ -1,4 +1,4 @@
-//! Notices of failed members: which clients they had, and what those wanted (FT-33). Every survivor keeps its own, from its routing table.
+//! Notices of failed members: the clients that they had, and their interest (FT-33). Every survivor keeps its own, from its routing table.
 
 use std::collections::BTreeMap;
 

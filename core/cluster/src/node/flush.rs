@@ -1,4 +1,4 @@
-//! One turn: what an event has set off is done until everything is quiet.
+//! One turn: the work that an event has set off is done until everything is quiet.
 
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ impl Node {
     pub(in crate::node) fn interest_changed(&mut self, shard: ShardId, interest: Interest) {
         let Interest { client, mut changes, ticket } = interest;
         if ticket.is_none() {
-            // What a former move has left to be withdrawn, and the session that comes wants.
+            // Drops withdrawals that a former move has left and whose filter the coming session wants.
             changes.retain(|change| change.op != InterestOp::Remove || !self.claims.awaits(&client, &change.filter));
         }
         let effect = self.interest.apply(shard, &client, &changes);

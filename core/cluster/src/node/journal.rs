@@ -1,4 +1,4 @@
-//! The node's part of the journal: retained messages; and what it does after a restart until it knows what its shards hold.
+//! The node's part of the journal: retained messages; and its steps after a restart until it knows the contents of its shards.
 
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ pub(in crate::node) struct Mistrusted {
 }
 
 impl Mistrusted {
-    /// Addresses, and what is wrong.
+    /// Addresses, and the causes of mistrust.
     pub(in crate::node) fn lines(&self, now: Instant) -> impl Iterator<Item = (SocketAddr, Mistrust)> {
         let recent = self.by_address.iter().filter(move |(_, entry)| now.since(entry.last) < KEPT);
         recent.map(|(address, entry)| (*address, entry.cause))

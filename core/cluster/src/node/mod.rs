@@ -139,9 +139,9 @@ pub struct Node {
     operators: Operators,
     /// There is no room to keep publications.
     is_full: bool,
-    /// Topics for which it has none.
+    /// Topics for which the node has no room.
     closed_topics: Vec<TopicFilter>,
-    /// What the shards were told of that.
+    /// The closed topics that the shards were told of.
     told_closed_topics: BTreeSet<TopicFilter>,
     journal: Option<RetainedJournal>,
     restoration: Restoration,

@@ -1,4 +1,4 @@
-//! What a node keeps about each node it is, or was, linked to, and large mail on its way there.
+//! State that a node keeps about each node it is, or was, linked to, and large mail on its way there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl Peer {
         }
     }
 
-    /// The link has begun anew, and what was on its way is lost with the former one. Sessions that were given away are nowhere else: they
+    /// The link has begun anew, and mail on its way is lost with the former one. Sessions that were given away are nowhere else: they
     /// are sent again.
     pub(in crate::node) fn begin_anew(&mut self) {
         let begun = core::mem::take(&mut self.begun);
@@ -188,7 +188,7 @@ impl Peer {
         core::mem::take(&mut self.held)
     }
 
-    /// What waits, and what is on its way, is for nothing: the neighbour begins anew.
+    /// Forgets signals that wait, and mail that is on its way: the neighbour begins anew. Large mail that waits is kept.
     pub(in crate::node) fn restart(&mut self) {
         *self = Self { bulk: core::mem::take(&mut self.bulk), former: self.former, ..Self::default() };
     }

@@ -61,11 +61,11 @@ impl Node {
     /// Members that have not told all that a joining node needs.
     pub(in crate::node) fn unsynced_members(&self) -> Vec<NodeId> {
         if self.beginning.has_begun_before() {
-            // All that matter are awaited.
+            // All members that matter are awaited.
             return Vec::new();
         }
         let others = self.ring.iter().copied().filter(|node| *node != self.config.node);
-        // Who cannot be linked because of its version is not waited for.
+        // A node that cannot be linked because of its version is not waited for.
         let others = others.filter(|node| self.links.incompatible().all(|(other, _)| other != *node));
         others.filter(|node| !self.peers.get(node).is_some_and(crate::node::peers::Peer::is_synced)).collect()
     }

@@ -16,7 +16,7 @@ impl Node {
         let seeds = self.neighbours.with_seeds(seeds);
         self.only_own_seeds &= seeds.iter().all(|seed| *seed == self.config.swim_addr);
         if !self.only_own_seeds {
-            // What was found may be old and gone soon: it is not named as soon as what an operator has written.
+            // A seed that was found may be old and gone soon: it is not named as soon as a seed that an operator has written.
             self.next_seed_check.get_or_insert(self.now.instant + REMINDER);
         }
         let seeds = self.beginning.set_seeds(seeds);

@@ -167,7 +167,7 @@ impl Node {
         DeadStatus { node: member.node, name, incarnation: member.incarnation, address: member.link, since, orphans }
     }
 
-    /// At most `limit` lines of the subscription routing table (FT-10) from the `offset`th on: what other nodes want.
+    /// At most `limit` lines of the subscription routing table (FT-10) from the `offset`th on: the interest of other nodes.
     pub fn routes(&self, offset: usize, limit: usize) -> Vec<RouteStatus> {
         let routes = self.overlay.routes(offset, limit).into_iter();
         let line = |route: sedge_overlay::RouteEntry| RouteStatus {
@@ -183,7 +183,7 @@ impl Node {
         self.overlay.topology(limit)
     }
 
-    /// At most `limit` lines of the local subscription table (FT-09) from the `offset`th on: what clients of this node want.
+    /// At most `limit` lines of the local subscription table (FT-09) from the `offset`th on: the interest of this node's clients.
     pub fn local_routes(&self, offset: usize, limit: usize) -> Vec<RouteStatus> {
         let lines = self.interest.lines(offset, limit);
         let line = |(client, filter): (&sedge_base::ClientId, &sedge_mqtt::TopicFilter)| RouteStatus {

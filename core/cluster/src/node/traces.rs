@@ -1,4 +1,4 @@
-//! What a node notes about publications that a trace follows; see [`sedge_broker::Tracer`].
+//! A node's notes about publications that a trace follows; see [`sedge_broker::Tracer`].
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ pub(crate) type Choice = Vec<(TopicFilter, Location)>;
 /// A publication for other shards, each of which answers with [`crate::mail::ToShard::Kept`].
 #[derive(Debug)]
 pub struct Exact {
-    /// What, and for whom.
+    /// The message, and its receivers.
     pub deliver: Deliver,
     /// The shard that waits for the answer.
     pub from: ShardId,

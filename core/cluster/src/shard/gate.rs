@@ -17,7 +17,7 @@ type Waiting = (ClientId, ConnId, bool);
 pub(super) enum Gate {
     /// The node does not know the cluster.
     Starting(VecDeque<Waiting>),
-    /// The process stood still: what clients have sent meanwhile may be outdated.
+    /// The process stood still: bytes that clients have sent meanwhile may be outdated.
     Still(VecDeque<Waiting>),
     /// The node knows the cluster.
     Open,

@@ -5,14 +5,14 @@
 //!    that its shards had delivered before: none of that may be routed to the new owner, which could not tell it from something new.
 //! 2. The new owner's node gets the session and advertises its interest. When every node routes there, its shard begins to catch,
 //!    too, and the former owner is told so.
-//! 3. When nothing is on its way any more to the former owner that was not sent to the new one, nor between its shards, what it has caught
-//!    goes to the new owner. It goes on to catch.
+//! 3. When nothing is on its way any more to the former owner that was not sent to the new one, nor between its shards, the messages it has caught
+//!    go to the new owner. It goes on to catch.
 //! 4. When nothing that was sent to both can be on its way to the new owner any more, its shard puts all together: everything
 //!    published was caught by one of them or by both; the message ids tell.
 //! 5. When the session is with the new owner's backups, the former owner withdraws the interest and forgets the session. Until then it takes
 //!    it back should the new owner die (`node/sessions/reclaim.rs`); and should the former owner die, its successor has all of it.
 //!
-//! A member of a shared subscription stays one all the time. What it is chosen for while it is at neither node is for another member,
+//! A member of a shared subscription stays one all the time. A message that it is chosen for while it is at neither node is for another member,
 //! or, if there is none, waits at the node until the move is over.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ pub(super) struct Handovers {
     filters: SubscriptionTrie<ClientId, ()>,
     /// Sessions among them that are members of a shared subscription.
     groups: BTreeMap<TopicFilter, BTreeSet<ClientId>>,
-    /// What was caught for shared subscriptions whose members have moved: to be chosen for again.
+    /// Messages caught for shared subscriptions whose members have moved: other members have to be chosen for them.
     freed: Vec<Share>,
     dropped: u64,
 }
@@ -50,16 +50,16 @@ struct Catch {
     epoch: u64,
     /// Whether the session comes, and does not go.
     comes: bool,
-    /// Whether it was in the journal that this node started from, so that it has had what came in the node's former life.
+    /// Whether the session was in the journal that this node started from, so that it has had all that came in the node's former life.
     was_restored: bool,
     filters: Vec<TopicFilter>,
     messages: Vec<Arc<Message>>,
-    /// How many of them the new owner was sent ahead.
+    /// How many of `messages` the new owner was sent ahead.
     looked: usize,
     shares: Vec<Share>,
-    /// Of a session whose node is gone: what was on its way there.
+    /// Of a session whose node is gone: messages that were on their way there.
     strays: Vec<Arc<Message>>,
-    /// What is caught, or will be, and the session has had before.
+    /// Messages that are caught, or will be, and that the session has had before.
     had: BTreeSet<MessageId>,
     bytes: usize,
     /// Withdrawals that the node was not told yet.
@@ -224,22 +224,22 @@ impl Handovers {
         true
     }
 
-    /// What was caught for shared subscriptions and has to be chosen for again.
+    /// Messages that were caught for shared subscriptions and for which members have to be chosen again.
     pub(super) fn take_freed(&mut self) -> Vec<Share> {
         core::mem::take(&mut self.freed)
     }
 
-    /// A session that was given away goes on here, with what was caught for it as a member of shared subscriptions.
+    /// A session that was given away goes on here, with the messages caught for it as a member of shared subscriptions.
     pub(super) fn keep_shares(&mut self, client: &ClientId) {
         if let Some(session) = self.sessions.get_mut(client) {
             session.shares.clear();
         }
     }
 
-    /// The session of this client is here: adds to it what came for it meanwhile. What only the former owner has caught was
-    /// published before anybody knew the new one, and so comes first, unless something older of the same shard was caught here: then it
-    /// was lost on its way here (QoS 0). The former owner may have caught other things later, without what lies between, if other clients
-    /// of its node wanted them: of what both have caught the order here counts. Returns what a former move has left to be withdrawn.
+    /// The session of this client is here: adds the messages that came for it meanwhile. Those that only the former owner has caught were published
+    /// before anybody knew the new one, and so come first, unless an older one of the same shard was caught here: then they were lost on their way
+    /// here (QoS 0). The former owner may have caught others later, without those in between, if other clients of its node wanted them: of messages
+    /// that both have caught the order here counts. Returns the withdrawals of interest that a former move has left.
     pub(super) fn arrive(
         &mut self,
         client: &ClientId,
@@ -251,7 +251,7 @@ impl Handovers {
             let wants = |filter: &TopicFilter| session.subscriptions.iter().any(|wanted| wanted.filter == *filter);
             caught.withheld.retain(|change| !wants(&change.filter));
             let mut known = ids_of(session);
-            // What the former owner has caught had not come to its node before, whatever it has said of how far publications had.
+            // Messages that the former owner has caught had not come to its node before, whatever it has said of how far publications had.
             for message in &leftovers {
                 caught.had.remove(&message.id);
             }
@@ -262,7 +262,7 @@ impl Handovers {
                     session.queue.extend(queued);
                 }
             }
-            // Of a session that has come twice some was caught here before what it has come with was caught there.
+            // If a session has come twice, some messages were caught here before those that it has come with were caught there.
             session.restore_order();
         }
         caught.withheld
@@ -289,8 +289,8 @@ impl Handovers {
         }
     }
 
-    /// The session of this client is about to be here. What was published here before, and has yet to leave, is not caught any more when it
-    /// does.
+    /// The session of this client is about to be here. Messages that were published here before, and have yet to leave, are not caught any more
+    /// when they do.
     pub(super) fn catch_early<'a>(&mut self, client: &ClientId, messages: impl Iterator<Item = &'a Arc<Message>>) {
         let Some(session) = self.sessions.get_mut(client).filter(|session| session.comes) else { return };
         let Catch { filters, .. } = session;
@@ -378,7 +378,7 @@ impl Handovers {
     }
 }
 
-/// What was caught at two places, once each: what only the first has goes before what the second has later of the same shard.
+/// The messages that were caught at two places, once each: those of the first only go before later ones of the second of the same shard.
 fn in_order(there: Vec<Arc<Message>>, here: Vec<Arc<Message>>) -> Vec<Arc<Message>> {
     let known: BTreeSet<MessageId> = here.iter().map(|message| message.id).collect();
     let source = |id: &MessageId| (id.node, id.incarnation, id.shard);
@@ -395,7 +395,7 @@ fn in_order(there: Vec<Arc<Message>>, here: Vec<Arc<Message>>) -> Vec<Arc<Messag
     let only_there = there.into_iter().filter(|message| !known.contains(&message.id));
     let mut placed: Vec<(usize, Arc<Message>)> =
         only_there.map(|message| (place(&message.id).unwrap_or(0), message)).collect();
-    // What is caught here stands behind what was put at its place.
+    // A message that is caught here stands behind those that were put at its place.
     placed.extend(here.into_iter().enumerate());
     placed.sort_by_key(|(at, _)| *at);
     placed.into_iter().map(|(_, message)| message).collect()

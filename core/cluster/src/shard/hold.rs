@@ -187,7 +187,7 @@ fn message_of(mail: &ShardOutput) -> Option<&Message> {
 
 impl Shard {
     /// Ends a turn: to be called when all events of the turn were fed and all outputs taken, and followed by taking outputs again.
-    /// What a driver feeds between two calls is copied together or not at all.
+    /// Events that a driver feeds between two calls are copied together or not at all.
     pub fn end_turn(&mut self, now: Now) {
         if self.hold.is_none() {
             return;

@@ -14,7 +14,7 @@ use crate::mail::{Arriving, HadAhead, Heard, Held, Inherit, Known, Life, Locatio
 
 /// Messages that inherited sessions came with and whose ids are remembered; those of the session with the lowest client id go first.
 const MAX_KNOWN: usize = 1_000_000;
-/// Owners that have brought subscriptions; those of the client with the lowest id are forgotten first, and what this node had seen counts as had.
+/// Owners that have brought subscriptions; those of the client with the lowest id are forgotten first, and messages seen here count as had.
 const MAX_BROUGHT: usize = 1024;
 
 /// Sessions that are coming.
@@ -22,10 +22,10 @@ const MAX_BROUGHT: usize = 1024;
 pub(super) struct Inheritance {
     lives: BTreeMap<Life, Coming>,
     clients: BTreeMap<ClientId, Life>,
-    /// What sessions came with, should the node that they come from live after all.
+    /// Messages that sessions came with, should the node that they come from live after all.
     known: BTreeMap<ClientId, Known>,
     known_ids: usize,
-    /// What other owners had for clients: more than one of them may have had the same.
+    /// Messages that other owners had for clients: more than one of them may have had the same.
     merged: BTreeMap<ClientId, BTreeSet<MessageId>>,
     merged_ids: usize,
     /// Subscriptions that another owner has brought, until what it had for them is here.
@@ -41,20 +41,20 @@ impl Known {
 #[derive(Debug, Default)]
 struct Coming {
     sessions: Vec<(ShardId, RestoredSession)>,
-    /// What they had beyond what all sessions of their shard had.
+    /// Publications that the sessions had beyond those that all sessions of their shard had.
     ahead: BTreeMap<ClientId, HadAhead>,
-    /// What sessions wanted whose client has a newer one here.
+    /// Filters of sessions whose client has a newer one here.
     outdated: Vec<(ClientId, Vec<TopicFilter>)>,
     strays: Arc<[Arc<Message>]>,
     heard: Arc<BTreeMap<ShardId, Heard>>,
     /// Shards whose mail is in.
     shards: u16,
-    /// Further steps for them, in order.
+    /// Further steps for the sessions, in order.
     deferred: Vec<SessionStep>,
 }
 
 impl Inheritance {
-    /// Keeps back what concerns a session that is coming.
+    /// Keeps back steps of a session that is coming.
     pub(super) fn defer(&mut self, client: &ClientId, step: SessionStep) -> Option<SessionStep> {
         if self.clients.is_empty() {
             return Some(step);
@@ -100,7 +100,7 @@ impl Inheritance {
         }
     }
 
-    /// What the session of a client came with does not matter any more, unless it was from there.
+    /// Forgets the messages that the session of a client came with, unless it came from `from`.
     pub(super) fn forget_others(&mut self, client: &ClientId, from: Life) {
         if self.known.get(client).is_some_and(|known| known.from != from) {
             self.forget(client);
@@ -152,7 +152,7 @@ impl Shard {
         self.withdraw(client, changes);
     }
 
-    /// What else is for them is here.
+    /// All other messages for the sessions are here.
     pub(super) fn arriving(&mut self, arriving: Arriving) {
         if let Some(coming) = self.inheritance.lives.get_mut(&arriving.of) {
             (coming.strays, coming.heard) = (arriving.strays, arriving.heard);
@@ -212,9 +212,9 @@ impl Shard {
         self.has_inherited(life);
     }
 
-    /// What the client has subscribed to at another owner of its session, `from`, since one of the two succeeded the other is in force here,
-    /// too. What it has withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one, or each has begun its
-    /// own, all counts.
+    /// Subscriptions that the client has made at another owner of its session, `from`, since one of the two succeeded the other are in force here,
+    /// too. Subscriptions withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one, or each has begun
+    /// its own, all subscriptions count.
     pub(super) fn resubscribe(
         &mut self,
         now: Now,
@@ -234,7 +234,7 @@ impl Shard {
         changes
     }
 
-    /// Tells of a publication that has come to this node whether a session has had it: not if it matches nothing but what another owner has
+    /// Tells of a publication that has come to this node whether a session has had it: not if it matches nothing but filters that another owner has
     /// brought.
     fn matched_by(&self, client: &ClientId, brought: Vec<TopicFilter>) -> impl Fn(&Message) -> bool + use<> {
         let session = self.broker.session(client).filter(|_| !brought.is_empty());
@@ -246,8 +246,8 @@ impl Shard {
         }
     }
 
-    /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this
-    /// session gets what only the other one had. What it came with and the other has no longer the client has had there.
+    /// The node from which a session was inherited lives after all, or two sides of a partition have each had one of their own: this session
+    /// gets the messages that only the other one had. Messages that it came with and the other lacks by now the client has had there.
     pub(super) fn merge(&mut self, now: Now, merge: Merge) {
         let Merge { client, from, messages, received, sent, next, is_late } = merge;
         if is_late {
@@ -268,7 +268,7 @@ impl Shard {
         let mut plain = Vec::with_capacity(messages.len());
         for Held { message, group, seen } in messages {
             match group {
-                // What has come to this node has come to the session, or to the copy that it goes on from.
+                // A message that has come to this node has come to the session, or to the copy that it goes on from.
                 _ if (seen && has_matched(&message)) || copied.contains(&message.id) || added.contains(&message.id) => {
                 }
                 _ if !self.inheritance.note_merged(&client, message.id) => {}
@@ -284,7 +284,7 @@ impl Shard {
         self.drain_broker(now);
     }
 
-    /// What the session here has to deliver and another one of the same client, which has had this, has not.
+    /// The messages that the session here has to deliver and that another one of the same client, which has had `had`, has not had.
     pub(super) fn only_here(&self, client: &ClientId, had: &Heard) -> Vec<Arc<Message>> {
         let is_new = |message: &Arc<Message>| {
             let id = message.id;

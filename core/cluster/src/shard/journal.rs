@@ -58,7 +58,7 @@ impl Shard {
     }
 
     /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
-    /// their way, and what time has made due, wait until the node knows the cluster again.
+    /// their way, and work that time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
         let RestoredShard { sessions, seen, heard, ahead, numbers, choices } = restored;
         self.exacts.restore(choices);
@@ -102,7 +102,7 @@ impl Shard {
                 self.handovers.catch(&message, true, &mut self.broker);
                 self.route(now, &message, ticket, matched);
             } else if let Output::Bounced { message, group, reason } = output {
-                // What must not come twice may have been given to another member by a node that had a copy.
+                // A message that must not come twice may have been given to another member by a node that had a copy.
                 if self.hold.is_none() || message.qos < QoS::ExactlyOnce {
                     self.on_bounced(now, message, group, reason);
                 }
@@ -145,7 +145,7 @@ impl Shard {
         if let Some(known) = self.inheritance.forget(&client).or(former) {
             self.tell_node(ToNode::Known(Box::new((epoch, known))));
         }
-        // What the session has published counts as published wherever it goes: its receivers here have copies first.
+        // Publications of the session count as published wherever it goes: their receivers here have copies first.
         let waits = self.upstream.is_some();
         let left = ToNode::Relinquished { client, epoch, session, made: self.broker.last_made(), along };
         self.post(ShardOutput::ToNode(left), waits);
@@ -158,21 +158,21 @@ impl Shard {
         Some(Known { client: client.clone(), from, copied: Vec::new(), added: Vec::new(), filters: None })
     }
 
-    /// Appends what has to be written since the last call; nothing without a journal. It belongs together: all is to be written
-    /// or nothing.
+    /// Appends the records that have to be written since the last call; none without a journal. The records belong together: all are to be written
+    /// or none.
     pub fn write_records(&mut self, out: &mut BytesMut) {
         if !self.writes_journal {
             return;
         }
         if self.hold.is_some() {
-            // What was changed since the last turn is in the next batch.
+            // Changes since the last turn are in the next batch.
             out.extend_from_slice(&core::mem::take(&mut self.sealed));
         } else {
             self.seal(out);
         }
     }
 
-    /// Appends what was changed.
+    /// Appends the changes.
     pub(super) fn seal(&mut self, out: &mut BytesMut) {
         let Some(journal) = &mut self.journal else { return };
         let (changed, all) = (core::mem::take(&mut journal.seen_changed), core::mem::take(&mut journal.seen_again));

@@ -72,12 +72,12 @@ pub struct Shard {
     outputs: VecDeque<ShardOutput>,
     matched: Matched,
     counters: ShardCounters,
-    /// What changes is written down: for the driver's journal, for copies at other nodes, or for both.
+    /// Writes changes down: for the driver's journal, for copies at other nodes, or for both.
     journal: Option<Box<ShardJournal>>,
     writes_journal: bool,
     /// Records that the journal has still to write, while there are copies.
     sealed: BytesMut,
-    /// There are copies, and what waits for them.
+    /// Set while there are copies: the outputs that wait for them.
     hold: Option<Box<Hold>>,
     /// Number of the last batch for copies, while there are none.
     last_batch: u64,
@@ -285,7 +285,7 @@ impl Shard {
     /// A session comes or goes.
     fn session_step(&mut self, now: Now, step: SessionStep) {
         if let SessionStep::Had { client, id } = &step {
-            // What is caught for a session that is coming, too, and not only what comes afterwards.
+            // Applies also to a message caught already for a session that is coming, and not only to messages that come afterwards.
             self.handovers.has_had(client, *id);
         }
         let step = match step.client().cloned() {

@@ -14,8 +14,8 @@ type Wanting = Option<ShardId>;
 /// Topics up to this many bytes are remembered; see [`Last`].
 const REMEMBERED_BYTES: usize = 256;
 
-/// Whom the last topic went to, as far as plain filters go: a publisher that sends several messages at a time mostly sends them to one
-/// topic.
+/// The shards and nodes that the last topic went to, as far as plain filters go: a publisher that sends several messages at a time mostly sends
+/// them to one topic.
 #[derive(Debug, Default)]
 struct Last {
     /// Empty: none is remembered.
@@ -79,8 +79,8 @@ impl Matched {
         shards.chain(nodes).collect()
     }
 
-    /// Replaces the places chosen for shared subscriptions by those that were chosen before a restart. What shard `me` was chosen for
-    /// it had with the record that the publication had come.
+    /// Replaces the places chosen for shared subscriptions by those that were chosen before a restart. Shard `me` has the messages that it was
+    /// chosen for: it had them with the record that the publication had come.
     pub(super) fn choose_again(&mut self, choice: &Choice, me: ShardId) {
         self.nodes.clear();
         for (_, share) in &mut self.shards {

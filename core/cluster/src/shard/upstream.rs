@@ -53,7 +53,7 @@ struct Asked {
     ticket: Option<Ticket>,
 }
 
-/// The sidecar, and what waits for the broker behind it.
+/// The sidecar, and the items that wait for the broker behind it.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) sidecar: Sidecar,
@@ -170,7 +170,7 @@ impl Shard {
         upstream.sidecar.handle(now, input);
     }
 
-    /// What the native broker wants goes to the broker behind first, where that has a say. Returns what has not.
+    /// Gives an output of the native broker to the broker behind first, where that has a say. Returns the output if it has none.
     pub(super) fn divert(&mut self, now: Now, output: Output) -> Option<Output> {
         if self.upstream.is_none() {
             return Some(output);
@@ -349,7 +349,7 @@ impl Shard {
     }
 
     /// The session of a client is here, with all that the broker behind has yet to deliver to the sessions that were here before it: copies say
-    /// so, or whoever goes on from them gets that once more.
+    /// so, or a session that goes on from them gets those messages once more.
     pub(super) fn note_had_before(&mut self, client: &ClientId) {
         let Some(upstream) = &self.upstream else { return };
         let mut marks = Heard::new();
@@ -400,7 +400,7 @@ impl Shard {
         if deliver.message.retain && !upstream.note_entered(deliver.message.id) {
             return deliver;
         }
-        // What is retained has been entered as such unless a later value was there before it.
+        // A retained message has been entered as such unless a later value was there before it.
         self.enter(now, &deliver.message, false, true);
         deliver
     }
@@ -511,7 +511,7 @@ impl Shard {
         any
     }
 
-    /// A session is about to leave: what the broker behind has not delivered to it yet goes along.
+    /// A session is about to leave: messages that the broker behind has not delivered to it yet go along.
     pub(super) fn flush_upstream(&mut self, now: Now, client: &ClientId) {
         if let Some(upstream) = &mut self.upstream {
             upstream.sidecar.handle(now, sedge_sidecar::Input::Flush(client.clone()));
@@ -577,7 +577,7 @@ impl Shard {
         self.let_leave(now);
     }
 
-    /// Publications leave in their order: what comes to others behind later ones of its shard counts as had, or as wanted by nobody there.
+    /// Publications leave in their order: one that comes to others behind later ones of its shard counts as had, or as wanted by nobody there.
     pub(super) fn let_leave(&mut self, now: Now) {
         let Some(upstream) = &mut self.upstream else { return };
         while let Some((token, waiting)) = upstream.awaited()
@@ -597,17 +597,17 @@ impl Shard {
         }
     }
 
-    /// The session of a client is about to be here: it gets what was given to the broker behind without it.
+    /// The session of a client is about to be here: it gets the messages given to the broker behind without it.
     pub(super) fn catch_leaving(&mut self, client: &ClientId) {
         if let Some(upstream) = &self.upstream {
             self.handovers.catch_early(client, upstream.publishing.values().map(|waiting| &waiting.message));
         }
     }
 
-    /// The session of a client leaves, with what was given to the broker behind for it: returns what of that it wants.
+    /// The session of a client leaves, with the messages given to the broker behind for it: returns those that it wants.
     pub(super) fn leaves_with(&mut self, client: &ClientId, session: Option<&SessionState>) -> Vec<MessageId> {
         let mut along = Vec::new();
-        // A second request finds no session: what was published since the first one it has not taken along.
+        // A second request finds no session: it has not taken along publications made since the first one.
         let Some(session) = session else { return along };
         for waiting in self.upstream.iter().flat_map(|upstream| upstream.publishing.values()) {
             let Message { id, topic, .. } = &*waiting.message;

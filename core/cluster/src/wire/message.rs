@@ -47,7 +47,7 @@ pub(crate) fn read_message(from: &mut Reader) -> Result<Arc<Message>> {
     let topic = publish.topic.ok_or(WireError("a PUBLISH without topic"))?;
     let (payload, qos, retain) = (publish.payload, publish.qos, publish.retain);
     let properties = publish.properties;
-    // What belongs to a delivery is no part of a message: it would be lost when the message is written again.
+    // Properties of a delivery are no part of a message: they would be lost when the message is written again.
     if properties.as_deref().is_some_and(|properties| {
         properties.message_expiry.is_some()
             || properties.topic_alias.is_some()

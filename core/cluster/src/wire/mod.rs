@@ -1,4 +1,4 @@
-//! How nodes write what they tell each other in control frames. Strict and bounded: what is not read completely and exactly is
+//! How nodes write what they tell each other in control frames. Strict and bounded: mail that is not read completely and exactly is
 //! an error, and no length is believed before that many bytes are there. Numbers are big-endian; texts and byte strings have a
 //! length of 32 bits before them. The version is that of the link protocol. The encoders below are the format.
 

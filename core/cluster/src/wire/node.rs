@@ -39,7 +39,7 @@ pub(crate) enum NodeMail {
     },
     /// Topics for which the sender has no room, all of them.
     ClosedTopics {
-        /// Whoever publishes to them is refused.
+        /// Filters of the topics: publishers to them are refused.
         filters: Vec<TopicFilter>,
     },
     /// Whether the sender is being emptied: it wants no sessions, and no copies of any.
@@ -57,7 +57,7 @@ pub(crate) enum NodeMail {
         /// Number from the question.
         number: u64,
     },
-    /// The sender lets clients in, and knows these members, itself included: who else was a member is not needed to begin.
+    /// The sender lets clients in, and knows these members, itself included: other former members are not needed to begin.
     Serving {
         /// The members.
         members: Vec<NodeId>,

@@ -1,4 +1,4 @@
-//! Copies of a node's sessions on their way to its backups, and what follows when the node is gone.
+//! Copies of a node's sessions on their way to its backups, and the mail that follows when the node is gone.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Reader, Result, WireError, Writer, read_message, write_message};
 /// A publication that was on its way to a node that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stray {
-    /// What.
+    /// The message.
     pub message: Arc<Message>,
     /// Whether it was for the ordinary subscriptions there.
     pub plain: bool,
@@ -29,7 +29,7 @@ pub(crate) enum ReplicaMail {
         /// How many shards the sender has.
         shards: u16,
     },
-    /// To a backup: what one turn of a shard has changed, or a part of that.
+    /// To a backup: the changes of one turn of a shard, or a part of them.
     Batch {
         /// The shard.
         shard: ShardId,
@@ -51,19 +51,19 @@ pub(crate) enum ReplicaMail {
         /// Whether it has everything of the shard.
         whole: bool,
     },
-    /// To everybody: who has everything of the sender; the first of them that lives takes over when the sender is gone.
+    /// To everybody: the nodes that have everything of the sender; the first of them that lives takes over when the sender is gone.
     Backups {
         /// In order.
         nodes: Vec<NodeId>,
     },
-    /// From the successor of a node that is gone, to everybody: what was on its way there? Answer: [`ReplicaMail::Strays`].
+    /// From the successor of a node that is gone, to everybody: asks for publications that were on their way there. Answer: [`ReplicaMail::Strays`].
     Want {
         /// The node.
         of: NodeId,
         /// The life that has ended.
         incarnation: Incarnation,
     },
-    /// What was on its way to a node that is gone, or a part of it.
+    /// Publications that were on their way to a node that is gone, or a part of them.
     Strays {
         /// The node.
         of: NodeId,
@@ -74,7 +74,7 @@ pub(crate) enum ReplicaMail {
         /// In the order in which they were sent.
         strays: Vec<Stray>,
     },
-    /// From a successor, to everybody: all of that is with the sessions, and these are as safe as they have to be.
+    /// From a successor, to everybody: all strays are with the sessions, and these are as safe as they have to be.
     Taken {
         /// The node that is gone.
         of: NodeId,

@@ -39,7 +39,7 @@ pub(crate) enum SessionMail {
         /// Nodes that know where to send, the new owner among them; `None` from and to nodes of version 1 of the protocol: all.
         known_to: Option<Vec<NodeId>>,
     },
-    /// To the new owner, ahead of an inherited session: what it came with. Filters only to nodes of version 2 of the protocol.
+    /// To the new owner, ahead of an inherited session: the messages that it came with. Filters only to nodes of version 2 of the protocol.
     Known(Known),
     /// To the new owner, ahead of a session: the last publication with QoS 1 or 2 of each shard that the session may have had.
     Had {
@@ -47,10 +47,10 @@ pub(crate) enum SessionMail {
         client: ClientId,
         /// One of each shard.
         marks: Vec<MessageId>,
-        /// What it has not had of that: the last one before each gap, and the number of the last one of it. Empty to nodes of version 1 of
-        /// the protocol.
+        /// Publications of these that the session has not had: the last one before each gap, and the number of the gap's last one. Empty to nodes of
+        /// version 1 of the protocol.
         gaps: Vec<(MessageId, u64)>,
-        /// What it has had of these gaps all the same.
+        /// Publications in these gaps that the session has had all the same.
         fills: Vec<MessageId>,
     },
     /// To the former owner: the session is here, and as safe as it has to be; it need not be kept there any longer.

@@ -1,4 +1,4 @@
-//! What is written is read again; what is not is refused and does no harm.
+//! Mail that is written is read again; any other is refused and does no harm.
 
 use std::sync::Arc;
 

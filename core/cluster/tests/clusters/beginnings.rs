@@ -113,7 +113,7 @@ fn the_node_that_ended_last_waits_for_nobody() {
     assert!(world.hosts[&3].node.status().awaited.is_empty());
     let client = world.connect_with(3, "subscriber", kept());
     assert!(world.clients[client].connack.as_ref().unwrap().session_present);
-    // And who ended earlier waits for the one that ended later, and for nobody else.
+    // A node that ended earlier waits for the one that ended later, and for nobody else.
     world.start(1);
     world.run_until("node 1 serves", |world| world.hosts[&1].node.is_ready());
     assert_eq!(world.hosts[&1].node.status().members.len(), 2);
@@ -235,7 +235,7 @@ fn a_node_that_stood_still_takes_back_what_it_had_read_and_no_backup_has() {
         world.thaw(1);
         world.run_until("the node serves again", |world| world.hosts[&1].node.is_ready());
         world.run(1_000);
-        // What it was in the middle of with QoS 2 it knows still (MQTT 5.0 section 4.1): such a message is not delivered again.
+        // The subscriber still knows the QoS 2 messages that it was in the middle of (MQTT 5.0 section 4.1): such a message is not delivered again.
         let back = world.dial_client(3, "subscriber 1", kept());
         let state = world.clients[subscribers[0]].carried();
         assert!(world.clients[back].carry_on(state).is_empty());

@@ -186,7 +186,7 @@ fn sessions_move_before_slow_brokers(seed: u64, dies: bool) {
     nothing_is_missing(&world, seed, &publishers, &subscribers);
 }
 
-/// FT-20, FT-21, IL-14: what was acknowledged, or is repeated as the standard asks, comes to all sessions, with QoS 2 once.
+/// FT-20, FT-21, IL-14: a publication that was acknowledged, or is repeated as the standard asks, comes to all sessions, with QoS 2 once.
 #[test]
 fn nothing_is_lost_when_a_node_before_a_broker_dies() {
     for seed in 0..40 {

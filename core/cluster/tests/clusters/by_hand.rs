@@ -332,7 +332,7 @@ fn the_qos_between_nodes_is_that_of_the_settings() {
     }
 }
 
-/// What cannot be is refused, and what is not there yet is waited for.
+/// An impossible neighbour is refused, and one that is not there yet is waited for.
 #[test]
 fn neighbours_are_chosen_by_address() {
     let mut world = World::cluster(8, 2, 1);

@@ -11,7 +11,7 @@ fn staying(expiry: u32) -> Options {
     Options { expiry, ..Options::default() }
 }
 
-/// What a client has got, with the seconds that each message still lives.
+/// Messages that a client has got, with the seconds that each message still lives.
 fn got(world: &World, client: usize) -> Vec<(String, Option<u32>)> {
     world.clients[client].got.iter().map(|got| (got.payload.clone(), got.expiry)).collect()
 }

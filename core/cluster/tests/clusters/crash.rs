@@ -26,7 +26,7 @@ enum Mail {
     Node(ShardId, ToNode),
 }
 
-/// What survives.
+/// The part of the node that survives.
 #[derive(Default)]
 struct Disk {
     logs: Vec<Vec<Bytes>>,
@@ -143,7 +143,7 @@ impl Process {
         }
     }
 
-    /// Writes what a thread has changed; what rests on it leaves.
+    /// Writes the changes of a thread; the mail that rests on them leaves.
     fn commit(&mut self, at: usize, disk: &mut Disk, people: &mut [Person]) -> bool {
         let mut batch = BytesMut::new();
         self.threads[at].shard.write_records(&mut batch);

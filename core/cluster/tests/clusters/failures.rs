@@ -139,7 +139,7 @@ fn survivors_serve_throughout_two_crashes() {
     }
     world.kill(3);
     world.kill(4);
-    // Whoever was there connects elsewhere at once.
+    // All clients connect to a living node at once.
     let again: Vec<_> = (0..12).map(|i| world.dial_client(1 + i % 2, &format!("c{i}"), kept())).collect();
     world.run_until("all are connected", |world| again.iter().all(|client| world.clients[*client].connack.is_some()));
     world.run(2_000);
@@ -222,8 +222,8 @@ fn what_both_sides_of_a_partition_have_acknowledged_is_delivered() {
     }
 }
 
-/// FT-31, MQ-11: what a client has subscribed to at its successor is in force at its node, too, when it comes back there before the nodes have
-/// found each other; and what it has subscribed to there is in force where it goes then.
+/// FT-31, MQ-11: a subscription that a client has made at the successor is in force at its node, too, when it comes back there before the nodes have
+/// found each other; and a subscription that it has made there is in force where it goes then.
 #[test]
 fn what_was_subscribed_to_on_the_other_side_holds() {
     for seed in 0..20 {
@@ -261,7 +261,7 @@ fn what_was_subscribed_to_on_the_other_side_holds() {
     }
 }
 
-/// FT-31, MQ-13: what was published on the other side comes before what is published there after the partition.
+/// FT-31, MQ-13: messages published on the other side come before those published there after the partition.
 #[test]
 fn after_a_partition_messages_come_in_order() {
     for seed in (0..20).chain([36]) {
@@ -317,8 +317,8 @@ fn after_a_partition_messages_come_in_order() {
     }
 }
 
-/// FT-31, MQ-09: a cluster in three pieces, a client that was at each of them and goes on from node to node while they find each other. What
-/// was on its way to it when it left may come again.
+/// FT-31, MQ-09: a cluster in three pieces, a client that was at each of them and goes on from node to node while they find each other.
+/// Messages that were on their way to it when it left may come again.
 #[test]
 fn who_was_everywhere_gets_all_that_was_acknowledged_since() {
     for seed in 0..60 {
@@ -418,7 +418,7 @@ impl Moved {
     }
 }
 
-/// FT-31, MQ-09: what is published for a session where nobody can reach it comes to it, wherever it has gone on the other side meanwhile, and however
+/// FT-31, MQ-09: a message for a session that nobody can reach comes to it, wherever it has gone on the other side meanwhile, and however
 /// long ago.
 #[test]
 fn who_moved_on_the_other_side_gets_what_was_published_on_this_one() {

@@ -1,4 +1,4 @@
-//! Graphs of links by hand, as whole nodes use them: which links carry what, and what clients get while links come and go.
+//! Graphs of links by hand, as whole nodes use them: the mail that each link carries, and the messages that clients get while links come and go.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

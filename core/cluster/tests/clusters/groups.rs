@@ -77,7 +77,7 @@ fn a_message_for_members_that_have_just_left_goes_to_another() {
     }
 }
 
-/// MQ-14: what a member had not acknowledged when its session ended goes to another member, wherever that is: on the same shard, on
+/// MQ-14: a message that a member had not acknowledged when its session ended goes to another member, wherever that is: on the same shard, on
 /// another one, on another node.
 #[test]
 fn what_an_ended_session_was_chosen_for_goes_to_another() {
@@ -144,7 +144,7 @@ fn the_only_member_moves_and_loses_nothing() {
     }
 }
 
-/// MQ-14, FT-20: what a member's node had for it when it died goes to another member, also if its session would have ended with its
+/// MQ-14, FT-20: messages that a member's node had for it when it died go to another member, also if its session would have ended with its
 /// connection.
 #[test]
 fn what_a_dead_nodes_member_was_chosen_for_goes_to_another() {

@@ -41,7 +41,7 @@ fn what_was_caught_comes_ahead_of_the_rest() {
 }
 
 /// MQ-11, FT-31: after a partition a node goes on with its own session, and its successor dies before the two are one again. The copy of the
-/// successor's session does not replace that of a client that is connected; what only the copy has comes to it.
+/// successor's session does not replace that of a client that is connected; messages that only the copy has come to it.
 #[test]
 fn a_copy_does_not_replace_the_session_that_goes_on() {
     let mut has_come = 0;

@@ -1,4 +1,4 @@
-//! What operators ask one node for that concerns another.
+//! Requests of operators to one node that concern another.
 
 use sedge_base::{ClientId, NodeId};
 use sedge_cluster::{Kick, NodeInput};

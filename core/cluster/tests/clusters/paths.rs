@@ -83,7 +83,7 @@ fn copies_that_nobody_reaches_go_elsewhere() {
         let subscriber = world.connect_with(1, "sub", kept());
         world.subscribe(subscriber, "t", QoS::AtLeastOnce);
         let publisher = world.connect(1, "pub");
-        // Who wants the topic is known: with some overlays, the first message asks all.
+        // The subscribers of the topic are known: with some overlays, the first message asks all.
         world.publish(publisher, "t", "known", QoS::AtLeastOnce);
         world.run(100);
         world.block(1, other);
@@ -106,8 +106,8 @@ fn copies_that_nobody_reaches_go_elsewhere() {
     assert_eq!(unreached, 1, "one of the two has the copies");
 }
 
-/// FT-16, FT-29: two members that live and have no third one to carry their link. What the other wanted last is kept for it, publishers do not
-/// wait for longer than half a lease, and nobody is told that there is no subscriber.
+/// FT-16, FT-29: two members that live and have no third one to carry their link. Messages of the interest that the other told last are
+/// kept for it, publishers do not wait for longer than half a lease, and nobody is told that there is no subscriber.
 #[test]
 fn interest_that_cannot_be_refreshed_is_not_absence_of_interest() {
     for shards in [1, 2] {

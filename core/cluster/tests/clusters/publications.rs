@@ -105,7 +105,7 @@ fn a_will_reaches_other_nodes() {
 }
 
 /// FT-34: a node without room gets no more than it can keep: publications with QoS 1 and 2 that concern it are refused where they are
-/// published, what concerns others goes on, and so does QoS 0; also at a node that links up later. With room all of it goes on.
+/// published, those for others go on, and so does QoS 0; also at a node that links up later. With room all of it goes on.
 #[test]
 fn what_another_node_cannot_keep_is_refused_at_the_publisher() {
     let mut world = World::cluster(6, 2, 2);

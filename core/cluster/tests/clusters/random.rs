@@ -1,4 +1,4 @@
-//! Random clients, random delays, links that break: what must never be true is not, whatever the seed.
+//! Random clients, random delays, links that break: the invariants hold, whatever the seed.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +13,7 @@ use crate::common::{ClientIx, Options, World};
 const TOPICS: [&str; 3] = ["t/0", "t/1", "u/0"];
 const FILTERS: [&str; 5] = ["t/0", "t/1", "t/+", "#", "u/#"];
 
-/// A client and what it is owed.
+/// A client and the messages that it is owed.
 #[derive(Default)]
 struct Subscriber {
     connections: Vec<ClientIx>,
@@ -70,7 +70,7 @@ impl Run {
             }
             2 => {
                 if let Some(filter) = self.subscribers[who].filters.pop_first() {
-                    // What is still on its way may find the subscription gone.
+                    // Messages on their way may find the subscription gone.
                     self.quiesce();
                     self.world.unsubscribe(connection, filter);
                 }
@@ -121,7 +121,7 @@ impl Run {
         for (at, subscriber) in self.subscribers.iter().enumerate() {
             let all = || subscriber.connections.iter().flat_map(|client| &self.world.clients[*client].got);
             let got: BTreeSet<&str> = all().map(|got| got.payload.as_str()).collect();
-            // What was on its way when a connection ended comes again with DUP.
+            // Messages that were on their way when a connection ended come again with DUP.
             let first: Vec<&str> = all().filter(|got| !got.dup).map(|got| got.payload.as_str()).collect();
             let once: BTreeSet<&str> = first.iter().copied().collect();
             assert_eq!(once.len(), first.len(), "seed {seed}: sub{at} has got something twice");

@@ -95,7 +95,7 @@ fn mail_does_not_overtake_what_comes_slowly() {
         }
         let publisher = world.connect(2, "pub");
         world.publish(publisher, "t", "0000", QoS::AtMostOnce);
-        // What follows is over before ways are looked at again, which other delays would change.
+        // The rest of the test is over before ways are looked at again, which other delays would change.
         world.run(4_000);
         world.delays.network = 90_000;
         for number in 1..=150 {

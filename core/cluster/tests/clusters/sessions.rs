@@ -130,7 +130,7 @@ fn a_moving_session_misses_nothing() {
             ids.push(world.dial_client(node, "c", kept()));
         }
         world.run(5_000);
-        // What was sent and not answered when the session moved comes again with DUP; it may never have left its former owner.
+        // Messages sent and not answered when the session moved come again with DUP; they may never have left its former owner.
         let all = ids.iter().flat_map(|id| &world.clients[*id].got);
         let mut seen = BTreeSet::new();
         let mut first: Vec<_> =

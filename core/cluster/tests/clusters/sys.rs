@@ -1,4 +1,4 @@
-//! What nodes tell about themselves below `$SYS`.
+//! Values that nodes tell about themselves below `$SYS`.
 
 use sedge_base::Duration;
 use sedge_mqtt::QoS;
@@ -38,7 +38,7 @@ fn a_node_tells_its_own_clients() {
     assert!(world.hosts.values().all(|host| host.node.status().retained == 0));
 }
 
-/// OP-07, FT-14: what a node tells all clients crosses links only where somebody asked.
+/// OP-07, FT-14: values that a node tells all clients cross links only where a client asked.
 #[test]
 fn a_node_tells_those_at_other_nodes_who_ask() {
     let mut world = World::cluster(2, 3, 2);

@@ -10,7 +10,7 @@ fn kept() -> Options {
     Options { expiry: 3_600, ..Options::default() }
 }
 
-/// What a client got over several connections: each payload with how often it came first, without DUP.
+/// Messages that a client got over several connections: each payload with how often it came first, without DUP.
 fn got<'a>(world: &'a World, connections: &[usize]) -> BTreeMap<&'a str, usize> {
     let mut found = BTreeMap::new();
     for got in connections.iter().flat_map(|client| &world.clients[*client].got) {
@@ -20,7 +20,7 @@ fn got<'a>(world: &'a World, connections: &[usize]) -> BTreeMap<&'a str, usize> 
     found
 }
 
-/// FT-20, FT-21, FT-22, MQ-11: what was acknowledged before, during and after the crash of the subscriber's node comes, once.
+/// FT-20, FT-21, FT-22, MQ-11: publications acknowledged before, during and after the crash of the subscriber's node come, once.
 #[test]
 fn a_session_goes_on_when_its_node_dies() {
     for seed in 0..40 {

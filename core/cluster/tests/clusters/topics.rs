@@ -68,7 +68,7 @@ fn the_first_publication_goes_only_where_it_is_wanted() {
     }
 }
 
-/// MQ-13: whoever does not answer, holds up the others for no longer than a second, and gets everything itself when it is back.
+/// MQ-13: a node that does not answer holds up the others for no longer than a second, and gets everything itself when it is back.
 #[test]
 fn a_node_that_does_not_answer_holds_nobody_up_for_long() {
     for seed in 0..5 {
@@ -194,7 +194,7 @@ fn a_known_topic_waits_for_no_stranger() {
     }
 }
 
-/// MQ-14, MQ-13: what went to the member of a shared subscription was wanted, also where the same node was asked for the topic.
+/// MQ-14, MQ-13: a message that went to the member of a shared subscription was wanted, also where the same node was asked for the topic.
 #[test]
 fn a_new_topic_that_a_shared_subscription_took_was_wanted() {
     for seed in 0..10 {
@@ -210,7 +210,7 @@ fn a_new_topic_that_a_shared_subscription_took_was_wanted() {
     }
 }
 
-/// FT-34: a node that is full, and does not want a new topic, does not keep others from it; what it wants is refused as soon as it has said so.
+/// FT-34: a node that is full, and does not want a new topic, does not keep others from it; topics it wants are refused as soon as it has said so.
 #[test]
 fn a_full_node_refuses_only_what_it_wants_of_new_topics() {
     for seed in 0..10 {
@@ -219,7 +219,7 @@ fn a_full_node_refuses_only_what_it_wants_of_new_topics() {
             return;
         }
         let subscribers = [world.connect(3, "sub3"), world.connect(4, "sub4")];
-        // Who subscribes to a wildcard is known beforehand with `skip-graph`.
+        // With `skip-graph`, the subscribers of a wildcard are known beforehand.
         world.subscribe(subscribers[0], "full/a", QoS::AtLeastOnce);
         world.subscribe(subscribers[1], "+/+", QoS::AtLeastOnce);
         let publisher = world.connect(2, "pub");

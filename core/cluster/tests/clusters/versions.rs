@@ -27,7 +27,7 @@ fn drain_of(world: &World, node: u64) -> (DrainState, Option<DrainEnd>) {
     (drain.state, drain.gave_up)
 }
 
-/// Everything that nodes do for clients works across versions; what only the newer know is left out, and said.
+/// Everything that nodes do for clients works across versions; features that only the newer know are left out, and said.
 #[test]
 fn a_cluster_of_two_versions_serves() {
     let mut world = mixed(1, &[Protocol::CURRENT, OLDER, Protocol::CURRENT]);

@@ -26,11 +26,11 @@ struct Peer {
 #[derive(Default)]
 pub(crate) struct Behind {
     peers: BTreeMap<LinkId, Peer>,
-    /// What it delivers to these topics it keeps for so many microseconds.
+    /// Time in microseconds that the broker keeps deliveries to these topics.
     pub(crate) slow: BTreeMap<String, u64>,
 }
 
-/// What happens between a node and the broker behind it.
+/// Something that happens between a node and the broker behind it.
 #[derive(Debug)]
 pub(super) enum Happening {
     Dialled,

@@ -60,7 +60,7 @@ pub(crate) struct Client {
     unanswered: BTreeMap<PacketId, (Publish, bool)>,
 }
 
-/// What a client keeps of its session from one connection to the next.
+/// The part of its session that a client keeps from one connection to the next.
 #[derive(Debug)]
 pub(crate) struct Carried {
     next_packet: u16,
@@ -92,7 +92,7 @@ impl Client {
         }
     }
 
-    /// What a driver does with the first bytes of a connection: returns the shard once it is known.
+    /// Feeds the first bytes of a connection, as a driver does: returns the shard once it is known.
     pub(crate) fn receive_at_node(&mut self, bytes: Bytes) -> Option<ShardId> {
         self.held.push(bytes.clone());
         match self.reception.feed(bytes) {
@@ -173,7 +173,7 @@ impl Client {
         self.unanswered.iter().map(again).collect()
     }
 
-    /// What [`Client::carry_on`] needs of this connection.
+    /// The state of this connection that [`Client::carry_on`] needs.
     pub(crate) fn carried(&self) -> Carried {
         Carried { next_packet: self.next_packet, exact: self.exact.clone(), unanswered: self.unanswered.clone() }
     }

@@ -1,5 +1,5 @@
 //! A cluster driven by hand: nodes and shards with mailboxes between them, links and datagrams as pipes, MQTT clients, all on a
-//! virtual clock. Everything that travels is an event of one queue; what goes from one place to another keeps its order.
+//! virtual clock. Everything that travels is an event of one queue; events from one place to another keep their order.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -25,7 +25,7 @@ use sedge_sidecar::SidecarConfig;
 use self::behind::{Behind, Happening};
 pub(crate) use self::client::{Client, Options};
 
-/// What wall clocks show at the start.
+/// Time that wall clocks show at the start.
 const EPOCH_MILLIS: u64 = 1_700_000_000_000;
 /// More events than any scenario needs: something goes round and round.
 const MAX_EVENTS: u64 = 20_000_000;
@@ -141,7 +141,7 @@ pub(crate) struct World {
     pub(crate) overlay: String,
     method: SkipGraphMethod,
     starts: u64,
-    /// Nodes that stand still, and what is for them.
+    /// Nodes that stand still, and the events for them.
     frozen: BTreeMap<u64, Vec<Event>>,
     /// Nodes whose processes are gone: their hosts refuse connections.
     killed: BTreeSet<u64>,
@@ -424,7 +424,7 @@ impl World {
         self.with_shard(node, shard, |machine, now| machine.handle(now, input));
     }
 
-    /// What the clocks of a node say.
+    /// The time that the clocks of a node show.
     pub(crate) fn now_at(&self, node: u64) -> Now {
         let ahead = |of: &BTreeMap<u64, i64>| of.get(&node).copied().unwrap_or(0);
         let wall = self.now.wall.as_millis().saturating_add_signed(ahead(&self.clocks) + ahead(&self.corrections));
@@ -573,7 +573,7 @@ impl World {
         self.frozen.insert(node, Vec::new());
     }
 
-    /// A process goes on. What its clients have sent meanwhile is there to be read before anything of the other nodes.
+    /// A process goes on. Bytes that its clients have sent meanwhile are there to be read before any of the other nodes.
     pub(crate) fn thaw(&mut self, node: u64) {
         let Some(mut waiting) = self.frozen.remove(&node) else { return };
         for shard in (0..self.shards).map(ShardId) {
@@ -693,7 +693,7 @@ impl World {
         self.send(End::Client(client), End::Node(node), self.delays.client, event);
     }
 
-    // What tests say.
+    // Steps for tests.
 
     /// Opens a connection and sends CONNECT.
     pub(crate) fn dial_client(&mut self, node: u64, id: &str, options: Options) -> ClientIx {

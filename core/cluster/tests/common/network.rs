@@ -12,7 +12,7 @@ impl World {
         }
     }
 
-    /// Breaks the TCP connections between two nodes; what was on its way is lost. Datagrams go on.
+    /// Breaks the TCP connections between two nodes; bytes on their way are lost. Datagrams go on.
     pub(crate) fn break_links(&mut self, a: u64, b: u64) {
         let between = |(from, to): (&(u64, LinkId), &(u64, LinkId))| from.0 == a && to.0 == b;
         let ends: Vec<_> = self.wires.iter().filter(|pair| between(*pair)).map(|(end, _)| *end).collect();

@@ -10,7 +10,7 @@ use sedge_membership::{Config, DownCause, Input, Member, Membership, Output};
 /// One way of a datagram.
 const LATENCY: Duration = Duration::from_micros(500);
 
-/// What one node told its owner.
+/// An output of one node that its owner has to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     SameId(SocketAddr),
@@ -24,7 +24,7 @@ pub(crate) enum Told {
 pub(crate) struct Net {
     pub(crate) now: Instant,
     pub(crate) nodes: BTreeMap<u64, Membership>,
-    /// What each node told, with the time.
+    /// Those outputs of each node, with the time.
     pub(crate) told: Vec<(Instant, u64, Told)>,
     /// Ordered pairs of nodes whose datagrams are lost.
     pub(crate) blocked: BTreeSet<(u64, u64)>,
@@ -33,13 +33,13 @@ pub(crate) struct Net {
     /// Nodes do something only so often, this many milliseconds at most in between.
     pub(crate) starved: u64,
     pub(crate) sent: u64,
-    /// To whom, since the test last cleared it.
+    /// Addresses that datagrams were sent to since the test last cleared the set.
     pub(crate) sent_to: BTreeSet<SocketAddr>,
     at: BTreeMap<SocketAddr, u64>,
     flying: BTreeMap<(Instant, u64), (u64, SocketAddr, Bytes)>,
     /// When starved nodes do something again.
     turns: BTreeMap<u64, Instant>,
-    /// What waits for that.
+    /// Datagrams that wait for a starved node's next turn.
     inboxes: BTreeMap<u64, Vec<(SocketAddr, Bytes)>>,
     rng: Rng,
 }

@@ -25,9 +25,9 @@ use crate::{DecodeError, Packet, PacketKind, Version};
 /// ```
 #[derive(Debug)]
 pub struct Decoder {
-    /// What was fed and not yet looked at; empty between calls unless the caller stopped early.
+    /// Bytes that were fed and not yet looked at; empty between calls unless the caller stopped early.
     chunk: Bytes,
-    /// The beginning of a packet that did not come whole.
+    /// The beginning of a packet that is not complete yet.
     partial: BytesMut,
     max_packet_bytes: u32,
     version: Version,
@@ -76,7 +76,7 @@ impl Decoder {
     }
 
     /// Hands in the next bytes of the stream. Call [`Decoder::next`] until it has nothing more before the next `feed`:
-    /// what was not looked at by then is copied. After an error the bytes are dropped.
+    /// bytes not looked at by then are copied. After an error the bytes are dropped.
     pub fn feed(&mut self, bytes: Bytes) {
         if self.failed.is_some() {
             return;

@@ -1,4 +1,4 @@
-//! What differs between the receivers of one message.
+//! The parts of a PUBLISH that differ between the receivers of one message.
 
 use core::num::NonZeroU16;
 

@@ -11,7 +11,7 @@ use crate::{Message, Packet, PacketKind, Version};
 
 /// Appends `packet` to `out` as `version` has it; 3.1.1 leaves out what it lacks. A CONNECT goes by its own version.
 ///
-/// What `packet` holds is trusted to be legal: the format has no place for strings and binary data above 65,535 bytes (they
+/// The caller guarantees that `packet` is legal: the format has no place for strings and binary data above 65,535 bytes (they
 /// are cut off) and packets above 268,435,460 bytes. An AUTH in 3.1.1 writes nothing.
 pub fn encode(packet: &Packet, version: Version, out: &mut BytesMut) {
     let Some(body_len) = body_len(packet, version) else { return };

@@ -3,7 +3,7 @@
 use super::{publish, varint};
 use crate::{DecodeError, PacketKind, Version};
 
-/// What the first two to five bytes of a packet say.
+/// The fixed header: the first two to five bytes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: PacketKind,
@@ -12,7 +12,7 @@ pub(super) struct Header {
     pub(super) len: usize,
     /// Bytes behind the header.
     pub(super) remaining: u32,
-    /// Whether the remaining length is longer than it had to be: 5.0 forbids what 3.1.1 leaves open.
+    /// Whether the remaining length takes more bytes than it needs: 5.0 forbids that, 3.1.1 leaves it open.
     pub(super) padded: bool,
 }
 

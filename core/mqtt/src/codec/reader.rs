@@ -7,7 +7,7 @@ use crate::{DecodeError, InvalidUtf8, PacketId, TopicFilter, TopicName, Utf8};
 
 const TOO_SHORT: DecodeError = DecodeError::Malformed("the packet ends in the middle of a field");
 
-/// What is left of a packet. Strings and payloads taken from it are views into the same buffer.
+/// The unread rest of a packet. Strings and payloads taken from it are views into the same buffer.
 #[derive(Debug)]
 pub(super) struct Reader(Bytes);
 

@@ -22,7 +22,7 @@ pub(super) trait Sink {
         self.put(&value.to_be_bytes());
     }
 
-    /// Writes a variable byte integer; what exceeds the format is written as its largest number.
+    /// Writes a variable byte integer; a value that exceeds the format is written as its largest number.
     fn var_int(&mut self, value: usize) {
         let mut rest = u32::try_from(value).unwrap_or(varint::MAX).min(varint::MAX);
         loop {
@@ -35,7 +35,7 @@ pub(super) trait Sink {
         }
     }
 
-    /// Writes a string or binary data with its length; what exceeds the format is cut off.
+    /// Writes a string or binary data with its length; bytes that exceed the format are cut off.
     fn binary(&mut self, bytes: &[u8]) {
         let bytes = bytes.get(..MAX_STRING_BYTES).unwrap_or(bytes);
         self.u16(u16::try_from(bytes.len()).unwrap_or(u16::MAX));

@@ -22,7 +22,7 @@ pub fn trim_to(packet: &mut Packet, version: Version, max: usize) -> bool {
     encoded_len(packet, version) <= max
 }
 
-/// What may be left out.
+/// The reason string and user properties of a packet, which the sender may leave out.
 fn explanation(packet: &mut Packet) -> Option<(&mut Option<Utf8>, &mut UserProperties)> {
     match packet {
         Packet::ConnAck(packet) => Some((&mut packet.properties.reason_string, &mut packet.properties.user)),

@@ -104,7 +104,7 @@ impl<V> TopicTree<V> {
     }
 }
 
-/// What one topic says about itself and those behind it.
+/// Verdict on one topic, and on the topics behind it.
 enum Verdict {
     Match,
     /// The next topic may match.

@@ -17,7 +17,7 @@ const NONE: u32 = 0;
 /// Filters without wildcards are looked up by the whole topic, in one step however many levels it has. Those with wildcards are in a
 /// tree with one node for each level of a filter. A match follows at most two branches a level, the level itself and `+`, and
 /// allocates nothing for topics of up to 31 levels, nor for deeper ones that match few wildcards. A node takes some 100 bytes, so a
-/// filter with wildcards costs at most some 100 bytes for each of its levels, and one without as much in all and its text: whoever
+/// filter with wildcards costs at most some 100 bytes for each of its levels, and one without as much in all and its text: a broker that
 /// takes filters from strangers limits the levels.
 ///
 /// ```
@@ -42,7 +42,7 @@ pub struct SubscriptionTrie<K, V> {
     len: usize,
 }
 
-/// What is known of all filters with wildcards that begin alike.
+/// A node of the trie: all filters with wildcards that begin alike.
 #[derive(Clone, Debug)]
 struct Node<K, V> {
     /// The child for the level `+`.
@@ -51,7 +51,7 @@ struct Node<K, V> {
     hash: u32,
     /// How many children the edges have for this node.
     literals: u32,
-    /// Of the filter that ends here.
+    /// Entries of the filter that ends here.
     entries: Entries<K, V>,
 }
 

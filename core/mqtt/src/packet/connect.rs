@@ -54,13 +54,13 @@ pub struct ConnectProperties {
 /// Will message (MQTT 5.0 section 3.1.3.2 to 3.1.3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Will {
-    /// Where to publish.
+    /// Topic of the will message.
     pub topic: TopicName,
-    /// What to publish.
+    /// Payload of the will message.
     pub payload: Bytes,
-    /// With which quality of service.
+    /// Quality of service of the will message.
     pub qos: QoS,
-    /// Whether to retain it.
+    /// Whether the will message is retained.
     pub retain: bool,
     /// MQTT 5.0 properties.
     pub properties: WillProperties,

@@ -1,4 +1,4 @@
-//! The control packets of MQTT 3.1.1 and 5.0 as values. One type serves both versions: what 3.1.1 lacks is empty or zero.
+//! The control packets of MQTT 3.1.1 and 5.0 as values. One type serves both versions: fields that 3.1.1 lacks are empty or zero.
 
 mod ack;
 mod connect;

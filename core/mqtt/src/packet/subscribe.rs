@@ -3,29 +3,29 @@
 use super::{PacketId, QoS, UserProperties};
 use crate::{ReasonCode, TopicFilter, Utf8};
 
-/// What happens to retained messages at the time of a SUBSCRIBE (MQTT 5.0 section 3.8.3.1).
+/// Handling of retained messages at the time of a SUBSCRIBE (MQTT 5.0 section 3.8.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum RetainHandling {
-    /// They are sent. What 3.1.1 does always.
+    /// Retained messages are sent, as 3.1.1 always does.
     #[default]
     Send = 0,
-    /// They are sent only if the subscription did not exist.
+    /// Retained messages are sent only if the subscription did not exist.
     SendIfNew = 1,
-    /// They are not sent.
+    /// Retained messages are not sent.
     DoNotSend = 2,
 }
 
 /// Options of one subscription (MQTT 5.0 section 3.8.3.1). 3.1.1 has only the quality of service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionOptions {
-    /// Highest quality of service of what is delivered.
+    /// Highest quality of service of the deliveries.
     pub qos: QoS,
-    /// Do not deliver what the same client published.
+    /// Do not deliver messages that the same client published.
     pub no_local: bool,
     /// Deliver the retain flag as the publisher set it.
     pub retain_as_published: bool,
-    /// What happens to retained messages.
+    /// Handling of retained messages.
     pub retain_handling: RetainHandling,
 }
 
@@ -80,7 +80,7 @@ pub struct Unsubscribe {
 pub struct UnsubAck {
     /// Packet identifier of the UNSUBSCRIBE.
     pub packet_id: PacketId,
-    /// What became of each filter, in order.
+    /// Outcome for each filter, in order.
     pub reasons: Vec<ReasonCode>,
     /// Words for a person reading a log.
     pub reason_string: Option<Utf8>,

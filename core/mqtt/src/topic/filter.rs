@@ -8,7 +8,7 @@ use super::TopicName;
 use super::name::count_levels;
 use crate::{InvalidUtf8, Utf8};
 
-/// What a shared subscription starts with (MQTT 5.0 section 4.8.2).
+/// Beginning of a shared subscription (MQTT 5.0 section 4.8.2).
 const SHARE: &[u8] = b"$share/";
 
 /// Why a text is no topic filter (MQTT 5.0 sections 4.7 and 4.8.2).
@@ -89,7 +89,7 @@ impl TopicFilter {
 
     /// Whether `topic` matches (MQTT 5.0 section 4.7). A leading wildcard does not match a name that starts with `$`.
     ///
-    /// Level by level and in plain words: what the indexed matchers are measured against.
+    /// Level by level and in plain words: the yardstick of the indexed matchers.
     pub fn matches(&self, topic: &TopicName) -> bool {
         let mut filter = self.filter_bytes().split(|&byte| byte == b'/');
         let mut levels = topic.as_bytes().split(|&byte| byte == b'/');

@@ -35,7 +35,7 @@ fn is_straight(world: &World) -> bool {
     (0..world.nodes.len()).all(|at| carriers(at).all(|node| is_direct(at, node)))
 }
 
-/// FT-17, FT-21: what one end says arrives once and in order at the other, over the third node while the path is broken, and over a
+/// FT-17, FT-21: the frames of one end arrive once and in order at the other, over the third node while the path is broken, and over a
 /// connection of their own when it is mended.
 #[test]
 fn a_link_over_a_broken_path_is_carried() {

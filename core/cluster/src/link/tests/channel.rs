@@ -53,7 +53,7 @@ proptest! {
         let mut settings = config();
         settings.outbox_bytes = 2_000;
         settings.dial_patience = Duration::from_millis(patience);
-        // Nobody carries: what is carried would have numbers, too.
+        // Nobody carries: carried mail would have numbers, too.
         settings.protocol = Protocol { version: 1, since: 1 };
         let mut world = World::new(seed, vec![settings.clone(), settings.clone(), settings]);
         for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
@@ -148,7 +148,7 @@ fn a_neighbour_that_resumes_is_told_from_one_that_begins_anew() {
     assert_eq!(world.downs(0), ["the connection was lost"]);
     assert_eq!(world.got(1, 0), [1, 2]);
 
-    // A restart that membership has not noticed: what was meant for the former life can be asked for, and numbers go on.
+    // A restart that membership has not noticed: frames meant for the former life can be asked for, and numbers go on.
     world.restart(1, config());
     assert_eq!(world.send(0, 1, 8), 3);
     world.want(1, 0);

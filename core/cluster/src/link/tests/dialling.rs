@@ -1,4 +1,4 @@
-//! Who dials, how often, and what is known of a link that is up.
+//! The node that dials, the times of its dials, and facts about a link that is up.
 
 use sedge_base::Duration;
 

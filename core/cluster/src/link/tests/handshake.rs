@@ -1,4 +1,4 @@
-//! Who becomes a neighbour, and who does not.
+//! Nodes that become neighbours, and nodes that do not.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -24,7 +24,7 @@ fn kept(world: &World) -> usize {
     world.nodes[1].links.conns.get(&STRANGER).map_or(0, |conn| conn.decoder.buffered() + conn.outbox.len())
 }
 
-/// What a real dialler says first.
+/// The first bytes of a real dialler.
 fn connect() -> Vec<u8> {
     let mut world = World::new(4, vec![config(), config()]);
     let found = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
@@ -100,7 +100,7 @@ proptest! {
         }
         world.run(10_000);
         prop_assert!(world.is_linked(0, 1));
-        // Bytes that happen to be whole packets may be believed; what is believed may be wrong, but never out of order.
+        // Bytes that happen to be whole packets may be believed; a believed frame may be wrong, but never out of order.
         let got = world.got(0, 1);
         prop_assert!(got.is_sorted(), "{:?}", got);
     }

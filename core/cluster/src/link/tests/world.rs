@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::LinkId;
 use crate::link::{Binding, ControlTopic, Frame, Hello, LinkConfig, Links, Output, Publication};
 
-/// A node and what its machine has said, transport aside.
+/// A node and the outputs of its machine, transport aside.
 pub(super) struct Node {
     pub(super) links: Links,
     pub(super) hello: Hello,
@@ -37,7 +37,7 @@ struct Wire {
     pipes: [Pipe; 2],
 }
 
-/// What happens to bytes on the way: pipe, position of the first byte, the bytes.
+/// Changes bytes on their way: pipe, position of the first byte, the bytes.
 type Falsify = Box<dyn FnMut(usize, usize, &mut Vec<u8>)>;
 
 pub(super) struct World {
@@ -147,7 +147,7 @@ impl World {
         })
     }
 
-    /// Links that came up at a node: with whom, whether resumed, what was lost.
+    /// Links that came up at a node: the neighbour, whether resumed, the lost frames.
     pub(super) fn ups(&self, at: usize) -> Vec<(u64, bool, u64)> {
         self.said(at, |output| {
             let Output::Up { peer, resumed, lost } = output else { return None };
@@ -163,7 +163,7 @@ impl World {
         })
     }
 
-    /// What a node has to say to its operator.
+    /// Messages of a node for its operator.
     pub(super) fn warnings(&self, at: usize) -> Vec<String> {
         self.said(at, |output| {
             let Output::Event(event) = output else { return None };
@@ -350,7 +350,7 @@ impl World {
         self.nodes[index].links.dialled(self.now, link);
     }
 
-    /// What the drivers of both ends tell of a connection that one or both of them encrypt.
+    /// Tells both ends, as their drivers would, of a connection that one or both of them encrypt.
     fn encrypt(&mut self, dialler: (usize, LinkId), acceptor: (usize, LinkId)) {
         if !self.nodes[dialler.0].is_encrypted {
             return;

@@ -1,8 +1,8 @@
 //! When all nodes had the same retained messages, so that a cleared topic need not be remembered any longer.
 //!
 //! A tombstone keeps earlier values away: those of nodes that are members, and of nodes that were and may come back with their journals. It
-//! may go when each of them has had the same digests as this node twice, some time after the topic was cleared: what was on its way over
-//! other nodes when they agreed first makes digests differ before they agree once more.
+//! may go when each of them has had the same digests as this node twice, some time after the topic was cleared: publications on their way over
+//! other nodes when they agreed first make digests differ before they agree once more.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Since when other nodes could send here without a break: what they made meanwhile and did not send was not wanted here.
+//! Since when other nodes could send here without a break: publications they made meanwhile and did not send were not wanted here.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Contacts {
         }
     }
 
-    /// The link to a node has begun anew: what it sent last may be lost, and what it has kept comes first.
+    /// The link to a node has begun anew: its last publications may be lost, and those that it has kept come first.
     pub(in crate::node) fn breaks(&mut self, now: Instant, node: NodeId) {
         for (_, contact) in self.shards.iter_mut().filter(|((of, ..), _)| *of == node) {
             contact.began = Some(now);
@@ -57,7 +57,7 @@ impl Contacts {
     }
 
     /// Whether a publication that comes now for the first time, behind others, was not wanted here: its node had kept it for nodes that were gone.
-    /// What it has kept for this one does not come behind others.
+    /// Publications that its node has kept for this one do not come behind others.
     pub(in crate::node) fn was_passed_over(&self, now: Instant, id: &MessageId) -> bool {
         let Some(contact) = self.shards.get(&(id.node, id.incarnation, id.shard)) else { return false };
         let is_given = contact.began.is_some_and(|began| now < began + GIVEN);
@@ -75,7 +75,7 @@ mod tests {
         MessageId { node: NodeId::new(2), incarnation: Incarnation::new(1), shard: ShardId(0), seq }
     }
 
-    /// FT-31: what its node kept for others, and what it could not send.
+    /// FT-31: publications that their node kept for others, and those that it could not send.
     #[test]
     fn what_comes_behind_others_was_passed_over() {
         let (mut contacts, at) = (Contacts::default(), Instant::from_millis);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use sedge_base::{Incarnation, NodeId, ShardId};
 use sedge_mqtt::MessageId;
 
-/// Numbers below the highest one that are told apart; what is older counts as seen.
+/// Numbers below the highest one that are told apart; older ones count as seen.
 const WIDTH: u64 = 4096;
 const WORDS: usize = 64;
 /// Sources that are remembered; the one that was new first is forgotten first.
@@ -44,7 +44,7 @@ impl Windows {
         window.note(id.seq)
     }
 
-    /// Whether a publication was noted. What is too old to be told apart was not.
+    /// Whether a publication was noted. One that is too old to be told apart counts as not noted.
     pub(in crate::node) fn has(&self, id: &MessageId) -> bool {
         let window = self.windows.get(&(id.node, id.incarnation, id.shard));
         window.is_some_and(|window| window.has(id.seq))

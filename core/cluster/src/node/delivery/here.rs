@@ -123,7 +123,7 @@ mod tests {
         (NodeId::new(node), Incarnation::new(1), ShardId(0))
     }
 
-    /// FT-21: what was published while a node was away has not reached the sessions of its journal.
+    /// FT-21: publications made while a node was away have not reached the sessions of its journal.
     #[test]
     fn what_came_first_ends_the_gap_before_it() {
         let (mut here, at) = (Here::default(), Instant::from_millis(0));

@@ -43,7 +43,7 @@ impl InterestTable {
         Self { clients: BTreeMap::new(), plain, groups: BTreeMap::new(), lines: 0, rng }
     }
 
-    /// Takes changes of a client of `shard` in. What is known already has no effect.
+    /// Takes changes of a client of `shard` in. A change that is known already has no effect.
     pub(in crate::node) fn apply(&mut self, shard: ShardId, client: &ClientId, changes: &[InterestChange]) -> Effect {
         let mut effect = Effect::default();
         for change in changes {

@@ -40,7 +40,7 @@ struct Sent {
 
 impl Node {
     /// A publication of a client of this node. The retained store has it before anyone can ask for a snapshot that would miss it:
-    /// whoever had routed it before the shards knew a new subscription had put it into the mail before the answer to the barrier
+    /// a shard that routed it before the shards knew a new subscription put it into the mail before the answer to the barrier
     /// that the new subscription waits for.
     pub(in crate::node) fn publish(&mut self, shard: ShardId, publish: Publish) {
         let Publish { message, ticket, remote, matched, groups } = publish;
@@ -73,7 +73,7 @@ impl Node {
         let entry = ticket.map(|_| self.acks.reserve());
         let sent = self.send_legs(Some(shard), entry, &message, legs);
         let (Some(ticket), Some(entry)) = (ticket, entry) else { return };
-        // Who was asked may want it yet: see `send_released`.
+        // A node that was asked may want the publication yet: see `send_released`.
         let reason = match (stored && !sent.refused, matched || is_chosen || plain > sent.asked) {
             (false, _) => ReasonCode::QuotaExceeded,
             (true, true) => ReasonCode::Success,
@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    /// Whether a neighbour that is known to want it has no room to keep it.
+    /// Whether a neighbour that is known to want the publication has no room to keep it.
     fn is_full_elsewhere(&self, message: &Message, legs: &[Leg], groups: &[(NodeId, TopicFilter)]) -> bool {
         let is_full = |node: &NodeId| self.is_full_at(*node);
         if groups.iter().any(|(node, _)| self.overlay.is_linked(*node) && is_full(node)) {
@@ -220,7 +220,7 @@ impl Node {
             let kept = self.stray(to, &message, plain, &groups);
             if kept == Kept::Awaited {
                 sent.orphaned.push(to);
-                // Who takes over from the life that had the members has others chosen; the next life, which may be linked, does not.
+                // The successor of the life that had the members has others chosen; the next life, which may be linked, does not.
                 groups.clear();
                 if !plain && !retained_copy {
                     continue;

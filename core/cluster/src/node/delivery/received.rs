@@ -1,10 +1,10 @@
-//! What a session has had where it was before: a QoS 2 publication of a client whose node dies goes out once more, to all who may not
-//! have had it (see `takeover.rs`), and the ids that a node remembers say nothing about sessions that have come to it since.
+//! The publications that a session has had where it was before: a QoS 2 publication of a client whose node dies goes out once more, to all who may
+//! not have had it (see `takeover.rs`), and the ids that a node remembers say nothing about sessions that have come to it since.
 //!
-//! The former owner says, ahead of the session, how far the publications of each shard of each node had come there. Publications of one
-//! shard come in order, so that the session has had all up to that. What this node had seen beyond that when the session came is a gap.
-//! So it is known what is new to a session of what another owner gives back that has had one, too. Of a session whose node is gone the
-//! copy says how far it was.
+//! The former owner says, ahead of the session, how far the publications of each shard of each node had come there. Publications of one shard come
+//! in order, so that the session has had all up to that number. Publications beyond it that this node had seen when the session came are a gap. So
+//! the node knows which messages are new to the session when another owner gives back a session of the same client. Of a session whose node is
+//! gone the copy says how far it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,10 +64,10 @@ pub(in crate::node) struct Had {
 #[derive(Debug, Default)]
 struct Moved {
     until: Instant,
-    /// Whether it has come here, and not only another owner's to the one that is here.
+    /// Whether the session has come here, and not only another owner's to the one that is here.
     has_come: bool,
-    /// When it came, by the stamps of this node's shards in milliseconds. What their clients had published before that it has not had, unless
-    /// it came with it; of what they publish for nobody elsewhere the node does not hear, so that no gap tells. 0: it has had all.
+    /// When the session came, by the stamps of this node's shards in milliseconds. It has not had earlier publications of their clients, unless they
+    /// came with it; the node does not hear of publications that nobody elsewhere wants, so that no gap tells of them. 0: it has had all.
     began: u64,
     /// How far publications had come for it where it was, as each of those nodes says.
     said: BTreeMap<NodeId, Arc<Heard>>,
@@ -78,15 +78,15 @@ struct Moved {
     gaps: Arc<Gaps>,
     /// The node that it came from.
     from: Option<NodeId>,
-    /// How far publications had come here when it began to be caught here what is for it.
+    /// How far publications had come here when this node began to catch publications for the session.
     caught_behind: Option<Heard>,
-    /// What was caught for it where it came from, and not here, and came too late to come with it.
+    /// Publications caught for the session where it came from, and not here, that came too late to come with it.
     owed: BTreeSet<MessageId>,
-    /// What was caught for it there, as far as it was served with that, or what the copy had of one whose node is gone.
+    /// Publications caught for the session there, as far as it was served with them, or those of the copy if its node is gone.
     caught: BTreeSet<MessageId>,
     /// Publications in its gaps that the session has had.
     fills: BTreeSet<MessageId>,
-    /// Publications that it has had where it was, and that may come here later than it.
+    /// Publications that the session has had where it was, and that may come here later than the session.
     along: BTreeSet<MessageId>,
     /// The same, of all sessions that came together from a node that is gone.
     strays: Arc<BTreeSet<MessageId>>,
@@ -122,7 +122,7 @@ impl Moved {
         has_come_to(marks, id) && !self.lacks.get(&node).is_some_and(is_lacking)
     }
 
-    /// Its gaps, and what it has had of them. Where it was at another node, too, which has said how far it was there, it has had that.
+    /// Gaps of the session, and the publications in them that it has had. At another node that has said how far it was there, it has had all that.
     fn lacks(&self) -> (Vec<(MessageId, u64)>, Vec<MessageId>) {
         let others =
             || self.said.iter().filter(|(node, _)| self.from != Some(**node) && !self.lacks.contains_key(node));
@@ -180,7 +180,7 @@ impl Had {
         }
     }
 
-    /// The link to a node has begun anew: what it sent last may be lost, and what it has kept comes first.
+    /// The link to a node has begun anew: its last publications may be lost, and those that it has kept come first.
     pub(in crate::node) fn breaks(&mut self, now: Instant, node: NodeId) {
         self.contacts.breaks(now, node);
     }
@@ -192,7 +192,7 @@ impl Had {
     }
 
     /// Of a publication that comes from its own node, and should have come before others that have, the clients that may have missed it
-    /// elsewhere: it was kept for nodes that were gone. Who was here then did not want it. `None`: it is for all.
+    /// elsewhere: it was kept for nodes that were gone. Clients that were here then did not want it. `None`: it is for all.
     pub(in crate::node) fn who_missed(&self, now: Instant, message: &Message) -> Option<BTreeSet<ClientId>> {
         let was_unwanted = self.contacts.was_passed_over(now, &message.id) && self.is_recent(message);
         if !was_unwanted || self.sessions.len() > MAX_MISSING {
@@ -207,16 +207,16 @@ impl Had {
         Duration::from_millis(message.stamp.millis) + WINDOW > Duration::from_millis(self.latest)
     }
 
-    /// Whether a publication that another node passes on is older than what its own node has sent here since. Then that node had nobody
-    /// here to send it to, and it goes out once more because it was taken for dead: it is nothing for those who have come since.
+    /// Whether a publication that another node passes on is older than the last one that its own node has sent here. Then that node had nobody
+    /// here to send it to, and it goes out once more because its node was taken for dead: it is nothing for sessions that have come since.
     fn is_past(&self, message: &Message) -> bool {
         let id = message.id;
         let last = self.first_hand.get(&(id.node, id.incarnation, id.shard));
         message.qos == QoS::ExactlyOnce && last.is_some_and(|last| id.seq < *last)
     }
 
-    /// What a session that leaves has had. `goes_on`: whether a node still lives the life in which it made publications; those of others
-    /// are forgotten. `comes`: whether another one of the client is on its way here, of which is known what that has had.
+    /// The publications that a leaving session has had. `goes_on`: whether a node still lives the life in which it made publications; those of others
+    /// are forgotten. `comes`: whether another session of the client is on its way here; this node knows the publications of that one.
     fn leaves(
         &mut self,
         now: Instant,
@@ -243,7 +243,7 @@ impl Had {
         Parting { marks, gaps, fills }
     }
 
-    /// A session comes, or has come, that has had this at another node.
+    /// A session comes, or has come, that has had these publications at another node.
     pub(in crate::node) fn arrives(
         &mut self,
         now: Instant,
@@ -260,7 +260,7 @@ impl Had {
             let shard = (before.node, before.incarnation, before.shard);
             lacks.gaps.entry(shard).or_default().push(Gap { after: before.seq, to: *to });
         }
-        // A session's former owner tells both in one list: what fills a gap, and what the session took along.
+        // A session's former owner tells both in one list: publications that fill a gap, and those that the session took along.
         let along: BTreeSet<MessageId> = lacks.fills.iter().filter(|id| !is_in(&lacks.gaps, id)).copied().collect();
         if self.sessions.is_empty() {
             self.came_along.clear();
@@ -315,7 +315,7 @@ impl Had {
     }
 
     /// A session goes on here that comes from this node. It had nothing of shards that the node has not named, if it has named all. `brings`:
-    /// what is waiting in it, which may be later than the node knew.
+    /// the messages that wait in it, which may be later than the node knew.
     pub(in crate::node) fn goes_on_here(
         &mut self,
         now: Now,
@@ -343,15 +343,15 @@ impl Had {
         moved.strays = Arc::default();
     }
 
-    /// From here on, what is for a session that comes is caught here.
+    /// From here on, publications for a session that comes are caught here.
     pub(in crate::node) fn is_caught(&mut self, client: &ClientId) {
         if let Some(moved) = self.sessions.get_mut(client) {
             moved.caught_behind = Some(self.here.marks());
         }
     }
 
-    /// A session is here that was served without these, which were caught for it at the node that it came from. What was published before
-    /// they were caught here, too, it has not had, although it came here, and although the other node had heard of it when the session left.
+    /// A session is here that was served without these, which were caught for it at the node that it came from. It has not had publications from
+    /// before they were caught here, too, although they came here, and although the other node had heard of them when the session left.
     pub(in crate::node) fn owes<'a>(
         &mut self,
         client: &ClientId,
@@ -364,8 +364,8 @@ impl Had {
         moved.owed.extend(ids.filter(|id| has_come_to(behind, id)).take(room));
     }
 
-    /// The same of what is in the session that the other node gives up later: the node has gone on with it, and has added what came for it.
-    /// The session has had everything that was in it when it came here first.
+    /// The same for messages in the session that the other node gives up later: the node has gone on with it, and has added messages that came
+    /// for it. The session has had everything that was in it when it came here first.
     pub(in crate::node) fn owes_rest(&mut self, client: &ClientId, from: NodeId, ids: impl Iterator<Item = MessageId>) {
         let Some(moved) = self.sessions.get(client) else { return };
         let is_rest = |id: &MessageId| !has_come_to(&moved.came_with, id) && !moved.fills.contains(id);
@@ -381,7 +381,7 @@ impl Had {
         }
     }
 
-    /// What a session has had that comes from this node: of each shard up to there, before a gap at the end of it.
+    /// The publications that a session coming from node `from` has had: of each shard up to a number, before a gap at the end.
     pub(in crate::node) fn said(&self, from: NodeId, client: &ClientId) -> Arc<Heard> {
         let Some(moved) = self.sessions.get(client) else { return Arc::default() };
         let Some(said) = moved.said.get(&from) else { return Arc::default() };
@@ -395,8 +395,8 @@ impl Had {
         Arc::new(marks)
     }
 
-    /// A session begins here while other nodes, which may have one of the same client, are away: what was here before is nothing that it has
-    /// had.
+    /// A session begins here while other nodes, which may have one of the same client, are away: it has had none of the publications that were
+    /// here before.
     pub(in crate::node) fn begins(&mut self, now: Now, client: &ClientId) {
         let (began, until) = (self.latest_stamp(now), now.instant + APART);
         self.remember(until, client.clone(), |here, moved| {
@@ -467,7 +467,7 @@ impl Had {
     }
 
     /// Sessions that had this publication before they came here. From the node that made it only those are looked for that were taken over
-    /// from a node that is gone: what others have missed, and what the node has kept for this one, may be the same.
+    /// from a node that is gone: publications that others have missed, and those that the node has kept for this one, may be the same.
     fn who(&self, id: &MessageId, is_first_hand: bool) -> Vec<ClientId> {
         let came_along = self.came_along.contains(id);
         if is_first_hand && !came_along && !has_come_to(&self.inherited, id) {
@@ -526,7 +526,7 @@ impl Node {
         self.had.note_made(self.now.instant, (self.config.node, self.config.incarnation, shard), last);
     }
 
-    /// Who is to get a publication that has just come for the first time, if not everybody: see [`Had::who_missed`].
+    /// Clients that are to get a publication that has just come for the first time, if not everybody: see [`Had::who_missed`].
     pub(in crate::node) fn who_missed(&self, from: Source, message: &Message) -> Option<BTreeSet<ClientId>> {
         if self.is_first_hand(from, message) { self.had.who_missed(self.now.instant, message) } else { None }
     }
@@ -601,7 +601,7 @@ mod tests {
         assert_eq!(had.leaves(at, &client, |_| true, false).marks, [id(1, 7)]);
     }
 
-    /// MQ-11: what the former owner had heard of when the session had left its shard, and caught for it.
+    /// MQ-11: publications that the former owner had heard of when the session had left its shard, and caught for it.
     #[test]
     fn what_a_session_was_served_without_is_new_to_it() {
         let (mut had, client) = (Had::default(), ClientId::new("c"));

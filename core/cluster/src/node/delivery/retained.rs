@@ -50,7 +50,7 @@ impl Node {
         self.send_control(to, ControlTopic::Retained, mail.encode());
     }
 
-    /// Values expire, and what nobody needs any longer is forgotten.
+    /// Values expire, and tombstones that nobody needs are forgotten.
     pub(in crate::node) fn age_retained(&mut self) {
         let uptime = self.now.instant.since(Instant::ZERO);
         self.sys.purge(self.now.wall, uptime);
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Whoever is a member may bring retained messages back that it has now.
+    /// A member may bring retained messages back that it has now.
     pub(in crate::node) fn note_known_nodes(&mut self) {
         for node in self.ring.iter().filter(|node| **node != self.config.node) {
             self.agreement.knows(*node, self.now.instant);

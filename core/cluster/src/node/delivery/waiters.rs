@@ -1,4 +1,4 @@
-//! Who waits until changes of interest are known everywhere, and the barriers by which shards tell that they know.
+//! Waiters for changes of interest to be known everywhere, and the barriers by which shards tell that they know.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use sedge_overlay::Barrier;
 use crate::mail::{Handed, Life};
 use crate::node::sessions::leaving::Recipient;
 
-/// Somebody who waits.
+/// A client or a task of the node that waits.
 #[derive(Debug)]
 pub(in crate::node) enum Waiter {
     /// A client for its SUBACK, UNSUBACK or CONNACK.

@@ -14,7 +14,7 @@ use crate::node::sessions::contents::{interest_of, is_plain, messages_of};
 use crate::node::sessions::{ahead, forwards};
 
 impl Claims {
-    /// Whether the session of a client has come from this owner, and what that one has caught since has not.
+    /// Whether the session of a client has come from this owner, and the messages that it has caught since have not.
     pub(in crate::node) fn awaits_leftovers(&self, client: &ClientId, former: Given) -> bool {
         let phase = self.wanted.get(client).map(|wanted| &wanted.phase);
         matches!(phase, Some(Phase::Adopting { given, .. } | Phase::Leftovers { given, .. }) if *given == former)
@@ -63,7 +63,7 @@ impl Node {
         self.change_and_wait_for_all(client, &changes, Waiter::Adoption(handed));
     }
 
-    /// The node is gone whose session has come, and what it has caught since has not: its successor has both. False if there is none, or
+    /// The node is gone whose session has come, and whose messages caught since have not: its successor has both. False if there is none, or
     /// nothing is missing.
     pub(in crate::node) fn await_rest(&mut self, client: &ClientId, former: NodeId) -> bool {
         let heir = self.successor_of(former).filter(|heir| *heir != self.config.node || self.claims.owns(client));
@@ -170,7 +170,7 @@ impl Node {
     fn serve_flushed(&mut self, client: &ClientId) {
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         if wanted.has_lost_former || wanted.given.is_some_and(|given| !self.ring.contains(&given.from)) {
-            // Not all that was sent here, too, has come: what its former node has caught may come once more.
+            // Not all that was sent here, too, has come: messages that its former node has caught may come once more.
             return self.serve_as_is(client);
         }
         let home = self.config.node;

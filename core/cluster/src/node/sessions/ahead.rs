@@ -1,6 +1,6 @@
-//! What the former owner of a session that moves has caught for it, ahead of the word to send it: everybody has to have answered before
-//! that, which takes long if a node has just died silently. Should the two owners lose sight of each other meanwhile, the client is served
-//! with this at least, in order.
+//! Messages that the former owner of a moving session has caught for it, sent ahead of the word to send them: everybody has to have answered before
+//! that, which takes long if a node has just died silently. Should the two owners lose sight of each other meanwhile, the client is served with these
+//! messages at least, in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::node::Node;
 use crate::node::sessions::claims::{Given, session_step};
 use crate::reception::shard_of;
 
-/// How often the former owner looks what it has caught. A move seldom takes as long.
+/// How often the former owner looks for messages that it has caught. A move seldom takes as long.
 pub(in crate::node) const PERIOD: Duration = Duration::from_millis(100);
 /// Messages of one session that are taken ahead, as many as are caught; more are dropped, and counted unless they come again with the rest.
 const MAX_MESSAGES: usize = 100_000;
-/// Sessions for which something is kept; the one with the highest client id is forgotten first, and what it had comes again with the rest.
+/// Sessions for which something is kept; the one with the highest client id is forgotten first, and its messages come again with the rest.
 const MAX_SESSIONS: usize = 10_000;
 
 /// Bit of the epoch in mail with what is sent ahead, which no owner's has. The rest is the epoch under which the session was given away.

@@ -78,9 +78,9 @@ pub(in crate::node) struct Wanted {
     later: Option<(ConnId, bool)>,
     /// Another node claims it already; it gets the session once it is here.
     pub(in crate::node) next: Option<Next>,
-    /// This node has a session of the client itself: what the one that comes has had.
+    /// The publications that the coming session has had, if this node has a session of the client itself.
     pub(in crate::node) beside: Option<Arc<Heard>>,
-    /// Who has given the session away that has come: it keeps it until it is safe here.
+    /// The node that has given away the session that has come: that node keeps the session until it is safe here.
     pub(in crate::node) given: Option<Given>,
     /// The session that has come from an owner that is gone, should its successor not have it.
     pub(in crate::node) spare: Session,
@@ -117,11 +117,11 @@ pub(in crate::node) enum Phase {
     Adopting { epoch: u64, given: Given, session: Box<SessionState> },
     /// The former owner has to send what came for the session since.
     Leftovers { epoch: u64, given: Given, session: Box<SessionState> },
-    /// They are here; what was sent to both owners has to be here, too, so that it is told from what is new.
+    /// They are here; messages sent to both owners have to be here, too, so that they are told from new ones.
     Flushing { epoch: u64, session: Box<SessionState>, leftovers: Vec<Arc<Message>> },
 }
 
-/// Who has given a session up, and under which epoch: another one than that of the claim, if its home had given it away before.
+/// The node that has given a session up, and the epoch: another epoch than that of the claim if the home had given the session away before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) struct Given {
     pub(in crate::node) from: NodeId,
@@ -408,8 +408,8 @@ impl Node {
             // A node that gave the session to the owner that was asked, and registered it once more before it heard that it was to, has none.
             // It does not know whether there is one.
             Some(Phase::Session { from: asked, .. }) if session.is_none() && from != *asked => {}
-            // What a node that has started again found in its journal is older than what the owner has that was asked. It is put together
-            // with what that one sends, or has its turn if it sends nothing.
+            // The session that a restarted node found in its journal is older than that of the owner that was asked. It is put together with the
+            // owner's session, or has its turn if the owner sends nothing.
             Some(&Phase::Session { epoch: mine, from: former, .. })
                 if from != former && epoch == mine && self.ring.contains(&former) && self.has_restarted(from) =>
             {
@@ -450,7 +450,7 @@ impl Node {
     /// There were two owners, and the other one goes.
     fn given_up_unasked(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
         if self.claims.wants(client) || (self.claims.owns(client) && self.claims.is_leaving(client)) {
-            // What it has is put together with the one that comes, or goes behind the one that leaves.
+            // The other owner's session is put together with the one that comes, or goes behind the one that leaves.
             return self.keep_early(from, client, epoch, Some(session));
         }
         if self.claims.owns(client) {
@@ -484,7 +484,7 @@ impl Node {
     ) -> mail::Held {
         let id = message.id;
         let own = (id.node, id.incarnation) == (self.config.node, self.config.incarnation);
-        // What a shared subscription was chosen for at another node did not come here.
+        // A message for which a shared subscription chose a member at another node did not come here.
         let seen = self.had.has(client, message, own, self.windows.has(&id))
             || (group.is_none() && self.had.was_not_wanted(client, message));
         self.had.gets(client, id);
@@ -712,7 +712,7 @@ impl Node {
                 continue;
             }
             if why == Silence::Unmet && asked.is_some() {
-                // Whoever takes over says so at the home, which asks it for the session then.
+                // A node that takes over says so at the home, which asks it for the session then.
                 continue;
             }
             self.counters.sessions_lost += 1;

@@ -32,7 +32,7 @@ struct Delayed {
     client: ClientId,
     by: NodeId,
     clean_start: bool,
-    /// Until when it waits for this node to see that it is the client's home: who claims may know of a change of members earlier.
+    /// Until when it waits for this node to see that it is the client's home: the claiming node may know of a change of members earlier.
     view_until: Instant,
 }
 
@@ -105,9 +105,9 @@ impl Node {
     fn home_claim(&mut self, by: NodeId, client: ClientId, clean_start: bool) {
         let wait = if self.is_home(&client) { Duration::ZERO } else { self.config.register_timeout };
         let claim = Delayed { client, by, clean_start, view_until: self.now.instant + wait };
-        // At a node that joins a link may come up before membership tells of the neighbour, which has registered what it owns by then: it
-        // is to be asked for the session, and can be as soon as it is a member. What this node's own journal held another one may have had
-        // since, and its successor registers it.
+        // At a node that joins a link may come up before membership tells of the neighbour, which has registered its sessions by then: the
+        // neighbour is to be asked for the session, and can be as soon as it is a member. Another node may have had a session of this node's own
+        // journal since, and its successor registers it.
         let is_joining = self.state == NodeState::Recovery;
         let owner = self.directory.home.owner(&claim.client);
         let is_fresh = self.directory.home.is_fresh(&claim.client);
@@ -144,7 +144,7 @@ impl Node {
         self.send_directory(owner, relinquish);
     }
 
-    /// Who owns the client wants `to` to own it. Not if somebody has claimed it meanwhile, the owner included, or may have where this
+    /// The owner of the client wants `to` to own it. Not if another node has claimed it meanwhile, the owner included, or may have where this
     /// node does not know of it: the owner asks again.
     fn home_give(&mut self, by: NodeId, client: &ClientId, epoch: u64, to: NodeId) {
         if !self.is_home(client) || !self.is_registered() {
@@ -206,7 +206,7 @@ impl Node {
     }
 
     /// The members have changed: this node's clients are registered with their new homes, and everybody is told when that is
-    /// done. `joined`: who is new; a former life of it may have been a member until now.
+    /// done. `joined`: the new member; a former life of it may have been a member until now.
     pub(in crate::node) fn members_changed(&mut self, joined: Option<NodeId>) {
         let mut before = self.note_members();
         before.retain(|node| Some(*node) != joined);

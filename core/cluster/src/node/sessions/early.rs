@@ -1,5 +1,5 @@
 //! Sessions that come at a moment when this node cannot tell what to do with them: before the home's word that they are to be here, or while
-//! what is here leaves for somebody else.
+//! the session here leaves for another node.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ impl Early {
         self.0.len()
     }
 
-    /// The session that came under this epoch, and who sent it. Only `owner` can say that there is none.
+    /// The session that came under this epoch, and the node that sent it. Only `owner` can say that there is none.
     pub(in crate::node) fn take(
         &mut self,
         client: &ClientId,
@@ -66,7 +66,7 @@ impl Node {
         early.push_back(Arrived { from, client: client.clone(), epoch, session });
     }
 
-    /// Who was asked for a session has none, or does not answer: another owner's, if one has come, is the one. False if none has.
+    /// The node that was asked for a session has none, or does not answer: another owner's session, if one has come, is the one. False if none has.
     pub(in crate::node) fn takes_early(&mut self, client: &ClientId, epoch: u64) -> bool {
         let Some((from, session)) = self.claims.early.take_filled(client, epoch) else { return false };
         self.claims.asks(client, epoch, from);
@@ -74,7 +74,7 @@ impl Node {
         true
     }
 
-    /// It is known by now who has the session.
+    /// The owner of the session is known by now.
     pub(in crate::node) fn look_at_early(&mut self, client: &ClientId) {
         for Arrived { from, epoch, session, .. } in self.claims.early.take_all(client) {
             self.session_arrived(from, client, epoch, session);

@@ -6,7 +6,7 @@
 /// How far a claim is above everything before it; a power of two. Half as many successions fit in between.
 const STEP: u64 = 16;
 
-/// Of a claim. Wall-clock milliseconds where these are ahead, so that what is granted by a home that knew nothing of earlier ones is
+/// Of a claim. Wall-clock milliseconds where these are ahead, so that an epoch granted by a home that knew nothing of earlier ones is
 /// later than theirs all the same.
 pub(in crate::node) const fn claimed(known: u64, wall_millis: u64) -> u64 {
     let least = known.saturating_add(STEP);
@@ -29,8 +29,8 @@ pub(in crate::node) const fn next_claim(epoch: u64) -> u64 {
     epoch.saturating_add(STEP)
 }
 
-/// Who has served the client under this epoch or a later one knows better than an owner of `epoch` what it is in the middle of. The client
-/// never was at a successor, which knows of that what there was under the claim before.
+/// The epoch from which on an owner knows better than an owner of `epoch` which flows the client is in the middle of. The client never was
+/// at a successor, which knows of the flows only what there was under the claim before.
 pub(in crate::node) const fn outdated_from(epoch: u64) -> u64 {
     if epoch.is_multiple_of(2) { next_claim(epoch) } else { epoch.saturating_sub(STEP - 1) }
 }

@@ -19,8 +19,8 @@ const WINDOW: Duration = Duration::from_mins(10);
 const MAX_SESSIONS: usize = 10_000;
 /// Owners that are to be told again; the one with the lowest client id is forgotten first, and catches until it has waited long enough.
 const MAX_BEHIND: usize = 1024;
-/// Bit of the epoch in mail with what is passed on, which no owner's has. The rest is the epoch under which the session has left whoever
-/// passes it on: who has let it go before that does not know better, and so nothing goes in circles.
+/// Bit of the epoch in mail with what is passed on, which no owner's has. The rest is the epoch under which the session has left the node that
+/// passes it on: a node that has let it go before that does not know better, and so nothing goes in circles.
 const LATE: u64 = 1 << 63;
 
 /// See the module.
@@ -54,7 +54,7 @@ impl Forwards {
         }
     }
 
-    /// A session that has left was to be here under this epoch: what others send here for that is to go after it, too.
+    /// A session that has left was to be here under this epoch: messages that others send here for that are to go after it, too.
     pub(in crate::node) fn refuse(&mut self, client: &ClientId, epoch: u64) {
         if let Some((left, _)) = self.sessions.get_mut(client) {
             *left = (epoch + 1).max(*left);
@@ -79,7 +79,7 @@ impl Forwards {
 }
 
 impl Node {
-    /// What another owner has under this epoch is for one who has come after it.
+    /// Whether the session has left here after `epoch`: a session of another owner under this epoch is for an owner that has come after it.
     pub(in crate::node) fn has_left(&self, client: &ClientId, epoch: u64) -> bool {
         self.forwards.has_left(client, epoch)
     }

@@ -33,7 +33,7 @@ pub(in crate::node) struct HandedOver {
 #[derive(Debug)]
 struct HandedSession {
     to: NodeId,
-    /// What the new owner has said that does not know all nodes that send here: which ones know where to send.
+    /// Nodes that know where to send, as the new owner has said before it knew all nodes that send here.
     premature: Option<Vec<NodeId>>,
     /// Whether the new owner gets everything itself.
     is_released: bool,
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// The new owner gets everything itself. What is on its way here only will be in when all have answered.
+    /// The new owner gets everything itself. Messages on their way here only will be in when all have answered.
     fn release(&mut self, client: &ClientId, epoch: u64) {
         let key = (client.clone(), epoch);
         let Some(session) = self.handed.sessions.get_mut(&key).filter(|session| !session.is_released) else { return };
@@ -152,7 +152,7 @@ impl Node {
     pub(in crate::node) fn releases_due(&mut self) {
         while let Some(key) = self.handed.deadlines.pop_due(self.now.instant) {
             let Some(session) = self.handed.sessions.get_mut(&key) else { continue };
-            // Who was released, and does not say that the session is safe, has had its time.
+            // A new owner that was released, and does not say that the session is safe, has had its time.
             session.is_safe |= session.is_released;
             if session.is_released {
                 self.end_handing(&key);
@@ -198,7 +198,7 @@ impl Node {
         }
     }
 
-    /// Nothing of a session is needed here any longer when the new owner has it for good, and what was caught for it.
+    /// Nothing of a session is needed here any longer when the new owner has it for good, and the messages caught for it.
     fn end_handing(&mut self, key: &Key) {
         if self.handed.sessions.get(key).is_some_and(|session| session.is_safe && session.is_complete) {
             self.let_go_of(key.clone());

@@ -17,7 +17,7 @@ pub(in crate::node) struct Home {
 struct Entry {
     owner: NodeId,
     epoch: u64,
-    /// Whether another node has been the home since: who owns the client may have changed.
+    /// Whether another node has been the home since: the owner of the client may have changed.
     is_stale: bool,
 }
 
@@ -50,7 +50,7 @@ impl Home {
         }
     }
 
-    /// `by` owns the client from now on: under which epoch, and who owned it before.
+    /// `by` owns the client from now on: returns the epoch, and the former owner.
     pub(in crate::node) fn claim(&mut self, client: &ClientId, by: NodeId, wall_millis: u64) -> (u64, Option<NodeId>) {
         let former = self.entries.get(client).copied();
         let epoch = epoch::claimed(former.map_or(0, |entry| entry.epoch), wall_millis);
@@ -82,7 +82,7 @@ impl Home {
         }
     }
 
-    /// A node is gone, and what it owned with it.
+    /// A node is gone, and its entries with it.
     pub(in crate::node) fn purge(&mut self, node: NodeId) {
         self.entries.retain(|_, entry| entry.owner != node);
     }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(home.owner(&client), None);
     }
 
-    /// MQ-11: who owned a client when this node was last its home may have given it away since.
+    /// MQ-11: the owner of a client when this node was last its home may have given it away since.
     #[test]
     fn who_is_the_home_again_asks_once_more() {
         let mut home = Home::default();

@@ -1,4 +1,4 @@
-//! Sessions that leave this node: from the word of a home to the moment at which they are sent. What follows is in `handed.rs`.
+//! Sessions that leave this node: from the word of a home to the moment at which they are sent. The steps after that are in `handed_over.rs`.
 
 use sedge_base::{ClientId, Incarnation, NodeId};
 use sedge_mqtt::{MessageId, ReasonCode};
@@ -32,7 +32,7 @@ impl Claims {
         bound.map(|(client, _)| client.clone()).collect()
     }
 
-    /// Who is to have the session of a client as soon as it is known where it goes on, and under which epoch.
+    /// The epoch and the new owner for the session of a client that leaves as soon as it is known where it goes on.
     pub(in crate::node) fn take_postponed(&mut self, client: &ClientId) -> Option<(u64, NodeId)> {
         self.postponed.remove(client)
     }
@@ -75,8 +75,8 @@ impl Node {
                 return;
             }
         }
-        // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And what another
-        // owner has had for the session goes with it.
+        // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And messages that another
+        // owner has had for the session go with it.
         let waits = !self.ring.contains(&to) || self.reunions.is_reuniting(&client);
         if !clean_start && self.claims.owns(&client) && waits {
             self.end_outdated_connection(&client);
@@ -97,7 +97,7 @@ impl Node {
         }
     }
 
-    /// Gives up what belongs to those who are back, or what is complete now.
+    /// Gives up sessions that belong to nodes that are back, or that are complete now.
     pub(in crate::node) fn relinquish_postponed(&mut self) {
         let postponed = core::mem::take(&mut self.claims.postponed);
         for (client, (epoch, to)) in postponed {
@@ -109,8 +109,8 @@ impl Node {
         }
     }
 
-    /// Goes on with a session that a successor has taken over, since this node lives: the client is served here, and what it has had
-    /// is known here. What came for it at the successor will be merged. False if another node has a better claim.
+    /// Goes on with a session that a successor has taken over, since this node lives: the client is served here, and this node knows which messages
+    /// it has had. Messages that came for it at the successor will be merged. False if another node has a better claim.
     pub(in crate::node) fn keep(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
         let Some(owned) = self.claims.owned.get_mut(client) else { return false };
         // A home that was asked twice has granted more than the shard was told.
@@ -177,7 +177,7 @@ impl Node {
         self.ring.contains(&to.node) && self.recipient(to.node) == to
     }
 
-    /// What the shards had published before the session was given up is on its way, ahead of the session.
+    /// All that the shards had published before the session was given up is on its way, ahead of the session.
     pub(in crate::node) fn departs(&mut self, departure: Departure) {
         let Departure { client, epoch, to: recipient, session, along, granted } = departure;
         let to = recipient.node;

@@ -19,7 +19,7 @@ use crate::wire::ReplicaMail;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Keepers that are known; the one of the lowest client id is forgotten first.
 const MAX_KEEPERS: usize = 4096;
-/// Questions of others that came before this node knew of the death; the oldest is dropped first, and who has asked waits for
+/// Questions of others that came before this node knew of the death; the oldest is dropped first, and the node that has asked waits for
 /// [`PATIENCE`].
 const MAX_EARLY: usize = 4096;
 
@@ -34,9 +34,9 @@ pub(in crate::node) struct Reclaims {
     deadlines: Deadlines<ClientId>,
     /// Nodes that have asked about sessions before this node knew of the death.
     early: Vec<(NodeId, Life, ClientId, u64)>,
-    /// Who keeps sessions that this node was asked about and does not have: others may ask this node for them yet.
+    /// Keepers of sessions that this node was asked about and does not have: others may ask this node for them yet.
     keepers: BTreeMap<ClientId, NodeId>,
-    /// When they are forgotten.
+    /// When `keepers` are forgotten.
     keepers_until: Deadlines<ClientId>,
 }
 
@@ -99,7 +99,7 @@ impl Reclaims {
         }
     }
 
-    /// Who keeps the session of a client that this node was asked about and does not have.
+    /// The node that keeps the session of a client that this node was asked about and does not have.
     pub(in crate::node) fn keeper_of(&mut self, now: Instant, client: &ClientId) -> Option<NodeId> {
         self.forget_keepers(now);
         self.keepers.get(client).copied()
@@ -266,7 +266,7 @@ impl Node {
         self.reclaim_is_settled();
     }
 
-    /// A client starts clean elsewhere, or has a newer session here: what is kept for it is not needed.
+    /// A client starts clean elsewhere, or has a newer session here: the kept session is not needed.
     pub(in crate::node) fn end_reclaim(&mut self, client: &ClientId) {
         if let Some(is_wanted) = self.reclaims.held_up.get_mut(client) {
             *is_wanted = false;

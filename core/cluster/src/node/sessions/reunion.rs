@@ -1,7 +1,7 @@
 //! Nodes that find each other again: sessions that a successor had taken over, although their node lives, become one again, in order.
 //!
-//! 1. As soon as a node is back, sessions get nothing for a moment: what comes for them waits. Those who were lost
-//!    together with it come back, too, and all say what they own, so that homes can say who has.
+//! 1. As soon as a node is back, sessions get nothing for a moment: messages for them wait. Nodes that were lost
+//!    together with it come back, too, and all say which sessions they own, so that homes can name the owners.
 //! 2. The node goes on with its sessions ([`Node::keep`]), and the successor gives its ones up, and catches what still comes for them.
 //! 3. When all know what is wanted here, the successor is told that it need not catch any longer, and sends what it has caught.
 //! 4. When nothing that was sent to both can be on its way here, all is put together in the order of publication, and goes out.
@@ -184,7 +184,7 @@ impl Node {
         self.tell_all_shards(|| session_step(SessionStep::LetGoAll { but: Arc::clone(&but) }));
     }
 
-    /// This node goes on with a session that a successor has taken over. `afresh`: what is merged is what comes from now on.
+    /// This node goes on with a session that a successor has taken over. `afresh`: only messages that come from now on are merged.
     pub(in crate::node) fn begin_reunion(&mut self, client: &ClientId, from: NodeId, afresh: bool) {
         let key = (client.clone(), from);
         self.reunions.deadlines.set(key.clone(), self.now.instant + HOLD);
@@ -208,7 +208,7 @@ impl Node {
         }
     }
 
-    /// Another owner has answered under this epoch, and what it has sent is taken care of.
+    /// Another owner has answered under this epoch, and the messages that it has sent are taken care of.
     pub(in crate::node) fn other_has_answered(&mut self, client: &ClientId, other: NodeId, epoch: u64) {
         let key = (client.clone(), other);
         if self.claims.owns(client) {
@@ -219,7 +219,7 @@ impl Node {
         }
     }
 
-    /// What has waited for a session goes out, if nothing more is to come from other owners.
+    /// Sends the messages that have waited for a session, if nothing more is to come from other owners.
     pub(in crate::node) fn let_go_if_complete(&mut self, client: &ClientId) {
         if self.has_merges(client) {
             return;
@@ -233,7 +233,7 @@ impl Node {
         }
     }
 
-    /// The successor has given its session up. False if that is not what is waited for.
+    /// The successor has given its session up. False if nobody waits for that.
     pub(in crate::node) fn given_back(
         &mut self,
         from: NodeId,
@@ -372,8 +372,8 @@ impl Node {
         self.relinquish_postponed();
     }
 
-    /// A successor is gone, and this node takes its sessions over. Whether this is one that this node has gone on with: what only the copy
-    /// has is for the session here, which is not to be replaced by it.
+    /// A successor is gone, and this node takes its sessions over. Whether this is one that this node has gone on with: messages that only the copy
+    /// has are for the session here, which is not to be replaced by it.
     pub(in crate::node) fn goes_on_beside(&mut self, client: &ClientId, epoch: u64, successor: NodeId) -> bool {
         if self.keep(client, epoch, successor) {
             return true;

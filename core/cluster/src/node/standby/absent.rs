@@ -1,8 +1,8 @@
-//! Nodes that are gone and whose sessions another node takes over: what is for them is kept until it has them (FT-20 to FT-24).
+//! Nodes that are gone and whose sessions another node takes over: messages for them are kept until that node has them (FT-20 to FT-24).
 //!
-//! What they wanted is remembered, so that nothing that is published meanwhile is overlooked, and publishers wait for their
-//! acknowledgements as if the node were slow. Where nobody is left who has copies, the node may still live on the other side of a
-//! partition: publishers do not wait then, and whoever comes back gets what was kept.
+//! The interest of such nodes is remembered, so that nothing that is published meanwhile is overlooked, and publishers wait for their
+//! acknowledgements as if the node were slow. Where no node is left that has copies, the gone node may still live on the other side of a
+//! partition: publishers do not wait then, and a node that comes back gets the messages that were kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ struct Orphaned {
     bytes: usize,
     /// Whether there is a successor for whom publishers wait.
     is_awaited: bool,
-    /// Whether it has come back, and what is kept is for others.
+    /// Whether the node has come back, so that the kept messages are for others.
     is_back: bool,
     /// Nodes that have come back, and how much of what was kept they have.
     told: BTreeMap<Life, usize>,
@@ -291,11 +291,11 @@ impl Orphans {
 }
 
 impl Node {
-    /// A node is gone, and others have its sessions: keeps what was on its way there, and what is still to come.
+    /// A node is gone, and others have its sessions: keeps the messages that were on their way there, and those still to come.
     pub(in crate::node) fn orphan(&mut self, life: Life, successors: Vec<NodeId>, strays: Vec<Stray>) {
         let Life { node, incarnation } = life;
-        // What it was not to get when it was back is still for others that were away at the same time. What was kept while it lived and could not
-        // be reached is its own.
+        // Messages that the node was not to get when it was back are still for others that were away at the same time. Messages kept while it lived
+        // and could not be reached are its own.
         let is_kept = |before: &&mut Orphaned| before.is_back || before.incarnation == incarnation;
         let before = self.orphans.nodes.get_mut(&node).filter(is_kept).map(|before| {
             let (kept, told) = (core::mem::take(&mut before.strays), core::mem::take(&mut before.told));
@@ -376,8 +376,8 @@ impl Node {
         }
     }
 
-    /// A node that was gone has said what it wants: that need not be remembered for it. Others may have taken its sessions over, and
-    /// what was kept is theirs, too.
+    /// A node that was gone has told its interest: it need not be remembered. Others may have taken its sessions over, and
+    /// the kept messages are theirs, too.
     pub(in crate::node) fn has_returned(&mut self, Life { node, incarnation }: Life) {
         self.orphans.away.remove(&node);
         if self.orphans.nodes.get(&node).is_some_and(|known| known.is_awaited && known.incarnation == incarnation) {
@@ -396,8 +396,8 @@ impl Node {
         }
     }
 
-    /// The nodes to which a publication goes because of those who are gone, to which this node sees: they themselves, and who is linked again and has
-    /// not said yet what it wants. That one gets what is kept for others at once, lest it come behind what it has said already that it wants.
+    /// The nodes to which a publication goes because of gone nodes that this node sees to: those themselves, and each node that is linked again and
+    /// has not told its interest yet. That one gets messages kept for others at once, lest they come behind those of interest it has told already.
     pub(in crate::node) fn plan_for_orphans(&mut self, message: &Arc<Message>, nodes: &mut Vec<NodeId>) {
         let matching = self.orphans.matching(&message.topic);
         if message.qos > QoS::AtMostOnce && matching.iter().any(|node| self.orphans.is_absent(*node)) {
@@ -475,15 +475,15 @@ impl Node {
             return self.give_strays(by, life, false);
         }
         if !is_gone {
-            // It is not gone yet as this node sees it, or not any more. What it kept while it was is there to be asked for; what is on its
-            // way there now it can tell when it is gone again.
+            // As this node sees it, the node is not gone yet, or is back. Messages kept while it was gone are there to be asked for; this node can
+            // tell which ones are on their way there now when the node is gone again.
             self.orphans.asks(by, life, self.now.instant);
             self.membership.handle(self.now, sedge_membership::Input::Suspect { node: of });
         }
         self.give_strays(by, life, is_gone);
     }
 
-    /// A node is gone: answers who has asked before.
+    /// A node is gone: answers the successors that have asked before.
     pub(in crate::node) fn give_early(&mut self, life: Life) {
         if self.reclaims.is_held_up() {
             return;
@@ -536,7 +536,7 @@ impl Node {
         if !is_early && self.orphaned_life(of) == Some(incarnation) {
             return self.end_orphan(of);
         }
-        // This node does not know of the death yet. What it knows already may be an earlier one, by mistake.
+        // This node does not know of the death yet. A death that it knows of may be an earlier one, declared by mistake.
         if self.orphans.taken.len() >= MAX_TAKEN {
             self.orphans.taken.pop_front();
         }
@@ -548,8 +548,8 @@ impl Node {
         self.orphans.nodes.get(&node).map(|orphaned| orphaned.incarnation)
     }
 
-    /// What members a shared subscription has at a node, as that node says, or its absence. Sessions that somebody takes over go on to be
-    /// members, though not the first choice: what they are chosen for is kept with the rest.
+    /// Notes the members that a shared subscription has at a node, as that node says, or as its absence implies. Sessions that another node takes
+    /// over stay members, though not the first choice: messages that they are chosen for are kept with the rest.
     pub(in crate::node) fn members_at(&mut self, node: NodeId, group: TopicFilter, online: u32, mut offline: u32) {
         let orphaned = self.orphans.nodes.get_mut(&node).filter(|orphaned| orphaned.is_awaited && !orphaned.is_back);
         if let Some(orphaned) = orphaned {
@@ -600,7 +600,7 @@ impl Node {
     pub(in crate::node) fn orphans_without(&mut self) {
         let orphaned: Vec<NodeId> = self.orphans.nodes.keys().copied().collect();
         for node in orphaned {
-            // Who is a member again in the same life goes on with its sessions itself, and gets what is kept as soon as it is linked.
+            // A node that is a member again in the same life goes on with its sessions itself, and gets the kept messages as soon as it is linked.
             let is_back = self.membership.member(node).is_some_and(|member| {
                 self.ring.contains(&node) && self.orphaned_life(node) == Some(member.incarnation)
             });
@@ -612,7 +612,7 @@ impl Node {
         }
     }
 
-    /// All who had copies of a node's sessions are gone, too: publishers wait no longer.
+    /// All nodes that had copies of a node's sessions are gone, too: publishers wait no longer.
     fn nobody_takes_over(&mut self, node: NodeId) {
         let Some(orphaned) = self.orphans.nodes.get_mut(&node) else { return };
         if core::mem::take(&mut orphaned.is_awaited) {

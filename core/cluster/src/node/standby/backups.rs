@@ -1,6 +1,6 @@
 //! Copies of this node's sessions at other nodes, its backups (DESIGN section 5, "The two-copy rule").
 //!
-//! A backup that is new gets everything, and what changes meanwhile. From then on nothing leaves a shard before what it depends on is
+//! A new backup gets everything, and the changes meanwhile. From then on nothing leaves a shard before the changes it depends on are
 //! at every backup that has everything.
 
 use bytes::Bytes;
@@ -34,7 +34,7 @@ struct Backup {
     attempt: u32,
     /// For each shard the last batch that it has, and whether it has everything.
     shards: Vec<(u64, bool)>,
-    /// What tells it that it is one no more. Until it has that, its copy counts: nothing may leave that is not in there.
+    /// Frame that tells the backup that it is one no more. Until it has the frame, its copy counts: nothing may leave that is not in that copy.
     end: Option<FrameSeq>,
 }
 

@@ -1,4 +1,4 @@
-//! Copies of sessions, and what nodes do for others that are absent.
+//! Copies of sessions, and the work of nodes for others that are absent.
 
 pub(in crate::node) mod absent;
 pub(in crate::node) mod backups;

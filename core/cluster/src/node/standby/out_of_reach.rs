@@ -67,7 +67,7 @@ impl Node {
         }
     }
 
-    /// Keeps for a member what is on its way to it and what it wants, as for a node that is gone, and begins its link anew.
+    /// Keeps for a member the messages on their way to it and those it wants, as for a node that is gone, and begins its link anew.
     fn set_aside(&mut self, node: NodeId) {
         let Some(member) = self.membership.member(node) else { return };
         let life = Life { node, incarnation: member.incarnation };

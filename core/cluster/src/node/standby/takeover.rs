@@ -63,21 +63,21 @@ struct Takeover {
     /// Clients that this node owns from now on.
     clients: Vec<ClientId>,
     heard: Arc<BTreeMap<ShardId, Heard>>,
-    /// What sessions had beyond that, until their shards know it.
+    /// Publications that sessions had beyond `heard`, until their shards know them.
     ahead: BTreeMap<ClientId, HadAhead>,
-    /// What had come for shared subscriptions beyond that.
+    /// Publications for shared subscriptions that had come beyond `heard`.
     had_shares: BTreeSet<MessageId>,
     /// Copies of sessions that the node itself had taken over from this one, which goes on with its own.
     beside: Vec<SessionState>,
-    /// QoS 2 publications of their clients that were on their way, and what was chosen for them by shared subscriptions.
+    /// QoS 2 publications of their clients that were on their way, and the places that shared subscriptions chose for them.
     transits: Vec<(Arc<Message>, Choice)>,
-    /// What sessions were chosen for that have ended with their connections: other members get it.
+    /// Messages of shared subscriptions for sessions that have ended with their connections: other members get them.
     shares: Vec<(Arc<Message>, TopicFilter)>,
     /// Nodes that have not said what they have kept; `None` before they are asked.
     waits_for: Option<BTreeSet<NodeId>>,
     strays: Vec<Stray>,
     stage: Stage,
-    /// Whether the node is back, and its sessions are only needed for what came for them.
+    /// Whether the node is back, so that its sessions are only needed for the messages that came for them.
     lives: bool,
     /// Shards where the sessions have not arrived.
     shards: u16,
@@ -271,7 +271,7 @@ impl Node {
                 }
             }
             self.inherit_had(takeover.clients.iter().skip(known), had, &ahead);
-            // Those on their way here: what was sent to both nodes comes, too.
+            // Sessions on their way here: messages sent to both nodes come, too.
             brought.retain(|(client, _)| self.claims.wants(client));
             for (client, ids) in &brought {
                 self.had.gets_caught(client, ids.iter().copied());
@@ -329,12 +329,12 @@ impl Node {
         }
     }
 
-    /// The node whose sessions this one takes over is back, and goes on with them. It is to have what came for them here ahead of what is
-    /// published from now on, so nobody is waited for. What others have kept they give to it themselves: see [`Self::give_kept`].
+    /// The node whose sessions this one takes over is back, and goes on with them. It is to have the messages that came for them here ahead of
+    /// anything published from now on, so nobody is waited for. Other nodes give it the messages that they have kept: see [`Self::give_kept`].
     pub(in crate::node) fn takeover_lives(&mut self, life: Life) {
         let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
         takeover.lives = true;
-        // Its own session has them still.
+        // The node's own session has them still.
         takeover.transits.clear();
         takeover.shares.clear();
         match takeover.stage {

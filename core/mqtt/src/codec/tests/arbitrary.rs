@@ -47,7 +47,7 @@ pub(super) fn any_packet(side: Side) -> BoxedStrategy<Packet> {
     }
 }
 
-/// What of a packet of `side` survives 3.1.1; `None` if nothing does.
+/// The parts of a packet of `side` that 3.1.1 can carry; `None` if 3.1.1 has no such packet.
 pub(super) fn as_old(side: Side, packet: Packet) -> Option<Packet> {
     let plain = |ack: Ack| Ack::new(ack.packet_id, ReasonCode::Success);
     Some(match packet {

@@ -1,4 +1,4 @@
-//! What holds for any packets and any bytes.
+//! Properties that hold for any packets and any bytes.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;

@@ -1,4 +1,4 @@
-//! What is refused, and with which reason code.
+//! Packets that are refused, and the reason code of each refusal.
 
 use super::Side::{self, Client, Server};
 use super::{decode, decoder};

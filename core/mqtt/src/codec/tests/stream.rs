@@ -58,7 +58,7 @@ fn a_payload_in_one_piece_is_not_copied() {
     assert_eq!(publish.topic.unwrap().as_bytes().as_ptr(), chunk[6..].as_ptr());
 }
 
-/// MQ-12: what a header announces is not allocated.
+/// MQ-12: the length that a header announces is not allocated.
 #[test]
 fn memory_grows_with_what_arrives() {
     let mut decoder = Decoder::server(268_435_460);
@@ -137,7 +137,7 @@ fn a_delivery_writes_what_its_packet_would() {
     check_delivery(&message, &delivery, V311, old);
 }
 
-/// MQ-07, MQ-08: what is kept does not keep the buffer it came in.
+/// MQ-07, MQ-08: a message that is kept does not keep the buffer it came in.
 #[test]
 fn detached_copies_let_go_of_the_buffer() {
     let mut bytes = b"\x30\x1c\x00\x01a\x16\x08\x00\x01r\x09\x00\x01c\x26\x00\x01k\x00\x01v\x03\x00\x01thi".to_vec();

@@ -196,7 +196,7 @@ fn acknowledgements() {
     assert_eq!(decode(Client, V5, b"\x40\x04\x01\x02\x00\x00"), Ok(Packet::PubAck(plain)));
 }
 
-/// MQ-02, IL-05: what a broker says with a reason code that its packet does not have is taken only where that was asked for.
+/// MQ-02, IL-05: a broker's packet with a reason code that the standard does not list for it is taken only by a lenient decoder.
 #[test]
 fn foreign_reason_codes_of_acknowledgements_are_success_or_unspecified_error_for_a_lenient_decoder() {
     let read = |decoder: Decoder, bytes: &'static [u8]| {

@@ -15,7 +15,7 @@
 //!  ├────────────────────────────────────────►│
 //! ```
 //!
-//! After [`PATIENCE`] they no longer wait for each other: who has answered gets them. They go to whoever has not answered [`LONGER`] after
+//! After [`PATIENCE`] they no longer wait for each other: nodes that have answered get them. They go to nodes that have not answered [`LONGER`] after
 //! that, when there is no room to keep more, and before mail on which more rests than on an answer (DESIGN section 1, "SUBACK means the
 //! cluster knows"). So to a destination that wants them it looks as if they had been slow on their way, and one that says no would not have
 //! wanted them when the question came, which was on the same link before them.
@@ -24,7 +24,7 @@
 //!
 //! Publications to the same topic stay in order, and to each destination those with QoS 1 and 2 of one shard, whatever their topics: copies of
 //! sessions and takeovers rest on that. So one to a known topic may have to wait behind one to a new topic. It does not wait for
-//! all answers then: what is before it goes alone to those who have answered.
+//! all answers then: those before it go alone to the nodes that have answered.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -168,7 +168,7 @@ impl Asking {
         core::mem::take(&mut self.kept)
     }
 
-    /// A node is gone: what was kept for it with QoS 1 and 2.
+    /// A node is gone: returns the publications that were kept for it with QoS 1 and 2.
     pub(in crate::node) fn forget(&mut self, node: NodeId) -> Vec<Open> {
         self.is_news = true;
         let mut found = Vec::new();
@@ -283,13 +283,13 @@ impl Node {
         parcels.retain(|parcel| waiting.iter().all(|waiting| waiting.parcel.to != parcel.to));
         let is_asked = waiting.iter().filter(|waiting| waiting.is_asked).count();
         let counts = if is_ordered(message) { (waiting.len(), is_asked) } else { (0, 0) };
-        // What is kept long must not hold the buffer that its packet came in.
+        // A message that is kept long must not hold the buffer that its packet came in.
         let (message, until) = (sedge_broker::detach(message), self.now.instant + PATIENCE);
         self.relay.asking.keep(Kept { message, entry, waiting, until, is_late: false, hurries: 0 });
         counts
     }
 
-    /// A client of this node publishes: what is kept of its shard must not fall too far behind.
+    /// A client of this node publishes: the messages kept of its shard must not fall too far behind.
     pub(in crate::node) fn keep_pace(&mut self, message: &Message) {
         let oldest = self.relay.asking.oldest.get(&message.id.shard);
         if oldest.is_some_and(|oldest| message.id.seq > oldest.saturating_add(MAX_BEHIND)) {
@@ -297,7 +297,7 @@ impl Node {
         }
     }
 
-    /// Ends a turn: sends what all have answered for whom it is kept.
+    /// Ends a turn: sends each kept message for which all destinations have answered.
     pub(in crate::node) fn hand_out_answered(&mut self) {
         if core::mem::take(&mut self.relay.asking.is_news) {
             self.hand_out(|_, _| false);

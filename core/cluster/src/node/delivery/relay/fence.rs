@@ -1,5 +1,5 @@
-//! Mail between two nodes keeps its place among the publications between them, although those go other ways: what is said about
-//! sessions, tables and copies rests on what was published before (DESIGN section 1, "SUBACK means the cluster knows").
+//! Mail between two nodes keeps its place among the publications between them, although those go other ways: mail about
+//! sessions, tables and copies rests on earlier publications (DESIGN section 1, "SUBACK means the cluster knows").
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,7 +47,7 @@ impl Fences {
 }
 
 impl Node {
-    /// Says, before control mail goes to a node, what that has to wait for there.
+    /// Tells a node, before control mail goes there, the publications that the mail has to wait for.
     pub(in crate::node) fn fence_off(&mut self, to: NodeId) {
         if let Some((number, behind)) = self.relay.outgoing.fence(to) {
             let mail = RelayMail::Fence { incarnation: self.config.incarnation, number, behind };
@@ -87,7 +87,7 @@ impl Node {
         self.relay.fences.fences.insert(from, Fence { incarnation, place, deadline, end, waiting });
     }
 
-    /// Something of a sender's stream has come: what its mail waits for may be behind that.
+    /// Something of a sender's stream has come: the publications that its mail waits for may be behind that.
     pub(super) fn put_off_fence(&mut self, from: NodeId) {
         let now = self.now.instant;
         self.relay.fences.last.insert(from, now);
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// The link has begun anew, or the neighbour is gone: what it said before is taken as it is.
+    /// The link has begun anew, or the neighbour is gone: its earlier mail is taken as it is.
     pub(in crate::node) fn open_all_fences(&mut self, from: NodeId) {
         self.relay.fences.last.remove(&from);
         while self.relay.fences.fences.contains_key(&from) {

@@ -8,8 +8,8 @@ use super::Place;
 use super::order::Order;
 use crate::link::{End, Publication};
 
-/// Publications of one sender that wait for an earlier one, and their bytes. What comes over a relay beyond that is dropped: the sender
-/// has it.
+/// Publications of one sender that wait for an earlier one, and their bytes. Those beyond that which come over a relay are dropped: the sender
+/// has them.
 const MAX_HELD: usize = 10_000;
 const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
 
@@ -37,7 +37,7 @@ struct Stream {
     acknowledged: Option<u64>,
     /// The last deliveries with QoS 0, topic by topic.
     order: Order,
-    /// Mail that had to stay behind this place was taken in: what is before it and comes now is too late for any topic.
+    /// Mail that had to stay behind this place was taken in: publications before it that come now are too late for any topic.
     sealed: Place,
 }
 
@@ -182,7 +182,7 @@ impl Incoming {
         ready
     }
 
-    /// What is behind this number is not acknowledged until another limit is set; `u64::MAX`: no limit.
+    /// Publications behind this number are not acknowledged until another limit is set; `u64::MAX`: no limit.
     pub(in crate::node) fn limit_acks(&mut self, sender: NodeId, up_to: u64) {
         if let Some(stream) = self.streams.get_mut(&sender) {
             stream.limit = up_to;

@@ -145,8 +145,8 @@ impl Node {
         self.config.link_qos.unwrap_or(message.qos)
     }
 
-    /// Sends one frame to the next node; to the destinations themselves if there is no link to that. What a full link refuses does not go
-    /// straight: it would overtake what is on its way. With QoS 0 it is lost, anything else is sent again by its sender.
+    /// Sends one frame to the next node; to the destinations themselves if there is no link to that. A publication that a full link refuses does not
+    /// go straight: it would overtake others on their way. With QoS 0 it is lost, any other is sent again by its sender.
     fn forward(&mut self, hop: NodeId, message: &Arc<Message>, flags: (bool, bool), waybill: Waybill) {
         let Waybill { sender, incarnation, .. } = waybill;
         let ends = waybill.ends.clone();

@@ -1,12 +1,12 @@
 //! The order that is promised for QoS 0: that of each publisher in each topic (MQTT 5.0 section 4.6), not that of a whole stream.
 //!
-//! A stream is overtaken in parts: by what goes straight because a link has begun anew, by what is sent again, by what takes a new
-//! way. What is overtaken is delivered all the same, unless something later of the same publisher and topic was.
+//! Publications overtake parts of a stream if they go straight because a link has begun anew, are sent again, or take a new way. An overtaken
+//! publication is delivered all the same, unless a later one of the same publisher and topic was.
 
 use sedge_base::{StableHash, mix};
 use sedge_mqtt::Message;
 
-/// Marks of one sender. Publishers and topics that share one are taken for the same: what they lose by it are late publications.
+/// Marks of one sender. Publishers and topics that share one are taken for the same: they lose late publications by it.
 const MARKS: usize = 1024;
 
 /// The last publication that was delivered, by the hash of its publisher and topic: one above its number in its shard. Of one

@@ -1,4 +1,4 @@
-//! The sender's side: what has not arrived yet, by destination.
+//! The sender's side: publications that have not arrived yet, by destination.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Outgoing {
         }
     }
 
-    /// The destination is gone: what it has not got. Its stream goes on with the next number if it comes back.
+    /// The destination is gone: the publications that it has not got. Its stream goes on with the next number if it comes back.
     pub(in crate::node) fn take(&mut self, node: NodeId) -> Vec<Open> {
         let Some(stream) = self.streams.get_mut(&node) else { return Vec::new() };
         stream.bytes = 0;
@@ -137,7 +137,7 @@ impl Outgoing {
         self.streams.values().map(|stream| stream.open.len()).sum()
     }
 
-    /// What control mail to this destination has to wait for there, if the destination does not know that yet.
+    /// The place that control mail to this destination has to wait for there, if the destination does not know the place yet.
     pub(super) fn fence(&mut self, node: NodeId) -> Option<Place> {
         let stream = self.streams.get_mut(&node)?;
         let place = (stream.last, stream.behind);

@@ -67,7 +67,7 @@ impl Pair {
         accepted.gap
     }
 
-    /// What is missing comes over the link, in order.
+    /// The missing publications come over the link, in order.
     fn repair(&mut self, (after, before): (u64, u64)) {
         let missing = self.outgoing.stream(DESTINATION).map(|stream| stream.indirect(after, before));
         for (number, open) in missing.into_iter().flatten() {
