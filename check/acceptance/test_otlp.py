@@ -28,13 +28,19 @@ class Collector:
 
         spans: list[Any] = []
         keys: list[str | None] = []
-        self.spans, self.keys = spans, keys
+        statuses: list[int] = []
+        self.spans, self.keys, self.statuses = spans, keys, statuses
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:  # noqa: N802
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 assert self.path == "/v1/traces" and self.headers["Content-Type"] == "application/x-protobuf"
                 keys.append(self.headers["X-Key"])
+                if statuses:
+                    self.send_response(statuses.pop(0))
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                     about = {one.key: one.value.string_value for one in resource.resource.attributes}
                     for scope in resource.scope_spans:
@@ -142,6 +148,24 @@ def get_text(node: Node) -> str:
     """The page of metrics."""
     with urllib.request.urlopen(f"http://{HOST}:{node.http}/metrics", timeout=10) as answer:
         return str(answer.read().decode())
+
+
+def test_spans_that_the_collector_refuses_do_not_hold_up_later_ones(make_site: Callable[..., list[Node]], tmp_path: Path) -> None:
+    """OP-07, OTLP "Failures": a batch is dropped and counted after 400, and sent again after 503."""
+    port = free_base(1)[0]
+    collector = Collector(port)
+    try:
+        here, *_ = site(make_site, tmp_path, port)
+        talker = client(here, "talker")
+        collector.statuses.append(400)
+        talker.publish("plant/refused", "x", qos=1)
+        wait_for("a batch is refused", lambda: "sedge_otlp_dropped_total 1\n" in get_text(here), 20)
+        collector.statuses.append(503)
+        talker.publish("plant/again", "x", qos=1)
+        wait_for("the next batch comes", lambda: collector.named("publish plant/again"), 20)
+        assert not collector.statuses and not collector.named("publish plant/refused")
+    finally:
+        collector.close()
 
 
 def test_what_is_gathered_is_sent_before_the_node_ends(make_site: Callable[..., list[Node]], tmp_path: Path) -> None:

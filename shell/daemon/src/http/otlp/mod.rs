@@ -19,7 +19,7 @@ use sedge_mqtt::TopicFilter;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::client::Client;
+use self::client::{Client, LastStatus};
 use self::spans::Gathering;
 use super::server::{Api, Facts};
 use super::traces;
@@ -37,6 +37,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The way of this node's traces to the collector.
 pub(crate) struct Export {
     otlp: Otlp,
+    last: LastStatus,
     spec: TraceSpec,
     endpoint: String,
 }
@@ -50,6 +51,7 @@ impl Export {
         let wrong = |key: &'static str| move |what: String| StartError::Setting { key, what };
         let headers = config.header_file.as_deref().map_or_else(|| Ok(BTreeMap::new()), headers);
         let client = Client::new(config.ca_file.as_deref()).map_err(wrong("otlp.ca_file"))?;
+        let last = client.last_status();
         let built = Otlp::builder()
             .with_http()
             .with_http_client(client)
@@ -61,7 +63,7 @@ impl Export {
         let id = identity::random_u64()? >> traces::ID_SHIFT;
         let filters = config.topics.iter().filter_map(|filter| TopicFilter::new(filter).ok()).collect();
         let spec = TraceSpec { id, client: None, filters, one_in: config.one_in };
-        Ok(Some(Self { otlp, spec, endpoint: config.endpoint.clone() }))
+        Ok(Some(Self { otlp, last, spec, endpoint: config.endpoint.clone() }))
     }
 
     /// Runs until the node stops; what is gathered then is sent, if the collector answers in time. Steps of the last moments are missing.
@@ -89,7 +91,7 @@ impl Export {
             }
             outgoing.send(&self).await;
             let waiting = gathering.len() + outgoing.spans.len();
-            api.shared.traces.note_export(outgoing.exported, gathering.dropped(), waiting as u64);
+            api.shared.traces.note_export(outgoing.exported, gathering.dropped() + outgoing.refused, waiting as u64);
             if stops {
                 return;
             }
@@ -102,6 +104,8 @@ impl Export {
 struct Outgoing {
     spans: VecDeque<SpanData>,
     exported: u64,
+    /// Spans that the collector has refused for good.
+    refused: u64,
     /// Attempts that have failed since the last one that did not, and when the next one is due.
     failed: u32,
     next: Option<Instant>,
@@ -119,9 +123,14 @@ impl Outgoing {
                 if self.failed == 0 {
                     tracing::warn!(endpoint = export.endpoint, %error, "traces do not get to the collector (otlp.endpoint)");
                 }
-                let pause = EVERY * 2_u32.saturating_pow(self.failed.min(10));
-                self.next = Some(Instant::now() + pause.min(PAUSE_MAX));
                 self.failed += 1;
+                if export.last.is_final() {
+                    self.spans.drain(..count);
+                    self.refused += count as u64;
+                    continue;
+                }
+                let pause = EVERY * 2_u32.saturating_pow((self.failed - 1).min(10));
+                self.next = Some(Instant::now() + pause.min(PAUSE_MAX));
                 return;
             }
             if self.failed > 0 {
