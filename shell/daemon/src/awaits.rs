@@ -90,7 +90,7 @@ impl Question {
             *first = MARK;
         }
         for (place, id) in self.ids.iter().enumerate() {
-            // What is gone ascends.
+            // The list of gone publications is in ascending order.
             if let (Ok(_), Some(byte)) = (gone.binary_search(id), bits.get_mut(1 + place / 8)) {
                 *byte |= 1 << (place % 8);
             }

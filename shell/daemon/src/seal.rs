@@ -22,17 +22,17 @@ const TAG_BYTES: usize = 16;
 /// Keeps these tags apart from whatever else the key is used for.
 const DATAGRAM: &[u8] = b"sedge datagram 1\0";
 const BEACON: &[u8] = b"sedge beacon 1\0";
-/// Begins what says that a datagram was not taken. No datagram of membership begins so.
+/// Beginning of a refusal: a datagram that tells its receiver that its own was not taken. No datagram of membership begins so.
 const REFUSAL: &[u8] = b"sedge refusal 1\0";
 
-/// A datagram that does not open. Nobody has proven who sent it.
+/// A datagram that does not open. Its sender is not proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unopened {
-    /// It is none of a node.
+    /// It is no datagram of a node.
     Noise,
-    /// It looks like one of a node that has another key, or none.
+    /// It looks like a datagram of a node that has another key, or none.
     Mistrusted(Mistrust),
-    /// It says that one of this node was not taken: why, as the other sees it.
+    /// It says that a datagram of this node was not taken, and the reason as the other node sees it.
     Refusal(Mistrust),
 }
 
@@ -50,7 +50,7 @@ impl Seal {
         Self { mac: mac.map(|mac| mac.chain_update(DATAGRAM)), is_secret: key.is_some() }
     }
 
-    /// Of what nodes say to those that they do not know.
+    /// The seal of beacons, which nodes send to nodes that they do not know.
     pub(crate) fn of_beacons(key: Option<&[u8]>, cluster: &str) -> Self {
         let mac = Hmac::<Sha256>::new_from_slice(key.unwrap_or_default()).ok();
         let mac = mac.map(|mac| mac.chain_update(BEACON).chain_update(cluster).chain_update(b"\0"));
@@ -68,12 +68,12 @@ impl Seal {
         datagram
     }
 
-    /// What says to its sender that a datagram was not taken.
+    /// The refusal that tells the sender of a datagram that it was not taken.
     pub(crate) fn refusal(cause: Mistrust) -> Vec<u8> {
         [REFUSAL, &[cause.code()]].concat()
     }
 
-    /// What a datagram that does not open seems to be.
+    /// The probable kind of a datagram that does not open.
     pub(crate) fn explain(&self, from: SocketAddr, datagram: &[u8]) -> Unopened {
         if let Some(rest) = datagram.strip_prefix(REFUSAL) {
             let [code] = rest else { return Unopened::Noise };

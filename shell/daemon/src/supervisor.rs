@@ -1,4 +1,4 @@
-//! What systemd is told: that the node listens, that all its threads still answer, that it stops (`sd_notify(3)`).
+//! Notifications for systemd: the node listens, all its threads still answer, the node stops (`sd_notify(3)`).
 
 use std::env;
 use std::os::linux::net::SocketAddrExt;

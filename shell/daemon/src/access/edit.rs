@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::passwords::PasswordFile;
 
-/// What is wrong with a user name; `None`: nothing.
+/// Objection to a user name; `None`: the name is valid.
 pub fn wrong_user(user: &str) -> Option<&'static str> {
     let is_wrong = user.is_empty() || user.contains([':', '\n', '\r', '\0']) || user.starts_with('#');
     is_wrong.then_some("a user name is not empty, has no ':' and no line end, and does not start with '#'")

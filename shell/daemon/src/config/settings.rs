@@ -16,7 +16,7 @@ const SECRETS: &[&str] = &["cluster.key", "http.token", "password"];
 /// Stands in names of keys for that of a listener or bridge.
 const ANY_NAME: &str = ".NAME.";
 
-/// Who gave a value.
+/// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file, a variable or a flag.
@@ -44,13 +44,13 @@ pub struct Setting {
     pub key: String,
     /// The value, in a form that is TOML and JSON; `None`: a default that is no constant, or a secret.
     pub value: Option<String>,
-    /// What stands for a value that is `None`, in words.
+    /// Words that stand for a value that is `None`.
     pub words: String,
     /// Where it comes from.
     pub source: Source,
 }
 
-/// What a key is if nobody sets it, as docs/configuration.md has it: a constant of TOML, or words.
+/// Default of a key, as docs/configuration.md has it: a constant of TOML, or words.
 pub(super) fn default_of(key: &str) -> Result<&'static str, &'static str> {
     let cell = MANUAL.lines().find_map(|line| {
         let (name, rest) = line.strip_prefix("| `")?.split_once("` |")?;

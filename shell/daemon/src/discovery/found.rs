@@ -10,7 +10,7 @@ use super::Source;
 /// Most addresses that are asked: as many as there may be members. What is found beyond them is left out and counted.
 pub(super) const ADDRESSES_MAX: usize = 1024;
 
-/// What each source knows, and how it fares. Shared by the sources' threads and the metrics.
+/// Addresses and failures of each source. Shared by the sources' threads and the metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Discovered {
     table: Mutex<Table>,
@@ -26,13 +26,13 @@ struct Table {
     told: BTreeSet<SocketAddr>,
 }
 
-/// What one source knows.
+/// Addresses and failures of one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceState {
     pub(crate) addresses: BTreeSet<SocketAddr>,
-    /// Times that it could not be asked.
+    /// Times that the source could not be asked.
     pub(crate) failures: u64,
-    /// Why not, the last time, if it was the last time.
+    /// Reason of the last failure; `None`: the last attempt did not fail.
     pub(crate) failure: Option<String>,
 }
 

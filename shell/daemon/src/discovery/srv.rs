@@ -129,7 +129,7 @@ fn over_tcp(server: SocketAddr, query: &[u8], timeout: Duration) -> io::Result<V
     Ok(answer)
 }
 
-/// What an answer says; `None` if it is cut off, so that the server has to be asked by TCP.
+/// Hosts that an answer names; `None` if the answer is cut off, so that the server has to be asked by TCP.
 fn read(answer: &[u8], id: u16, name: &str) -> Result<Option<Vec<HostPort>>, Nothing> {
     let nonsense = || Nothing::Server("its answer makes no sense".to_owned());
     let packet = Packet::parse(answer).ok().ok_or_else(nonsense)?;

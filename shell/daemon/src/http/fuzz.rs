@@ -108,7 +108,7 @@ fn serve(runtime: &Runtime, token: Option<Secret>) -> (UnboundedSender<(DuplexSt
     config.cluster.bind = SocketAddr::from(([127, 0, 0, 1], 0)).ip();
     config.cluster.port = 0;
     config.http.enabled = false;
-    // What they say without a token is of numbers only, but may name nodes.
+    // Metrics that are open without a token consist of numbers only, but they may name nodes.
     config.http.open.metrics = false;
     config.http.token = token;
     let daemon = Daemon::start(&config).unwrap();

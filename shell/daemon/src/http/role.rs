@@ -35,13 +35,13 @@ impl Role {
     }
 }
 
-/// Who sent a request.
+/// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
     pub(super) role: Role,
-    /// It has shown a token.
+    /// The sender has shown a token.
     pub(super) shown: bool,
-    /// It has shown no token, and one might allow more.
+    /// The sender has shown no token, and one might allow more.
     pub(super) asks: bool,
 }
 

@@ -34,10 +34,10 @@ pub(crate) enum Phase {
     Lingering,
 }
 
-/// What is known of a connection before its CONNECT.
+/// State of a connection before its CONNECT.
 pub(crate) struct Greeting {
     pub(crate) peer: Peer,
-    /// It is among those that have not finished what comes before MQTT.
+    /// The connection is among those that have not finished the layers before MQTT.
     pub(crate) handshaking: bool,
     pub(crate) reception: Reception,
     pub(crate) bytes: Vec<Bytes>,
@@ -47,7 +47,7 @@ pub(crate) struct Greeting {
 pub(crate) struct Client {
     pub(crate) id: ConnId,
     pub(crate) socket: Socket,
-    /// What is between the socket and MQTT.
+    /// Layers between the socket and MQTT.
     pub(crate) layers: Option<Box<Layers>>,
     pub(crate) phase: Phase,
     /// Number of its listener.
@@ -105,7 +105,7 @@ pub(crate) struct Clients {
     handshakes: VecDeque<(Instant, ConnId)>,
     /// How many of them are not finished.
     handshaking: usize,
-    /// What a new connection may write.
+    /// Number of bytes that a new connection may write.
     allowed: u64,
     /// Deadlines of greetings, oldest first.
     greetings: VecDeque<(Instant, ConnId)>,

@@ -33,7 +33,7 @@ pub(crate) struct NodeFiles {
     pub(crate) ca: PathBuf,
 }
 
-/// What new links are encrypted with.
+/// TLS configuration of new links.
 #[derive(Debug)]
 pub(crate) struct ClusterTls {
     /// `None`: a key of this process.
@@ -166,7 +166,7 @@ fn check_own(authority: &Authority, chain: &[CertificateDer<'static>]) -> Result
     }
 }
 
-/// What a signature of TLS 1.2 comes to.
+/// The error for a signature of TLS 1.2.
 fn former_tls() -> Error {
     Error::General("links are encrypted with TLS 1.3 only".to_owned())
 }

@@ -30,7 +30,7 @@ pub(crate) struct Layers {
     out: BytesMut,
     /// The socket has not taken everything since the outbox was empty last.
     slow: bool,
-    /// Whom the balancer has named.
+    /// Address of the client that the balancer has named.
     source: Option<SocketAddr>,
     ended: bool,
     finished: bool,

@@ -1,4 +1,4 @@
-//! What a user reads when the configuration is wrong, and what wins when it is right.
+//! Messages for a user whose configuration is wrong, and the order of the layers when it is right.
 
 use std::path::Path;
 use std::time::Duration;
