@@ -24,7 +24,7 @@ pub enum StartError {
         key: &'static str,
         /// The address.
         address: SocketAddr,
-        /// Error of the operating system.
+        /// The I/O error.
         source: io::Error,
     },
     /// A listener of its own section cannot listen.
@@ -34,7 +34,7 @@ pub enum StartError {
         name: String,
         /// The address.
         address: String,
-        /// Error of the operating system.
+        /// The I/O error.
         source: io::Error,
     },
     /// A listener's certificates cannot be used.
@@ -60,7 +60,7 @@ pub enum StartError {
     DataDir {
         /// File or directory.
         path: PathBuf,
-        /// Error of the operating system.
+        /// The I/O error.
         source: io::Error,
     },
     /// Another process works in the data directory.
@@ -100,7 +100,7 @@ pub enum StartError {
     System {
         /// The operation.
         what: &'static str,
-        /// Error of the operating system.
+        /// The I/O error.
         source: io::Error,
     },
 }

@@ -112,7 +112,7 @@ impl io::Write for JsonLines {
     }
 }
 
-/// Has the log say why a thread dies, in the log's own form. What the default hook prints no log shipper can read.
+/// Has the log say why a thread dies, in the log's own form. No log shipper can read the output of the default hook.
 pub(crate) fn log_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

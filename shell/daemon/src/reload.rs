@@ -110,7 +110,7 @@ fn change_sections(shared: &Arc<Shared>, config: &Config) -> Option<String> {
     change().err().map(|error: std::io::Error| format!("cannot start a thread: {error}"))
 }
 
-/// Reads everything again. Each part stands for itself: what cannot be used does not keep the others from being exchanged.
+/// Reads everything again. Each part stands for itself: an unusable part does not keep the others from being exchanged.
 pub(crate) fn reload(shared: &Arc<Shared>) -> ReloadReport {
     let mut report = ReloadReport::default();
     let done = &mut report.parts;

@@ -6,8 +6,8 @@
 //! beacon   = content || first 16 bytes of HMAC-SHA256(key, "sedge beacon 1\0" || cluster name || "\0" || content)
 //! ```
 //!
-//! A seal proves that a member made the datagram. It does not prove when: a replayed datagram passes. What can be replayed is
-//! membership gossip, where an old statement loses against a newer incarnation of the same node. Contents are not hidden.
+//! A seal proves that a member made the datagram. It does not prove when: a replayed datagram passes. Only membership gossip can be
+//! replayed, where an old statement loses against a newer incarnation of the same node. Contents are not hidden.
 //! A refusal proves nothing: the receiver makes of it a line for its operator, no more.
 //! Without a key datagrams are not sealed, and only those of this machine itself are taken. Beacons are sealed with an empty key then:
 //! that keeps clusters of different names apart.
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(seal.open(from([10, 0, 0, 1]), b"ping"), None);
     }
 
-    /// FT-21: what a stranger sends is no reason for a word, and a refusal is read by those with and without a key.
+    /// FT-21: bytes of a stranger count as noise, which is no reason for a message, and nodes with and without a key read a refusal.
     #[test]
     fn refusals_are_told_from_noise() {
         let (lan, seals) = (from([10, 0, 0, 1]), [Seal::new(None), Seal::new(Some(b"0123456789abcdef"))]);

@@ -68,7 +68,7 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
     }
 
-    /// As [`Config::load`]; what comes of it is every key with its value and where that comes from.
+    /// As [`Config::load`]; the result is every key with its value and the origin of that value.
     pub fn explain(
         path: Option<&Path>,
         env: impl IntoIterator<Item = (String, String)>,

@@ -1,4 +1,4 @@
-//! Services that lead nodes to each other: what of `[discovery]` concerns etcd and Kubernetes.
+//! Services that lead nodes to each other: the keys of `[discovery]` about etcd and Kubernetes.
 
 use std::net::SocketAddr;
 

@@ -84,7 +84,7 @@ fn listed<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     format!("[{}]", texts.map(quoted).collect::<Vec<_>>().join(", "))
 }
 
-/// `value` of `key` as the file would hold it; what a variable or flag gave becomes what the key takes.
+/// `value` of `key` as the file would hold it; the value of a variable or flag takes the form that the key needs.
 pub(super) fn written(key: &str, value: &Value) -> String {
     match value {
         Value::Text(text) => quoted(text),
@@ -110,7 +110,7 @@ fn is_secret(key: &str) -> bool {
     SECRETS.iter().any(|secret| key == *secret || key.rsplit_once('.').is_some_and(|(_, last)| last == *secret))
 }
 
-/// Every key that `config` has, in the order of the documentation. `given`: what was set, later entries win.
+/// Every key that `config` has, in the order of the documentation. `given`: the values that were set, later entries win.
 pub(super) fn settings(config: &Config, given: &[(String, Origin, Option<String>)]) -> Vec<Setting> {
     let given: BTreeMap<&str, (&Origin, Option<&String>)> =
         given.iter().map(|(key, origin, value)| (key.as_str(), (origin, value.as_ref()))).collect();

@@ -15,7 +15,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 const DNS_PORT: u16 = 53;
 /// How long one server may take for one answer; `options timeout` may shorten it.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest answer by datagram (RFC 1035 section 4.2.1); what is longer is asked for by TCP.
+/// Longest answer by datagram (RFC 1035 section 4.2.1); a longer answer is asked for by TCP.
 const DATAGRAM_BYTES_MAX: usize = 512;
 
 /// Why there is no answer.

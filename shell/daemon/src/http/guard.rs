@@ -1,5 +1,4 @@
-//! Access to the HTTP API: a request may do what the role of its token allows; a node without tokens admits everybody but pages of other
-//! sites.
+//! Access to the HTTP API: a request may do what the role of its token allows; a node without tokens admits everybody but pages of other sites.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -1,4 +1,4 @@
-//! The last 24 hours of a few figures, in a ring of fixed size: what a page can draw without any other program.
+//! The last 24 hours of a few figures, in a ring of fixed size: a page can draw them without any other program.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

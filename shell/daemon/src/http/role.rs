@@ -1,10 +1,10 @@
-//! Roles: what whoever shows a token may do.
+//! Roles: the rights of a request, by the token that it shows.
 
 use axum::{Extension, Json};
 
 use super::model::Standing;
 
-/// Each may do what those before it may.
+/// Each role may do everything that the roles before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// Looks, and changes nothing.

@@ -23,10 +23,10 @@ use crate::identity::Identity;
 use crate::runtime::Shared;
 use crate::{Config, StartError};
 
-/// How long open requests may take when the node stops. The shards have ended then: what is asked of them is answered at once.
+/// Longest time of open requests when the node stops. The shards have ended then: questions to them are answered at once.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// How long traces that are under way to a collector may take then.
+/// Longest time, then, of traces that are under way to a collector.
 const EXPORT_GRACE: Duration = Duration::from_secs(4);
 
 /// Facts that do not change while a node runs.

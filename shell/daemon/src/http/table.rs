@@ -103,8 +103,7 @@ fn reads(table: Table) -> Table {
         .get("/api/v1/openapi.json", openapi::openapi)
 }
 
-/// Requests that steer the node (role of an operator), and those that destroy messages or concern accounts or the cluster's members
-/// (administrator).
+/// Requests that steer the node (role of an operator), and those that destroy messages or concern accounts or the cluster's members (administrator).
 fn changes(table: Table) -> Table {
     use Role::{Admin, Operate};
     table

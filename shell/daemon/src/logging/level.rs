@@ -20,7 +20,7 @@ struct Log {
 /// Level of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
-    /// The level in force: one word, or directives.
+    /// The level in force: a level such as `info`, or directives.
     pub(crate) level: String,
     /// The configured level (`log.level`), as it was read last.
     pub(crate) configured: String,
@@ -51,7 +51,7 @@ pub(crate) fn configure(level: &str) -> Result<(), String> {
 fn exchange(level: &str, remember: impl FnOnce(&mut Level)) -> Result<(), String> {
     let filter = parse_level(level)?;
     let log = LOG.get().ok_or("this node has no log of its own")?;
-    // Held over both: what is remembered is what holds, whoever else changes it.
+    // The lock is held over both steps: the remembered level is the one in force, whoever else changes it.
     let mut known = log.level.lock().unwrap_or_else(PoisonError::into_inner);
     if !(log.exchange)(filter) {
         return Err("the log has ended".to_owned());

@@ -18,16 +18,16 @@ pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 const INDEX_BITS: u32 = 22;
 const GENERATION_BITS: u32 = 32;
-/// Most connections of one thread: what fits into a connection's number.
+/// Most connections of one thread: as many as fit into a connection's number.
 const CLIENTS_MAX: usize = (1 << INDEX_BITS) - 1;
 
 /// How far a connection has come.
 pub(crate) enum Phase {
-    /// Its first packet is awaited, which tells whose it is.
+    /// The connection's first packet is awaited, which names its client.
     Greeting(Box<Greeting>),
-    /// The shard has it.
+    /// The shard has the connection.
     Serving,
-    /// The shard has closed it; what is left is written.
+    /// The shard has closed the connection; the remaining bytes are written.
     Closing,
     /// Everything is written and said; the other side's end is awaited, for a connection that is dropped with unread bytes is
     /// reset, and the reset overtakes our last words.
@@ -369,7 +369,7 @@ impl Clients {
         self.greetings.push_back((deadline, id));
     }
 
-    /// The shard has closed it: what is left is written, then the other side's end is awaited.
+    /// The shard has closed the connection: the remaining bytes are written, then the other side's end is awaited.
     pub(crate) fn start_closing(&mut self, id: ConnId, now: Instant) {
         let Some(client) = self.get_mut(id) else { return };
         client.phase = Phase::Closing;

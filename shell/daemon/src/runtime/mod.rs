@@ -79,7 +79,7 @@ pub(crate) enum Letter {
     Ask(Box<Ask>),
     /// For the node: the answer to a question of another node, with its number there.
     Answer(NodeId, u64, Bytes),
-    /// Other bridges and rules: what may wait for them, and for which of them publishers wait.
+    /// Other bridges and rules: limits of their queues, and the sessions for which publishers wait.
     Inside(BTreeMap<Box<str>, QueueLimits>, Arc<[Awaits]>),
     /// A session that publishers wait for stands, and these publications are gone from it.
     Arrived(ClientId, Vec<MessageId>),

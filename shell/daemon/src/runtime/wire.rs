@@ -7,7 +7,7 @@ use sedge_base::{Duration, Outbox};
 
 /// Size of the shared read buffer.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// A read is offered at least this much room; what is left of a buffer below it is given up.
+/// A read is offered at least this much room; a buffer with less room left is given up.
 const READ_BYTES_MIN: usize = 16 * 1024;
 /// Pieces in one vectored write.
 const WRITE_SLICES_MAX: usize = 64;
@@ -17,7 +17,7 @@ const OFFER_BYTES_MIN: usize = 64;
 /// Shortest and longest time that the handling of one read's bytes should take.
 const HANDLING: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(4));
 
-/// The read buffer of a thread. Idle connections hold no memory: what was read is split off the front.
+/// The read buffer of a thread. Idle connections hold no memory: bytes that were read are split off the front.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     room: BytesMut,

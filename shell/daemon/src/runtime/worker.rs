@@ -250,7 +250,7 @@ impl Worker {
         let until = self.clock() + SHARE_OF_TURN;
         while let Some(letter) = self.inbox.pop_front() {
             self.letter(letter);
-            // Whoever stops reads everything: what others had to say came before they were gone.
+            // A shard that stops reads everything: letters of the other shards came before those shards were gone.
             if self.stopping.is_none() && !self.inbox.is_empty() && self.clock() >= until {
                 if let Some(mailbox) = self.shared.boxes.get(usize::from(self.id.0)) {
                     mailbox.fall_behind();
@@ -393,7 +393,7 @@ impl Worker {
         }
     }
 
-    /// Writes once to each connection and link that has something. What the machines add upon that is for the next turn.
+    /// Writes once to each connection and link that has output. Output that the machines add upon that is for the next turn.
     fn flush(&mut self) {
         self.flush_clients();
         self.flush_upstream();

@@ -1,6 +1,6 @@
-//! `$SYS`: what the node tells MQTT clients about itself, in the topics that Mosquitto has.
+//! `$SYS`: reports of the node about itself for MQTT clients, in the topics that Mosquitto has.
 //!
-//! A thread of its own asks all threads for their counters once in `sys.interval` and hands what is new to the first shard.
+//! A thread of its own asks all threads for their counters once in `sys.interval` and hands new values to the first shard.
 
 mod figures;
 mod load;

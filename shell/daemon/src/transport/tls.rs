@@ -49,7 +49,7 @@ impl Tls {
         self.session.peer_certificates()?.first()
     }
 
-    /// Takes records: what they hold is appended to `plain`, what the handshake answers to `out`.
+    /// Takes records: their content is appended to `plain`, the answer of the handshake to `out`.
     pub(super) fn receive(&mut self, bytes: BytesMut, plain: &mut BytesMut, out: &mut BytesMut) -> Result<Flow, Fault> {
         if self.incoming.is_empty() {
             self.incoming = bytes;

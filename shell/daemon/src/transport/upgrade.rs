@@ -15,8 +15,7 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024;
 const HEADERS_MAX: usize = 64;
 /// Constant that every server appends to the client's key (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// The subprotocol of MQTT [MQTT-6.0.0-3], and its name with clients of MQTT 3.1; the first one in this list that the client offers is
-/// chosen.
+/// The subprotocol of MQTT [MQTT-6.0.0-3], and its name with clients of MQTT 3.1; the first one in this list that the client offers is chosen.
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 
 /// Requirements of a listener on a request.

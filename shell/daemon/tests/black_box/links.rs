@@ -1,4 +1,4 @@
-//! Links between nodes: what they are encrypted with, and who is not linked.
+//! Links between nodes: their encryption, and the nodes that get no link.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

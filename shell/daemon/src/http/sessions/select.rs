@@ -158,8 +158,8 @@ impl Select {
         Ok(Page { clients: best.into_iter().map(|rank| rank.client).collect(), total, next })
     }
 
-    /// A part of a shard's sessions from a place on: those between the cursor and `worst` (included); the number that match at all; and the
-    /// next place. A session that is worse than a full page is still listed once, to show that there are more.
+    /// A part of a shard's sessions from a place on: those after the cursor, and before or at `worst`; the number that match at all; and
+    /// the next place. A session that is worse than a full page is still listed once, to show that there are more.
     fn survey(&self, view: &View<'_>, from: usize, worst: Option<&Rank>) -> (Vec<Rank>, usize, Option<usize>) {
         let (mut found, mut matched, mut beyond) = (Vec::new(), 0, None);
         let next = view.shard.broker().survey(from, SURVEY, |brief| {
