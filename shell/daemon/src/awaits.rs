@@ -90,7 +90,7 @@ impl Question {
             *first = MARK;
         }
         for (place, id) in self.ids.iter().enumerate() {
-            // What is gone ascends.
+            // The list of gone publications is in ascending order.
             if let (Ok(_), Some(byte)) = (gone.binary_search(id), bits.get_mut(1 + place / 8)) {
                 *byte |= 1 << (place % 8);
             }
@@ -182,7 +182,7 @@ mod tests {
         MessageId { node: NodeId::new(7), incarnation: Incarnation::new(3), shard: ShardId(1), seq }
     }
 
-    /// DP-03: what a node asks is what the other one reads, and what is too long, too short or of somebody else is nothing.
+    /// DP-03: the other node reads the question as it was asked; bytes that are too long, too short or of another module are no question.
     #[test]
     fn questions_survive_the_way() {
         let question = Question { session: ClientId::new("$bridge/cloud"), ids: (0..9).map(id).collect() };

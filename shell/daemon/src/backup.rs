@@ -1,8 +1,8 @@
 //! The data directory of a node that may be running, as it was at one moment.
 //!
-//! A journal is only ever appended to, and what a crash cuts short is dropped when it is read. So the files are opened within a moment, and their
-//! lengths at that moment are what counts: what comes out is what a `kill -9` would have left then. Listings are opened first: they name
-//! less than what is there, never more.
+//! A journal is only ever appended to, and a reader drops a batch that a crash has cut short. So the files are opened within a moment, and
+//! their lengths at that moment count: the archive has the state that a `kill -9` would have left. Listings are opened first: they name
+//! less than there is, never more.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

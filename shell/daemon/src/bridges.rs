@@ -30,7 +30,7 @@ const NO_LISTENER: u16 = u16::MAX;
 #[derive(Clone)]
 pub(crate) struct Inside(pub(crate) Arc<Shared>);
 
-/// What may wait for the sessions of bridges, by client id.
+/// Limits of the queues of the bridges' sessions, by client id.
 pub(crate) fn queues(config: &Config) -> BTreeMap<Box<str>, QueueLimits> {
     let queue = |(name, bridge): (&String, &BridgeConfig)| {
         let limits = QueueLimits {
@@ -44,7 +44,7 @@ pub(crate) fn queues(config: &Config) -> BTreeMap<Box<str>, QueueLimits> {
     config.bridges.iter().map(queue).collect()
 }
 
-/// What a rule puts out for a bridge: it goes under the topic that it came from.
+/// Outputs of a rule for a bridge: each goes under the topic that its message came from.
 struct Outputs {
     prefix: String,
 }
@@ -62,7 +62,7 @@ fn rule<'a>(config: &'a Config, name: &str) -> Option<&'a str> {
     Some(config.bridges.get(name)?.rule.as_str()).filter(|rule| !rule.is_empty())
 }
 
-/// What changes the messages of the bridge with this name.
+/// The transformation that the bridge's rule applies to its messages; `None`: this bridge has no rule.
 fn transform(config: &Config, name: &str) -> Option<Box<dyn Transform>> {
     let outputs = Outputs { prefix: rules::prefix(rule(config, name)?) };
     Some(Box::new(outputs))
@@ -145,7 +145,7 @@ impl Host for Inside {
             }
             Some(match node.runner_of(&client) {
                 Some(runner) if runner == node.id() => {
-                    // What it does not know of the others yet it learns before it takes anything over.
+                    // A node that is not ready learns the state of the other nodes first, before it takes over a bridge.
                     if node.is_ready() { Runner::Here } else { Runner::Nobody }
                 }
                 Some(runner) => Runner::Elsewhere(runner.to_string()),

@@ -1,4 +1,4 @@
-//! What this machine can carry, for overlays that choose roots by it (TR-07): idle processors and free memory, at the start of the node.
+//! The capacity of this machine, for overlays that choose roots by it (TR-07): idle processors and free memory, at the start of the node.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ const PER_CPU: u64 = 100;
 /// So much free memory counts 1.
 const MEMORY_UNIT_KIB: u64 = 64 * 1024;
 
-/// What is configured, or what is measured: idle share of the processors in percent, times their number, and free memory in units of
+/// The configured capacity, or the measured one: idle share of the processors in percent, times their number, and free memory in units of
 /// 64 MiB, each with its weight. At least 1.
 pub(crate) fn capacity(configured: u32, weights: Weights) -> u32 {
     if configured > 0 {

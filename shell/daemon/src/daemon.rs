@@ -38,7 +38,7 @@ use crate::sys::SysReporter;
 use crate::transport::{Acceptor, ClusterTls, Listener, UpstreamTls};
 use crate::{Config, StartError, awaits, bridges, logging, memory, mirror, node_config, rules, sniff};
 
-/// What reading the address of a listener is called when it fails.
+/// Name, in errors, of the operation that reads the address of a listener.
 const ADDRESS: &str = "read the address of a listener";
 
 /// Where a node listens, with the real ports where the configuration said 0.
@@ -62,7 +62,7 @@ const STOP_PATIENCE: Duration = Duration::from_millis(500);
 pub struct ListenerAddress {
     /// Its name; `mqtt` is that of `[mqtt]`.
     pub name: String,
-    /// What its clients speak: `tcp`, `tls`, `ws` or `wss`.
+    /// Protocol of its clients: `tcp`, `tls`, `ws` or `wss`.
     pub protocol: &'static str,
     /// `address:port`, or the path of a Unix socket behind `unix:`.
     pub address: String,
@@ -156,10 +156,10 @@ impl Daemon {
         reload(&self.shared)
     }
 
-    /// What to do when the node is empty and was to stop then (`POST /api/v1/drain?stop=true`); the first one counts. It is called on
-    /// one of the node's threads and must not wait for them.
+    /// Sets the action for a node that is empty and was to stop then (`POST /api/v1/drain?stop=true`); the first one counts. It is called
+    /// on one of the node's threads and must not wait for them.
     pub fn when_drained(&self, stop: impl Fn() + Send + Sync + 'static) {
-        // A second one is not wanted.
+        // A second action is ignored.
         let _ = self.shared.stopper.set(Box::new(stop));
     }
 
@@ -434,7 +434,7 @@ fn share(
     Ok((Arc::new(shared), polls))
 }
 
-/// What links are encrypted with.
+/// The TLS configuration of links; `None`: they are not encrypted.
 fn cluster_tls(config: &Config) -> Result<Option<Arc<ClusterTls>>, StartError> {
     if !config.cluster.is_encrypted() {
         return Ok(None);

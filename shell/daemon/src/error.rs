@@ -14,7 +14,7 @@ pub enum StartError {
         key: &'static str,
         /// Flag with the port.
         flag: &'static str,
-        /// What was tried.
+        /// The address that is in use.
         address: SocketAddr,
     },
     /// The address cannot be listened on.
@@ -22,37 +22,37 @@ pub enum StartError {
     Listen {
         /// Key with the address.
         key: &'static str,
-        /// What was tried.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
     /// A listener of its own section cannot listen.
     #[error("listener.{name}: cannot listen on {address}: {source}{}", hint(source))]
     Listener {
-        /// Its name.
+        /// Name of the listener.
         name: String,
-        /// What was tried.
+        /// The address.
         address: String,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
     /// A listener's certificates cannot be used.
     #[error("listener.{name}.{key}: {what}")]
     Certificates {
-        /// Its name.
+        /// Name of the listener.
         name: String,
         /// Key of the file.
         key: &'static str,
-        /// What is wrong with it.
+        /// Fault of the file.
         what: String,
     },
-    /// What links between nodes are to be encrypted with cannot be used.
+    /// A file for the encryption of links between nodes cannot be used.
     #[error("cluster.{key}: {what}")]
     ClusterCertificates {
         /// Key of the file.
         key: &'static str,
-        /// What is wrong with it.
+        /// Fault of the file.
         what: String,
     },
     /// The data directory cannot be used.
@@ -60,7 +60,7 @@ pub enum StartError {
     DataDir {
         /// File or directory.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
     /// Another process works in the data directory.
@@ -69,44 +69,44 @@ pub enum StartError {
         /// The directory.
         path: PathBuf,
     },
-    /// What is in the journal's directory cannot be explained, and is not touched.
+    /// The content of the journal's directory cannot be explained, and is not touched.
     #[error("node.data_dir: {}: {what}", path.display())]
     Journal {
         /// The directory.
         path: PathBuf,
-        /// What is there, and what to do.
+        /// The content, and the remedy.
         what: String,
     },
-    /// A file in the data directory does not hold what it should.
+    /// A file in the data directory has a wrong content.
     #[error("node.data_dir: {} holds {found:?} instead of {wanted}; restore it, or remove it to start as a new node", path.display())]
     DataDirContent {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// Content of the file.
         found: String,
-        /// What it should.
+        /// Expected content.
         wanted: &'static str,
     },
     /// A setting that only the machine could judge.
     #[error("{key}: {what}")]
     Setting {
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// What is wrong.
+        /// Fault of the setting.
         what: String,
     },
     /// The operating system refused something that every node needs.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// Why not.
+        /// The I/O error.
         source: io::Error,
     },
 }
 
 impl StartError {
-    /// What a program exits with when its node does not start.
+    /// Exit code of a program whose node does not start.
     pub const EXIT_CODE: u8 = 3;
 
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {

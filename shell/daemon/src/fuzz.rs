@@ -1,5 +1,5 @@
-//! Fuzz targets: what strangers may send to a listener or to the HTTP port, and what may come to the group of the nodes. Stable tests run them, too, over the
-//! committed corpora and over mutations of them.
+//! Fuzz targets: bytes that strangers may send to a listener or to the HTTP port, and datagrams that may come to the group of the nodes.
+//! Stable tests run the targets, too, over the committed corpora and over mutations of them.
 
 /// See `transport/hostile.rs`.
 pub fn layers(data: &[u8]) {
@@ -28,7 +28,7 @@ mod tests {
         replay(CRATE, "layers", 20_000, super::layers);
     }
 
-    /// SEC: fewer than the others: what is cut off waits for a moment.
+    /// SEC: fewer rounds than the others, because a request that is cut off waits for a moment.
     #[test]
     fn the_http_corpus_and_mutations_of_it_pass() {
         replay(CRATE, "http", 500, super::http);

@@ -1,4 +1,4 @@
-//! Who a node is: its id, which life of it this is, and the sole use of its data directory.
+//! Identity of a node: its id, its incarnation, and the sole use of its data directory.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -112,7 +112,7 @@ fn next_incarnation(dir: &Path, wall: Timestamp) -> Result<Incarnation, StartErr
 /// The file system has no room for a new file: the number goes to the place of the old one, which is as long. Where not even that helps, a
 /// step of random length keeps two lives apart that a clock which stands still would give the same number.
 fn without_room(path: &Path, next: u64) -> Result<Incarnation, StartError> {
-    // What is left of the attempt has nothing in it.
+    // The file that the attempt left is empty.
     let _ = fs::remove_file(path.with_extension("new"));
     let write = || -> io::Result<()> {
         let mut file = File::options().write(true).open(path)?;

@@ -53,7 +53,7 @@ pub fn init_logging(config: &Config) {
     }
 }
 
-/// What each line of JSON says of where it comes from. Fields of events are called otherwise: `node` is often another one.
+/// Origin of each line of JSON: names of the node and the cluster. Fields of events have other names: `node` is often another node.
 fn origin(node: &str, cluster: &str) -> Arc<str> {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     format!("\"node_name\":{},\"cluster_name\":{},", quoted(node), quoted(cluster)).into()
@@ -112,7 +112,7 @@ impl io::Write for JsonLines {
     }
 }
 
-/// Has the log say why a thread dies, in the log's own form. What the default hook prints no log shipper can read.
+/// Has the log say why a thread dies, in the log's own form. No log shipper can read the output of the default hook.
 pub(crate) fn log_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

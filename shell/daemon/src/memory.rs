@@ -7,7 +7,7 @@ const BUFFERED_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// Where control groups are shown.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes that may be held for all clients together: what is configured, or half of what the process may have.
+/// Bytes that may be held for all clients together: the configured number, or half of the memory that the process may have.
 pub(crate) fn buffered_max(configured: usize) -> usize {
     if configured > 0 {
         return configured;
@@ -46,7 +46,7 @@ pub(crate) fn release_code() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for (start, length) in maps.lines().filter_map(|line| code_of(line, &program)) {
         let address = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: the pages are code of the program, mapped from its file and not writable: what is dropped is read from there again.
+        // SAFETY: the pages are code of the program, mapped from its file and not writable: a dropped page is read from there again.
         let released = unsafe { rustix::mm::madvise(address, length, rustix::mm::Advice::LinuxDontNeed) };
         if let Err(error) = released {
             tracing::debug!(%error, "the memory of code is not given back");

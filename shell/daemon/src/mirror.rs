@@ -16,7 +16,7 @@ pub(crate) const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// Seconds of silence after which the broker may take the node for gone.
 const KEEP_ALIVE: u16 = 60;
 
-/// What may wait for the sessions that get what is compared.
+/// Limits of the queues of the sessions that get the messages to compare.
 pub(crate) fn queues(config: &Config) -> BTreeMap<Box<str>, QueueLimits> {
     let limits = QueueLimits { messages: MESSAGES_MAX, bytes: QUEUE_BYTES, drops_oldest: false, refuses: false };
     let count = if config.upstream.mirrors() { config.upstream.mirror_filters.len() } else { 0 };

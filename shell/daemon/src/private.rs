@@ -1,4 +1,4 @@
-//! Files and directories that only the user of the process may read, whatever its umask is: who can read a journal can read every message in it.
+//! Files and directories that only the user of the process may read, whatever its umask is: a reader of a journal can read every message in it.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;

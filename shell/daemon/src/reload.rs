@@ -11,16 +11,16 @@ use crate::config::{Setting, is_exchanged};
 use crate::runtime::{Letter, Shared};
 use crate::{Config, Digests, ReadAgain, awaits, bridges, logging, mirror, rules, sniff};
 
-/// What came of one of the things that were read again.
+/// Outcome for one of the things that were read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reloaded {
-    /// What it is, such as `listener.tls`.
+    /// Name of the thing, such as `listener.tls`.
     pub what: String,
-    /// Why it could not be used; what was read before goes on being used.
+    /// Reason why its new content could not be used; the former content goes on being used.
     pub problem: Option<String>,
 }
 
-/// What came of a reload as a whole.
+/// Outcome of a reload as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReport {
     /// Each thing that was read again.
@@ -83,7 +83,7 @@ fn reload_configuration(shared: &Arc<Shared>, report: &mut ReloadReport) {
     report.parts.push(Reloaded { what: "bridges and rules".to_owned(), problem });
 }
 
-/// What may wait for the sessions of the process itself.
+/// Limits of the queues of the process's own sessions.
 pub(crate) fn queues(config: &Config, node: &str) -> BTreeMap<Box<str>, QueueLimits> {
     let configured = bridges::queues(config).into_iter().chain(rules::queues(config));
     configured.chain(mirror::queues(config)).chain(sniff::queues(config, node)).collect()
@@ -94,7 +94,7 @@ fn change_sections(shared: &Arc<Shared>, config: &Config) -> Option<String> {
     let queues = queues(config, &shared.place.0);
     let awaits = awaits::sessions(config);
     shared.post(ShardId(0), Letter::Connections(config.cluster.link_connections, config.cluster.link_order));
-    // Before anything comes that they are about.
+    // The new limits arrive before the messages to which they apply.
     for shard in (0_u16..).zip(&shared.boxes).map(|(shard, _)| ShardId(shard)) {
         shared.post(shard, Letter::Inside(queues.clone(), Arc::clone(&awaits)));
     }
@@ -110,7 +110,7 @@ fn change_sections(shared: &Arc<Shared>, config: &Config) -> Option<String> {
     change().err().map(|error: std::io::Error| format!("cannot start a thread: {error}"))
 }
 
-/// Reads everything again. Each part stands for itself: what cannot be used does not keep the others from being exchanged.
+/// Reads everything again. Each part stands for itself: an unusable part does not keep the others from being exchanged.
 pub(crate) fn reload(shared: &Arc<Shared>) -> ReloadReport {
     let mut report = ReloadReport::default();
     let done = &mut report.parts;

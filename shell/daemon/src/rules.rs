@@ -33,7 +33,7 @@ fn running(config: &Config) -> BTreeMap<String, Arc<Rule>> {
     own.chain(config.bridges.values().filter_map(of_bridge)).collect()
 }
 
-/// What may wait for the sessions of rules, by client id. A log holds its rule's state twice at most, and what has changed since.
+/// Limits of the queues of the rules' sessions, by client id. A log holds its rule's state twice at most, and the changes since.
 pub(crate) fn queues(config: &Config) -> impl Iterator<Item = (Box<str>, QueueLimits)> {
     config.rules.iter().flat_map(|(name, rule)| {
         let limits = |bytes| QueueLimits { messages: MESSAGES_MAX, bytes, drops_oldest: false, refuses: false };

@@ -6,8 +6,8 @@
 //! beacon   = content || first 16 bytes of HMAC-SHA256(key, "sedge beacon 1\0" || cluster name || "\0" || content)
 //! ```
 //!
-//! A seal proves that a member made the datagram. It does not prove when: a replayed datagram passes. What can be replayed is
-//! membership gossip, where an old statement loses against a newer incarnation of the same node. Contents are not hidden.
+//! A seal proves that a member made the datagram. It does not prove when: a replayed datagram passes. Only membership gossip can be
+//! replayed, where an old statement loses against a newer incarnation of the same node. Contents are not hidden.
 //! A refusal proves nothing: the receiver makes of it a line for its operator, no more.
 //! Without a key datagrams are not sealed, and only those of this machine itself are taken. Beacons are sealed with an empty key then:
 //! that keeps clusters of different names apart.
@@ -22,17 +22,17 @@ const TAG_BYTES: usize = 16;
 /// Keeps these tags apart from whatever else the key is used for.
 const DATAGRAM: &[u8] = b"sedge datagram 1\0";
 const BEACON: &[u8] = b"sedge beacon 1\0";
-/// Begins what says that a datagram was not taken. No datagram of membership begins so.
+/// Beginning of a refusal: a datagram that tells its receiver that its own was not taken. No datagram of membership begins so.
 const REFUSAL: &[u8] = b"sedge refusal 1\0";
 
-/// A datagram that does not open. Nobody has proven who sent it.
+/// A datagram that does not open. Its sender is not proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unopened {
-    /// It is none of a node.
+    /// It is no datagram of a node.
     Noise,
-    /// It looks like one of a node that has another key, or none.
+    /// It looks like a datagram of a node that has another key, or none.
     Mistrusted(Mistrust),
-    /// It says that one of this node was not taken: why, as the other sees it.
+    /// It says that a datagram of this node was not taken, and the reason as the other node sees it.
     Refusal(Mistrust),
 }
 
@@ -50,7 +50,7 @@ impl Seal {
         Self { mac: mac.map(|mac| mac.chain_update(DATAGRAM)), is_secret: key.is_some() }
     }
 
-    /// Of what nodes say to those that they do not know.
+    /// The seal of beacons, which nodes send to nodes that they do not know.
     pub(crate) fn of_beacons(key: Option<&[u8]>, cluster: &str) -> Self {
         let mac = Hmac::<Sha256>::new_from_slice(key.unwrap_or_default()).ok();
         let mac = mac.map(|mac| mac.chain_update(BEACON).chain_update(cluster).chain_update(b"\0"));
@@ -68,12 +68,12 @@ impl Seal {
         datagram
     }
 
-    /// What says to its sender that a datagram was not taken.
+    /// The refusal that tells the sender of a datagram that it was not taken.
     pub(crate) fn refusal(cause: Mistrust) -> Vec<u8> {
         [REFUSAL, &[cause.code()]].concat()
     }
 
-    /// What a datagram that does not open seems to be.
+    /// The probable kind of a datagram that does not open.
     pub(crate) fn explain(&self, from: SocketAddr, datagram: &[u8]) -> Unopened {
         if let Some(rest) = datagram.strip_prefix(REFUSAL) {
             let [code] = rest else { return Unopened::Noise };
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(seal.open(from([10, 0, 0, 1]), b"ping"), None);
     }
 
-    /// FT-21: what a stranger sends is no reason for a word, and a refusal is read by those with and without a key.
+    /// FT-21: bytes of a stranger count as noise, which is no reason for a message, and nodes with and without a key read a refusal.
     #[test]
     fn refusals_are_told_from_noise() {
         let (lan, seals) = (from([10, 0, 0, 1]), [Seal::new(None), Seal::new(Some(b"0123456789abcdef"))]);

@@ -12,7 +12,7 @@ use crate::mirror::{self, QUEUE_BYTES};
 use crate::runtime::Shared;
 use crate::{Config, StartError};
 
-/// What may wait for the session that gets what the broker's clients want.
+/// Limits of the queue of the session that gets the messages for the broker's clients.
 pub(crate) fn queues(config: &Config, node: &str) -> BTreeMap<Box<str>, QueueLimits> {
     let limits = QueueLimits { messages: MESSAGES_MAX, bytes: QUEUE_BYTES, drops_oldest: true, refuses: false };
     config.upstream.sniffs().then(|| (Sniffing::session_id(node).into_boxed_str(), limits)).into_iter().collect()

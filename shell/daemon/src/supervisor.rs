@@ -1,4 +1,4 @@
-//! What systemd is told: that the node listens, that all its threads still answer, that it stops (`sd_notify(3)`).
+//! Notifications for systemd: the node listens, all its threads still answer, the node stops (`sd_notify(3)`).
 
 use std::env;
 use std::os::linux::net::SocketAddrExt;
@@ -26,7 +26,7 @@ pub(crate) struct Watch {
 }
 
 impl Supervisor {
-    /// The one that started this process and listens, if any. What cannot be used of it is left alone and said in the log.
+    /// The supervisor that started this process and listens, if any. An address that cannot be used is ignored, and the log names it.
     pub(crate) fn from_environment() -> Option<Self> {
         let path = env::var("NOTIFY_SOCKET").ok().filter(|path| !path.is_empty())?;
         let address = match path.strip_prefix('@') {

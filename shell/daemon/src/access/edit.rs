@@ -1,4 +1,4 @@
-//! Changes of a password file: what `sedge passwd` and the HTTP API do to it.
+//! Changes of a password file by `sedge passwd` and the HTTP API.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::passwords::PasswordFile;
 
-/// What is wrong with a user name; `None`: nothing.
+/// Objection to a user name; `None`: the name is valid.
 pub fn wrong_user(user: &str) -> Option<&'static str> {
     let is_wrong = user.is_empty() || user.contains([':', '\n', '\r', '\0']) || user.starts_with('#');
     is_wrong.then_some("a user name is not empty, has no ':' and no line end, and does not start with '#'")
@@ -20,8 +20,8 @@ pub fn salt() -> Result<[u8; 16], String> {
     Ok(salt)
 }
 
-/// The text of a password file with another `hash` for this user, or without the user; all other lines stay as they are. `Err`: what is wrong with
-/// the text, by line.
+/// The text of a password file with another `hash` for this user, or without the user; all other lines stay as they are. `Err`: the faults
+/// of the text, by line.
 pub fn edited(text: &str, user: &str, hash: Option<&str>) -> Result<String, Vec<String>> {
     PasswordFile::parse(text).map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let prefix = format!("{user}:");

@@ -1,4 +1,4 @@
-//! Who a client is: asks whoever knows, and remembers.
+//! Identity of a client: the gate asks the source that knows the account, and caches the answer.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ use crate::config::{AclConfig, Anonymous, AuthConfig};
 use crate::runtime::network;
 use crate::{Config, StartError, identity};
 
-/// What one client says of itself.
+/// Credentials and origin of one client that connects.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(super) user: String,
@@ -33,10 +33,10 @@ pub(crate) struct Question {
     pub(super) peer: String,
 }
 
-/// What a client is answered.
+/// Answer of the gate to a client.
 pub(crate) struct Answer {
     told: Result<Admission, ReasonCode>,
-    /// What it rests on.
+    /// Accounts on which the answer rests, if it rests on any.
     accounts: Option<Arc<Accounts>>,
 }
 
@@ -46,7 +46,7 @@ impl From<Result<Admission, ReasonCode>> for Answer {
     }
 }
 
-/// What can be said at once.
+/// Reply that the gate gives at once.
 pub(crate) enum Said {
     Answer(Answer),
     /// The client has to say more.
@@ -59,7 +59,7 @@ impl From<Result<Admission, ReasonCode>> for Said {
     }
 }
 
-/// What is different after the files were read again.
+/// Difference that reading the files again has made.
 pub(crate) struct Change {
     pub(crate) policy: Policy,
     /// Users whose accounts are gone or have another password.
@@ -69,7 +69,7 @@ pub(crate) struct Change {
 /// Longest time for which a token lets a client in, in seconds: longer than anything runs.
 const LONGEST_ADMISSION: u64 = 100 * 365 * 86_400;
 
-/// What is read from files, and read again when told to.
+/// Accounts, keys and policy from the files, which a reload reads again.
 #[derive(Default)]
 struct Accounts {
     /// Counts how often they were read: answers of older ones mean nothing.
@@ -147,7 +147,7 @@ impl Gate {
         self.auth.password_file.as_deref()
     }
 
-    /// What the shards ask and allow.
+    /// The policy of the shards: whether clients are authenticated, and the rules of access.
     pub(crate) fn policy(&self) -> Policy {
         self.accounts().policy.clone()
     }
@@ -226,7 +226,7 @@ impl Gate {
         if question.user.is_empty() || !(has_file || self.callout.is_some()) {
             return Some(Err(ReasonCode::BadUserNameOrPassword).into());
         }
-        // Who is in no file is refused like others with a wrong password, if nobody else can be asked: not any faster.
+        // A user who is in no file is refused like one with a wrong password if there is no call-out to ask, and not any faster.
         let known = accounts.passwords.as_ref().is_some_and(|passwords| passwords.contains(&question.user));
         let local = known || self.callout.is_none();
         let print = self.fingerprint(&accounts, &question, local);
@@ -278,7 +278,7 @@ impl Gate {
         }
     }
 
-    /// What an answer is worth where it arrives: an account may have been taken away while its password was looked at.
+    /// Checks an answer where it arrives: the account may have been taken away while its password was checked.
     pub(crate) fn confirm(&self, answer: Answer) -> Result<Admission, ReasonCode> {
         let admission = answer.told?;
         let (Some(then), Some(user)) = (answer.accounts.filter(|_| admission.account), &admission.identity.user) else {
@@ -362,7 +362,7 @@ impl Gate {
     fn anonymous(&self, peer: &str) -> Result<Admission, ReasonCode> {
         let is_near = || {
             let address = peer.parse::<SocketAddr>().map(|peer| peer.ip().to_canonical());
-            // What has no address is a socket of this machine.
+            // A peer without an address is a socket of this machine.
             address.map_or_else(|_| peer.starts_with("unix"), |ip: IpAddr| ip.is_loopback())
         };
         let allowed = match self.auth.anonymous() {
@@ -427,7 +427,7 @@ fn read_rules(text: &str) -> Result<Rules, Vec<String>> {
     Rules::parse(text).map_err(|error| error.0.iter().map(|error| format!(":{}: {}", error.line, error.what)).collect())
 }
 
-/// What is wrong with the files that a configuration names.
+/// Problems of the files that a configuration names.
 pub(crate) fn problems(auth: &AuthConfig, acl: &AclConfig) -> Vec<(&'static str, String)> {
     let mut all = Vec::new();
     let mut look = |key: &'static str, found: Vec<String>| {

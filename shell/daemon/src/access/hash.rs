@@ -15,8 +15,8 @@ use subtle::ConstantTimeEq;
 const PBKDF2_ITERATIONS_MAX: u32 = 10_000_000;
 /// Most memory one argon2 hash may ask for, in KiB.
 const ARGON2_MEMORY_MAX: u32 = 1 << 20;
-/// Memory that a thread keeps between two hashes, in KiB: what `sedge passwd` asks for. Otherwise each hash would get its own from the
-/// kernel, or from an arena of the allocator that keeps it.
+/// Memory that a thread keeps between two hashes, in KiB: as much as a hash of `sedge passwd` needs. Otherwise each hash would get memory
+/// of its own from the kernel, or from an arena of the allocator that keeps it.
 const KEPT_MEMORY: usize = Params::DEFAULT_M_COST as usize;
 
 /// Memory for argon2, used for one hash after the other.
@@ -142,8 +142,8 @@ pub fn hash_password(password: &[u8], salt: &[u8; 16]) -> Result<String, String>
     Ok(hash.to_string())
 }
 
-/// The SCRAM verifier of a password for a line of a password file, with a random salt. The password is printable ASCII: what others
-/// become before they are hashed differs between clients (RFC 4013).
+/// The SCRAM verifier of a password for a line of a password file, with a random salt. The password is printable ASCII: clients differ in
+/// the preparation of other passwords before hashing (RFC 4013).
 pub fn scram_verifier(
     mechanism: Mechanism,
     iterations: u32,

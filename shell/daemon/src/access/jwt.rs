@@ -57,7 +57,7 @@ struct Header {
     kid: Option<String>,
 }
 
-/// What a token has to say to be taken.
+/// Claims that a token needs to be accepted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// `iss`; empty: anything.

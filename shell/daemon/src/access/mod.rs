@@ -1,4 +1,4 @@
-//! Accounts: who a client is, by certificate, password, token or a question to an HTTP server; and the access rules.
+//! Accounts: the identity of a client, by certificate, password, token or a question to an HTTP server; and the access rules.
 //!
 //! Nothing here runs on an event loop but what takes microseconds: passwords are hashed and servers are asked by threads of their
 //! own, with a bounded queue before them.

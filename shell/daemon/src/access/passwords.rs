@@ -10,12 +10,12 @@ use super::hash::{Hash, Workspace};
 /// Iterations of a SCRAM verifier where nothing else is asked for.
 pub const SCRAM_ITERATIONS: u32 = 50_000;
 
-/// What is wrong with one line of a password file.
+/// A fault in one line of a password file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PasswordError {
     /// Which line, counted from 1.
     pub line: usize,
-    /// What is wrong and what to do.
+    /// The fault and its remedy.
     pub what: String,
 }
 
@@ -97,7 +97,7 @@ impl PasswordFile {
         if let Some(verifier) = self.0.get(user).and_then(of) {
             return verifier;
         }
-        // What nobody outside knows, and what stays as long as the first account does.
+        // A secret that nobody outside knows, and that stays the same as long as the first account does.
         let first = self.0.values().find_map(of);
         let secret = first.as_ref().map(Verifier::to_text).unwrap_or_default();
         let iterations = first.map_or(SCRAM_ITERATIONS, |verifier| verifier.iterations());

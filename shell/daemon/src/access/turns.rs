@@ -1,4 +1,4 @@
-//! A bounded queue in which sources take turns: who brings much waits for itself and not before others.
+//! A bounded queue in which sources take turns: a source that brings much delays its own entries and not those of others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Turns<T> {
     max: usize,
     len: usize,
-    /// What each source has waiting, oldest first; never empty.
+    /// The waiting entries of each source, oldest first; never empty.
     waiting: BTreeMap<Box<str>, VecDeque<T>>,
     /// The sources that wait, each once: the first has its turn next.
     order: VecDeque<Box<str>>,
@@ -17,7 +17,7 @@ pub(super) struct Turns<T> {
 pub(super) enum Waits<T> {
     /// All wait.
     All,
-    /// This one has to go: the newcomer, or the last one of the source that has most.
+    /// This entry has to go: the newcomer, or the last one of the source that has most.
     AllBut(T),
 }
 

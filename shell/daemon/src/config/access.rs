@@ -6,7 +6,7 @@ use std::time::Duration;
 /// `[auth]`: who a client is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthConfig {
-    /// Who may connect without proving anything; `None`: [`Anonymous::Loopback`] without accounts, [`Anonymous::Never`] with them.
+    /// Clients that may connect without proof; `None`: [`Anonymous::Loopback`] without accounts, [`Anonymous::Never`] with them.
     pub anonymous: Option<Anonymous>,
     /// Lines of `user:hash`.
     pub password_file: Option<PathBuf>,

@@ -115,7 +115,7 @@ impl ClusterConfig {
         self.encryption && self.key.is_some()
     }
 
-    /// What protects links, in a word.
+    /// The protection of links, in a few words.
     pub(crate) const fn protection(&self) -> &'static str {
         match (self.is_encrypted(), &self.cert_file, &self.key) {
             (true, Some(_), _) => "encrypted, with certificates",

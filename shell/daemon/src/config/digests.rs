@@ -1,4 +1,4 @@
-//! What each key is set to, in a form that can be compared and tells no secret: for what a reload says of changed keys.
+//! The value of each key, in a form that can be compared and tells no secret: a reload reports with it which keys have changed.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -26,7 +26,7 @@ pub struct DiscoveryConfig {
     pub interval: Duration,
     /// Where etcd listens, as URLs; empty: nowhere.
     pub etcd: Vec<String>,
-    /// What keys in etcd begin with.
+    /// Prefix of the cluster's keys in etcd.
     pub etcd_prefix: String,
     /// User of etcd; empty: none.
     pub etcd_user: String,
@@ -111,7 +111,7 @@ impl Interface {
     }
 }
 
-/// What beacons need to know.
+/// Settings of beacons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MulticastConfig {
     pub(crate) group: Group,

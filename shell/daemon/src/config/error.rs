@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where, and what was probably meant.
+//! Faults of a configuration: the place, the fault, and the name that was probably meant.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum Origin {
     /// A file, at line and column counted from 1.
     File {
-        /// Which one.
+        /// The file.
         path: PathBuf,
         /// Line.
         line: usize,
@@ -40,11 +40,11 @@ impl fmt::Display for Origin {
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// Place of the fault.
     pub origin: Origin,
-    /// Which key, as `section.key`; empty if no key is concerned.
+    /// The key, as `section.key`; empty if no key is concerned.
     pub key: String,
-    /// What is wrong with it.
+    /// Description of the fault.
     pub what: String,
     /// The valid name that is nearest to what was written.
     pub nearest: Option<String>,
@@ -68,11 +68,11 @@ impl fmt::Display for Problem {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
-    /// What is wrong; at least one entry.
+    /// The faults; at least one entry.
     pub problems: Vec<Problem>,
 }
 
 impl ConfigError {
-    /// What a program exits with when its configuration is wrong.
+    /// Exit code of a program whose configuration is wrong.
     pub const EXIT_CODE: u8 = 2;
 }

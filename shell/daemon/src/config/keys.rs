@@ -22,7 +22,7 @@ use super::{
 pub struct KeyInfo {
     /// `section.key`.
     pub name: &'static str,
-    /// What it is for, in a few words.
+    /// Purpose of the key, in a few words.
     pub about: &'static str,
 }
 

@@ -37,7 +37,7 @@ impl Overrides {
     }
 }
 
-/// What other nodes tell their clients of this one; `None`: nothing.
+/// Address of this node that other nodes tell their clients; `None`: none is configured.
 pub(crate) fn advertised_to_clients(mqtt: &MqttConfig) -> Result<Option<String>, String> {
     if mqtt.advertise.is_empty() {
         return Ok(None);
@@ -68,7 +68,7 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
     }
 
-    /// As [`Config::load`]; what comes of it is every key with its value and where that comes from.
+    /// As [`Config::load`]; the result is every key with its value and the origin of that value.
     pub fn explain(
         path: Option<&Path>,
         env: impl IntoIterator<Item = (String, String)>,
@@ -198,7 +198,7 @@ pub(super) struct Layers {
     problems: Vec<Problem>,
     /// Where each key was set last.
     origins: Vec<(String, Origin)>,
-    /// What each key was set to, as a file would write it.
+    /// The value to which each key was set, as a file would write it.
     values: Vec<(String, String)>,
 }
 
@@ -225,7 +225,7 @@ impl Layers {
         layers
     }
 
-    /// What each key was set to; later layers win.
+    /// The value to which each key was set; later layers win.
     pub(super) fn values(&self) -> BTreeMap<String, String> {
         self.values.iter().cloned().collect()
     }

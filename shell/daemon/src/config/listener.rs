@@ -19,7 +19,7 @@ const SECTION: &str = "listener";
 /// A listener for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// What its clients speak; `None`: what its name says.
+    /// Protocol of its clients; `None`: the one that the listener's name says.
     pub protocol: Option<Protocol>,
     /// Address of the listener.
     pub bind: IpAddr,
@@ -37,7 +37,7 @@ pub struct ListenerConfig {
     pub ca_file: Option<PathBuf>,
     /// Whether clients show a certificate.
     pub client_cert: ClientCert,
-    /// What of a client's certificate is its user name.
+    /// Part of a client's certificate that is the user name.
     pub username_from: UsernameFrom,
     /// Whether a load balancer says for whom it connects.
     pub proxy_protocol: ProxyProtocol,
@@ -76,7 +76,7 @@ impl Default for ListenerConfig {
     }
 }
 
-/// What carries MQTT.
+/// Transport of MQTT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP or a Unix socket.
@@ -136,7 +136,7 @@ pub enum ClientCert {
     Required,
 }
 
-/// What of a client's certificate is its user name.
+/// Part of a client's certificate that is the user name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UsernameFrom {
     /// Nothing.
@@ -289,13 +289,13 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 }
 
 impl ListenerConfig {
-    /// What its clients speak: what is said, or what its name says.
+    /// Protocol of the listener's clients: the configured one, or else the one that its name says.
     pub(crate) fn protocol(&self, name: &str) -> Protocol {
         let named = PROTOCOLS.iter().find(|(protocol, _)| *protocol == name).map(|&(_, protocol)| protocol);
         self.protocol.or(named).unwrap_or(Protocol::Tcp)
     }
 
-    /// Where it listens, unless on a Unix socket.
+    /// Address of the listener, unless it is on a Unix socket.
     pub(crate) fn address(&self, name: &str) -> Option<SocketAddr> {
         let port = self.port.unwrap_or_else(|| self.protocol(name).port());
         self.socket.is_none().then(|| SocketAddr::new(self.bind, port))

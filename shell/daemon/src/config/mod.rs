@@ -98,7 +98,7 @@ pub struct NodeConfig {
     pub id: Option<NodeId>,
     /// Where the node keeps what survives a restart; `None`: nothing does.
     pub data_dir: Option<PathBuf>,
-    /// What survives a restart; `None`: `journal` with a data directory, `memory` without.
+    /// State that survives a restart; `None`: `journal` with a data directory, `memory` without.
     pub durability: Option<Durability>,
     /// Largest size of the journals of all shards together; 0: any.
     pub max_journal_bytes: u64,
@@ -199,13 +199,13 @@ pub struct ClusterConfig {
     pub link_order: LinkOrder,
     /// How topic trees choose their roots.
     pub topic_roots: RootPolicy,
-    /// What counts how much when roots are chosen.
+    /// Weights of the quantities by which roots are chosen.
     pub weights: Weights,
     /// Base of the membership vectors of the Skip Graph.
     pub skip_graph_base: SkipGraphBase,
     /// How the Skip Graph divides what goes to many nodes.
     pub skip_graph_method: SkipGraphMethod,
-    /// What the node can carry; 0: measured at the start.
+    /// Capacity of the node; 0: measured at the start.
     pub capacity: u32,
     /// When SUBACK is sent.
     pub suback: SubackMode,
@@ -280,15 +280,15 @@ pub struct HttpConfig {
     pub bind: IpAddr,
     /// Its port; 0: any free one.
     pub port: u16,
-    /// What requests have to show; `None` here and in `token_file`: nothing.
+    /// Token that requests have to show; `None` here and in `token_file`: no token.
     pub token: Option<Secret>,
-    /// File with it, read again on a reload.
+    /// File with the token, read again on a reload.
     pub token_file: Option<PathBuf>,
     /// File with tokens of those who steer the node, read again on a reload.
     pub operate_token_file: Option<PathBuf>,
     /// File with tokens of those who only look.
     pub view_token_file: Option<PathBuf>,
-    /// What answers without the token.
+    /// Requests that are answered without the token.
     pub open: HttpOpen,
     /// Names of this node that requests without a token may have in their `Host`.
     pub names: Vec<String>,
@@ -309,7 +309,7 @@ pub struct HttpOpen {
     pub health: bool,
     /// `/metrics`
     pub metrics: bool,
-    /// What changes nothing (GET, HEAD), from this machine.
+    /// Requests that change nothing (GET, HEAD), from this machine.
     pub reads: bool,
 }
 
@@ -412,7 +412,7 @@ impl Default for LimitsConfig {
     }
 }
 
-/// What counts how much when roots are chosen (TR-07, TR-21); 0 to 1,000 each.
+/// Weights of the quantities by which roots are chosen (TR-07, TR-21); 0 to 1,000 each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
     /// A percent of a processor that is idle (the source's alpha).
@@ -510,7 +510,7 @@ pub const SHARDS_MAX: u16 = 256;
 const SHARDS_CHOSEN_MAX: usize = 4;
 
 impl NodeConfig {
-    /// What survives a restart of this node.
+    /// State that survives a restart of this node.
     pub fn durability(&self) -> Durability {
         let default = if self.data_dir.is_some() { Durability::Journal } else { Durability::Memory };
         self.durability.unwrap_or(default)

@@ -50,7 +50,7 @@ impl ListenerRates {
         }
     }
 
-    /// What does not go together: name of a key, and what is wrong.
+    /// Settings that do not go together: name of a key, and the fault.
     pub(super) fn problems(&self, limits: &LimitsConfig) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let publish = self.publish(limits);
@@ -71,7 +71,7 @@ impl ListenerRates {
     }
 }
 
-/// What does not go together in `[limits]`.
+/// Settings in `[limits]` that do not go together.
 pub(super) fn problems(limits: &LimitsConfig) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let all = [

@@ -89,7 +89,7 @@ fn compile(name: &str, items: &[(String, Item)]) -> Result<Rule, Vec<RuleError>>
     })
 }
 
-/// What bridges and rules do not have in common: key, and what is wrong.
+/// Conflicts between bridges and rules: key, and the fault.
 pub(super) fn problems(config: &Config) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut named = BTreeMap::<&str, &str>::new();
@@ -183,7 +183,7 @@ impl Places<'_> {
         }
     }
 
-    /// What is wrong, with the place of the key or, within a text, of what is wrong in it.
+    /// The problem, with the place of the key or, within a text, of the faulty part.
     fn problem(&self, section: &str, error: RuleError) -> Problem {
         let key = if error.key.is_empty() { section.to_owned() } else { format!("{section}.{}", error.key) };
         let place = self.found.iter().find(|place| place.key == error.key);

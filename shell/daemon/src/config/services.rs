@@ -1,4 +1,4 @@
-//! Services that lead nodes to each other: what of `[discovery]` concerns etcd and Kubernetes.
+//! Services that lead nodes to each other: the keys of `[discovery]` about etcd and Kubernetes.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ const LABEL_BYTES_MAX: usize = 63;
 const API_HOST: &str = "KUBERNETES_SERVICE_HOST";
 const API_PORT: &str = "KUBERNETES_SERVICE_PORT";
 
-/// What cannot be, by key.
+/// Settings that are impossible or missing, by key.
 pub(super) fn problems(discovery: &DiscoveryConfig) -> Vec<(&'static str, String)> {
     let mut problems = etcd_problems(discovery);
     let service = &discovery.kubernetes_service;

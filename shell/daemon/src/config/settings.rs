@@ -16,7 +16,7 @@ const SECRETS: &[&str] = &["cluster.key", "http.token", "password"];
 /// Stands in names of keys for that of a listener or bridge.
 const ANY_NAME: &str = ".NAME.";
 
-/// Who gave a value.
+/// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file, a variable or a flag.
@@ -44,13 +44,13 @@ pub struct Setting {
     pub key: String,
     /// The value, in a form that is TOML and JSON; `None`: a default that is no constant, or a secret.
     pub value: Option<String>,
-    /// What stands for a value that is `None`, in words.
+    /// Words that stand for a value that is `None`.
     pub words: String,
     /// Where it comes from.
     pub source: Source,
 }
 
-/// What a key is if nobody sets it, as docs/configuration.md has it: a constant of TOML, or words.
+/// Default of a key, as docs/configuration.md has it: a constant of TOML, or words.
 pub(super) fn default_of(key: &str) -> Result<&'static str, &'static str> {
     let cell = MANUAL.lines().find_map(|line| {
         let (name, rest) = line.strip_prefix("| `")?.split_once("` |")?;
@@ -84,7 +84,7 @@ fn listed<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     format!("[{}]", texts.map(quoted).collect::<Vec<_>>().join(", "))
 }
 
-/// `value` of `key` as the file would hold it; what a variable or flag gave becomes what the key takes.
+/// `value` of `key` as the file would hold it; the value of a variable or flag takes the form that the key needs.
 pub(super) fn written(key: &str, value: &Value) -> String {
     match value {
         Value::Text(text) => quoted(text),
@@ -110,7 +110,7 @@ fn is_secret(key: &str) -> bool {
     SECRETS.iter().any(|secret| key == *secret || key.rsplit_once('.').is_some_and(|(_, last)| last == *secret))
 }
 
-/// Every key that `config` has, in the order of the documentation. `given`: what was set, later entries win.
+/// Every key that `config` has, in the order of the documentation. `given`: the values that were set, later entries win.
 pub(super) fn settings(config: &Config, given: &[(String, Origin, Option<String>)]) -> Vec<Setting> {
     let given: BTreeMap<&str, (&Origin, Option<&String>)> =
         given.iter().map(|(key, origin, value)| (key.as_str(), (origin, value.as_ref()))).collect();

@@ -28,19 +28,19 @@ pub struct UpstreamConfig {
     pub password_file: Option<PathBuf>,
     /// The authority of the broker's certificate, with `mqtts://`; `None`: those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// What the broker is told of the client's address.
+    /// Whether the broker is told the client's address, and how.
     pub proxy_protocol: UpstreamProxy,
     /// How long clients stay connected while the broker is away.
     pub grace: Duration,
     /// How the node stands to the broker.
     pub mode: UpstreamMode,
-    /// What is compared with [`UpstreamMode::Mirror`].
+    /// Topic filters whose messages [`UpstreamMode::Mirror`] compares.
     pub mirror_filters: Vec<String>,
     /// Bytes that the kernel keeps of captured packets with [`UpstreamMode::Sniff`].
     pub capture_buffer: usize,
 }
 
-/// What a broker behind the node is told of its clients' addresses.
+/// How a broker behind the node is told the addresses of its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpstreamProxy {
     /// Nothing.

@@ -20,11 +20,11 @@ const ROUNDS_PER_LEASE: u32 = 3;
 /// Status of a token that does not hold any more.
 const UNAUTHORIZED: u16 = 401;
 
-/// What a node needs to know of etcd.
+/// Settings of etcd.
 pub(crate) struct EtcdSettings {
     /// `http://host:port` or `https://host:port`, without a slash at the end.
     pub(crate) endpoints: Vec<String>,
-    /// What all keys of the cluster begin with.
+    /// Prefix of all keys of the cluster.
     pub(crate) prefix: String,
     /// Rest of this node's key.
     pub(crate) node: String,

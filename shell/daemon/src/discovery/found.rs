@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Source;
 
-/// Most addresses that are asked: as many as there may be members. What is found beyond them is left out and counted.
+/// Most addresses that are asked: as many as there may be members. Addresses beyond this number are left out and counted.
 pub(super) const ADDRESSES_MAX: usize = 1024;
 
-/// What each source knows, and how it fares. Shared by the sources' threads and the metrics.
+/// Addresses and failures of each source. Shared by the sources' threads and the metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Discovered {
     table: Mutex<Table>,
@@ -26,13 +26,13 @@ struct Table {
     told: BTreeSet<SocketAddr>,
 }
 
-/// What one source knows.
+/// Addresses and failures of one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceState {
     pub(crate) addresses: BTreeSet<SocketAddr>,
-    /// Times that it could not be asked.
+    /// Times that the source could not be asked.
     pub(crate) failures: u64,
-    /// Why not, the last time, if it was the last time.
+    /// Reason of the last failure; `None`: the last attempt did not fail.
     pub(crate) failure: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Discovered {
         tell(told.into_iter().collect());
     }
 
-    /// `source` cannot be asked; what it knew before stays.
+    /// `source` cannot be asked; its former addresses stay.
     pub(super) fn failed(&self, source: Source, why: String) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.sources.entry(source).or_default().fail(source, why);
@@ -90,7 +90,7 @@ impl Discovered {
     }
 }
 
-/// As many as there is room for, and how many are left out. What comes first stays.
+/// As many addresses as there is room for, and the number of those left out. The first ones stay.
 fn limited(all: impl Iterator<Item = SocketAddr>) -> (BTreeSet<SocketAddr>, u64) {
     let (mut kept, mut over) = (BTreeSet::new(), 0);
     for address in all {

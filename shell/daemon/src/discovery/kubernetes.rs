@@ -16,11 +16,11 @@ const SLICES_PER_PAGE: usize = 100;
 /// Status for a service account without the right.
 const FORBIDDEN: u16 = 403;
 
-/// What a node needs to know of Kubernetes.
+/// Settings of Kubernetes.
 pub(crate) struct KubernetesSettings {
     /// `https://host:port`, without a slash at the end.
     pub(crate) api: String,
-    /// Its namespace; `None`: that of the pod.
+    /// Namespace of the service; `None`: that of the pod.
     pub(crate) namespace: Option<String>,
     pub(crate) service: String,
     /// Directory with the account's token, the API's authority, and the pod's namespace.
@@ -31,7 +31,7 @@ pub(crate) struct KubernetesSettings {
 
 pub(super) struct Kubernetes {
     settings: KubernetesSettings,
-    /// What the client was made of.
+    /// Certificates with which the client was made.
     trust: Trust,
     web: Option<Web>,
 }

@@ -70,11 +70,11 @@ impl Source {
     }
 }
 
-/// What a node looks for.
+/// Sources in which a node looks for others.
 pub(crate) struct Wanted {
     /// `cluster.seeds`.
     pub(crate) seeds: Vec<String>,
-    /// What is known of them so far.
+    /// Addresses of the seeds that are known so far.
     pub(crate) found: Found,
     /// How often sources are asked that have to be asked.
     pub(crate) period: Duration,
@@ -83,11 +83,11 @@ pub(crate) struct Wanted {
     pub(crate) kubernetes: Option<KubernetesSettings>,
 }
 
-/// What a source knows.
+/// Addresses that a source has found.
 #[derive(Debug, Default)]
 struct Addresses {
     addresses: BTreeSet<SocketAddr>,
-    /// What was wrong nevertheless.
+    /// A failure that happened nevertheless.
     failure: Option<String>,
 }
 

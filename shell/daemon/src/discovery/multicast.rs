@@ -36,7 +36,7 @@ pub(crate) struct Multicast {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a node says and to whom.
+/// The beacons of a node: their content and their destination.
 pub(crate) struct Speaker {
     pub(crate) config: MulticastConfig,
     pub(crate) seal: Seal,

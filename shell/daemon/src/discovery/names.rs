@@ -14,7 +14,7 @@ use crate::host_port::HostPort;
 const START_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a round waits for them later: resolvers ask a second server after some seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What seeds begin with that are services.
+/// Prefix of seeds that are services.
 const SRV: &str = "srv:";
 
 /// A seed as configured.
@@ -66,7 +66,7 @@ impl Seed {
     }
 }
 
-/// What is behind the configured seeds.
+/// Addresses behind the configured seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     by_seed: BTreeMap<String, Vec<SocketAddr>>,
@@ -80,7 +80,7 @@ impl Found {
         self.by_seed.values().flatten().copied().collect()
     }
 
-    /// What is known now. A name that cannot be resolved leads where it led before.
+    /// Takes over the newer addresses. A name that cannot be resolved keeps its former addresses.
     fn update(&mut self, newer: Self) {
         self.by_seed.extend(newer.by_seed);
         self.unresolved = newer.unresolved;

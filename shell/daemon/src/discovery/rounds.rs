@@ -53,7 +53,7 @@ impl Rounds {
 impl Drop for Rounds {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // A service that does not answer holds nobody up: what it knows of this node expires.
+        // A service that does not answer holds nobody up: its entry for this node expires.
         let _ = self.ended.recv_timeout(FAREWELL);
     }
 }

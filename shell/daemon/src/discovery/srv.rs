@@ -15,7 +15,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 const DNS_PORT: u16 = 53;
 /// How long one server may take for one answer; `options timeout` may shorten it.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest answer by datagram (RFC 1035 section 4.2.1); what is longer is asked for by TCP.
+/// Longest answer by datagram (RFC 1035 section 4.2.1); a longer answer is asked for by TCP.
 const DATAGRAM_BYTES_MAX: usize = 512;
 
 /// Why there is no answer.
@@ -129,7 +129,7 @@ fn over_tcp(server: SocketAddr, query: &[u8], timeout: Duration) -> io::Result<V
     Ok(answer)
 }
 
-/// What an answer says; `None` if it is cut off, so that the server has to be asked by TCP.
+/// Hosts that an answer names; `None` if the answer is cut off, so that the server has to be asked by TCP.
 fn read(answer: &[u8], id: u16, name: &str) -> Result<Option<Vec<HostPort>>, Nothing> {
     let nonsense = || Nothing::Server("its answer makes no sense".to_owned());
     let packet = Packet::parse(answer).ok().ok_or_else(nonsense)?;

@@ -1,4 +1,4 @@
-//! The dashboard: files of `shell/web/dist`, in the program, compressed. They hold no secrets; what they show comes from the API.
+//! The dashboard: files of `shell/web/dist`, in the program, compressed. They hold no secrets; the API supplies the data that they show.
 
 use std::fmt::Write;
 
@@ -121,7 +121,7 @@ fn encoded(asset: &Asset, headers: &HeaderMap) -> (Option<&'static str>, &'stati
     }
 }
 
-/// What the page may do: use its own files and the API, and speak MQTT with the WebSocket listeners of this node.
+/// Content security policy of the dashboard: the page may use its own files and the API, and speak MQTT with the WebSocket listeners of this node.
 fn policy(host: &str, listeners: &[Listener]) -> String {
     let mut policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'; connect-src 'self'"

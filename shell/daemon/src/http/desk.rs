@@ -24,47 +24,47 @@ const WAITING_MAX: usize = 64;
 /// Most bytes of an answer: lists are cut so that they fit.
 pub(super) const ANSWER_BYTES: usize = ASK_BYTES_MAX - 1024;
 
-/// What one node asks another.
+/// A question of one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "what", content = "about", rename_all = "snake_case")]
 pub(super) enum Inquiry {
     /// See [`explain`].
     Explain(explain::Inquiry),
-    /// What the node says about itself in a line of a list.
+    /// The node's report about itself in a line of a list.
     Summary,
-    /// What it says about itself in full.
+    /// The node's full report about itself.
     Status,
-    /// Its links, trees and tables.
+    /// Links, trees and tables of the node.
     Topology,
-    /// Some of its sessions.
+    /// Some of the node's sessions.
     Sessions(sessions::Wanted),
     /// The session of one client.
     Session(String),
-    /// Some lines of its routing table.
+    /// Some lines of the node's routing table.
     Routes(routes::Part),
-    /// Some of its retained messages.
+    /// Some of the node's retained messages.
     Retained(retained::Which),
-    /// Its bridges from this place on.
+    /// Bridges of the node from this place on.
     Bridges(usize),
-    /// Its rules from this place on.
+    /// Rules of the node from this place on.
     Rules(usize),
-    /// The topics that its clients publish to most.
+    /// The topics to which clients of the node publish most.
     HotTopics(topics::Part),
     /// One level of the tree of topics.
     TopicLevel(tree::Which),
-    /// What its clients have published last to a topic.
+    /// The last publication of the node's clients to a topic.
     TopicValue(String),
-    /// What it writes to its log, which it changes to this level if one is given.
+    /// The level of the node's log, which changes to this one if one is given.
     LogLevel(Option<String>),
-    /// The last lines of its log.
+    /// The last lines of the node's log.
     LogLines(logs::Part),
-    /// Change its password file.
+    /// Change the node's password file.
     Account(accounts::Change),
     /// Start a trace.
     Trace(traces::Order),
-    /// End one.
+    /// End a trace.
     TraceEnd(u64),
-    /// What was noted for one.
+    /// Notes of a trace.
     TraceNotes(traces::Wanted),
 }
 
@@ -151,7 +151,7 @@ pub(super) fn bytes(answer: &impl Serialize) -> Bytes {
     serde_json::to_vec(answer).unwrap_or_default().into()
 }
 
-/// What members have answered, and who has not.
+/// Answers of members, and the members that have not answered.
 pub(super) struct Heard<T> {
     pub(super) answers: Vec<(NodeId, T)>,
     pub(super) silent: Vec<NodeId>,
@@ -187,7 +187,7 @@ pub(super) async fn ask_each<T: DeserializeOwned>(
     heard
 }
 
-/// What one member answers.
+/// Answer of one member.
 pub(super) async fn ask_member<T: DeserializeOwned>(api: &Api, node: NodeId, inquiry: &Inquiry) -> Result<T, ApiError> {
     let heard = ask_members(api, &[node], inquiry).await;
     heard.answers.into_iter().next().map(|(_, answer)| answer).ok_or(ApiError::Silent)

@@ -26,28 +26,28 @@ pub(super) enum ApiError {
     Conflict(String),
     /// The request shows no token.
     NoToken,
-    /// It shows another one.
+    /// The request shows a token that is not known.
     WrongToken,
     /// The token that it shows is of another role.
     NeedsRole {
-        /// What it takes.
+        /// Role that the request needs.
         needed: Role,
-        /// What the token has.
+        /// Role of the token.
         has: Role,
     },
-    /// It changes accounts, and shows no token.
+    /// The request changes accounts, and shows no token.
     TokenOnly,
-    /// The host that it names may be anybody's name for this address.
+    /// The host that the request names may be anybody's name for this address.
     ForeignHost(String),
-    /// A page of another site sent it.
+    /// A page of another site sent the request.
     ForeignOrigin(String),
-    /// It changes something, and a form of any page could have sent it.
+    /// The request changes something, and a form of any page could have sent it.
     OfAForm,
     /// As many streams of events are open as may be.
     TooManyStreams(usize),
     /// Another machine asks for the dashboard of a node without a token.
     Remote,
-    /// Its body is longer than so many bytes.
+    /// The body of the request is longer than so many bytes.
     TooLarge(usize),
     /// The path exists, but not for this method.
     WrongMethod,

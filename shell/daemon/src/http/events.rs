@@ -1,4 +1,4 @@
-//! What happens, as it happens: server-sent events (WHATWG HTML, section 9.2).
+//! Events as they happen: server-sent events (WHATWG HTML, section 9.2).
 
 use std::convert::Infallible;
 use std::fmt::Write;

@@ -43,7 +43,7 @@ pub(super) struct Asked {
     retained: bool,
 }
 
-/// What a node is asked by another one.
+/// A question of one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Inquiry {
     client: String,

@@ -1,4 +1,4 @@
-//! Body of the fuzz target: what anybody may send to the HTTP port, up to the threads that answer.
+//! Body of the fuzz target: bytes that anybody may send to the HTTP port, up to the threads that answer.
 
 #![expect(clippy::unwrap_used, reason = "a target that does not start has nothing to tell")]
 
@@ -33,7 +33,7 @@ thread_local! {
 
 /// Sends a stream to the HTTP server of a node. Bit 0 of the first byte: the node has no token; bit 1: the client is on this machine.
 ///
-/// Holds: no panic; what comes back is HTTP, and no 500; a node with a token says its name to nobody who has not shown it.
+/// Holds: no panic; the answer is HTTP, and no 500; a node with a token says its name only to a client that has shown the token.
 pub(crate) fn http(data: &[u8]) {
     let [shape, stream @ ..] = data else { return };
     let has = |text: &str| stream.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes()));
@@ -108,7 +108,7 @@ fn serve(runtime: &Runtime, token: Option<Secret>) -> (UnboundedSender<(DuplexSt
     config.cluster.bind = SocketAddr::from(([127, 0, 0, 1], 0)).ip();
     config.cluster.port = 0;
     config.http.enabled = false;
-    // What they say without a token is of numbers only, but may name nodes.
+    // Metrics that are open without a token consist of numbers only, but they may name nodes.
     config.http.open.metrics = false;
     config.http.token = token;
     let daemon = Daemon::start(&config).unwrap();

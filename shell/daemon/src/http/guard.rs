@@ -1,4 +1,4 @@
-//! Who may use the HTTP API: whoever has a token, as its role says; without one, everybody but pages of other sites.
+//! Access to the HTTP API: a request may do what the role of its token allows; a node without tokens admits everybody but pages of other sites.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -15,7 +15,7 @@ use super::{assets, origin};
 use crate::config::{HttpConfig, HttpOpen};
 use crate::runtime::Shared;
 
-/// What a request has to show.
+/// Tokens that admit requests, and the settings of the port.
 #[derive(Debug)]
 pub(crate) struct Guard {
     config: HttpConfig,
@@ -45,7 +45,7 @@ impl Guard {
         [token_file, operate_token_file, view_token_file].into_iter().any(Option::is_some)
     }
 
-    /// Who sends this request.
+    /// The sender of this request, with its role.
     fn check(&self, request: &Request) -> Result<Caller, ApiError> {
         let path = request.uri().path();
         let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! The last 24 hours of a few figures, in a ring of fixed size: what a page can draw without any other program.
+//! The last 24 hours of a few figures, in a ring of fixed size: a page can draw them without any other program.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -114,7 +114,7 @@ pub(super) fn lock(ring: &SharedRing) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What has been counted so far.
+/// The counts of this node so far.
 pub(super) async fn totals(shared: &Shared) -> Result<Totals, ApiError> {
     let counters = ask_all(shared, |view| view.shard.broker().counters().clone()).await?;
     let node = ask_node(shared, sedge_cluster::Node::status).await?;

@@ -14,7 +14,7 @@ use super::server::Api;
 use super::visitors::Peer;
 use crate::logging::{self, Start};
 
-/// What to write to which log.
+/// A change of the level of logs.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Wanted {
@@ -51,7 +51,7 @@ pub(super) async fn set(
     everywhere(&api, node.as_deref(), Some(level)).await
 }
 
-/// What this node writes; it changes first if a level is `wanted`.
+/// Level of this node's log; it changes first if a level is `wanted`.
 pub(super) fn own(api: &Api, wanted: Option<&str>) -> Result<LogLevel, ApiError> {
     if let Some(level) = wanted {
         logging::set_level(level).map_err(ApiError::Conflict)?;

@@ -53,7 +53,7 @@ fn silent_model(member: &MemberStatus) -> SilentMember {
     }
 }
 
-/// What this node says about itself in a line of a list.
+/// This node's report about itself in a line of a list.
 pub(super) async fn summary(api: &Api) -> Result<Summary, ApiError> {
     let status = own_status(api).await?;
     let digest = ask_node(&api.shared, sedge_cluster::Node::retained_digest).await?;
@@ -77,7 +77,7 @@ pub(super) async fn summary(api: &Api) -> Result<Summary, ApiError> {
     })
 }
 
-/// What an operator should care about although the node serves.
+/// Conditions that an operator should care about although the node serves.
 pub(super) fn warnings(node: &NodeStatus, journal: Option<&JournalStatus>) -> Vec<String> {
     let full = journal.is_some_and(|journal| journal.full);
     warnings_of(full, (node.copies, node.copies_wanted), node.orphaned)

@@ -93,7 +93,7 @@ type Read<T> = fn(&T) -> u64;
 /// Name, kind, help and where the number is.
 type Row<'a, T> = (&'a str, Kind, &'a str, Read<T>);
 
-/// What one thread has counted.
+/// Counts of one thread.
 struct Part {
     broker: Counters,
     latencies: Latencies,

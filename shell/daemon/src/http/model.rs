@@ -1,4 +1,4 @@
-//! What the HTTP API says, as plain values: served by the daemon, read by `sedge status` and its sisters.
+//! Answers of the HTTP API, as plain values: the daemon serves them, `sedge status` and its sisters read them.
 
 mod accounts;
 mod bridges;

@@ -1,4 +1,4 @@
-//! What the operating system says about this process.
+//! Figures of the operating system about this process.
 
 /// Resident memory in bytes; `None` where it cannot be found out.
 pub(super) fn resident_bytes() -> Option<u64> {

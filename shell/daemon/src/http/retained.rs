@@ -53,7 +53,7 @@ pub(super) async fn retained(
     }))
 }
 
-/// What this node holds, and which members hold something else.
+/// Retained messages of this node, and the members that hold other ones.
 async fn compared(api: &Api, which: Which, others: &[NodeId]) -> Result<RetainedMessages, ApiError> {
     let heard = ask_members::<Summary>(api, others, &Inquiry::Summary).await;
     let digest = format!("{:016x}", ask_node(&api.shared, sedge_cluster::Node::retained_digest).await?);
@@ -79,7 +79,7 @@ pub(super) async fn fitted(api: &Api, which: Which) -> Result<Bytes, ApiError> {
     }
 }
 
-/// What this node holds.
+/// Retained messages of this node.
 async fn own(api: &Api, which: Which) -> Result<RetainedMessages, ApiError> {
     let Which { filter, limit, cursor, node: _ } = which;
     let limit = check_limit(limit.unwrap_or(PAGE))?;

@@ -1,10 +1,10 @@
-//! Roles: what whoever shows a token may do.
+//! Roles: the rights of a request, by the token that it shows.
 
 use axum::{Extension, Json};
 
 use super::model::Standing;
 
-/// Each may do what those before it may.
+/// Each role may do everything that the roles before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     /// Looks, and changes nothing.
@@ -35,13 +35,13 @@ impl Role {
     }
 }
 
-/// Who sent a request.
+/// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
     pub(super) role: Role,
-    /// It has shown a token.
+    /// The sender has shown a token.
     pub(super) shown: bool,
-    /// It has shown no token, and one might allow more.
+    /// The sender has shown no token, and one might allow more.
     pub(super) asks: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Who wants what, and where publications go.
+//! Subscriptions by node, and the routes of publications.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -88,7 +88,7 @@ async fn of(api: &Api, node: NodeId, part: Part) -> Result<Routes, ApiError> {
     }
 }
 
-/// What clients of all members want, member by member.
+/// Subscriptions of the clients of all members, member by member.
 async fn everywhere(api: &Api, others: Vec<NodeId>, offset: usize, limit: usize) -> Result<Routes, ApiError> {
     let nothing = Part { offset: 0, limit: 0, local: true };
     let here = own(api, Part { offset, limit, local: true }).await?;

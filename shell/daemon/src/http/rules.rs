@@ -99,7 +99,7 @@ impl Worker for RuleEntry {
         &mut self.last_error
     }
 
-    /// What a rule holds only the node that runs it has.
+    /// Only the node that runs a rule has the rule's state.
     fn add(&mut self, other: &Self) {
         self.lag += other.lag;
         self.lag_bytes += other.lag_bytes;

@@ -1,4 +1,4 @@
-//! What the controller of the site (`sedge scale`) has told this node, for those who look at it, and what they ask of the controller.
+//! Reports of the site's controller (`sedge scale`) to this node, for operators, and the operators' orders to the controller.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl Told {
     }
 }
 
-/// What a node was told.
+/// Report of the controller and order of the operators, as threads share them.
 pub(super) type SharedTold = Arc<Mutex<Told>>;
 
 fn lock(told: &SharedTold) -> MutexGuard<'_, Told> {

@@ -8,7 +8,7 @@ use super::ask::ask_node;
 use super::error::ApiError;
 use super::server::Api;
 
-/// What stands for all members.
+/// Value that stands for all members.
 pub(super) const EVERYBODY: &str = "*";
 
 /// The nodes that a request names.
@@ -19,7 +19,7 @@ pub(super) struct Whose {
     pub(super) node: Option<String>,
 }
 
-/// Whom a request is about.
+/// Nodes that a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// The node that was asked.
@@ -41,7 +41,7 @@ impl Scope {
     }
 }
 
-/// What the parameter `node` of a request means: nothing the node itself, `*` all members, else a name or an id.
+/// Meaning of the parameter `node` of a request: absent: the node itself; `*`: all members; else a name or an id.
 pub(super) async fn scope(api: &Api, node: Option<&str>) -> Result<Scope, ApiError> {
     let Some(wanted) = node else { return Ok(Scope::Here) };
     let (me, members) = ask_node(&api.shared, |node| (node.status().node, members(node))).await?;
@@ -69,12 +69,12 @@ pub(super) fn members(node: &Node) -> Vec<MemberStatus> {
     node.status().members
 }
 
-/// What a member is called: its name, or its id where it has not said one.
+/// Label of a member: its name, or its id where it has not said one.
 pub(super) fn label(member: &MemberStatus) -> String {
     member.name.clone().unwrap_or_else(|| member.node.to_string())
 }
 
-/// What these nodes are called.
+/// Labels of these nodes.
 pub(super) async fn labels(api: &Api, nodes: &[NodeId]) -> Result<Vec<String>, ApiError> {
     if nodes.is_empty() {
         return Ok(Vec::new());
@@ -83,7 +83,7 @@ pub(super) async fn labels(api: &Api, nodes: &[NodeId]) -> Result<Vec<String>, A
     ask_node(&api.shared, move |node| nodes.iter().map(|id| name(node, *id)).collect()).await
 }
 
-/// What a node is called.
+/// Label of a node: its name, or its id where the name is not known.
 pub(super) fn name(node: &Node, id: NodeId) -> String {
     node.name_of(id).map_or_else(|| id.to_string(), |name| name.as_str().to_owned())
 }

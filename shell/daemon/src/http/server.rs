@@ -23,13 +23,13 @@ use crate::identity::Identity;
 use crate::runtime::Shared;
 use crate::{Config, StartError};
 
-/// How long open requests may take when the node stops. The shards have ended then: what is asked of them is answered at once.
+/// Longest time of open requests when the node stops. The shards have ended then: questions to them are answered at once.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// How long traces that are under way to a collector may take then.
+/// Longest time, then, of traces that are under way to a collector.
 const EXPORT_GRACE: Duration = Duration::from_secs(4);
 
-/// What does not change while a node runs.
+/// Facts that do not change while a node runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(super) node: String,
@@ -104,13 +104,13 @@ impl Facts {
     }
 }
 
-/// What all handlers see.
+/// State that all handlers share.
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) shared: Arc<Shared>,
     pub(super) facts: Arc<Facts>,
     pub(super) history: history::SharedRing,
-    /// What the controller of the site has told.
+    /// The last report of the site's controller, and the order to it.
     pub(super) told: scale::SharedTold,
     /// Open streams of events.
     pub(super) streams: Arc<AtomicUsize>,

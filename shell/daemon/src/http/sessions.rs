@@ -160,7 +160,7 @@ pub(super) async fn find_in(api: &Api, whom: Scope, client: &str) -> Result<(Opt
     Ok((found, labels(api, &silent).await?))
 }
 
-/// What another node asks for, as much of it as fits into an answer.
+/// Sessions for another node's question, as many as fit into an answer.
 pub(super) async fn fitted(api: &Api, wanted: &Wanted) -> Result<Sessions, ApiError> {
     let select = Select::new(wanted)?;
     let mut page = selected(api, &Wanted { limit: check_limit(wanted.limit)?, ..wanted.clone() }).await?;
@@ -265,7 +265,7 @@ fn shard_of(shared: &Shared, client: &ClientId) -> ShardId {
     ShardId(u16::try_from(shard).unwrap_or(0))
 }
 
-/// What the client is told.
+/// Reason of a disconnection, as the client is told it.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Why {

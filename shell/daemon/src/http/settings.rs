@@ -1,4 +1,4 @@
-//! What the configuration says, as `sedge config show` does.
+//! The settings of the configuration, as `sedge config show` prints them.
 
 use axum::Json;
 use axum::extract::State;

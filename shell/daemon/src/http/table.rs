@@ -1,4 +1,4 @@
-//! The route table: each endpoint with the role that it takes. What is not in it does not exist.
+//! The route table: each endpoint with the role that it needs. A path that is not in the table does not exist.
 
 use axum::Router;
 use axum::extract::Request;
@@ -70,7 +70,7 @@ pub(super) fn table() -> Table {
     changes(reads(assets::paths().fold(empty, |table, path| table.get(path, assets::asset))))
 }
 
-/// What changes nothing.
+/// Requests that change nothing.
 fn reads(table: Table) -> Table {
     table
         .get("/health/live", handlers::live)
@@ -103,7 +103,7 @@ fn reads(table: Table) -> Table {
         .get("/api/v1/openapi.json", openapi::openapi)
 }
 
-/// What steers the node: an operator's; and what destroys messages, or is about accounts or who belongs to the cluster: an administrator's.
+/// Requests that steer the node (role of an operator), and those that destroy messages or concern accounts or the cluster's members (administrator).
 fn changes(table: Table) -> Table {
     use Role::{Admin, Operate};
     table

@@ -111,9 +111,9 @@ fn read_list(path: &Path) -> Result<Vec<String>, String> {
     }
 }
 
-/// What is wrong with a token; `None`: nothing.
+/// Objection to a token; `None`: the token is valid.
 pub(crate) fn wrong_token(token: &str) -> Option<String> {
-    // What a header can carry (RFC 6750 section 2.1).
+    // Characters that a header can carry (RFC 6750 section 2.1).
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     if token.len() < TOKEN_BYTES_MIN {
         return Some(format!("a token has at least {TOKEN_BYTES_MIN} characters"));

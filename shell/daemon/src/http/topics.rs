@@ -35,7 +35,7 @@ pub(super) struct Which {
     node: Option<String>,
 }
 
-/// What one node is asked.
+/// A question to one node.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Part {
     limit: usize,

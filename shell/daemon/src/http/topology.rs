@@ -45,7 +45,7 @@ pub(super) struct Which {
     node: Option<String>,
 }
 
-/// What all members know together.
+/// The topology that all members know together.
 async fn everywhere(api: &Api, others: &[NodeId]) -> Result<Topology, ApiError> {
     let mut all = own(api, LINES).await?;
     all.adverts.clear();
@@ -105,7 +105,7 @@ pub(super) async fn fitted(api: &Api) -> Result<Bytes, ApiError> {
     }
 }
 
-/// What this node knows, at most so many lines of each table.
+/// The topology that this node knows, with at most so many lines of each table.
 async fn own(api: &Api, lines: usize) -> Result<Topology, ApiError> {
     let ask = move |node: &sedge_cluster::Node| (node.status(), node.topology(lines));
     let (node, overlay) = ask_node(&api.shared, ask).await?;

@@ -95,16 +95,16 @@ fn checked(which: &Which) -> Result<LevelQuery, ApiError> {
     Ok(LevelQuery { below: which.below.clone(), after: which.after.clone(), limit })
 }
 
-/// What is retained: the same at all nodes.
+/// A level of the retained messages' topics: the same at all nodes.
 async fn retained(api: &Api, which: &Which) -> Result<TopicLevel, ApiError> {
     let asked = checked(which)?;
     let wall = api.shared.clock.now().wall;
     let level = ask_node(&api.shared, move |node| node.retained_level(&asked, wall)).await?;
-    // It has no rates, over whatever time.
+    // The level has no rates, over whatever time.
     Ok(TopicLevel { seconds: f64::INFINITY, ..model(Duration::ZERO, level, 0, true) })
 }
 
-/// What clients of this node publish; whoever asks has it noted on.
+/// A level of the topics to which clients of this node publish; the question lets the node go on noting them.
 async fn published(api: &Api, which: &Which) -> Result<TopicLevel, ApiError> {
     let asked = checked(which)?;
     for shard in 0..api.shared.boxes.len() {
@@ -262,7 +262,7 @@ pub(super) async fn value(
     Ok((head, payload).into_response())
 }
 
-/// What clients of this node have published last.
+/// The last publication of this node's clients to a topic.
 async fn seen(api: &Api, topic: &TopicName) -> Result<Option<LastValue>, ApiError> {
     let topic = topic.clone();
     let values = ask_all(&api.shared, move |view| view.shard.broker().watched_value(&topic)).await?;

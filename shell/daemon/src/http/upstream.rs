@@ -1,4 +1,4 @@
-//! What the API says of a broker behind the node.
+//! Report of the API about a broker behind the node.
 
 use std::sync::atomic::Ordering;
 

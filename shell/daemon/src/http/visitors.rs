@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait for file descriptors when there are none.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What is known of all connections, and what bounds them.
+/// Open connections, their limits and their counts.
 pub(crate) struct Visits {
-    /// Most of them at the same time: `http.max_connections`, and what the limit of open files leaves.
+    /// Most connections at the same time: `http.max_connections`, or fewer if the limit of open files allows no more.
     most: usize,
     request_timeout: Duration,
     idle_timeout: Duration,

@@ -33,10 +33,10 @@ pub(super) trait Worker: Serialize + DeserializeOwned + Clone {
     /// How far it has come.
     fn state(&self) -> &str;
 
-    /// What went wrong last.
+    /// The last error.
     fn error(&mut self) -> &mut Option<String>;
 
-    /// Adds what another node holds and has counted.
+    /// Adds the state and the counts of another node.
     fn add(&mut self, other: &Self);
 }
 
@@ -130,7 +130,7 @@ fn merged<T: Worker>(lists: impl Iterator<Item = Vec<T>>) -> Vec<T> {
     all.into_values().collect()
 }
 
-/// What the members are called, by id.
+/// Labels of the members, by id.
 pub(super) async fn names(api: &Api) -> Result<BTreeMap<String, String>, ApiError> {
     let pair = |member: &sedge_cluster::MemberStatus| (member.node.to_string(), label(member));
     ask_node(&api.shared, move |node| members(node).iter().map(pair).collect()).await

@@ -17,12 +17,12 @@ struct Log {
     level: Mutex<Level>,
 }
 
-/// What is written.
+/// Level of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
-    /// What holds: a level, or directives.
+    /// The level in force: a level such as `info`, or directives.
     pub(crate) level: String,
-    /// What the configuration says (`log.level`), as it was read last.
+    /// The configured level (`log.level`), as it was read last.
     pub(crate) configured: String,
 }
 
@@ -33,12 +33,12 @@ pub(super) fn keep(level: &str, exchange: impl Fn(EnvFilter) -> bool + Send + Sy
     let _ = LOG.set(Log { exchange: Box::new(exchange), level: Mutex::new(level) });
 }
 
-/// What is written; `None`: the log is that of another program around this node.
+/// Level of the log; `None`: the log is that of another program around this node.
 pub(crate) fn level() -> Option<Level> {
     LOG.get().map(|log| log.level.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
-/// Writes what `level` says from now on, until the next start or reload. Says what is wrong with it.
+/// Sets the level of the log until the next start or reload. `Err`: the fault of `level`.
 pub(crate) fn set_level(level: &str) -> Result<(), String> {
     exchange(level, |known| level.clone_into(&mut known.level))
 }
@@ -51,7 +51,7 @@ pub(crate) fn configure(level: &str) -> Result<(), String> {
 fn exchange(level: &str, remember: impl FnOnce(&mut Level)) -> Result<(), String> {
     let filter = parse_level(level)?;
     let log = LOG.get().ok_or("this node has no log of its own")?;
-    // Held over both: what is remembered is what holds, whoever else changes it.
+    // The lock is held over both steps: the remembered level is the one in force, whoever else changes it.
     let mut known = log.level.lock().unwrap_or_else(PoisonError::into_inner);
     if !(log.exchange)(filter) {
         return Err("the log has ended".to_owned());

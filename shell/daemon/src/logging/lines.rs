@@ -12,7 +12,7 @@ const BYTES_MAX: usize = 128 * 1024;
 /// Bytes of one: escaped in every way it still fits an answer to another node.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
-/// What was written by this process, which has one log.
+/// Last lines of the log of this process, which has one log.
 static KEPT: Mutex<Kept> = Mutex::new(Kept::new());
 
 /// A line as it was written, without colours.

@@ -17,15 +17,15 @@ use crate::private;
 const CURRENT: &str = "current";
 /// Name of the file in a generation that is not in force yet.
 const UNFINISHED: &str = "unfinished";
-/// What a file of the present format begins with; in the first format it was two numbers.
+/// Beginning of a file of the present format; a file of the first format is two numbers.
 const HEADER: &str = "sedge-journal 2";
 
-/// What is in force.
+/// The generation in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Current {
     generation: u64,
     shards: u16,
-    /// The generation before, which may still be there.
+    /// The former generation, which may still be there.
     replaces: u64,
     /// Whether there are listings of segments.
     is_listed: bool,
@@ -306,7 +306,7 @@ mod tests {
         filled(dir, 3, 1);
         start(dir, 2);
         assert_eq!(there(dir).unwrap(), [2]);
-        // What somebody put there stays.
+        // A generation that somebody else put there stays.
         filled(dir, 7, 2);
         filled(dir, 1, 2);
         start(dir, 2);

@@ -32,7 +32,7 @@ const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
 /// How much damage is named in the log.
 const DAMAGE_NAMED: usize = 20;
 
-/// What was found, for the log, for metrics and for `GET /api/v1/status`.
+/// Findings of the recovery, for the log, for metrics and for `GET /api/v1/status`.
 pub(crate) type Report = http::RecoveryReport;
 
 /// The journals of a node.
@@ -110,13 +110,13 @@ impl Journals {
         Ok(())
     }
 
-    /// What the node begins with.
+    /// Restores the state with which the node begins.
     pub(crate) fn restore_node(&mut self, node: &mut Node) {
         node.keep_journal();
         node.restore(std::mem::take(&mut self.node), self.generations.goes_on());
     }
 
-    /// What a shard begins with, and its journal, which has everything when this returns. Call it for each shard in turn.
+    /// Restores the state with which a shard begins, and returns its journal, which has everything then. Call it for each shard in turn.
     pub(crate) fn restore_shard(
         &mut self,
         now: Now,
@@ -227,7 +227,7 @@ impl Read {
     }
 }
 
-/// What a former life has written may still be on its way to the medium.
+/// Carries the journal's files to the medium: writes of a former life may still be on their way.
 fn sync_all(dir: &Path, recovered: &Recovered) -> io::Result<()> {
     if recovered.segments.is_empty() {
         return Ok(());

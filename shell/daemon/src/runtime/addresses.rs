@@ -154,7 +154,7 @@ impl Drop for AddressSeat {
     }
 }
 
-/// What counts of an address.
+/// The part of an address that counts: of an IPv6 address the first 64 bits.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & IPV6_PREFIX)),

@@ -18,26 +18,26 @@ pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 const INDEX_BITS: u32 = 22;
 const GENERATION_BITS: u32 = 32;
-/// Most connections of one thread: what fits into a connection's number.
+/// Most connections of one thread: as many as fit into a connection's number.
 const CLIENTS_MAX: usize = (1 << INDEX_BITS) - 1;
 
 /// How far a connection has come.
 pub(crate) enum Phase {
-    /// Its first packet is awaited, which tells whose it is.
+    /// The connection's first packet is awaited, which names its client.
     Greeting(Box<Greeting>),
-    /// The shard has it.
+    /// The shard has the connection.
     Serving,
-    /// The shard has closed it; what is left is written.
+    /// The shard has closed the connection; the remaining bytes are written.
     Closing,
     /// Everything is written and said; the other side's end is awaited, for a connection that is dropped with unread bytes is
     /// reset, and the reset overtakes our last words.
     Lingering,
 }
 
-/// What is known of a connection before its CONNECT.
+/// State of a connection before its CONNECT.
 pub(crate) struct Greeting {
     pub(crate) peer: Peer,
-    /// It is among those that have not finished what comes before MQTT.
+    /// The connection is among those that have not finished the layers before MQTT.
     pub(crate) handshaking: bool,
     pub(crate) reception: Reception,
     pub(crate) bytes: Vec<Bytes>,
@@ -47,7 +47,7 @@ pub(crate) struct Greeting {
 pub(crate) struct Client {
     pub(crate) id: ConnId,
     pub(crate) socket: Socket,
-    /// What is between the socket and MQTT.
+    /// Layers between the socket and MQTT.
     pub(crate) layers: Option<Box<Layers>>,
     pub(crate) phase: Phase,
     /// Number of its listener.
@@ -105,7 +105,7 @@ pub(crate) struct Clients {
     handshakes: VecDeque<(Instant, ConnId)>,
     /// How many of them are not finished.
     handshaking: usize,
-    /// What a new connection may write.
+    /// Number of bytes that a new connection may write.
     allowed: u64,
     /// Deadlines of greetings, oldest first.
     greetings: VecDeque<(Instant, ConnId)>,
@@ -369,7 +369,7 @@ impl Clients {
         self.greetings.push_back((deadline, id));
     }
 
-    /// The shard has closed it: what is left is written, then the other side's end is awaited.
+    /// The shard has closed the connection: the remaining bytes are written, then the other side's end is awaited.
     pub(crate) fn start_closing(&mut self, id: ConnId, now: Instant) {
         let Some(client) = self.get_mut(id) else { return };
         client.phase = Phase::Closing;

@@ -34,7 +34,7 @@ struct State {
     file: Option<PathBuf>,
 }
 
-/// What a former life of the node knew of the time.
+/// The time as a former life of the node knew it.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     boot: String,
@@ -53,7 +53,7 @@ impl Kept {
         Some(Self { boot, since_boot, cluster, ahead: words.next()?.parse().ok()? })
     }
 
-    /// What time it is by what is known of a former life: within one boot by the clock that nobody sets, else by the system's clock with the
+    /// The present time by the state of a former life: within one boot by the clock that nobody sets, else by the system's clock with the
     /// correction that it needed, and never before the former life.
     fn time(&self, boot: &str, since_boot: u64, system: u64) -> u64 {
         if !boot.is_empty() && boot == self.boot {

@@ -36,11 +36,11 @@ struct Entry {
     knocked: bool,
 }
 
-/// What came of accepting.
+/// Result of accepting a connection.
 pub(crate) enum Guest {
     /// A connection.
     Welcome(Socket, Peer),
-    /// Nobody for now.
+    /// No connection for now.
     Nobody,
     /// The process has no file descriptors left.
     Starved,

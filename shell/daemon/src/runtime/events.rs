@@ -1,4 +1,4 @@
-//! What has happened lately, for whoever watches: the last events of all threads, in a ring of fixed size.
+//! Recent events for operators and the dashboard: the last events of all threads, in a ring of fixed size.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,10 @@ const EVENTS_PER_SECOND: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(1);
 /// Longest text of an event.
 const TEXT_BYTES_MAX: usize = 256;
-/// What an event takes without its texts.
+/// Memory of an event without its texts.
 const EVENT_BYTES: usize = 160;
 
-/// What an event is about.
+/// Subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// A client has connected.
@@ -31,7 +31,7 @@ pub(crate) enum EventKind {
     Denied,
     /// Other nodes.
     Cluster,
-    /// Somebody has asked for it through the API.
+    /// Somebody has asked for something through the API.
     Operator,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Happened {
     pub(crate) warning: bool,
     pub(crate) client: Option<Box<str>>,
     pub(crate) peer: Option<Box<str>>,
-    /// What it was, in words.
+    /// The event in words.
     pub(crate) text: Box<str>,
 }
 

@@ -1,4 +1,4 @@
-//! Nothing leaves a thread before what it depends on is kept.
+//! Nothing leaves a thread before the batch on which it depends is kept.
 //!
 //! At the end of a turn everything that is about to leave (bytes for clients and links, mail for other threads) gets the number of
 //! that turn. It leaves when the thread's own journal has the turn's batch, and, because an acknowledgement may be among it, when
@@ -11,7 +11,7 @@ use sedge_cluster::LinkId;
 
 use super::Letter;
 
-/// What waits.
+/// Output that waits for the journal.
 pub(crate) enum Held {
     /// The bytes of a client's outbox up to this position.
     Client(ConnId, u64),

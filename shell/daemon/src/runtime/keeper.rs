@@ -13,14 +13,14 @@ use crate::config::Durability;
 const CHECKPOINT_BYTES: u64 = 256 * 1024;
 /// How often the room is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// What nobody waits for is carried to the medium after this time.
+/// Batches of the journal for which nobody waits are carried to the medium after this time.
 const CARRY_AFTER: Duration = Duration::from_millis(100);
 /// Room of the file system that is left for acknowledgements and other things that free room; less if it is small.
 const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
 /// A batch that cannot be written grows up to this; then nothing more is read.
 const BACKLOG_BYTES: usize = 8 * 1024 * 1024;
 
-/// What an operator wants to know; present numbers but for the counts.
+/// State of a journal, for operators; present numbers except for the counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeeperStats {
     pub(crate) bytes: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Keeper {
     stats: KeeperStats,
 }
 
-/// What a [`Keeper`] is made of.
+/// Parts of a [`Keeper`].
 pub(crate) struct KeeperParts {
     pub(crate) log: Log,
     pub(crate) files: Arc<dyn Files>,

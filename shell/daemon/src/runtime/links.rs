@@ -39,9 +39,9 @@ const READS_PER_LINK: usize = 4;
 pub(crate) struct Hub {
     pub(crate) node: Node,
     pub(crate) links: Links,
-    /// Who waits for answers of other nodes.
+    /// Requests that wait for other nodes to end connections.
     pub(crate) kicks: Kicks,
-    /// Who waits for answers to questions; the node drops the oldest of too many.
+    /// Receivers of the answers to questions; the node drops the oldest of too many.
     pub(crate) asks: BTreeMap<u64, mpsc::UnboundedSender<(NodeId, Bytes)>>,
     pub(crate) last_ask: u64,
 }
@@ -95,14 +95,14 @@ pub(crate) struct Links {
     datagrams: bool,
     datagram: Box<[u8]>,
     seal: Seal,
-    /// What new links are encrypted with.
+    /// TLS configuration of new links.
     tls: Option<Arc<ClusterTls>>,
     slots: Slab<Link>,
     by_id: BTreeMap<LinkId, usize>,
     accepted: u64,
     ready: VecDeque<usize>,
     dirty: Vec<LinkId>,
-    /// What a new link may write.
+    /// Number of bytes that a new link may write.
     allowed: u64,
     closings: VecDeque<(Instant, LinkId)>,
 }
@@ -403,7 +403,7 @@ impl Hub {
         for _ in 0..READS_PER_LINK {
             let Some(link) = self.links.get_mut(id) else { return };
             if link.phase == Phase::Closing {
-                // What still comes is of no interest, only its end.
+                // Further bytes of a closing link are read and dropped; only its end counts.
                 match chunk.discard(&mut link.stream) {
                     Arrival::Bytes(_, true) => continue,
                     Arrival::Bytes(_, false) | Arrival::Nothing => return,
@@ -488,7 +488,7 @@ impl Hub {
     }
 }
 
-/// What a dial that has failed says to the machine.
+/// The input for the node's machine after a dial that has failed.
 fn failed_dial(link: LinkId, error: &std::io::Error) -> NodeInput {
     if error.kind() == ErrorKind::ConnectionRefused {
         NodeInput::LinkRefused { link }

@@ -8,7 +8,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// How long after the first suppressed line the summary comes.
 const SUMMARY: Duration = Duration::from_secs(10);
 
-/// What a line is about.
+/// Subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineKind {
     /// A client has connected.
@@ -66,7 +66,7 @@ impl LogLimiter {
         if counted.window.is_none_or(|window| now.since(window) >= WINDOW) {
             (counted.window, counted.written) = (Some(now), 0);
         }
-        // Who is a member is too important to be left out altogether.
+        // Changes of membership are too important to be left out altogether: at least one line of this kind is written.
         let limit = self.per_second.max(u32::from(kind == LineKind::Cluster));
         if counted.written < limit {
             counted.written += 1;

@@ -9,9 +9,9 @@ pub(crate) const MAILBOX_LETTERS_MAX: usize = 16 * 1024;
 /// A buffer that has grown beyond this for a burst is given back once there is much less again.
 const BUFFER_LETTERS_KEPT: usize = 4 * 1024;
 
-/// What makes a sleeping thread look into its mailbox.
+/// Wakes a sleeping thread, which looks into its mailbox then.
 pub(crate) trait Wake: Send + Sync {
-    /// Makes it look.
+    /// Wakes the thread.
     fn wake(&self) -> io::Result<()>;
 }
 

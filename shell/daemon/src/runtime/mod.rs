@@ -55,7 +55,7 @@ pub(crate) use worker::{MAIL, Parts, Worker};
 
 use crate::transport::{ClusterTls, Layers, Listener, Peer, Socket};
 
-/// What threads send each other.
+/// A message from one thread to another.
 pub(crate) enum Letter {
     /// For the shard's machine.
     Shard(ToShard),
@@ -63,11 +63,11 @@ pub(crate) enum Letter {
     Node(ShardId, ToNode),
     /// A connection whose client belongs to this shard.
     Handover(Box<Handover>),
-    /// What the node tells about itself.
+    /// Values that the node tells about itself (`$SYS`).
     Report(Vec<Report>),
-    /// Who a client is that was asked for.
+    /// The gate's answer about a client.
     Authenticated(ConnId, Answer),
-    /// What clients are asked and allowed from here on, and whose accounts are gone.
+    /// The new policy for clients, and the users whose accounts are gone or have another password.
     Policy(Policy, Arc<BTreeSet<Box<str>>>),
     /// A question of another thread.
     Query(Query),
@@ -79,7 +79,7 @@ pub(crate) enum Letter {
     Ask(Box<Ask>),
     /// For the node: the answer to a question of another node, with its number there.
     Answer(NodeId, u64, Bytes),
-    /// Other bridges and rules: what may wait for them, and for which of them publishers wait.
+    /// Other bridges and rules: limits of their queues, and the sessions for which publishers wait.
     Inside(BTreeMap<Box<str>, QueueLimits>, Arc<[Awaits]>),
     /// A session that publishers wait for stands, and these publications are gone from it.
     Arrived(ClientId, Vec<MessageId>),
@@ -115,7 +115,7 @@ pub(crate) struct RemoteKick {
 
 /// See [`Letter::Ask`].
 pub(crate) struct Ask {
-    /// Whom; `None`: all other nodes.
+    /// The node that is asked; `None`: all other nodes.
     pub(crate) to: Option<NodeId>,
     pub(crate) question: Bytes,
     /// Answers come here; it is dropped when no other comes.
@@ -143,7 +143,7 @@ pub(crate) struct NeighbourOrder {
 /// Looks at a thread's machines and sends the answer wherever it belongs.
 pub(crate) type Query = Box<dyn FnOnce(&View<'_>) + Send>;
 
-/// What a question may look at.
+/// State at which a question may look.
 pub(crate) struct View<'a> {
     pub(crate) id: ShardId,
     /// Id and name of the node.
@@ -166,11 +166,11 @@ pub(crate) struct Handover {
     pub(crate) seat: Option<Box<AddressSeat>>,
     /// User that its certificate names.
     pub(crate) user: Option<String>,
-    /// What was read from it so far.
+    /// Bytes that were read from the connection so far.
     pub(crate) bytes: Vec<Bytes>,
 }
 
-/// What all threads of a node share.
+/// State that all threads of a node share.
 pub(crate) struct Shared {
     /// Id and name of the node.
     pub(crate) place: (String, String),
@@ -186,11 +186,11 @@ pub(crate) struct Shared {
     pub(crate) http_body_max: usize,
     /// Where clients come in, by number.
     pub(crate) listeners: Vec<Listener>,
-    /// What links are encrypted with, if they are.
+    /// TLS configuration of links, if they are encrypted.
     pub(crate) cluster_tls: Option<Arc<ClusterTls>>,
-    /// Who clients are, and what they may do.
+    /// Authentication of clients, and their rights.
     pub(crate) gate: Arc<Gate>,
-    /// Who may use the HTTP API.
+    /// Access to the HTTP API.
     pub(crate) api_guard: crate::http::Guard,
     /// Connections by address, if that is limited.
     pub(crate) addresses: Option<Arc<AddressTable>>,
@@ -206,9 +206,9 @@ pub(crate) struct Shared {
     pub(crate) stop_when_drained: AtomicBool,
     /// How to stop the process.
     pub(crate) stopper: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// What compares with a broker, while it lives.
+    /// The comparison with a broker, while it lives.
     pub(crate) mirror: OnceLock<Weak<sedge_bridge::Mirroring>>,
-    /// What reads a broker's traffic.
+    /// The reader of a broker's traffic, while it lives.
     pub(crate) sniff: OnceLock<Weak<sedge_bridge::Sniffing>>,
     /// The bridges, while they live.
     pub(crate) bridges: OnceLock<Weak<sedge_bridge::Bridges>>,
@@ -224,7 +224,7 @@ pub(crate) struct Shared {
     pub(crate) busy_shards: AtomicUsize,
     /// The last turn of the thread that drives the node; see [`Pulse`].
     pub(crate) pulse: Pulse,
-    /// What has happened lately.
+    /// Recent events.
     pub(crate) events: Events,
     /// Traces that run.
     pub(crate) traces: Traces,

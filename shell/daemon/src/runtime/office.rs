@@ -15,9 +15,9 @@ use super::{Letter, Shared, WorkerStats};
 pub(crate) struct Office {
     me: usize,
     batches: Vec<Vec<Letter>>,
-    /// What waits for no journal; only used if the rest does.
+    /// Letters that wait for no journal; only used if the others wait for one.
     ahead: Vec<Vec<Letter>>,
-    /// For each receiver the batch of the journal that mail waits for which nothing may pass.
+    /// For each receiver the batch of the journal for which mail waits that no other mail may pass.
     fences: Vec<u64>,
     /// Batches of the journal up to this one are kept; none without a journal.
     kept: Option<u64>,

@@ -82,7 +82,7 @@ fn open_any(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 fn open_unix(path: &Path, mode: u32) -> io::Result<Acceptor> {
-    // What a node that was killed has left behind; where somebody answers, it is in use.
+    // A node that was killed has left its socket behind, on which nobody answers; a socket with an answer is in use.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket && StdUnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path)?;
@@ -191,7 +191,7 @@ pub(crate) fn raise_socket_limit() -> Option<u64> {
     limit.maximum
 }
 
-/// Who may have how many file descriptors, so that none takes those of the others, and the journal always has its own.
+/// Share of the file descriptors for each use, so that none takes those of the others, and the journal always has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     /// For clients.

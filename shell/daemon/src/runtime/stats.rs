@@ -1,4 +1,4 @@
-//! What the event loops count. Plain numbers of one thread; summed up when asked.
+//! Counts of the event loops: plain numbers of one thread; a question of another thread adds them up.
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct BrokerPlace {
     pub(crate) tls: Option<UpstreamTls>,
     pub(crate) tells_addresses: bool,
-    /// What the name stands for; a thread of its own looks it up.
+    /// Addresses of the broker's host; a thread of its own looks up the name.
     addresses: Arc<Mutex<Vec<SocketAddr>>>,
 }
 

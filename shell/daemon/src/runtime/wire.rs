@@ -7,17 +7,17 @@ use sedge_base::{Duration, Outbox};
 
 /// Size of the shared read buffer.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// A read is offered at least this much room; what is left of a buffer below it is given up.
+/// A read is offered at least this much room; a buffer with less room left is given up.
 const READ_BYTES_MIN: usize = 16 * 1024;
 /// Pieces in one vectored write.
 const WRITE_SLICES_MAX: usize = 64;
 
 /// A read is offered no less than this, however long it takes to handle what comes.
 const OFFER_BYTES_MIN: usize = 64;
-/// What came of one read should take no longer to handle, nor much less.
+/// Shortest and longest time that the handling of one read's bytes should take.
 const HANDLING: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(4));
 
-/// The read buffer of a thread. Idle connections hold no memory: what was read is split off the front.
+/// The read buffer of a thread. Idle connections hold no memory: bytes that were read are split off the front.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     room: BytesMut,
@@ -25,7 +25,7 @@ pub(crate) struct Chunk {
     offer: usize,
 }
 
-/// What came of a read.
+/// Result of a read.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// Bytes, and whether there may be more.
@@ -96,7 +96,7 @@ impl Chunk {
     }
 }
 
-/// What came of a write.
+/// Result of a write.
 #[derive(Debug)]
 pub(crate) enum Departure {
     /// So many bytes were taken, and whether the socket takes more.

@@ -61,7 +61,7 @@ pub(crate) struct Worker {
     backlog_until: Instant,
     /// Reads of unfinished handshakes that this turn has left.
     handshake_reads: usize,
-    /// What the layers of a connection have unwrapped.
+    /// Bytes of MQTT that the layers of a connection have unwrapped.
     pieces: Vec<Bytes>,
     /// Shard of the next client without an identifier of its own.
     next_default: u16,
@@ -72,7 +72,7 @@ pub(crate) struct Worker {
     kept: Option<Box<Kept>>,
 }
 
-/// What a [`Worker`] is made of.
+/// Parts of a [`Worker`].
 pub(crate) struct Parts {
     pub(crate) id: ShardId,
     pub(crate) shared: Arc<Shared>,
@@ -178,12 +178,12 @@ impl Worker {
         self.receive_datagrams();
         self.timers();
         self.settle_all();
-        // What was read in this turn is in no batch yet.
+        // The bytes read in this turn are in no batch yet.
         self.notice_standstill();
         self.end_turn();
         self.commit()?;
         let turn = self.now.instant;
-        // What is written now has taken until now.
+        // The clock is read again, because the writes below happen after the work of the turn.
         self.now = self.shared.clock.now();
         self.flush();
         self.check_stopping();
@@ -250,7 +250,7 @@ impl Worker {
         let until = self.clock() + SHARE_OF_TURN;
         while let Some(letter) = self.inbox.pop_front() {
             self.letter(letter);
-            // Whoever stops reads everything: what others had to say came before they were gone.
+            // A shard that stops reads everything: letters of the other shards came before those shards were gone.
             if self.stopping.is_none() && !self.inbox.is_empty() && self.clock() >= until {
                 if let Some(mailbox) = self.shared.boxes.get(usize::from(self.id.0)) {
                     mailbox.fall_behind();
@@ -393,7 +393,7 @@ impl Worker {
         }
     }
 
-    /// Writes once to each connection and link that has something. What the machines add upon that is for the next turn.
+    /// Writes once to each connection and link that has output. Output that the machines add upon that is for the next turn.
     fn flush(&mut self) {
         self.flush_clients();
         self.flush_upstream();
@@ -474,7 +474,7 @@ impl Worker {
         }
     }
 
-    /// What the turn has changed is copied together; see [`Shard::end_turn`].
+    /// The changes of the turn are copied together; see [`Shard::end_turn`].
     fn end_turn(&mut self) {
         self.shard.end_turn(self.now);
         self.settle_all();

@@ -1,4 +1,4 @@
-//! What is told: Mosquitto's topics, filled from the counters of all threads.
+//! The values below `$SYS`: Mosquitto's topics, filled from the counters of all threads.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sedge_broker::Counters;
 use super::load::{Load, WINDOWS};
 use crate::runtime::View;
 
-/// What one thread has counted, or all of them together.
+/// Counts of one thread, or of all of them together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     broker: Counters,
@@ -79,7 +79,7 @@ impl Sample {
 /// Finds a number.
 type Count = fn(&Sample) -> u64;
 
-/// What `load/` is told of, and where the number is.
+/// Topics below `load/`, and the number of each.
 const LOADS: [(&str, Count); 9] = [
     ("messages/received", |sample| sample.broker.packets_in),
     ("messages/sent", |sample| sample.broker.packets_out),
@@ -92,7 +92,7 @@ const LOADS: [(&str, Count); 9] = [
     ("connections", |sample| sample.broker.connects),
 ];
 
-/// What has to be remembered from one time to the next.
+/// State that is kept from one report to the next.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     loads: [Load; LOADS.len()],

@@ -1,6 +1,6 @@
-//! `$SYS`: what the node tells MQTT clients about itself, in the topics that Mosquitto has.
+//! `$SYS`: reports of the node about itself for MQTT clients, in the topics that Mosquitto has.
 //!
-//! A thread of its own asks all threads for their counters once in `sys.interval` and hands what is new to the first shard.
+//! A thread of its own asks all threads for their counters once in `sys.interval` and hands new values to the first shard.
 
 mod figures;
 mod load;
@@ -87,13 +87,13 @@ fn ask(shared: &Shared) -> Option<Sample> {
     Some(sum)
 }
 
-/// What was told, and under which names.
+/// Reports of the node's values, with the values that were told last.
 struct Teller {
     figures: Figures,
     /// Where clients of other nodes find this node's values.
     root: String,
     expiry: Duration,
-    /// What clients of this node were told last, in the order of the figures.
+    /// Values that clients of this node were told last, in the order of the figures.
     told: Vec<Bytes>,
     last: Option<Instant>,
 }
@@ -104,8 +104,8 @@ impl Teller {
         Self { figures: Figures::default(), root, expiry, told: Vec::new(), last: None }
     }
 
-    /// What clients of this node do not know yet, and everything for those of other nodes: their nodes keep it only while somebody
-    /// asks for it, and forget it when it is not told again.
+    /// The values that clients of this node do not know yet, and all values for clients of other nodes: those nodes keep a value only while
+    /// somebody asks for it, and forget it when it is not told again.
     fn tell(&mut self, sample: &Sample, uptime: Duration) -> Vec<Report> {
         let now = Instant::now();
         let elapsed = self.last.replace(now).map_or(uptime, |last| now.saturating_duration_since(last));

@@ -45,7 +45,7 @@ impl Certificates {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the files again; what was read last stays if they cannot be used. Connections keep what they began with.
+    /// Reads the files again; the former content stays in use if they cannot be used. Connections keep the configuration with which they began.
     pub(crate) fn reload(&self) -> Result<(), Unusable> {
         let fresh = server_config(&self.files)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;

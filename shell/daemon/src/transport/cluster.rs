@@ -33,7 +33,7 @@ pub(crate) struct NodeFiles {
     pub(crate) ca: PathBuf,
 }
 
-/// What new links are encrypted with.
+/// TLS configuration of new links.
 #[derive(Debug)]
 pub(crate) struct ClusterTls {
     /// `None`: a key of this process.
@@ -58,7 +58,7 @@ impl ClusterTls {
         self.files.is_some()
     }
 
-    /// Reads the files again; what was read last stays if they cannot be used. Links keep what they began with.
+    /// Reads the files again; the former content stays in use if they cannot be used. Links keep the configuration with which they began.
     pub(crate) fn reload(&self) -> Result<(), Unusable> {
         let fresh = sides(self.files.as_ref())?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
@@ -166,12 +166,12 @@ fn check_own(authority: &Authority, chain: &[CertificateDer<'static>]) -> Result
     }
 }
 
-/// What a signature of TLS 1.2 comes to.
+/// The error for a signature of TLS 1.2.
 fn former_tls() -> Error {
     Error::General("links are encrypted with TLS 1.3 only".to_owned())
 }
 
-/// Takes every key: who has it is proven within the connection.
+/// Takes every key: the connection itself proves who owns the key.
 #[derive(Debug)]
 struct AnyKey(Arc<CryptoProvider>);
 

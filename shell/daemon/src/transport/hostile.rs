@@ -1,4 +1,4 @@
-//! What strangers may send below MQTT: body of a fuzz target, and a test with genuine beginnings, damaged here and there.
+//! Bytes of strangers below MQTT: body of a fuzz target, and a test with genuine beginnings, damaged here and there.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use super::upgrade::Settings;
 use super::websocket::{PONGS_BYTES_MAX, WebSocket};
 use super::{Flow, Layers};
 
-/// What a listener may say by itself: the answer to a request for a WebSocket, and last words.
+/// Bytes that a listener may write of its own accord: the answer to a request for a WebSocket, and last words.
 const OWN_BYTES: usize = 512;
 
 /// Feeds a stream to the layers of a connection. The first byte says which there are: bit 0 the PROXY protocol, bit 1 of a balancer that is
 /// not trusted, bit 2 WebSocket; the second, how the stream is split.
 ///
-/// Holds: no panic; the split does not matter; nobody makes a node say much more than they say themselves.
+/// Holds: no panic; the split does not matter; a stranger makes a node write little more than the stranger has sent.
 pub(crate) fn layers(data: &[u8]) {
     let [shape, split, stream @ ..] = data else { return };
     compare(*shape, stream, usize::from(*split).max(1));
@@ -36,7 +36,7 @@ fn compare(shape: u8, stream: &[u8], piece: usize) -> Outcome {
     whole
 }
 
-/// What became of a stream: MQTT, what was written, the client that the balancer named, and the end.
+/// Result of a stream: MQTT, the written bytes, the client that the balancer named, and the end.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     mqtt: Vec<u8>,

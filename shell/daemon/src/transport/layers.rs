@@ -14,8 +14,8 @@ use crate::runtime::Departure;
 
 /// Bytes of MQTT that are wrapped in one go, and so the most that waits below the outbox, but for frames and records around it.
 const WRAPPED_BYTES_MAX: usize = 64 * 1024;
-/// The same for a client that lags behind, a record of TLS (RFC 8446, section 5.1): what waits here does not count toward what may be
-/// held for all clients.
+/// The same for a client that lags behind, a record of TLS (RFC 8446, section 5.1): bytes that wait here do not count toward those that may
+/// be held for all clients.
 const WRAPPED_BYTES_MAX_SLOW: usize = 16 * 1024;
 /// Pieces of an outbox looked at in one go.
 const PIECES_MAX: usize = 64;
@@ -30,7 +30,7 @@ pub(crate) struct Layers {
     out: BytesMut,
     /// The socket has not taken everything since the outbox was empty last.
     slow: bool,
-    /// Whom the balancer has named.
+    /// Address of the client that the balancer has named.
     source: Option<SocketAddr>,
     ended: bool,
     finished: bool,

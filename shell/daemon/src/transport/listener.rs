@@ -1,4 +1,4 @@
-//! A listener for clients as its connections see it: what they have to speak, and how many they may be.
+//! A listener for clients as its connections see it: their protocol, and their greatest number.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What carries MQTT: sockets, and on them the PROXY protocol, TLS and WebSocket.
+//! Transports of MQTT: sockets, and on them the PROXY protocol, TLS and WebSocket.
 //!
 //! Plain TCP has no layers and pays for none: a connection has `Option<Box<Layers>>`, and `None` is read and written as if
 //! this module did not exist.
@@ -35,7 +35,7 @@ pub(crate) enum Flow {
     End,
 }
 
-/// What is wrong with a connection below MQTT.
+/// A fault of a connection below MQTT.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     /// No or a wrong PROXY header.
@@ -60,7 +60,7 @@ pub(crate) enum Fault {
 pub(crate) enum Reason {
     /// No or a wrong PROXY header, or a balancer that is not trusted.
     Proxy,
-    /// What came is no TLS, or none that we speak.
+    /// The bytes are no TLS, or a kind of TLS that the node does not speak.
     Tls,
     /// The client has shown no certificate, or one that is not accepted or names no user.
     ClientCertificate,

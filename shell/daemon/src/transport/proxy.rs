@@ -27,7 +27,7 @@ pub(super) struct Preface {
 pub(super) struct Complete {
     /// The client's address; `None` if the balancer speaks for itself or does not know.
     pub(super) source: Option<SocketAddr>,
-    /// What came behind it.
+    /// Bytes behind the header.
     pub(super) rest: BytesMut,
 }
 

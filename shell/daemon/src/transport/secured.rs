@@ -56,7 +56,7 @@ impl Secured {
         Ok(has_ended)
     }
 
-    /// Once, when the handshake is over: what only the two ends of this connection share.
+    /// Once, when the handshake is over: a secret that only the two ends of this connection share.
     pub(crate) fn opened(&mut self) -> Result<Option<Binding>, Error> {
         if self.is_open || self.session.is_handshaking() {
             return Ok(None);

@@ -119,7 +119,7 @@ impl Acceptor {
         }
     }
 
-    /// What listings call it: `address:port`, or the path behind `unix:`.
+    /// Address of the listener as listings show it: `address:port`, or the path behind `unix:`.
     pub(crate) fn address(&self) -> io::Result<String> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(|address| address.to_string()),
@@ -143,7 +143,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// Somebody of the network.

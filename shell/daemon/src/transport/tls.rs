@@ -13,7 +13,7 @@ use super::{Fault, Flow};
 
 /// Most bytes of records that are kept because they are not complete: a handshake message may have 64 KiB.
 const INCOMPLETE_BYTES_MAX: usize = 160 * 1024;
-/// What a record of 16 KiB has more than its content: header, content type and tag, and an initial vector in TLS 1.2.
+/// Bytes of a record of 16 KiB beside its content: header, content type and tag, and an initial vector in TLS 1.2.
 const RECORD_EXTRA: usize = 40;
 const RECORD_BYTES: usize = 16 * 1024;
 
@@ -27,7 +27,7 @@ pub(super) struct Tls {
     broken: bool,
 }
 
-/// What to do as soon as the session lets us.
+/// The next task, as soon as the session is ready for it.
 enum Task<'a> {
     Nothing,
     Encrypt(&'a [u8]),
@@ -49,7 +49,7 @@ impl Tls {
         self.session.peer_certificates()?.first()
     }
 
-    /// Takes records: what they hold is appended to `plain`, what the handshake answers to `out`.
+    /// Takes records: their content is appended to `plain`, the answer of the handshake to `out`.
     pub(super) fn receive(&mut self, bytes: BytesMut, plain: &mut BytesMut, out: &mut BytesMut) -> Result<Flow, Fault> {
         if self.incoming.is_empty() {
             self.incoming = bytes;

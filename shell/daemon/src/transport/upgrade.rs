@@ -13,12 +13,12 @@ use super::Fault;
 const REQUEST_BYTES_MAX: usize = 8 * 1024;
 /// Most header fields of a request.
 const HEADERS_MAX: usize = 64;
-/// What every server appends to the client's key (RFC 6455, section 1.3).
+/// Constant that every server appends to the client's key (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// The subprotocol of MQTT [MQTT-6.0.0-3], and what clients of MQTT 3.1 call it; the first that is offered is chosen.
+/// The subprotocol of MQTT [MQTT-6.0.0-3], and its name with clients of MQTT 3.1; the first one in this list that the client offers is chosen.
 const SUBPROTOCOLS: [&str; 2] = ["mqtt", "mqttv3.1"];
 
-/// What a listener wants of a request.
+/// Requirements of a listener on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Paths such as `/mqtt`; empty: all.
@@ -34,7 +34,7 @@ pub(super) struct Upgrade {
     request: BytesMut,
 }
 
-/// What a request that may pass is answered with: its key, and the subprotocol if it offers any.
+/// Parts of the answer to a request that may pass: the request's key, and the subprotocol if the request offers one.
 type Judged<'a> = (&'a [u8], Option<&'static str>);
 
 /// Why a request is refused: status line and what is wrong.
@@ -82,7 +82,7 @@ impl Upgrade {
     }
 }
 
-/// What a request that may pass is answered with.
+/// Parts of the answer to a request that may pass.
 fn judge<'a>(request: &httparse::Request<'_, 'a>, settings: &Settings) -> Result<Judged<'a>, Refusal> {
     let fields = |name: &'static str| {
         let named = move |header: &&httparse::Header<'a>| header.name.eq_ignore_ascii_case(name);
@@ -107,7 +107,7 @@ fn judge<'a>(request: &httparse::Request<'_, 'a>, settings: &Settings) -> Result
         return Err(("403 Forbidden", "pages of this origin may not connect (listener.NAME.allowed_origins)"));
     }
     let protocol = SUBPROTOCOLS.into_iter().find(|known| has("sec-websocket-protocol", known));
-    // Who offers none is taken, as Mosquitto does; who offers others only does not want to speak MQTT.
+    // A client that offers no subprotocol is accepted, as by Mosquitto; one that offers only others does not want to speak MQTT.
     if protocol.is_none() && fields("sec-websocket-protocol").next().is_some() {
         return Err(("400 Bad Request", "the subprotocol mqtt is not offered"));
     }
@@ -116,7 +116,7 @@ fn judge<'a>(request: &httparse::Request<'_, 'a>, settings: &Settings) -> Result
     if sixteen { Ok((key, protocol)) } else { Err(("400 Bad Request", "the key of the WebSocket is wrong")) }
 }
 
-/// What proves to the client that it was understood.
+/// Value that proves to the client that the server understood its request.
 fn accept(key: &[u8]) -> String {
     STANDARD.encode(Sha1::new().chain_update(key).chain_update(GUID).finalize())
 }

@@ -1,4 +1,4 @@
-//! What is below MQTT on a connection to a broker behind this node: TLS, and a PROXY header.
+//! Layers below MQTT on a connection to a broker behind this node: TLS, and a PROXY header.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -25,7 +25,7 @@ fn three_nodes_are_one_broker() {
         for subscriber in &mut subscribers {
             subscriber.subscribe(&topic, QoS::AtMostOnce);
         }
-        // Each SUBACK means that every node knows: what is published from now on arrives.
+        // Each SUBACK means that every node knows the subscription: publications from this moment on arrive.
         let (mut publisher, _) = Client::connect(at, &format!("pub-{number}"));
         for n in 0..20_u8 {
             publisher.publish(&topic, &[n], false);

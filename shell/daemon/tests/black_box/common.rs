@@ -12,7 +12,7 @@ use sedge_mqtt::{
     TopicFilter, TopicName, Utf8, Version, encode,
 };
 
-/// What carries a client's bytes.
+/// Transport of a client's bytes.
 pub(crate) trait Carrier: Read + Write {}
 impl<T: Read + Write> Carrier for T {}
 
@@ -64,7 +64,7 @@ pub(crate) struct Client {
     stream: Box<dyn Carrier>,
     decoder: Decoder,
     version: Version,
-    /// What came before the SUBACK.
+    /// Publications that came before the SUBACK.
     early: VecDeque<Publish>,
 }
 

@@ -1,4 +1,4 @@
-//! What a user reads when the configuration is wrong, and what wins when it is right.
+//! Messages for a user whose configuration is wrong, and the order of the layers when it is right.
 
 use std::path::Path;
 use std::time::Duration;
@@ -180,7 +180,7 @@ fn every_key_is_documented() {
     assert_eq!(rows, known_keys().count(), "docs/configuration.md has a key that does not exist");
 }
 
-/// MQ-19: what does not go together is said where it was written.
+/// MQ-19: a conflict of settings is reported at the place where they were written.
 #[test]
 fn wrong_listeners_are_refused_with_place_and_key() {
     for (file, message) in [
@@ -262,7 +262,7 @@ fn listeners_come_from_the_environment_too_and_may_be_empty() {
     assert_eq!(config.listeners.keys().collect::<Vec<_>>(), ["browsers", "ws"]);
 }
 
-/// MQ-18: what is wrong with a bridge is said with file, line and the fix.
+/// MQ-18: a fault of a bridge is reported with file, line and the fix.
 #[test]
 fn bridges_are_refused_with_place_and_fix() {
     let good = "[bridge.cloud]\nkind = \"mqtt\"\naddress = [\"a\"]\nfrom = [\"a/+\"]\n";

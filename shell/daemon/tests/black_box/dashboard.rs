@@ -1,4 +1,4 @@
-//! What the dashboard rests on: its files, sorted lists, events and history.
+//! Requests on which the dashboard rests: its files, sorted lists, events and history.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

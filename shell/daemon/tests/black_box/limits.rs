@@ -154,7 +154,7 @@ fn code(stream: &mut TcpStream) -> u8 {
     connack[3]
 }
 
-/// FT-35: wrong passwords wait for each other; who finds no room is told with code 3.
+/// FT-35: wrong passwords wait for each other; a client for which there is no room is told so with code 3.
 #[test]
 fn a_flood_of_wrong_passwords_holds_up_its_own_address_only() {
     let dir = tempfile::tempdir().unwrap();
@@ -263,7 +263,7 @@ fn a_flood_of_connections_stops_nobody_else() {
     assert!(made > 500 && worst < Duration::from_secs(2), "{made} connections, worst round trip {worst:?}");
 }
 
-/// MQ-10: who publishes too fast is not read for a while and loses nothing; others do not wait.
+/// MQ-10: a client that publishes too fast is not read for a while and loses nothing; others do not wait.
 #[test]
 fn who_publishes_too_fast_waits() {
     let mut free = ListenerConfig { protocol: Some(Protocol::Tcp), ..loopback() };
@@ -298,7 +298,7 @@ fn who_publishes_too_fast_waits() {
     assert_eq!(metric(&node, "sedge_publish_pauses_total"), pauses, "its listener has no such limit");
 }
 
-/// MQ-09: what is held for clients that do not read stays below the limit of the node, and those that read get everything.
+/// MQ-09: the bytes held for clients that do not read stay below the limit of the node, and clients that read get everything.
 #[test]
 fn clients_that_do_not_read_share_what_may_be_held() {
     let mut config = config(&[]);

@@ -1,4 +1,4 @@
-//! Links between nodes: what they are encrypted with, and who is not linked.
+//! Links between nodes: their encryption, and the nodes that get no link.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -110,7 +110,7 @@ fn talk(nodes: [&Daemon; 2]) {
     }
 }
 
-/// What the cluster port answers to bytes.
+/// Answer of the cluster port to bytes.
 fn answer(node: &Daemon, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(node.addresses().cluster).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -17,7 +17,7 @@ fn named(name: &str, interval: Duration, seeds: &[std::net::SocketAddr]) -> Conf
     config
 }
 
-/// What a client of `node` gets at once for `filter`, with the retain flag.
+/// Values that a client of `node` gets at once for `filter`, with the retain flag.
 fn values(node: &Daemon, client: &str, filter: &str) -> BTreeMap<String, String> {
     let (mut client, _) = Client::connect(node, client);
     client.subscribe(filter, QoS::AtMostOnce);

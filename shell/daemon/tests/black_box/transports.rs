@@ -227,7 +227,7 @@ fn websockets_work_over_tls_and_close_in_order() {
     eventually("the session is without a connection", || session(&node, "text")["connected"] == false);
 }
 
-/// FT-35: what a load balancer says about its clients is believed where it is trusted.
+/// FT-35: the node believes a trusted load balancer about the addresses of its clients.
 #[test]
 fn a_balancer_names_its_clients() {
     let dir = tempfile::tempdir().unwrap();

@@ -15,8 +15,8 @@ const BEACON_BYTES_MAX: usize = 2 + 19 + 8 + 1 + 8 * ECHOES_MAX;
 ///        1 time passes      milliseconds u16
 /// ```
 ///
-/// Holds: no panic; what is read is written as it came, everything else is malformed; nobody is believed who has not repeated a nonce; there
-/// are no more nodes than there is room for; the node's own beacons can be read, and are never in haste.
+/// Holds: no panic; a beacon that is read is written as it came, all others are malformed; only a node that has repeated a nonce is
+/// believed; no more nodes are known than there is room for; the node's own beacons can be read, and are never in haste.
 pub(crate) fn beacon(data: &[u8]) {
     let mut input = data;
     let mut subject = Subject::new();

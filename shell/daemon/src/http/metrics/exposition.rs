@@ -11,7 +11,7 @@ const PROCESS: &str = "process_";
 /// Below it lies what took no time, as in histograms of Prometheus's own library: 2^-128.
 const ZERO_THRESHOLD: f64 = 2.938_735_877_055_719e-39;
 
-/// What becomes of a number over time.
+/// Behaviour of a number over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http) enum Kind {
     /// It grows until the process ends.

@@ -2,7 +2,7 @@
 
 use prost::{Enumeration, Message};
 
-/// What becomes of a number over time.
+/// Behaviour of a number over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub(super) enum MetricType {

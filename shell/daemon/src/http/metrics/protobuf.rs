@@ -4,12 +4,12 @@ use prost::Message;
 
 use super::exposition::Exposition;
 
-/// What a page in it is.
+/// Content type of a page in protobuf.
 pub(super) const PROTOBUF_FORMAT: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 const MEDIA: &str = "application/vnd.google.protobuf";
 const WANTED: [(&str, &str); 2] = [("proto", "io.prometheus.client.MetricFamily"), ("encoding", "delimited")];
-/// What a page of text may be asked for as.
+/// Media types by which a request may ask for a page of text.
 const TEXT: [&str; 3] = ["text/plain", "text/*", "*/*"];
 
 impl Exposition {

@@ -1,4 +1,4 @@
-//! What is kept for those who watch the node: events and history.
+//! Metrics of the stores for the operators who watch the node: events, lines of the log, traces and history.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What whoever asks may do.
+//! The role of a request's sender.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -66,7 +66,7 @@ impl Export {
         Ok(Some(Self { otlp, last, spec, endpoint: config.endpoint.clone() }))
     }
 
-    /// Runs until the node stops; what is gathered then is sent, if the collector answers in time. Steps of the last moments are missing.
+    /// Runs until the node stops; steps gathered until then are sent, if the collector answers in time. Steps of the last moments are missing.
     pub(super) async fn run(self, api: Api, mut stopping: watch::Receiver<bool>) {
         let (mut gathering, mut after) = (Gathering::default(), Vec::new());
         let mut outgoing = Outgoing::default();

@@ -22,9 +22,9 @@ const PART: usize = 200;
 struct Source {
     /// `None`: the node that was asked.
     node: Option<NodeId>,
-    /// What has come of it and is not in the page.
+    /// Sessions that the node has answered and that are not in the page.
     waiting: VecDeque<Session>,
-    /// Where it goes on.
+    /// Place from which the list goes on.
     cursor: Option<String>,
     asked: bool,
     ended: bool,

@@ -117,7 +117,7 @@ impl Select {
         self.compare((one.value, one.client.as_str()), &self.rank_of(other))
     }
 
-    /// What to give as `cursor` for those behind this session.
+    /// The `cursor` for the sessions behind this one.
     pub(super) fn cursor_of(&self, session: &Session) -> String {
         self.rank_of(session).cursor()
     }
@@ -158,8 +158,8 @@ impl Select {
         Ok(Page { clients: best.into_iter().map(|rank| rank.client).collect(), total, next })
     }
 
-    /// What a shard has from a place on: the sessions that come after the cursor, and before or at `worst`; how many match at all; and
-    /// where to go on. One that is worse than a full page is still told of once, so that it is known that there are more.
+    /// A part of a shard's sessions from a place on: those after the cursor, and before or at `worst`; the number that match at all; and
+    /// the next place. A session that is worse than a full page is still listed once, to show that there are more.
     fn survey(&self, view: &View<'_>, from: usize, worst: Option<&Rank>) -> (Vec<Rank>, usize, Option<usize>) {
         let (mut found, mut matched, mut beyond) = (Vec::new(), 0, None);
         let next = view.shard.broker().survey(from, SURVEY, |brief| {

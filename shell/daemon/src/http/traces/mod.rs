@@ -39,7 +39,7 @@ const NOTES: usize = 400;
 /// Numbers of 52 bits every reader of JSON takes for what they are.
 pub(super) const ID_SHIFT: u32 = u64::BITS - 52;
 
-/// What to follow: a client, topics, or both.
+/// Publications to follow: those of a client, of topics, or both.
 #[derive(Clone, Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct What {
@@ -238,7 +238,7 @@ pub(super) async fn fitted(api: &Api, wanted: &Wanted) -> Result<bytes::Bytes, A
     }
 }
 
-/// What the threads of this node have noted, at most so many notes of each.
+/// Notes of this node's threads, at most so many of each.
 async fn part(api: &Api, wanted: &Wanted, limit: usize) -> Result<Part, ApiError> {
     let (id, after) = (wanted.id, wanted.after.clone());
     let known = move |at: usize| after.get(at).copied().unwrap_or(0);

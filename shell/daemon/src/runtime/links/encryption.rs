@@ -11,7 +11,7 @@ use crate::transport::explain;
 
 /// First byte of a TLS connection (RFC 8446 section 5.1: a handshake record).
 const TLS_HANDSHAKE: u8 = 22;
-/// What is told when the other side goes before the handshake is over.
+/// Reason that the log gives when the other side goes before the handshake is over.
 const HUNG_UP: &str = "it has hung up in the middle of the TLS handshake; set cluster.key, cluster.encryption and cluster.cert_file alike on all nodes";
 
 impl Hub {

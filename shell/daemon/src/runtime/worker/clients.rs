@@ -20,8 +20,8 @@ use crate::transport::{Fault, Flow, Layers, Listener, Peer, Reason, Refused, Soc
 
 /// Connections read in one turn, one read each: with more waiting, those already read get their answers first.
 const READS_PER_TURN: usize = 256;
-/// Bytes read in one turn, but for the last read: what they become is written while it is still in the processor's cache, into
-/// memory that the turn before has given back.
+/// Bytes read in one turn, but for the last read: their effects are written while the bytes are still in the processor's cache, into memory
+/// that the turn before has given back.
 const BYTES_PER_TURN: usize = 256 * 1024;
 /// A connection with more than this to write comes after those with less.
 const BULKY_BYTES: usize = 64 * 1024;
@@ -318,7 +318,7 @@ impl Worker {
         read
     }
 
-    /// Whether a client has given up waiting for its CONNACK. What it has sent behind its CONNECT counts, whether it waits or not.
+    /// Whether a client has given up waiting for its CONNACK. Packets that it has sent behind its CONNECT count, whether it waits or not.
     fn has_left(&self, id: ConnId) -> bool {
         self.clients.has_left(id) && self.shard.broker().waits_for_connack(id)
     }
@@ -448,8 +448,8 @@ impl Worker {
         }
     }
 
-    /// Writes once to each connection that has something, as far as there is time. What is large, and what no time is left for, is put off:
-    /// an answer to one does not wait behind copies for thousands. Those that were put off have half of the time at least.
+    /// Writes once to each connection that has output, as far as there is time. Large output, and output for which no time is left, is put
+    /// off: an answer to one does not wait behind copies for thousands. Connections that were put off have half of the time at least.
     pub(super) fn flush_clients(&mut self) {
         let (fresh, waiting) = self.clients.dirty_len();
         let begun = self.clock();

@@ -1,4 +1,4 @@
-//! The journal's part of a turn: what the turn has changed is written before anything of it leaves.
+//! The journal's part of a turn: the changes of the turn are written before any effect of them leaves.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -81,8 +81,8 @@ impl Worker {
         !kept.clients.is_empty() || !kept.links.is_empty() || !self.office.is_empty() || kept.keeper.is_busy()
     }
 
-    /// Writes what this turn has changed. What is about to leave does so when that is kept, and everything that was before. An
-    /// error is final: nothing that depends on it has left.
+    /// Writes the changes of this turn. Output of the turn leaves when they are kept, together with all changes before. An error is final:
+    /// nothing that depends on the changes has left.
     pub(super) fn commit(&mut self) -> io::Result<()> {
         let Some(kept) = &mut self.kept else { return Ok(()) };
         if let Some(error) = kept.keeper.failure() {

@@ -1,4 +1,4 @@
-//! What the log says of clients and other nodes: at level info as far as the limit allows, at level debug beyond it.
+//! Lines of the log about clients and other nodes: at level info as far as the limit allows, at level debug beyond it.
 
 use sedge_base::ConnId;
 use sedge_broker::{Event, Refusal};
@@ -21,7 +21,7 @@ macro_rules! line {
     };
 }
 
-/// What first bytes look like that a listener with layers does not understand.
+/// Protocol that the first bytes look like, where a listener with layers does not understand them.
 pub(super) fn hint(listener: Option<&Listener>, bytes: &[u8]) -> Option<&'static str> {
     let protocol = listener?.protocol;
     match (LooksLike::of(bytes)?, protocol.is_tls(), protocol.is_websocket()) {

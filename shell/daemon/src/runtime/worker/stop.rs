@@ -92,7 +92,7 @@ impl Worker {
             stopping.finished = stopping.clients_done;
             return;
         };
-        // What the other shards had to say to the node came before they were gone.
+        // The letters of the other shards to the node have come before the shards count as gone.
         let alone = self.shared.busy_shards.load(Ordering::Acquire) == 0;
         if stopping.nodes_until.is_none() && (alone || now >= stopping.clients_until + NODES_GRACE) {
             stopping.nodes_until = Some(now + NODES_GRACE);
