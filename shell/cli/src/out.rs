@@ -1,6 +1,6 @@
 //! Standard output and standard error. Locked and flushed per call, so that lines stay whole and pipes see them at once.
 //!
-//! What others have named (client ids, topics, answers of a server) reaches a terminal through here only, with its control
+//! Texts of others (client ids, topics, answers of a server) reach a terminal through here only, with their control
 //! characters escaped. A value that must stay on its line goes through `sedge_base::printable` before, as cells of tables do.
 
 use std::io::{self, IsTerminal, Write};

@@ -1,4 +1,4 @@
-//! What is appended is read back, whatever happens to the files.
+//! Appended batches are read back, whatever happens to the files.
 
 mod fake;
 

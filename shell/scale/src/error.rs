@@ -12,11 +12,11 @@ pub enum ScaleError {
     /// A file cannot be used.
     #[error("{what} {path}: {error}", path = .path.display())]
     File {
-        /// What was tried.
+        /// Action that failed, such as "cannot read".
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Anything else.

@@ -1,4 +1,4 @@
-//! What `sedge scale status` and the controller's API say.
+//! The report of `sedge scale status` and of the controller's API.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ pub struct DecisionReport {
 pub struct EventReport {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What kind of thing.
+    /// Kind of the event.
     pub kind: String,
     /// Resource or node that it happened to.
     pub subject: String,

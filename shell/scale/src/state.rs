@@ -1,4 +1,4 @@
-//! What a controller leaves behind for the next one: which nodes and load balancers run, and where.
+//! The state that a controller leaves behind for the next one: which nodes and load balancers run, and where.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -45,9 +45,9 @@ pub(crate) struct State {
     pub(crate) site: PathBuf,
     /// Number of the last action.
     pub(crate) last_action: u64,
-    /// What nodes show each other.
+    /// Key that nodes of the cluster show each other.
     pub(crate) cluster_key: String,
-    /// What requests to their API show.
+    /// Token that requests to the API of nodes show.
     pub(crate) token: String,
     pub(crate) nodes: BTreeMap<String, NodeRecord>,
     pub(crate) balancers: BTreeMap<String, BalancerRecord>,
@@ -107,7 +107,7 @@ impl Home {
         self.dir.join("status.json")
     }
 
-    /// What is kept, if anything.
+    /// Reads the state that is kept, if there is one.
     pub(crate) fn load(&self) -> Result<Option<State>, ScaleError> {
         let path = self.file();
         let text = match fs::read_to_string(&path) {
@@ -123,7 +123,7 @@ impl Home {
         })
     }
 
-    /// Keeps it, so that a crash leaves either this or what was there before.
+    /// Keeps `state`, so that a crash leaves either this state or the one before.
     pub(crate) fn save(&self, state: &State) -> Result<(), ScaleError> {
         let text = serde_json::to_vec_pretty(state).map_err(|error| ScaleError::other(error.to_string()))?;
         self.write(&self.file(), &text)

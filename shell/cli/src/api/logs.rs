@@ -79,9 +79,9 @@ struct Place {
 struct Reader<'a> {
     args: &'a LogsArgs,
     api: &'a Api,
-    /// By the node's id, or what the command line calls it.
+    /// Places in the nodes' logs, by the node's id or its name on the command line.
     places: BTreeMap<String, Place>,
-    /// What did not answer the last time.
+    /// Nodes that did not answer the last time; an empty name stands for the node that is asked.
     silent: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the API says, for people.
+//! Answers of the API as text for people.
 
 use std::fmt::Write;
 
@@ -127,7 +127,7 @@ fn broker(upstream: &UpstreamStatus) -> String {
     )
 }
 
-/// What a node beside a broker reads.
+/// Counts of a node that reads a broker's traffic along: connections, filters and publications.
 fn read_along(sniff: &Sniff) -> String {
     let counted = |name| sniff.counted.get(name).copied().unwrap_or(0);
     format!(
@@ -293,7 +293,7 @@ fn link_to(member: Option<&Member>, names: &Names) -> String {
     link.map_or_else(|| "down".to_owned(), |link| state(link, names))
 }
 
-/// What a link is good for, and who carries it.
+/// State of a link, and the node that carries it, if one does.
 fn state(link: &Link, names: &Names) -> String {
     let state = if link.synced { "up" } else { "syncing" };
     link.via.as_ref().map_or_else(|| state.to_owned(), |via| format!("{state} via {}", names.of(via)))

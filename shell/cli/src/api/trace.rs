@@ -45,7 +45,7 @@ pub(crate) struct TraceArgs {
     api: ApiArgs,
 }
 
-/// What is remembered of a publication.
+/// A publication as far as the trace has seen it.
 #[derive(Debug)]
 struct Seen {
     number: usize,
@@ -54,9 +54,9 @@ struct Seen {
     publisher: Option<String>,
     qos: u8,
     bytes: usize,
-    /// Shared subscriptions that got it, and the member whose turn it was.
+    /// Shared subscriptions that got it, and for each the member whose turn it was.
     shares: Vec<(String, String)>,
-    /// Whether the client's part in it is known.
+    /// Whether it is told what became of the publication at the client that is watched; true at once if no client or no topic was given.
     is_told: bool,
 }
 

@@ -24,12 +24,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 const MAX_PACKET_BYTES: u32 = 268_435_460;
 const READ_BYTES: usize = 64 * 1024;
 
-/// What carries the bytes.
+/// The stream that carries the bytes.
 #[derive(Debug)]
 enum Stream {
     Plain(Socket),
     Tls(Box<StreamOwned<ClientConnection, Socket>>),
-    /// On one of the other two.
+    /// A WebSocket on one of the other two.
     WebSocket(Box<WebSocketStream<Self>>),
 }
 
@@ -174,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// What the broker said it takes.
+    /// The limits that the broker has named in CONNACK.
     pub(crate) const fn limits(&self) -> &ConnAckProperties {
         &self.limits
     }

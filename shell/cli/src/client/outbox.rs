@@ -8,7 +8,7 @@ use sedge_mqtt::{Ack, Packet, PacketId, Publish, QoS, ReasonCode};
 use super::connection::ANSWER_TIMEOUT;
 use super::{ClientError, Connection, reason_words};
 
-/// What an unacknowledged message waits for.
+/// The packet that an unacknowledged message waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaits {
     /// PUBACK.
@@ -50,7 +50,7 @@ impl Outbox {
         self.acknowledged
     }
 
-    /// What the broker said about each message it did not take.
+    /// The broker's reason for each message that it did not take.
     pub(crate) fn refusals(&self) -> &[String] {
         &self.refusals
     }

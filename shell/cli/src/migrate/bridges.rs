@@ -7,7 +7,7 @@ use sedge_daemon::Config;
 use super::draft::{Draft, Fate, quoted};
 use super::read::Line;
 
-/// What one section is for: direction, quality of service, and the prefixes here and there.
+/// Purpose of one section: direction, quality of service, and the prefixes here and there.
 type Group = (String, String, String, String);
 
 const NO_OPTION: &str = "bridges of Sedge do not have it";
@@ -85,7 +85,7 @@ fn carry_as(draft: &mut Draft, base: &str, (connection, options): (&Line, &[Line
         for line in options.iter().filter(|line| line.name != "topic") {
             carry_option(draft, &format!("bridge.{name}"), line, number);
         }
-        // What Mosquitto does when nothing is said.
+        // Mosquitto's version of MQTT for a bridge without `bridge_protocol_version`.
         if !draft.has(&format!("bridge.{name}.version")) {
             draft.imply(format!("bridge.{name}.version"), quoted("3.1.1"), "What bridges of Mosquitto speak.");
         }

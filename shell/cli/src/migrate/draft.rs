@@ -5,16 +5,16 @@ use std::fmt::Write;
 
 use super::read::{Line, Place};
 
-/// What becomes of a line.
+/// Outcome for a line of the old file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is this key with this value, in TOML.
+    /// The line is this key with this value, in TOML.
     Set(String, String),
-    /// The same, and something has to be said about it.
+    /// The same, with a remark about a difference.
     Roughly(String, String, String),
-    /// Sedge does that anyway.
+    /// Sedge does without a setting what the line says; the reason.
     AsItIs(String),
-    /// It cannot be carried over; why, and what to do.
+    /// The line cannot be carried over: why, and what to do.
     Lost(String),
 }
 
@@ -55,9 +55,9 @@ struct Setting {
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     settings: BTreeMap<String, Setting>,
-    /// What was not carried over: where, which line, why.
+    /// Lines that were not carried over: place, line, reason.
     pub(super) lost: Vec<(Option<Place>, String, String)>,
-    /// What needs nothing.
+    /// Lines that need no setting: place, line, reason.
     pub(super) as_it_is: Vec<(Place, String, String)>,
 }
 

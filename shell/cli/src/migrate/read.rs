@@ -145,7 +145,7 @@ const SWITCHES: [&str; 34] = [
     "use_username_as_clientid",
 ];
 
-/// What Mosquitto 2.0 and 2.1 take of the value of an option.
+/// The part of an option's value that Mosquitto 2.0 and 2.1 take.
 fn taken(name: &str, value: &str) -> String {
     let mut words = value.split_whitespace();
     let first = words.next().unwrap_or_default();

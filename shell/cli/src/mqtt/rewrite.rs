@@ -1,4 +1,4 @@
-//! What clap cannot say about the flags of the Mosquitto clients.
+//! Flags of the Mosquitto clients that clap cannot describe: `-D` takes three or four arguments, and some flags are not there.
 
 use std::ffi::{OsStr, OsString};
 
@@ -59,7 +59,7 @@ fn incomplete() -> Failure {
     )
 }
 
-/// What to say about an unknown flag, if it is one that users of the Mosquitto clients may expect.
+/// The explanation of an unknown flag, if users of the Mosquitto clients may expect the flag.
 pub(crate) fn explain_unknown(flag: &str) -> Option<String> {
     let flag = flag.split('=').next().unwrap_or(flag);
     let (_, reason) = MISSING.iter().find(|(flags, _)| flags.contains(&flag))?;

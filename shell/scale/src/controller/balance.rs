@@ -136,7 +136,7 @@ fn settle(record: &mut BalancerRecord, nodes: &[String]) {
     }
 }
 
-/// What stands in each place.
+/// Server in each place of the load balancer.
 fn servers(state: &State, record: &BalancerRecord) -> Vec<Option<Server>> {
     let server = |node: &String| state.nodes.get(node).and_then(address);
     record.places.iter().map(|place| place.as_ref().and_then(server)).collect()

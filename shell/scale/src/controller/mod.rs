@@ -54,7 +54,7 @@ pub struct RunOptions {
     pub messages: Option<Messages>,
 }
 
-/// What reaches the loop.
+/// A message to the controller's loop.
 #[derive(Debug)]
 pub(crate) enum Message {
     Answer(ActionId, Result<(), String>),
@@ -82,16 +82,16 @@ struct Controller {
     /// The modules that run in this process.
     here: Vec<Module>,
     bus: Option<Bus>,
-    /// Modules of processes elsewhere, and whether these run.
+    /// Modules of processes elsewhere, and whether these processes run.
     elsewhere: BTreeMap<Vec<Module>, bool>,
-    /// What other modules know of groups, and since when.
+    /// Groups as other modules were told of them last, and when.
     told: Option<(BTreeMap<String, GroupNews>, Instant)>,
 }
 
 /// Runs the controller of a site until `stop` says so, or with `once` until everything is there.
 ///
 /// # Errors
-/// What keeps it from beginning, or with `once` what is not there in time.
+/// The reason why the controller cannot begin, or with `once` the parts of the site that are not there in time.
 pub fn run(
     file: SiteFile,
     options: &RunOptions,

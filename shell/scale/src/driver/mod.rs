@@ -21,7 +21,7 @@ use crate::network::Nodes;
 use crate::process::GRACE;
 use crate::state::{Home, NodeRecord, State};
 
-/// What is shared between the controller and its driver: the state that survives both, written whenever it changes.
+/// State that the controller and its driver share: it survives both, and is written whenever it changes.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) home: Home,

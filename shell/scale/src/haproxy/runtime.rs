@@ -22,7 +22,7 @@ impl Runtime {
         Self { path: path.to_owned() }
     }
 
-    /// What HAProxy answers to a command.
+    /// HAProxy's answer to a command.
     pub(super) fn ask(&self, command: &str) -> Result<String, String> {
         let failed = |error: std::io::Error| format!("haproxy at {}: {error}", self.path.display());
         let mut stream = UnixStream::connect(&self.path).map_err(failed)?;

@@ -113,7 +113,7 @@ fn feed(
     }
 }
 
-/// What is shown, and how.
+/// Content of the screen: the last frame, the last problem, and how both are shown.
 struct Page {
     frame: Frame,
     problem: Option<String>,

@@ -22,7 +22,7 @@ pub(in crate::driver) struct Engine {
     name: String,
 }
 
-/// What the engine answers: a status and a value.
+/// Answer of the engine: a status and a value.
 type Answer = (u16, Value);
 
 impl Engine {
