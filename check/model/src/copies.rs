@@ -44,7 +44,7 @@ pub struct Copies {
     /// Whether no more than `copies - 1` nodes die before the survivors have all copies again. The alternative is the window that the
     /// decision names: a second crash while a backup is being filled.
     pub spaced: bool,
-    /// What is wrong.
+    /// Mistake that is planted in the model.
     pub flaw: Flaw,
 }
 
@@ -88,23 +88,23 @@ pub struct Moment {
     images: Vec<Vec<Number>>,
     /// How much of the session has been accepted by this owner.
     accepted: usize,
-    /// Who each node takes for the owner.
+    /// The node that each node takes for the owner.
     sends_to: Vec<NodeIndex>,
-    /// What each node keeps for the owner.
+    /// Publications that each node keeps until the owner has accepted them.
     kept: Vec<Vec<Number>>,
     published: usize,
     acknowledged: Vec<Number>,
     wires: Wires<Mail>,
 }
 
-/// What may happen.
+/// An event that may happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The next publication enters.
     Publish,
     /// The oldest message of a link arrives.
     Arrive(NodeIndex, NodeIndex),
-    /// A node dies, with what is on its way to and from it.
+    /// A node dies; the messages on their way to and from it are lost.
     Crash(NodeIndex),
     /// The owner replaces backups that are dead.
     Replace,

@@ -42,7 +42,7 @@ pub struct Directory {
     pub cut_off: Vec<NodeIndex>,
     /// How many nodes die.
     pub crashes: usize,
-    /// What is wrong.
+    /// Mistake that is planted in the model.
     pub flaw: Flaw,
 }
 
@@ -94,7 +94,7 @@ pub struct Moment {
     wires: Wires<Mail>,
 }
 
-/// What may happen.
+/// An event that may happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The client connects.
@@ -107,7 +107,7 @@ pub enum Event {
     Heal,
     /// A node dies.
     Crash(NodeIndex),
-    /// A node learns who can be reached.
+    /// A node learns which nodes can be reached.
     Learn(NodeIndex),
 }
 
@@ -120,7 +120,7 @@ impl Directory {
         self.cut_off.contains(&node)
     }
 
-    /// Who can be reached.
+    /// Nodes that `node` can reach.
     fn reachable(&self, moment: &Moment, node: NodeIndex) -> View {
         let same_side = |other: &NodeIndex| moment.partition != Partition::Cut || self.side(*other) == self.side(node);
         (0..self.nodes).filter(|other| !moment.dead.contains(other)).filter(same_side).collect()

@@ -36,7 +36,7 @@ pub(crate) struct Client {
     pub(crate) persistent: bool,
     pub(crate) wire: Option<WireId>,
     pub(crate) connected: bool,
-    /// What it wants to write.
+    /// Bytes that the client wants to write.
     pub(crate) out: BytesMut,
     pub(crate) last_heard: Instant,
     /// The host it connects to.

@@ -51,7 +51,7 @@ pub(crate) fn host_at(address: SocketAddr) -> Option<usize> {
     }
 }
 
-/// What survives a process: the journal of each shard, in batches.
+/// State that survives a process: the journal of each shard, in batches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     logs: Vec<Vec<Bytes>>,

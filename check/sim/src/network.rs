@@ -18,7 +18,7 @@ pub(crate) type Side = usize;
 /// Bytes that may be under way in one direction.
 pub(crate) const WINDOW_BYTES: usize = 32 * 1024;
 
-/// What holds one end of a wire.
+/// Holder of one end of a wire.
 #[derive(Debug)]
 pub(crate) enum End {
     /// A client.

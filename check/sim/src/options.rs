@@ -1,8 +1,8 @@
-//! What a run is made of: everything is drawn from the seed.
+//! Options of a run: everything is drawn from the seed.
 
 use sedge_base::{Duration, Rng};
 
-/// What a datagram or a piece of a stream takes between sites that are far apart.
+/// Delay of a datagram or a piece of a stream between sites that are far apart.
 pub(crate) const FAR: Duration = Duration::from_millis(20);
 
 /// A bug put into the world on purpose, to prove that the invariants find it.
@@ -23,13 +23,13 @@ pub enum Sabotage {
     BelieveCopied,
 }
 
-/// What a run is made of. Times are virtual.
+/// Options of a run. Times are virtual.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each fault has a switch of its own")]
 pub struct Options {
-    /// Everything is drawn from this.
+    /// Seed that everything is drawn from.
     pub seed: u64,
-    /// Which of [`KINDS`] this is, or nothing.
+    /// Which of [`KINDS`] the run is, or nothing.
     pub kind: &'static str,
     /// Cooperation algorithm of the nodes.
     pub overlay: &'static str,
@@ -43,7 +43,7 @@ pub struct Options {
     pub clients: usize,
     /// More clients, all members of one shared subscription and subscribed to nothing else.
     pub workers: usize,
-    /// Whether the sessions of some of them end with their connections.
+    /// Whether the sessions of some workers end with their connections.
     pub clean_workers: bool,
     /// Length of the first phase.
     pub faults_for: Duration,

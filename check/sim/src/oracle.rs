@@ -1,4 +1,4 @@
-//! What clients saw, and from it what they had a right to see.
+//! Record of the messages that clients saw, and of those that they had a right to see.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -173,7 +173,7 @@ impl Oracle {
         u64::from(life) <= u64::from(self.expiry) && u64::from(life) + waited + 2 >= u64::from(self.expiry)
     }
 
-    /// Whose sessions two nodes hold now.
+    /// Notes the clients of whom two nodes hold a session at `now`.
     pub(crate) fn split(&mut self, now: Instant, clients: &BTreeSet<usize>) {
         let open = |split: &&mut Split| split.until.is_none();
         let mut known = BTreeSet::new();

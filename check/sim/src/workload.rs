@@ -1,4 +1,4 @@
-//! What clients do.
+//! Actions of clients.
 
 use sedge_base::Rng;
 use sedge_mqtt::{QoS, TopicFilter, TopicName};

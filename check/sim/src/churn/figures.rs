@@ -1,4 +1,4 @@
-//! What came out of it.
+//! Figures of a run.
 
 use core::fmt;
 
@@ -38,7 +38,7 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
-/// What came out of a run with one algorithm. Times are virtual milliseconds.
+/// Figures of a run with one algorithm. Times are virtual milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The algorithm.
