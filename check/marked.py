@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def marks(tool: str) -> tuple[str, str]:
-    """What stands before and behind the table of a tool."""
+    """The lines before and behind the table of a tool."""
     return f"<!-- {tool} begins -->", f"<!-- {tool} ends -->"
 
 

@@ -156,7 +156,7 @@ class Chaos:
             self.islands.join(a, b)
 
     def oneway(self) -> None:
-        """What one node sends to another gets lost, the other way round it arrives."""
+        """Packets from one node to another get lost, those the other way round arrive."""
         a, b = self.rng.sample(range(self.islands.count), 2)
         self.swarm.note(f"cut what {a} sends to {b}")
         self.islands.cut_one_way(a, b)
@@ -172,7 +172,7 @@ class Chaos:
             self.swarm.run(self.rng.uniform(0.0, 0.1))
 
     def wants(self, node: int) -> list[str]:
-        """What keeps a node from being as before the fault: members, links, copies, or something on the move."""
+        """Differences of a node from its state before the fault: members, links, copies, or something on the move."""
         try:
             members = self.islands.api(node, "cluster")["members"]
             status = self.islands.api(node, "status")
@@ -191,7 +191,7 @@ class Chaos:
         return [f"node {node}: {text}" for wrong, text in found if wrong]
 
     def all_want(self) -> list[str]:
-        """What keeps the cluster from being as before the fault."""
+        """Differences of the cluster from its state before the fault."""
         return [want for node in range(self.islands.count) for want in self.wants(node)]
 
     def heal(self) -> None:
@@ -218,7 +218,7 @@ def gist(lines: list[str]) -> list[str]:
 
 @dataclass
 class Verdict:
-    """What the clients were owed and did not get, or got twice, or in the wrong order."""
+    """Messages that the clients were owed and did not get, or got twice, or in the wrong order."""
 
     published: int = 0
     acknowledged: int = 0

@@ -131,7 +131,7 @@ class Cluster:
         return found
 
     def output(self) -> str:
-        """What `sedge up` has printed."""
+        """The output of `sedge up`."""
         self.log.flush()
         return Path(self.log.name).read_text()
 
@@ -152,7 +152,7 @@ class Cluster:
         return get(f"http://{HOST}:{self.http + node}/api/v1/{path}")
 
     def token(self) -> str:
-        """What requests have to show that change something."""
+        """The token for requests that change something."""
         return (self.data / "api-token").read_text()
 
     def status(self, node: int) -> dict[str, Any]:

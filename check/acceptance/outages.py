@@ -1,4 +1,4 @@
-"""What can be wrong with a way to somebody: a TCP proxy that does it, and a host whose packets are lost."""
+"""Faults of a network path: a TCP proxy that has them, and a host whose packets are lost."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Proxy:
                         return
                     carried += len(data)
                     if self.mode == "cut" and carried > 3000:
-                        # What was read goes on in part: the packet that it ends in is never whole.
+                        # Half of the bytes that were read goes on: the packet in which they end is never whole.
                         other[sock].sendall(data[: len(data) // 2])
                         self._reset(pair)
                         return

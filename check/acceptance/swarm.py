@@ -118,7 +118,7 @@ class Guest:
         self.known = True
 
     def tick(self, now: float) -> None:
-        """What is due."""
+        """Does the actions that are due."""
         if self.sock is None:
             if now >= self.again_at:
                 self.connect(now)
@@ -138,7 +138,7 @@ class Guest:
         """After CONNACK."""
 
     def work(self, now: float) -> None:
-        """What it does by itself."""
+        """The actions that a guest takes by itself."""
 
     def take(self, got: w.Packet, now: float) -> None:
         """A packet."""
@@ -319,7 +319,7 @@ class Swarm:
         return sum(len(s.lacks(p)) for s, p in pairs) + sum(len(p.open) for p in self.publishers)
 
     def story(self) -> str:
-        """What happened, oldest first."""
+        """The events of the run, oldest first."""
         return "\n".join(f"  {at:8.3f} {text}" for at, text in self.notes[-400:])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong with bridges between brokers elsewhere, by the number of the issue: none of it happens between brokers behind nodes."""
+"""Failures of bridges between brokers elsewhere, by the number of the issue: none of them happens between brokers behind nodes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def at(port: int, name: str, version: int = V5) -> Client:
 
 
 def kept(node: Sidecar, topic: str) -> list[bytes]:
-    """What the broker itself has retained at this topic."""
+    """The payloads that the broker itself has retained at this topic."""
     probe = at(node.broker.port, "")
     probe.subscribe(topic, qos=0)
     probe.ping()

@@ -43,7 +43,7 @@ def bridge(remote: Remote, **settings: object) -> str:
 
 
 def state(node: Node) -> dict[str, Any]:
-    """What the node says of its bridge."""
+    """The node's bridge, as its API lists it."""
     found: dict[str, Any] = get(f"http://{HOST}:{node.http}/api/v1/bridges")["bridges"][0]
     return found
 

@@ -33,7 +33,7 @@ def three(binary: Path, tmp_path: Path) -> Iterator[list[Node]]:
 
 
 def library() -> str:
-    """What is loaded into a process to lie to it."""
+    """The library that is loaded into a process to give it a wrong clock."""
     found = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
     assert found, "the package faketime is not there"
     return str(found[0])

@@ -1,4 +1,4 @@
-"""Who may change something through the HTTP API, and how a wanted end is told from a crash."""
+"""Rights to change something through the HTTP API, and how a wanted end is told from a crash."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_end_that_was_asked_for_is_told_from_a_crash(make_cluster: Callable[.
     assert "the node is to be emptied asked_by=127.0.0.1:" in log and "stops, as it was asked to" in log
     cluster.kill(2)
     wait_for("the crash is told", lambda: "node-3 has ended (signal: 9" in cluster.output(), 20)
-    # What starts a node again does so after a crash only, and the documents say the same.
+    # Supervisors start a node again after a crash only, and the documents say the same.
     assert "\nRestart=on-failure\n" in (TOP / "deploy/sedge.service").read_text()
     assert "restart: on-failure" in (TOP / "deploy/compose.yml").read_text()
     assert "condition: on-failure" in (TOP / "deploy/stack.yml").read_text()

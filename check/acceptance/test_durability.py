@@ -1,4 +1,4 @@
-"""What survives: kill -9 again and again under load, full journals, damaged files."""
+"""Data that survives: kill -9 again and again under load, full journals, damaged files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_kill_9_under_load_loses_nothing(make_node: Callable[..., Node], durabil
             for side in [*publishers, *subscribers]:
                 assert pump(side)
         node.kill()
-        # What was still on its way to the clients has arrived; the tests' sockets are read to their ends.
+        # The packets that were still on their way to the clients have arrived; the tests' sockets are read to their ends.
         for side in [*publishers, *subscribers]:
             while pump(side):
                 pass

@@ -26,7 +26,7 @@ def at(cluster: Cluster, *nodes: int) -> list[str]:
 
 
 def filters(cluster: Cluster, client: str) -> set[str]:
-    """What the cluster says that a client is subscribed to, without its answers."""
+    """The filters that the cluster says a client is subscribed to, without those for its answers."""
     found: set[str] = set()
     for node in range(cluster.nodes):
         for session in cluster.api(node, "sessions?limit=1000")["sessions"]:

@@ -107,7 +107,7 @@ def test_want_of_descriptors_is_no_broken_disk(make_node: Callable[..., Node]) -
     pid, payload = node.process.pid, "x" * 100_000
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     for number in range(1, 100):
-        # Whose publication finds the journal without a descriptor is answered when there is one.
+        # A publication that finds the journal without a descriptor is answered when there is one.
         writer.start_publish("topic", payload, qos=1, retain=True, pid=number)
     wait_for("a publication is refused", lambda: answer(other, "x") == 0x97, 10)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)

@@ -31,7 +31,7 @@ def filled(make_node: Callable[..., Node], durability: str = "journal") -> Node:
 
 
 def refusal(node: Node) -> str:
-    """What the node says when it does not start."""
+    """The node's log when it does not start."""
     before = sorted(path for path in node.data.rglob("*") if path.name.endswith(".log"))
     node.log.write_text("")
     with pytest.raises(AssertionError):

@@ -42,7 +42,7 @@ def direct(node: Sidecar, name: str, version: int = V5) -> Client:
 
 
 def compared(node: Sidecar) -> dict[str, Any]:
-    """What the status says of the comparison."""
+    """The part of the status about the comparison."""
     found = node.upstream()["mirror"]
     assert isinstance(found, dict)
     return found
@@ -100,7 +100,7 @@ def test_each_difference_is_told(beside: Callable[..., Sidecar], binary: Path, t
     prefix = f"sedge-mirror-{node.status()['node']}-"
     writer = direct(node, "writer")
     before = compared(node)["begun"]
-    # What comes in the first two seconds is not compared.
+    # Deliveries in the first two seconds are not compared.
     wait_for("the comparison has settled", lambda: float(node.upstream()["since_seconds"]) >= 3, 20)
     writer.publish("open/x", b"seen by all", qos=1)
     writer.publish(f"only/{prefix}feed", b"heard", qos=1)

@@ -20,7 +20,7 @@ from cluster import HOST, free_base, get, wait_for
 PAGE = Path(__file__).parents[2] / "docs/two-machines.md"
 RULES = Path(__file__).parents[2] / "deploy/prometheus/rules.yml"
 PATHS = f"{os.environ['PATH']}:/usr/sbin:/usr/bin:/sbin:/bin"
-# What needs the packages or a service manager.
+# Commands that need the packages or a service manager.
 NOT_HERE = ("apt ", "scp ", "chgrp ", "systemctl ")
 
 needed = can_make_namespaces() and all(shutil.which(program, path=PATHS) for program in ("keepalived", "prometheus", "openssl"))
@@ -105,7 +105,7 @@ class Site:
         self.start("node", machine, str(self.binary), "serve", "-c", config, "--name", f"gw-{machine}")
 
     def start_keepalived(self, machine: int) -> None:
-        """What holds the address."""
+        """Starts the program that holds the address."""
         root, program = self.root(machine), shutil.which("keepalived", path=PATHS)
         assert program
         files = [word for flag, name in (("-p", "pid"), ("-r", "vrrp.pid"), ("-c", "check.pid")) for word in (flag, str(root / name))]

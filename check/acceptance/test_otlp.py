@@ -21,7 +21,7 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 class Collector:
-    """What a collector takes, read with the types that OpenTelemetry publishes."""
+    """A collector of spans, which are read with the types that OpenTelemetry publishes."""
 
     def __init__(self, port: int) -> None:
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest

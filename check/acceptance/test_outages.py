@@ -44,7 +44,7 @@ class Traffic:
         wait_for("the load flows", lambda: all(len(self.arrived(topic)) > 50 for topic in self.loads), DEADLINE)
 
     def arrived(self, topic: str) -> list[str]:
-        """What has arrived of a topic."""
+        """The payloads of a topic that have arrived."""
         return [payload for at, payload in zip(self.far.topics, self.far.payloads, strict=False) if at == topic]
 
     def goes_on(self, more: int = 100) -> None:

@@ -339,7 +339,7 @@ def test_a_broker_that_hangs_holds_up_nobody_but_its_own_publishers(site: Site) 
         site[0].broker.signal(signal.SIGCONT)
     for client in (far, near):
         client.publish("h/2", b"last", qos=2)
-    # What the broker delivers late comes ahead of this.
+    # Messages that the broker delivers late come ahead of this.
     payloads = [near.message().payload for _ in range(2)]
     assert payloads == [b"last", b"last"]
 

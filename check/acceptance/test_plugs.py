@@ -38,7 +38,7 @@ def listens(port: int) -> bool:
 
 
 def plugs(binary: Path, folder: Path, words: str) -> Any:
-    """What the experiment finds; nothing that it started is left."""
+    """The report of the experiment; nothing that the experiment started is left."""
     port = free_base(1)[0]
     command = [str(binary), "bench", "plugs", *words.split(), *SMALL.split(), "--port", str(port)]
     files = ["--csv", str(folder / "plugs.csv"), "--html", str(folder / "plugs.html")]

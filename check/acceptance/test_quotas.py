@@ -1,4 +1,4 @@
-"""What one client may take of the memory of all nodes."""
+"""Limits of the memory that one client may take of all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was missed while a node was away: who gets it, when, and what status says of it meanwhile."""
+"""Messages that were missed while a node was away: who gets them, when, and what status says of them meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def at(cluster: Cluster, node: int, name: str) -> Client:
 
 
 def take_until(client: Client, count: int) -> list[bytes]:
-    """What comes until there are so many, acknowledged."""
+    """The messages that come until there are `count` of them, acknowledged."""
     found: list[bytes] = []
     wait_for(f"{count} messages", lambda: (found.extend(came(client)), len(found) >= count)[1], 20)
     return found

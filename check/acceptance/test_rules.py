@@ -86,7 +86,7 @@ select = "sum(payload)"
 
 
 def state(node: Node, number: int = 0) -> dict[str, Any]:
-    """What the node says of a rule."""
+    """A rule, as the API of the node lists it."""
     found: dict[str, Any] = get(f"http://{HOST}:{node.http}/api/v1/rules")["rules"][number]
     return found
 
@@ -102,7 +102,7 @@ def runner(nodes: list[Node]) -> Node:
 
 
 def sums(count: int) -> list[str]:
-    """What the rule puts out of the numbers below `count`."""
+    """The sums that the rule publishes of the numbers below `count`."""
     return [str(sum(range(start, start + 10))) for start in range(0, count - 9, 10)]
 
 
@@ -270,7 +270,7 @@ def test_a_bridge_sends_what_its_rule_puts_out(make_site: Callable[..., list[Nod
     ("[rule.r]\nselect = \"qos\"\n", "rules.toml:1:7: rule.r: has no from and to, and no bridge names it"),
 ])
 def test_bridges_and_rules_fit_each_other(binary: Path, tmp_path: Path, toml: str, message: str) -> None:
-    """What is wrong, where, and what to write."""
+    """The error names the mistake, its place, and the text to write."""
     file = tmp_path / "rules.toml"
     file.write_text(toml)
     checked = subprocess.run([str(binary), "config", "check", "-c", str(file)], capture_output=True, text=True, timeout=20)

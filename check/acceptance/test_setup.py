@@ -1,4 +1,4 @@
-"""What `./run` and `./test` do on a machine without Rust: the set-up is theirs."""
+"""Behaviour of `./run` and `./test` on a machine without Rust: the set-up is theirs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-# What rustup would install: a toolchain that is there when it was asked for.
+# Stand-in for rustup: a toolchain is there when it was asked for.
 RUSTUP = """#!/bin/sh
 echo "$*" >> "$HOME/calls"
 case "$1" in

@@ -1,4 +1,4 @@
-"""What the others do for a node that is gone: its clients' wills, the shares of its members, the values that it has not heard of."""
+"""Duties of the other nodes for a node that is gone: its clients' wills, the shares of its members, the values that it has not heard of."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def copied(nodes: list[Node]) -> None:
 
 
 def came(client: Client) -> list[bytes]:
-    """What has come so far, acknowledged."""
+    """The messages that have come so far, acknowledged."""
     client.ping()
     found = [got for got in client.inbox if got.type == T.PUBLISH]
     for got in found:

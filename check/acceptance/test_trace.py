@@ -42,7 +42,7 @@ class Trace:
         return any(one["topics"] == [self.topic] for one in self.cluster.api(node, "traces")["traces"])
 
     def notes(self) -> list[dict[str, Any]]:
-        """What it has told."""
+        """The notes that `sedge trace` has printed."""
         return [json.loads(line) for line in self.path.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
 
     def end(self) -> None:

@@ -21,7 +21,7 @@ PROBE_AFTER = 0.15
 
 
 class ClientError(AssertionError):
-    """What the test waited for did not come."""
+    """An event that the test waited for did not come."""
 
 
 class Client:

@@ -158,7 +158,7 @@ def test_publisher_may_use_its_quota(net: Any) -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @v5("3.1.2-24", "3.1.2-25")
 def test_message_too_large_is_dropped(net: Any, qos: int) -> None:
-    """What does not fit the client's Maximum Packet Size is left out for it, as if it had been sent."""
+    """A message that exceeds the client's Maximum Packet Size is left out for it, as if it had been sent."""
     small, large = net.client(V5, props={"maximum_packet_size": 200}), net.client(V5)
     publisher, topic = net.client(V5), net.topic()
     for client in (small, large):

@@ -25,7 +25,7 @@ def test_no_local(net: Any) -> None:
 
 @v5("3.8.3-3")
 def test_no_local_follows_the_client_id(net: Any) -> None:
-    """What counts is the client id, also after a reconnect of the session, on whatever node."""
+    """No Local goes by the client id, also after a reconnect of the session, on whatever node."""
     name, topic = net.new_id(), net.topic()
     client = net.session(V5, name)
     client.subscribe((topic, sub_options(1, no_local=True)))

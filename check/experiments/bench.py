@@ -32,7 +32,7 @@ class Bench:
         self.binary = binary
 
     def __call__(self, *words: object, timeout: int = 900) -> Any:
-        """What `sedge bench` finds, as JSON. Brokers that it starts get ports that are free."""
+        """The report of `sedge bench`, as JSON. Brokers that it starts get ports that are free."""
         command = [str(self.binary), "bench", *map(str, words), "--json", "--quiet"]
         if "--broker" not in words:
             command += ["--port", str(free_ports(10, ABOVE))]

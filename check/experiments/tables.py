@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import NATIVE, NODES, SIDECARS, SINGLE, Bench, Restarted, killed
 
-# What five makes are taken from, in this order; Mosquitto is there again where fewer are installed.
+# Makes of brokers that five are taken from, in this order; Mosquitto is there again where fewer are installed.
 MAKES = ("mosquitto", "moquette", "rabbitmq", "hivemq", "artemis", "mochi", "nats")
 FAILOVER = """
 name = "failover"
