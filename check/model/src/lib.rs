@@ -1,6 +1,6 @@
-//! Models of what Sedge's guarantees rest on, small enough that every order of events can be tried.
+//! Models of the rules that Sedge's guarantees rest on, small enough that every order of events can be tried.
 //!
-//! They say what the code is meant to do, not what it does: the simulator (`check/sim`) runs the code itself, along random orders of
+//! The models say what the code is meant to do, not what it does: the simulator (`check/sim`) runs the code itself, along random orders of
 //! events. A model shows that the rules are right; a planted [`copies::Flaw`] or [`directory::Flaw`] shows that its properties would
 //! notice if they were not.
 //!

@@ -126,7 +126,7 @@ impl Host {
         }
     }
 
-    /// Writes what has changed.
+    /// Writes the changes of the shards and the node.
     pub(crate) fn write_to(&mut self, disk: &mut Disk) {
         disk.logs.resize_with(self.shards.len().max(disk.logs.len()), Vec::new);
         for (at, (shard, log)) in self.shards.iter_mut().zip(&mut disk.logs).enumerate() {

@@ -63,7 +63,7 @@ pub struct Options {
     pub link_cuts: bool,
     /// Whether nodes are cut off from each other for a while.
     pub partitions: bool,
-    /// Whether a partition leaves two sides that are whole in themselves, and excuses no loss of what both sides knew of.
+    /// Whether a partition leaves two sides that are whole in themselves, and excuses no loss of messages that both sides knew of.
     pub parts: bool,
     /// Whether nodes are killed and started again.
     pub crashes: bool,
@@ -214,13 +214,13 @@ impl Options {
         Self { kind: "move", moving: true, ..Self::crashing(seed) }
     }
 
-    /// As [`Options::moving`], with 20 ms between nodes: sites that are far apart, and crashes that meet more of what is on its way.
+    /// As [`Options::moving`], with 20 ms between nodes: sites that are far apart, and crashes that meet more messages on their way.
     pub fn far(seed: u64) -> Self {
         Self { kind: "far", net_delay: FAR, ..Self::moving(seed) }
     }
 
-    /// As [`Options::moving`], with more of what can go wrong: hosts that stand still, ways that are cut in one direction, datagrams that
-    /// come twice, clocks that are apart and drift, and, in half of the runs, journals to start again from.
+    /// As [`Options::moving`], with more kinds of faults: hosts that stand still, ways that are cut in one direction, datagrams that come
+    /// twice, clocks that are apart and drift, and, in half of the runs, journals to start again from.
     pub fn swarm(seed: u64) -> Self {
         let mut rng = Rng::new(seed).split(11);
         // By up to an hour in some runs.
@@ -329,7 +329,7 @@ impl Options {
         }
     }
 
-    /// A run without faults, for planted bugs: what is found is the bug.
+    /// A run without faults, for planted bugs: each violation is due to the bug.
     pub fn calm(seed: u64, sabotage: Sabotage) -> Self {
         Self {
             nodes: 3,

@@ -18,7 +18,7 @@ const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 /// Clears the rest of the line and goes to the next one.
 const LINE_END: &str = "\x1b[K\r\n";
-/// Clears what is below.
+/// Clears the lines below.
 const BELOW: &str = "\x1b[J";
 
 /// Writes `bytes` to standard output as they are.
@@ -91,7 +91,7 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable_lines(text));
 }
 
-/// Standard output or standard error for a report of several lines that names what others have named.
+/// Standard output or standard error for a report of several lines with texts of others in it.
 pub(crate) struct Report<W>(pub(crate) W);
 
 impl<W: Write> Write for Report<W> {

@@ -125,7 +125,7 @@ impl ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let loaded = load(args.config.as_deref(), &args.overrides())?;
     if args.own_session {
-        // Without effect on a process that leads a session already, which is what is wanted.
+        // A process that leads a session already stays as it is, as wanted.
         let _ = setsid();
     }
     if args.exit_with_parent {

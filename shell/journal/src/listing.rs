@@ -8,7 +8,7 @@
 //! kept <last batch that was kept> <crc>
 //! ```
 //!
-//! Lines are appended; each has the CRC-32 of what stands before it in the line, in hexadecimal digits.
+//! Lines are appended; each has the CRC-32 of the text before it in the line, in hexadecimal digits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -193,7 +193,7 @@ impl Listing {
         Arc::new(ListedSegment { segment, tail: Arc::clone(&self.tail) })
     }
 
-    /// Segments before `number` may be gone, as soon as [`Listing::has_synced`] what is returned.
+    /// Segments before `number` may be gone, as soon as [`Listing::has_synced`] holds for the number that is returned.
     pub(crate) fn let_go_before(&mut self, number: u64) -> u64 {
         let before = self.segments.len();
         self.segments.retain(|(first, _)| *first >= number);

@@ -1,4 +1,4 @@
-//! Reading a log after a restart: everything that is sound, in order, and a report of what is not.
+//! Reading a log after a restart: all sound batches, in order, and a report of the damage.
 
 use std::fmt;
 use std::io;
@@ -306,7 +306,7 @@ impl Scan<'_> {
         };
         let content = rest.slice(begin..end);
         if !format::is_sound(self.place, header, &content) {
-            // A hole that was never filled may hide what follows, so that the length is not believed.
+            // A hole that was never filled may hide the frames behind it, so that the length is not believed.
             return self.skip(at, "damaged");
         }
         let sequence = header.sequence;
@@ -330,7 +330,7 @@ impl Scan<'_> {
         at + end
     }
 
-    /// Drops everything up to what may be a frame.
+    /// Drops all bytes up to the next possible frame.
     fn skip(&mut self, at: usize, what: &'static str) -> usize {
         let mut next = at + 1;
         loop {

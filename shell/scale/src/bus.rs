@@ -184,7 +184,7 @@ impl Bus {
         self.say("nodes", true, groups);
     }
 
-    /// Tells what was measured.
+    /// Publishes measured samples.
     pub(crate) fn tell_samples(&self, samples: &[Sample], at_ms: u64) {
         for (node, metric, value) in samples {
             self.say(&format!("meter/{node}/{metric}"), false, &Value { value: *value, at_ms });
@@ -245,7 +245,7 @@ impl Listener {
         }
     }
 
-    /// Subscribes to what modules elsewhere say, and says who is here.
+    /// Subscribes to the messages of modules elsewhere, and says which modules are here.
     fn begin(&self) {
         let mut wanted = vec!["module/+"];
         let has = |module| self.here.contains(&module);
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// EL-21: what a stranger publishes is understood or ignored.
+    /// EL-21: messages of a stranger are understood or ignored.
     #[test]
     fn messages_of_other_modules_are_read() {
         let sample = read("meter/brokers-1/cpu_util", br#"{"value": 12.5, "at_ms": 1}"#);

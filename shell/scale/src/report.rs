@@ -159,7 +159,7 @@ impl From<&Event> for EventReport {
     }
 }
 
-/// The groups of a status with what is known of their nodes.
+/// The groups of a status with the recorded facts about their nodes.
 pub(crate) fn groups(status: &ScaleStatus, state: &State, now: sedge_base::Instant) -> BTreeMap<String, GroupReport> {
     let node = |member: &sedge_scale::MemberStatus| {
         let record = state.nodes.get(&member.name).cloned().unwrap_or_default();

@@ -25,7 +25,7 @@ pub(crate) struct NodeRecord {
     pub(crate) http: String,
     /// Where other nodes reach it: `host:port`.
     pub(crate) cluster: String,
-    /// Whether it has served clients: what it holds then is kept until it was emptied.
+    /// Whether the node has served clients: its data is then kept until it was emptied.
     pub(crate) served: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct State {
     pub(crate) api: Option<String>,
 }
 
-/// The name of the site that a file describes, in folders and topics: that of the file, without what they do not allow.
+/// The name of the site that a file describes, in folders and topics: that of the file, without characters that these do not allow.
 pub(crate) fn site_name(site: &Path) -> String {
     let stem = site.file_stem().map_or_else(|| "site".into(), |stem| stem.to_string_lossy());
     stem.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).take(32).collect()

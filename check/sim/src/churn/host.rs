@@ -1,4 +1,4 @@
-//! One node: its machine and what its clients want.
+//! One node: its machine and the subscriptions of its clients.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Clock, links and what happens.
+//! Clock, links and events.
 
 use std::collections::BTreeMap;
 

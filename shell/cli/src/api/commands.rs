@@ -251,7 +251,7 @@ pub(crate) fn topology(args: &ClusterArgs) -> Result<(), Failure> {
     listing(&args.api, &args.watch, &path, |topology: &Topology, names| Ok(text::topology(topology, names)))
 }
 
-/// Shows what the API says at `path`: as it is, or as `text` puts it.
+/// Shows the API's answer at `path`: as it is, or as `text` puts it.
 pub(super) fn listing<T: DeserializeOwned>(
     args: &ApiArgs,
     watch: &WatchArgs,

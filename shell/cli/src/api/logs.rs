@@ -86,7 +86,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Prints what is new at all nodes that are wanted, in order of time.
+    /// Prints the new lines of all nodes that are wanted, in order of time.
     fn round(&mut self, is_first: bool) -> Result<(), Failure> {
         let nodes = match &self.args.node {
             Some(node) => vec![node.clone()],

@@ -84,7 +84,7 @@ pub(super) fn status(status: &Status, cluster: &Cluster, all: &Members, names: &
     format!("{}\n\n{}", pairs(&lines), members(cluster, all, names))
 }
 
-/// Whether a node serves, and what is wrong.
+/// Whether a node serves, and the reasons and warnings.
 pub(super) fn readiness(ready: bool, not_ready: &[String], warnings: &[String]) -> String {
     match (ready, warnings) {
         (true, []) => "ready".to_owned(),
@@ -279,7 +279,7 @@ fn members(cluster: &Cluster, all: &Members, names: &Names) -> String {
     table(&head, &rows) + &silent(&silent_names) + &orphans
 }
 
-/// Clients that a dead member had, and what they wanted.
+/// Clients that a dead member had, and their filters.
 fn orphans(dead: &DeadMember, names: &Names) -> String {
     let row = |orphan: &Orphan| vec![names.of(&dead.node), orphan.client.clone(), orphan.filters.join(" ")];
     if dead.orphans.is_empty() {
@@ -459,7 +459,7 @@ pub(super) fn routes(page: &Routes, names: &Names) -> String {
     table(&["NODE", "CLIENT", "FILTER"], &rows) + &rest(page.total, page.offset, rows.len()) + &silent(&page.silent)
 }
 
-/// Says what a page leaves out.
+/// The line about the entries that a page leaves out.
 fn rest(total: usize, offset: usize, shown: usize) -> String {
     let mut text = String::new();
     if offset > 0 || offset + shown < total {

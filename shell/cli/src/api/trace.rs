@@ -113,7 +113,7 @@ impl Watch<'_> {
         quiet && self.args.count.is_some_and(|count| self.count >= count)
     }
 
-    /// Asks for what is new and tells it.
+    /// Asks for the new notes and prints them.
     fn round(&mut self, id: u64, cursor: &mut Option<String>) -> Result<(), Failure> {
         let from = cursor.as_ref().map(|cursor| format!("?cursor={}", segment(cursor))).unwrap_or_default();
         let page = self.api.get::<TraceNotes>(&format!("/api/v1/traces/{id}{from}"))?.value;
@@ -226,7 +226,7 @@ impl Watch<'_> {
     }
 }
 
-/// A note as a line: number of the publication, time since its first note, node, what happened.
+/// A note as a line: number of the publication, time since its first note, node, event.
 fn line(seen: &Seen, note: &TraceNote) -> String {
     let after = note.at_us.saturating_sub(seen.first_us);
     let time = format!("+{}.{:03} ms", after / 1_000, after % 1_000);

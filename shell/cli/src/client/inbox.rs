@@ -35,8 +35,8 @@ impl Inbox {
         !self.unreleased.is_empty()
     }
 
-    /// The message in `publish`; `None` if it is a repetition, which is acknowledged at once. Call [`Inbox::done`] with what
-    /// is returned once it is safe.
+    /// The message in `publish`; `None` if it is a repetition, which is acknowledged at once. Call [`Inbox::done`] with the
+    /// `publish` that is returned once the message is safe.
     pub(crate) fn arrived(
         &mut self,
         publish: Publish,

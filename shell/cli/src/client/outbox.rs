@@ -28,7 +28,7 @@ pub(crate) struct Outbox {
     refusals: Vec<String>,
 }
 
-/// The first of the identifiers that `next` gives in turn whose message is not open.
+/// The first identifier from `next` that no open message has.
 fn free_id(open: &BTreeMap<PacketId, Awaits>, mut next: impl FnMut() -> PacketId) -> PacketId {
     loop {
         let id = next();
@@ -74,7 +74,7 @@ impl Outbox {
         self.wait_below(1, connection)
     }
 
-    /// Takes what has come within `wait`.
+    /// Takes the packets that come within `wait`.
     pub(crate) fn poll(&mut self, wait: Duration, connection: &mut Connection) -> Result<(), ClientError> {
         let until = Instant::now() + wait;
         while let Some(packet) = connection.receive(until)? {

@@ -1,4 +1,4 @@
-//! The configuration that comes into being, and what becomes of each line.
+//! The configuration that comes into being, and the outcome for each line of the old file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ pub(super) enum Fate {
     Set(String, String),
     /// The same, with a remark about a difference.
     Roughly(String, String, String),
-    /// Sedge does without a setting what the line says; the reason.
+    /// Sedge does what the line says without a setting; the reason.
     AsItIs(String),
     /// The line cannot be carried over: why, and what to do.
     Lost(String),
@@ -62,7 +62,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Notes what becomes of a line.
+    /// Notes the outcome for a line.
     pub(super) fn note(&mut self, line: &Line, fate: Fate) {
         let text = shown(line);
         let (key, value, remark) = match fate {

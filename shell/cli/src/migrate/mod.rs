@@ -302,7 +302,7 @@ mod tests {
         assert!(draft.report().iter().any(|line| line.contains("m:3: allow_anonymous")), "{:?}", draft.report());
     }
 
-    /// Plugins may refuse whom Sedge would let in, whatever else the file says.
+    /// Plugins may refuse clients that Sedge would let in, whatever else the file says.
     #[test]
     fn rules_that_only_a_plugin_knows_close_everything() {
         let dir = tempfile::tempdir().unwrap();

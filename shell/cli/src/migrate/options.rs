@@ -1,9 +1,9 @@
-//! Every option of Mosquitto 2.0 and 2.1, and what it is in Sedge: the table to extend when Sedge learns something.
+//! Every option of Mosquitto 2.0 and 2.1, and its counterpart in Sedge: the table to extend when Sedge learns something.
 
 use super::draft::{Draft, Fate};
 use super::read::Line;
 
-/// Finds out what becomes of a value.
+/// Finds the outcome for a value.
 type Carry = fn(&str) -> Fate;
 
 const COUNT_MAX: u64 = 1 << 31;
@@ -174,7 +174,7 @@ pub(super) fn switch(value: &str, fixed: bool, what: &str) -> Fate {
     }
 }
 
-/// The directory is what switches it on; see [`super::carry`] for one that is not used.
+/// `node.data_dir` switches persistence on; see [`super::carry`] for a directory that is not used.
 fn persistence(value: &str) -> Fate {
     match value {
         "true" => Fate::as_it_is("it comes with node.data_dir, and node.durability says how much survives"),

@@ -19,7 +19,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// An option and what was set.
+/// An option and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) at: Place,
@@ -53,7 +53,7 @@ fn lines_of(path: &Path) -> io::Result<Vec<Line>> {
     Ok(lines(&name, &bytes))
 }
 
-/// The lines of a file with this content; what it includes is not looked at.
+/// The lines of a file with this content; files that it includes are not looked at.
 pub(super) fn lines(name: &str, bytes: &[u8]) -> Vec<Line> {
     let file: Rc<str> = name.into();
     let text = String::from_utf8_lossy(bytes);

@@ -7,10 +7,10 @@ use crate::failure::Failure;
 /// Separates the parts of one `-D`; no MQTT string on a command line holds it.
 pub(crate) const SEPARATOR: char = '\u{1f}';
 
-/// Flags whose value may look like a flag: what follows them is left alone.
+/// Flags whose value may look like a flag: the argument after them is left alone.
 const TAKES_ANY: &[&str] = &["-m", "--message", "-t", "--topic", "-u", "--username", "-P", "--pw", "-i", "--id", "-F"];
 
-/// Flags of the Mosquitto clients that are not there, with what to say about them.
+/// Flags of the Mosquitto clients that are not there, with the explanation.
 const MISSING: &[(&[&str], &str)] = &[
     (
         &["--ciphers", "--tls-engine", "--tls-engine-kpass-sha1", "--psk", "--psk-identity"],

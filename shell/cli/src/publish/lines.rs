@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::failure::Failure;
 
-/// Lines read ahead of what was sent.
+/// Most lines that were read and not sent yet.
 const LINES_AHEAD: usize = 64;
 
 /// Lines that a thread of their own reads: a read of standard input cannot be given up when a ping is due.

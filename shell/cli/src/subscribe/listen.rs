@@ -290,7 +290,7 @@ impl Listener<'_> {
         }
     }
 
-    /// Ends open QoS 2 handshakes, so that the broker does not deliver again what was printed.
+    /// Ends open QoS 2 handshakes, so that the broker does not deliver messages again that were printed.
     fn complete(&mut self, connection: &mut Connection) -> Result<(), ClientError> {
         let until = Instant::now() + LAST_WORDS;
         while self.inbox.is_open() {

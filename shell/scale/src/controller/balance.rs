@@ -1,4 +1,4 @@
-//! Keeping HAProxy in step with what the machine says.
+//! Keeping HAProxy in step with the machine.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// Tries again what could not be told, and starts a HAProxy that has ended.
+    /// Tries failed changes again, and starts a HAProxy that has ended.
     pub(super) fn balance_again(&mut self) {
         let records: BTreeMap<String, BalancerRecord> = self.world.state().balancers.clone();
         for (name, record) in records {

@@ -74,7 +74,7 @@ pub(crate) fn relieve(
     Ok(moved)
 }
 
-/// Waits until those who were told are at other nodes, though not for ever: the load balancer prefers some nodes meanwhile.
+/// Waits until the clients that were told to move are at other nodes, though not for ever: the load balancer prefers some nodes meanwhile.
 fn settle(world: &World, group: &str, nodes: &Nodes, moves: &[sedge_scale::Move]) {
     let from: BTreeMap<&str, &str> = moves.iter().map(|step| (step.client.as_str(), step.node.as_str())).collect();
     let deadline = Instant::now() + SPAN * 2;

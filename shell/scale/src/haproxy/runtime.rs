@@ -34,7 +34,7 @@ impl Runtime {
         Ok(answer.trim().to_owned())
     }
 
-    /// Sends a command that is answered with nothing, or with what has changed.
+    /// Sends a command that is answered with nothing, or with a note of the change.
     pub(super) fn change(&self, command: &str) -> Result<(), String> {
         let answer = self.ask(command)?;
         let fine = ["IP changed", "port changed", "no need to change", "nothing changed"];

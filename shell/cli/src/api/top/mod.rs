@@ -1,4 +1,4 @@
-//! `sedge top`: what all nodes do, on one page that is drawn again and again.
+//! `sedge top`: the figures of all nodes on one page that is drawn again and again.
 
 mod draw;
 mod frame;

@@ -92,7 +92,7 @@ impl Api {
         self.read(request.call(), &[404])
     }
 
-    /// Changes what `path` names; a status of 409 is an answer: somebody else has changed it meanwhile.
+    /// Changes the object at `path`; a status of 409 is an answer: somebody else has changed the object meanwhile.
     pub(super) fn patch(&self, path: &str, body: &Value) -> Result<Answer, String> {
         let request = self.agent.patch(format!("{}{path}", self.base)).header("accept", "application/json");
         let mut request = request.header("content-type", "application/merge-patch+json");
