@@ -15,7 +15,7 @@ def marks(tool: str) -> tuple[str, str]:
 
 
 def put(page: Path, tool: str, table: str) -> None:
-    """Replaces what is between the marks of `tool` in `page`."""
+    """Replaces the lines between the marks of `tool` in `page`."""
     begin, end = marks(tool)
     text = page.read_text()
     if text.count(begin) != 1 or text.count(end) != 1:

@@ -1,4 +1,4 @@
-"""Faults of a cluster in namespaces, by kind, and what they did to the clients of a `Swarm`."""
+"""Faults of a cluster in namespaces, by kind, and their effects on the clients of a `Swarm`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOVING = " sessions on the move"
 
 
 class NotWhole(Exception):
-    """The cluster did not come back to what it was before a fault."""
+    """The cluster did not come back to its state before a fault."""
 
 
 class Chaos:
@@ -252,7 +252,7 @@ class Verdict:
 
 
 def judge(swarm: Swarm) -> Verdict:
-    """Compares, message by message, what was acknowledged with what came."""
+    """Compares, message by message, acknowledged with delivered messages."""
     found = Verdict()
     for publisher in swarm.publishers:
         found.published += publisher.next

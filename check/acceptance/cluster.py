@@ -36,7 +36,7 @@ def wait_for(what: str, condition: Callable[[], Found], seconds: float = 10.0) -
 
 
 def free_base(count: int) -> tuple[int, int, int]:
-    """First ports of three free ranges (MQTT, HTTP, cluster) of `count` ports each, below what the system hands out."""
+    """First ports of three free ranges (MQTT, HTTP, cluster) of `count` ports each, below those that the system hands out."""
     for _ in range(300):
         base = random.SystemRandom().randrange(11_000 + 30 * WORKER, 31_000, 30 * WORKERS)
         bases = (base, base + 10, base + 20)

@@ -75,7 +75,7 @@ class Emulated(Apart):
         return str(self.plan["control"])
 
     def ask(self, *words: str) -> str:
-        """Has a request done by another process, as a person would; gives what it prints."""
+        """Has a request done by another process, as a person would; gives its output."""
         done = subprocess.run(
             [str(self.binary), "bench", "net", "--json", "--control", self.socket, *words],
             capture_output=True, text=True, timeout=20)
@@ -87,7 +87,7 @@ class Emulated(Apart):
         return {(link["from"], link["to"]): link for link in json.loads(self.ask("status"))["links"]}
 
     def stop(self) -> tuple[int, str]:
-        """Ends the emulator, which takes the nodes with it; its exit status and what it said."""
+        """Ends the emulator, which takes the nodes with it; its exit status and its notes."""
         self.emulator.terminate()
         _, notes = self.emulator.communicate(timeout=30)
         for process in self.processes:

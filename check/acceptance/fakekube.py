@@ -15,7 +15,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 class FakePlane:
-    """One stateful set and its pods. It refuses what the real server refuses: a wrong token, an old version, another kind of patch."""
+    """One stateful set and its pods. It refuses the same as the real server: a wrong token, an old version, another kind of patch."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -36,7 +36,7 @@ class Proxy:
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def refuse(self) -> None:
-        """Whoever connects is refused, and who is connected is reset."""
+        """New connections are refused, and open ones are reset."""
         if self._listener:
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()

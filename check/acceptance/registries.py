@@ -197,7 +197,7 @@ class RealEtcd:
 
 
 class FakeKubernetes(Web):
-    """The list of `EndpointSlices` of one service, a slice a page, for who has the token."""
+    """The list of `EndpointSlices` of one service, a slice a page, for clients with the token."""
 
     def __init__(self, context: ssl.SSLContext, namespace: str, service: str) -> None:
         self.namespace, self.service, self.token = namespace, service, "first token"

@@ -23,7 +23,7 @@ WITHIN = ("nsenter", "--net=/run/netns/{space}", "unshare", "--uts", "sh", "-c",
 
 
 def encrypts(space: str) -> bool:
-    """Whether the kernel has what an encrypted overlay network needs (ESP)."""
+    """Whether the kernel has ESP, which an encrypted overlay network needs."""
     state = ("src", "192.0.2.1", "dst", "192.0.2.2", "proto", "esp", "spi", "256")
     key = ("mode", "transport", "aead", "rfc4106(gcm(aes))", f"0x{'00' * 20}", "64")
     command = ["ip", "-n", space, "xfrm", "state"]
@@ -74,7 +74,7 @@ class Machines(Spaces):
             token = first.docker("swarm", "join-token", "-q", "manager" if number < MANAGERS else "worker").strip()
             self.engines[number].docker("swarm", "join", *here(number), "--token", token, f"{self.address(0)}:2377")
 
-    # --- what a manager is asked ---
+    # --- questions to a manager ---
 
     @property
     def manager(self) -> Engine:
@@ -156,7 +156,7 @@ class Machines(Spaces):
     # --- the end ---
 
     def kill(self, number: int) -> None:
-        """A machine stops without a word: kill -9 of its engine, and of what that started."""
+        """A machine stops without a word: kill -9 of its engine, and of the processes that the engine started."""
         engine = self.engines.pop(number)
         engine.process.kill()
         engine.process.wait(10)

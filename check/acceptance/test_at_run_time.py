@@ -74,7 +74,7 @@ def levels(node: Node | Cluster, *words: str) -> list[str]:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_level_of_the_log_changes_while_the_node_runs(binary: Path, tmp_path: Path, form: str) -> None:
-    """OP-09: by the command, and by SIGHUP, which brings back what the configuration says."""
+    """OP-09: by the command, and by SIGHUP, which brings back the value of the configuration."""
     node = Node(binary, tmp_path / "node", "memory")
     # Lines of clients beyond the limit are of level debug.
     log = f'[log]\nformat = "{form}"\nlines_per_second = 0\n'

@@ -77,7 +77,7 @@ def test_clocks_that_are_apart_change_nothing_for_clients(three: list[Node]) -> 
 
 
 def test_a_clock_that_is_set_ends_nothing(binary: Path, tmp_path: Path) -> None:
-    """MQ-11: the clock of a node that runs is set on by a day, and the node starts again; what has an hour left is there each time."""
+    """MQ-11: the clock of a node that runs is set on by a day, and the node starts again; messages with an hour left are there each time."""
     node = Node(binary, tmp_path / "node", "fsync")
     clock = tmp_path / "offset"
     clock.write_text("+0\n")

@@ -173,7 +173,7 @@ def test_a_rule_raises_the_processors_of_a_container(engine: Engine, binary: Pat
 
 
 def test_a_driver_without_its_engine_says_so(binary: Path, tmp_path: Path) -> None:
-    """EL-07: what is missing, and where it was looked for."""
+    """EL-07: the error names the missing engine, and where it was looked for."""
     site = Site(binary, tmp_path)
     site.env |= {"DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     site.file.write_text(DOCKER_SITE.format(port=site.port))

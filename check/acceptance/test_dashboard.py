@@ -128,7 +128,7 @@ def site(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
 
 
 def connect(port: int, client: str, clean: bool = True) -> mqtt.Client:
-    """A connected client, which reads what comes in a thread of its own."""
+    """A connected client, which reads its messages in a thread of its own."""
     made = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=client, clean_session=clean)
     made.connect(HOST, port)
     made.loop_start()

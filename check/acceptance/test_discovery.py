@@ -129,7 +129,7 @@ def test_a_stranger_without_the_key_is_neither_listed_nor_told_anything(make: Ma
                  all(any(node.cluster.to_bytes(2, "big") in one for one in recorded) for node in [*friends, *strangers]))
         everybody = [node.cluster.to_bytes(2, "big") for node in [*friends, *strangers]]
         for beacon in recorded:
-            # magic, version, IPv4, address, port: what follows is random
+            # magic, version, IPv4, address, port: the rest is random
             assert beacon[:7] == b"\x5d\x01\x04" + socket.inet_aton(HOST) and beacon[7:9] in everybody, beacon
             assert not any(name in beacon for name in (b"sedge", b"other", KEY.encode())), beacon
         shouts = [b"", b"\x00" * 64, recorded[0][:-1] + bytes([recorded[0][-1] ^ 1]), recorded[0][:9], *recorded]

@@ -28,7 +28,7 @@ def asked(port: int, method: str, path: str, **headers: str) -> int:
 
 
 def test_only_the_token_of_up_changes_something(make_cluster: Callable[..., Cluster]) -> None:
-    """SEC: programs of this machine may read; what changes something shows the token that `sedge up` has made; foreign pages get nothing."""
+    """SEC: programs of this machine may read; requests that change something show the token that `sedge up` has made; foreign pages get nothing."""
     cluster = make_cluster(2)
     note = cluster.data / "api-token"
     assert note.stat().st_mode & 0o777 == 0o600

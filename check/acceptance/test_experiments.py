@@ -216,7 +216,7 @@ def test_brokers_in_a_row_hand_on_what_is_wanted_beyond(binary: Path) -> None:
 
 
 def test_the_tool_for_the_experiments_before_mosquitto_writes_its_tables(binary: Path, tmp_path: Path) -> None:
-    """BM-11: `check/experiments/run --write` puts what it measured between its marks, and nothing else."""
+    """BM-11: `check/experiments/run --write` puts its results between its marks, and nothing else."""
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- check/experiments s-f begins -->\nold\n<!-- check/experiments s-f ends -->\nafter\n")
     tool = Path(__file__).resolve().parents[1] / "experiments/run"

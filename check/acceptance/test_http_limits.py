@@ -46,7 +46,7 @@ def configured(make_node: Callable[..., Node], lines: str) -> Node:
 
 
 def test_a_request_that_does_not_come_ends(make_node: Callable[..., Node]) -> None:
-    """SEC: a request that begins and trickles, and a connection that asks nothing; who has been answered may ask again."""
+    """SEC: a request that begins and trickles, and a connection that asks nothing; a client that has been answered may ask again."""
     node = configured(make_node, 'request_timeout = "1s"\nidle_timeout = "3s"\n')
     slow, silent, kept = half_request(node.http), socket.create_connection((HOST, node.http), 5), half_request(node.http)
     kept.sendall(b"\r\n")

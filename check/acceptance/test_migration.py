@@ -51,7 +51,7 @@ def connects(arguments: list[str]) -> bool:
 
 
 def gets(reader: list[str], topic: str, writer: list[str], judge: list[str]) -> bool:
-    """Whether what `writer` publishes comes to `reader`: retained, so that nobody has to be there first. `judge` may do all."""
+    """Whether a message from `writer` comes to `reader`: retained, so that nobody has to be there first. `judge` may do all."""
     publish = ["mosquitto_pub", *writer, "-t", topic, "-m", "hi", "-q", "1", "-r"]
     subprocess.run(publish, capture_output=True, timeout=20, check=False)
     subscribe = ["mosquitto_sub", *reader, "-t", topic, "-C", "1", "-W", "2"]

@@ -89,7 +89,7 @@ def test_a_broker_and_the_node_beside_it_deliver_the_same(beside: Callable[..., 
 
 
 def test_each_difference_is_told(beside: Callable[..., Sidecar], binary: Path, tmp_path: Path) -> None:
-    """A broker that shows a message to one of the node's connections only: what the comparison misses on either side is in status, API, log and
+    """A broker that shows a message to one of the node's connections only: messages that the comparison misses on either side are in status, API, log and
     metrics, with topic and filter."""
     rules = tmp_path / "acl"
     rules.write_text("topic readwrite open/#\ntopic write only/#\npattern read only/%c\n")
@@ -118,7 +118,7 @@ def test_each_difference_is_told(beside: Callable[..., Sidecar], binary: Path, t
 
 
 def test_a_node_beside_a_broker_stands_alone(binary: Path, tmp_path: Path) -> None:
-    """IL-25: what does not go with it is named."""
+    """IL-25: settings that do not go with it are named."""
     for lines, said in (
         ('mirror_filters = ["a#"]', 'upstream.mirror_filters: "a#" is no topic filter'),
         ("mirror_filters = []", "upstream.mirror_filters: names nothing to compare"),

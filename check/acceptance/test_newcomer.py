@@ -197,7 +197,7 @@ def test_two_machines_and_one_address(site: Site, tmp_path: Path) -> None:
     for machine in (1, 2):
         site.start_keepalived(machine)
     wait_for("the address is at the first machine", lambda: site.holds_address(1) and not site.holds_address(2), 40)
-    # The dashboard: the page is for everybody, what it shows for those with the token.
+    # The dashboard: the page is for everybody, its data for those with the token.
     wait_for("the address answers", lambda: answer(f"http://{service}:8080/")[0] == 200, 20)
     assert answer(f"http://{service}:8080/api/v1/status")[0] == 401
     assert answer(f"http://{service}:8080/api/v1/status", token)[0] == 200

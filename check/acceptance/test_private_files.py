@@ -49,7 +49,7 @@ def test_a_journal_that_others_could_read_is_closed_at_the_next_start(make_node:
 
 
 def test_nobody_else_can_read_the_logs_of_up(make_cluster: Callable[..., Cluster]) -> None:
-    """SEC: what `sedge up` leaves names clients and topics."""
+    """SEC: files that `sedge up` leaves name clients and topics."""
     cluster = make_cluster(2)
     logs = list(cluster.data.rglob("log"))
     assert len(logs) == 2

@@ -33,7 +33,7 @@ def take_until(client: Client, count: int) -> list[bytes]:
 
 
 def copied(cluster: Cluster, nodes: list[int]) -> None:
-    """Waits until what these nodes hold is at others, too."""
+    """Waits until the data of these nodes is at others, too."""
     def is_whole(node: int) -> bool:
         status = cluster.status(node)
         return status["copies"] == status["copies_wanted"]
@@ -64,7 +64,7 @@ def test_publications_on_their_way_are_counted(make_cluster: Callable[..., Clust
 
 
 def test_what_one_client_missed_comes_to_nobody_else(make_cluster: Callable[..., Cluster]) -> None:
-    """FT-23: of two subscribers of one topic one is orphaned; what it has missed comes to it, and not to the other once more."""
+    """FT-23: of two subscribers of one topic one is orphaned; the messages it has missed come to it, and not to the other once more."""
     cluster = make_cluster(3)
     orphan, other, publisher = at(cluster, 0, "orphan"), at(cluster, 1, "other"), at(cluster, 2, "publisher")
     for reader in (orphan, other):

@@ -94,7 +94,7 @@ def test_a_client_that_comes_back_within_its_delay_leaves_no_will(nodes: list[No
 
 @pytest.mark.parametrize("nodes", ["memory"], indirect=True)
 def test_shares_of_a_dead_node_are_not_lost(nodes: list[Node]) -> None:
-    """MQ-14: what a member at the killed node had not acknowledged comes to it when it is back elsewhere; nothing is done twice."""
+    """MQ-14: messages that a member at the killed node had not acknowledged come to it when it is back elsewhere; nothing is done twice."""
     members = [nodes[number].client(f"member-{number}") for number in (0, 1)]
     lazy = nodes[2].client("lazy")
     for member in (*members, lazy):

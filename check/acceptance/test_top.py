@@ -1,4 +1,4 @@
-"""`sedge top`: what all nodes do, on a page of a terminal and as text."""
+"""`sedge top`: the figures of all nodes on a page of a terminal and as text."""
 
 from __future__ import annotations
 

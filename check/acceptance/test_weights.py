@@ -47,7 +47,7 @@ def test_clients_that_do_not_read_hold_no_more_than_the_limit(make_node: Callabl
 
 
 def test_sessions_that_come_back_and_do_not_read_hold_no_more_than_the_limit(make_node: Callable[..., Node]) -> None:
-    """SEC: what has waited for sessions is sent as their clients come back: it leaves the queues, and memory stays below the limit and a constant."""
+    """SEC: messages that waited for sessions are sent as their clients come back: they leave the queues, and memory stays below the limit and a constant."""
     node = make_node("memory", shards=1)
     node.stop()
     node.extra = f"[limits]\nmax_buffered_bytes = {LIMIT}\n"

@@ -38,7 +38,7 @@ def told(cluster: Cluster, *words: str, node: int = 0) -> dict[str, Any]:
 
 
 def test_listings_speak_for_all_nodes_and_name_them(cluster: Cluster) -> None:
-    """OP-07: each listing says the same of the whole cluster at every node, and with a name only what that node knows."""
+    """OP-07: each listing says the same of the whole cluster at every node, and with a node's name only the entries that the node knows."""
     names = [f"node-{number + 1}" for number in range(3)]
     ids = [cluster.api(node, "status")["node"] for node in range(3)]
     clients = [connected(cluster, node, f"client-{letter}-{node}", props=DAY) for node in range(3) for letter in "ab"]

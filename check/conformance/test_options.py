@@ -187,7 +187,7 @@ def test_identifier_is_the_subscribers_own(net: Any) -> None:
 @v5("3.3.1-12", "3.3.1-9")
 @pytest.mark.parametrize("keep", [False, True])
 def test_retained_message_of_a_new_subscription_has_the_flag(net: Any, keep: bool) -> None:
-    """Retain as published is about live messages; what comes at subscribing is marked as retained."""
+    """Retain as published is about live messages; messages that come at subscribing are marked as retained."""
     client, topic = net.client(V5), net.topic()
     net.retain(topic, b"kept")
     client.subscribe((topic, sub_options(1, retain_as_published=keep)))

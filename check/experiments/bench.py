@@ -1,4 +1,4 @@
-"""Runs `sedge bench` and reads what it found."""
+"""Runs `sedge bench` and reads its report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SINGLE = ("--nodes", "1", "--recipe", "mosquitto-line")
 
 
 class Bench:
-    """The program, and what it measures with."""
+    """The program that measures."""
 
     def __init__(self, binary: Path) -> None:
         self.binary = binary

@@ -53,7 +53,7 @@ SMALL = Size(pairs=((100, (4, 6)),), seconds=0.6, clients=8, settle=0.2, qos=(2,
 
 @dataclass
 class Site:
-    """The program and the size, and what was measured already."""
+    """The program and the size, and the results that were measured already."""
 
     bench: Bench
     size: Size
