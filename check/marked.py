@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 def marks(tool: str) -> tuple[str, str]:
-    """What stands before and behind the table of a tool."""
+    """The lines before and behind the table of a tool."""
     return f"<!-- {tool} begins -->", f"<!-- {tool} ends -->"
 
 
 def put(page: Path, tool: str, table: str) -> None:
-    """Replaces what is between the marks of `tool` in `page`."""
+    """Replaces the lines between the marks of `tool` in `page`."""
     begin, end = marks(tool)
     text = page.read_text()
     if text.count(begin) != 1 or text.count(end) != 1:

@@ -23,7 +23,7 @@ def can_make_namespaces() -> bool:
 
 
 class Apart:
-    """What nodes say of themselves that have default ports, each at an address of its own."""
+    """Answers of nodes that have default ports, each at an address of its own."""
 
     def address(self, node: int) -> str:
         """The address at which this process reaches the node."""

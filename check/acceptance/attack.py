@@ -31,7 +31,7 @@ import mqttwire as w  # noqa: E402
 from mqttwire import V5, T  # noqa: E402
 
 ROOM_KIB = 96 * 1024
-"""What a node may have more at the end than after the first quarter: tables fill up to their limits."""
+"""Memory in KiB that a node may have more at the end than after the first quarter: tables fill up to their limits."""
 
 
 def half_requests(cluster: Cluster) -> None:
@@ -192,7 +192,7 @@ class Witness:
 
 
 def dropped(cluster: Cluster) -> list[str]:
-    """What each node counts as dropped, by cause."""
+    """Messages that each node counts as dropped, by cause."""
     return [f"node {node + 1}: {line}" for node in range(cluster.nodes)
             for line in get(f"http://{HOST}:{cluster.http + node}/metrics").splitlines()
             if line.startswith("sedge_dropped_messages_total") and not line.endswith(" 0")]

@@ -38,7 +38,7 @@ class Make:
         return V311 if self.make in ONLY_311 else wanted
 
     def command(self) -> list[str]:
-        """What starts it; writes its files."""
+        """The command that starts the broker; writes the broker's files."""
         recipes = tomllib.loads(RECIPES.read_text())["broker"]
         recipe = next(recipe for recipe in recipes if recipe["name"] == self.make)
         life = self.directory / "life"
@@ -100,7 +100,7 @@ class Mosquitto(Make):
         self.config.write_text("\n".join(text) + "\n")
 
     def command(self) -> list[str]:
-        """What starts it."""
+        """The command that starts the broker."""
         program = shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
         assert program, "mosquitto is missing; ./test installs it"
         return [program, "-v", "-c", str(self.config)]
@@ -123,7 +123,7 @@ class Sidecar(Node):
         self.extra = f'[upstream]\naddress = "{HOST}:{self.broker.port}"\n{upstream}'
 
     def upstream(self) -> dict[str, object]:
-        """What its status says of the broker."""
+        """The part of the node's status about the broker."""
         found = self.status()["upstream"]
         assert isinstance(found, dict)
         return found

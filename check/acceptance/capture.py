@@ -1,4 +1,4 @@
-"""What passes over the loopback device, as a capture tool would see it."""
+"""The traffic of the loopback device, as a capture tool would see it."""
 
 from __future__ import annotations
 

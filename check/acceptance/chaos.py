@@ -1,4 +1,4 @@
-"""Faults of a cluster in namespaces, by kind, and what they did to the clients of a `Swarm`."""
+"""Faults of a cluster in namespaces, by kind, and their effects on the clients of a `Swarm`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOVING = " sessions on the move"
 
 
 class NotWhole(Exception):
-    """The cluster did not come back to what it was before a fault."""
+    """The cluster did not come back to its state before a fault."""
 
 
 class Chaos:
@@ -156,7 +156,7 @@ class Chaos:
             self.islands.join(a, b)
 
     def oneway(self) -> None:
-        """What one node sends to another gets lost, the other way round it arrives."""
+        """Packets from one node to another get lost, those the other way round arrive."""
         a, b = self.rng.sample(range(self.islands.count), 2)
         self.swarm.note(f"cut what {a} sends to {b}")
         self.islands.cut_one_way(a, b)
@@ -172,7 +172,7 @@ class Chaos:
             self.swarm.run(self.rng.uniform(0.0, 0.1))
 
     def wants(self, node: int) -> list[str]:
-        """What keeps a node from being as before the fault: members, links, copies, or something on the move."""
+        """Differences of a node from its state before the fault: members, links, copies, or something on the move."""
         try:
             members = self.islands.api(node, "cluster")["members"]
             status = self.islands.api(node, "status")
@@ -191,7 +191,7 @@ class Chaos:
         return [f"node {node}: {text}" for wrong, text in found if wrong]
 
     def all_want(self) -> list[str]:
-        """What keeps the cluster from being as before the fault."""
+        """Differences of the cluster from its state before the fault."""
         return [want for node in range(self.islands.count) for want in self.wants(node)]
 
     def heal(self) -> None:
@@ -218,7 +218,7 @@ def gist(lines: list[str]) -> list[str]:
 
 @dataclass
 class Verdict:
-    """What the clients were owed and did not get, or got twice, or in the wrong order."""
+    """Messages that the clients were owed and did not get, or got twice, or in the wrong order."""
 
     published: int = 0
     acknowledged: int = 0
@@ -252,7 +252,7 @@ class Verdict:
 
 
 def judge(swarm: Swarm) -> Verdict:
-    """Compares, message by message, what was acknowledged with what came."""
+    """Compares, message by message, acknowledged with delivered messages."""
     found = Verdict()
     for publisher in swarm.publishers:
         found.published += publisher.next

@@ -36,7 +36,7 @@ def wait_for(what: str, condition: Callable[[], Found], seconds: float = 10.0) -
 
 
 def free_base(count: int) -> tuple[int, int, int]:
-    """First ports of three free ranges (MQTT, HTTP, cluster) of `count` ports each, below what the system hands out."""
+    """First ports of three free ranges (MQTT, HTTP, cluster) of `count` ports each, below those that the system hands out."""
     for _ in range(300):
         base = random.SystemRandom().randrange(11_000 + 30 * WORKER, 31_000, 30 * WORKERS)
         bases = (base, base + 10, base + 20)
@@ -131,7 +131,7 @@ class Cluster:
         return found
 
     def output(self) -> str:
-        """What `sedge up` has printed."""
+        """The output of `sedge up`."""
         self.log.flush()
         return Path(self.log.name).read_text()
 
@@ -152,7 +152,7 @@ class Cluster:
         return get(f"http://{HOST}:{self.http + node}/api/v1/{path}")
 
     def token(self) -> str:
-        """What requests have to show that change something."""
+        """The token for requests that change something."""
         return (self.data / "api-token").read_text()
 
     def status(self, node: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def encoded(name: str) -> bytes:
 
 
 class Records:
-    """What the server knows; may be changed at any time."""
+    """The records of the server; may be changed at any time."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, list[str]] = {}
@@ -97,7 +97,7 @@ class Resolving(Islands):
         self.prepare()
 
     def _etc(self, node: int) -> Path:
-        """What `ip netns exec` lays over /etc."""
+        """The folder that `ip netns exec` lays over /etc."""
         return Path("/etc/netns") / f"{self.tag}n{node}"
 
     def prepare(self) -> None:

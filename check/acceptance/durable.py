@@ -1,4 +1,4 @@
-"""Nodes with journals, and clients that do what the standard asks of them over any number of connections."""
+"""Nodes with journals, and clients that keep to the standard over any number of connections."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Node:
             answered = get(f"http://{HOST}:{self.http}/health/ready", 2) is not None
         except OSError:
             answered = False
-        # Asked last: who answers may be another, whose ports this one did not get.
+        # Asked last: another node may answer, whose ports this one did not get.
         assert self.process and self.process.poll() is None, self.log.read_text()
         return answered
 
@@ -123,7 +123,7 @@ class Node:
 
 
 class Publisher:
-    """Publishes numbers and repeats after a reconnection what was not acknowledged, as the standard asks."""
+    """Publishes numbers and repeats unacknowledged ones after a reconnection, as the standard asks."""
 
     def __init__(self, name: str, topic: str, qos: int) -> None:
         self.name, self.topic, self.qos = name, topic, qos
@@ -191,7 +191,7 @@ class Subscriber:
 
 
 def pump(side: Publisher | Subscriber) -> bool:
-    """Takes what has come; says whether the connection stands."""
+    """Takes the packets that have come; says whether the connection stands."""
     client = side.client
     try:
         while True:
@@ -219,7 +219,7 @@ def knows_all(node: Node, size: int = 3) -> bool:
 
 
 def everybody(nodes: list[Node], rng: random.Random) -> tuple[list[Publisher], list[Subscriber], dict[str, Node]]:
-    """Three publishers of each QoS and a subscriber for each, connected anywhere; and who is where."""
+    """Three publishers of each QoS and a subscriber for each, connected anywhere; and the node of each."""
     publishers = [Publisher(f"pub-{qos}-{i}", f"load/{qos}/{i}", qos) for qos in (1, 2) for i in range(3)]
     subscribers = [Subscriber(f"sub-{p.qos}-{p.topic[-1]}", p.topic, p.qos) for p in publishers]
     where = {side.name: rng.choice(nodes) for side in [*subscribers, *publishers]}

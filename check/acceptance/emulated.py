@@ -31,7 +31,7 @@ class Emulated(Apart):
             raise
 
     def _plan(self) -> dict[str, Any]:
-        """What the emulator prints: one JSON object, whose last line is a bare bracket."""
+        """The plan that the emulator prints: one JSON object, whose last line is a bare bracket."""
         lines: list[str] = []
         assert self.emulator.stdout and self.emulator.stderr
         while not lines or lines[-1].rstrip("\n") != "}":
@@ -47,7 +47,7 @@ class Emulated(Apart):
             "SEDGE_AUTH__ANONYMOUS": "always",
             "SEDGE_CLUSTER__KEY": "a key for this test only",
             "SEDGE_CLUSTER__BIND": self.site(node),
-            # What waits for copies while nodes are cut off arrives late: these tests are about the network.
+            # Messages that wait for copies while nodes are cut off arrive late: these tests are about the network.
             "SEDGE_CLUSTER__COPIES": "1",
             "SEDGE_CLUSTER__SEEDS": ",".join(f"{self.site(one)}:7883" for one in range(self.count)),
             "SEDGE_HTTP__BIND": self.address(node),
@@ -75,7 +75,7 @@ class Emulated(Apart):
         return str(self.plan["control"])
 
     def ask(self, *words: str) -> str:
-        """Has a request done by another process, as a person would; gives what it prints."""
+        """Has a request done by another process, as a person would; gives its output."""
         done = subprocess.run(
             [str(self.binary), "bench", "net", "--json", "--control", self.socket, *words],
             capture_output=True, text=True, timeout=20)
@@ -83,11 +83,11 @@ class Emulated(Apart):
         return done.stdout
 
     def links(self) -> dict[tuple[int, int], dict[str, Any]]:
-        """What the emulator says about every direction of every link, by nodes counted from 1."""
+        """The emulator's status of every direction of every link, by nodes counted from 1."""
         return {(link["from"], link["to"]): link for link in json.loads(self.ask("status"))["links"]}
 
     def stop(self) -> tuple[int, str]:
-        """Ends the emulator, which takes the nodes with it; its exit status and what it said."""
+        """Ends the emulator, which takes the nodes with it; its exit status and its notes."""
         self.emulator.terminate()
         _, notes = self.emulator.communicate(timeout=30)
         for process in self.processes:

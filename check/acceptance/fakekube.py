@@ -15,7 +15,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
 class FakePlane:
-    """One stateful set and its pods. It refuses what the real server refuses: a wrong token, an old version, another kind of patch."""
+    """One stateful set and its pods. It refuses the same as the real server: a wrong token, an old version, another kind of patch."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -29,7 +29,7 @@ class FakePlane:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def handler(self) -> type[BaseHTTPRequestHandler]:
-        """What answers the driver."""
+        """The class that answers the driver's requests."""
         plane = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -68,7 +68,7 @@ class FakePlane:
             self.reconcile()
 
     def reconcile(self) -> None:
-        """What the controller of stateful sets does."""
+        """Does the work of the controller of stateful sets."""
         size = self.size or 0
         for ordinal in range(size):
             if (name := f"{SET}-{ordinal}") not in self.pods:
@@ -111,7 +111,7 @@ class FakePlane:
         return {"kind": "Scale", "metadata": {"name": SET, "resourceVersion": str(self.version)}, "spec": spec}
 
     def account(self) -> Path:
-        """What a pod finds of its service account."""
+        """The folder of the service account, as a pod finds it."""
         folder = self.folder / "account"
         folder.mkdir(exist_ok=True)
         (folder / "token").write_text(SCALER)

@@ -22,7 +22,7 @@ SET = "sedge"
 KEY = "kubernetes-test-key"
 TOKEN = "token-of-the-nodes-api"
 ADMIN, SCALER = "admin-token", "scaler-token"
-# What the documents tell people to allow the controller.
+# Rights that the documents tell people to give the controller.
 ROLE = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
     {"apiGroups": ["apps"], "resources": ["statefulsets/scale"], "verbs": ["get", "patch"]},
@@ -94,7 +94,7 @@ class ControlPlane:
         return True
 
     def install(self, replicas: int) -> None:
-        """What the Helm chart makes, as far as it matters here, and the rights of the controller."""
+        """Makes the objects of the Helm chart, as far as they matter here, and the rights of the controller."""
         core, apps, rights = "/api/v1", "/apis/apps/v1", "/apis/rbac.authorization.k8s.io/v1"
         self.call("POST", f"{core}/namespaces", {"metadata": {"name": NAMESPACE}})
         labels = {"app": SET}
@@ -108,7 +108,7 @@ class ControlPlane:
         self.call("POST", f"{rights}/namespaces/{NAMESPACE}/rolebindings", {"metadata": {"name": "scale"}, "subjects": [subject], "roleRef": role})
 
     def account(self) -> Path:
-        """What a pod finds of its service account."""
+        """The folder of the service account, as a pod finds it."""
         folder = self.folder / "account"
         folder.mkdir(exist_ok=True)
         (folder / "token").write_text(SCALER)
@@ -132,7 +132,7 @@ class ControlPlane:
 
 
 class Plane(Protocol):
-    """What the kubelet and the tests need of a control plane, real or not."""
+    """A control plane, real or not, as far as the kubelet and the tests need it."""
 
     api: str
 
@@ -143,7 +143,7 @@ class Plane(Protocol):
         """A request as the administrator."""
 
     def account(self) -> Path:
-        """What a pod finds of its service account."""
+        """The folder of the service account, as a pod finds it."""
 
     def replicas(self) -> int:
         """Replicas that the set is to have."""

@@ -1,4 +1,4 @@
-"""What can be wrong with a way to somebody: a TCP proxy that does it, and a host whose packets are lost."""
+"""Faults of a network path: a TCP proxy that has them, and a host whose packets are lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Proxy:
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def refuse(self) -> None:
-        """Whoever connects is refused, and who is connected is reset."""
+        """New connections are refused, and open ones are reset."""
         if self._listener:
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
@@ -92,7 +92,7 @@ class Proxy:
                         return
                     carried += len(data)
                     if self.mode == "cut" and carried > 3000:
-                        # What was read goes on in part: the packet that it ends in is never whole.
+                        # Half of the bytes that were read goes on: the packet in which they end is never whole.
                         other[sock].sendall(data[: len(data) // 2])
                         self._reset(pair)
                         return

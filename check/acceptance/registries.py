@@ -1,4 +1,4 @@
-"""What nodes register with or look into: etcd, a real one or one that behaves so, and the API of Kubernetes."""
+"""Services that nodes register with or look into: etcd, a real one or one that behaves so, and the API of Kubernetes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def b64(text: str) -> str:
 
 
 class Etcd(Protocol):
-    """What tests ask of either etcd."""
+    """The calls that tests need of either etcd."""
 
     port: int
 
@@ -197,7 +197,7 @@ class RealEtcd:
 
 
 class FakeKubernetes(Web):
-    """The list of `EndpointSlices` of one service, a slice a page, for who has the token."""
+    """The list of `EndpointSlices` of one service, a slice a page, for clients with the token."""
 
     def __init__(self, context: ssl.SSLContext, namespace: str, service: str) -> None:
         self.namespace, self.service, self.token = namespace, service, "first token"

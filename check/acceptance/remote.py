@@ -1,4 +1,4 @@
-"""A Mosquitto at the other end of a bridge, and clients that count what goes there and what comes."""
+"""A Mosquitto at the other end of a bridge, and clients that count the messages that go there and come."""
 
 from __future__ import annotations
 
@@ -157,14 +157,14 @@ class Load:
         return len(self.acknowledged) >= count
 
     def abandon(self) -> list[str]:
-        """Ends it when its broker is gone; what was acknowledged."""
+        """Ends it when its broker is gone; returns the acknowledged messages."""
         self._stop.set()
         self._client.close()
         self._thread.join(40)
         return self.acknowledged
 
     def stop(self) -> list[str]:
-        """Ends it; what was acknowledged."""
+        """Ends it; returns the acknowledged messages."""
         self._stop.set()
         self._thread.join(30)
         assert self.failure is None, self.failure

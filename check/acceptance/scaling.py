@@ -83,7 +83,7 @@ class Site:
             self.controller = None
 
     def status(self) -> dict[str, Any]:
-        """What `sedge scale status --json` says."""
+        """The report of `sedge scale status --json`."""
         found: dict[str, Any] = json.loads(self.call("scale", "status", "--json"))
         return found
 

@@ -23,7 +23,7 @@ WITHIN = ("nsenter", "--net=/run/netns/{space}", "unshare", "--uts", "sh", "-c",
 
 
 def encrypts(space: str) -> bool:
-    """Whether the kernel has what an encrypted overlay network needs (ESP)."""
+    """Whether the kernel has ESP, which an encrypted overlay network needs."""
     state = ("src", "192.0.2.1", "dst", "192.0.2.2", "proto", "esp", "spi", "256")
     key = ("mode", "transport", "aead", "rfc4106(gcm(aes))", f"0x{'00' * 20}", "64")
     command = ["ip", "-n", space, "xfrm", "state"]
@@ -55,7 +55,7 @@ class Machines(Spaces):
         return f"{self.tag}n{number}"
 
     def name(self, number: int) -> str:
-        """What a machine is called."""
+        """The name of a machine."""
         return f"manager-{number + 1}" if number < MANAGERS else f"worker-{number - MANAGERS + 1}"
 
     def _engine(self, number: int) -> Engine:
@@ -74,7 +74,7 @@ class Machines(Spaces):
             token = first.docker("swarm", "join-token", "-q", "manager" if number < MANAGERS else "worker").strip()
             self.engines[number].docker("swarm", "join", *here(number), "--token", token, f"{self.address(0)}:2377")
 
-    # --- what a manager is asked ---
+    # --- questions to a manager ---
 
     @property
     def manager(self) -> Engine:
@@ -82,14 +82,14 @@ class Machines(Spaces):
         return next(engine for number, engine in self.engines.items() if number < MANAGERS)
 
     def leader(self) -> int:
-        """Who leads the managers; -1 if none does."""
+        """Number of the manager that leads the others; -1 if none does."""
         command = ["docker", "node", "ls", "--format", "{{.Hostname}} {{.ManagerStatus}}"]
         listed = subprocess.run(command, env=self.manager.env, capture_output=True, text=True, timeout=60, check=False).stdout
         leaders = [line.split()[0] for line in listed.splitlines() if line.endswith(" Leader")]
         return next((number for number in self.engines if [self.name(number)] == leaders), -1)
 
     def deploy(self, *files: Path, **env: str) -> None:
-        """What the head of the stack file says, with further files."""
+        """Deploys the stack as the head of its file says, with further files."""
         self.env |= env
         # Older clients never wait, and have no word for it.
         detach = ["--detach=true"] if "--detach" in self.manager.docker("stack", "deploy", "--help") else []
@@ -104,7 +104,7 @@ class Machines(Spaces):
             raise AssertionError(f"{error}\n{self.tasks()}\n{self.logs()}") from error
 
     def update_state(self) -> str:
-        """What the manager says of the update that it does or did last."""
+        """The state of the update that the manager does or did last."""
         service = json.loads(self.manager.docker("service", "inspect", SERVICE))[0]
         return str(service.get("UpdateStatus", {}).get("State", ""))
 
@@ -138,7 +138,7 @@ class Machines(Spaces):
         return [containers[0] for containers in found if len(containers) == 1] if all(len(containers) == 1 for containers in found) else []
 
     def statuses(self) -> list[dict[str, Any]]:
-        """What each node says of itself."""
+        """The status of each node."""
         return [json.loads(engine.docker("exec", engine.docker("ps", "-q").strip(), "/sedge", "status", "--json")) for engine in self.workers.values()]
 
     def one_cluster(self) -> list[str]:
@@ -148,7 +148,7 @@ class Machines(Spaces):
         return found if whole else []
 
     def logs(self) -> str:
-        """What the nodes said last, for the message of a test that fails."""
+        """The last log lines of the nodes, for the message of a test that fails."""
         parts = [subprocess.run(["docker", "logs", "--tail", "40", found], env=engine.env, capture_output=True, text=True, check=False)
                  for engine in self.workers.values() for found in engine.docker("ps", "-aq").split()]
         return "\n".join(part.stdout + part.stderr for part in parts)
@@ -156,7 +156,7 @@ class Machines(Spaces):
     # --- the end ---
 
     def kill(self, number: int) -> None:
-        """A machine stops without a word: kill -9 of its engine, and of what that started."""
+        """A machine stops without a word: kill -9 of its engine, and of the processes that the engine started."""
         engine = self.engines.pop(number)
         engine.process.kill()
         engine.process.wait(10)

@@ -1,4 +1,4 @@
-"""Many clients in one thread that keep their sessions, come back at any node, and know what they are owed."""
+"""Many clients in one thread that keep their sessions, come back at any node, and know which messages they are owed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Guest:
         return None
 
     def leave(self, now: float) -> None:
-        """The connection is over, whoever ended it."""
+        """The connection is over, from whichever side."""
         if self.sock is not None:
             self.swarm.selector.unregister(self.sock)
             self.sock.close()
@@ -118,7 +118,7 @@ class Guest:
         self.known = True
 
     def tick(self, now: float) -> None:
-        """What is due."""
+        """Does the actions that are due."""
         if self.sock is None:
             if now >= self.again_at:
                 self.connect(now)
@@ -138,14 +138,14 @@ class Guest:
         """After CONNACK."""
 
     def work(self, now: float) -> None:
-        """What it does by itself."""
+        """The actions that a guest takes by itself."""
 
     def take(self, got: w.Packet, now: float) -> None:
         """A packet."""
 
 
 class Publisher(Guest):
-    """Publishes ascending numbers, and repeats what was not acknowledged."""
+    """Publishes ascending numbers, and repeats unacknowledged ones."""
 
     def __init__(self, swarm: Swarm, name: str, version: int, topic: str, qos: int, rate: float) -> None:
         super().__init__(swarm, name, version)
@@ -169,7 +169,7 @@ class Publisher(Guest):
         return w.publish(self.version, self.topic, str(number).encode(), qos=self.qos, dup=dup, pid=pid)
 
     def work(self, now: float) -> None:
-        """Publishes what is due."""
+        """Publishes the messages that are due."""
         if self.swarm.loaded and now >= self.next_at and len(self.open) < self.window:
             self.next_at = max(self.next_at + self.pause, now - 1)
             pid = next(pid for pid in range(1, 1000) if pid not in self.open)
@@ -196,7 +196,7 @@ class Publisher(Guest):
 
 
 class Subscriber(Guest):
-    """Acknowledges what comes, and counts a QoS 2 message once it is its own: before its PUBREC."""
+    """Acknowledges messages, and counts a QoS 2 message once it is its own: before its PUBREC."""
 
     def __init__(self, swarm: Swarm, name: str, version: int, topic: str) -> None:
         super().__init__(swarm, name, version)
@@ -271,7 +271,7 @@ class Swarm:
         self.guests: list[Guest] = [*self.publishers, *self.subscribers]
 
     def note(self, text: str) -> None:
-        """Remembers what happened when."""
+        """Remembers an event and its time."""
         self.notes.append((time.monotonic() - self.began, text))
 
     def turn(self, seconds: float = 0.005) -> float:
@@ -286,7 +286,7 @@ class Swarm:
         return now
 
     def run(self, seconds: float) -> None:
-        """Lets the clients do what they do."""
+        """Lets the clients do their work."""
         until = time.monotonic() + seconds
         while self.turn() < until:
             pass
@@ -319,7 +319,7 @@ class Swarm:
         return sum(len(s.lacks(p)) for s, p in pairs) + sum(len(p.open) for p in self.publishers)
 
     def story(self) -> str:
-        """What happened, oldest first."""
+        """The events of the run, oldest first."""
         return "\n".join(f"  {at:8.3f} {text}" for at, text in self.notes[-400:])
 
     def close(self) -> None:

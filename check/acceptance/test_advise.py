@@ -13,7 +13,7 @@ from mqttwire import V5
 
 
 def test_it_counts_the_subscribers_of_all_nodes(binary: Path, make_cluster: Callable[..., Cluster]) -> None:
-    """SG-27 to SG-29: subscribers by node, delays and times as measured; whoever leaves nodes out is told."""
+    """SG-27 to SG-29: subscribers by node, delays and times as measured; a user who leaves nodes out is told."""
     cluster = make_cluster(3)
     clients = []
     for number in range(6):

@@ -1,4 +1,4 @@
-"""What operators change and look at while a node runs: `sedge reload`, `sedge log-level`, `sedge logs`, `--watch`."""
+"""Settings that operators change, and output that they look at, while a node runs: `sedge reload`, `sedge log-level`, `sedge logs`, `--watch`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_nobody_to_reload_is_said_with_the_address(binary: Path) -> None:
 
 
 def levels(node: Node | Cluster, *words: str) -> list[str]:
-    """What nodes write, as `sedge log-level` says."""
+    """The log levels of the nodes, as `sedge log-level` says."""
     command = [str(node.binary), "log-level", *words, "--json", "--api", f"http://{HOST}:{node.http}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     return [one["level"] for one in json.loads(done.stdout)["nodes"]]
@@ -74,7 +74,7 @@ def levels(node: Node | Cluster, *words: str) -> list[str]:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_level_of_the_log_changes_while_the_node_runs(binary: Path, tmp_path: Path, form: str) -> None:
-    """OP-09: by the command, and by SIGHUP, which brings back what the configuration says."""
+    """OP-09: by the command, and by SIGHUP, which brings back the value of the configuration."""
     node = Node(binary, tmp_path / "node", "memory")
     # Lines of clients beyond the limit are of level debug.
     log = f'[log]\nformat = "{form}"\nlines_per_second = 0\n'
@@ -125,7 +125,7 @@ def test_one_command_changes_the_log_of_all_nodes_or_of_one(make_cluster: Callab
 
 
 def screens(binary: Path, *words: str, until: Callable[[bytes], bool]) -> bytes:
-    """What a command writes to a terminal of 8 rows, until enough is there; then Ctrl-C."""
+    """The output of a command on a terminal of 8 rows, until enough is there; then Ctrl-C."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 8, 60, 0, 0))
     process = subprocess.Popen([str(binary), *words], stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.PIPE)

@@ -28,7 +28,7 @@ def config_of(node: Node) -> str:
 
 
 def test_a_cluster_that_is_saved_while_it_runs_comes_back_after_all_disks_are_lost(binary: Path, tmp_path: Path) -> None:
-    """Retained messages, sessions with what waits for them, and accounts; a publisher goes on during the backup, and what it was told before is there."""
+    """Retained messages, sessions with their waiting messages, and accounts; a publisher goes on during it, and messages acknowledged before it are there."""
     nodes = [Node(binary, tmp_path / f"node-{number}", "journal") for number in range(3)]
     accounts = tmp_path / "passwords"
     made = run(binary, "passwd", "-c", str(accounts), "anna", standard_input=b"her secret\n")

@@ -129,7 +129,7 @@ def test_a_will_is_published_once_when_its_node_comes_back(site: list[Node]) -> 
     assert witness.message().payload == b"repaired"
     site[0].start()
     wait_for("it is back", lambda: all(knows_all(node) for node in site), 30)
-    # What the node publishes of its past it has published before it lets clients in.
+    # The node has published the messages of its past before it lets clients in.
     late = site[0].client("late", clean=True, props={})
     late.publish("state/end", "end", qos=1)
     assert witness.message().payload == b"end", "the will came again"

@@ -1,4 +1,4 @@
-"""What goes wrong with bridges between brokers elsewhere, by the number of the issue: none of it happens between brokers behind nodes."""
+"""Failures of bridges between brokers elsewhere, by the number of the issue: none of them happens between brokers behind nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pair = list[Sidecar]
 
 @pytest.fixture
 def pair(binary: Path, tmp_path: Path) -> Iterator[Pair]:
-    """Two nodes, each before a Mosquitto that keeps what it has over its end."""
+    """Two nodes, each before a Mosquitto that keeps its sessions and messages over its end."""
     made = []
     for number in range(2):
         kept = tmp_path / f"kept{number}"
@@ -58,7 +58,7 @@ def at(port: int, name: str, version: int = V5) -> Client:
 
 
 def kept(node: Sidecar, topic: str) -> list[bytes]:
-    """What the broker itself has retained at this topic."""
+    """The payloads that the broker itself has retained at this topic."""
     probe = at(node.broker.port, "")
     probe.subscribe(topic, qos=0)
     probe.ping()
@@ -98,7 +98,7 @@ def test_retained_messages_stay_retained_on_their_way_to_another_broker(pair: Pa
 
 
 def test_retain_as_published_and_no_local_hold_across_brokers(pair: Pair) -> None:
-    """emqx#11672, emqx#17481, mosquitto#3584: flag as published for who asks for it, cleared for who does not, and nothing comes back."""
+    """emqx#11672, emqx#17481, mosquitto#3584: flag as published for a client that asks for it, cleared for one that does not, and nothing comes back."""
     near, far = pair
     wants, plain, writer = at(far.port, "wants"), at(far.port, "plain"), at(near.port, "writer")
     wants.subscribe(("rap/#", 0x09))  # QoS 1, Retain As Published
@@ -112,7 +112,7 @@ def test_retain_as_published_and_no_local_hold_across_brokers(pair: Pair) -> Non
 
 
 def test_a_bridge_between_the_brokers_makes_no_loop(binary: Path, tmp_path: Path) -> None:
-    """mosquitto#1467, #2921, #3011: somebody bridges the brokers both ways, too: what is published once is seen a bounded number of times,
+    """mosquitto#1467, #2921, #3011: somebody bridges the brokers both ways, too: a message that is published once is seen a bounded number of times,
     and each broker comes to rest."""
     far = Sidecar(binary, tmp_path / "far")
     near = Sidecar(binary, tmp_path / "near", "connection around", f"address {HOST}:{far.broker.port}", "topic loop/# both 1", "remote_clientid around")
@@ -129,7 +129,7 @@ def test_a_bridge_between_the_brokers_makes_no_loop(binary: Path, tmp_path: Path
             client.subscribe("loop/#", qos=1)
         writer = at(near.port, "writer")
         counts = [Counter[bytes]() for _ in (*direct, *readers)]
-        # One round after another: what went in circles would have the time of all later rounds to come again.
+        # One round after another: a message that went in circles would have the time of all later rounds to come again.
         for round_ in range(5):
             for number in range(20):
                 writer.publish("loop/x", f"{round_}-{number}".encode(), qos=1)
@@ -171,7 +171,7 @@ def test_the_state_of_the_broker_is_told_as_it_is(pair: Pair) -> None:
 
 
 def test_what_waits_for_a_broker_has_a_limit(pair: Pair) -> None:
-    """mosquitto#1729: a broker stands still and a client publishes without an end: the node drops what is beyond its limit, counts it, and does
+    """mosquitto#1729: a broker stands still and a client publishes without an end: the node drops messages beyond its limit, counts it, and does
     not grow; QoS 1 goes on when the broker does."""
     near = pair[0]
     assert near.process

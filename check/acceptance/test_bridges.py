@@ -49,7 +49,7 @@ def publish(tools: dict[str, str], port: int, topic: str, text: str) -> None:
 def test_the_bridge_of_mosquitto_connects_with_its_defaults(
     cluster: Cluster, tools: dict[str, str], tmp_path: Path, more: str
 ) -> None:
-    """MQ-08: the bridge's will is below $SYS; what goes both ways goes round no more than once, and retained stays retained."""
+    """MQ-08: the bridge's will is below $SYS; a message that goes both ways goes round no more than once, and retained stays retained."""
     far, (near, _, _) = cluster.port, free_base(1)
     name = "v5" if more else "v4"
     with mosquitto(tmp_path, near, far, more):

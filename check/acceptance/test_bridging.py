@@ -43,7 +43,7 @@ def bridge(remote: Remote, **settings: object) -> str:
 
 
 def state(node: Node) -> dict[str, Any]:
-    """What the node says of its bridge."""
+    """The node's bridge, as its API lists it."""
     found: dict[str, Any] = get(f"http://{HOST}:{node.http}/api/v1/bridges")["bridges"][0]
     return found
 
@@ -118,7 +118,7 @@ def test_nobody_from_outside_connects_as_a_bridge(make_site: Callable[..., list[
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_an_outage_that_hangs_loses_nothing(make_site: Callable[..., list[Node]], remote: Remote, qos: int) -> None:
-    """MQ-18, DP-03: SIGSTOP of the remote broker under load; keep alive finds it, the session keeps what comes."""
+    """MQ-18, DP-03: SIGSTOP of the remote broker under load; keep alive finds it, the session keeps the messages that come."""
     (node,) = make_site(bridge(remote))
     wait_for("the bridge runs", lambda: runs(node))
     far = Collector(remote.port, "up/#")
@@ -175,7 +175,7 @@ def test_a_killed_remote_broker_loses_nothing_that_it_had_not_acknowledged(
         before = len(load.acknowledged)
         wait_for("publishers go on", lambda before=before: load.has_sent(before + 200), DEADLINE)
         far.ready.clear()
-        # The subscriber is there before the bridge: what the bridge brings has somebody to go to.
+        # The subscriber is there before the bridge, so that messages from the bridge have a receiver.
         node_paused = node.process
         assert node_paused
         node_paused.send_signal(signal.SIGSTOP)
@@ -352,7 +352,7 @@ def test_a_broker_with_tls_and_accounts(make_site: Callable[..., list[Node]], tm
 
 
 def test_a_restart_without_the_section_keeps_what_waits_and_takes_nothing_new(make_site: Callable[..., list[Node]], remote: Remote) -> None:
-    """DP-03: the buffer of a bridge that is not configured does not grow; what waited goes when the section is there again."""
+    """DP-03: the buffer of a bridge that is not configured does not grow; messages that waited go when the section is there again."""
     section = bridge(remote)
     (node,) = make_site(section)
     wait_for("the bridge runs", lambda: state(node)["state"] == "running")

@@ -55,7 +55,7 @@ def refusing(remote: Remote) -> str:  # noqa: F811
 
 
 def fill(client: Client, sent: list[str]) -> None:
-    """Publishes, 1000 bytes a message, until a publication is refused; adds what was acknowledged."""
+    """Publishes, 1000 bytes a message, until a publication is refused; adds the acknowledged ones."""
     for _ in range(5000):
         text = f"{len(sent):0{PAYLOAD}}"
         pid = client.start_publish("up/load", text, qos=1)
@@ -79,7 +79,7 @@ def is_taken(client: Client, sent: list[str]) -> bool:
 def test_a_full_buffer_refuses_publishers_at_every_node_until_there_is_room(
     make_site: Callable[..., list[Node]], remote: Remote  # noqa: F811
 ) -> None:
-    """DP-03, MQ-18: 5.0 clients are told 0x97, 3.1.1 clients wait, other topics go on, and what was acknowledged arrives in order."""
+    """DP-03, MQ-18: 5.0 clients are told 0x97, 3.1.1 clients wait, other topics go on, and acknowledged messages arrive in order."""
     nodes = make_site(refusing(remote), 3)
     told = lambda: sorted(state(node)["state"] for node in nodes) == ["elsewhere", "elsewhere", "running"]  # noqa: E731
     wait_for("one runs the bridge, and the others know", told, DEADLINE)

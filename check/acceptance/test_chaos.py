@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not can_make_namespaces(), reason="needs root an
 
 # Kinds of faults after which nodes start again from their journals.
 JOURNALS = {"site", "journal-restart"}
-# Kinds of faults that the gate runs, with time to heal in between; what the others lose is in docs/guarantees.md.
+# Kinds of faults that the gate runs, with time to heal in between; the losses of the other kinds are in docs/guarantees.md.
 GATE = ["blink", "cut", "move"]
 GATE_SECONDS = 20.0
 # Nodes that begin anew, one kind after the other.
@@ -35,7 +35,7 @@ BEGINNINGS_SECONDS = 12.0
 # The same for each of the other overlays.
 OVERLAYS = ["flood", "tree", "topic-tree", "skip-graph"]
 OVERLAY_SECONDS = 6.0
-# No news for so long after the last fault: what has not come by then does not come.
+# No news for so long after the last fault: a message that has not come by then does not come.
 PATIENCE = 12.0
 
 
@@ -45,7 +45,7 @@ def setting(name: str, default: str) -> str:
 
 
 def strike_and_heal(chaos: Chaos, kinds: list[str], seconds: float) -> str:
-    """One fault after the other; what was not as before within the time for it, which ends this."""
+    """One fault after the other; returns the part that was not as before within the time for it, which ends this."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         chaos.swarm.run(chaos.rng.uniform(0.2, 1.0))

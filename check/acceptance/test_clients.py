@@ -37,7 +37,7 @@ def paho_client(port: int, version: int, **callbacks: object) -> Iterator[paho.C
 
 @contextmanager
 def paho_subscriber(port: int, version: int, topic: str, qos: int) -> Iterator[Callable[[], list[str]]]:
-    """Subscribed when entered; gives what has arrived so far."""
+    """Subscribed when entered; gives the messages that have arrived so far."""
     got: list[str] = []
     subscribed = threading.Event()
     with paho_client(port, version, on_message=lambda _c, _u, message: got.append(message.payload.decode()),

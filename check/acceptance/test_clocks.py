@@ -33,7 +33,7 @@ def three(binary: Path, tmp_path: Path) -> Iterator[list[Node]]:
 
 
 def library() -> str:
-    """What is loaded into a process to lie to it."""
+    """The library that is loaded into a process to give it a wrong clock."""
     found = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
     assert found, "the package faketime is not there"
     return str(found[0])
@@ -77,7 +77,7 @@ def test_clocks_that_are_apart_change_nothing_for_clients(three: list[Node]) -> 
 
 
 def test_a_clock_that_is_set_ends_nothing(binary: Path, tmp_path: Path) -> None:
-    """MQ-11: the clock of a node that runs is set on by a day, and the node starts again; what has an hour left is there each time."""
+    """MQ-11: the clock of a node that runs is set on by a day, and the node starts again; messages with an hour left are there each time."""
     node = Node(binary, tmp_path / "node", "fsync")
     clock = tmp_path / "offset"
     clock.write_text("+0\n")

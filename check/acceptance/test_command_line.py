@@ -1,4 +1,4 @@
-"""What `sedge` tells shells, manual pages and operators of itself, and the flags of `pub` and `sub` that Mosquitto's clients have."""
+"""Descriptions of `sedge` for shells, manual pages and operators, and the flags of `pub` and `sub` that Mosquitto's clients have."""
 
 from __future__ import annotations
 

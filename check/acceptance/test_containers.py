@@ -54,7 +54,7 @@ class Compose:
         return self.call("ps", "-q", service).strip()
 
     def health(self, service: str) -> str:
-        """What the engine says of the health of a service."""
+        """The health of a service, as the engine says."""
         return self.engine.docker("inspect", "--format", "{{.State.Health.Status}}", self.container(service)).strip()
 
 
@@ -87,7 +87,7 @@ def test_compose_starts_a_cluster_behind_one_address(engine: Engine) -> None:
             engine.docker("kill", "--signal", "KILL", compose.container("node-2"))
             swarm.run(3.0)
             for node in nodes:
-                # What a rolling update does: the old container says good-bye and ends, another one comes with its data.
+                # As in a rolling update, the old container says good-bye and ends, and another one comes with its data.
                 compose.call("up", "-d", "--no-deps", "--force-recreate", node)
                 swarm.until(f"{node} is healthy", lambda node=node: compose.health(node) == "healthy", 60)
                 swarm.run(1.0)
@@ -173,7 +173,7 @@ def test_a_rule_raises_the_processors_of_a_container(engine: Engine, binary: Pat
 
 
 def test_a_driver_without_its_engine_says_so(binary: Path, tmp_path: Path) -> None:
-    """EL-07: what is missing, and where it was looked for."""
+    """EL-07: the error names the missing engine, and where it was looked for."""
     site = Site(binary, tmp_path)
     site.env |= {"DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
     site.file.write_text(DOCKER_SITE.format(port=site.port))

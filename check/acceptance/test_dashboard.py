@@ -69,7 +69,7 @@ class Browser:
         self.process.stdin.flush()
 
     def finish(self) -> dict[str, Any]:
-        """What it has found at its end."""
+        """The findings of the browser at its end."""
         try:
             found = self.line()
             assert "done" in found, found
@@ -128,7 +128,7 @@ def site(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
 
 
 def connect(port: int, client: str, clean: bool = True) -> mqtt.Client:
-    """A connected client, which reads what comes in a thread of its own."""
+    """A connected client, which reads its messages in a thread of its own."""
     made = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=client, clean_session=clean)
     made.connect(HOST, port)
     made.loop_start()
@@ -164,7 +164,7 @@ def test_every_page_is_accessible_and_asks_nobody_else(site: Cluster3, lamp: mqt
 
 @pytest.mark.parametrize("overlay", ["topic-tree", "skip-graph"])
 def test_trees_and_tables_are_drawn(binary: Path, tmp_path: Path, overlay: str) -> None:
-    """What an overlay knows of publishers and subscribers is on the topology page, accessible and without an error."""
+    """An overlay's knowledge of publishers and subscribers is on the topology page, accessible and without an error."""
     site = Cluster3(binary, tmp_path / "data", "--overlay", overlay)
     try:
         listener, speaker = connect(site.port, "listener"), connect(site.port + 2, "speaker")
@@ -358,7 +358,7 @@ def test_busy_topics_and_slow_subscribers_are_named(site: Cluster3) -> None:
 
 
 def scale_report(paused: bool) -> dict[str, Any]:
-    """What a controller says of a site of two nodes and a third on its way."""
+    """A controller's report of a site of two nodes and a third on its way."""
     nodes = [{"name": f"brokers-{number}", "state": "serving", "seconds": 60, "pid": 1, "mqtt": f"10.0.0.{number}:1883", "http": f"10.0.0.{number}:8080",
               "samples": {"connections": 600.0 * number, "cpu_util": 71.5}} for number in (1, 2)]
     decisions = [{"at_ms": 1_800_000_000_000 + number, "group": "brokers", "from": 1 + number, "to": 2 + number, "reason": f"reason {number}"} for number in range(2)]

@@ -68,7 +68,7 @@ def put(node: Node, user: str, body: object, role: str) -> tuple[int, Any]:
 
 
 def test_accounts_change_as_with_sedge_passwd(guarded: Node, tmp_path: Path) -> None:
-    """OP-07: added, changed and removed; other lines, owner and mode of the file stay, and the kind of a hash; what is wrong is refused."""
+    """OP-07: added, changed and removed; other lines, owner and mode of the file stay, and the kind of a hash; wrong input is refused."""
     passwords = tmp_path / "passwd"
     before = passwords.stat()
     told = json.loads(ask(guarded, "get", "/api/v1/accounts", "admin")[1])

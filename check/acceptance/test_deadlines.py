@@ -43,7 +43,7 @@ def test_what_is_urgent_leaves_a_queue_first(make_site: Callable[..., list[Node]
 
 
 def test_under_overload_urgent_messages_miss_fewer_deadlines(make_site: Callable[..., list[Node]]) -> None:
-    """FW-02: half as many are taken as come; late is what is taken when ten more have come. The same load with deadlines and without."""
+    """FW-02: half as many are taken as come; a message is late when it is taken after ten more have come. The same load with deadlines and without."""
     def late(sections: str) -> int:
         (node,) = make_site(sections, durability="memory")
         subscriber, publisher = slow(node), node.client("publisher", clean=True)

@@ -129,7 +129,7 @@ def test_a_stranger_without_the_key_is_neither_listed_nor_told_anything(make: Ma
                  all(any(node.cluster.to_bytes(2, "big") in one for one in recorded) for node in [*friends, *strangers]))
         everybody = [node.cluster.to_bytes(2, "big") for node in [*friends, *strangers]]
         for beacon in recorded:
-            # magic, version, IPv4, address, port: what follows is random
+            # magic, version, IPv4, address, port: the rest is random
             assert beacon[:7] == b"\x5d\x01\x04" + socket.inet_aton(HOST) and beacon[7:9] in everybody, beacon
             assert not any(name in beacon for name in (b"sedge", b"other", KEY.encode())), beacon
         shouts = [b"", b"\x00" * 64, recorded[0][:-1] + bytes([recorded[0][-1] ^ 1]), recorded[0][:9], *recorded]
@@ -235,7 +235,7 @@ class Named(Resolving):
 
 
 def of_seeds(islands: Islands, name: str) -> float:
-    """What the first node says of its seeds; 0 if nothing."""
+    """A metric of the first node about its seeds; 0 if it has none."""
     for line in get(f"http://{islands.address(0)}:8080/metrics").splitlines():
         if line.startswith(f'{name}{{source="seeds"}}'):
             return float(line.split()[1])
@@ -285,7 +285,7 @@ def test_a_service_leads_to_hosts_and_ports(binary: Path, tmp_path: Path) -> Non
         records.hosts |= {f"gw-{node}.sedge.test": [islands.address(node)] for node in range(3)}
         records.services[service] = [(f"gw-{node}.sedge.test", 7883) for node in range(3)]
         wait_for("three members", lambda: all(islands.members(node) == 3 for node in range(3)), 15)
-        # Who has been found by others may not have asked itself yet.
+        # A node that others have found may not have asked for addresses itself yet.
         wait_for("three addresses", lambda: of_seeds(islands, "sedge_discovery_addresses") == 3, 15)
         assert records.asked_by_tcp > 0
         records.services[service].append(("gone.sedge.test", 7883))
@@ -321,7 +321,7 @@ def test_etcd_leads_nodes_to_each_other(make: Make, etcd: Etcd) -> None:
     wait_for("all keys are read", lambda: metric(nodes[0].http, "sedge_discovery_addresses", source="etcd") == 3)
     nodes.pop().stop()
     wait_for("its key is gone", lambda: set(etcd.keys().values()) == {address(node) for node in nodes})
-    # What is no address is named, and takes nothing from the others.
+    # A value that is no address is named, and takes nothing from the others.
     etcd.put(f"{KEYS}/nonsense", "not an address")
     etcd.put("/sedge/other/1", f"{HOST}:1")
     nodes.append(make(of_etcd(etcd.port)))

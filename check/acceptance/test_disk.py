@@ -123,7 +123,7 @@ def test_a_full_disk_refuses_and_recovers(make_node: Callable[..., Node], small_
                 file.write(b"b" * MIB)
         except OSError:
             pass
-    # What came between the last look at the disk and the next waits for room without an answer; from then on there is one.
+    # Publications between the last look at the disk and the next one wait for room without an answer; later ones have an answer.
     wait_for("the disk is full", lambda: metric(node.http, "sedge_journal_full", shard="0") == 1)
     for client in speakers:
         for qos in (1, 2):

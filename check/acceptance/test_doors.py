@@ -1,4 +1,4 @@
-"""Who may change something through the HTTP API, and how a wanted end is told from a crash."""
+"""Rights to change something through the HTTP API, and how a wanted end is told from a crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def asked(port: int, method: str, path: str, **headers: str) -> int:
 
 
 def test_only_the_token_of_up_changes_something(make_cluster: Callable[..., Cluster]) -> None:
-    """SEC: programs of this machine may read; what changes something shows the token that `sedge up` has made; foreign pages get nothing."""
+    """SEC: programs of this machine may read; requests that change something show the token that `sedge up` has made; foreign pages get nothing."""
     cluster = make_cluster(2)
     note = cluster.data / "api-token"
     assert note.stat().st_mode & 0o777 == 0o600
@@ -67,7 +67,7 @@ def test_an_end_that_was_asked_for_is_told_from_a_crash(make_cluster: Callable[.
     assert "the node is to be emptied asked_by=127.0.0.1:" in log and "stops, as it was asked to" in log
     cluster.kill(2)
     wait_for("the crash is told", lambda: "node-3 has ended (signal: 9" in cluster.output(), 20)
-    # What starts a node again does so after a crash only, and the documents say the same.
+    # Supervisors start a node again after a crash only, and the documents say the same.
     assert "\nRestart=on-failure\n" in (TOP / "deploy/sedge.service").read_text()
     assert "restart: on-failure" in (TOP / "deploy/compose.yml").read_text()
     assert "condition: on-failure" in (TOP / "deploy/stack.yml").read_text()

@@ -23,7 +23,7 @@ AWAY = int(os.environ.get("SEDGE_DRAIN_SESSIONS", "200"))
 
 
 def pump(side: Side) -> w.Packet | bool:
-    """Takes what has come. False: the connection has ended; a DISCONNECT, if the node has said why."""
+    """Takes the packets that have come. False: the connection has ended; a DISCONNECT, if the node has said why."""
     client, good_bye = side.client, None
     try:
         while True:
@@ -48,7 +48,7 @@ class Load:
         self.good_byes: list[w.Packet] = []
 
     def turn(self, shunned: Node | None = None) -> None:
-        """Everybody publishes and reads once; who has lost its connection goes to another node than this one."""
+        """Every client publishes and reads once; a client that has lost its connection goes to another node than this one."""
         for publisher in self.publishers:
             if len(publisher.open) < 10:
                 publisher.publish()

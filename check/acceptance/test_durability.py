@@ -1,4 +1,4 @@
-"""What survives: kill -9 again and again under load, full journals, damaged files."""
+"""Data that survives: kill -9 again and again under load, full journals, damaged files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_kill_9_under_load_loses_nothing(make_node: Callable[..., Node], durabil
             for side in [*publishers, *subscribers]:
                 assert pump(side)
         node.kill()
-        # What was still on its way to the clients has arrived; the tests' sockets are read to their ends.
+        # The packets that were still on their way to the clients have arrived; the tests' sockets are read to their ends.
         for side in [*publishers, *subscribers]:
             while pump(side):
                 pass
@@ -166,7 +166,7 @@ def test_a_full_journal_refuses_and_recovers(make_node: Callable[..., Node]) -> 
 
 
 def test_damage_is_found_said_and_costs_no_more_than_itself(make_node: Callable[..., Node]) -> None:
-    """FT-29: a flipped bit in the middle of the journal: the node starts, says what it has dropped, and has the rest."""
+    """FT-29: a flipped bit in the middle of the journal: the node starts, names the damage that it has dropped, and has the rest."""
     node = make_node("fsync", shards=1)
     speaker = node.client("speaker", clean=True, props={})
     for number in range(20):
@@ -207,7 +207,7 @@ def test_the_journal_stays_small(make_node: Callable[..., Node]) -> None:
 
 
 def test_the_disk_holds_about_three_times_what_is_alive(make_node: Callable[..., Node]) -> None:
-    """FT-34: without a limit of its own a journal takes no more than three times what is alive and two segments of 16 MiB,
+    """FT-34: without a limit of its own a journal takes no more than three times the living data and two segments of 16 MiB,
     whatever passes through it, at every moment."""
     node = make_node("journal", shards=1)
     sleeper = node.client("sleeper")

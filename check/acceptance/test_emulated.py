@@ -97,7 +97,7 @@ def test_a_partition_in_the_middle_of_a_measurement(binary: Path, emulated: Emul
     links = emulated.links()
     assert all(link["open"] for link in links.values())
     assert links[1, 2]["cut"] > 0 and links[2, 3]["cut"] == 0
-    # Nothing crosses for two seconds; whether the first node keeps what it took meanwhile is not the matter of this test.
+    # Nothing crosses for two seconds; whether the first node keeps messages that it took meanwhile is not the matter of this test.
     assert figures["fail"]["longest_gap_ms"] >= 1_900 and figures["fail"]["recovered"], figures["fail"]
 
 

@@ -1,4 +1,4 @@
-"""The application in `examples/`: it runs with one command, and does what its parts promise."""
+"""The application in `examples/`: it runs with one command, and keeps the promises of its parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def at(cluster: Cluster, *nodes: int) -> list[str]:
 
 
 def filters(cluster: Cluster, client: str) -> set[str]:
-    """What the cluster says that a client is subscribed to, without its answers."""
+    """The filters that the cluster says a client is subscribed to, without those for its answers."""
     found: set[str] = set()
     for node in range(cluster.nodes):
         for session in cluster.api(node, "sessions?limit=1000")["sessions"]:
@@ -53,7 +53,7 @@ def test_without_a_cluster_it_says_what_to_do(cluster: Cluster) -> None:
 
 
 def test_the_actuator_reacts_to_a_remote_sensor_and_interest_becomes_subscriptions(cluster: Cluster) -> None:
-    """OP-10, O23: a fan at one node is switched by a consumer at another one; what the device cares for is what it is subscribed to."""
+    """OP-10, O23: a fan at one node is switched by a consumer at another one; the device is subscribed to just the topics that it cares for."""
     producer = Producer("hot", at(cluster, 0))
     interest = Interest(["hot"])
     consumer = Consumer(interest, at(cluster, 2), name="example-consumer", shows=False)
@@ -99,7 +99,7 @@ def test_the_consumer_recovers_what_it_missed(make_cluster: Callable[..., Cluste
 @pytest.mark.parametrize("payload", [b"", b"\xff", b"[]", b"{}", b'{"number": "1", "life": 2, "celsius": []}', b'{"number": -1, "life": "x", "celsius": 1}',
                                       b'{"number": 1000000000000, "life": "x", "celsius": 1}'])
 def test_messages_in_another_format_do_no_harm(cluster: Cluster, payload: bytes) -> None:
-    """OP-10: the topic is anybody's; what is no value changes nothing."""
+    """OP-10: the topic is anybody's; a payload that is no value changes nothing."""
     consumer = Consumer(Interest(["odd"]), at(cluster, 0), shows=False)
     producer = Producer("odd", at(cluster, 1))
     try:

@@ -26,7 +26,7 @@ def free_port(nodes: int) -> int:
 
 
 def experiment(binary: Path, words: str, nodes: int, *more: str, overlay: str = "mesh") -> Any:
-    """What an experiment finds, as JSON; nothing it started is left, the first of which had this overlay."""
+    """The report of an experiment, as JSON; its first broker had this overlay, and nothing that it started is left."""
     command = [str(binary), "bench", *words.split(), "--nodes", str(nodes), "--port", str(free_port(nodes)), *more]
     done = subprocess.run([*command, "--json", "--quiet"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def experiment(binary: Path, words: str, nodes: int, *more: str, overlay: str = 
 
 
 def version(binary: Path) -> str:
-    """What the binary says about its version."""
+    """The version that the binary prints."""
     return subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
 
 
@@ -196,7 +196,7 @@ def test_a_run_starts_nodes_and_brokers_whose_processes_it_knows_by_name(binary:
 
 
 def site(binary: Path, words: str, nodes: int) -> Any:
-    """What a run over brokers of its own finds."""
+    """The report of a run over brokers of its own."""
     command = [str(binary), "bench", *words.split(), "--nodes", str(nodes), "--port", str(free_port(nodes)), "--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -216,7 +216,7 @@ def test_brokers_in_a_row_hand_on_what_is_wanted_beyond(binary: Path) -> None:
 
 
 def test_the_tool_for_the_experiments_before_mosquitto_writes_its_tables(binary: Path, tmp_path: Path) -> None:
-    """BM-11: `check/experiments/run --write` puts what it measured between its marks, and nothing else."""
+    """BM-11: `check/experiments/run --write` puts its results between its marks, and nothing else."""
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- check/experiments s-f begins -->\nold\n<!-- check/experiments s-f ends -->\nafter\n")
     tool = Path(__file__).resolve().parents[1] / "experiments/run"

@@ -25,7 +25,7 @@ def connected(cluster: Cluster, node: int, name: str, **options: object) -> Clie
 
 
 def test_explain_names_what_decides_from_any_node(make_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
-    """OP-07: each planted reason is named at a node that does not have the session, and what is said to be sent comes."""
+    """OP-07: each planted reason is named at a node that does not have the session, and a publication that is said to be sent comes."""
     monkeypatch.setenv("SEDGE_LIMITS__MAX_QUEUED_MESSAGES", "2")
     cluster = make_cluster(3)
 
@@ -77,7 +77,7 @@ topic deny hall/1/light
 
 
 def test_more_planted_reasons_are_named_and_nothing_comes(make_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """OP-04: what is explained is what happens: none of these publications comes, whichever nodes the clients are at."""
+    """OP-04: the explanations are true: none of these publications comes, whichever nodes the clients are at."""
     (tmp_path / "acl").write_text(RULES)
     limits = {"ACL__FILE": str(tmp_path / "acl"), "LIMITS__MAX_TOPIC_LEVELS": "6", "LIMITS__MAXIMUM_PACKET_SIZE": "16KiB",
               "LIMITS__MAX_QUEUED_BYTES": "4KiB", "CLUSTER__COPIES": "1"}

@@ -175,7 +175,7 @@ def test_a_thousand_slow_readers_take_nobody_down(node: Node, qos: int) -> None:
     empty = resident_kib(node.pid)
     quiet = p99(echo, "echo")
 
-    # Full: what is held does not grow any more, and messages are dropped.
+    # Full: the held memory does not grow any more, and messages are dropped.
     publisher = join(node.port, "filler")
     packet = w.publish(V311, "busy", b"z" * PAYLOAD, qos=1, pid=1)
 
@@ -289,7 +289,7 @@ def connect_and_go(number: int, done: Any, port: int) -> None:
 
 
 def test_a_flood_of_connections_takes_nobody_down(node: Node) -> None:
-    """MQ-09: while processes connect as fast as they can, those who are connected are served, and another client comes in."""
+    """MQ-09: while processes connect as fast as they can, connected clients are served, and another client comes in."""
     echo = join(node.port, "echo", "echo")
     quiet, empty = p99(echo, "echo"), resident_kib(node.pid)
     with meanwhile(connect_and_go, FLOODERS, node.port) as connections:

@@ -65,8 +65,8 @@ def test_a_publisher_that_is_cut_off_at_a_step_publishes_once(
 @pytest.mark.parametrize("back", [0, 1], ids=["same-node", "other-node"])
 @pytest.mark.parametrize("step", ["PUBLISH", "PUBREC", "PUBREL", "PUBCOMP"])
 def test_a_subscriber_that_is_cut_off_at_a_step_gets_it_once(cluster: Cluster, step: str, back: int) -> None:
-    """MQ-06: it has read PUBLISH, has sent PUBREC, has read PUBREL, has sent PUBCOMP; then its connection breaks. What it has answered does
-    not come to it once more; what it has not comes again, with the same packet identifier."""
+    """MQ-06: it has read PUBLISH, has sent PUBREC, has read PUBREL, has sent PUBCOMP; then its connection breaks. A packet that it has answered
+    does not come to it once more; a packet that it has not answered comes again, with the same packet identifier."""
     topic, name = f"cut-off/{step}/{back}", f"subscriber {step} {back}"
     client, publisher = at(cluster, 0, name), at(cluster, 2, f"for {name}", clean=True)
     client.subscribe(topic, qos=2)

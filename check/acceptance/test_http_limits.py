@@ -46,7 +46,7 @@ def configured(make_node: Callable[..., Node], lines: str) -> Node:
 
 
 def test_a_request_that_does_not_come_ends(make_node: Callable[..., Node]) -> None:
-    """SEC: a request that begins and trickles, and a connection that asks nothing; who has been answered may ask again."""
+    """SEC: a request that begins and trickles, and a connection that asks nothing; a client that has been answered may ask again."""
     node = configured(make_node, 'request_timeout = "1s"\nidle_timeout = "3s"\n')
     slow, silent, kept = half_request(node.http), socket.create_connection((HOST, node.http), 5), half_request(node.http)
     kept.sendall(b"\r\n")
@@ -107,7 +107,7 @@ def test_want_of_descriptors_is_no_broken_disk(make_node: Callable[..., Node]) -
     pid, payload = node.process.pid, "x" * 100_000
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     for number in range(1, 100):
-        # Whose publication finds the journal without a descriptor is answered when there is one.
+        # A publication that finds the journal without a descriptor is answered when there is one.
         writer.start_publish("topic", payload, qos=1, retain=True, pid=number)
     wait_for("a publication is refused", lambda: answer(other, "x") == 0x97, 10)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)

@@ -31,7 +31,7 @@ def filled(make_node: Callable[..., Node], durability: str = "journal") -> Node:
 
 
 def refusal(node: Node) -> str:
-    """What the node says when it does not start."""
+    """The node's log when it does not start."""
     before = sorted(path for path in node.data.rglob("*") if path.name.endswith(".log"))
     node.log.write_text("")
     with pytest.raises(AssertionError):
@@ -74,7 +74,7 @@ def test_a_journal_that_nothing_names_is_refused_and_not_removed(make_node: Call
 
 @pytest.mark.parametrize("what", ["segment", "shard", "end"])
 def test_what_is_missing_is_named_and_counted(make_node: Callable[..., Node], what: str) -> None:
-    """FT-29: a segment or a shard's directory is gone, or a file was cut to two thirds: the node starts with what is left, and names
+    """FT-29: a segment or a shard's directory is gone, or a file was cut to two thirds: the node starts with the rest, and names
     and counts what is missing in the log, the status and a metric."""
     node = filled(make_node)
     generation = node.data / "journal" / "1"
@@ -132,7 +132,7 @@ def test_a_journal_of_the_first_format_is_read(make_node: Callable[..., Node]) -
 
 @pytest.mark.parametrize("durability", ["journal", "fsync"])
 def test_a_node_starts_on_a_full_disk(make_node: Callable[..., Node], small_disk: Path, durability: str) -> None:  # noqa: F811
-    """FT-34: a node whose disk has no byte left starts again: it serves what it has, takes QoS 0, refuses QoS 1 and 2 with 0x97, and
+    """FT-34: a node whose disk has no byte left starts again: it serves its data, takes QoS 0, refuses QoS 1 and 2 with 0x97, and
     takes them when there is room. It is a later life of itself each time."""
     node = make_node(durability, shards=2, data=small_disk / "data")
     speaker = node.client("speaker", clean=True, props={})

@@ -1,4 +1,4 @@
-"""Rules with a jq program (DP-02): what they make of messages, and that no program stalls a node. Most tests need a build with the feature."""
+"""Rules with a jq program (DP-02): their output, and that no program stalls a node. Most tests need a build with the feature."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ jq = '.payload | select(.temperature > 0) | {t: .temperature, unit: "C"}, (.tags
 
 @pytest.fixture(autouse=True)
 def built_with_jq(request: pytest.FixtureRequest, binary: Path) -> None:
-    """Leaves out what this build cannot."""
+    """Skips tests that do not fit this build, with or without jq."""
     has = subprocess.run([str(binary), "jq-worker", "--help"], capture_output=True, timeout=20).returncode == 0
     if has == ("build_without" in request.node.name):
         pytest.skip(f"this build has {'' if has else 'no '}jq")

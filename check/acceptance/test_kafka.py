@@ -40,7 +40,7 @@ def bridge(broker: Kafka, **settings: object) -> str:
 
 
 def check(records: list[tuple[dict[str, str], str, str]], sent: list[str]) -> int:
-    """Nothing is missing, in order, and what came twice has the same identity; how many did."""
+    """Nothing is missing, in order, and messages that came twice have the same identity; returns how many did."""
     values = [value for _, _, value in records]
     missing = set(sent) - set(values)
     assert not missing, f"{len(missing)} of {len(sent)} lost: {sorted(missing, key=int)[:10]}"
@@ -53,7 +53,7 @@ def check(records: list[tuple[dict[str, str], str, str]], sent: list[str]) -> in
 
 
 def test_messages_appear_with_key_and_headers(make_site: Callable[..., list[Node]], broker: Kafka) -> None:  # noqa: F811
-    """DP-01, DP-02: key and name from the topic; what MQTT says beside the payload is in headers; nothing else leaves."""
+    """DP-01, DP-02: key and name from the topic; MQTT's fields beside the payload are in headers; nothing else leaves."""
     (node,) = make_site(bridge(broker, **{"from": ["plant/+/temperature", "alarm/#"]}, topic="one-{0}"))
     wait_for("the bridge runs", lambda: runs(node), DEADLINE)
     near = node.client("near", clean=True)
@@ -121,7 +121,7 @@ def test_a_topic_that_takes_little_at_a_time(make_site: Callable[..., list[Node]
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_the_successor_of_a_killed_node_goes_on(make_site: Callable[..., list[Node]], broker: Kafka, qos: int) -> None:  # noqa: F811
-    """DP-01, DP-03: kill -9 of the bridging node under load: no gap, and what comes twice has the same identity."""
+    """DP-01, DP-03: kill -9 of the bridging node under load: no gap, and messages that come twice have the same identity."""
     topic = f"successor-{qos}"
     nodes = make_site(bridge(broker, **{"from": ["up/#"]}, topic=topic), 3)
     wait_for("one runs the bridge, and the others know", lambda: all_know(nodes), DEADLINE)
@@ -139,7 +139,7 @@ def test_the_successor_of_a_killed_node_goes_on(make_site: Callable[..., list[No
 
 
 def test_commands_come_in_once_committed(make_site: Callable[..., list[Node]], broker: Kafka) -> None:  # noqa: F811
-    """DP-05, O2: the key names the topic; what was acknowledged does not come again after a restart, what came meanwhile does."""
+    """DP-05, O2: the key names the topic; acknowledged messages do not come again after a restart, those that came meanwhile do."""
     broker.create("commands")
     (node,) = make_site(bridge(broker, direction="in", **{"from": ["commands"]}, topic="{key}"))
     near = node.client("near")

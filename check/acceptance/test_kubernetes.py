@@ -34,7 +34,7 @@ def plane(tmp_path: Path) -> Iterator[Plane]:
 
 @pytest.fixture
 def kubelet(plane: Plane, binary: Path, tmp_path: Path) -> Iterator[Kubelet]:
-    """What runs the pods of the set."""
+    """The kubelet that runs the pods of the set."""
     (tmp_path / "pods").mkdir()
     made = Kubelet(plane, binary, tmp_path / "pods")
     yield made

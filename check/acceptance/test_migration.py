@@ -51,7 +51,7 @@ def connects(arguments: list[str]) -> bool:
 
 
 def gets(reader: list[str], topic: str, writer: list[str], judge: list[str]) -> bool:
-    """Whether what `writer` publishes comes to `reader`: retained, so that nobody has to be there first. `judge` may do all."""
+    """Whether a message from `writer` comes to `reader`: retained, so that nobody has to be there first. `judge` may do all."""
     publish = ["mosquitto_pub", *writer, "-t", topic, "-m", "hi", "-q", "1", "-r"]
     subprocess.run(publish, capture_output=True, timeout=20, check=False)
     subscribe = ["mosquitto_sub", *reader, "-t", topic, "-C", "1", "-W", "2"]
@@ -61,7 +61,7 @@ def gets(reader: list[str], topic: str, writer: list[str], judge: list[str]) -> 
 
 
 def answers(directory: Path, ports: dict[str, int]) -> dict[str, bool]:
-    """What everybody may do at a broker with these ports."""
+    """The rights of all users at a broker with these ports."""
     plain = ["-h", HOST, "-p", str(ports["tcp"])]
     tls = ["-h", "localhost", "-p", str(ports["tls"]), "--cafile", str(directory / "ca.crt")]
     shown = ["--cert", str(directory / "sensor.crt"), "--key", str(directory / "sensor.key")]
@@ -83,7 +83,7 @@ def answers(directory: Path, ports: dict[str, int]) -> dict[str, bool]:
     names = {"anna": anna, "device": device, "admin": admin, "sensor": sensor}
 
     def ask(number: int) -> dict[str, bool]:
-        """What everybody may do with one topic; ids of clients are those of the topic, since a second one would end the first."""
+        """The rights of all users for one topic; ids of clients are those of the topic, since a second one would end the first."""
         topic, who = TOPICS[number], {name: [*arguments, "-i", f"w{number}"] for name, arguments in names.items()}
         judge = [*admin, "-i", f"a{number}"]
         written = {f"{name} writes {topic}": gets(judge, topic, mine, judge) for name, mine in who.items()}

@@ -42,7 +42,7 @@ def direct(node: Sidecar, name: str, version: int = V5) -> Client:
 
 
 def compared(node: Sidecar) -> dict[str, Any]:
-    """What the status says of the comparison."""
+    """The part of the status about the comparison."""
     found = node.upstream()["mirror"]
     assert isinstance(found, dict)
     return found
@@ -89,7 +89,7 @@ def test_a_broker_and_the_node_beside_it_deliver_the_same(beside: Callable[..., 
 
 
 def test_each_difference_is_told(beside: Callable[..., Sidecar], binary: Path, tmp_path: Path) -> None:
-    """A broker that shows a message to one of the node's connections only: what the comparison misses on either side is in status, API, log and
+    """A broker that shows a message to one of the node's connections only: messages that the comparison misses on either side are in status, API, log and
     metrics, with topic and filter."""
     rules = tmp_path / "acl"
     rules.write_text("topic readwrite open/#\ntopic write only/#\npattern read only/%c\n")
@@ -100,7 +100,7 @@ def test_each_difference_is_told(beside: Callable[..., Sidecar], binary: Path, t
     prefix = f"sedge-mirror-{node.status()['node']}-"
     writer = direct(node, "writer")
     before = compared(node)["begun"]
-    # What comes in the first two seconds is not compared.
+    # Deliveries in the first two seconds are not compared.
     wait_for("the comparison has settled", lambda: float(node.upstream()["since_seconds"]) >= 3, 20)
     writer.publish("open/x", b"seen by all", qos=1)
     writer.publish(f"only/{prefix}feed", b"heard", qos=1)
@@ -118,7 +118,7 @@ def test_each_difference_is_told(beside: Callable[..., Sidecar], binary: Path, t
 
 
 def test_a_node_beside_a_broker_stands_alone(binary: Path, tmp_path: Path) -> None:
-    """IL-25: what does not go with it is named."""
+    """IL-25: settings that do not go with it are named."""
     for lines, said in (
         ('mirror_filters = ["a#"]', 'upstream.mirror_filters: "a#" is no topic filter'),
         ("mirror_filters = []", "upstream.mirror_filters: names nothing to compare"),

@@ -55,7 +55,7 @@ def behind(mixed: Cluster) -> list[int]:
 
 
 def test_each_node_is_ready_and_says_which_protocol_its_broker_has(mixed: Cluster) -> None:
-    """FT-02: what `sedge up` prints names the make behind each node, and each node knows what its broker speaks."""
+    """FT-02: the output of `sedge up` names the make behind each node, and each node knows its broker's protocol."""
     rows = [line.split() for line in mixed.output().splitlines() if line.startswith("node-")]
     assert [row[4] for row in rows] == list(MIXED), mixed.output()
     for node, make in enumerate(MIXED):
@@ -153,7 +153,7 @@ def test_the_will_of_a_client_of_each_node_comes_once_to_all(mixed: Cluster, ver
 
 
 def test_a_session_takes_its_queue_from_make_to_make(mixed: Cluster) -> None:
-    """FT-22, MQ-11: at each node it gets, once and in order, what was published while its client was away."""
+    """FT-22, MQ-11: at each node it gets, once and in order, the messages that were published while its client was away."""
     writer = at(mixed.port, "author")
     session = at(mixed.port, "wanderer", clean=False, props=PERSISTENT)
     session.subscribe("mixed/move", qos=2)

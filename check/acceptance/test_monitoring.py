@@ -76,7 +76,7 @@ def http_ports(cluster: Cluster) -> list[int]:
 
 
 def query(prometheus: str, expression: str) -> list[dict[str, Any]]:
-    """What an expression gives now."""
+    """The present result of an expression."""
     found = get(f"{prometheus}/api/v1/query?query={urllib.parse.quote(expression)}")
     return list(found["data"]["result"])
 

@@ -20,7 +20,7 @@ from cluster import HOST, free_base, get, wait_for
 PAGE = Path(__file__).parents[2] / "docs/two-machines.md"
 RULES = Path(__file__).parents[2] / "deploy/prometheus/rules.yml"
 PATHS = f"{os.environ['PATH']}:/usr/sbin:/usr/bin:/sbin:/bin"
-# What needs the packages or a service manager.
+# Commands that need the packages or a service manager.
 NOT_HERE = ("apt ", "scp ", "chgrp ", "systemctl ")
 
 needed = can_make_namespaces() and all(shutil.which(program, path=PATHS) for program in ("keepalived", "prometheus", "openssl"))
@@ -105,7 +105,7 @@ class Site:
         self.start("node", machine, str(self.binary), "serve", "-c", config, "--name", f"gw-{machine}")
 
     def start_keepalived(self, machine: int) -> None:
-        """What holds the address."""
+        """Starts the program that holds the address."""
         root, program = self.root(machine), shutil.which("keepalived", path=PATHS)
         assert program
         files = [word for flag, name in (("-p", "pid"), ("-r", "vrrp.pid"), ("-c", "check.pid")) for word in (flag, str(root / name))]
@@ -197,7 +197,7 @@ def test_two_machines_and_one_address(site: Site, tmp_path: Path) -> None:
     for machine in (1, 2):
         site.start_keepalived(machine)
     wait_for("the address is at the first machine", lambda: site.holds_address(1) and not site.holds_address(2), 40)
-    # The dashboard: the page is for everybody, what it shows for those with the token.
+    # The dashboard: the page is for everybody, its data for those with the token.
     wait_for("the address answers", lambda: answer(f"http://{service}:8080/")[0] == 200, 20)
     assert answer(f"http://{service}:8080/api/v1/status")[0] == 401
     assert answer(f"http://{service}:8080/api/v1/status", token)[0] == 200

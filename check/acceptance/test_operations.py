@@ -1,4 +1,4 @@
-"""What those who run a node rely on: $SYS, Mosquitto's configuration, an orderly stop, the systemd unit."""
+"""Interfaces that operators of a node rely on: $SYS, Mosquitto's configuration, an orderly stop, the systemd unit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cluster import HOST, Cluster, free_base, get, metric, wait_for
 from mqttwire import T, V5
 
 UNIT = Path(__file__).parents[2] / "deploy/sedge.service"
-# What Mosquitto tells of its allocator says nothing about another program.
+# Topics with Mosquitto's figures of its allocator, which say nothing about another program.
 ONLY_MOSQUITTO = {"$SYS/broker/heap/current", "$SYS/broker/heap/maximum"}
 
 

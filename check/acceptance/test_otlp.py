@@ -21,7 +21,7 @@ TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 class Collector:
-    """What a collector takes, read with the types that OpenTelemetry publishes."""
+    """A collector of spans, which are read with the types that OpenTelemetry publishes."""
 
     def __init__(self, port: int) -> None:
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -113,7 +113,7 @@ def client(node: Node, name: str) -> Client:
 
 
 def test_spans_of_several_nodes_are_one_trace_of_the_publisher(make_site: Callable[..., list[Node]], tmp_path: Path) -> None:
-    """OP-07: W3C Trace Context goes on; publish, forward and deliver are a tree; other topics are left alone; what waits while the collector is away comes."""
+    """OP-07: W3C Trace Context goes on; publish, forward and deliver are a tree; other topics are left alone; spans wait for a collector that is away."""
     port = free_base(1)[0]
     here, there, _ = site(make_site, tmp_path, port)
     listener, talker = client(there, "listener"), client(here, "talker")

@@ -36,7 +36,7 @@ def proxy(remote: Remote) -> Iterator[Proxy]:  # noqa: F811
 
 
 class Traffic:
-    """Publishers of QoS 1 and 2 at a node, each with a topic of its own, and who counts at the remote broker."""
+    """Publishers of QoS 1 and 2 at a node, each with a topic of its own, and a client that counts at the remote broker."""
 
     def __init__(self, port: int, collector: Collector) -> None:
         self.far = collector
@@ -44,7 +44,7 @@ class Traffic:
         wait_for("the load flows", lambda: all(len(self.arrived(topic)) > 50 for topic in self.loads), DEADLINE)
 
     def arrived(self, topic: str) -> list[str]:
-        """What has arrived of a topic."""
+        """The payloads of a topic that have arrived."""
         return [payload for at, payload in zip(self.far.topics, self.far.payloads, strict=False) if at == topic]
 
     def goes_on(self, more: int = 100) -> None:
@@ -223,7 +223,7 @@ def test_both_the_remote_broker_and_the_bridging_node_are_killed(make_site: Call
     far.ready.clear()
     traffic.last(SECONDS)
     wait_for("another node tries", lambda: any(is_down(node) for node in others), DEADLINE)
-    # The subscriber is there before the bridge: what the bridge brings has somebody to go to.
+    # The subscriber is there before the bridge, so that messages from the bridge have a receiver.
     for node in others:
         assert node.process
         node.process.send_signal(signal.SIGSTOP)

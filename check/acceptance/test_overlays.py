@@ -102,7 +102,7 @@ def is_one_broker(cluster: Cluster) -> None:
 
 
 def drain(clients: list[Client]) -> list[str]:
-    """What has come to these clients."""
+    """The payloads that have come to these clients."""
     got = []
     for client in clients:
         client.ping()

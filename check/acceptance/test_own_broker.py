@@ -74,7 +74,7 @@ def test_publications_reach_clients_and_brokers_of_all_nodes(site: Site, version
         client.subscribe("a/#", qos=1)
     writer = at(site[0].port, "writer", version)
     writer.publish("a/b", b"to all", qos=1)
-    # Nobody at these nodes has asked for what their brokers' own clients have asked for: only node 0 gives it to its broker.
+    # No client of these nodes has asked for the topics that the brokers' own clients have asked for: only node 0 gives them to its broker.
     for client in [*readers, direct[0]]:
         receives(client, "a/b", b"to all")
     writer.publish("a/kept", b"value", qos=1, retain=True)
@@ -229,7 +229,7 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(site: Site) -> 
 
 def test_a_burst_is_no_more_at_once_than_the_broker_takes(site: Site) -> None:
     """MQ-09, IL-20: a client publishes 200 messages with QoS 2 in one go; alone, Mosquitto drops those above 20 and acknowledges them."""
-    # A client that knows nothing of the node gets only what the broker has.
+    # A client that knows nothing of the node gets only the messages that the broker has.
     reader, writer = at(site[0].broker.port, "reader"), at(site[0].port, "writer", V311)
     reader.subscribe("burst", qos=2)
     site[0].broker.signal(signal.SIGSTOP)
@@ -257,7 +257,7 @@ def test_sessions_move_from_broker_to_broker(site: Site) -> None:
 
 
 def test_a_session_that_moves_leaves_no_interest_behind(site: Site) -> None:
-    """FT-17, IL-13: each node that a session leaves forgets what it wanted, so that publications go to one node, and to none at its end."""
+    """FT-17, IL-13: each node that a session leaves forgets the session's filters, so that publications go to one node, and to none at its end."""
     def wanting() -> dict[str, list[str]]:
         """By the node that is asked: the nodes that want the filter."""
         found = {}
@@ -339,7 +339,7 @@ def test_a_broker_that_hangs_holds_up_nobody_but_its_own_publishers(site: Site) 
         site[0].broker.signal(signal.SIGCONT)
     for client in (far, near):
         client.publish("h/2", b"last", qos=2)
-    # What the broker delivers late comes ahead of this.
+    # Messages that the broker delivers late come ahead of this.
     payloads = [near.message().payload for _ in range(2)]
     assert payloads == [b"last", b"last"]
 

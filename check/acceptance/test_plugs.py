@@ -38,7 +38,7 @@ def listens(port: int) -> bool:
 
 
 def plugs(binary: Path, folder: Path, words: str) -> Any:
-    """What the experiment finds; nothing that it started is left."""
+    """The report of the experiment; nothing that the experiment started is left."""
     port = free_base(1)[0]
     command = [str(binary), "bench", "plugs", *words.split(), *SMALL.split(), "--port", str(port)]
     files = ["--csv", str(folder / "plugs.csv"), "--html", str(folder / "plugs.html")]
@@ -59,7 +59,7 @@ def test_plugs_complete_on_clusters_of_fixed_size(binary: Path, tmp_path: Path, 
     for run in report["runs"]:
         assert (run["clients"], run["messages"], run["lost"], run["duplicates"]) == (clients, 900, 0, 0), run
         assert {point["nodes"] for point in run["points"]} == {run["nodes"]}, run["points"]
-    # Ten messages at twice the interval: the interval is a lower bound, and what is late is not caught up with.
+    # Ten messages at twice the interval: the interval is a lower bound, and no publisher catches up on late messages.
     assert all(run["completion_s"] >= 1.8 for run in report["runs"] if run["mode"] == "fixed")
     assert [row["nodes"] for row in report["completion"]] == [1, 2]
     assert report["completion"][1]["source_percent"] == (-25.0 if scenario == "publish" else None)
@@ -105,6 +105,6 @@ def test_an_interrupted_experiment_leaves_nothing(binary: Path, tmp_path: Path) 
 
 
 def test_an_impossible_flag_is_named(binary: Path) -> None:
-    """BM-13: the error has the flag, its value, and what is possible."""
+    """BM-13: the error has the flag, its value, and the possible values."""
     done = subprocess.run([str(binary), "bench", "plugs", "--houses", "0"], capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode != 0 and "--houses 0: 1 to 400" in done.stderr

@@ -1,4 +1,4 @@
-"""Who may read what a node and the commands write."""
+"""Permissions of the files that a node and the commands write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def open_umask() -> Iterator[None]:
 
 
 def open_ones(folder: Path) -> list[str]:
-    """What group or others may read below a folder, itself included."""
+    """The paths below a folder, itself included, for which group or others have any right."""
     paths = [folder, *folder.rglob("*")]
     return [f"{path} {path.stat().st_mode & 0o777:o}" for path in paths if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
 
@@ -49,7 +49,7 @@ def test_a_journal_that_others_could_read_is_closed_at_the_next_start(make_node:
 
 
 def test_nobody_else_can_read_the_logs_of_up(make_cluster: Callable[..., Cluster]) -> None:
-    """SEC: what `sedge up` leaves names clients and topics."""
+    """SEC: files that `sedge up` leaves name clients and topics."""
     cluster = make_cluster(2)
     logs = list(cluster.data.rglob("log"))
     assert len(logs) == 2

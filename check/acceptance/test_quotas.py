@@ -1,4 +1,4 @@
-"""What one client may take of the memory of all nodes."""
+"""Limits of the memory that one client may take of all nodes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_long_filters_fill_no_memory(make_cluster: Callable[..., Cluster]) -> No
 
 
 def test_long_client_ids_and_many_sessions_are_refused(make_node: Callable[..., Node]) -> None:
-    """SEC: 0x85 for the one, 0x97 for the other; who has a session and who wants none are let in."""
+    """SEC: 0x85 for the one, 0x97 for the other; clients that have a session or want none are let in."""
     node = limited(make_node, "max_sessions = 3\n")
     with pytest.raises(ClientError, match="0x85"):
         node.client("x" * 1_025)

@@ -1,4 +1,4 @@
-"""What the README says under "Run it for real" works as it is printed, between machines."""
+"""The commands under "Run it for real" in the README work as they are printed, between machines."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Gateways(Islands):
         return node == 2 or "ready:" in (self.folder / f"node-{node}.log").read_text()
 
     def _etc(self, node: int) -> Path:
-        """What `ip netns exec` lays over /etc."""
+        """The folder that `ip netns exec` lays over /etc."""
         return Path("/etc/netns") / f"{self.tag}n{node}"
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What the log says of clients that are refused."""
+"""Log lines about clients that are refused."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TICK = 0.01
 
 
 class Houses:
-    """Groups of one publisher and its subscribers, in a thread; whoever loses its connection comes back and goes on."""
+    """Groups of one publisher and its subscribers, in a thread; a client that loses its connection comes back and goes on."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -115,7 +115,7 @@ def site(binary: Path, tmp_path: Path) -> Iterator[Site]:
 
 
 def cpu(site: Site, place: int = 0) -> float:
-    """Processor time of a node in percent of what it may use."""
+    """Processor time of a node in percent of the time that it may use."""
     return float(site.nodes()[place]["samples"].get("cpu_util", -1))
 
 
@@ -132,7 +132,7 @@ def test_the_first_node_gets_rid_of_its_load_without_new_clients(site: Site) -> 
         clients = len(houses.sockets)
         deadline = time.monotonic() + 60
         while not (decisions := site.status()["decisions"]):
-            # The load grows towards 95 % of what the node may use: how much that is depends on the machine. Two periods
+            # The load grows towards 95 % of the processor time that the node may use: how much that is depends on the machine. Two periods
             # pass between two steps, so that each sees what the last one did, and two nodes are enough for the load.
             if 0 < cpu(site) < 80:
                 houses.messages *= min(2.0, 95 / cpu(site))
@@ -144,7 +144,7 @@ def test_the_first_node_gets_rid_of_its_load_without_new_clients(site: Site) -> 
             houses.share(0.3)
             took = time.monotonic() - began
             assert took < 20, f"{cpu(site)} % after {took:.1f} s: {site.nodes()}"
-        # Clients that relief has just moved miss what is published while they connect: soon all are there again.
+        # Clients that relief has just moved miss messages that are published while they connect: soon all are there again.
         seen = []
         while (share := houses.share(2)) <= 0.95:
             seen.append((round(share, 2), [round(node["samples"].get("cpu_util", -1)) for node in site.nodes()]))
@@ -159,7 +159,7 @@ def test_the_first_node_gets_rid_of_its_load_without_new_clients(site: Site) -> 
 
 
 def test_rebalance_moves_those_who_talk(site: Site) -> None:
-    """EL-24, FW-11: as many clients at both nodes are no balance where all who talk are at one; groups stay together."""
+    """EL-24, FW-11: as many clients at both nodes are no balance where all publishers are at one; groups stay together."""
     site.write(least=2, most=2, high=100_000, low=0)
     site.start()
     site.wait_serving(2, 20)

@@ -19,7 +19,7 @@ from test_remote_acks import is_not_answered
 
 
 def bridges(node: Node) -> list[dict[str, Any]]:
-    """What the node says of its bridges."""
+    """The node's bridges, as its API lists them."""
     found: list[dict[str, Any]] = get(f"http://{HOST}:{node.http}/api/v1/bridges")["bridges"]
     return found
 
@@ -72,7 +72,7 @@ def test_bridges_come_change_and_go_under_load_without_losing_a_message(
 
 
 def of(far: Collector, topic: str) -> list[str]:
-    """What has arrived of a topic, with any prefix."""
+    """The payloads of a topic, with any prefix, that have arrived."""
     return [payload for at, payload in zip(far.topics, far.payloads, strict=False) if at.endswith(topic)]
 
 

@@ -1,4 +1,4 @@
-"""Publishers that are acknowledged when the other end of a bridge has what they sent: `ack = "remote"`, with a real Mosquitto."""
+"""Publishers that are acknowledged when the other end of a bridge has their messages: `ack = "remote"`, with a real Mosquitto."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def waiting(remote: Remote, **settings: object) -> str:  # noqa: F811
 
 
 def is_not_answered(client: Client, seconds: float) -> None:
-    """For so long the client gets no acknowledgement of what it has published, and its pings are answered."""
+    """For so long the client gets no acknowledgement of its publications, and its pings are answered."""
     client.rest(seconds)
     assert not any(one.type in (T.PUBACK, T.PUBREC) for one in client.inbox), client.inbox
 
@@ -144,7 +144,7 @@ def test_a_killed_node_that_comes_back_answers_who_repeats(make_site: Callable[.
 
 
 def test_nobody_is_acknowledged_before_the_bridge_has_its_session(binary: Path, tmp_path: Path, remote: Remote) -> None:  # noqa: F811
-    """DP-03: what is published in a new node's first moments, and wanted by others, is not acknowledged before the other end has it."""
+    """DP-03: a message that is published in a new node's first moments, and wanted by others, is not acknowledged before the other end has it."""
     far = Collector(remote.port, "up/#")
     for number in range(4):
         node = Node(binary, tmp_path / f"new{number}", "journal")

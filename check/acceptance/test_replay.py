@@ -1,4 +1,4 @@
-"""What was missed while a node was away: who gets it, when, and what status says of it meanwhile."""
+"""Messages that were missed while a node was away: who gets them, when, and what status says of them meanwhile."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def at(cluster: Cluster, node: int, name: str) -> Client:
 
 
 def take_until(client: Client, count: int) -> list[bytes]:
-    """What comes until there are so many, acknowledged."""
+    """The messages that come until there are `count` of them, acknowledged."""
     found: list[bytes] = []
     wait_for(f"{count} messages", lambda: (found.extend(came(client)), len(found) >= count)[1], 20)
     return found
 
 
 def copied(cluster: Cluster, nodes: list[int]) -> None:
-    """Waits until what these nodes hold is at others, too."""
+    """Waits until the data of these nodes is at others, too."""
     def is_whole(node: int) -> bool:
         status = cluster.status(node)
         return status["copies"] == status["copies_wanted"]
@@ -64,7 +64,7 @@ def test_publications_on_their_way_are_counted(make_cluster: Callable[..., Clust
 
 
 def test_what_one_client_missed_comes_to_nobody_else(make_cluster: Callable[..., Cluster]) -> None:
-    """FT-23: of two subscribers of one topic one is orphaned; what it has missed comes to it, and not to the other once more."""
+    """FT-23: of two subscribers of one topic one is orphaned; the messages it has missed come to it, and not to the other once more."""
     cluster = make_cluster(3)
     orphan, other, publisher = at(cluster, 0, "orphan"), at(cluster, 1, "other"), at(cluster, 2, "publisher")
     for reader in (orphan, other):

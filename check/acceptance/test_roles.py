@@ -22,7 +22,7 @@ from test_dashboard import CHROMIUM, Browser
 
 TOKENS = {"view": "view-0123456789-abcdef", "operate": "operate-0123456789-abcdef", "admin": "admin-0123456789-abcdef"}
 ORDER = list(TOKENS)
-# What changes something; all else is for whoever may look.
+# Requests that change something; all other requests are for every role that may look.
 OPERATE = {
     ("post", "/api/v1/drain"), ("delete", "/api/v1/drain"), ("delete", "/api/v1/sessions/{client}/connection"), ("put", "/api/v1/log"),
     ("post", "/api/v1/traces"), ("delete", "/api/v1/traces/{id}"), ("put", "/api/v1/scale"), ("post", "/api/v1/scale/{order}"),

@@ -35,7 +35,7 @@ def rule_test(binary: Path, tmp_path: Path, toml: str, samples: list[dict[str, A
 
 
 def test_samples_show_what_a_rule_puts_out(binary: Path, tmp_path: Path) -> None:
-    """DP-02: the mean of ten seconds, per topic; what is not selected has no part in it."""
+    """DP-02: the mean of ten seconds, per topic; messages that are not selected have no part in it."""
     values = [("a", 20, 1_000), ("b", 7, 2_000), ("a", -300, 3_000), ("a", 21, 9_999), ("a", 40, 10_000)]
     samples = [{"topic": f"plant/{name}/temperature", "payload": {"value": value}, "time": time} for name, value, time in values]
     samples.append({"topic": "plant/a/pressure", "payload": {"value": 1000}, "time": 10_001})
@@ -69,7 +69,7 @@ def test_a_wrong_rule_is_refused_with_place_key_and_what_to_do(binary: Path, tmp
 
 
 def test_a_sample_that_is_none_is_named(binary: Path, tmp_path: Path) -> None:
-    """Number of the line and what is wrong with it."""
+    """Number of the line and its mistake."""
     done = rule_test(binary, tmp_path, MEAN, [{"topic": "a", "payload": 1}, {"topic": "a/#", "payload": 1}])
     assert done.returncode == 1 and "sample 2: \"a/#\"" in done.stderr, done.stderr
     unknown = rule_test(binary, tmp_path, MEAN, [], "--rule", "other")
@@ -86,7 +86,7 @@ select = "sum(payload)"
 
 
 def state(node: Node, number: int = 0) -> dict[str, Any]:
-    """What the node says of a rule."""
+    """A rule, as the API of the node lists it."""
     found: dict[str, Any] = get(f"http://{HOST}:{node.http}/api/v1/rules")["rules"][number]
     return found
 
@@ -102,12 +102,12 @@ def runner(nodes: list[Node]) -> Node:
 
 
 def sums(count: int) -> list[str]:
-    """What the rule puts out of the numbers below `count`."""
+    """The sums that the rule publishes of the numbers below `count`."""
     return [str(sum(range(start, start + 10))) for start in range(0, count - 9, 10)]
 
 
 def test_a_mean_goes_to_subscribers_at_other_nodes(make_site: Callable[..., list[Node]], binary: Path) -> None:
-    """DP-02: one rule, once in the whole cluster; who runs it and what it has counted is told by API, command and metrics."""
+    """DP-02: one rule, once in the whole cluster; API, command and metrics tell which node runs it and what it has counted."""
     nodes = make_site(MEAN.replace("10s", "1s"), 3, "memory")
     place = runner(nodes)
     others = [node for node in nodes if node is not place]
@@ -270,7 +270,7 @@ def test_a_bridge_sends_what_its_rule_puts_out(make_site: Callable[..., list[Nod
     ("[rule.r]\nselect = \"qos\"\n", "rules.toml:1:7: rule.r: has no from and to, and no bridge names it"),
 ])
 def test_bridges_and_rules_fit_each_other(binary: Path, tmp_path: Path, toml: str, message: str) -> None:
-    """What is wrong, where, and what to write."""
+    """The error names the mistake, its place, and the text to write."""
     file = tmp_path / "rules.toml"
     file.write_text(toml)
     checked = subprocess.run([str(binary), "config", "check", "-c", str(file)], capture_output=True, text=True, timeout=20)

@@ -109,7 +109,7 @@ def test_a_lost_node_and_a_lost_controller_are_replaced(site: Site) -> None:
 
 
 def test_nodes_know_how_the_site_is_scaled_and_pass_orders_on(site: Site) -> None:
-    """OP-04: what the dashboard of any node shows is what the controller says, at most a few seconds late; its two buttons stop and resume actions."""
+    """OP-04: the dashboard of any node shows the controller's report, at most a few seconds late; its two buttons stop and resume actions."""
     site.write(least=2)
     site.start()
     site.wait_serving(2, 15)

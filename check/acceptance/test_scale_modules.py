@@ -87,7 +87,7 @@ def test_modules_start_in_any_order(modules: Modules, messages: Remote, order: t
 
 
 def test_a_module_that_is_killed_is_missed_and_taken_back(modules: Modules, messages: Remote) -> None:
-    """EL-21, EL-22: while alarming is dead, nothing is decided by what it said last; it begins again and the site follows the load."""
+    """EL-21, EL-22: while alarming is dead, nothing is decided by the states that it said last; it begins again and the site follows the load."""
     messages.start()
     for name in MODULES:
         modules.start(name)
@@ -105,7 +105,7 @@ def test_a_module_that_is_killed_is_missed_and_taken_back(modules: Modules, mess
 
 
 def test_modules_need_a_messaging_server(modules: Modules) -> None:
-    """EL-21: the command line says what is missing."""
+    """EL-21: the command line names the flag that is missing or wrong."""
     site = modules.site
     file = str(site.file)
     assert "--messages" in site.call("scale", "run", file, "--module", "metering", code=2)

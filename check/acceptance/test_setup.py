@@ -1,4 +1,4 @@
-"""What `./run` and `./test` do on a machine without Rust: the set-up is theirs."""
+"""Behaviour of `./run` and `./test` on a machine without Rust: the set-up is theirs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-# What rustup would install: a toolchain that is there when it was asked for.
+# Stand-in for rustup: a toolchain is there when it was asked for.
 RUSTUP = """#!/bin/sh
 echo "$*" >> "$HOME/calls"
 case "$1" in
@@ -42,7 +42,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
 
 
 def set_up(environment: dict[str, str]) -> tuple[int, str, list[str]]:
-    """Runs what both scripts begin with; what it says, and what it has called."""
+    """Runs the common beginning of both scripts; returns its output, and the programs that it has called."""
     command = ["bash", "-c", ". scripts/need.sh; need_rust && echo toolchain=${RUSTUP_TOOLCHAIN:-pinned}"]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=30, check=False)
     calls = Path(environment["HOME"]) / "calls"
@@ -56,7 +56,7 @@ def pinned() -> str:
 
 
 def test_rust_is_installed_for_the_user_and_it_is_said(bare: dict[str, str]) -> None:
-    """Without Rust: rustup, then the pinned toolchain with what the tests need; both are announced. The second time nothing is."""
+    """Without Rust: rustup, then the pinned toolchain with the components that the tests need; both are announced. The second time nothing is."""
     code, said, calls = set_up(bare)
     assert code == 0 and said.endswith("toolchain=pinned\n"), said
     assert "installing Rust" in said and f"installing the Rust toolchain {pinned()}" in said
@@ -67,7 +67,7 @@ def test_rust_is_installed_for_the_user_and_it_is_said(bare: dict[str, str]) -> 
 
 
 def test_nothing_is_installed_against_the_users_will(bare: dict[str, str]) -> None:
-    """`SEDGE_NO_INSTALL=1` names what is missing and the command that installs it, and does nothing."""
+    """`SEDGE_NO_INSTALL=1` names the missing program and the command that installs it, and does nothing."""
     code, said, calls = set_up({**bare, "SEDGE_NO_INSTALL": "1"})
     assert code == 1 and not calls
     assert "SEDGE_NO_INSTALL=1" in said and "please run: curl" in said and pinned() in said

@@ -1,4 +1,4 @@
-"""What nodes tell each other about their overlay, as a capture of the links between them shows it."""
+"""Signals of nodes to each other about their overlay, as a capture of the links between them shows them."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def direct(node: Sidecar, name: str, version: int = V5, **options: Any) -> Clien
 
 
 def read(node: Sidecar) -> dict[str, Any]:
-    """What the status says of what was read."""
+    """The part of the status about the traffic that was read."""
     found = node.upstream()["sniff"]
     assert isinstance(found, dict)
     return {**found, **found["counted"]}

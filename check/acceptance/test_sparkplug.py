@@ -57,7 +57,7 @@ def edge_node(node: Node, name: str = "edge") -> Iterator[Edge]:
 
 
 def rule(node: Node) -> dict[str, Any]:
-    """What the node says of the rule."""
+    """The rule, as the API of the node lists it."""
     found: list[dict[str, Any]] = get(f"http://{HOST}:{node.http}/api/v1/rules")["rules"]
     return found[0] if found else {"state": "none"}
 

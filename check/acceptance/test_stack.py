@@ -31,7 +31,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 
 
 def rules() -> list[str]:
-    """The rules of this machine's own firewall, without what they have counted."""
+    """The rules of this machine's own firewall, without their counters."""
     saved = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout.splitlines()
     return [line.split(" [")[0] for line in saved if not line.startswith("#")]
 
@@ -110,7 +110,7 @@ def assert_nothing_lost(swarm: Swarm) -> None:
 
 
 def test_clients_reach_the_cluster_at_every_worker(machines: Machines, swarm: Swarm) -> None:
-    """OP-03, OP-04: one node at each worker, and what is published at either comes to subscribers at both."""
+    """OP-03, OP-04: one node at each worker, and a message that is published at either comes to subscribers at both."""
     assert sorted(status["name"] for status in machines.statuses()) == ["worker-1", "worker-2"]
     wait_for("clients are at both", lambda: all(status["connections"] for status in machines.statuses()))
     swarm.run(5.0)
@@ -144,7 +144,7 @@ def test_a_node_that_is_emptied_is_left_alone(machines: Machines, swarm: Swarm) 
 
 
 def test_all_nodes_are_killed_at_once(machines: Machines, swarm: Swarm) -> None:
-    """OP-03, FT-29: kill -9 of all nodes; their successors find each other at new addresses, and serve with what the journals hold."""
+    """OP-03, FT-29: kill -9 of all nodes; their successors find each other at new addresses, and serve with the content of the journals."""
     before = machines.healthy()
     swarm.note("kill all nodes")
     for pid in machines.processes():
@@ -185,7 +185,7 @@ def test_one_manager_of_three_stops(machines: Machines, swarm: Swarm) -> None:
 
 
 def test_the_network_is_encrypted_if_asked_for(machines: Machines) -> None:
-    """OP-03, OP-04: with the second file the engines encrypt what passes between workers, and the nodes are one cluster over it."""
+    """OP-03, OP-04: with the second file the engines encrypt the traffic between workers, and the nodes are one cluster over it."""
     machines.remove()
     machines.deploy(ENCRYPTED)
     network = json.loads(machines.manager.docker("network", "inspect", "sedge_cluster"))[0]

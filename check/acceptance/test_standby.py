@@ -68,7 +68,7 @@ class Machine:
         return ADDRESS in run("ip", "-n", self.name, "addr", "show", "dev", "eth0").stdout
 
     def end(self) -> None:
-        """What a power cut does."""
+        """Kills the machine's processes, as a power cut does."""
         for process in self.running:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -1,4 +1,4 @@
-"""What the others do for a node that is gone: its clients' wills, the shares of its members, the values that it has not heard of."""
+"""Duties of the other nodes for a node that is gone: its clients' wills, the shares of its members, the values that it has not heard of."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def copied(nodes: list[Node]) -> None:
 
 
 def came(client: Client) -> list[bytes]:
-    """What has come so far, acknowledged."""
+    """The messages that have come so far, acknowledged."""
     client.ping()
     found = [got for got in client.inbox if got.type == T.PUBLISH]
     for got in found:
@@ -94,7 +94,7 @@ def test_a_client_that_comes_back_within_its_delay_leaves_no_will(nodes: list[No
 
 @pytest.mark.parametrize("nodes", ["memory"], indirect=True)
 def test_shares_of_a_dead_node_are_not_lost(nodes: list[Node]) -> None:
-    """MQ-14: what a member at the killed node had not acknowledged comes to it when it is back elsewhere; nothing is done twice."""
+    """MQ-14: messages that a member at the killed node had not acknowledged come to it when it is back elsewhere; nothing is done twice."""
     members = [nodes[number].client(f"member-{number}") for number in (0, 1)]
     lazy = nodes[2].client("lazy")
     for member in (*members, lazy):

@@ -1,4 +1,4 @@
-"""Topics that are cleared: what nodes remember of them."""
+"""Tombstones: the memory that nodes have of cleared topics."""
 
 from __future__ import annotations
 

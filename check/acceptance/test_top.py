@@ -1,4 +1,4 @@
-"""`sedge top`: what all nodes do, on a page of a terminal and as text."""
+"""`sedge top`: the figures of all nodes on a page of a terminal and as text."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_one_page_says_what_all_nodes_do(cluster: Cluster) -> None:
 
 
 def run_raw(cluster: Cluster, path: str) -> str:
-    """What the API answers, errors too."""
+    """The API's answer, errors too."""
     done = subprocess.run(["curl", "-s", f"http://{HOST}:{cluster.http}/api/v1/{path}"], capture_output=True, text=True, timeout=20, check=True)
     return done.stdout
 

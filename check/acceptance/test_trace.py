@@ -42,7 +42,7 @@ class Trace:
         return any(one["topics"] == [self.topic] for one in self.cluster.api(node, "traces")["traces"])
 
     def notes(self) -> list[dict[str, Any]]:
-        """What it has told."""
+        """The notes that `sedge trace` has printed."""
         return [json.loads(line) for line in self.path.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
 
     def end(self) -> None:
@@ -179,7 +179,7 @@ def test_more_reasons_are_told(make_cluster: Callable[..., Cluster], trace: Call
 
 
 def test_traces_are_bounded(cluster: Cluster, trace: Callable[..., Trace]) -> None:
-    """OP-07: no more than eight run at once; what is more than a node keeps is counted as dropped; a text says what is followed."""
+    """OP-07: no more than eight run at once; notes beyond those that a node keeps are counted as dropped; a text says what is followed."""
     traces = [trace(cluster, "--topic", f"bounded/{number}", "--one-in", "2") for number in range(8)]
     command = [str(cluster.binary), "trace", "--topic", "x", "--api", f"http://{HOST}:{cluster.http}"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)

@@ -91,7 +91,7 @@ def node(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nod
 
 @contextmanager
 def client(node: Node, listener: str, name: str, ca: str = "ca", own: str | None = None) -> Iterator[tuple[paho.Client, list[str]]]:
-    """A connected Paho client and what it has received."""
+    """A connected Paho client and the messages that it has received."""
     got: list[str] = []
     transport = "websockets" if listener in ("ws", "wss") else "tcp"
     paho_client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=name, transport=transport,

@@ -1,4 +1,4 @@
-"""What clients that do not read may hold of the memory, by what the process really has."""
+"""Limits of the memory that clients which do not read may hold, by the memory that the process really has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FULL = bool(os.environ.get("SEDGE_WEIGHTS"))  # with the numbers of docs/securit
 CLIENTS = 900 if FULL else 150
 LIMIT = (128 if FULL else 24) << 20
 BESIDE = 64 << 20
-"""What the process may have beside `limits.max_buffered_bytes`, as docs/security.md says."""
+"""Memory that the process may have beside `limits.max_buffered_bytes`, as docs/security.md says."""
 MESSAGE = 1_000_000
 
 
@@ -47,7 +47,7 @@ def test_clients_that_do_not_read_hold_no_more_than_the_limit(make_node: Callabl
 
 
 def test_sessions_that_come_back_and_do_not_read_hold_no_more_than_the_limit(make_node: Callable[..., Node]) -> None:
-    """SEC: what has waited for sessions is sent as their clients come back: it leaves the queues, and memory stays below the limit and a constant."""
+    """SEC: messages that waited for sessions are sent as their clients come back: they leave the queues, and memory stays below the limit and a constant."""
     node = make_node("memory", shards=1)
     node.stop()
     node.extra = f"[limits]\nmax_buffered_bytes = {LIMIT}\n"

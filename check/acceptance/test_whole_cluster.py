@@ -1,4 +1,4 @@
-"""What the tools say about the whole cluster, from any node, by the names of its nodes."""
+"""Output of the tools about the whole cluster, from any node, by the names of its nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def connected(cluster: Cluster, node: int, name: str, **options: object) -> Clie
 
 
 def tell(cluster: Cluster, *words: str, node: int = 0) -> str:
-    """What a command prints that asks this node."""
+    """The output of a command that asks this node."""
     command = [str(cluster.binary), *words, "--api", f"http://{HOST}:{cluster.http + node}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     return done.stdout if done.returncode == 0 else f"failed: {done.stderr}"
@@ -38,7 +38,7 @@ def told(cluster: Cluster, *words: str, node: int = 0) -> dict[str, Any]:
 
 
 def test_listings_speak_for_all_nodes_and_name_them(cluster: Cluster) -> None:
-    """OP-07: each listing says the same of the whole cluster at every node, and with a name only what that node knows."""
+    """OP-07: each listing says the same of the whole cluster at every node, and with a node's name only the entries that the node knows."""
     names = [f"node-{number + 1}" for number in range(3)]
     ids = [cluster.api(node, "status")["node"] for node in range(3)]
     clients = [connected(cluster, node, f"client-{letter}-{node}", props=DAY) for node in range(3) for letter in "ab"]

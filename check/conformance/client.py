@@ -21,7 +21,7 @@ PROBE_AFTER = 0.15
 
 
 class ClientError(AssertionError):
-    """What the test waited for did not come."""
+    """An event that the test waited for did not come."""
 
 
 class Client:
@@ -147,7 +147,7 @@ class Client:
         self.sock.close()
 
     def drop(self) -> None:
-        """Ends the connection without DISCONNECT, and waits for the broker to have noticed: what comes now has to wait."""
+        """Ends the connection without DISCONNECT, and waits for the broker to have noticed: messages that come now have to wait."""
         self.sock.shutdown(socket.SHUT_WR)
         self.read_until_closed()
         self.close()
@@ -255,7 +255,7 @@ class Client:
         assert not found, f"unexpected {kind.name}: {found}"
 
     def read_until_closed(self, timeout: float | None = None, *, probe: bool = False) -> list[Packet]:
-        """Waits for the broker to close; returns what it sent before, oldest first.
+        """Waits for the broker to close; returns the packets that it sent before, oldest first.
 
         With `probe`, a connection still open after a moment gets a PINGREQ: an answer shows at once that the broker
         has no intention to close it.

@@ -71,7 +71,7 @@ class Net:
         return self.adopt(Client(self.host, chosen, version, self.wait))
 
     def adopt(self, client: Client) -> Client:
-        """Takes care of closing this client and of removing what it retained."""
+        """Takes care of closing this client and of removing its retained messages."""
         client.on_publish = lambda topic, retain: self._retained.add(topic) if retain else None
         self._clients.append(client)
         return client
@@ -99,7 +99,7 @@ class Net:
         return self.client(version, client_id, clean=clean, **options)
 
     def quiet(self, subscriber: Client, publisher: Client) -> None:
-        """Nothing of what `publisher` has sent so far reaches `subscriber`.
+        """No message that `publisher` has sent so far reaches `subscriber`.
 
         A fence instead of a pause: later messages of the same publisher, one of each QoS, must be the next to arrive.
         """

@@ -73,7 +73,7 @@ def problems(statements: list[dict[str, Any]], tests: set[str], marks: dict[Key,
 
 
 def key_of(one: dict[str, Any]) -> Key:
-    """What identifies a statement: both standards use the same numbers."""
+    """The key of a statement: its version and id, since both standards use the same numbers."""
     return one["version"], one["id"]
 
 

@@ -85,7 +85,7 @@ def test_other_packets_go_on(net: Any) -> None:
 @acked_qos
 @v5("3.3.4-9", "4.9.0-1", "4.4.0-1")
 def test_receive_maximum_after_a_reconnect(net: Any, qos: int) -> None:
-    """The value belongs to the connection: what waited for the client is sent within the new one."""
+    """The value belongs to the connection: messages that waited for the client are sent within the new one."""
     name, publisher = net.new_id(), net.client(V5)
     client = net.session(V5, name)
     client.subscribe(net.topic(), qos=qos)
@@ -158,7 +158,7 @@ def test_publisher_may_use_its_quota(net: Any) -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @v5("3.1.2-24", "3.1.2-25")
 def test_message_too_large_is_dropped(net: Any, qos: int) -> None:
-    """What does not fit the client's Maximum Packet Size is left out for it, as if it had been sent."""
+    """A message that exceeds the client's Maximum Packet Size is left out for it, as if it had been sent."""
     small, large = net.client(V5, props={"maximum_packet_size": 200}), net.client(V5)
     publisher, topic = net.client(V5), net.topic()
     for client in (small, large):
@@ -186,7 +186,7 @@ def test_maximum_packet_size_to_the_byte(net: Any) -> None:
 
 @v5("3.1.2-24")
 def test_clients_with_room_for_little(net: Any) -> None:
-    """CONNACK is no longer than what differs from the defaults, so that a client that takes 20 bytes is served."""
+    """CONNACK has only the properties that differ from the defaults, so that a client that takes 20 bytes is served."""
     client = net.client(V5, props={"maximum_packet_size": 20})
     client.ping()
 

@@ -123,7 +123,7 @@ def test_no_disconnect_before_connack(net: Any) -> None:
 @v3("3.14.4-1", "3.14.4-2")
 @v5("3.14.4-1")
 def test_nothing_after_disconnect(net: Any, version: int) -> None:
-    """What a client sends after its DISCONNECT has no effect."""
+    """A packet that a client sends after its DISCONNECT has no effect."""
     watcher, publisher = net.client(version), net.client(version)
     topic = net.topic("late")
     watcher.subscribe(topic, qos=1)

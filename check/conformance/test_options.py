@@ -25,7 +25,7 @@ def test_no_local(net: Any) -> None:
 
 @v5("3.8.3-3")
 def test_no_local_follows_the_client_id(net: Any) -> None:
-    """What counts is the client id, also after a reconnect of the session, on whatever node."""
+    """No Local goes by the client id, also after a reconnect of the session, on whatever node."""
     name, topic = net.new_id(), net.topic()
     client = net.session(V5, name)
     client.subscribe((topic, sub_options(1, no_local=True)))
@@ -187,7 +187,7 @@ def test_identifier_is_the_subscribers_own(net: Any) -> None:
 @v5("3.3.1-12", "3.3.1-9")
 @pytest.mark.parametrize("keep", [False, True])
 def test_retained_message_of_a_new_subscription_has_the_flag(net: Any, keep: bool) -> None:
-    """Retain as published is about live messages; what comes at subscribing is marked as retained."""
+    """Retain as published is about live messages; messages that come at subscribing are marked as retained."""
     client, topic = net.client(V5), net.topic()
     net.retain(topic, b"kept")
     client.subscribe((topic, sub_options(1, retain_as_published=keep)))

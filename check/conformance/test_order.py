@@ -1,4 +1,4 @@
-"""Order of messages: what one publisher sends to a topic arrives in that order, wherever the subscriber is."""
+"""Order of messages: those of one publisher to a topic arrive in the order in which they were sent, wherever the subscriber is."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_order_through_a_wildcard(net: Any, version: int) -> None:
 @v3("4.6.0-6", "3.1.2-5")
 @v5("4.6.0-5", "4.5.0-1")
 def test_order_of_waiting_messages(net: Any, version: int, qos: int) -> None:
-    """What was published before, while and after the client was away comes in one order."""
+    """Messages that were published before, while and after the client was away come in one order."""
     name, publisher, topic = net.new_id(), net.client(version), net.topic()
     client = net.session(version, name)
     client.subscribe(topic, qos=qos)
@@ -124,7 +124,7 @@ def test_order_of_repetition(net: Any, version: int, qos: int) -> None:
 @v3("4.6.0-1", "4.4.0-1")
 @v5("4.4.0-1")
 def test_partly_acknowledged(net: Any, version: int) -> None:
-    """Only what was not acknowledged is sent again."""
+    """Only unacknowledged messages are sent again."""
     name, publisher, topic = net.new_id(), net.client(version), net.topic()
     client = net.session(version, name)
     client.subscribe(topic, qos=1)

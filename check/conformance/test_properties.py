@@ -29,7 +29,7 @@ PROPERTIES = [
 @pytest.mark.parametrize("props", PROPERTIES, ids=lambda props: "-".join(props) + str(len(str(props))))
 @v5("3.3.2-4", "3.3.2-15", "3.3.2-16", "3.3.2-17", "3.3.2-18", "3.3.2-20", "1.5.4-3", "1.5.7-1")
 def test_properties_are_passed_on(net: Any, qos: int, props: dict[str, Any]) -> None:
-    """What the publisher says about its message comes unaltered, and nothing is added."""
+    """The properties that the publisher gives its message come unaltered, and nothing is added."""
     subscriber, publisher, topic = net.client(V5), net.client(V5), net.topic()
     subscriber.subscribe(topic, qos=qos)
     publisher.publish(topic, b"text", qos=qos, props=props)

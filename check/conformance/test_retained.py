@@ -156,7 +156,7 @@ def test_it_outlives_the_session(net: Any, version: int) -> None:
 @v3("3.3.1-6")
 @v5("3.3.1-9")
 def test_retained_between_versions(net: Any, first: int, second: int) -> None:
-    """What one version stores the other gets."""
+    """A retained message from a client of one version reaches a client of the other."""
     topic = net.topic()
     net.retain(topic, b"both", 1, first)
     client = net.client(second)

@@ -1,4 +1,4 @@
-"""Sessions: what a broker keeps for a client that is away, and for how long."""
+"""Sessions: the state that a broker keeps for a client that is away, and for how long."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def _members(net: Any, count: int, rest: str = "t", qos: int = 1, group: str = "
 
 
 def _collect(clients: list[Client], count: int) -> list[list[bytes]]:
-    """What each client gets until together they have `count` messages, and after one more ping each."""
+    """The messages that each client gets until together they have `count`, and after one more ping each."""
     got: list[list[bytes]] = [[] for _ in clients]
     deadline = time.monotonic() + clients[0].timeout
     while sum(map(len, got)) < count:

@@ -1,4 +1,4 @@
-"""Runs `sedge bench` and reads what it found."""
+"""Runs `sedge bench` and reads its report."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SINGLE = ("--nodes", "1", "--recipe", "mosquitto-line")
 
 
 class Bench:
-    """The program, and what it measures with."""
+    """The program that measures."""
 
     def __init__(self, binary: Path) -> None:
         self.binary = binary
 
     def __call__(self, *words: object, timeout: int = 900) -> Any:
-        """What `sedge bench` finds, as JSON. Brokers that it starts get ports that are free."""
+        """The report of `sedge bench`, as JSON. Brokers that it starts get ports that are free."""
         command = [str(self.binary), "bench", *map(str, words), "--json", "--quiet"]
         if "--broker" not in words:
             command += ["--port", str(free_ports(10, ABOVE))]

@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import NATIVE, NODES, SIDECARS, SINGLE, Bench, Restarted, killed
 
-# What five makes are taken from, in this order; Mosquitto is there again where fewer are installed.
+# Makes of brokers that five are taken from, in this order; Mosquitto is there again where fewer are installed.
 MAKES = ("mosquitto", "moquette", "rabbitmq", "hivemq", "artemis", "mochi", "nats")
 FAILOVER = """
 name = "failover"
@@ -53,7 +53,7 @@ SMALL = Size(pairs=((100, (4, 6)),), seconds=0.6, clients=8, settle=0.2, qos=(2,
 
 @dataclass
 class Site:
-    """The program and the size, and what was measured already."""
+    """The program and the size, and the results that were measured already."""
 
     bench: Bench
     size: Size

@@ -2,8 +2,8 @@
 
 use crate::report::section;
 
-/// What the delay of a publication to the last of its subscribers depends on, if it spreads over a binary tree of brokers whose root
-/// is the publisher's, and all brokers have as many subscribers (Banno, section 4.4).
+/// Parameters of the delay of a publication to the last of its subscribers, if the publication spreads over a binary tree of brokers
+/// whose root is the publisher's, and all brokers have as many subscribers (Banno, section 4.4).
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
     /// Brokers of the site, `m`.

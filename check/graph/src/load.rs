@@ -1,4 +1,4 @@
-//! What forwarding depends on (SG-22).
+//! Factors that the forwarding load of nodes depends on (SG-22).
 
 use sedge_base::Rng;
 use sedge_overlay::skip_graph::Method;
@@ -12,7 +12,7 @@ use crate::world::{resting, topic};
 
 /// Counts of messages that each node has received and forwarded, as the source defines them.
 struct Load {
-    /// Publications of the topic that the node subscribes to. What it only passes on for others is none of them.
+    /// Publications of the topic that the node subscribes to, without those that it only passes on for others.
     received: Vec<usize>,
     /// Copies that it has sent to others for whatever topic, the first hop of a publisher included.
     forwarded: Vec<usize>,

@@ -46,7 +46,7 @@ impl Histogram {
     }
 }
 
-/// What was found for one pattern and number of nodes.
+/// Hops that were found for one pattern and number of nodes.
 #[derive(Clone, Debug, Default)]
 struct Found {
     mrf: Histogram,

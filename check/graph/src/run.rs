@@ -15,7 +15,7 @@ pub enum Experiment {
     Messages,
     /// Hops from publishers to subscribers (figures 3.9 to 3.11).
     Paths,
-    /// What forwarding depends on (figures 3.12 and 3.13).
+    /// Factors that forwarding depends on (figures 3.12 and 3.13).
     Load,
     /// Sizes of routing tables (figures 3.14 and 3.15).
     Tables,
@@ -75,14 +75,14 @@ impl Experiment {
     }
 }
 
-/// What to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Everything is drawn from this.
+    /// Seed that everything is drawn from.
     pub seed: u64,
     /// A hundredth of the nodes: to see that everything works.
     pub quick: bool,
-    /// Which experiments; all if there are none.
+    /// Experiments to run; all if there are none.
     pub experiments: Vec<Experiment>,
     /// Experiments at a time.
     pub threads: usize,

@@ -30,8 +30,8 @@ fn sequential(world: &World) -> Cost {
     cost
 }
 
-/// Everybody sends the first copy on to all neighbours but the one it came from; with memory, the message lists whom it
-/// was sent to on its way, and they are left out.
+/// Every node sends the first copy on to all neighbours but the one it came from; with memory, the message lists the nodes that it was
+/// sent to on its way, and they are left out.
 fn broadcast(world: &World, memory: bool) -> Cost {
     let mut cost = Cost::default();
     let mut reached = vec![false; world.len()];

@@ -8,7 +8,7 @@ use crate::scribe::Dht;
 use crate::stats::real;
 use crate::world::{Part, World, resting, topic};
 
-/// What a Scribe node holds: its part of the hash table, children in the trees, and roots it publishes to.
+/// Tables of Scribe nodes: each node's part of the hash table, children in the trees, and roots it publishes to.
 struct Scribe {
     dht: Dht,
     held: Vec<usize>,

@@ -13,7 +13,7 @@ use crate::stats::real;
 /// Topics are numbers from 1 on: so a key takes 16 bytes.
 pub(crate) type Topic = NonZeroU32;
 
-/// What a node does in a topic.
+/// A node's role in a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Publisher,

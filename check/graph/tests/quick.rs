@@ -41,7 +41,7 @@ fn nothing_is_sent_where_nobody_subscribes() {
     assert!(number(&silent[0][4]) > 0.0);
 }
 
-/// SG-20, SG-22, SG-24, SG-25: what does not depend on the number of nodes holds here as well.
+/// SG-20, SG-22, SG-24, SG-25: results that do not depend on the number of nodes hold here as well.
 #[test]
 fn paths_loads_and_hops_are_those_of_the_source() {
     let report = report(vec![Experiment::Paths, Experiment::Load, Experiment::Hops], 1);

@@ -5,9 +5,9 @@
 //! 2. The owner appends it to the session and streams the change to its backups, in order.
 //! 3. When every backup that has everything has the change, the owner accepts, and the publisher is acknowledged.
 //! 4. The owner replaces a backup that is dead: the new one gets everything, and counts when it has it.
-//! 5. When the owner is dead, the first of its backups that lives is the owner, with what it has; it chooses backups as in 4.
+//! 5. When the owner is dead, the first of its backups that lives is the owner, with the copy it has; it chooses backups as in 4.
 //!
-//! Left out: what the subscriber has taken (it takes nothing, so that everything has to be held), more than one session, and how the
+//! Left out: acknowledgements of the subscriber (it takes nothing, so that everything has to be held), more than one session, and how the
 //! others learn in which order backups take over (they all know at once).
 
 use stateright::{Model, Property};
@@ -44,7 +44,7 @@ pub struct Copies {
     /// Whether no more than `copies - 1` nodes die before the survivors have all copies again. The alternative is the window that the
     /// decision names: a second crash while a backup is being filled.
     pub spaced: bool,
-    /// What is wrong.
+    /// Mistake that is planted in the model.
     pub flaw: Flaw,
 }
 
@@ -88,23 +88,23 @@ pub struct Moment {
     images: Vec<Vec<Number>>,
     /// How much of the session has been accepted by this owner.
     accepted: usize,
-    /// Who each node takes for the owner.
+    /// The node that each node takes for the owner.
     sends_to: Vec<NodeIndex>,
-    /// What each node keeps for the owner.
+    /// Publications that each node keeps until the owner has accepted them.
     kept: Vec<Vec<Number>>,
     published: usize,
     acknowledged: Vec<Number>,
     wires: Wires<Mail>,
 }
 
-/// What may happen.
+/// An event that may happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The next publication enters.
     Publish,
     /// The oldest message of a link arrives.
     Arrive(NodeIndex, NodeIndex),
-    /// A node dies, with what is on its way to and from it.
+    /// A node dies; the messages on their way to and from it are lost.
     Crash(NodeIndex),
     /// The owner replaces backups that are dead.
     Replace,
@@ -123,7 +123,7 @@ impl Moment {
         self.alive.iter().filter(|alive| **alive).count()
     }
 
-    /// All copies are there that can be, and hold what was accepted meanwhile.
+    /// All copies are there that can be, and hold all publications that were accepted meanwhile.
     fn is_whole(&self, copies: usize) -> bool {
         let wanted = (copies - 1).min(self.living().saturating_sub(1));
         let has_all = |backup: &&Backup| backup.whole && backup.copied >= self.accepted && self.alive[backup.node];
@@ -159,7 +159,7 @@ impl Copies {
         self.accept(moment);
     }
 
-    /// The owner accepts what is at every backup that has everything.
+    /// The owner accepts the publications that every backup with the whole session has.
     fn accept(&self, moment: &mut Moment) {
         let owner = moment.owner;
         let whole = moment.backups.iter().filter(|backup| backup.whole).map(|backup| backup.copied);

@@ -2,9 +2,9 @@
 //! may own it, and the home finds out when both register.
 //!
 //! A node's *view* is the set of members it knows. The home is the lowest node of a view (the code takes the highest hash). When a
-//! view changes, a node forgets what gone nodes owned and said, registers what it owns with its home, and asks a new home again what
-//! the former one has not answered. A home that does not know the owner waits until all of its view have registered, and until it is
-//! the home as it sees it itself.
+//! view changes, a node forgets the entries, registrations and claims of gone nodes, registers its own ownership with its home, and sends a
+//! claim that the former home has not answered to the new one. A home that does not know the owner waits until all of its view have
+//! registered, and until it is the home as it sees it itself.
 //!
 //! Left out: the session that goes along, time-outs, and epochs that are clock readings (two sides may therefore count to the same
 //! epoch, which is the harder case).
@@ -27,7 +27,7 @@ pub enum Flaw {
     TieStays,
     /// A node does not register when its view changes.
     Unregistered,
-    /// A node that is not the home in its own view grants at once what it does not know.
+    /// A node that is not the home in its own view grants a claim at once although it does not know the owner.
     GrantOutsideView,
 }
 
@@ -42,7 +42,7 @@ pub struct Directory {
     pub cut_off: Vec<NodeIndex>,
     /// How many nodes die.
     pub crashes: usize,
-    /// What is wrong.
+    /// Mistake that is planted in the model.
     pub flaw: Flaw,
 }
 
@@ -61,13 +61,13 @@ enum Mail {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Node {
     view: View,
-    /// Epoch of what it owns.
+    /// Epoch of the node's ownership, if it owns the client.
     owned: Option<Epoch>,
     /// The home that it has asked.
     asked: Option<NodeIndex>,
-    /// As a home: who owns the client.
+    /// As a home: the owner of the client.
     entry: Option<(NodeIndex, Epoch)>,
-    /// As a home: who has registered, for which view.
+    /// As a home: the nodes that have registered, and for which view.
     registered: Vec<(NodeIndex, View)>,
     /// As a home: claims that wait.
     delayed: Vec<NodeIndex>,
@@ -89,25 +89,25 @@ pub struct Moment {
     connects: usize,
     /// A claim was granted as if nobody owned the client, while another node that the home knew and could reach did.
     overlooked: bool,
-    /// A node that was told to give the client up has kept it, since what it had counted as much.
+    /// A node that was told to give the client up has kept it, since its own epoch was the same.
     stubborn: bool,
     wires: Wires<Mail>,
 }
 
-/// What may happen.
+/// An event that may happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The client connects.
     Connect(NodeIndex),
     /// The oldest message of a link arrives.
     Arrive(NodeIndex, NodeIndex),
-    /// The network is cut; what is on its way across is lost.
+    /// The network is cut; messages on their way across are lost.
     Cut,
     /// The network is whole again.
     Heal,
     /// A node dies.
     Crash(NodeIndex),
-    /// A node learns who can be reached.
+    /// A node learns which nodes can be reached.
     Learn(NodeIndex),
 }
 
@@ -120,7 +120,7 @@ impl Directory {
         self.cut_off.contains(&node)
     }
 
-    /// Who can be reached.
+    /// Nodes that `node` can reach.
     fn reachable(&self, moment: &Moment, node: NodeIndex) -> View {
         let same_side = |other: &NodeIndex| moment.partition != Partition::Cut || self.side(*other) == self.side(node);
         (0..self.nodes).filter(|other| !moment.dead.contains(other)).filter(same_side).collect()
@@ -162,7 +162,7 @@ impl Directory {
         }
     }
 
-    /// Grants what has waited, if this node has to know the owner by now.
+    /// Grants the claims that waited, if this node has to know the owner by now.
     fn grant_delayed(&self, moment: &mut Moment, node: NodeIndex) {
         let state = &mut moment.nodes[node];
         let has = |other: &NodeIndex| state.registered.iter().any(|(of, view)| of == other && *view == state.view);

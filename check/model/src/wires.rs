@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::NodeIndex;
 
-/// What is on its way between nodes, those of one pair in order.
+/// Messages on their way between nodes, those of one pair in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wires<M> {
     queues: BTreeMap<(NodeIndex, NodeIndex), VecDeque<M>>,
@@ -34,7 +34,7 @@ impl<M> Wires<M> {
         self.queues.keys().copied()
     }
 
-    /// What is on its way on these links is lost.
+    /// Loses the messages on their way on the links that are cut.
     pub(crate) fn lose(&mut self, is_cut: impl Fn(NodeIndex, NodeIndex) -> bool) {
         self.queues.retain(|(from, to), _| !is_cut(*from, *to));
     }

@@ -1,4 +1,4 @@
-//! A simulated MQTT client: keeps the protocol to the letter, and tells the oracle what it saw.
+//! A simulated MQTT client: keeps the protocol to the letter, and tells the oracle of the messages it saw.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,12 +36,12 @@ pub(crate) struct Client {
     pub(crate) persistent: bool,
     pub(crate) wire: Option<WireId>,
     pub(crate) connected: bool,
-    /// What it wants to write.
+    /// Bytes that the client wants to write.
     pub(crate) out: BytesMut,
     pub(crate) last_heard: Instant,
     /// The host it connects to.
     pub(crate) home: usize,
-    /// Seconds after which what it publishes expires; 0: never.
+    /// Seconds after which the client's publications expire; 0: never.
     pub(crate) expiry: u32,
     subscriptions: BTreeMap<TopicFilter, QoS>,
     connection: u64,
@@ -237,7 +237,7 @@ impl Client {
         !self.subscriptions.is_empty() || !self.subscribing.is_empty()
     }
 
-    /// Unsubscribes: from now on there is no right to what matches.
+    /// Unsubscribes: from here on the client has no right to messages that match.
     pub(crate) fn unsubscribe(&mut self, now: Instant, filter: TopicFilter, oracle: &mut Oracle) {
         self.subscriptions.remove(&filter);
         oracle.unsubscribed(self.index, self.session, &filter, now);

@@ -51,7 +51,7 @@ pub(crate) fn host_at(address: SocketAddr) -> Option<usize> {
     }
 }
 
-/// What survives a process: the journal of each shard, in batches.
+/// State that survives a process: the journal of each shard, in batches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     logs: Vec<Vec<Bytes>>,
@@ -126,7 +126,7 @@ impl Host {
         }
     }
 
-    /// Writes what has changed.
+    /// Writes the changes of the shards and the node.
     pub(crate) fn write_to(&mut self, disk: &mut Disk) {
         disk.logs.resize_with(self.shards.len().max(disk.logs.len()), Vec::new);
         for (at, (shard, log)) in self.shards.iter_mut().zip(&mut disk.logs).enumerate() {

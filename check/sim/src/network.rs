@@ -18,12 +18,12 @@ pub(crate) type Side = usize;
 /// Bytes that may be under way in one direction.
 pub(crate) const WINDOW_BYTES: usize = 32 * 1024;
 
-/// What holds one end of a wire.
+/// Holder of one end of a wire.
 #[derive(Debug)]
 pub(crate) enum End {
     /// A client.
     Client(usize),
-    /// A host that has not seen the CONNECT yet, with what it has read.
+    /// A host that has not seen the CONNECT yet, with the bytes that it has read.
     Fresh { host: usize, reception: Box<Reception>, read: Vec<Bytes> },
     /// A shard of a host.
     Shard { host: usize, shard: ShardId, conn: ConnId },

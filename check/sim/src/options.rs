@@ -1,8 +1,8 @@
-//! What a run is made of: everything is drawn from the seed.
+//! Options of a run: everything is drawn from the seed.
 
 use sedge_base::{Duration, Rng};
 
-/// What a datagram or a piece of a stream takes between sites that are far apart.
+/// Delay of a datagram or a piece of a stream between sites that are far apart.
 pub(crate) const FAR: Duration = Duration::from_millis(20);
 
 /// A bug put into the world on purpose, to prove that the invariants find it.
@@ -23,13 +23,13 @@ pub enum Sabotage {
     BelieveCopied,
 }
 
-/// What a run is made of. Times are virtual.
+/// Options of a run. Times are virtual.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each fault has a switch of its own")]
 pub struct Options {
-    /// Everything is drawn from this.
+    /// Seed that everything is drawn from.
     pub seed: u64,
-    /// Which of [`KINDS`] this is, or nothing.
+    /// Which of [`KINDS`] the run is, or nothing.
     pub kind: &'static str,
     /// Cooperation algorithm of the nodes.
     pub overlay: &'static str,
@@ -43,7 +43,7 @@ pub struct Options {
     pub clients: usize,
     /// More clients, all members of one shared subscription and subscribed to nothing else.
     pub workers: usize,
-    /// Whether the sessions of some of them end with their connections.
+    /// Whether the sessions of some workers end with their connections.
     pub clean_workers: bool,
     /// Length of the first phase.
     pub faults_for: Duration,
@@ -63,7 +63,7 @@ pub struct Options {
     pub link_cuts: bool,
     /// Whether nodes are cut off from each other for a while.
     pub partitions: bool,
-    /// Whether a partition leaves two sides that are whole in themselves, and excuses no loss of what both sides knew of.
+    /// Whether a partition leaves two sides that are whole in themselves, and excuses no loss of messages that both sides knew of.
     pub parts: bool,
     /// Whether nodes are killed and started again.
     pub crashes: bool,
@@ -214,13 +214,13 @@ impl Options {
         Self { kind: "move", moving: true, ..Self::crashing(seed) }
     }
 
-    /// As [`Options::moving`], with 20 ms between nodes: sites that are far apart, and crashes that meet more of what is on its way.
+    /// As [`Options::moving`], with 20 ms between nodes: sites that are far apart, and crashes that meet more messages on their way.
     pub fn far(seed: u64) -> Self {
         Self { kind: "far", net_delay: FAR, ..Self::moving(seed) }
     }
 
-    /// As [`Options::moving`], with more of what can go wrong: hosts that stand still, ways that are cut in one direction, datagrams that
-    /// come twice, clocks that are apart and drift, and, in half of the runs, journals to start again from.
+    /// As [`Options::moving`], with more kinds of faults: hosts that stand still, ways that are cut in one direction, datagrams that come
+    /// twice, clocks that are apart and drift, and, in half of the runs, journals to start again from.
     pub fn swarm(seed: u64) -> Self {
         let mut rng = Rng::new(seed).split(11);
         // By up to an hour in some runs.
@@ -329,7 +329,7 @@ impl Options {
         }
     }
 
-    /// A run without faults, for planted bugs: what is found is the bug.
+    /// A run without faults, for planted bugs: each violation is due to the bug.
     pub fn calm(seed: u64, sabotage: Sabotage) -> Self {
         Self {
             nodes: 3,

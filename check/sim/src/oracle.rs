@@ -1,4 +1,4 @@
-//! What clients saw, and from it what they had a right to see.
+//! Record of the messages that clients saw, and of those that they had a right to see.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ pub(crate) struct Publication {
     pub(crate) topic: TopicName,
     pub(crate) qos: QoS,
     pub(crate) sent: Instant,
-    /// Whether it was sent again with DUP: then it may come late to those who subscribed in between.
+    /// Whether it was sent again with DUP: then it may come late to clients that subscribed in between.
     pub(crate) repeated: bool,
-    /// When the publisher was told that it is safe.
+    /// When the publisher got the acknowledgement.
     pub(crate) acknowledged: Option<Instant>,
 }
 
-/// A subscription, while a client had a right to what matches.
+/// A subscription, while a client had a right to messages that match.
 #[derive(Clone, Debug)]
 pub(crate) struct Subscription {
     pub(crate) client: usize,
@@ -47,8 +47,8 @@ pub(crate) struct Delivery {
 
 /// A time during which two nodes that could not hear of each other held a session of one client.
 ///
-/// Nobody can then know what the other copy delivers: a client that goes to and fro between the two may get a message from both.
-/// The promise for a session is about one session; that it is one again is what [`crate::invariant::agreement`] asks for.
+/// No node can then know the deliveries of the other copy: a client that goes to and fro between the two may get a message from both.
+/// The promise for a session is about one session; [`crate::invariant::agreement`] asks that it is one again.
 #[derive(Clone, Debug)]
 pub(crate) struct Split {
     pub(crate) client: usize,
@@ -66,9 +66,9 @@ pub(crate) struct Cut {
 
 /// A client that came to another node, until it was served there.
 ///
-/// A session waits until every member knows of its move, so that what is on its way is told from what it had before; but it waits no
-/// longer than [`sedge_cluster::NodeConfig::claim_timeout`]. If a member cannot be reached for so long, what that member had sent
-/// towards the new node for others, before it knew, may come to this session, too, which had it at the former node.
+/// A session waits until every member knows of its move, so that messages on their way are told from those it had before; but it waits no
+/// longer than [`sedge_cluster::NodeConfig::claim_timeout`]. If a member cannot be reached for so long, messages that this member had sent
+/// towards the new node for others, before it knew, may come to this session, too, which had them at the former node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub(crate) client: usize,
@@ -167,13 +167,13 @@ impl Oracle {
         self.deliveries.entry((client, session)).or_default().push(delivery);
     }
 
-    /// Whether a publication may be said to live so many seconds: what its publisher gave, less the time it waited, to a second or two.
+    /// Whether a publication may be said to live so many seconds: its publisher's expiry, less the time it waited, to a second or two.
     pub(crate) fn may_live(&self, publication: usize, life: u32, now: Instant) -> bool {
         let waited = now.since(self.publications[publication].sent).as_secs();
         u64::from(life) <= u64::from(self.expiry) && u64::from(life) + waited + 2 >= u64::from(self.expiry)
     }
 
-    /// Whose sessions two nodes hold now.
+    /// Notes the clients of whom two nodes hold a session at `now`.
     pub(crate) fn split(&mut self, now: Instant, clients: &BTreeSet<usize>) {
         let open = |split: &&mut Split| split.until.is_none();
         let mut known = BTreeSet::new();
@@ -243,7 +243,7 @@ impl Oracle {
         }
         let publication = &self.publications[delivery.publication];
         // It came after the second copy of the session had appeared, and was sent while there were two; or its publisher sent it
-        // to both copies of its own session, of which neither knew what the other had taken.
+        // to both copies of the publisher's own session, neither of which knew the publications that the other had taken.
         let split = self.splits.iter().any(|split| {
             let concerned = split.client == client || (publication.repeated && split.client == publication.publisher);
             concerned && split.from <= delivery.at && is_before(publication.sent, split.until)

@@ -1,23 +1,23 @@
-//! What came out of a run.
+//! Result of a run.
 
 use core::fmt;
 
 use crate::Options;
 use crate::oracle::Excused;
 
-/// Something that must never be true was.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Name of the invariant: its file.
     pub invariant: &'static str,
-    /// What happened.
+    /// Description of the violation.
     pub detail: String,
 }
 
-/// What came out of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What it was made of.
+    /// Options of the run.
     pub options: Options,
     /// Hash over everything that happened, in order.
     pub trace: u64,
@@ -29,7 +29,7 @@ pub struct Report {
     pub deliveries: usize,
     /// Repetitions and disorder that `docs/guarantees.md` names: see [`Excused`].
     pub excused: Excused,
-    /// What must never be true and was; empty is good.
+    /// Violations of invariants; empty is good.
     pub violations: Vec<Violation>,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What to say to the program besides the seed.
+/// Arguments of the program besides the seed.
 fn mode(options: &Options) -> String {
     let over = if options.overlay == "mesh" { String::new() } else { format!("over {} ", options.overlay) };
     let kind = if options.kind.is_empty() { String::new() } else { format!("{} ", options.kind) };

@@ -1,4 +1,4 @@
-//! What happens when.
+//! Events of a run, by time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,7 +39,7 @@ pub(crate) enum Event {
     Act { client: usize },
     /// Something goes wrong, if it may.
     Fault,
-    /// What was cut is joined again.
+    /// Hosts that were cut off from each other are joined again.
     Heal,
     /// Two hosts that were cut off from each other reach each other again.
     Rejoin { a: usize, b: usize },

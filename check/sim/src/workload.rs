@@ -1,4 +1,4 @@
-//! What clients do.
+//! Actions of clients.
 
 use sedge_base::Rng;
 use sedge_mqtt::{QoS, TopicFilter, TopicName};
@@ -20,7 +20,7 @@ const FILTERS: &[&str] = &["t/0", "t/1", "t/2", "t/3", "t/+", "t/#", "#", "+/1",
 /// Topics that clients publish to.
 const TOPICS: &[&str] = &["t/0", "t/1", "t/2", "t/3", "t", "t/1/deep/x", "u/1/x", "u//x"];
 
-/// Draws what a client does next.
+/// Draws the next action of a client.
 pub(crate) fn draw(rng: &mut Rng, drops: bool) -> Action {
     let qos = *rng.pick(&[QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce]).unwrap_or(&QoS::AtMostOnce);
     match rng.below(100) {

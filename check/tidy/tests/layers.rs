@@ -32,7 +32,7 @@ const LAYERS: &[(&str, &str, u8)] = &[
     ("check/tidy", "sedge-tidy", 0),
 ];
 
-/// What crates in `core/` may use from outside: nothing here opens a socket or a file, reads a clock or starts a thread.
+/// Crates from outside that crates in `core/` may use: no crate there opens a socket or a file, reads a clock or starts a thread.
 const CORE_MAY_USE: &[&str] = &[
     "base64",
     "bytes",

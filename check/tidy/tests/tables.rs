@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-/// Types that grow with what comes from outside. Lists and queues count by what fills them.
+/// Types that grow with input from outside. Lists and queues count by what fills them.
 const GROWING: &[&str] =
     &["Slab", "BTreeMap", "BTreeSet", "HashMap", "HashSet", "LookupMap", "TopicTree", "SubscriptionTrie", "Deadlines"];
 /// The crates of a node; the other crates are tools that end when they are done.
@@ -88,7 +88,7 @@ fn bounds(line: &Value) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// SEC: every table in the process is listed with what bounds it, and that is written down for operators.
+/// SEC: every table in the process is listed with its bound, and the bound is written down for operators.
 #[test]
 fn every_table_has_a_bound_that_is_written_down() {
     let text = fs::read_to_string(root().join("check/tidy/tables.toml")).expect("the list");

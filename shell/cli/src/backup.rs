@@ -1,4 +1,4 @@
-//! `sedge backup` and `sedge restore`: what a node keeps, and its accounts, in one archive (tar).
+//! `sedge backup` and `sedge restore`: the data directory of a node and its accounts in one archive (tar).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,11 +18,11 @@ use crate::failure::{Failure, USAGE};
 use crate::out;
 use crate::serve::environment;
 
-/// Last entry of an archive: what is in it, with checksums.
+/// Last entry of an archive: a list of the other entries, with checksums.
 const MANIFEST: &str = "sedge-backup.json";
 /// Version of the format.
 const FORMAT: u64 = 1;
-/// Folder of what is below the data directory.
+/// Folder of the files below the data directory.
 const DATA: &str = "data";
 /// Folder of accounts, rules and the configuration.
 const FILES: &str = "files";
@@ -79,7 +79,7 @@ pub(crate) struct RestoreArgs {
     json: bool,
 }
 
-/// Where a node has what.
+/// Paths of a node's data.
 struct Places {
     data: PathBuf,
     /// Accounts and rules, by name within the archive.
@@ -110,7 +110,7 @@ fn at(path: &Path, error: &io::Error) -> Failure {
     Failure::failed(format!("{}: {error}", path.display()))
 }
 
-/// Reads through, and remembers what a checksum is made of.
+/// A reader that passes bytes on and adds them to a checksum.
 struct Summed<R> {
     inner: R,
     sum: Sha256,

@@ -38,7 +38,7 @@ impl Failure {
         Self { code, message: None }
     }
 
-    /// A failed write to standard output. A reader that has gone away (`sedge sub | head -1`) has what it wanted.
+    /// A failed write to standard output. A reader that has gone away (`sedge sub | head -1`) has all that it wanted.
     pub(crate) fn output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::silent(0);

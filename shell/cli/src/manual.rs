@@ -1,4 +1,4 @@
-//! What the command line tells other programs about itself: completions for shells, and manual pages.
+//! Descriptions of the command line for other programs: completions for shells, and manual pages.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Standard output and standard error. Locked and flushed per call, so that lines stay whole and pipes see them at once.
 //!
-//! What others have named (client ids, topics, answers of a server) reaches a terminal through here only, with its control
+//! Texts of others (client ids, topics, answers of a server) reach a terminal through here only, with their control
 //! characters escaped. A value that must stay on its line goes through `sedge_base::printable` before, as cells of tables do.
 
 use std::io::{self, IsTerminal, Write};
@@ -18,7 +18,7 @@ const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 /// Clears the rest of the line and goes to the next one.
 const LINE_END: &str = "\x1b[K\r\n";
-/// Clears what is below.
+/// Clears the lines below.
 const BELOW: &str = "\x1b[J";
 
 /// Writes `bytes` to standard output as they are.
@@ -91,7 +91,7 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable_lines(text));
 }
 
-/// Standard output or standard error for a report of several lines that names what others have named.
+/// Standard output or standard error for a report of several lines with texts of others in it.
 pub(crate) struct Report<W>(pub(crate) W);
 
 impl<W: Write> Write for Report<W> {

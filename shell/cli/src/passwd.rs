@@ -163,7 +163,7 @@ impl Drop for Hidden {
     }
 }
 
-/// What an administrator has to do so that the service can read a file that only root may read.
+/// Tells an administrator how to let the service read a file that only root may read.
 fn tell_of_new_file(path: &Path) {
     if rustix::process::geteuid().is_root() {
         let path = path.display();

@@ -125,7 +125,7 @@ impl ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let loaded = load(args.config.as_deref(), &args.overrides())?;
     if args.own_session {
-        // Without effect on a process that leads a session already, which is what is wanted.
+        // A process that leads a session already stays as it is, as wanted.
         let _ = setsid();
     }
     if args.exit_with_parent {
@@ -156,8 +156,8 @@ const CREDENTIALS: &[(&str, &str, &str)] = &[
     ("http.token", "SEDGE_HTTP__TOKEN_FILE", "SEDGE_HTTP__TOKEN"),
 ];
 
-/// What the environment says of the configuration, and the files that systemd hands over in `$CREDENTIALS_DIRECTORY`. Variables that are
-/// not text are none of the configuration's.
+/// Variables of the environment for the configuration, and the files that systemd hands over in `$CREDENTIALS_DIRECTORY`. Variables that
+/// are not text are left out: they are none of the configuration's.
 pub(crate) fn environment() -> Vec<(String, String)> {
     let texts =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

@@ -19,7 +19,7 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     std::iter::once(&head).chain(&rows).map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Names with what belongs to them, one a line.
+/// Names with their values, one pair a line.
 pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let line = |(name, value): &(&str, String)| format!("{name:<width$}  {}", printable(value)).trim_end().to_owned();

@@ -1,4 +1,4 @@
-//! `sedge config from-mosquitto`: what it writes is valid, and no line is forgotten.
+//! `sedge config from-mosquitto`: the files that it writes are valid, and no line is forgotten.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;

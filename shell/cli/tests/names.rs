@@ -1,4 +1,4 @@
-//! Names that clients choose (ids, topics, payloads), as the log and the terminal of whoever runs a node see them.
+//! Names that clients choose (ids, topics, payloads), as the log and the terminal of an operator show them.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;

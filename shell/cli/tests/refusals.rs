@@ -1,4 +1,4 @@
-//! What `sedge pub` and `sedge sub` make of a broker that says no. The broker is a script: it answers each read with the next bytes.
+//! Behaviour of `sedge pub` and `sedge sub` at a broker that says no. The broker is a script: it answers each read with the next bytes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;

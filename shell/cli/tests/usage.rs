@@ -1,4 +1,4 @@
-//! What the program says about itself and about mistakes on its command line.
+//! The program's words about itself and about mistakes on its command line.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What the journal needs of a file system, so that tests can let it fail.
+//! Operations of a file system that the journal needs, as traits, so that tests can let them fail.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub trait Segment: fmt::Debug + Send + Sync {
     /// Appends some of `bytes`; returns how many.
     fn append(&self, bytes: &[u8]) -> io::Result<usize>;
-    /// Cuts what lies behind the first `length` bytes; what is appended next follows there.
+    /// Cuts the file behind its first `length` bytes; the next bytes are appended there.
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Returns when everything appended is on the medium, and the file's name, too.
+    /// Returns when all appended bytes are on the medium, and the file's name, too.
     fn sync(&self) -> io::Result<()>;
 }
 

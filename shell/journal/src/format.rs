@@ -27,7 +27,7 @@ pub(crate) struct Place {
     pub(crate) segment: u64,
 }
 
-/// What a frame's header says.
+/// Content of a frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub(crate) length: usize,
@@ -43,7 +43,7 @@ fn seeded(place: Place, sequence: u64) -> Hasher {
     hasher
 }
 
-/// As a frame of this sequence number has it.
+/// Checksum of `bytes` in a frame with this place and sequence number.
 pub(crate) fn checksum(place: Place, sequence: u64, bytes: &[u8]) -> u32 {
     let mut hasher = seeded(place, sequence);
     hasher.update(bytes);

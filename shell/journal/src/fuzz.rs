@@ -1,5 +1,5 @@
-//! Body of the fuzz target: whatever a file system may give out in place of what was written. A stable test runs it, too, over the committed
-//! corpus and over mutations of it.
+//! Body of the fuzz target: any bytes that a file system may give out in place of those that were written. A stable test runs it, too,
+//! over the committed corpus and over mutations of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::format::{self, FRAME_HEADER, Place, SEGMENT_HEADER, VERSION};
 use crate::{Files, RecoverError, Recovered, Segment};
 
-/// Of which shard the log is.
+/// Shard of the log.
 const SHARD: u16 = 3;
 /// The first segment; the second has the next number.
 const FIRST: u64 = 7;
@@ -19,8 +19,8 @@ const FIRST: u64 = 7;
 /// Recovers a log of two segments. The first byte says whether the checksums of headers (bit 0) and of content (bit 1) are made to hold, so
 /// that not only they are tested; the next two, big-endian, how many of the others are in the first segment.
 ///
-/// Holds: no panic; what is given out are the sound frames, all of them and nothing else, but those within others and those whose sequence
-/// numbers do not grow; every byte is accounted for, in a batch or as damage; what was recovered and is written anew is recovered whole.
+/// Holds: no panic; the batches given out are the sound frames, all and only they, but those within others and those whose sequence numbers
+/// do not grow; every byte is accounted for, in a batch or as damage; recovered batches that are written anew are recovered whole.
 pub fn recover(data: &[u8]) {
     let [seals, high, low, segments @ ..] = data else { return };
     let length = usize::from(u16::from_be_bytes([*high, *low])).min(segments.len());
@@ -50,7 +50,7 @@ pub fn recover(data: &[u8]) {
 /// second whether the checksums of lines are made to hold; the rest is the listing.
 ///
 /// Holds: no panic; every batch that is there and fits is given out; each listed segment that is not there is named once, and none that is
-/// there; what is missing is no more than what the listing says was there.
+/// there; no more is missing than the listing says was there.
 pub fn listing(data: &[u8]) {
     let [present, seals, listing @ ..] = data else { return };
     let listing = if seals & 1 == 0 { listing.to_vec() } else { sealed(listing) };
@@ -186,7 +186,7 @@ impl Log {
         (FIRST..).map(place).zip(self.0.iter().map(Vec::as_slice))
     }
 
-    /// Compares what was recovered with what a reader finds that looks for a frame at every single byte.
+    /// Compares the recovered batches with those of a reader that looks for a frame at every single byte.
     fn check(&self, found: &Recovered, batches: &[Bytes]) {
         let mut left = batches.iter();
         let mut last = 0;

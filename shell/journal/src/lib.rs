@@ -2,7 +2,8 @@
 //!
 //! A batch is everything that one turn of an event loop has to remember. It is written with one system call and read back as a
 //! whole or not at all: its checksum covers length, position and content. A listing beside the log says which segments and batches there
-//! are, so that one that is gone is missed. [`recover`] reads what is sound and says what is not; [`Log`] appends; [`Syncer`] carries batches to the medium in a thread of its own, many with one system call.
+//! are, so that a loss is noticed. [`recover`] reads the sound batches and reports the damage; [`Log`] appends; [`Syncer`] carries batches
+//! to the medium in a thread of its own, many with one system call.
 
 mod files;
 mod format;

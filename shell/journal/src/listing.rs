@@ -8,7 +8,7 @@
 //! kept <last batch that was kept> <crc>
 //! ```
 //!
-//! Lines are appended; each has the CRC-32 of what stands before it in the line, in hexadecimal digits.
+//! Lines are appended; each has the CRC-32 of the text before it in the line, in hexadecimal digits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::recover::Damage;
 use crate::{Files, Segment, SegmentFound};
 
-/// A listing that has reached this length is written anew, with what is still there.
+/// A listing that has reached this length is written anew with the segments that are still there.
 const LENGTH_MAX: u64 = 64 * 1024;
-/// What is kept is noted again after this many bytes of a segment at the latest, earlier in a short one.
+/// Most bytes of a segment between two notes of the last batch that was kept; a short segment has notes more often.
 const NOTE_EVERY: u64 = 256 * 1024;
 const HEADER: &str = "sedge-segments 1";
 
-/// What a listing says.
+/// Content of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listed {
     /// Segments that have to be there, and the last batch before each.
@@ -35,7 +35,7 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    /// Reads what is sound; `damaged` is told of every line that is not: where it begins, its length, and whether the file ends in it.
+    /// Reads the sound lines; `damaged` is told of every other line: where it begins, its length, and whether the file ends in it.
     pub(crate) fn parse(bytes: &[u8], mut damaged: impl FnMut(usize, usize, bool)) -> Self {
         let mut found = Self::default();
         let mut at = 0;
@@ -76,7 +76,7 @@ pub(crate) fn path(dir: &Path) -> PathBuf {
     dir.with_extension("segments")
 }
 
-/// What the listing of the log in `dir` says; `None` if there is none.
+/// Content of the listing of the log in `dir`; `None` if there is no listing.
 pub(crate) fn read(files: &dyn Files, dir: &Path, damage: &mut Vec<Damage>) -> io::Result<Option<Listed>> {
     let path = path(dir);
     let bytes = match files.read(&path) {
@@ -157,7 +157,7 @@ impl Segment for ListedSegment {
     }
 }
 
-/// A listing that is open for appending. What cannot be written, for want of room, is written with everything else at the next occasion.
+/// A listing that is open for appending. Lines that cannot be written, for want of room, are written with everything else at the next occasion.
 #[derive(Debug)]
 pub(crate) struct Listing {
     files: Arc<dyn Files>,
@@ -167,7 +167,7 @@ pub(crate) struct Listing {
     /// Segments that are there.
     segments: VecDeque<(u64, u64)>,
     kept: u64,
-    /// Segment, and its length, when it was last noted what is kept.
+    /// Segment, and its length, when the last kept batch was last noted.
     noted: (u64, u64),
 }
 
@@ -193,7 +193,7 @@ impl Listing {
         Arc::new(ListedSegment { segment, tail: Arc::clone(&self.tail) })
     }
 
-    /// Segments before `number` may be gone, as soon as [`Listing::has_synced`] what is returned.
+    /// Segments before `number` may be gone, as soon as [`Listing::has_synced`] holds for the number that is returned.
     pub(crate) fn let_go_before(&mut self, number: u64) -> u64 {
         let before = self.segments.len();
         self.segments.retain(|(first, _)| *first >= number);
@@ -203,8 +203,8 @@ impl Listing {
         self.tail.lines()
     }
 
-    /// Batches up to this one are kept; the segment that is written has this length. Not every call is written down, but enough of them
-    /// that a fifth of a segment cannot go unnoticed.
+    /// Batches up to `kept` are kept; the segment that is written has this length. Not every call is written down, but so many of them
+    /// that the loss of a fifth of a segment cannot go unnoticed.
     pub(crate) fn note_kept(&mut self, kept: u64, (number, length): (u64, u64), is_last: bool) {
         let (segment, noted) = self.noted;
         let is_due = is_last || number != segment || length >= (noted + noted / 4).min(noted + NOTE_EVERY);

@@ -28,12 +28,12 @@ pub enum AppendError {
     /// There is no room, or no file descriptor for a new segment. Nothing of the batch was kept; the same batch may be tried again.
     #[error("no room: {0}")]
     Full(io::Error),
-    /// What is in the file is not known any more: nothing may be acknowledged that this log was to hold.
+    /// The content of the file is unknown: nothing may be acknowledged that this log was to hold.
     #[error("{}: {source}", path.display())]
     Failed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -54,7 +54,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Goes on behind what was `recovered`, in a new segment. Only the listing is written until something is appended, if there is room.
+    /// Goes on behind the batches that were `recovered`, in a new segment. Only the listing is written before the first batch, if there is room.
     pub fn open(options: LogOptions, recovered: &Recovered) -> io::Result<Self> {
         options.files.make_dir(&options.dir)?;
         let (files, sequence) = (Arc::clone(&options.files), recovered.sequence);
@@ -92,7 +92,7 @@ impl Log {
         Ok(sequence)
     }
 
-    /// What is appended next goes to a new segment.
+    /// The next batch goes to a new segment.
     pub fn roll(&mut self) {
         if self.file.take().is_some() {
             self.sealed.push_back((self.number, self.length));
@@ -101,8 +101,8 @@ impl Log {
         }
     }
 
-    /// Says in the listing that the segments before `number` are not needed. They may be removed when [`Log::is_listed`] says so of what is
-    /// returned, lest a loss of power leaves a listing that misses them.
+    /// Says in the listing that the segments before `number` are not needed. The caller may remove them when [`Log::is_listed`] holds for the
+    /// number that is returned, lest a loss of power leaves a listing that misses them.
     pub fn let_go_before(&mut self, number: u64) -> u64 {
         self.listing.let_go_before(number)
     }
@@ -208,7 +208,7 @@ impl Log {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            // What was written of it would be in the way of the next attempt.
+            // A part of the bytes in the file would be in the way of the next attempt.
             file.truncate(self.length).map_err(|source| self.failed(source))?;
             return Err(if is_full(&error) { AppendError::Full(error) } else { self.failed(error) });
         }

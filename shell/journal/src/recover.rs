@@ -1,4 +1,4 @@
-//! Reading a log after a restart: everything that is sound, in order, and a report of what is not.
+//! Reading a log after a restart: all sound batches, in order, and a report of the damage.
 
 use std::fmt;
 use std::io;
@@ -25,23 +25,23 @@ pub enum RecoverError {
     /// The segment is of a later version of the program.
     #[error("{}: format {version} of the journal, but this program reads format {VERSION}: use the version that has written it", path.display())]
     Version {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its format.
         version: u16,
     },
 }
 
-/// Bytes that are not what was written.
+/// Bytes that differ from those that were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// In which file.
+    /// The file.
     pub file: PathBuf,
-    /// From where in it.
+    /// Offset of the first damaged byte.
     pub offset: u64,
-    /// How many.
+    /// Number of damaged bytes.
     pub bytes: u64,
-    /// What is wrong with them.
+    /// Kind of the damage.
     pub what: &'static str,
 }
 
@@ -117,20 +117,20 @@ impl fmt::Display for Hole {
     }
 }
 
-/// What was found.
+/// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Segments by number, ascending.
     pub segments: Vec<SegmentFound>,
     /// Batches that were sound.
     pub batches: u64,
-    /// Bytes of them.
+    /// Bytes of the sound batches.
     pub bytes: u64,
     /// The last sequence number.
     pub sequence: u64,
-    /// What was dropped.
+    /// Damaged bytes that were dropped.
     pub damage: Vec<Damage>,
-    /// What is gone.
+    /// Segments and ends of segments that are gone.
     pub holes: Vec<Hole>,
     /// Batches that are missing between those that were found, or before or behind them.
     pub missing: u64,
@@ -155,7 +155,7 @@ impl Recovered {
     }
 }
 
-/// What [`recover`] is told of a batch.
+/// Callback of [`recover`]: gets the content of a batch, and whether batches are missing before it.
 type Visit<'a> = dyn FnMut(Bytes, bool) + 'a;
 
 /// Reads the log of a shard in `dir` from its beginning. `visit` gets the content of each sound batch, and whether batches are
@@ -189,13 +189,13 @@ pub fn recover(files: &dyn Files, dir: &Path, shard: u16, visit: &mut Visit<'_>)
     Ok(found)
 }
 
-/// What was found before a segment.
+/// State of the recovery before a segment: the last sequence number, and the number of damages.
 struct Before {
     sequence: u64,
     damage: usize,
 }
 
-/// Compares what is there with what should be.
+/// Compares the segments that are there with those of the listing.
 struct Holes<'a> {
     dir: &'a Path,
     listed: &'a Listed,
@@ -229,7 +229,7 @@ impl<'a> Holes<'a> {
             self.segments_missing(missing, number - 1, before.sequence, end, found);
         }
         self.next = number.checked_add(1);
-        // What follows says where this one has ended.
+        // The next listed segment says where this one has ended.
         let next = number.checked_add(1).and_then(|next| self.listed.segments.range(next..).next());
         let end = next.map_or(self.listed.kept, |(_, after)| *after);
         if end > found.sequence && self.listed.segments.contains_key(&number) {
@@ -261,7 +261,7 @@ impl<'a> Holes<'a> {
     }
 }
 
-/// What the end of a file is called that is no whole frame, if nothing says that there was more.
+/// Kind of the damage if a file ends in a part of a frame, and nothing says that there was more.
 const UNFINISHED: &str = "an unfinished write";
 
 struct Scan<'a> {
@@ -306,7 +306,7 @@ impl Scan<'_> {
         };
         let content = rest.slice(begin..end);
         if !format::is_sound(self.place, header, &content) {
-            // A hole that was never filled may hide what follows, so that the length is not believed.
+            // A hole that was never filled may hide the frames behind it, so that the length is not believed.
             return self.skip(at, "damaged");
         }
         let sequence = header.sequence;
@@ -330,7 +330,7 @@ impl Scan<'_> {
         at + end
     }
 
-    /// Drops everything up to what may be a frame.
+    /// Drops all bytes up to the next possible frame.
     fn skip(&mut self, at: usize, what: &'static str) -> usize {
         let mut next = at + 1;
         loop {

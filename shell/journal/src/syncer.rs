@@ -1,4 +1,4 @@
-//! Group commit: a thread that carries what was written to the medium, everything that waits with one call.
+//! Group commit: a thread that carries written batches to the medium, all that wait with one call.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ impl Synced {
         self.sequence.load(Ordering::Acquire)
     }
 
-    /// Why nothing more is carried to the medium: after one failure it is not known what is there, so that there is no second
+    /// The failure after which nothing more is carried to the medium: it is unknown which bytes are there, so that there is no second
     /// attempt. Given out once.
     pub fn take_failure(&self) -> Option<io::Error> {
         if !self.is_failed.load(Ordering::Acquire) {

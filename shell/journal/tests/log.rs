@@ -1,4 +1,4 @@
-//! What is appended is read back, whatever happens to the files.
+//! Appended batches are read back, whatever happens to the files.
 
 mod fake;
 
@@ -69,7 +69,7 @@ fn removed_segments_are_gone_and_no_hole() {
     assert_eq!((batches, found.missing, log.bytes()), (vec!["three".to_owned()], 0, found.segments[0].bytes));
 }
 
-/// Every prefix of a log is a log: what was complete is there, the rest is reported.
+/// Every prefix of a log is a log: its complete batches are there, the rest is reported.
 #[test]
 fn a_log_cut_anywhere_keeps_what_was_complete() {
     let (disk, dir) = fake();
@@ -214,7 +214,7 @@ fn commits_are_grouped_and_tell_how_far_they_are() {
     assert!(syncer.synced().take_failure().is_none());
 }
 
-/// After a failed fsync nobody knows what is on the medium: nothing is called durable any more.
+/// After a failed fsync nobody knows which bytes are on the medium: nothing is called durable any more.
 #[test]
 fn a_failed_fsync_is_final() {
     let (disk, dir) = fake();
@@ -299,7 +299,7 @@ fn a_hole_between_segments_needs_no_listing() {
     assert_eq!(holes(&found), ["journal/shard-3/00000003.log is missing: without batches 5 to 6"]);
 }
 
-/// A segment that was longer is no torn write: a fifth of what was kept is always missed, all of it after an orderly end.
+/// A segment that was longer is no torn write: the loss of a fifth of the kept batches is always noticed, all of it after an orderly end.
 #[test]
 fn a_segment_that_was_longer_is_cut_short() {
     for is_closed in [true, false] {
@@ -353,7 +353,7 @@ fn a_torn_write_behind_everything_that_was_kept_is_no_hole() {
     }
 }
 
-/// The listing goes to the medium with the segment, and what was written to it later does not matter to who waits for an earlier line.
+/// The listing goes to the medium with the segment, and later lines of the listing do not delay a caller that waits for an earlier line.
 #[test]
 fn who_lets_go_waits_for_its_own_line_only() {
     let (disk, dir) = fake();

@@ -1,5 +1,5 @@
-//! The messaging server between modules: any MQTT broker, below `$sys-ctl/SITE/` (Pham; EL-21). What each module has to say reaches those
-//! that run elsewhere, and whoever else listens.
+//! The messaging server between modules: any MQTT broker, below `$sys-ctl/SITE/` (Pham; EL-21). The messages of each module reach modules
+//! that run elsewhere, and all other clients that subscribe to them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -122,10 +122,10 @@ struct Verdict {
     at_ms: u64,
 }
 
-/// What a module elsewhere has said.
+/// A message of a module elsewhere.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum News {
-    /// The broker is there (again): what others should know is to be said now.
+    /// The broker is reachable (again): this process has to say again what other modules should know.
     Connected,
     Groups(BTreeMap<String, GroupNews>),
     Sample(Sample),
@@ -144,7 +144,7 @@ pub(crate) struct Bus {
 }
 
 impl Bus {
-    /// Connects from a thread of its own, again and again. What modules that do not run here say comes to `inbox`.
+    /// Connects from a thread of its own, again and again. Messages of modules that do not run here come to `inbox`.
     pub(crate) fn open(
         messages: &Messages,
         file: &Path,
@@ -184,7 +184,7 @@ impl Bus {
         self.say("nodes", true, groups);
     }
 
-    /// Tells what was measured.
+    /// Publishes measured samples.
     pub(crate) fn tell_samples(&self, samples: &[Sample], at_ms: u64) {
         for (node, metric, value) in samples {
             self.say(&format!("meter/{node}/{metric}"), false, &Value { value: *value, at_ms });
@@ -245,7 +245,7 @@ impl Listener {
         }
     }
 
-    /// Subscribes to what modules elsewhere say, and says who is here.
+    /// Subscribes to the messages of modules elsewhere, and says which modules are here.
     fn begin(&self) {
         let mut wanted = vec!["module/+"];
         let has = |module| self.here.contains(&module);
@@ -264,7 +264,7 @@ impl Listener {
         let _ = self.bus.client.try_publish(&self.bus.presence, QoS::AtLeastOnce, true, "up");
     }
 
-    /// What a message says, if it makes sense.
+    /// The news in a message, if the message makes sense.
     fn understand(&self, topic: &str, payload: &[u8]) -> Option<News> {
         let found = read(topic.strip_prefix(&self.bus.prefix)?.strip_prefix('/')?, payload);
         if found.is_none() {
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// EL-21: what a stranger publishes is understood or ignored.
+    /// EL-21: messages of a stranger are understood or ignored.
     #[test]
     fn messages_of_other_modules_are_read() {
         let sample = read("meter/brokers-1/cpu_util", br#"{"value": 12.5, "at_ms": 1}"#);

@@ -30,10 +30,10 @@ fn present(state: &State) -> Present {
     Present { nodes, resources }
 }
 
-/// What a run would do, in order.
+/// Steps that a run would do, in order.
 ///
 /// # Errors
-/// What was kept of the site cannot be read.
+/// The state that was kept of the site cannot be read.
 pub fn plan(file: &SiteFile) -> Result<Vec<Step>, ScaleError> {
     let state = Home::of(&file.path).load()?.unwrap_or_default();
     Ok(sedge_scale::plan(&file.site, &present(&state)))
@@ -42,7 +42,7 @@ pub fn plan(file: &SiteFile) -> Result<Vec<Step>, ScaleError> {
 /// The state of the site with this folder.
 ///
 /// # Errors
-/// Nothing is known of it.
+/// Nothing is known of the site.
 pub fn status(home: &Home) -> Result<Report, ScaleError> {
     let path = home.report();
     let text = fs::read_to_string(&path).map_err(|error| ScaleError::file("cannot read", &path, error))?;
@@ -53,10 +53,10 @@ pub fn status(home: &Home) -> Result<Report, ScaleError> {
     Ok(report)
 }
 
-/// Ends everything of a site: controller, load balancers, nodes, files. Says what was ended.
+/// Ends everything of a site: controller, load balancers, nodes, files. Returns the steps that were done.
 ///
 /// # Errors
-/// What could not be ended; what is left is tried again by the next call.
+/// Some part of the site could not be ended; the next call tries the rest again.
 pub fn delete(file: &SiteFile) -> Result<Vec<Step>, ScaleError> {
     let home = Home::of(&file.path);
     let Some(state) = home.load()? else {
@@ -95,7 +95,7 @@ pub fn delete(file: &SiteFile) -> Result<Vec<Step>, ScaleError> {
 /// Turns the kill switch of a site on or off.
 ///
 /// # Errors
-/// What was kept of the site cannot be read or written, or its controller does not answer.
+/// The state that was kept of the site cannot be read or written, or its controller does not answer.
 pub fn pause(home: &Home, paused: bool) -> Result<(), ScaleError> {
     let Some(mut state) = home.load()? else { return Err(ScaleError::other("nothing of this site runs")) };
     if state.controller.as_ref().is_some_and(Proof::is_running)

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a command of the controller fails. Each message says where and what to do.
+/// Why a command of the controller fails. Each message names the place and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaleError {
     /// The site file is wrong.
@@ -12,11 +12,11 @@ pub enum ScaleError {
     /// A file cannot be used.
     #[error("{what} {path}: {error}", path = .path.display())]
     File {
-        /// What was tried.
+        /// Action that failed, such as "cannot read".
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Anything else.

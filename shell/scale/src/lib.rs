@@ -1,5 +1,5 @@
-//! The elasticity controller: reads a site file, drives the machine of `sedge-scale`, and does what it says with a driver, HAProxy and
-//! the HTTP API of the brokers (Pham; EL-04 to EL-26).
+//! The elasticity controller: reads a site file, drives the machine of `sedge-scale`, and carries out the machine's actions with a driver,
+//! HAProxy and the HTTP API of the brokers (Pham; EL-04 to EL-26).
 
 mod bus;
 mod clock;

@@ -1,4 +1,4 @@
-//! Metering: what nodes say of themselves, as samples (EL-10).
+//! Metering: the nodes' figures of themselves, as samples (EL-10).
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -32,7 +32,7 @@ pub(crate) struct Measured {
 /// A sample of a node.
 pub(crate) type Sample = (String, Metric, f64);
 
-/// Reads the metrics of nodes and makes rates of what only grows.
+/// Reads the metrics of nodes and makes rates of counters.
 #[derive(Debug)]
 pub(crate) struct Meter {
     nodes: Nodes,

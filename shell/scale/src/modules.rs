@@ -87,7 +87,7 @@ fn meter(file: &SiteFile, nodes: Arc<Mutex<Vec<Measured>>>, orders: Sender<Messa
     thread::Builder::new().name("scale-meter".to_owned()).spawn(watch).map(drop).map_err(failed)
 }
 
-/// What requests to nodes show: that of the site, if its orchestrator runs under the same account of this machine.
+/// Token for requests to nodes: `SEDGE_API_TOKEN`, or that of the site, if its orchestrator runs under the same account of this machine.
 fn token(path: &Path) -> String {
     let given = std::env::var("SEDGE_API_TOKEN").ok();
     given.or_else(|| Some(Home::of(path).load().ok()??.token)).unwrap_or_default()

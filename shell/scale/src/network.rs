@@ -27,7 +27,7 @@ impl Nodes {
         Self { agent: config.build().into(), token: token.to_owned() }
     }
 
-    /// What the node says at `path`.
+    /// The node's answer at `path`.
     pub(crate) fn text(&self, http: &str, path: &str) -> Result<String, String> {
         let request = self.agent.get(format!("http://{http}{path}")).header("authorization", self.authorization());
         Self::read(request.call(), http)

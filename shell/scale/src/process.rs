@@ -95,7 +95,7 @@ pub fn wait_until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
 /// Whether a port of this machine is free, for TCP and if wanted for UDP.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn listen(port: u16, udp: bool) -> io::Result<()> {
     let address = (Ipv4Addr::LOCALHOST, port);
     TcpListener::bind(address)?;

@@ -1,4 +1,4 @@
-//! What `sedge scale status` and the controller's API say.
+//! The report of `sedge scale status` and of the controller's API.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ pub struct DecisionReport {
 pub struct EventReport {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What kind of thing.
+    /// Kind of the event.
     pub kind: String,
     /// Resource or node that it happened to.
     pub subject: String,
@@ -159,7 +159,7 @@ impl From<&Event> for EventReport {
     }
 }
 
-/// The groups of a status with what is known of their nodes.
+/// The groups of a status with the recorded facts about their nodes.
 pub(crate) fn groups(status: &ScaleStatus, state: &State, now: sedge_base::Instant) -> BTreeMap<String, GroupReport> {
     let node = |member: &sedge_scale::MemberStatus| {
         let record = state.nodes.get(&member.name).cloned().unwrap_or_default();

@@ -12,12 +12,12 @@ use crate::error::ScaleError;
 /// Most bytes of a site file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// A site file and what it says.
+/// A site file and its content.
 #[derive(Clone, Debug)]
 pub struct SiteFile {
     /// Its absolute path.
     pub path: PathBuf,
-    /// What it says.
+    /// Its content.
     pub site: Site,
 }
 

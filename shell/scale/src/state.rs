@@ -1,4 +1,4 @@
-//! What a controller leaves behind for the next one: which nodes and load balancers run, and where.
+//! The state that a controller leaves behind for the next one: which nodes and load balancers run, and where.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -25,7 +25,7 @@ pub(crate) struct NodeRecord {
     pub(crate) http: String,
     /// Where other nodes reach it: `host:port`.
     pub(crate) cluster: String,
-    /// Whether it has served clients: what it holds then is kept until it was emptied.
+    /// Whether the node has served clients: its data is then kept until it was emptied.
     pub(crate) served: bool,
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct State {
     pub(crate) site: PathBuf,
     /// Number of the last action.
     pub(crate) last_action: u64,
-    /// What nodes show each other.
+    /// Key that nodes of the cluster show each other.
     pub(crate) cluster_key: String,
-    /// What requests to their API show.
+    /// Token that requests to the API of nodes show.
     pub(crate) token: String,
     pub(crate) nodes: BTreeMap<String, NodeRecord>,
     pub(crate) balancers: BTreeMap<String, BalancerRecord>,
@@ -64,7 +64,7 @@ pub(crate) struct State {
     pub(crate) api: Option<String>,
 }
 
-/// The name of the site that a file describes, in folders and topics: that of the file, without what they do not allow.
+/// The name of the site that a file describes, in folders and topics: that of the file, without characters that these do not allow.
 pub(crate) fn site_name(site: &Path) -> String {
     let stem = site.file_stem().map_or_else(|| "site".into(), |stem| stem.to_string_lossy());
     stem.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).take(32).collect()
@@ -107,7 +107,7 @@ impl Home {
         self.dir.join("status.json")
     }
 
-    /// What is kept, if anything.
+    /// Reads the state that is kept, if there is one.
     pub(crate) fn load(&self) -> Result<Option<State>, ScaleError> {
         let path = self.file();
         let text = match fs::read_to_string(&path) {
@@ -123,7 +123,7 @@ impl Home {
         })
     }
 
-    /// Keeps it, so that a crash leaves either this or what was there before.
+    /// Keeps `state`, so that a crash leaves either this state or the one before.
     pub(crate) fn save(&self, state: &State) -> Result<(), ScaleError> {
         let text = serde_json::to_vec_pretty(state).map_err(|error| ScaleError::other(error.to_string()))?;
         self.write(&self.file(), &text)

@@ -1,4 +1,4 @@
-//! Tells the nodes of the site how it is scaled, so that their dashboards show it, and hears from them what operators ask.
+//! Tells the nodes of the site how it is scaled, so that their dashboards show it, and hears from them the orders of operators.
 
 use std::sync::PoisonError;
 use std::sync::mpsc::Sender;
@@ -48,7 +48,7 @@ fn addresses(world: &World) -> Vec<String> {
     served.map(|node| node.http.clone()).collect()
 }
 
-/// Tells all nodes at the same time; what one of them has been asked for.
+/// Tells all nodes at the same time; returns the order of an operator to pause or to go on, if one of them has it.
 fn tell(nodes: &Nodes, addresses: &[String], report: &str) -> Option<bool> {
     let answers: Vec<Result<String, String>> = thread::scope(|scope| {
         let asked: Vec<_> =

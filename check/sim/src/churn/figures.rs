@@ -1,4 +1,4 @@
-//! What came out of it.
+//! Figures of a run.
 
 use core::fmt;
 
@@ -38,7 +38,7 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
-/// What came out of a run with one algorithm. Times are virtual milliseconds.
+/// Figures of a run with one algorithm. Times are virtual milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The algorithm.
@@ -72,7 +72,7 @@ pub struct Figures {
     pub table: (u64, u64),
     /// Mean and longest time until a subscription was settled during the churn.
     pub settling: (u64, u64),
-    /// Errors that machines have found in what others sent, and signals for nodes without a link: has to be 0.
+    /// Errors that machines have found in signals of others, and signals for nodes without a link: has to be 0.
     pub errors: u64,
 }
 

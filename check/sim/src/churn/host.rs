@@ -1,4 +1,4 @@
-//! One node: its machine and what its clients want.
+//! One node: its machine and the subscriptions of its clients.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) struct Host {
     pub(super) life: u64,
     pub(super) capacity: u32,
     pub(super) wanted: Vec<Wanted>,
-    /// What waits to be settled: which subscription, and since when.
+    /// Subscriptions that wait to be settled: the number of the subscription, and since when.
     pub(super) waiting: BTreeMap<Token, (usize, u64)>,
     /// When the machine wants to be woken.
     pub(super) timer: u64,

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A publication is carried as the owner of the machine does it: [`sedge_overlay::Overlay::destinations`] is asked where it enters and
-//! [`sedge_overlay::Overlay::way`] at each node that it passes. What is on its way to a node that dies is lost here; the owner would send it once more
-//! over the direct link. So what arrives is what the ways of an algorithm achieve by themselves.
+//! [`sedge_overlay::Overlay::way`] at each node that it passes. Publications on their way to a node that dies are lost here; the owner would
+//! send them once more over the direct link. So the publications that arrive show what the ways of an algorithm achieve by themselves.
 
 mod figures;
 mod host;

@@ -1,4 +1,4 @@
-//! Clock, links and what happens.
+//! Clock, links and events.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::map::Map;
 use super::publication::{Copy, Publication};
 use super::{Figures, Traffic};
 
-/// What a run is made of.
+/// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ChurnOptions {
-    /// Everything is drawn from this.
+    /// Seed that everything is drawn from.
     pub seed: u64,
     /// Name of the algorithm.
     pub overlay: &'static str,
@@ -190,7 +190,7 @@ impl World {
         self.pass(10 * tests.len() as u64 + LOST + 10);
     }
 
-    /// What was sent since the last question.
+    /// Traffic since the last call.
     const fn take_traffic(&mut self) -> Traffic {
         let next = Traffic { millis: self.tick, signals: 0, bytes: 0 };
         let traffic = core::mem::replace(&mut self.traffic, next);

@@ -18,7 +18,7 @@ const ALL: usize = 1_000_000;
 pub(crate) fn check(hosts: &[Host]) -> Vec<String> {
     let mut wrong = members(hosts);
     wrong.extend(owners(hosts));
-    // The others tell each node only what it needs.
+    // The other overlays tell each node only the interest that it needs.
     if hosts.iter().all(|host| ["mesh", "detour"].contains(&host.node.status().overlay)) {
         wrong.extend(routes(hosts));
     }

@@ -5,7 +5,7 @@ use crate::oracle::Oracle;
 /// Name of the invariant.
 pub(crate) const NAME: &str = "kept";
 
-/// Call at the end, if nothing has happened that excuses the loss of what was acknowledged.
+/// Call at the end, if nothing has happened that excuses the loss of acknowledged messages.
 pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
     oracle.lost_sessions.clone()
 }

@@ -1,4 +1,4 @@
-//! What must never be true (DESIGN section 6), one file each.
+//! Invariants (DESIGN section 6), one file each: states that must never occur.
 
 pub(crate) mod agreement;
 pub(crate) mod bounded;

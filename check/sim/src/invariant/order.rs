@@ -9,8 +9,8 @@ use crate::oracle::{Excused, Oracle};
 /// Name of the invariant.
 pub(crate) const NAME: &str = "order";
 
-/// Call at the end. Only the first delivery of each publication counts, and what its publisher did not have to send again. What two
-/// copies of one session deliver has no order between them: see [`crate::oracle::Split`].
+/// Call at the end. Only the first delivery of a publication counts, and only if its publisher did not have to send it again. Deliveries of
+/// two copies of one session have no order between them: see [`crate::oracle::Split`].
 pub(crate) fn check(oracle: &Oracle) -> (Vec<String>, Excused) {
     let (mut wrong, mut excused) = (Vec::new(), Excused::default());
     for ((client, session), deliveries) in &oracle.deliveries {
@@ -19,7 +19,7 @@ pub(crate) fn check(oracle: &Oracle) -> (Vec<String>, Excused) {
         for delivery in deliveries {
             let publication = &oracle.publications[delivery.publication];
             let is_first = seen.insert(delivery.publication) && !delivery.retained;
-            // What comes back from another member of a shared subscription comes late.
+            // A message that comes back from another member of a shared subscription comes late.
             let counts = is_first && !publication.repeated && !oracle.workers.contains(client);
             if !counts {
                 continue;

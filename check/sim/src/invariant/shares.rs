@@ -15,7 +15,7 @@ pub(crate) fn check(oracle: &Oracle) -> Vec<String> {
     let shares: Vec<&Subscription> =
         oracle.subscriptions.iter().filter(|subscription| subscription.filter.share_group().is_some()).collect();
     let mut copies: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    // Also what came before the SUBACK.
+    // Also deliveries that came before the SUBACK.
     for ((client, _), came) in oracle.deliveries.iter().filter(|((client, _), _)| oracle.workers.contains(client)) {
         for delivery in came {
             copies.entry(delivery.publication).or_default().push(*client);

@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// What a member of the shared subscription does: it subscribes once in each session, and comes and goes.
+    /// An action of a member of the shared subscription: the member subscribes once in each session, and comes and goes.
     fn share(&mut self, client: usize) {
         let one = &mut self.clients[client];
         if !one.is_subscribed() {

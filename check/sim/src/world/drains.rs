@@ -1,4 +1,4 @@
-//! Empties nodes and tells nodes to stop, as an operator does who restarts one after the other.
+//! Empties nodes and tells nodes to stop, as an operator who restarts one after the other does.
 
 use std::sync::Arc;
 

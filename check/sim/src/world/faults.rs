@@ -1,4 +1,4 @@
-//! Makes things go wrong, within what the run allows, and puts them right again.
+//! Causes faults, as far as the run allows them, and ends them again.
 
 use sedge_base::{Duration, ShardId};
 use sedge_cluster::{NodeInput, STANDSTILL, ShardInput};
@@ -59,7 +59,7 @@ impl World {
         self.schedule.at(until, Event::Resume { host, life, stood: duration });
     }
 
-    /// A host that stood still goes on. As in the daemon, its machines hear of a long standstill before anything else; and it writes what
+    /// A host that stood still goes on. As in the daemon, its machines hear of a long standstill before anything else; and it writes as much as
     /// it can.
     pub(super) fn resume(&mut self, host: usize, life: u64, stood: Duration) {
         if !self.hosts[host].up || self.hosts[host].life != life {
@@ -154,7 +154,7 @@ impl World {
         let links = self.network.links();
         let Some(wire) = self.fault_rng.pick(&links).copied() else { return };
         self.trace.note(self.now, &format!("fault: link {} is reset", wire.0));
-        // Both ends hear of a reset that neither has asked for; what was under way is lost.
+        // Both ends hear of a reset that neither has asked for; bytes under way are lost.
         for side in 0..2 {
             self.schedule.at(self.now, Event::Broken { wire, side });
         }
@@ -236,7 +236,7 @@ impl World {
         self.schedule.at(again, Event::Restart { host });
     }
 
-    /// Whether all that nodes hold is at as many nodes as it should be, nobody is about to take anything over, and everybody knows who is dead.
+    /// Whether all data of nodes is at as many nodes as it should be, no takeover is to come, and every node knows which nodes are dead.
     pub(super) fn is_copied(&self) -> bool {
         let (may_move, up) = (self.options.moving, self.hosts.iter().filter(|host| host.up).count());
         self.formed

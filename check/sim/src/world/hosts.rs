@@ -178,7 +178,7 @@ impl World {
         self.set_timer(host, Actor::Shard(shard), wanted);
     }
 
-    /// What a host has changed is on its disk, if it has one, before anything that rests on it arrives anywhere.
+    /// Writes the changes of a host to its disk, if it has one, before anything that rests on them arrives anywhere.
     fn commit(&mut self, host: usize) {
         let Some(disk) = self.disks.get_mut(host) else { return };
         self.hosts[host].write_to(disk);

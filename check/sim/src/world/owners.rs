@@ -6,10 +6,10 @@ use super::World;
 use crate::host::Host;
 
 impl World {
-    /// Tells the oracle whose sessions are held twice. To be called whenever sessions may have come or gone.
+    /// Tells the oracle which clients have sessions at two hosts. To be called whenever sessions may have come or gone.
     pub(super) fn note_owners(&mut self) {
         let mut owners = BTreeMap::<String, usize>::new();
-        // Who stands still holds sessions that others have taken over, and delivers nothing.
+        // A host that stands still holds sessions that others have taken over, and delivers nothing.
         let is_about = |host: &&Host| {
             host.up && host.still_until <= self.now && !host.shards.iter().any(sedge_cluster::Shard::stands_still)
         };

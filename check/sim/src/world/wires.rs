@@ -72,7 +72,7 @@ impl World {
                 let bytes =
                     self.hosts[host].shard(shard).outbox(conn).map(|outbox| front(outbox, most)).unwrap_or_default();
                 if !bytes.is_empty() {
-                    // Fed without draining: who pumps is draining already, or does it next.
+                    // Fed without draining: the caller is draining already, or does it next.
                     let now = self.clocks(host);
                     self.hosts[host].shard(shard).handle(now, ShardInput::Written { conn, bytes: bytes.len() });
                 }
@@ -275,7 +275,7 @@ impl World {
         is_unread || self.network.is_wire_cut(wire, side)
     }
 
-    /// Lets what waited behind cuts, or for a shard that read nothing, go on.
+    /// Lets bytes go on that waited behind cuts, or for a shard that read nothing.
     pub(super) fn resume_wires(&mut self) {
         for wire in self.network.wires.keys().copied().collect::<Vec<_>>() {
             for side in 0..2 {

@@ -18,7 +18,7 @@ fn check(overlay: &'static str) {
     for stable in [figures.first, figures.before, figures.after_first, figures.after] {
         assert!(stable.is_complete(), "{figures}");
     }
-    // Flooding goes to everybody; the others know by the second publication who wants it.
+    // Flooding goes to every node; the other overlays know by the second publication which nodes want it.
     assert_eq!(figures.before.is_exact() && figures.after.is_exact(), overlay != "flood", "{figures}");
     let during = figures.during;
     assert!(during.publications > 50 && during.expected > 20, "{figures}");

@@ -1,4 +1,4 @@
-//! Seeds that found a bug once: what a change brings back, they find again.
+//! Seeds that found a bug once: they find it again if a change brings it back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -79,9 +79,9 @@ fn all_clean(runs: &[Options]) {
     });
 }
 
-/// FT-31, MQ-06: a session has moved to a node, has delivered there what it came with, and the power goes before its former owner knows that it is
-/// there for good. That one brings the same once more from its journal. Of a node that stands still twice within a second some
-/// QoS 2 messages come twice.
+/// FT-31, MQ-06: a session has moved to a node, has delivered there the messages that it came with, and the power goes before its former owner
+/// knows that it is there for good. The former owner brings the same messages once more from its journal. Of a node that stands still twice
+/// within a second some QoS 2 messages come twice.
 #[test]
 #[ignore = "fails: what a session came with is not in the journal; see docs/guarantees.md"]
 fn seeds_that_find_a_known_bug() {

@@ -24,8 +24,8 @@ fn the_same_seeds_without_a_bug_are_clean() {
     }
 }
 
-/// FT-21: an acknowledgement that does not wait for copies is found, by what is lost or comes twice when nodes die while sessions move. Where
-/// none move, what is on its way to the copies mostly arrives although its node dies.
+/// FT-21: an acknowledgement that does not wait for copies is found, by messages that are lost or come twice when nodes die while sessions move.
+/// Where none move, messages on their way to the copies mostly arrive although their node dies.
 #[test]
 fn an_acknowledgement_ahead_of_the_copies_is_found() {
     let with = |sabotage, seed| run(Options { sabotage, ..Options::far(seed) }, false).violations;

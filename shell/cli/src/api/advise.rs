@@ -51,7 +51,7 @@ fn milliseconds(text: &str) -> Result<f64, String> {
 /// Subscriptions of each filter by node.
 type Subscribers = BTreeMap<String, BTreeMap<String, u32>>;
 
-/// What is advised, and from what.
+/// The advice, and the figures that it rests on.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
     nodes: usize,
@@ -60,7 +60,7 @@ struct Report {
     shared: u32,
     link_ms: f64,
     each_ms: f64,
-    /// Where `each_ms` comes from.
+    /// Source of `each_ms`.
     each_from: &'static str,
     /// Publications between nodes in each second that was watched.
     publications_per_s: Option<f64>,
@@ -156,10 +156,10 @@ fn count(subscribers: &mut Subscribers, node: &str, session: &Session) -> u32 {
     shared
 }
 
-/// What was seen while watching.
+/// Figures from the time of watching.
 #[derive(Clone, Copy, Debug)]
 struct Watched {
-    /// Processor time of all nodes for each message that a client got; none if none did.
+    /// Processor time of all nodes for each message that a client got; none if no client got any.
     each_ms: Option<f64>,
     publications_per_s: f64,
 }

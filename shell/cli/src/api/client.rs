@@ -69,7 +69,7 @@ impl Api {
 
     /// Deletes something that may be gone already.
     pub(crate) fn end(&self, path: &str) {
-        // What ends by itself anyway is no reason to fail.
+        // A refusal is no reason to fail: the object ends by itself anyway.
         let _ = self.with_token(self.agent.delete(self.url(path))).call();
     }
 

@@ -61,7 +61,7 @@ impl ApiArgs {
 }
 
 impl ApiArgs {
-    /// What the nodes are called.
+    /// Names of the cluster's nodes.
     pub(super) fn names(&self, api: &Api) -> Result<Names, Failure> {
         Ok(Names::new(&api.get::<Cluster>("/api/v1/cluster")?.value, self.ids))
     }
@@ -114,7 +114,7 @@ pub(crate) struct StatusArgs {
     watch: WatchArgs,
 }
 
-/// What a header can carry; white space around it does not count.
+/// The text as a token that a header can carry, without the white space around it.
 fn one_token(flag: &str, text: &str) -> Result<String, Failure> {
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -171,7 +171,7 @@ enum Sort {
 }
 
 impl SessionsArgs {
-    /// What the API is asked for besides the part of the list.
+    /// Query parameters besides those for the part of the list.
     fn wanted(&self) -> String {
         let mut wanted = self.client.as_ref().map(|client| format!("&client={}", segment(client))).unwrap_or_default();
         if let Some(text) = &self.search {
@@ -251,7 +251,7 @@ pub(crate) fn topology(args: &ClusterArgs) -> Result<(), Failure> {
     listing(&args.api, &args.watch, &path, |topology: &Topology, names| Ok(text::topology(topology, names)))
 }
 
-/// Shows what the API says at `path`: as it is, or as `text` puts it.
+/// Shows the API's answer at `path`: as it is, or as `text` puts it.
 pub(super) fn listing<T: DeserializeOwned>(
     args: &ApiArgs,
     watch: &WatchArgs,

@@ -79,14 +79,14 @@ struct Place {
 struct Reader<'a> {
     args: &'a LogsArgs,
     api: &'a Api,
-    /// By the node's id, or what the command line calls it.
+    /// Places in the nodes' logs, by the node's id or its name on the command line.
     places: BTreeMap<String, Place>,
-    /// What did not answer the last time.
+    /// Nodes that did not answer the last time; an empty name stands for the node that is asked.
     silent: Vec<String>,
 }
 
 impl Reader<'_> {
-    /// Prints what is new at all nodes that are wanted, in order of time.
+    /// Prints the new lines of all nodes that are wanted, in order of time.
     fn round(&mut self, is_first: bool) -> Result<(), Failure> {
         let nodes = match &self.args.node {
             Some(node) => vec![node.clone()],

@@ -1,4 +1,4 @@
-//! What nodes are called in listings.
+//! Names of nodes in listings.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ impl Names {
         Self { known: named.collect(), ids }
     }
 
-    /// What to call a node: its name; its id, too, where that is wanted or two nodes have the same name.
+    /// The name of a node; with its id, too, where that is wanted or two nodes have the same name.
     pub(super) fn of(&self, id: &str) -> String {
         let Some(name) = self.known.get(id) else { return id.to_owned() };
         let shared = self.known.values().filter(|known| *known == name).count() > 1;
         if self.ids || shared { format!("{name} ({id})") } else { name.clone() }
     }
 
-    /// The same, with what it calls itself where nobody else has said a name.
+    /// The same; `own`, the node's name for itself, where the cluster has no name for it.
     pub(super) fn of_or(&self, id: &str, own: &str) -> String {
         if self.known.contains_key(id) { self.of(id) } else { own.to_owned() }
     }

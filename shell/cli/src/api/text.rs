@@ -1,4 +1,4 @@
-//! What the API says, for people.
+//! Answers of the API as text for people.
 
 use std::fmt::Write;
 
@@ -84,7 +84,7 @@ pub(super) fn status(status: &Status, cluster: &Cluster, all: &Members, names: &
     format!("{}\n\n{}", pairs(&lines), members(cluster, all, names))
 }
 
-/// Whether a node serves, and what is wrong.
+/// Whether a node serves, and the reasons and warnings.
 pub(super) fn readiness(ready: bool, not_ready: &[String], warnings: &[String]) -> String {
     match (ready, warnings) {
         (true, []) => "ready".to_owned(),
@@ -127,7 +127,7 @@ fn broker(upstream: &UpstreamStatus) -> String {
     )
 }
 
-/// What a node beside a broker reads.
+/// Counts of a node that reads a broker's traffic along: connections, filters and publications.
 fn read_along(sniff: &Sniff) -> String {
     let counted = |name| sniff.counted.get(name).copied().unwrap_or(0);
     format!(
@@ -279,7 +279,7 @@ fn members(cluster: &Cluster, all: &Members, names: &Names) -> String {
     table(&head, &rows) + &silent(&silent_names) + &orphans
 }
 
-/// Clients that a dead member had, and what they wanted.
+/// Clients that a dead member had, and their filters.
 fn orphans(dead: &DeadMember, names: &Names) -> String {
     let row = |orphan: &Orphan| vec![names.of(&dead.node), orphan.client.clone(), orphan.filters.join(" ")];
     if dead.orphans.is_empty() {
@@ -293,7 +293,7 @@ fn link_to(member: Option<&Member>, names: &Names) -> String {
     link.map_or_else(|| "down".to_owned(), |link| state(link, names))
 }
 
-/// What a link is good for, and who carries it.
+/// State of a link, and the node that carries it, if one does.
 fn state(link: &Link, names: &Names) -> String {
     let state = if link.synced { "up" } else { "syncing" };
     link.via.as_ref().map_or_else(|| state.to_owned(), |via| format!("{state} via {}", names.of(via)))
@@ -459,7 +459,7 @@ pub(super) fn routes(page: &Routes, names: &Names) -> String {
     table(&["NODE", "CLIENT", "FILTER"], &rows) + &rest(page.total, page.offset, rows.len()) + &silent(&page.silent)
 }
 
-/// Says what a page leaves out.
+/// The line about the entries that a page leaves out.
 fn rest(total: usize, offset: usize, shown: usize) -> String {
     let mut text = String::new();
     if offset > 0 || offset + shown < total {

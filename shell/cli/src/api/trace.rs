@@ -45,7 +45,7 @@ pub(crate) struct TraceArgs {
     api: ApiArgs,
 }
 
-/// What is remembered of a publication.
+/// A publication as far as the trace has seen it.
 #[derive(Debug)]
 struct Seen {
     number: usize,
@@ -54,9 +54,9 @@ struct Seen {
     publisher: Option<String>,
     qos: u8,
     bytes: usize,
-    /// Shared subscriptions that got it, and the member whose turn it was.
+    /// Shared subscriptions that got it, and for each the member whose turn it was.
     shares: Vec<(String, String)>,
-    /// Whether the client's part in it is known.
+    /// Whether it is told what became of the publication at the client that is watched; true at once if no client or no topic was given.
     is_told: bool,
 }
 
@@ -113,7 +113,7 @@ impl Watch<'_> {
         quiet && self.args.count.is_some_and(|count| self.count >= count)
     }
 
-    /// Asks for what is new and tells it.
+    /// Asks for the new notes and prints them.
     fn round(&mut self, id: u64, cursor: &mut Option<String>) -> Result<(), Failure> {
         let from = cursor.as_ref().map(|cursor| format!("?cursor={}", segment(cursor))).unwrap_or_default();
         let page = self.api.get::<TraceNotes>(&format!("/api/v1/traces/{id}{from}"))?.value;
@@ -226,7 +226,7 @@ impl Watch<'_> {
     }
 }
 
-/// A note as a line: number of the publication, time since its first note, node, what happened.
+/// A note as a line: number of the publication, time since its first note, node, event.
 fn line(seen: &Seen, note: &TraceNote) -> String {
     let after = note.at_us.saturating_sub(seen.first_us);
     let time = format!("+{}.{:03} ms", after / 1_000, after % 1_000);

@@ -21,11 +21,11 @@ pub(crate) struct WatchArgs {
     watch: Option<u16>,
 }
 
-/// What a listing shows at a moment.
+/// A listing at one moment.
 pub(crate) enum Page {
-    /// For people.
+    /// Text for people.
     Text(String),
-    /// What the API says.
+    /// The API's answer.
     Json(String),
 }
 
@@ -45,7 +45,7 @@ impl Page {
 }
 
 impl WatchArgs {
-    /// Shows what `page` makes, once or until a signal comes. What goes wrong later than the first time may pass, and is shown in its place.
+    /// Shows what `page` makes, once or until a signal comes. An error after the first page may pass, and is shown in place of the page.
     pub(crate) fn show(&self, page: impl Fn() -> Result<Page, Failure>) -> Result<(), Failure> {
         let first = page()?;
         let Some(seconds) = self.watch else { return first.print() };

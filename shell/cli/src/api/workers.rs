@@ -6,10 +6,10 @@ use super::names::Names;
 use super::text::{bytes, duration, silent};
 use crate::table::table;
 
-/// What is written where there is nothing.
+/// Text of a cell that has no value.
 const NOTHING: &str = "-";
 
-/// The node, as it is called.
+/// Name of the node.
 fn place(id: Option<&String>, name: Option<&String>, names: &Names) -> String {
     match (id, name) {
         (Some(id), Some(name)) => names.of_or(id, name),
@@ -18,7 +18,7 @@ fn place(id: Option<&String>, name: Option<&String>, names: &Names) -> String {
     }
 }
 
-/// What waits, and for how long.
+/// Number and bytes of the publications that wait, and for how long they do.
 fn waiting(lag: u64, lag_bytes: u64, seconds: u64) -> String {
     let since = if seconds > 0 { format!(", {}", duration(seconds)) } else { String::new() };
     format!("{lag} ({}{since})", bytes(lag_bytes))

@@ -18,18 +18,18 @@ use crate::out;
 
 /// How long a broker may take to accept a connection or to answer a request.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a broker may refuse to read what is written to it.
+/// How long a broker may refuse to read the bytes that are written to it.
 const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Largest packet MQTT can express.
 const MAX_PACKET_BYTES: u32 = 268_435_460;
 const READ_BYTES: usize = 64 * 1024;
 
-/// What carries the bytes.
+/// The stream that carries the bytes.
 #[derive(Debug)]
 enum Stream {
     Plain(Socket),
     Tls(Box<StreamOwned<ClientConnection, Socket>>),
-    /// On one of the other two.
+    /// A WebSocket on one of the other two.
     WebSocket(Box<WebSocketStream<Self>>),
 }
 
@@ -72,7 +72,7 @@ impl Write for Stream {
 }
 
 impl Server {
-    /// Makes the connection what it has to be before MQTT.
+    /// Puts TLS and a WebSocket on the socket, as far as the server wants them.
     fn dress(&self, socket: Socket) -> Result<Stream, ClientError> {
         socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(ClientError::Io)?;
         let stream = self.encrypt(socket)?;
@@ -174,7 +174,7 @@ impl Connection {
         }
     }
 
-    /// What the broker said it takes.
+    /// The limits that the broker has named in CONNACK.
     pub(crate) const fn limits(&self) -> &ConnAckProperties {
         &self.limits
     }
@@ -232,8 +232,8 @@ impl Connection {
         found
     }
 
-    /// The next packet that is not about the connection itself, or `None` at `until`. A time that has passed still takes what
-    /// is there already.
+    /// The next packet that is not about the connection itself, or `None` at `until`. With a time that has passed, packets that are there
+    /// already are still taken.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other packets are for the caller")]
     pub(crate) fn receive(&mut self, until: Instant) -> Result<Option<Packet>, ClientError> {
         loop {

@@ -1,4 +1,4 @@
-//! What can go wrong between a client and a broker.
+//! Errors between a client and a broker.
 
 use std::io;
 

@@ -6,7 +6,7 @@ use sedge_mqtt::{Ack, Packet, PacketId, Publish, QoS, ReasonCode, TopicName};
 
 use super::{ClientError, Connection};
 
-/// What a subscriber remembers of messages on their way to it.
+/// A subscriber's knowledge of messages on their way to it.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     /// QoS 2 messages that were taken and whose PUBREL has not come.
@@ -22,7 +22,7 @@ pub(crate) struct Arrival {
 }
 
 impl Inbox {
-    /// Starts on a new connection: aliases are gone, and with the session what it knew.
+    /// Starts on a new connection: forgets the aliases, and without a session at the broker also the unreleased messages.
     pub(crate) fn reconnected(&mut self, session_present: bool) {
         self.aliases.clear();
         if !session_present {
@@ -35,8 +35,8 @@ impl Inbox {
         !self.unreleased.is_empty()
     }
 
-    /// The message in `publish`; `None` if it is a repetition, which is acknowledged at once. Call [`Inbox::done`] with what
-    /// is returned once it is safe.
+    /// The message in `publish`; `None` if it is a repetition, which is acknowledged at once. Call [`Inbox::done`] with the
+    /// `publish` that is returned once the message is safe.
     pub(crate) fn arrived(
         &mut self,
         publish: Publish,

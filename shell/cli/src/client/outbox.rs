@@ -8,7 +8,7 @@ use sedge_mqtt::{Ack, Packet, PacketId, Publish, QoS, ReasonCode};
 use super::connection::ANSWER_TIMEOUT;
 use super::{ClientError, Connection, reason_words};
 
-/// What an unacknowledged message waits for.
+/// The packet that an unacknowledged message waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaits {
     /// PUBACK.
@@ -28,7 +28,7 @@ pub(crate) struct Outbox {
     refusals: Vec<String>,
 }
 
-/// The first of the identifiers that `next` gives in turn whose message is not open.
+/// The first identifier from `next` that no open message has.
 fn free_id(open: &BTreeMap<PacketId, Awaits>, mut next: impl FnMut() -> PacketId) -> PacketId {
     loop {
         let id = next();
@@ -50,7 +50,7 @@ impl Outbox {
         self.acknowledged
     }
 
-    /// What the broker said about each message it did not take.
+    /// The broker's reason for each message that it did not take.
     pub(crate) fn refusals(&self) -> &[String] {
         &self.refusals
     }
@@ -74,7 +74,7 @@ impl Outbox {
         self.wait_below(1, connection)
     }
 
-    /// Takes what has come within `wait`.
+    /// Takes the packets that come within `wait`.
     pub(crate) fn poll(&mut self, wait: Duration, connection: &mut Connection) -> Result<(), ClientError> {
         let until = Instant::now() + wait;
         while let Some(packet) = connection.receive(until)? {

@@ -13,7 +13,7 @@ const BY_IPV4: u8 = 1;
 const BY_NAME: u8 = 3;
 const BY_IPV6: u8 = 4;
 
-/// Where the proxy listens, and who asks it.
+/// Address of the proxy, and the account to use there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Proxy {
     pub(crate) host: String,

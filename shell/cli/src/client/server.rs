@@ -16,7 +16,7 @@ use super::{ClientError, Proxy};
 pub(crate) struct Server {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Whom to trust, if the connection is encrypted.
+    /// Settings of TLS with the authorities to trust, if the connection is encrypted.
     pub(crate) tls: Option<Arc<ClientConfig>>,
     /// Path of the WebSocket, if it is one.
     pub(crate) websocket: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Server {
     pub(crate) unix: Option<PathBuf>,
     /// Address of this machine that the connection comes from.
     pub(crate) local: Option<IpAddr>,
-    /// What stands between.
+    /// Proxy between this machine and the broker.
     pub(crate) proxy: Option<Proxy>,
 }
 

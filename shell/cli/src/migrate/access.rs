@@ -22,7 +22,7 @@ pub(super) const OPTIONS: [&str; 10] = [
     "plugin_use",
 ];
 
-/// What Sedge does otherwise with the same rules.
+/// Difference between Sedge and Mosquitto with the same rules.
 const RULES: &str = "A subscription of which nothing may be read is refused; Mosquitto grants it and delivers nothing.";
 
 /// The lines of a file that are about accounts and rights.
@@ -131,7 +131,7 @@ const RULES_MISSING: &str = "nobody is let in before the rules of acl_file are c
 /// The same when no listener can be had.
 const NO_LISTENER: &str = "nobody is let in before there is a listener as it was";
 
-/// What a plugin is called that only keeps data.
+/// Part of the file name of a plugin that only keeps data.
 const STORES: &str = "mosquitto_persist_";
 
 impl Access {
@@ -207,7 +207,7 @@ fn file<'a>(
     if problem.is_some() { Err(()) } else { Ok(true) }
 }
 
-/// What a node that starts with this file would say against it.
+/// The objection of a node that starts with this file; none if the file is fine.
 fn problem(key: &str, path: &str) -> Option<String> {
     if path.is_empty() {
         return Some("no file is named".to_owned());

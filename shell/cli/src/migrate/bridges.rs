@@ -7,7 +7,7 @@ use sedge_daemon::Config;
 use super::draft::{Draft, Fate, quoted};
 use super::read::Line;
 
-/// What one section is for: direction, quality of service, and the prefixes here and there.
+/// Purpose of one section: direction, quality of service, and the prefixes here and there.
 type Group = (String, String, String, String);
 
 const NO_OPTION: &str = "bridges of Sedge do not have it";
@@ -34,7 +34,7 @@ fn topic(line: &Line) -> Result<(Group, String), &'static str> {
     Ok(((direction, qos, local, remote), pattern))
 }
 
-/// Name of a section: what Sedge allows of that of the connection.
+/// Name of a section: the name of the connection, as far as Sedge allows its characters.
 fn section_name(name: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
     let name: String = name.chars().take(24).map(letter).collect();
@@ -71,7 +71,7 @@ fn carry_as(draft: &mut Draft, base: &str, (connection, options): (&Line, &[Line
     if groups.is_empty() || !has_address {
         let why = "it has no address, or no topic that can be carried over: nothing is exchanged with that broker";
         draft.note(connection, Fate::lost(why));
-        // Topics that could be carried over have nobody who does.
+        // No bridge is left for the topics that could be carried over.
         let topics = groups.values().flatten().map(|(line, _)| *line);
         for line in options.iter().filter(|line| line.name != "topic").chain(topics) {
             draft.note(line, Fate::lost("its connection is not carried over"));
@@ -85,7 +85,7 @@ fn carry_as(draft: &mut Draft, base: &str, (connection, options): (&Line, &[Line
         for line in options.iter().filter(|line| line.name != "topic") {
             carry_option(draft, &format!("bridge.{name}"), line, number);
         }
-        // What Mosquitto does when nothing is said.
+        // Mosquitto's version of MQTT for a bridge without `bridge_protocol_version`.
         if !draft.has(&format!("bridge.{name}.version")) {
             draft.imply(format!("bridge.{name}.version"), quoted("3.1.1"), "What bridges of Mosquitto speak.");
         }

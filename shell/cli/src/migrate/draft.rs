@@ -1,20 +1,20 @@
-//! The configuration that comes into being, and what becomes of each line.
+//! The configuration that comes into being, and the outcome for each line of the old file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::read::{Line, Place};
 
-/// What becomes of a line.
+/// Outcome for a line of the old file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is this key with this value, in TOML.
+    /// The line is this key with this value, in TOML.
     Set(String, String),
-    /// The same, and something has to be said about it.
+    /// The same, with a remark about a difference.
     Roughly(String, String, String),
-    /// Sedge does that anyway.
+    /// Sedge does what the line says without a setting; the reason.
     AsItIs(String),
-    /// It cannot be carried over; why, and what to do.
+    /// The line cannot be carried over: why, and what to do.
     Lost(String),
 }
 
@@ -55,14 +55,14 @@ struct Setting {
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     settings: BTreeMap<String, Setting>,
-    /// What was not carried over: where, which line, why.
+    /// Lines that were not carried over: place, line, reason.
     pub(super) lost: Vec<(Option<Place>, String, String)>,
-    /// What needs nothing.
+    /// Lines that need no setting: place, line, reason.
     pub(super) as_it_is: Vec<(Place, String, String)>,
 }
 
 impl Draft {
-    /// Notes what becomes of a line.
+    /// Notes the outcome for a line.
     pub(super) fn note(&mut self, line: &Line, fate: Fate) {
         let text = shown(line);
         let (key, value, remark) = match fate {

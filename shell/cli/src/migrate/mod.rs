@@ -16,7 +16,7 @@ use self::listeners::Listener;
 use self::options::Sizes;
 use self::read::Line;
 
-/// What comes of a file.
+/// Result of a migration.
 #[derive(Debug)]
 pub(crate) struct Migrated {
     /// The new file.
@@ -31,7 +31,7 @@ pub(crate) fn migrate(path: &std::path::Path) -> std::io::Result<Migrated> {
     Ok(Migrated { toml: draft.toml(&path.display().to_string()), report: draft.report() })
 }
 
-/// What options that follow belong to.
+/// Section that the next options belong to.
 enum Section {
     Default,
     Listener,
@@ -177,7 +177,7 @@ mod tests {
         assert!(!all.contains("geheim"), "{all}");
     }
 
-    /// What Sedge would refuse is not written: the rest of the file can be used.
+    /// A bridge that Sedge would refuse is not written: the rest of the file can be used.
     #[test]
     fn a_bridge_that_sedge_refuses_is_left_out_with_the_reason() {
         let text = "connection bad\naddress a\ntopic t#\nconnection good\naddress b\ntopic t/#\nconnection good\naddress c\ntopic x\n";
@@ -302,7 +302,7 @@ mod tests {
         assert!(draft.report().iter().any(|line| line.contains("m:3: allow_anonymous")), "{:?}", draft.report());
     }
 
-    /// Plugins may refuse whom Sedge would let in, whatever else the file says.
+    /// Plugins may refuse clients that Sedge would let in, whatever else the file says.
     #[test]
     fn rules_that_only_a_plugin_knows_close_everything() {
         let dir = tempfile::tempdir().unwrap();
@@ -330,7 +330,7 @@ mod tests {
         assert!(settings(&carried(store)).contains(&"anonymous = \"always\"".to_owned()));
     }
 
-    /// What narrows a listener in Mosquitto 2.0 or 2.1 and cannot be had closes it.
+    /// An option that narrows a listener in Mosquitto 2.0 or 2.1 and cannot be had closes the listener.
     #[test]
     fn a_listener_that_was_narrower_is_closed() {
         for option in [

@@ -1,9 +1,9 @@
-//! Every option of Mosquitto 2.0 and 2.1, and what it is in Sedge: the table to extend when Sedge learns something.
+//! Every option of Mosquitto 2.0 and 2.1, and its counterpart in Sedge: the table to extend when Sedge learns something.
 
 use super::draft::{Draft, Fate};
 use super::read::Line;
 
-/// Finds out what becomes of a value.
+/// Finds the outcome for a value.
 type Carry = fn(&str) -> Fate;
 
 const COUNT_MAX: u64 = 1 << 31;
@@ -12,7 +12,7 @@ const SIZE_MAX: u64 = 1 << 40;
 const PACKET_SIZE: &str = "limits.maximum_packet_size";
 /// The largest packet MQTT can express.
 const PACKET_MAX: u64 = 268_435_460;
-/// What a packet has beside its payload: a topic name, and some room for properties.
+/// Bytes of a packet beside its payload: a topic name, and some room for properties.
 const AROUND_PAYLOAD: u64 = 65_536 + 4_096;
 
 /// Options for all clients; those of listeners are in [`super::listeners`].
@@ -124,7 +124,7 @@ pub(super) fn is_bridge_option(name: &str) -> bool {
     BRIDGE.contains(&name)
 }
 
-/// What becomes of an option that is not a listener's.
+/// Outcome for an option that is not a listener's.
 pub(super) fn fate(name: &str, value: &str) -> Fate {
     if name.starts_with("auth_opt_") || name.starts_with("plugin_opt_") {
         return Fate::lost("there are no plugins");
@@ -174,7 +174,7 @@ pub(super) fn switch(value: &str, fixed: bool, what: &str) -> Fate {
     }
 }
 
-/// The directory is what switches it on; see [`super::carry`] for one that is not used.
+/// `node.data_dir` switches persistence on; see [`super::carry`] for a directory that is not used.
 fn persistence(value: &str) -> Fate {
     match value {
         "true" => Fate::as_it_is("it comes with node.data_dir, and node.durability says how much survives"),

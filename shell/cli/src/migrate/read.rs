@@ -19,7 +19,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// An option and what was set.
+/// An option and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) at: Place,
@@ -53,7 +53,7 @@ fn lines_of(path: &Path) -> io::Result<Vec<Line>> {
     Ok(lines(&name, &bytes))
 }
 
-/// The lines of a file with this content; what it includes is not looked at.
+/// The lines of a file with this content; files that it includes are not looked at.
 pub(super) fn lines(name: &str, bytes: &[u8]) -> Vec<Line> {
     let file: Rc<str> = name.into();
     let text = String::from_utf8_lossy(bytes);
@@ -145,7 +145,7 @@ const SWITCHES: [&str; 34] = [
     "use_username_as_clientid",
 ];
 
-/// What Mosquitto 2.0 and 2.1 take of the value of an option.
+/// The part of an option's value that Mosquitto 2.0 and 2.1 take.
 fn taken(name: &str, value: &str) -> String {
     let mut words = value.split_whitespace();
     let first = words.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What `pub` and `sub` have in common on the command line: the flags of the Mosquitto clients.
+//! The common part of `pub` and `sub` on the command line: the flags of the Mosquitto clients.
 
 mod args;
 mod properties;

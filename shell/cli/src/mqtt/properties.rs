@@ -21,7 +21,7 @@ pub(crate) struct Properties {
 }
 
 impl Properties {
-    /// Reads what [`super::fold_properties`] left of each `-D`.
+    /// Reads the text that [`super::fold_properties`] has made of each `-D`.
     pub(crate) fn parse(texts: &[String]) -> Result<Self, Failure> {
         let mut properties = Self::default();
         for text in texts {

@@ -1,4 +1,4 @@
-//! What clap cannot say about the flags of the Mosquitto clients.
+//! Flags of the Mosquitto clients that clap cannot describe: `-D` takes three or four arguments, and some flags are not there.
 
 use std::ffi::{OsStr, OsString};
 
@@ -7,10 +7,10 @@ use crate::failure::Failure;
 /// Separates the parts of one `-D`; no MQTT string on a command line holds it.
 pub(crate) const SEPARATOR: char = '\u{1f}';
 
-/// Flags whose value may look like a flag: what follows them is left alone.
+/// Flags whose value may look like a flag: the argument after them is left alone.
 const TAKES_ANY: &[&str] = &["-m", "--message", "-t", "--topic", "-u", "--username", "-P", "--pw", "-i", "--id", "-F"];
 
-/// Flags of the Mosquitto clients that are not there, with what to say about them.
+/// Flags of the Mosquitto clients that are not there, with the explanation.
 const MISSING: &[(&[&str], &str)] = &[
     (
         &["--ciphers", "--tls-engine", "--tls-engine-kpass-sha1", "--psk", "--psk-identity"],
@@ -59,7 +59,7 @@ fn incomplete() -> Failure {
     )
 }
 
-/// What to say about an unknown flag, if it is one that users of the Mosquitto clients may expect.
+/// The explanation of an unknown flag, if users of the Mosquitto clients may expect the flag.
 pub(crate) fn explain_unknown(flag: &str) -> Option<String> {
     let flag = flag.split('=').next().unwrap_or(flag);
     let (_, reason) = MISSING.iter().find(|(flags, _)| flags.contains(&flag))?;

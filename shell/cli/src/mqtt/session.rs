@@ -57,7 +57,7 @@ impl Target {
     }
 }
 
-/// Whom to trust, if the flags ask for TLS.
+/// Settings of TLS with the authorities to trust, if the flags ask for TLS.
 fn tls(args: &MqttArgs) -> Result<Option<Arc<ClientConfig>>, Failure> {
     let url = args.url.as_ref().is_some_and(|url| url.tls);
     let files = [&args.cafile, &args.capath, &args.cert];

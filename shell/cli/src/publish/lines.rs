@@ -9,13 +9,13 @@ use bytes::Bytes;
 
 use crate::failure::Failure;
 
-/// Lines read ahead of what was sent.
+/// Most lines that were read and not sent yet.
 const LINES_AHEAD: usize = 64;
 
 /// Lines that a thread of their own reads: a read of standard input cannot be given up when a ping is due.
 pub(super) struct Lines(Receiver<io::Result<Bytes>>);
 
-/// What there is to send.
+/// Result of a wait for the next line to send.
 pub(super) enum Next {
     Line(Bytes),
     Nothing,

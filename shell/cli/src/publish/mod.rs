@@ -94,7 +94,7 @@ fn topic(args: &PubArgs, target: &Target) -> Result<TopicName, Failure> {
     TopicName::new(text).map_err(|error| Failure::usage(format!("-t {text}: {error}")))
 }
 
-/// A connection with what every message on it shares.
+/// A connection with the fields that all messages on it share.
 struct Sender {
     connection: Connection,
     outbox: Outbox,
@@ -147,7 +147,7 @@ impl Sender {
         }
     }
 
-    /// Says what became of the messages before it went wrong.
+    /// The failure with the number of messages that were sent and not acknowledged.
     fn with_progress(&self, failure: Failure) -> Failure {
         let open = self.sent.saturating_sub(self.outbox.acknowledged());
         let Some(message) = failure.message else { return failure };

@@ -133,7 +133,7 @@ fn test(args: &TestArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A machine for a rule, with what runs its program if it has one.
+/// A machine for a rule, with a worker for the rule's program if there is one.
 fn machine(rule: Arc<Rule>) -> Machine {
     #[cfg_attr(not(feature = "jq"), expect(unused_mut, reason = "no rule of this build has a program"))]
     let mut machine = Machine::new(rule);

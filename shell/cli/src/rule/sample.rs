@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// What a line may have. `sedge sub --json` writes more; what is unknown is passed over.
+/// Fields that a line may have. `sedge sub --json` writes more; unknown fields are passed over.
 #[derive(Deserialize)]
 struct Line<'a> {
     topic: String,
@@ -98,7 +98,7 @@ fn properties(map: &Map<String, Value>) -> Result<PublishProperties, String> {
                     properties.user.push((Utf8::new(name).map_err(|error| error.to_string())?, text(name, value)?));
                 }
             }
-            // What else sedge sub --json writes says nothing to rules.
+            // Another string is a user property; the other values that sedge sub --json writes say nothing to rules.
             (_, Value::String(_)) => {
                 properties.user.push((Utf8::new(name).map_err(|error| error.to_string())?, text(name, value)?));
             }

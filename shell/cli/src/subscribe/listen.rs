@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long the broker may take to answer SUBSCRIBE and UNSUBSCRIBE.
 const ANSWER: Duration = Duration::from_secs(10);
-/// What `mosquitto_sub` exits with when its time is over.
+/// Exit code of `mosquitto_sub` when its time is over.
 const TIMED_OUT: u8 = 27;
 
 /// Runs `sedge sub`.
@@ -290,7 +290,7 @@ impl Listener<'_> {
         }
     }
 
-    /// Ends open QoS 2 handshakes, so that the broker does not deliver again what was printed.
+    /// Ends open QoS 2 handshakes, so that the broker does not deliver messages again that were printed.
     fn complete(&mut self, connection: &mut Connection) -> Result<(), ClientError> {
         let until = Instant::now() + LAST_WORDS;
         while self.inbox.is_open() {
@@ -313,7 +313,7 @@ fn plain(topic: &TopicName, publish: &Publish, verbose: bool) -> Vec<u8> {
     [topic.as_bytes(), b" ", payload].concat()
 }
 
-/// What removes the retained message of `topic`.
+/// The publication that removes the retained message of `topic`.
 fn removal(topic: &TopicName) -> Publish {
     Publish {
         dup: false,

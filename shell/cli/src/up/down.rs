@@ -11,7 +11,7 @@ use super::token;
 use crate::failure::Failure;
 use crate::out;
 
-/// What became of a node.
+/// Outcome for a node that is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     WasGone,
@@ -61,7 +61,7 @@ const fn name(fate: Fate) -> &'static str {
     }
 }
 
-/// Ends the nodes, all at the same time. What is no longer the process that was started is left alone.
+/// Ends the nodes, all at the same time. A process with the id of a node that is not the one that was started is left alone.
 fn stop(nodes: &[NodeState]) -> Vec<Fate> {
     let mut fates = Vec::new();
     for node in nodes {

@@ -110,7 +110,7 @@ impl Node {
         }
     }
 
-    /// What to say about a node that has ended.
+    /// The message about a node that has ended: its status and the end of its log.
     pub(super) fn obituary(&self, status: ExitStatus) -> String {
         let log = self.plan.log();
         let tail = tail(&log).unwrap_or_default();

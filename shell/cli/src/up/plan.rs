@@ -185,7 +185,7 @@ pub(super) fn default_dir(port: u16) -> PathBuf {
     state_dir().join(format!("up-{port}"))
 }
 
-/// Where this user's clusters leave what is to be found without a flag.
+/// The folder for files that this user's clusters leave to be found without a flag.
 pub(super) fn state_dir() -> PathBuf {
     let var = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));

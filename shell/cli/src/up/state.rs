@@ -1,4 +1,4 @@
-//! What `sedge up --detach` leaves for `sedge down`.
+//! The state that `sedge up --detach` leaves for `sedge down`.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -67,7 +67,7 @@ impl State {
         Ok(Self { nodes })
     }
 
-    /// What is kept in `dir`, if anything.
+    /// Reads the state that is kept in `dir`, if there is one.
     pub(super) fn load(dir: &Path) -> Result<Option<Self>, Failure> {
         let path = file(dir);
         let text = match fs::read_to_string(&path) {
@@ -82,7 +82,7 @@ impl State {
         serde_json::from_str(&text).map(Some).map_err(damaged)
     }
 
-    /// Keeps it in `dir`.
+    /// Keeps the state in `dir`.
     pub(super) fn save(&self, dir: &Path) -> Result<(), Failure> {
         let path = file(dir);
         let failed = |error: String| Failure::cannot_start(format!("cannot write {}: {error}", path.display()));

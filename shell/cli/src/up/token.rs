@@ -92,7 +92,7 @@ fn note(port: u16) -> PathBuf {
     state_dir().join("api").join(port.to_string())
 }
 
-/// A file, if it is this user's: what somebody else has put there says nothing.
+/// Content of a file, if the file is this user's: a file of somebody else says nothing.
 fn own(path: &Path) -> Option<Vec<u8>> {
     let ours = fs::metadata(path).ok()?.uid() == rustix::process::geteuid().as_raw();
     if ours { fs::read(path).ok() } else { None }

@@ -1,4 +1,4 @@
-//! What the tests of the program share. Nothing here sleeps for a time that was guessed: it waits for a condition, with a deadline.
+//! Helpers that the tests of the program share. No helper sleeps for a guessed time: each waits for a condition, with a deadline.
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses its part")]
 

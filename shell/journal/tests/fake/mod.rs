@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use sedge_journal::{Files, Segment};
 
-/// What is in a file, whatever its name.
+/// Bytes of a file, whatever its name.
 type Content = Arc<Mutex<Vec<u8>>>;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Keeping HAProxy in step with what the machine says.
+//! Keeping HAProxy in step with the machine.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// Tries again what could not be told, and starts a HAProxy that has ended.
+    /// Tries failed changes again, and starts a HAProxy that has ended.
     pub(super) fn balance_again(&mut self) {
         let records: BTreeMap<String, BalancerRecord> = self.world.state().balancers.clone();
         for (name, record) in records {
@@ -136,7 +136,7 @@ fn settle(record: &mut BalancerRecord, nodes: &[String]) {
     }
 }
 
-/// What stands in each place.
+/// Server in each place of the load balancer.
 fn servers(state: &State, record: &BalancerRecord) -> Vec<Option<Server>> {
     let server = |node: &String| state.nodes.get(node).and_then(address);
     record.places.iter().map(|place| place.as_ref().and_then(server)).collect()

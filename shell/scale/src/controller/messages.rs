@@ -1,4 +1,4 @@
-//! What the orchestrator says to modules elsewhere, and hears from them (EL-21).
+//! Messages of the orchestrator to modules elsewhere, and from them (EL-21).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::clock::wall;
 const AGAIN: Duration = Duration::from_secs(5);
 
 impl Controller {
-    /// Takes in what a module elsewhere says. What runs here is not believed from elsewhere.
+    /// Takes in a message of a module elsewhere. Messages of a kind of module that runs here are left out.
     pub(super) fn learn(&mut self, news: News) {
         match news {
             News::Connected => {
@@ -37,7 +37,7 @@ impl Controller {
     fn note_modules(&mut self, modules: Vec<Module>, runs: bool) {
         self.elsewhere.insert(modules, runs);
         if !self.here.contains(&Module::Alarming) && !self.runs_elsewhere(Module::Alarming) {
-            // What it said last may no longer hold.
+            // The last states that the alarming module elsewhere has said may no longer hold.
             for alarm in self.scaler.status().alarms {
                 self.give(ScaleInput::Alarm { alarm: alarm.name, state: AlarmState::InsufficientData, value: None });
             }

@@ -54,7 +54,7 @@ pub struct RunOptions {
     pub messages: Option<Messages>,
 }
 
-/// What reaches the loop.
+/// A message to the controller's loop.
 #[derive(Debug)]
 pub(crate) enum Message {
     Answer(ActionId, Result<(), String>),
@@ -75,23 +75,23 @@ struct Controller {
     /// Actions whose threads run: asked for again, they are not begun twice.
     running: BTreeSet<ActionId>,
     events: VecDeque<EventReport>,
-    /// Load balancers that could not be told what they should know.
+    /// Load balancers that the controller could not bring up to date.
     unbalanced: BTreeSet<String>,
     shown: Shown,
     reported: Instant,
     /// The modules that run in this process.
     here: Vec<Module>,
     bus: Option<Bus>,
-    /// Modules of processes elsewhere, and whether these run.
+    /// Modules of processes elsewhere, and whether these processes run.
     elsewhere: BTreeMap<Vec<Module>, bool>,
-    /// What other modules know of groups, and since when.
+    /// Groups as other modules were told of them last, and when.
     told: Option<(BTreeMap<String, GroupNews>, Instant)>,
 }
 
 /// Runs the controller of a site until `stop` says so, or with `once` until everything is there.
 ///
 /// # Errors
-/// What keeps it from beginning, or with `once` what is not there in time.
+/// The reason why the controller cannot begin, or with `once` the parts of the site that are not there in time.
 pub fn run(
     file: SiteFile,
     options: &RunOptions,
@@ -139,7 +139,7 @@ impl Controller {
         let mut state = home.load()?.unwrap_or_default();
         state.site.clone_from(&site.path);
         if site.site.driver == sedge_scale::site::Driver::Kubernetes {
-            // Pods have the token that whoever installed them gave them.
+            // Pods have the token that the person who installed them has set.
             state.token = std::env::var("SEDGE_API_TOKEN").ok().unwrap_or(state.token);
         }
         for secret in [&mut state.cluster_key, &mut state.token] {
@@ -181,7 +181,7 @@ impl Controller {
         })
     }
 
-    /// Tells the machine what an earlier controller has left.
+    /// Tells the machine of the nodes and resources that an earlier controller has left.
     fn adopt(&mut self) {
         let state: State = self.world.state().clone();
         if state.paused {
@@ -230,7 +230,7 @@ impl Controller {
         self.scaler.handle(self.clock.now(), input);
     }
 
-    /// One turn: what has come, what is due, what is to be done.
+    /// One turn: takes messages, does the work that is due, and starts actions.
     fn turn(&mut self, say: &dyn Fn(&str)) {
         let now = self.clock.now().instant;
         let wait = self.scaler.poll_timeout().map_or(TURN, |at| at.since(now)).min(TURN);
@@ -386,7 +386,7 @@ impl Controller {
     }
 }
 
-/// Does an action and says what became of it.
+/// Does an action and returns its outcome.
 fn perform(driver: &dyn Driver, world: &World, site: &sedge_scale::Site, action: Action) -> Result<(), String> {
     match action.kind {
         ActionKind::Provide { resource } => {
@@ -428,7 +428,7 @@ fn meet(world: &World, group: &str, node: &str) -> Result<(), String> {
     loop {
         let members = nodes.json(&record.http, "/api/v1/status").ok();
         let members = members.and_then(|status| status.get("members")?.as_u64()).unwrap_or(0);
-        // With nobody who serves there is nobody to meet.
+        // If no other node serves, there is none to meet.
         if members > 1 || !others.iter().any(|http| nodes.is_ready(http)) {
             return Ok(());
         }
@@ -442,7 +442,7 @@ fn meet(world: &World, group: &str, node: &str) -> Result<(), String> {
     }
 }
 
-/// Processors that policies have given each node of a group, if one has changed what the site file says.
+/// Processors that policies have given each node of a group, if a policy has changed the number in the site file.
 fn size(state: &State, group: &str) -> Option<f64> {
     state.millicpus.get(group).map(|millicpus| processors(*millicpus))
 }

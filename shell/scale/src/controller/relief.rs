@@ -26,7 +26,7 @@ const SPAN: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 8;
 /// Most clients of a node that are looked at.
 const MAX_CLIENTS: usize = 50_000;
-/// What a node with room counts at the load balancer while clients move, others counting 1.
+/// Weight of a node with room at the load balancer while clients move; the other nodes weigh 1.
 const PREFERRED: u32 = 256;
 
 /// Moves clients of a group's busier nodes to its less busy ones until they are even; with `onto` only until that node has its share.
@@ -74,7 +74,7 @@ pub(crate) fn relieve(
     Ok(moved)
 }
 
-/// Waits until those who were told are at other nodes, though not for ever: the load balancer prefers some nodes meanwhile.
+/// Waits until the clients that were told to move are at other nodes, though not for ever: the load balancer prefers some nodes meanwhile.
 fn settle(world: &World, group: &str, nodes: &Nodes, moves: &[sedge_scale::Move]) {
     let from: BTreeMap<&str, &str> = moves.iter().map(|step| (step.client.as_str(), step.node.as_str())).collect();
     let deadline = Instant::now() + SPAN * 2;
@@ -140,7 +140,7 @@ fn members(world: &World, group: &str) -> Vec<(String, String)> {
     members.map(|(name, node)| (name.clone(), node.http.clone())).collect()
 }
 
-/// What the clients of each node do, counted over a while.
+/// Load of each node by its clients, counted over [`SPAN`].
 fn loads(world: &World, group: &str, nodes: &Nodes) -> Result<Vec<NodeLoad>, String> {
     let members = members(world, group);
     let mut before = Vec::new();

@@ -1,8 +1,8 @@
 //! The driver that calls a program of the user's: `PROGRAM VERB` with JSON on its standard input.
 //!
 //! Verbs: `provide`, `create`, `resize`, `remove`, `destroy`, `release`, `lost`. `create` answers `{"mqtt": "host:port", "http": "host:port",
-//! "cluster": "host:port"}` when the node serves; `lost` answers the reason, or nothing. Another exit code than 0 is a failure, and what
-//! stands on standard error its reason.
+//! "cluster": "host:port"}` when the node serves; `lost` answers the reason, or nothing. Another exit code than 0 is a failure, and the
+//! text on standard error is its reason.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

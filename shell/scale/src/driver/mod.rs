@@ -1,4 +1,4 @@
-//! Drivers: who makes and ends instances.
+//! Drivers: they make and end instances.
 
 mod docker;
 mod exec;
@@ -21,7 +21,7 @@ use crate::network::Nodes;
 use crate::process::GRACE;
 use crate::state::{Home, NodeRecord, State};
 
-/// What is shared between the controller and its driver: the state that survives both, written whenever it changes.
+/// State that the controller and its driver share: it survives both, and is written whenever it changes.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) home: Home,
@@ -71,11 +71,11 @@ impl World {
     }
 }
 
-/// Makes and ends instances. Each call may come again, and then finds done what it did.
+/// Makes and ends instances. Each call may come again, and then finds its work done.
 pub(crate) trait Driver: Send + Sync {
     /// Provides a resource that is neither a node nor a load balancer.
     fn provide(&self, name: &str, plain: &Plain) -> Result<(), String>;
-    /// Makes a node, or starts it again with what it kept, and waits until it serves.
+    /// Makes a node, or starts it again with the data that it kept, and waits until it serves.
     fn create(&self, action: ActionId, group: &str, node: &str, spec: &MemberSpec) -> Result<(), String>;
     /// Lets a node that serves use `cpu` processors from now on.
     fn resize(&self, node: &str, cpu: f64) -> Result<(), String>;
@@ -83,7 +83,7 @@ pub(crate) trait Driver: Send + Sync {
     fn remove(&self, node: &str) -> Result<(), String>;
     /// Ends a node at once; nothing of it is left.
     fn destroy(&self, node: &str) -> Result<(), String>;
-    /// Takes back what was provided.
+    /// Takes a provided resource back.
     fn release(&self, name: &str) -> Result<(), String>;
     /// Why a node that serves is known to be gone, if it is.
     fn lost(&self, node: &str) -> Option<String>;

@@ -6,7 +6,7 @@ use sedge_scale::site::{MemberSpec, Plain};
 use super::{Driver, World};
 use crate::state::NodeRecord;
 
-/// Records what it is asked for.
+/// A driver that only records the nodes it is asked for.
 #[derive(Debug)]
 pub(super) struct Null {
     world: World,

@@ -191,7 +191,7 @@ impl Driver for Processes {
         let Some(record) = self.world.node(node) else { return Ok(()) };
         let Some(proof) = record.process.clone().filter(Proof::is_running) else {
             self.reap();
-            // What a node holds that ended by itself is wanted when it is started again.
+            // The data of a node that ended by itself is wanted when the node is started again.
             return if record.served {
                 Err(format!("{node} has ended before it was empty"))
             } else {

@@ -58,8 +58,8 @@ struct Task {
     why: String,
 }
 
-/// Whether a node lives, not whether it lets clients in: a swarm ends what is unhealthy for good, also a node that is being emptied, and only healthy
-/// tasks have a place in the name by which nodes find each other.
+/// Whether a node lives, not whether it lets clients in: a swarm ends unhealthy tasks for good, also that of a node that is being emptied,
+/// and only healthy tasks have a place in the name by which nodes find each other.
 fn health_check() -> Value {
     let seconds = |seconds: u64| seconds * 1_000_000_000;
     json!({
@@ -277,7 +277,7 @@ impl Swarm {
         }
     }
 
-    /// Ends what the name of a group stands for when its last node is forgotten.
+    /// Forgets a node, and removes the service of its group with the group's last node.
     fn forget(&self, node: &str, group: &str) -> Result<(), String> {
         self.world.change(|state| drop(state.nodes.remove(node)))?;
         if self.known(group) == 0 {
@@ -296,7 +296,7 @@ impl Driver for Swarm {
     fn provide(&self, name: &str, plain: &Plain) -> Result<(), String> {
         match plain.kind {
             PlainKind::Network => self.network(name).map(drop),
-            // Each machine of the swarm fetches what its tasks need; the controller measures, keeps and evaluates itself.
+            // Each machine of the swarm fetches the images that its tasks need; the controller measures, keeps and evaluates itself.
             PlainKind::Image | PlainKind::Meter | PlainKind::MetricStore | PlainKind::Alarming => Ok(()),
             PlainKind::Storage
             | PlainKind::Container

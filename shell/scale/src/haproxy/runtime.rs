@@ -22,7 +22,7 @@ impl Runtime {
         Self { path: path.to_owned() }
     }
 
-    /// What HAProxy answers to a command.
+    /// HAProxy's answer to a command.
     pub(super) fn ask(&self, command: &str) -> Result<String, String> {
         let failed = |error: std::io::Error| format!("haproxy at {}: {error}", self.path.display());
         let mut stream = UnixStream::connect(&self.path).map_err(failed)?;
@@ -34,7 +34,7 @@ impl Runtime {
         Ok(answer.trim().to_owned())
     }
 
-    /// Sends a command that is answered with nothing, or with what has changed.
+    /// Sends a command that is answered with nothing, or with a note of the change.
     pub(super) fn change(&self, command: &str) -> Result<(), String> {
         let answer = self.ask(command)?;
         let fine = ["IP changed", "port changed", "no need to change", "nothing changed"];

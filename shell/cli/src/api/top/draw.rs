@@ -172,7 +172,7 @@ fn listing<'a>(head: &[&'a str], rows: impl Iterator<Item = Row<'a>>, widths: &[
     Table::new(rows, widths.to_vec()).header(head).block(block).column_spacing(1)
 }
 
-/// What others have named, with its control characters escaped.
+/// A row of texts with control characters escaped: clients and nodes have chosen some of the texts.
 fn cells(texts: Vec<String>) -> Row<'static> {
     Row::new(texts.into_iter().map(|text| Cell::from(printable(&text).into_owned())).collect::<Vec<_>>())
 }

@@ -41,14 +41,14 @@ pub(super) struct NodeLine {
     pub(super) figures: Option<Figures>,
 }
 
-/// What a node that answers does.
+/// Figures of a node that answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
     pub(super) clients: u64,
     pub(super) sessions: u64,
     pub(super) queued: u64,
     pub(super) memory_bytes: u64,
-    /// What needs two answers; `None` at the first, and at the first since a restart of the node.
+    /// Rates, which need two answers; `None` at the first, and at the first since a restart of the node.
     #[serde(flatten)]
     pub(super) rates: Option<Rates>,
 }
@@ -80,12 +80,12 @@ pub(super) struct HotLine {
     pub(super) messages: f64,
 }
 
-/// What was counted in all; the last answer of each node.
+/// Totals of each node at its last answer: node, incarnation and totals.
 #[derive(Debug, Default)]
 pub(super) struct Before(Vec<(String, u64, Totals)>);
 
 impl Before {
-    /// What has happened at a node since its last answer.
+    /// Rates of a node since its last answer.
     fn rates(&self, member: &MemberSummary) -> Option<Rates> {
         let (said, now) = (&member.summary, &member.summary.totals);
         let is_it = |(node, life, _): &&(String, u64, Totals)| *node == said.node && *life == said.incarnation;

@@ -1,4 +1,4 @@
-//! `sedge top`: what all nodes do, on one page that is drawn again and again.
+//! `sedge top`: the figures of all nodes on one page that is drawn again and again.
 
 mod draw;
 mod frame;
@@ -113,7 +113,7 @@ fn feed(
     }
 }
 
-/// What is shown, and how.
+/// Content of the screen: the last frame, the last problem, and how both are shown.
 struct Page {
     frame: Frame,
     problem: Option<String>,

@@ -22,7 +22,7 @@ pub(in crate::driver) struct Engine {
     name: String,
 }
 
-/// What the engine answers: a status and a value.
+/// Answer of the engine: a status and a value.
 type Answer = (u16, Value);
 
 impl Engine {
@@ -59,7 +59,7 @@ impl Engine {
         self.read(self.agent.delete(format!("{}{path}", self.base)).call())
     }
 
-    /// The same, where anything but success, and what stands in `fine`, is a failure.
+    /// The same, where each status but those of success and those in `fine` is a failure.
     pub(in crate::driver) fn must(&self, answer: Result<Answer, String>, fine: &[u16]) -> Result<Answer, String> {
         let (status, value) = answer?;
         if (200..300).contains(&status) || fine.contains(&status) {

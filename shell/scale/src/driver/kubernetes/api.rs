@@ -16,7 +16,7 @@ const MAX_COMPLAINT_CHARS: usize = 300;
 /// Where a pod finds its account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What the API answers: a status and a value.
+/// Answer of the API: a status and a value.
 pub(super) type Answer = (u16, Value);
 
 /// A Kubernetes API server: `SEDGE_KUBERNETES_API`, or that of the pod that this program runs in.
@@ -50,7 +50,7 @@ impl Api {
         }
         let account = PathBuf::from(given("SEDGE_KUBERNETES_ACCOUNT").unwrap_or_else(|| ACCOUNT.to_owned()));
         let mut config = Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).proxy(None);
-        // Who follows a redirect shows the token to whoever it leads to.
+        // A client that follows a redirect would show the token to whatever server the redirect names.
         config = config.max_redirects(0);
         if base.starts_with("https://") {
             let path = account.join("ca.crt");
@@ -92,7 +92,7 @@ impl Api {
         self.read(request.call(), &[404])
     }
 
-    /// Changes what `path` names; a status of 409 is an answer: somebody else has changed it meanwhile.
+    /// Changes the object at `path`; a status of 409 is an answer: somebody else has changed the object meanwhile.
     pub(super) fn patch(&self, path: &str, body: &Value) -> Result<Answer, String> {
         let request = self.agent.patch(format!("{}{path}", self.base)).header("accept", "application/json");
         let mut request = request.header("content-type", "application/merge-patch+json");

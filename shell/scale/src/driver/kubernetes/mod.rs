@@ -21,7 +21,7 @@ use crate::state::NodeRecord;
 
 /// How long a pod may take until it is ready: its image may have to be fetched.
 const READY: Duration = Duration::from_mins(5);
-/// How long a pod may take to end: its grace period, and what the kubelet needs.
+/// How long a pod may take to end: its grace period, and the time that the kubelet needs.
 const ENDED: Duration = Duration::from_mins(15);
 const TURN: Duration = Duration::from_millis(500);
 /// Attempts to change a number that somebody else changes, too.
@@ -119,7 +119,7 @@ impl Kubernetes {
         u32::try_from(replicas).ok().ok_or_else(|| format!("{} has {replicas} replicas", place.name))
     }
 
-    /// Changes the number of replicas as `change` says from what it is; nothing where it says nothing.
+    /// Sets the number of replicas to the one that `change` makes of the present number; leaves it if `change` says nothing.
     fn resize(&self, place: &Place, change: impl Fn(u32) -> Option<u32>) -> Result<(), String> {
         let _turn = self.sizing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..MAX_ATTEMPTS {
@@ -198,7 +198,7 @@ impl Kubernetes {
 impl Driver for Kubernetes {
     fn provide(&self, _name: &str, plain: &Plain) -> Result<(), String> {
         match plain.kind {
-            // Those are what the StatefulSet says; the controller measures, keeps and evaluates itself.
+            // The StatefulSet has these resources; the controller measures, keeps and evaluates itself.
             PlainKind::Network
             | PlainKind::Image
             | PlainKind::Storage

@@ -76,7 +76,7 @@ impl Pod {
         (now.http != record.http).then(|| format!("its pod {name} was replaced by one at {}", now.http))
     }
 
-    /// What keeps it from being ready, as far as Kubernetes says.
+    /// The reason why the pod is not ready, as far as Kubernetes names one.
     pub(super) fn trouble(&self) -> String {
         let statuses = self.value.pointer("/status/containerStatuses").and_then(Value::as_array);
         let reason = |status: &Value| {
