@@ -173,6 +173,23 @@ def test_connections_are_spread_and_survive_changes(site: Site) -> None:
     idlers.close()
 
 
+def test_a_port_that_another_balancer_has_is_refused(site: Site, binary: Path, tmp_path: Path) -> None:
+    """EL-04: two sites with one port would share clients that belong to one of them."""
+    site.call("scale", "run", str(site.file), "--once")
+    (tmp_path / "other").mkdir()
+    other = Site(binary, tmp_path / "other")
+    other.port = site.port
+    other.write()
+    try:
+        other.start()
+        said = f"haproxy does not start at port {site.port}: "
+        failures = lambda: [event["text"] for event in other.status()["events"] if event["kind"] == "failure"]  # noqa: E731
+        wait_for("the second says why it has no balancer", lambda: other.nodes() and any(said in text for text in failures()), 20)
+        assert "in use" in failures()[0] and "\n" not in failures()[0], failures()
+    finally:
+        other.close()
+
+
 @pytest.mark.parametrize(("algorithm", "least"), [("roundrobin", 25), ("random", 8)])
 def test_each_algorithm_spreads_as_it_should(site: Site, algorithm: str, least: int) -> None:
     """EL-06: 100 connections over 4 nodes."""

@@ -31,11 +31,12 @@ pub(crate) fn place_name(place: usize) -> String {
 pub(crate) fn config(balancer: &LoadBalancer, socket: &Path, servers: &[Option<Server>]) -> String {
     let mut text = String::new();
     let (maxconn, bind, port) = (balancer.maxconn, &balancer.bind, balancer.port);
+    // Without noreuseport two balancers with one port share its clients, and nobody is told.
     // Without no strict-limits HAProxy does not start where maxconn needs more descriptors than the system allows.
     let _ = write!(
         text,
         "# Written by sedge scale; changes are lost.\n\
-         global\n    maxconn {maxconn}\n    no strict-limits\n    stats socket {} mode 600 level admin expose-fd listeners\n\
+         global\n    maxconn {maxconn}\n    no strict-limits\n    noreuseport\n    stats socket {} mode 600 level admin expose-fd listeners\n\
          defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 3h\n    timeout server 3h\n    option redispatch 1\n    retries 5\n\
          frontend mqtt\n    bind {bind}:{port}\n    maxconn {maxconn}\n    option clitcpka\n",
         socket.display()
@@ -109,6 +110,7 @@ mod tests {
         for wanted in [
             "maxconn 50000",
             "bind *:1883",
+            "noreuseport\n",
             "mode tcp",
             "option clitcpka",
             "option srvtcpka",

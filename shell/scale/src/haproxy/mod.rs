@@ -71,7 +71,7 @@ impl Haproxy {
             .stderr(errors)
             .status()
             .map_err(|error| format!("cannot start haproxy: {error}"))?;
-        let said = || fs::read_to_string(self.file("log")).unwrap_or_default().trim().to_owned();
+        let said = || complaint(&fs::read_to_string(self.file("log")).unwrap_or_default());
         if !status.success() {
             return Err(format!("haproxy does not start at port {}: {}", balancer.port, said()));
         }
@@ -140,6 +140,12 @@ impl Haproxy {
     }
 }
 
+/// The errors among the lines that HAProxy has written, in one line; all lines if none is marked as one.
+fn complaint(log: &str) -> String {
+    let errors: Vec<&str> = log.lines().filter(|line| line.starts_with("[ALERT]")).map(str::trim).collect();
+    if errors.is_empty() { log.trim().replace('\n', "; ") } else { errors.join("; ") }
+}
+
 /// Where the program is.
 fn find() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -157,4 +163,16 @@ fn check(program: &Path, cfg: &Path) -> Result<(), String> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(format!("haproxy refuses {}: {}", cfg.display(), said.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complaint;
+
+    #[test]
+    fn of_many_lines_the_errors_are_passed_on() {
+        let log = "[NOTICE]   (7) : version 2.6\n[ALERT]    (7) : cannot bind socket\n[ALERT]    (7) : Exiting.\n";
+        assert_eq!(complaint(log), "[ALERT]    (7) : cannot bind socket; [ALERT]    (7) : Exiting.");
+        assert_eq!(complaint("it broke\nhere\n"), "it broke; here");
+    }
 }
