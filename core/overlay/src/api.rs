@@ -22,11 +22,11 @@ pub struct Barrier(pub u64);
 pub struct Neighbour {
     /// Its id.
     pub node: NodeId,
-    /// Which life of it.
+    /// Incarnation of the node.
     pub incarnation: Incarnation,
-    /// What it can carry, as it says itself; trees choose roots by it. 1 if unknown.
+    /// Capacity that the node announces; trees choose roots by it. 1 if unknown.
     pub capacity: u32,
-    /// Where it listens for links: the lower one wins between equals (TR-08).
+    /// Address at which the node listens for links: the lower one wins between equals (TR-08).
     pub address: SocketAddr,
 }
 
@@ -37,7 +37,7 @@ pub struct Advert {
     pub client: ClientId,
     /// The whole filter, `$share/group/` included.
     pub filter: TopicFilter,
-    /// What became of it.
+    /// Kind of the change.
     pub op: AdvertOp,
 }
 
@@ -53,7 +53,7 @@ pub enum AdvertOp {
     Remove,
 }
 
-/// What other nodes want, summed up: the owner keeps the forward tables of the shards equal to it.
+/// Interest of other nodes, summed up: the owner keeps the forward tables of the shards equal to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advertised {
     /// Some other node has (or no longer has) ordinary subscriptions to this filter: publications that match have to be handed to
@@ -121,10 +121,10 @@ pub enum Input {
         /// Microseconds.
         micros: u32,
     },
-    /// What this node itself can carry (as in [`Neighbour::capacity`]) and how many clients are connected to it; trees choose
-    /// roots by both. To be given at start and when it has changed much.
+    /// Capacity of this node (as in [`Neighbour::capacity`]) and number of the clients connected to it; trees choose roots by both. To be
+    /// given at start and when either has changed much.
     Load {
-        /// What it can carry. 1 if unknown.
+        /// Capacity of this node. 1 if unknown.
         capacity: u32,
         /// Connected clients.
         clients: u32,
@@ -149,7 +149,7 @@ pub enum Input {
     BarrierReached(Barrier),
 }
 
-/// What the owner of the algorithm has to do.
+/// Task that the algorithm gives its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send these bytes to the neighbour, behind all publications and signals already sent to it, over whatever nodes.
@@ -186,7 +186,7 @@ pub enum Output {
     Protocol {
         /// Which neighbour.
         node: NodeId,
-        /// What was wrong.
+        /// Description of the fault.
         detail: String,
     },
 }
@@ -223,7 +223,7 @@ pub trait Overlay {
     /// Runs what is due; early or repeated calls do nothing.
     fn handle_timeout(&mut self, now: Now);
 
-    /// What the owner has to do next.
+    /// Takes the next task for the owner.
     fn poll_output(&mut self) -> Option<Output>;
 
     /// When [`Overlay::handle_timeout`] is next wanted.

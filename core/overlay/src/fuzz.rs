@@ -15,16 +15,16 @@ use crate::{
 /// The node that is tested. The others are 1, 3 and 4.
 const ME: u64 = 2;
 const OTHERS: [u64; 3] = [1, 3, 4];
-/// What clients of the node subscribe and publish to.
+/// Filters that clients of the node subscribe to, and topics that they publish to.
 const FILTERS: [&str; 6] = ["a", "a/b", "a/+", "#", "$share/g/a", "$x/y"];
 const TOPICS: [&str; 4] = ["a", "a/b", "c", "$x/y"];
 /// Topics that are kept where their number is limited.
 const TOPICS_MAX: usize = 4;
 /// Lines of the routing table that come of neighbours, topics and filters, and not of the content of signals.
 const OWN_LINES: usize = 64;
-/// What a node says in one step, answers to the content of a signal aside: to each neighbour all that it has to say anew.
+/// Most bytes that a node sends in one step, answers to the content of a signal aside: all its news to each neighbour.
 const OWN_BYTES: usize = 8 * 1024;
-/// Bytes of answers for each byte of a signal: claims and members are passed on to each neighbour, with who says so.
+/// Bytes of answers for each byte of a signal: claims and members are passed on to each neighbour, with the node that says so.
 const ANSWER_FACTOR: usize = 32;
 /// Most bytes of a signal ([`Output::Signal`]).
 const SIGNAL_BYTES_MAX: usize = 1024 * 1024;

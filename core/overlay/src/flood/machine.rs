@@ -36,7 +36,7 @@ impl Flood {
         Self { backbone, everything: TopicFilter::new("#").ok(), told: false }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> FloodCounters {
         FloodCounters { shared: self.backbone.shared.counters(), tree: self.backbone.trunk.counters() }
     }

@@ -6,17 +6,17 @@ use sedge_base::NodeId;
 
 use crate::Barrier;
 
-/// What to confirm to a node once all shards route by it.
+/// Confirmation to be sent to a node once all shards route by the confirmed changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmation {
     pub(crate) node: NodeId,
-    /// Over which link it was asked for: no two have the same number.
+    /// Number of the link over which the confirmation was asked for: no two links have the same.
     pub(crate) link: u64,
     pub(crate) number: u64,
     pub(crate) sync_ok: bool,
 }
 
-/// Answers to one neighbour that are remembered.
+/// Most answers to one neighbour that are remembered.
 const MAX_ANSWERS: usize = 64;
 
 /// Which confirmations to one neighbour are only answers to questions about topics: it does not rely on what was published before them.
@@ -29,7 +29,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// What has this number is no question about topics, or not only.
+    /// The signal of this number is no question about topics, or not only one.
     pub(crate) const fn rely(&mut self, number: u64) {
         self.relied = number;
     }
@@ -51,7 +51,7 @@ impl Answers {
     }
 }
 
-/// Confirmations and the barriers they wait for. What gathers between two polls waits for one barrier together.
+/// Confirmations and the barriers they wait for. All confirmations that gather between two polls wait for one barrier together.
 #[derive(Debug)]
 pub(crate) struct Confirmations {
     /// Not given to a barrier yet.

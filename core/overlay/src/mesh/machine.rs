@@ -110,7 +110,7 @@ impl Mesh {
         all.map(|(node, (client, filter))| RouteEntry { node, client: Some(client.clone()), filter: filter.clone() })
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> MeshCounters {
         MeshCounters { late_settlements: self.settle.late(), ..self.counters }
     }
@@ -332,7 +332,7 @@ impl Mesh {
         self.outputs.extend(linked.map(|(to, _)| Output::Signal { to: *to, bytes: bytes.clone() }));
     }
 
-    /// What waits for the shards waits for one barrier together.
+    /// All tokens and confirmations that wait for the shards wait for one barrier together.
     fn raise_barrier(&mut self) {
         // Local changes are in the shards' tables before they come here, but only a barrier tells that all shards have them.
         let tokens = core::mem::take(&mut self.local.tokens);

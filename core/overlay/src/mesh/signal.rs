@@ -1,4 +1,4 @@
-//! What two meshes say to each other over a link, version 1. All numbers are big-endian.
+//! Signals between two meshes over a link, version 1. All numbers are big-endian.
 //!
 //! ```text
 //! signal   version = 1 u8 | kind u8 | body

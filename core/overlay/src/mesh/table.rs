@@ -17,7 +17,7 @@ pub(super) struct Entry {
     snapshot: u64,
 }
 
-/// What a change did to an entry.
+/// Effect of a change on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,

@@ -21,7 +21,7 @@ pub enum Method {
     Sfb,
 }
 
-/// What travels with each copy: the part of the range that its receiver has to see to.
+/// Note that travels with each copy: the part of the range that its receiver has to see to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note<T> {
     /// The whole range.
@@ -37,29 +37,29 @@ pub struct Note<T> {
 /// A copy to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop<T> {
-    /// Which node.
+    /// The receiver of the copy.
     pub node: NodeId,
-    /// What goes with it.
+    /// Note that goes with the copy.
     pub note: Note<T>,
 }
 
-/// What becomes of a publication of this node's own clients.
+/// Outcome of a publication of this node's own clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Publication<T> {
-    /// It goes to these nodes.
+    /// The publication goes to these nodes.
     Cast(Vec<Hop<T>>),
-    /// Nobody subscribes to it elsewhere: nothing leaves the node (SG-10).
+    /// Nobody subscribes to the topic elsewhere: nothing leaves the node (SG-10).
     Suspended,
-    /// Whether anybody subscribes to it is not known yet: [`super::Output::Status`] will tell (SG-13).
+    /// Whether anybody subscribes to the topic is not known yet: [`super::Output::Status`] will tell (SG-13).
     Undecided,
 }
 
-/// What becomes of a copy from another node.
+/// Outcome of a copy from another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward<T> {
-    /// Whether it is for this node, too.
+    /// Whether the copy is for this node, too.
     pub deliver: bool,
-    /// Where it goes on to.
+    /// Receivers to which the copy goes on.
     pub hops: Vec<Hop<T>>,
 }
 

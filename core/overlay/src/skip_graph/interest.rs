@@ -1,4 +1,4 @@
-//! What this node publishes and subscribes to, and the virtual nodes that stand for it.
+//! The topics that this node publishes and subscribes to, and the virtual nodes that stand for them.
 
 use sedge_base::Instant;
 

@@ -267,7 +267,7 @@ impl<T: Topic> Node<T> {
         self.link_if_useful(own, peer);
     }
 
-    /// What to tell a publisher about its topic: the own status, if the own virtual node publishes to it, too.
+    /// The status of its topic to tell a publisher: the own status, if the own virtual node publishes to the topic, too.
     fn status_for(&self, own: &Key<T>, other: &Key<T>) -> Option<Status> {
         let topic = own.topic.as_ref().filter(|_| own.role == Role::Publisher && own.is_of_group(other))?;
         self.status(topic)

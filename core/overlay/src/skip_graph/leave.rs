@@ -37,8 +37,8 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// Who has to let an own virtual node go: its left neighbour, or if that is an own one that leaves as well, the one before it, to
-    /// which that one's wish is under way already.
+    /// The peer that has to let an own virtual node go: its left neighbour, or if that is an own one that leaves as well, the peer before
+    /// that neighbour, to which the neighbour's wish is under way already.
     pub(super) fn leave_by(&self, key: &Key<T>) -> Option<Peer<T>> {
         let mut at = key;
         while let Some(vnode) = self.vnodes.get(at) {
@@ -164,8 +164,8 @@ impl<T: Topic> Node<T> {
         let before = [beside(self, &near[0], Side::Right), beside(self, &near[1], Side::Left)];
         self.forget(key, life);
         for peer in instead {
-            // Whom it names may have left as well, so it is asked. Only to the right, where the list is exact, its answer is waited
-            // for: without a left neighbour a virtual node would take itself for the first of all.
+            // The named peer may have left as well, so it is asked. Only to the right, where the list is exact, its answer is waited for:
+            // without a left neighbour a virtual node would take itself for the first of all.
             self.link_if_useful(key, peer);
             if peer.key < *key {
                 let own = self.own_beside(&peer.key, Side::Right).cloned();
@@ -174,7 +174,7 @@ impl<T: Topic> Node<T> {
         }
         let after = [beside(self, &near[0], Side::Right), beside(self, &near[1], Side::Left)];
         for ((own, before), after) in near.into_iter().zip(before).zip(after) {
-            // Whoever was nearer may have been left out for the one that is gone: the new neighbour knows.
+            // A nearer virtual node may have been left out for the one that is gone: the new neighbour knows it.
             if let (Some(own), Some(after)) = (own, after)
                 && before.as_ref() != Some(&after)
                 && after.key.node != self.me

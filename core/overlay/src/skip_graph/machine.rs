@@ -76,28 +76,28 @@ pub enum Input<T> {
     Message {
         /// From which node.
         from: NodeId,
-        /// What it said.
+        /// The message that the node sent.
         message: Message<T>,
     },
     /// A node is dead.
     NodeDown(NodeId),
 }
 
-/// What the owner has to do.
+/// Task for the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T> {
     /// Send this to a node, behind all that was sent to it before.
     Send {
         /// Which node.
         to: NodeId,
-        /// What.
+        /// The message to send.
         message: Message<T>,
     },
     /// Whether publications to this topic leave the node has changed, or is known for the first time.
     Status {
         /// The topic.
         topic: T,
-        /// Whether they do.
+        /// Whether publications leave the node.
         active: bool,
     },
     /// A virtual node of this node is in the list.
@@ -169,7 +169,7 @@ pub struct Node<T> {
     pub(super) joining: BTreeMap<Key<T>, Joining>,
     /// The last life that began: all lives of a key up to it that are not in the list or about to be are over.
     pub(super) lives: u64,
-    /// What came for virtual nodes that do not know yet that they have joined.
+    /// Messages that came for virtual nodes that do not know yet that they have joined.
     early: VecDeque<Message<T>>,
     pub(super) topics: BTreeMap<T, Interest>,
     /// Own virtual nodes that have left lately, and their left neighbours then: some messages may still be on their way to them.
@@ -263,7 +263,7 @@ impl<T: Topic> Node<T> {
         self.run();
     }
 
-    /// What the owner has to do next.
+    /// Takes the next task for the owner.
     pub fn poll_output(&mut self) -> Option<Output<T>> {
         let output = self.outputs.pop_front();
         if output.is_none() {
@@ -293,7 +293,7 @@ impl<T: Topic> Node<T> {
         self.config.method = method;
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub const fn counters(&self) -> Counters {
         self.counters
     }

@@ -78,7 +78,7 @@ impl<T: Topic> Node<T> {
             self.introducers.pop_front();
         }
         self.introducers.push_back(node);
-        // What began alone looks for the others.
+        // A virtual node that began alone looks for the others.
         for vnode in self.vnodes.values_mut() {
             vnode.health.doubt();
         }
@@ -201,7 +201,7 @@ impl<T: Topic> Node<T> {
             self.ask_to_join(key);
         }
         if self.ticks.is_multiple_of(ASK_AGAIN_TICKS) {
-            // What was under way then has come; and a farewell may have been wrong.
+            // By then, messages that were under way have come; and a farewell may have been wrong.
             self.farewells = VecDeque::new();
             let leaving = self.vnodes.iter().filter(|(_, vnode)| vnode.stage == Stage::Leaving);
             let leaving: Vec<Key<T>> = leaving.map(|(key, _)| key.clone()).collect();

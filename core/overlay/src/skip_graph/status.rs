@@ -77,7 +77,7 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// What a neighbour told while this publisher joined (SG-12); says whether it was news.
+    /// Takes over the status that a neighbour told while this publisher joined (SG-12); says whether it was news.
     pub(super) fn adopt_status(&mut self, key: &Key<T>, status: Option<Status>) -> bool {
         let (Some(topic), Some(status)) = (&key.topic, status) else { return false };
         let unknown = key.role == Role::Publisher && self.status(topic).is_none();

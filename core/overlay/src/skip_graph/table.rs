@@ -189,7 +189,7 @@ mod tests {
                 prop_assert_eq!(row.at_level(PLACE, level), nearest_on_level(&peers, level));
             }
             prop_assert!(row.peers().is_sorted_by(|a, b| a.key < b.key && PLACE.common(a) < PLACE.common(b)));
-            // What is forgotten leaves no hole: the next that shares enough takes its place.
+            // A forgotten peer leaves no hole: the next peer that shares enough takes its place.
             if let Some(gone) = peers.get(gone) {
                 prop_assert!(!row.remove(&gone.key, 0), "a former life");
                 row.remove(&gone.key, 1);

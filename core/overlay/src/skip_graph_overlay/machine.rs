@@ -15,7 +15,7 @@ use super::signal::{Signal, SignalError, cut, message_len, topic_len};
 use crate::skip_graph::{self, Message, Method, Node, Vector};
 use crate::{Advert, Advertised, Input, Mesh, Neighbour, Output, Overlay, RouteEntry, Token, Topology, Way};
 
-/// What everything matches but names that start with `$`.
+/// Filter that matches every topic except names that start with `$`.
 const EVERYTHING: &str = "#";
 
 /// How often virtual nodes may join in one incarnation. Incarnations of 44 bits fit: milliseconds for five hundred years.
@@ -139,7 +139,7 @@ impl SkipGraphOverlay {
         }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> SkipGraphCounters {
         let (mesh, graph) = (self.mesh.counters(), self.graph.counters());
         SkipGraphCounters {
@@ -237,8 +237,8 @@ impl SkipGraphOverlay {
         self.outputs.retain(|output| !matches!(output, Output::Signal { to, .. } if *to == node));
     }
 
-    /// What the graph is not for goes to the mesh, and so does every token: what is said here about the graph's topics is ahead of the
-    /// mesh's question on every link, so whoever answers that knows.
+    /// Changes of filters that the graph is not for go to the mesh, and so does every token: signals about the graph's topics are ahead of
+    /// the mesh's question on every link, so a node that answers the question knows them.
     fn on_local(&mut self, now: Now, changes: Vec<Advert>, token: Option<Token>) {
         let mut others = Vec::new();
         for change in changes {
@@ -407,11 +407,11 @@ impl SkipGraphOverlay {
         }
     }
 
-    /// What of the mesh's outputs is for the owner.
+    /// The owner's part of an output of the mesh; none if the output is not for the owner.
     fn pass_on(&mut self, output: Output) -> Option<Output> {
         match output {
             Output::Signal { to, bytes } => Some(Output::Signal { to, bytes: Signal::Mesh(bytes).encode() }),
-            // Everything else is handed over anyway.
+            // Publications to all other topics are handed over anyway.
             Output::Table(Advertised::Remote { filter, .. }) if !filter.as_str().starts_with('$') => None,
             Output::Protocol { node, detail } => {
                 self.on_neighbour_down(node, false);
@@ -521,7 +521,7 @@ impl Overlay for SkipGraphOverlay {
 
     fn poll_output(&mut self) -> Option<Output> {
         loop {
-            // What the mesh says is behind what there is to say here.
+            // Signals of the mesh go behind the signals of this layer.
             if self.outputs.is_empty() {
                 self.flush();
             }

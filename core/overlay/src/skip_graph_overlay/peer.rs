@@ -77,8 +77,8 @@ impl Peer {
         self.asked.push_back((number, topics));
     }
 
-    /// What was asked for in the question that these are the answers to; none if it was asked anew over another link since. `last`: the
-    /// number of the last question to anybody.
+    /// Topics of the question that `answers` belong to; none if the question was asked anew over another link since. `last`: the number of
+    /// the last question to any neighbour.
     pub(super) fn take_question(
         &mut self,
         number: u64,

@@ -1,5 +1,5 @@
-//! What two nodes say to each other over a link, version 1: drawn in `docs/protocol/skip-graph.md`. Decoding is strict: what an encoder
-//! would not have written is refused.
+//! Signals between two nodes over a link, version 1: drawn in `docs/protocol/skip-graph.md`. Decoding is strict: bytes that an encoder
+//! would not have written are refused.
 
 mod graph;
 mod wire;
@@ -39,7 +39,7 @@ pub(super) enum Signal {
 }
 
 impl Signal {
-    /// What an encoded signal has of the mesh.
+    /// The part of an encoded signal that belongs to the mesh; none if the signal is another one.
     pub(super) fn mesh_part(signal: &[u8]) -> Option<&[u8]> {
         signal.strip_prefix(&[VERSION, MESH])
     }
