@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::pattern::Template;
 use crate::{Action, Who};
 
-/// What rules that end at one place say: the first line of each kind, counted from 1.
+/// Effects of the rules that end at one place: the first line of each kind, counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
     pub(crate) publish: Option<u32>,
@@ -106,7 +106,7 @@ impl Index {
         child
     }
 
-    /// What the rules say that match a topic name.
+    /// The effects of the rules that match a topic name.
     pub(crate) fn decide(&self, topic: &str, who: Who<'_>) -> Effects {
         let mut found = Effects::default();
         self.walk_topic(0, Some(topic), who, &mut found);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::index::{Effects, Index, Meeting};
 
-/// Whose permission is asked for.
+/// The client whose permission is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who<'a> {
     /// The user name that was proven; `None`: an anonymous client.
@@ -13,7 +13,7 @@ pub struct Who<'a> {
     pub client: &'a str,
 }
 
-/// What somebody wants to do with a topic.
+/// Use of a topic that a client asks permission for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send messages there (`write`), wills included.

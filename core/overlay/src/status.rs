@@ -1,4 +1,4 @@
-//! What an algorithm shows of itself, for listings. Nothing decides by it.
+//! The state that an algorithm shows in listings. Nothing decides by it.
 
 use sedge_base::NodeId;
 use sedge_mqtt::{TopicFilter, TopicName};
@@ -63,7 +63,7 @@ pub struct TreeNode {
     pub parent: Option<NodeId>,
     /// The way from the root, in microseconds of round trips, as the node has last told; none if it is not known.
     pub cost: Option<u32>,
-    /// What it can carry, as it has last told.
+    /// Capacity of the node, as it has last told.
     pub capability: u64,
 }
 

@@ -13,12 +13,12 @@ use crate::topic::Topic;
 /// The metric by which an edge node is asked for its births (specification, chapter 6).
 const REBIRTH: &str = "Node Control/Rebirth";
 
-/// What became of a publication.
+/// Outcome of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// Its payload as JSON.
+    /// The publication's payload as JSON.
     pub json: Bytes,
-    /// Metrics that only a birth could explain which is not known.
+    /// Number of metrics that only a birth could explain which is not known.
     pub unknown: usize,
     /// The edge node is to be asked for its birth: publish [`rebirth_request`] to this topic.
     pub ask: Option<String>,

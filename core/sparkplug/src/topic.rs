@@ -3,7 +3,7 @@
 /// The first level of all topics of Sparkplug B.
 pub const NAMESPACE: &str = "spBv1.0";
 
-/// What stands in front of the topic of a birth where a broker keeps it (specification, conformance of a Sparkplug Aware MQTT Server).
+/// Prefix of the topic of a birth where a broker keeps it (specification, conformance of a Sparkplug Aware MQTT Server).
 pub const CERTIFICATES: &str = "$sparkplug/certificates/";
 
 /// The kind of a message.

@@ -26,7 +26,7 @@ enum Shape {
 }
 
 impl Shape {
-    /// What the field with this number holds.
+    /// The shape of the field with this number.
     const fn field(self, tag: u32) -> Self {
         match (self, tag) {
             (Self::Payload | Self::Template, 2) => Self::Metric,

@@ -43,17 +43,17 @@ impl Exchange {
         Ok(Self { header: first.header.to_owned(), user: first.user, nonce, messages, server_first_at, verifier })
     }
 
-    /// Who the client says it is.
+    /// The user that the client says it is.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The mechanism that it uses.
+    /// The mechanism that the client uses.
     pub const fn mechanism(&self) -> Mechanism {
         self.verifier.mechanism()
     }
 
-    /// What it is judged by.
+    /// The verifier by which the client is judged.
     pub const fn verifier(&self) -> &Verifier {
         &self.verifier
     }

@@ -43,7 +43,7 @@ impl<'a> ClientFirst<'a> {
 /// `client-final-message`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientFinal<'a> {
-    /// What comes before the proof, as it was sent.
+    /// The part of the message before the proof, as it was sent.
     pub(super) without_proof: &'a str,
     /// The header of the first message again.
     pub(super) header: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a server keeps of a password (RFC 5802 section 3).
+//! A server's record of a password (RFC 5802 section 3).
 
 use core::fmt;
 
@@ -80,7 +80,7 @@ pub enum VerifierError {
     Iterations,
 }
 
-/// What a server keeps of a password: it checks proofs, and proves the server, but does not tell the password.
+/// A server's record of a password: it checks proofs, and proves the server, but does not tell the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
     mechanism: Mechanism,
@@ -166,7 +166,7 @@ impl Verifier {
         Ok(Self { mechanism, iterations, salt, stored_key, server_key })
     }
 
-    /// What [`Verifier::parse`] reads.
+    /// The text that [`Verifier::parse`] reads.
     pub fn to_text(&self) -> String {
         let [salt, stored, server] =
             [&self.salt, &self.stored_key, &self.server_key].map(|bytes| STANDARD.encode(bytes));

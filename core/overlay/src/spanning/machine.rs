@@ -65,8 +65,8 @@ impl Spanning {
         self.members.len() >= self.large
     }
 
-    /// What makes a member, or this node itself, the root. The capability counts from the next epoch on, which begins at once while there
-    /// are no others, and only this node's own: others tell theirs in their claims.
+    /// Sets the rank of a member, or of this node itself. The capability counts from the next epoch on, which begins at once while there
+    /// are no other members, and only this node's own does: other nodes tell theirs in their claims.
     pub fn set_rank(&mut self, rank: Rank) {
         if rank.node == self.me.node {
             let before = core::mem::replace(&mut self.me, rank);
@@ -205,17 +205,17 @@ impl Spanning {
         self.compute();
     }
 
-    /// What `node` claims in this epoch.
+    /// The claim of `node` in this epoch.
     fn heard(&self, node: NodeId) -> Option<&Claim> {
         self.claims.get(&node).filter(|claim| claim.epoch == self.claim.epoch)
     }
 
-    /// Members that take part in this epoch, with what they claim.
+    /// Members that take part in this epoch, with their claims.
     fn participants(&self) -> impl Iterator<Item = (&Member, &Claim)> {
         self.members.values().filter_map(|member| Some((member, self.heard(member.rank.node)?)))
     }
 
-    /// The greatest that takes part in this epoch.
+    /// The greatest member that takes part in this epoch.
     fn greatest(&self) -> Rank {
         let others = self.participants().map(|(member, claim)| Rank { capability: claim.capability, ..member.rank });
         others.fold(Rank { capability: self.claim.capability, ..self.me }, Ord::max)
@@ -301,7 +301,7 @@ impl Spanning {
         self.used.epoch == self.claim.epoch || in_use.copied().all(|node| self.fits(node, self.claim.root))
     }
 
-    /// What a member, or this node, claims in this epoch.
+    /// The claim of a member, or of this node, in this epoch.
     fn claimed(&self, node: NodeId) -> Option<&Claim> {
         if node == self.me.node {
             return Some(&self.claim);
@@ -309,7 +309,7 @@ impl Spanning {
         self.members.contains_key(&node).then(|| self.heard(node)).flatten()
     }
 
-    /// Whether a node agrees on the root and has a parent that is nearer to it: that is what makes a tree of those who do.
+    /// Whether a node agrees on the root and has a parent that is nearer to it: the nodes that do make up a tree.
     fn fits(&self, node: NodeId, root: NodeId) -> bool {
         let Some(claim) = self.claimed(node).filter(|claim| claim.root == root) else { return false };
         match claim.parent {
@@ -336,7 +336,7 @@ impl Spanning {
         let Some(parent) = self.claim.parent else { return false };
         let edge = self.members.get(&parent).map_or(UNREACHABLE, |member| member.edge.fresh());
         let present = self.heard(parent).map_or(UNREACHABLE, |claim| claim.cost.saturating_add(edge));
-        // What is behind this node is no way out: it would only come back.
+        // A member behind this node is no way out: that way would only come back.
         let others = |member: &Member| {
             if self.used.is_behind(self.me.node, member.rank.node) { UNREACHABLE } else { member.edge.fresh() }
         };
@@ -359,7 +359,7 @@ impl Spanning {
         !self.complete && self.members.keys().all(|node| self.heard(*node).is_some())
     }
 
-    /// What this node says.
+    /// This node's claim.
     pub const fn claim(&self) -> Claim {
         self.claim
     }
@@ -369,7 +369,7 @@ impl Spanning {
         core::mem::replace(&mut self.has_news, false)
     }
 
-    /// What other members have last said, for those who cannot hear them.
+    /// The last claims of the other members, for members that cannot hear them.
     pub fn claims(&self) -> impl Iterator<Item = (NodeId, Claim)> {
         self.claims.iter().filter(|(node, _)| self.members.contains_key(node)).map(|(node, claim)| (*node, *claim))
     }

@@ -11,10 +11,10 @@
 //!  C      root A, cost 8 ms, parent A           1 ms               9 ms
 //! ```
 //!
-//! What is counted with is frozen for an *epoch*: round trips in steps ([`Spanning::round_trip`]) and the strength each member claims.
-//! Within an epoch costs only fall, so a parent is always nearer to the root than its child, whichever claims are still under way,
-//! and there are no cycles. What would raise a cost begins the next epoch: a member that leaves, or a lost link to the
-//! parent. The last complete tree stays in use until the members agree on the next one (make before break).
+//! The figures of the computation are frozen for an *epoch*: round trips in steps ([`Spanning::round_trip`]) and the strength each member
+//! claims. Within an epoch costs only fall, so a parent is always nearer to the root than its child, whichever claims are still under way,
+//! and there are no cycles. A change that would raise a cost begins the next epoch: a member that leaves, or a lost link to the parent. The
+//! last complete tree stays in use until the members agree on the next one (make before break).
 //!
 //! A member that joins begins no epoch: more ways only lower costs. With 64 other members or more the tree is *large*: whoever loses its
 //! parent takes another that is nearer to the root than it has ever claimed to be itself, none of which can be behind it, without raising

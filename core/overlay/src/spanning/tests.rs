@@ -71,7 +71,7 @@ impl Net {
             0 => tree.unlink(node(b)),
             delay => tree.round_trip(node(b), delay),
         }
-        // What a new neighbour has to be told.
+        // A new neighbour has to be told the claim.
         let claim = self.trees[&a].claim();
         self.wires.entry((a, b)).or_default().push_back(claim);
     }
@@ -142,7 +142,7 @@ impl Net {
         *self.trees.keys().max_by_key(|id| self.ranks[**id]).unwrap()
     }
 
-    /// What each way from the root costs at best, in the steps that the tree counts in, and in how many hops.
+    /// The least cost of the way from the root to each node, in the steps that the tree counts in, and in any number of hops.
     fn shortest(&self) -> BTreeMap<usize, u32> {
         let mut costs = BTreeMap::from([(self.root(), 0)]);
         for _ in 0..self.trees.len() {

@@ -53,7 +53,7 @@ pub struct TopicTreeConfig {
     pub signal_bytes: usize,
     /// How often each neighbour is told a digest of what it should have heard (FT-15: 10 s).
     pub refresh: Duration,
-    /// What a node wanted is forgotten when it has sent no digest for so long, linked or not (FT-16: three missed refreshes).
+    /// The interest of a node is forgotten when it has sent no digest for this long, linked or not (FT-16: three missed refreshes).
     pub lease: Duration,
 }
 

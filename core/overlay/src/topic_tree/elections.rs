@@ -75,13 +75,13 @@ impl Elections {
         self.told.remove(&elector);
     }
 
-    /// What this node has elected for sets to which `member` belongs.
+    /// Roots that this node has elected for sets to which `member` belongs.
     pub(super) fn concerning(&self, member: NodeId) -> impl Iterator<Item = Elected> {
         let concerned = self.mine.iter().filter(move |(_, mine)| mine.members.binary_search(&member).is_ok());
         concerned.map(|(key, mine)| (*key, mine.root))
     }
 
-    /// Forgets what has not been among `used` for a while.
+    /// Forgets elections that have not been among `used` for a while.
     pub(super) fn age(&mut self, used: &BTreeSet<u64>) {
         let keep = |key: &u64, unused: &mut u8, limit: u8| {
             *unused = if used.contains(key) { 0 } else { *unused + 1 };

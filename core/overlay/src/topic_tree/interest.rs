@@ -1,9 +1,9 @@
-//! What a node has to do with a topic.
+//! The part that a node takes in a topic.
 
 use sedge_base::{StableHash, mix};
 use sedge_mqtt::{TopicFilter, TopicName};
 
-/// As what a node takes part.
+/// Role in which a node takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     Publisher,

@@ -1,4 +1,4 @@
-//! What this node has to do with topics, and what of it the neighbours have not been told yet.
+//! This node's part in topics, and the changes of it that the neighbours have not been told yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,11 +38,11 @@ pub(super) enum Publishing {
     Refused,
 }
 
-/// What there is to tell.
+/// News for the neighbours.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) signals: Vec<Signal>,
-    /// What this node has nothing more to do with.
+    /// Filters of the interests that this node has given up.
     pub(super) ended: Vec<TopicFilter>,
 }
 
@@ -56,14 +56,14 @@ pub(super) struct Local {
     published: LookupMap<TopicName, Published>,
     /// When to look whether a topic is still published.
     idle: Deadlines<TopicName>,
-    /// What is current or announced.
+    /// Interests that are current or announced.
     interests: Overlaps<Standing>,
     told_groups: BTreeMap<TopicFilter, Counts>,
     touched: BTreeSet<Interest>,
     touched_groups: BTreeSet<TopicFilter>,
-    /// Of what is announced.
+    /// Sum of the announced interests.
     sum: Sum,
-    /// Who waits for changes that are untold, and until when.
+    /// Tokens that wait for untold changes, and until when each of them waits.
     pub(super) tokens: Vec<(Token, Instant)>,
     /// Number of the last signal that asked.
     pub(super) number: u64,
@@ -203,7 +203,7 @@ impl Local {
         self.interests.any(filter)
     }
 
-    /// What the neighbours have been told of topics of `filter`.
+    /// Interests in topics of `filter` that the neighbours have been told.
     pub(super) fn announced(&self, filter: &TopicFilter) -> Vec<Interest> {
         let all = self.interests.matching(filter);
         all.filter(|(_, standing)| standing.announced).map(|(interest, _)| interest.clone()).collect()

@@ -82,7 +82,7 @@ impl TopicTree {
         }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> TopicTreeCounters {
         TopicTreeCounters { late_settlements: self.settle.late(), ..self.counters }
     }
@@ -92,7 +92,7 @@ impl TopicTree {
         if node == self.me {
             return;
         }
-        // The others get as news what the snapshot holds.
+        // The other nodes get the content of the snapshot as news.
         self.send_news();
         self.drop_signals(node);
         self.elections.forget(node);
@@ -462,7 +462,7 @@ impl TopicTree {
         }
     }
 
-    /// What waits for the shards waits for one barrier together.
+    /// All tokens and confirmations that wait for the shards wait for one barrier together.
     fn raise_barrier(&mut self) {
         let tokens = core::mem::take(&mut self.local.tokens);
         let Some(barrier) = self.confirmations.raise(!tokens.is_empty()) else { return };

@@ -142,7 +142,7 @@ mod tests {
 
         #[test]
         fn filters_overlap_if_and_only_if_a_topic_matches_both(one in filters(), other in filters()) {
-            // What both match would be the topic without any character, which does not exist: to say yes costs a question.
+            // The only topic that both match would be the one without any character, which does not exist: to say yes costs a question.
             let pair = [one.filter(), other.filter()];
             prop_assume!(!pair.contains(&"/#") || !pair.contains(&"+"));
             let common = topics().iter().any(|topic| one.matches(topic) && other.matches(topic));

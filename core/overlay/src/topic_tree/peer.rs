@@ -22,10 +22,10 @@ enum Incoming {
     Complete,
 }
 
-/// What lasts as long as one link.
+/// State that lasts as long as one link.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Which link: no two have the same number.
+    /// Number of the link: no two links have the same.
     pub(super) link: u64,
     /// Signals given to the link.
     pub(super) sent: u64,
@@ -173,12 +173,12 @@ impl Peer {
         (self.held.extract(|_| true), core::mem::take(&mut self.groups).into_keys().collect())
     }
 
-    /// What is kept of it that overlaps `filter`.
+    /// Interests kept of the peer that overlap `filter`.
     pub(super) fn held_near<'a>(&'a self, filter: &'a TopicFilter) -> impl Iterator<Item = &'a Interest> {
         self.held.matching(filter).map(|(interest, _)| interest)
     }
 
-    /// Filters that are kept of it.
+    /// Filters that are kept of the peer.
     pub(super) fn wants(&self) -> impl Iterator<Item = &TopicFilter> {
         self.held.iter().filter(|(held, _)| held.role == Role::Subscriber).map(|(held, _)| &held.filter)
     }

@@ -1,5 +1,5 @@
-//! What two nodes say to each other about topics, version 1. All numbers are big-endian; `docs/protocol/topic-tree.md` draws the
-//! layout. Decoding is strict: what an encoder would not have written is refused.
+//! Signals between two nodes about topics, version 1. All numbers are big-endian; `docs/protocol/topic-tree.md` draws the layout. Decoding
+//! is strict: bytes that an encoder would not have written are refused.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sedge_base::NodeId;
@@ -21,25 +21,25 @@ pub(super) enum Change {
     Group(TopicFilter, Counts),
 }
 
-/// What a node tells everybody about itself and its links: all trees are computed from it.
+/// The facts that a node tells everybody about itself and its links: all trees are computed from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) capacity: u32,
     pub(super) clients: u32,
-    /// Topics rooted at it.
+    /// Topics rooted at the node.
     pub(super) rooted: u32,
-    /// Linked nodes and what the round trip to each counts for, in microseconds; in the order of the nodes.
+    /// Linked nodes and the cost of the round trip to each, in microseconds; in the order of the nodes.
     pub(super) round_trips: Vec<(NodeId, u32)>,
 }
 
-/// What stands for a topic or set of members, and who was elected root of it.
+/// Key of a topic or of a set of members, and the node that was elected root of it.
 pub(super) type Elected = (u64, NodeId);
 
 /// A signal, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     SnapshotBegin,
-    /// Nothing that ends.
+    /// Changes, none of which ends anything.
     SnapshotChunk(Vec<Change>),
     SnapshotEnd(u64),
     /// The topic PINGREQ.

@@ -16,14 +16,14 @@ use crate::mesh::{Confirmation, Confirmations, Settle};
 use crate::trunk::Trunk;
 use crate::{Advert, Barrier, Output, Token};
 
-/// What [`Exchange`] counts.
+/// Counters of [`Exchange`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) repairs: u64,
     pub(super) expired: u64,
 }
 
-/// What is to be looked for before anything is sent.
+/// Work to be looked for before anything is sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
     /// Some neighbour may have to be told of filters.
@@ -296,14 +296,14 @@ impl Exchange {
         Ok(())
     }
 
-    /// What was said has to be confirmed when all that was sent from here before has arrived.
+    /// The signal with this number has to be confirmed when all that was sent from here before has arrived.
     fn want_confirmation(&mut self, node: NodeId, number: u64, sync_ok: bool) {
         let Some(session) = self.peers.get(&node).and_then(|peer| peer.session.as_ref()) else { return };
         self.confirmations.touch();
         self.confirmations.want(Confirmation { node, link: session.link, number, sync_ok });
     }
 
-    /// A neighbour tells the digest of all that it has told: that is the refresh of its lease.
+    /// A neighbour tells the digest of all that it has told: the digest refreshes its lease.
     fn on_digest(&mut self, now: Instant, from: NodeId, digest: Digest) {
         let Some(peer) = self.peers.get(&from).filter(|peer| peer.is_complete()) else { return };
         self.leases.set(from, now + self.config.exchange.lease);
@@ -354,7 +354,7 @@ impl Exchange {
         }
         while let Some(node) = self.leases.pop_due(now) {
             self.counts.expired += 1;
-            // What it publishes is kept: it is better told too much than too little of what is wanted here.
+            // The topics that the node publishes are kept: it is better told too much than too little of the filters wanted here.
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.expired = true;
                 let effects = peer.forget_filters();

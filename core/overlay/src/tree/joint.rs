@@ -17,11 +17,11 @@ pub(super) enum Part {
 #[derive(Debug, Default)]
 pub(super) struct Joint {
     last: u64,
-    /// What the owner's barriers stand for, in order.
+    /// Barriers of the owner with the part and the part's barrier that each stands for, in order.
     barriers: VecDeque<(Barrier, Part, Barrier)>,
-    /// Who waits, until when, and whether one part is settled.
+    /// Tokens that wait: until when, and whether one part is settled.
     tokens: BTreeMap<Token, (Instant, bool)>,
-    /// In step with one part only.
+    /// Nodes that are in step with one part only.
     synced: BTreeMap<NodeId, Part>,
 }
 

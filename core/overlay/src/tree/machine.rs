@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> TreeCounters {
         let Exchange { publishes, counts, .. } = &self.exchange;
         TreeCounters {

@@ -14,15 +14,15 @@ use crate::mesh::Answers;
 enum Incoming {
     #[default]
     Nothing,
-    /// What it has named so far.
+    /// Topics and filters that the peer has named so far.
     Snapshot(BTreeSet<TopicName>, BTreeSet<TopicFilter>),
     Complete,
 }
 
-/// What lasts as long as one link.
+/// State that lasts as long as one link.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Which link: no two have the same number.
+    /// Number of the link: no two links have the same.
     pub(super) link: u64,
     /// Numbers sent and not confirmed, in order.
     outstanding: VecDeque<u64>,
@@ -50,15 +50,15 @@ pub(super) struct Peer {
     told_digest: Digest,
     untold: BTreeMap<TopicFilter, bool>,
     pub(super) session: Option<Session>,
-    /// While there is no link: what it had confirmed when the link went down.
+    /// While there is no link: the number that the peer had confirmed when the link went down.
     confirmed: u64,
-    /// What it wants was forgotten because it has not refreshed it.
+    /// The filters that the peer wants were forgotten because it has not refreshed them.
     pub(super) expired: bool,
     /// Membership has lost the node although a link stands: it is forgotten with the link.
     pub(super) lost: bool,
 }
 
-/// What a signal changed in what a peer has told.
+/// Changes that a signal made to the topics and filters that a peer has told.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub(super) topics: Vec<(TopicName, bool)>,

@@ -33,7 +33,7 @@ pub(super) struct Publishes {
     names: BTreeSet<TopicName>,
     /// In order of their first publications; some have had more since, or are gone.
     singles: VecDeque<TopicName>,
-    /// What the other nodes have not been told: topics that are advertised or withdrawn.
+    /// Topics advertised (`true`) or withdrawn that the other nodes have not been told of.
     untold: BTreeMap<TopicName, bool>,
     digest: Digest,
     /// Publications to topics for which there was no room.
@@ -128,7 +128,7 @@ impl Publishes {
         !self.untold.is_empty()
     }
 
-    /// What the other nodes have not been told.
+    /// Takes the entries that the other nodes have not been told.
     pub(super) fn take_news(&mut self) -> Vec<Entry> {
         let untold = core::mem::take(&mut self.untold);
         untold.into_iter().map(|(topic, there)| Entry::Topic { topic, there }).collect()

@@ -1,4 +1,4 @@
-//! What two nodes tell each other of topics and filters, version 1. All numbers are big-endian.
+//! Signals in which two nodes tell each other topics and filters, version 1. All numbers are big-endian.
 //!
 //! ```text
 //! signal   version = 1 u8 | kind u8 | body

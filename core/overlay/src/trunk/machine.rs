@@ -44,9 +44,9 @@ struct Peer {
     incarnation: Incarnation,
     /// It has our claim as it is.
     told: bool,
-    /// Members that it cannot hear.
+    /// Members that the peer cannot hear.
     deaf: BTreeSet<NodeId>,
-    /// What was passed on to it: epoch and version of each claim.
+    /// Claims passed on to the peer: epoch and version of each.
     passed: BTreeMap<NodeId, (u64, u32)>,
 }
 
@@ -181,7 +181,7 @@ impl Trunk {
         self.changed();
     }
 
-    /// What this node can carry.
+    /// Sets the capacity of this node.
     pub(crate) fn set_capacity(&mut self, capacity: u32) {
         self.me.capability = capacity.into();
         self.spanning.set_rank(self.me);

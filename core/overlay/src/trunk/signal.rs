@@ -1,4 +1,4 @@
-//! What two nodes say to each other about the tree over all nodes, version 1. All numbers are big-endian.
+//! Signals between two nodes about the tree over all nodes, version 1. All numbers are big-endian.
 //!
 //! ```text
 //! signal    version = 1 u8 | claim | count u16 | deaf node u64 ... | count u16 | (node u64 | claim) ...

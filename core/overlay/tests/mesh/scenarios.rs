@@ -105,7 +105,7 @@ fn a_change_is_settled_when_all_shards_of_all_nodes_route_by_it() {
     assert!(net.node(2).shards.remote.contains(&filter("a")) && net.node(3).shards.remote.contains(&filter("a")));
 }
 
-/// What the shards of every node have sent before is ahead of the answer.
+/// The answer comes behind everything that the shards of every node have sent before.
 #[test]
 fn a_question_without_changes_is_answered_by_all_shards_of_all_nodes() {
     let mut net = Net::linked(2);

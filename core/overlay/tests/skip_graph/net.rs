@@ -22,7 +22,7 @@ pub(crate) struct Net {
     busy: Vec<Wire>,
 }
 
-/// What became of a publication.
+/// Outcome of a publication.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// How often, and after how many hops last, each node was to deliver it.

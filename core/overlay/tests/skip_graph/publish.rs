@@ -154,7 +154,7 @@ fn delivery_follows_subscriptions() {
     net.feed(2, Input::Unsubscribe(7));
     net.run();
     assert_eq!(net.deliver(1, 7).messages, 0, "SG-33: its own clients only");
-    // Who has stopped subscribing and has published before is a publisher again.
+    // A node that has stopped subscribing and has published before is a publisher again.
     net.feed(1, Input::Unsubscribe(7));
     net.run();
     assert!(!has(&net, 1, 7, Role::Subscriber) && has(&net, 1, 7, Role::Publisher));

@@ -77,7 +77,7 @@ proptest! {
         assert_right(&net);
     }
 
-    /// What membership says is believed at once.
+    /// A death that membership announces is believed at once.
     #[test]
     fn a_death_that_is_announced_is_not_waited_for(seed in any::<u64>()) {
         let mut net = network(seed, 30);
@@ -125,7 +125,7 @@ fn a_wish_that_nobody_answers_is_given_up() {
     assert_right(&net);
 }
 
-/// Who leaves and is never let go, goes in the end.
+/// A virtual node that leaves and is never let go, goes in the end.
 #[test]
 fn who_is_not_let_go_goes_anyway() {
     let mut net = network(6, 6);

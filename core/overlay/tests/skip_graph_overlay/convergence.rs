@@ -97,7 +97,7 @@ fn assert_safe(net: &mut Net) {
 fn assert_converged(net: &mut Net) {
     net.link_all();
     net.settle();
-    // What the graph has missed, publications find.
+    // Publications find the faults that the graph has missed.
     for seconds in [150, 20, 20] {
         for node in net.ids() {
             for text in TOPICS {

@@ -22,15 +22,15 @@ pub(crate) struct Node {
     pub(crate) groups: BTreeMap<(NodeId, TopicFilter), (u32, u32)>,
     barriers: VecDeque<Barrier>,
     pub(crate) local: BTreeSet<Key>,
-    /// Tokens that are waited for, and what they are for; none if it was removed since.
+    /// Tokens that are waited for, with the subscription of each; none if the subscription was removed since.
     waiting: BTreeMap<Token, Key>,
-    /// What of `local` is settled.
+    /// The subscriptions of `local` that are settled.
     pub(crate) settled: BTreeSet<Key>,
     pub(crate) tokens: Vec<Token>,
     pub(crate) synced: Vec<NodeId>,
     pub(crate) wanted_links: BTreeSet<NodeId>,
     pub(crate) protocol_errors: Vec<String>,
-    /// Topics that its clients have published to.
+    /// Topics that clients of the node have published to.
     pub(crate) published: BTreeSet<String>,
 }
 
@@ -44,12 +44,12 @@ pub(crate) struct Net {
     tokens: u64,
 }
 
-/// What became of a publication that was carried as the owner does it.
+/// Outcome of a publication that was carried as the owner does it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// After how many hops each destination has it.
+    /// Hops after which each destination has the publication.
     pub(crate) hops: BTreeMap<u64, usize>,
-    /// Nodes that passed it on.
+    /// Nodes that passed the publication on.
     pub(crate) relays: BTreeSet<u64>,
     pub(crate) messages: usize,
     /// The most that one node sent on receipt of one copy, or as the first.

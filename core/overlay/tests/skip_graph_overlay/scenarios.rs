@@ -415,7 +415,7 @@ fn members_are_linked_and_forgotten_with_their_link() {
     assert_eq!(net.destinations(1, "a"), []);
 }
 
-/// What is kept for a node that has just died is what would have been sent to it.
+/// The publications kept for a node that has just died are those that would have been sent to it.
 #[test]
 fn routes_cover_all_destinations() {
     let mut net = Net::of(3);

@@ -159,7 +159,7 @@ proptest! {
                 waiting[index(node)].push(text.replace('+', "a"));
                 tokens[index(node)] += 1;
             } else if let Op::Pass(millis) = op {
-                // What a node has forgotten after a lease is not promised any more.
+                // Publications for interest that a node has forgotten after a lease are not promised.
                 net.pass(Duration::from_millis(millis % 9_000));
             } else {
                 run(&mut net, op, &mut tokens);

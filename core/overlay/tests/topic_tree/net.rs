@@ -11,7 +11,7 @@ use sedge_overlay::{
     TopicView,
 };
 
-/// What the shards of a node route by.
+/// The tables by which the shards of a node route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shards {
     pub(crate) remote: BTreeSet<TopicFilter>,
@@ -45,7 +45,7 @@ pub(crate) struct Node {
     told: Shards,
     /// The table at each barrier that the shards have not reached.
     barriers: VecDeque<(Barrier, Shards)>,
-    /// What the shards route by now.
+    /// The tables by which the shards route by now.
     pub(crate) shards: Shards,
     pub(crate) local: BTreeMap<(ClientId, TopicFilter), bool>,
     pub(crate) settled: Vec<Token>,

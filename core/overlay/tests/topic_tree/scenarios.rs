@@ -137,7 +137,7 @@ fn a_change_is_settled_when_all_nodes_and_their_shards_have_confirmed_it() {
     assert_eq!(net.node(1).settled, [Token(7)]);
 }
 
-/// What the shards of every node have sent before is ahead of the answer.
+/// The answer comes behind everything that the shards of every node have sent before.
 #[test]
 fn a_question_without_changes_is_answered_by_all_shards_of_all_nodes() {
     let mut net = linked(2);
@@ -408,7 +408,7 @@ fn a_node_that_is_gone_is_forgotten_and_its_next_life_is_heard() {
     assert_eq!((net.publish(1, "a"), net.publish(1, "only/3")), (vec![2, 3], vec![]));
 }
 
-/// What a node has wanted since the link broke is settled without this one: until its snapshot is here it may want anything.
+/// Filters that a node has wanted since the link broke are settled without node 1: until the snapshot is here, node 2 may want anything.
 #[test]
 fn a_neighbour_that_comes_back_gets_everything_until_it_has_confirmed() {
     let mut net = linked(3);

@@ -326,7 +326,7 @@ fn trees_and_tables_are_shown() {
     assert_eq!((line.topic.as_str(), line.origin.get(), line.next.get()), ("t/1", 1, 2));
 }
 
-/// What a node keeps of the others' links is bounded by what each tells.
+/// The number of other nodes' links that a node keeps is bounded by the number that each of them tells.
 #[test]
 fn of_many_links_those_to_fellows_and_the_shortest_are_told() {
     let mut net = Net::new(6, TopicTreeConfig { max_links: 2, ..CAPACITY });

@@ -60,7 +60,7 @@ impl World {
         self.net.local(node, &[change], wait.then_some(u64::MAX));
     }
 
-    /// What has been sure or settled about these is no longer.
+    /// Ends all that has been sure or settled about the subscriptions concerned.
     fn forget(&mut self, concerns: impl Fn(u64, usize) -> bool) {
         self.sure.retain(|(at, subscription)| !concerns(*at, *subscription));
         self.settled.retain(|subscription| !concerns(0, *subscription));
@@ -86,7 +86,7 @@ impl World {
         self.net.link(a, b);
         for subscription in &self.settled {
             let (owner, _, text) = &self.made[*subscription];
-            // What is told to everyone is known when the tables have been exchanged.
+            // Filters that are told to everyone are known when the tables have been exchanged.
             if (*owner == a || *owner == b) && !text.starts_with('$') {
                 self.sure.insert((a + b - owner, *subscription));
             }

@@ -11,7 +11,7 @@ use sedge_overlay::{
     TreeConfig,
 };
 
-/// What the shards of a node route by.
+/// The tables by which the shards of a node route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shards {
     pub(crate) remote: BTreeSet<TopicFilter>,
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) told: Shards,
     /// The table at each barrier that the shards have not reached.
     barriers: VecDeque<(Barrier, Shards)>,
-    /// What the shards route by now.
+    /// The tables by which the shards route by now.
     pub(crate) shards: Shards,
     pub(crate) local: BTreeMap<(ClientId, TopicFilter), bool>,
     pub(crate) settled: Vec<Token>,
@@ -60,7 +60,7 @@ pub(crate) struct Net {
     pub(crate) links: BTreeMap<(u64, u64), VecDeque<Bytes>>,
     /// Round trips in microseconds, by the lower and the higher node; 10 ms where there is none.
     pub(crate) delays: BTreeMap<(u64, u64), u32>,
-    /// What nodes can carry; 1 where there is nothing.
+    /// Capacities of the nodes; 1 where there is none.
     pub(crate) capacities: BTreeMap<u64, u32>,
     starts: u64,
     /// Signals sent so far.
@@ -264,7 +264,7 @@ impl Net {
                 Output::Settled(token) => state.settled.push(token),
                 Output::Synced { node } => state.synced.push(node),
                 Output::Protocol { detail, .. } => state.protocol_errors.push(detail),
-                // Who chooses links by hand asks the machine for those there are.
+                // A test that chooses links by hand asks the machine for the links that there are.
                 Output::Cut { .. } => {}
             }
         }

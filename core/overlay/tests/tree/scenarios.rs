@@ -476,7 +476,7 @@ fn a_long_table_is_cut_into_signals() {
     assert_eq!((net.node(1).synced.clone(), net.node(2).synced.clone()), (vec![id(2)], vec![id(1)]));
 }
 
-/// What all nodes have to know takes the same way as with flooding.
+/// Interest that all nodes have to know takes the same way as with flooding.
 #[test]
 fn shared_subscriptions_and_reserved_topics_are_known_everywhere() {
     let mut net = Net::linked(tree, 3);
