@@ -30,12 +30,12 @@ impl Effects {
     }
 }
 
-/// Which rules meet a filter.
+/// The rules that meet a filter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meeting {
-    /// Those that match some topic of it.
+    /// Rules that match some topic of the filter.
     pub(crate) overlap: Effects,
-    /// Those that match every topic of it.
+    /// Rules that match every topic of the filter.
     pub(crate) cover: Effects,
 }
 
@@ -136,7 +136,7 @@ impl Index {
         }
     }
 
-    /// Which rules meet a topic filter.
+    /// The rules that meet a topic filter.
     pub(crate) fn judge(&self, filter: &str, who: Who<'_>) -> Meeting {
         let mut met = Meeting::default();
         self.walk_filter(0, Some(filter), true, who, &mut met);

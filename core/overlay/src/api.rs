@@ -1,4 +1,4 @@
-//! The trait of all cooperation algorithms, what goes in and what comes out.
+//! The trait of all cooperation algorithms, their inputs and their outputs.
 
 use core::net::SocketAddr;
 
@@ -30,7 +30,7 @@ pub struct Neighbour {
     pub address: SocketAddr,
 }
 
-/// One change of what one client of this node subscribes to.
+/// One change of the subscriptions of one client of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advert {
     /// The client.
@@ -99,10 +99,10 @@ pub enum Input {
     /// [`Input::NeighbourDown`], another link has taken the place of the first. Signals that were polled for an earlier link and not
     /// sent must be dropped.
     NeighbourUp(Neighbour),
-    /// The link is gone. `gone`: membership has declared the node dead or departed, it is not only the link that failed; what
-    /// it wanted is to be forgotten.
+    /// The link is gone. `gone`: membership has declared the node dead or departed, it is not only the link that failed; the interest of
+    /// the node is to be forgotten.
     NeighbourDown {
-        /// Which neighbour.
+        /// The neighbour whose link is gone.
         node: NodeId,
         /// Whether the node itself is gone.
         gone: bool,
@@ -111,14 +111,14 @@ pub enum Input {
     MemberUp(Neighbour),
     /// Membership has lost a node.
     MemberDown {
-        /// Which node.
+        /// The node that membership has lost.
         node: NodeId,
     },
     /// A new measurement of the round trip to a neighbour, in microseconds.
     RoundTrip {
-        /// Which neighbour.
+        /// The neighbour at the other end.
         node: NodeId,
-        /// Microseconds.
+        /// The round trip in microseconds.
         micros: u32,
     },
     /// Capacity of this node (as in [`Neighbour::capacity`]) and number of the clients connected to it; trees choose roots by both. To be
@@ -140,9 +140,9 @@ pub enum Input {
     },
     /// Bytes that the neighbour's algorithm sent with [`Output::Signal`].
     Signal {
-        /// Which neighbour.
+        /// The neighbour that sent the signal.
         from: NodeId,
-        /// Its bytes: untrusted in form, not in intent.
+        /// The bytes of the signal: untrusted in form, not in intent.
         bytes: Bytes,
     },
     /// All shards route by every [`Output::Table`] that came before [`Output::Barrier`] of this number.
@@ -154,14 +154,14 @@ pub enum Input {
 pub enum Output {
     /// Send these bytes to the neighbour, behind all publications and signals already sent to it, over whatever nodes.
     Signal {
-        /// Which neighbour.
+        /// The neighbour that is to get the signal.
         to: NodeId,
-        /// At most 1 MiB; longer content is cut into several signals.
+        /// Bytes of the signal, at most 1 MiB; longer content is cut into several signals.
         bytes: Bytes,
     },
     /// Keep a link to this member, or give it up.
     Link {
-        /// Which member.
+        /// The member to which the link leads.
         node: NodeId,
         /// Whether the link is wanted.
         wanted: bool,
@@ -174,17 +174,17 @@ pub enum Output {
     Settled(Token),
     /// This neighbour has everything from us and we have everything from it (sync-ok, FT-26).
     Synced {
-        /// Which neighbour.
+        /// The neighbour that is in step.
         node: NodeId,
     },
     /// The operator of this node has ended the link that was chosen here; see [`Overlay::choose`].
     Cut {
-        /// Which node.
+        /// The node to which the link led.
         node: NodeId,
     },
     /// The neighbour sent something that cannot be: close the link with this explanation.
     Protocol {
-        /// Which neighbour.
+        /// The neighbour that sent it.
         node: NodeId,
         /// Description of the fault.
         detail: String,

@@ -1,4 +1,4 @@
-//! Body of the fuzz target: whatever a neighbour may say. A stable test runs it, too, over the committed corpus and over mutations of it.
+//! Body of the fuzz target: any signals of a neighbour. A stable test runs it, too, over the committed corpus and over mutations of it.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::BTreeSet;
@@ -46,9 +46,9 @@ const SIGNAL_BYTES_MAX: usize = 1024 * 1024;
 ///       10 a round trip was measured  node u8 | milliseconds u16
 /// ```
 ///
-/// Holds: no panic; what cannot be read ends in [`Output::Protocol`] for who said it, and nothing else does; nothing is said to who is
-/// not linked; answers and tables are not much longer than what was heard; limits are kept; publications go to nodes that there are, over
-/// links that are up; nothing is due again at once.
+/// Holds: no panic; a signal that cannot be read ends in [`Output::Protocol`] for its sender, and nothing else does; no signal goes to a
+/// node that is not linked; answers and tables are not much longer than the signals heard; limits are kept; publications go to nodes that
+/// there are, over links that are up; nothing is due again at once.
 pub fn signal(data: &[u8]) {
     let [kind, steps @ ..] = data else { return };
     let mut subject = Subject::new(*kind % 5);
@@ -102,7 +102,7 @@ fn neighbour(node: u64) -> Neighbour {
     Neighbour { node: NodeId::new(node), incarnation: Incarnation::new(5), capacity: 1 + u32::from(last / 4), address }
 }
 
-/// Whether an overlay can read a signal as such, whatever it makes of it.
+/// Whether an overlay can read a signal as such, whatever the overlay makes of the signal.
 fn is_signal(kind: u8, bytes: &[u8]) -> bool {
     match (kind, bytes.split_first()) {
         (0, _) | (1 | 2, Some((0, _))) => {

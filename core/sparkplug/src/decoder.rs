@@ -36,7 +36,7 @@ impl Decoder {
         &self.births
     }
 
-    /// Takes over a birth that a broker has kept. What cannot be read says nothing.
+    /// Takes over a birth that a broker has kept. A birth that cannot be read changes nothing.
     pub fn learn(&mut self, topic: &str, payload: &[u8]) {
         let Some(topic) = Topic::parse(topic).filter(|topic| topic.kind.is_birth()) else { return };
         if let Ok(payload) = Payload::read(payload) {

@@ -31,8 +31,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Begins with the client's first message. `nonce` is what the server adds: printable ASCII without commas, random, never used twice.
-    /// `verifier` gives that of a user, or one of nobody ([`Verifier::of_nobody`]).
+    /// Begins with the client's first message. `nonce` is the server's part: printable ASCII without commas, random, never used twice.
+    /// `verifier` gives the verifier of a user, or one of nobody ([`Verifier::of_nobody`]).
     pub fn begin(data: &[u8], nonce: &str, verifier: impl FnOnce(&str) -> Verifier) -> Result<Self, ScramError> {
         let first = ClientFirst::parse(data).ok_or(ScramError::Message)?;
         let verifier = verifier(&first.user);

@@ -8,7 +8,7 @@ use super::MESSAGE_MAX;
 /// `client-first-message`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientFirst<'a> {
-    /// Channel binding flag and authorization identity, both commas included: what `c=` repeats in the last message.
+    /// Channel binding flag and authorization identity, both commas included: the field `c=` repeats them in the last message.
     pub(super) header: &'a str,
     /// The rest, as it was sent.
     pub(super) bare: &'a str,

@@ -13,7 +13,7 @@ pub const ITERATIONS_MIN: u32 = 4096;
 /// Most iterations: each client has to do as many.
 pub const ITERATIONS_MAX: u32 = 10_000_000;
 
-/// Which hash a SCRAM mechanism uses.
+/// Mechanism of SCRAM, by the hash that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mechanism {
     /// SCRAM-SHA-256 (RFC 7677).
@@ -114,7 +114,7 @@ impl Verifier {
         Self { mechanism, iterations, salt: salt.into(), stored_key: unknown.clone(), server_key: unknown }
     }
 
-    /// Which hash it uses.
+    /// The mechanism of the verifier, which tells its hash.
     pub const fn mechanism(&self) -> Mechanism {
         self.mechanism
     }

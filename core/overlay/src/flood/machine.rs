@@ -29,8 +29,8 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Flooding as node `me` sees it, which listens for links at `address` as other nodes know it: nobody else yet. `config` is for
-    /// what every node tells every other. `rng` makes hash collisions unpredictable for clients.
+    /// Flooding as node `me` sees it, which listens for links at `address` as other nodes know it: no other node is known yet. `config` is
+    /// for the information that every node tells every other. `rng` makes hash collisions unpredictable for clients.
     pub fn new(me: NodeId, address: SocketAddr, config: MeshConfig, rng: Rng) -> Self {
         let backbone = Backbone::new(me, address, config, rng);
         Self { backbone, everything: TopicFilter::new("#").ok(), told: false }

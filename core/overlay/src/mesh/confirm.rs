@@ -19,7 +19,7 @@ pub(crate) struct Confirmation {
 /// Most answers to one neighbour that are remembered.
 const MAX_ANSWERS: usize = 64;
 
-/// Which confirmations to one neighbour are only answers to questions about topics: it does not rely on what was published before them.
+/// Confirmations to one neighbour that only answer questions about topics: it does not rely on publications before them.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     /// The last number for whose confirmation the neighbour may wait for another reason.
@@ -80,7 +80,7 @@ impl Confirmations {
         self.wanted.insert(confirmation.node, Confirmation { sync_ok, ..confirmation });
     }
 
-    /// Puts what is wanted behind a barrier: a new one if it has to be (`asked`) or anything has happened since the last.
+    /// Puts the wanted confirmations behind a barrier: a new one if it has to be (`asked`) or anything has happened since the last.
     pub(crate) fn raise(&mut self, asked: bool) -> Option<Barrier> {
         let raised = asked || (self.dirty && !self.wanted.is_empty());
         if raised {

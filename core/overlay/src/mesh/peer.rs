@@ -31,12 +31,12 @@ pub(super) struct Session {
     incoming: Incoming,
 }
 
-/// Another node: what it wants, and the link to it if there is one.
+/// Another node: its table of subscriptions, and the link to it if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) table: Table,
     pub(super) session: Option<Session>,
-    /// Membership has lost the node although a link stands: what it wants is forgotten with the link.
+    /// Membership has lost the node although a link stands: the node's interest is forgotten with the link.
     pub(super) lost: bool,
 }
 
@@ -98,7 +98,7 @@ impl Peer {
         self.session.as_ref().is_some_and(|session| session.incoming == Incoming::Complete)
     }
 
-    /// Forgets what the node wants.
+    /// Forgets the interest of the node.
     pub(super) fn forget(&mut self, node: NodeId, forward: &mut Forward) {
         for ((_, filter), entry) in self.table.clear() {
             forward.apply(node, &filter, Effect::Removed { online: entry.online });

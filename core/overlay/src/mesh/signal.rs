@@ -17,8 +17,8 @@
 //! filter       length u16, a topic filter, `$share/group/` included
 //! ```
 //!
-//! Changes fill the rest of the signal. The number of an adv or a snapshot end grows from one to the next; an ack confirms it and all
-//! before. Decoding is strict: what an encoder would not have written is refused.
+//! Changes fill the rest of the signal. The number of an adv or a snapshot end grows from one to the next; an ack confirms its number and
+//! all before. Decoding is strict: bytes that an encoder would not have written are refused.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sedge_base::ClientId;

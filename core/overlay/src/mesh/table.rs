@@ -54,7 +54,7 @@ impl Table {
         self.snapshot += 1;
     }
 
-    /// Takes out what was not confirmed since [`Table::begin_snapshot`].
+    /// Takes out the entries that were not confirmed since [`Table::begin_snapshot`].
     pub(super) fn end_snapshot(&mut self) -> Vec<(Key, Entry)> {
         let snapshot = self.snapshot;
         self.entries.extract_if(.., |_, entry| entry.snapshot != snapshot).collect()

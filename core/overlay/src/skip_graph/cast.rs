@@ -12,8 +12,8 @@ use super::{End, Key, Node, Peer, Range, Role, Side, Topic};
 /// How a range is divided among those who are in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// Multi-range forwarding: whoever is reached cuts the range at its own key and gives each half to the farthest neighbour in it. At
-    /// most two messages a node (SG-24).
+    /// Multi-range forwarding: each node that is reached cuts the range at its own key and gives each half to the farthest neighbour in it.
+    /// At most two messages a node (SG-24).
     Mrf,
     /// Split-forward broadcasting: the range is cut at the keys of all neighbours in it, and each gets the part from itself to the
     /// next one farther out. Fewer hops, more messages a node (SG-25).
@@ -136,8 +136,8 @@ impl<T: Topic> Node<T> {
         Forward { deliver, hops: hops.collect() }
     }
 
-    /// Parts do not overlap, so a node with several virtual nodes in the range takes what comes with the part that has the
-    /// lowest of them (SG-04).
+    /// Parts do not overlap, so a node with several virtual nodes in the range takes the copy that comes with the part that has the lowest
+    /// of them (SG-04).
     fn is_for_me(&self, note: &Note<T>) -> bool {
         let lowest = self.own_from(&note.whole).find(|(_, vnode)| vnode.stage == Stage::In);
         lowest.is_some_and(|(key, _)| note.whole.contains(key) && note.piece.contains(key))
@@ -166,7 +166,7 @@ impl<T: Topic> Node<T> {
         let within = row.within(side, &gap);
         match self.config.method {
             Method::Mrf => parts.extend(within.last().map(|farthest| (farthest.clone(), gap))),
-            // The delegate's key goes with its part: what remains ends before it, so that it gets smaller each time.
+            // The delegate's key goes with its part: the rest ends before that key, so that it gets smaller each time.
             Method::Sfb => {
                 for peer in within.iter().rev() {
                     let (part, rest) = gap.cut(side, &peer.key);

@@ -187,7 +187,7 @@ impl<T: Topic> Node<T> {
         self.greet(peer, &own, hint);
     }
 
-    /// Takes in a virtual node and answers as `own`; whoever else has it in its table now answers, too.
+    /// Takes in a virtual node and answers as `own`; every other own virtual node that has it in its table now answers, too.
     fn greet(&mut self, peer: &Peer<T>, own: &Key<T>, hint: Option<Peer<T>>) {
         let beyond = self.beyond(own, &peer.key);
         let learnt = self.learn(peer);
@@ -213,7 +213,7 @@ impl<T: Topic> Node<T> {
         self.vnodes.get(own)?.row(towards).peers().iter().find(|known| towards.is_nearer(key, &known.key)).cloned()
     }
 
-    /// An own virtual node is no more: who took it for a neighbour is told, and whoever has its place now gets to know the other.
+    /// An own virtual node is gone: the peer that took it for a neighbour is told, and the virtual node in its place gets to know the peer.
     fn say_gone(&mut self, key: Key<T>, peer: &Peer<T>) {
         self.send(peer.key.node, Message::Gone { key, life: self.lives, instead: Vec::new() });
         self.route(peer.key.clone(), 0, Errand::Meet(peer.clone()));

@@ -94,7 +94,7 @@ impl<T: Topic> Node<T> {
         let Leaver { key, life, right } = leaver;
         let was_next = by.key < key && self.neighbour(&by.key, Side::Right).is_some_and(|next| next.key == key);
         self.forget(&key, life);
-        // Nothing is left between both, whatever was known there on higher levels: it has left before.
+        // Nothing is left between both, whatever virtual nodes were known there on higher levels: they have left before.
         if let Some(vnode) = self.vnodes.get_mut(&by.key).filter(|_| was_next) {
             vnode.right.retain(|peer| right.as_ref().is_some_and(|right| peer.key >= right.key));
         }

@@ -88,7 +88,7 @@ pub enum Input<T> {
 pub enum Output<T> {
     /// Send this to a node, behind all that was sent to it before.
     Send {
-        /// Which node.
+        /// The node to which the message goes.
         to: NodeId,
         /// The message to send.
         message: Message<T>,
@@ -174,7 +174,7 @@ pub struct Node<T> {
     pub(super) topics: BTreeMap<T, Interest>,
     /// Own virtual nodes that have left lately, and their left neighbours then: some messages may still be on their way to them.
     pub(super) former: VecDeque<(Key<T>, Peer<T>)>,
-    /// Virtual nodes of others that have left lately, and in which life: what they said before may come later on another way.
+    /// Virtual nodes of others that have left lately, and in which life: their earlier messages may come later on another way.
     pub(super) farewells: VecDeque<(Key<T>, u64)>,
     pub(super) introducers: VecDeque<NodeId>,
     /// Introducers that are in no list either.
@@ -339,7 +339,7 @@ impl<T: Topic> Node<T> {
         self.inbox = VecDeque::new();
     }
 
-    /// Whoever let a virtual node join has told others before the answer is here: they must not hear that it does not exist.
+    /// The neighbour that let a virtual node join has told others before its answer is here: they must not hear that it does not exist.
     fn is_early(&self, message: &Message<T>) -> bool {
         let (Message::Walk { to, .. }
         | Message::Link { to, .. }
@@ -351,7 +351,7 @@ impl<T: Topic> Node<T> {
         self.joining.contains_key(to)
     }
 
-    /// A virtual node has joined: what came too early is looked at again.
+    /// A virtual node has joined: messages that came too early are looked at again.
     pub(super) fn replay_early(&mut self) {
         self.inbox.extend(core::mem::take(&mut self.early));
     }

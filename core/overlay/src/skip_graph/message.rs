@@ -44,7 +44,7 @@ pub enum Message<T> {
         to: Key<T>,
         /// The new one.
         peer: Peer<T>,
-        /// Which way it goes.
+        /// The direction in which the new virtual node goes.
         side: Side,
     },
     /// I take you for my neighbour from this level on.
@@ -98,11 +98,11 @@ pub enum Message<T> {
     },
     /// A status for all publishers of a topic, delegated like a publication.
     Cast {
-        /// Which part of the publishers.
+        /// Note with the part of the publishers that the receiver has to see to.
         note: Note<T>,
         /// The topic.
         topic: T,
-        /// Its status.
+        /// The status of the topic.
         status: Status,
     },
     /// A status for this publisher alone.

@@ -186,7 +186,7 @@ impl<T: Topic> Node<T> {
         }
         let (mut late, unwanted): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|key| self.is_wanted(key));
         if !unwanted.is_empty() {
-            // The answer was lost: whoever believes that these are in the list has to hear that they are not.
+            // The answer was lost: the nodes that believe these keys to be in the list have to hear that they are not.
             for key in &unwanted {
                 self.joining.remove(key);
             }

@@ -37,9 +37,9 @@ impl<T: Topic> Node<T> {
     /// Over which nodes a publication to `topic` goes from here to destinations between `first` and `last`, all of them subscribers:
     /// the parts that [`super::Method::Mrf`] makes. None if this node does not subscribe.
     ///
-    /// The range is cut at the own key, and each half goes whole to the farthest neighbour in it to whom there `is_open` a link. Whoever
-    /// gets it cuts it at a key that lies within, and the next one goes no farther than its remaining destinations, so that
-    /// ranges only get smaller.
+    /// The range is cut at the own key, and each half goes whole to the farthest neighbour in it to which there `is_open` a link. The
+    /// receiver cuts its half at a key that lies within, and the next one goes no farther than its remaining destinations, so that ranges
+    /// only get smaller.
     pub fn halves(
         &self,
         topic: &T,

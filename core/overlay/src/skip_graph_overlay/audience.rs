@@ -16,7 +16,7 @@ struct Audience {
     contradicted: Option<Instant>,
 }
 
-/// Nodes by topic. Each node is asked when a topic is new here and when a link to it comes up; between that, it tells what changes.
+/// Nodes by topic. Each node is asked when a topic is new here and when a link to it comes up; between that, it tells its changes.
 #[derive(Debug, Default)]
 pub(super) struct Audiences {
     topics: BTreeMap<TopicName, Audience>,
@@ -76,7 +76,7 @@ impl Audiences {
         is_due
     }
 
-    /// A node, which is linked to from now on, is to be asked about everything. What it said before counts until it answers.
+    /// A node, which is linked to from now on, is to be asked about everything. Its earlier answers count until it answers anew.
     pub(super) fn doubt(&mut self, node: NodeId) {
         for audience in self.topics.values_mut() {
             audience.unknown.insert(node);

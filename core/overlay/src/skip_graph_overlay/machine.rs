@@ -322,8 +322,8 @@ impl SkipGraphOverlay {
         self.next_sweep.get_or_insert(self.now + self.config.publisher_idle / SWEEPS);
     }
 
-    /// SG-15: in the source, a publication that finds nobody makes the rendezvous point look again. Here it is not even sent, since
-    /// the subscribers are known; what is known is compared instead.
+    /// SG-15: in the source, a publication that finds nobody makes the rendezvous point look again. Here it is not even sent, since the
+    /// subscribers are known; the status is compared with the known subscribers instead.
     fn compare_status(&mut self, topic: &TopicName) {
         let Some(status) = self.graph.status(topic).filter(|_| !self.interest.is_subscribed(topic)) else { return };
         let patience = self.config.tick * DOUBTFUL_TICKS;
@@ -333,8 +333,8 @@ impl SkipGraphOverlay {
         }
     }
 
-    /// Divides destinations between two neighbours at most; none if this node does not subscribe to the topic. What they are given is
-    /// the range that a copy is for: what its waybill names.
+    /// Divides destinations between two neighbours at most; none if this node does not subscribe to the topic. The destinations given to a
+    /// neighbour are the range that its copy is for: the names in the copy's waybill.
     fn divide(&self, topic: &TopicName, ways: &mut [Way]) -> Option<()> {
         let listed = self.audiences.subscribers(topic);
         let is_listed = |node: NodeId| listed.is_none_or(|nodes| nodes.contains(&node));
@@ -355,7 +355,7 @@ impl SkipGraphOverlay {
         self.next_sweep = (self.audiences.len() > 0).then(|| self.now + self.config.publisher_idle / SWEEPS);
     }
 
-    /// Turns everything that has gathered since the last poll into signals: what is for one node travels together.
+    /// Turns everything that has gathered since the last poll into signals: all items for one node travel together.
     fn flush(&mut self) {
         self.send_news();
         self.send_questions();

@@ -14,7 +14,7 @@ use super::cost::UNREACHABLE;
 pub struct Claim {
     /// Number of the computation of the tree; higher ones replace lower ones.
     pub epoch: u64,
-    /// Grows with each change of what the node says within an epoch.
+    /// Number that grows with each change of the claim within an epoch.
     pub version: u32,
     /// Capacity of the node, as it was when the node entered the epoch.
     pub capability: u64,

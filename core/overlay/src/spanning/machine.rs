@@ -12,7 +12,8 @@ use super::{Claim, Rank};
 /// Claims are kept for so many nodes; those of others are not heard.
 const MAX_CLAIMS: usize = 4096;
 
-/// From so many other members on, what can be mended without a new epoch is: one costs a few claims from everybody to everybody.
+/// From so many other members on, a tree is mended without a new epoch where it can be: an epoch costs a few claims from everybody to
+/// everybody.
 const LARGE: usize = 64;
 
 /// One node's part in a tree. See the [module](super).
@@ -221,8 +222,8 @@ impl Spanning {
         others.fold(Rank { capability: self.claim.capability, ..self.me }, Ord::max)
     }
 
-    /// The best way to the root: what it costs and over whom. Between ways that cost the same, the parent that is nearer to the root,
-    /// then the one with the lower address and id. No edge is free: whoever is chosen is nearer to the root than this node.
+    /// The best way to the root: its cost and the parent. Between ways that cost the same, the parent that is nearer to the root, then the
+    /// one with the lower address and id. No edge is free: the chosen parent is nearer to the root than this node.
     fn best(&self, root: NodeId, edge: impl Fn(&Member) -> u32) -> (u32, Option<NodeId>) {
         let candidates = self.participants().filter(|(_, claim)| claim.root == root && claim.cost != UNREACHABLE);
         let ways = candidates.filter_map(|(member, claim)| {
@@ -277,8 +278,8 @@ impl Spanning {
         self.stale || self.has_news
     }
 
-    /// Looks whether the tree is complete, and where its ways lead. In a large tree this is left to the owner, who does it every now
-    /// and then.
+    /// Looks whether the tree is complete, and where its ways lead. In a large tree this is left to the owner, which does it every now and
+    /// then.
     pub fn refresh(&mut self) {
         if !core::mem::replace(&mut self.stale, false) {
             return;

@@ -203,7 +203,7 @@ impl Net {
         }
     }
 
-    /// Whatever anybody believes: its parents lead to a root, and nobody is passed twice.
+    /// Whatever the members believe: the parents of a member lead to a root, and no member is passed twice.
     fn check_acyclic(&mut self) {
         for tree in self.trees.values_mut() {
             tree.refresh();
@@ -295,7 +295,7 @@ fn a_cut_link_is_gone_round() {
     assert_eq!(net.trees[&2].claim().parent, Some(node(0)));
 }
 
-/// TR-22: what was sent over the dead node goes straight to the destination until there is a new tree.
+/// TR-22: publications that went over the dead node go straight to the destination until there is a new tree.
 #[test]
 fn ways_over_a_dead_node_end_at_once_and_the_rest_of_the_tree_stays_until_the_next_is_complete() {
     let line = |a: usize, b: usize| 10_000 * u32::try_from(a.abs_diff(b).pow(2)).unwrap();

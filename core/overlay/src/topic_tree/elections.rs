@@ -70,7 +70,7 @@ impl Elections {
         has_room
     }
 
-    /// Forgets what `elector` has told.
+    /// Forgets the elections that `elector` has told.
     pub(super) fn forget(&mut self, elector: NodeId) {
         self.told.remove(&elector);
     }

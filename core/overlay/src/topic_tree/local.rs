@@ -198,7 +198,7 @@ impl Local {
         self.published.len()
     }
 
-    /// Whether this node has to do with topics of `filter`. What has ended counts until all have been told.
+    /// Whether this node has to do with topics of `filter`. Interest that has ended counts until all have been told.
     pub(super) fn concerns(&self, filter: &TopicFilter) -> bool {
         self.interests.any(filter)
     }

@@ -1,4 +1,4 @@
-//! The machine: what is asked, answered and confirmed.
+//! The machine: its questions, answers and confirmations.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -255,7 +255,7 @@ impl TopicTree {
         Ok(())
     }
 
-    /// Another node tells what it has to do with topics from now on: if this one has to do with the same, it says so (TR-17).
+    /// Another node tells its part in topics from now on: if this node takes part in the same, it says so (TR-17).
     fn on_ask(&mut self, from: NodeId, changes: Vec<Change>) {
         let mut common = BTreeSet::new();
         for change in changes {
@@ -331,12 +331,12 @@ impl TopicTree {
     fn want_confirmation(&mut self, node: NodeId, number: u64, whole: bool) {
         let Some(session) = self.peers.get(&node).and_then(|peer| peer.session.as_ref()) else { return };
         self.confirmations.want(Confirmation { node, link: session.link, number, sync_ok: whole });
-        // Whatever the shards have handed over before goes ahead of it.
+        // All publications that the shards have handed over before go ahead of it.
         self.confirmations.touch();
     }
 
-    /// A neighbour tells what should have been heard of it: that is the refresh of its lease. If something is missing, either side
-    /// says everything again, for the answers to it are in doubt as well.
+    /// A neighbour tells the digest of the signals that should have been heard from it: the digest refreshes its lease. If something is
+    /// missing, either side says everything again, for the answers to it are in doubt as well.
     fn on_digest(&mut self, from: NodeId, signals: u64, agrees: bool) {
         let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.is_complete()) else { return };
         self.leases.set(from, self.now + self.config.lease);

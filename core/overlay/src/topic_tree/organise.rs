@@ -15,8 +15,8 @@ use super::topics::{Members, members_key, topic_key};
 use super::trees::Map;
 use crate::spanning::Rank;
 
-/// With so many other nodes, what a node says of its links is heard by all of them, and all the time there is somebody who comes or goes:
-/// it is said at most once in this time.
+/// From so many other nodes on, a node tells its facts at most once in this time: all others hear them, and all the time some node comes or
+/// goes.
 const LARGE: usize = 64;
 const PACE: Duration = Duration::from_secs(2);
 
@@ -81,7 +81,7 @@ impl TopicTree {
         if core::mem::take(&mut self.stale.roots) {
             changed = self.topics.iter().map(|(name, _)| name.clone()).collect();
         }
-        // All trees are computed anew: what many tell at a time is taken in together.
+        // All trees are computed anew: facts that many nodes tell at a time are taken in together.
         let facts_changed = self.collect_at.is_none() && core::mem::take(&mut self.stale.facts);
         if changed.is_empty() && !facts_changed && !core::mem::take(&mut self.stale.rooted) {
             return;
@@ -267,7 +267,7 @@ impl TopicTree {
         }
     }
 
-    /// Every refresh: round trips count anew, and elections of what is gone are forgotten.
+    /// Every refresh: round trips count anew, and elections of sets that are gone are forgotten.
     pub(super) fn refresh_trees(&mut self) {
         for peer in self.peers.values_mut() {
             peer.edge.freeze();

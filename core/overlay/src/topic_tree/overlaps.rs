@@ -1,4 +1,4 @@
-//! Which filters have topics in common.
+//! Index of filters that have topics in common.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl<V> Overlaps<V> {
         Some(value)
     }
 
-    /// Takes out what `is_wanted` says.
+    /// Takes out the interests whose value `is_wanted` accepts.
     pub(super) fn extract(&mut self, is_wanted: impl Fn(&V) -> bool) -> Vec<Interest> {
         let mut taken = Vec::new();
         self.by_stem.retain(|_, bucket| {

@@ -39,14 +39,14 @@ pub(super) struct Session {
     incoming: Incoming,
 }
 
-/// Another node: what it has to do with the topics of this one, and the link to it if there is one.
+/// Another node: its part in the topics of this node, and the link to it if there is one.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) neighbour: Neighbour,
     pub(super) session: Option<Session>,
-    /// Membership has lost the node although a link stands: what it wants is forgotten with the link.
+    /// Membership has lost the node although a link stands: the node's interest is forgotten with the link.
     pub(super) lost: bool,
-    /// The highest number of ours that it has confirmed since the last link came up.
+    /// The highest number of this node's signals that the peer has confirmed since the last link came up.
     pub(super) acked: u64,
     /// Of its interests those that concern this node, with the snapshot in which, or since which, each was last confirmed.
     held: Overlaps<u64>,

@@ -12,7 +12,7 @@ use crate::wire::{get_bool, get_text, get_u8, get_u32, get_u64, put_numbers, put
 
 const VERSION: u8 = 1;
 
-/// One change of what a node has to do with topics.
+/// One change of a node's part in topics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Begins(Interest),
@@ -54,7 +54,7 @@ pub(super) enum Signal {
         number: u64,
         whole: bool,
     },
-    /// How many signals were sent over this link before, and the sum of what is announced.
+    /// Number of signals that were sent over this link before, and the sum of the announced interests.
     Digest {
         signals: u64,
         entries: u64,

@@ -1,4 +1,4 @@
-//! Which topics there are, as far as they concern this node, and who takes part in each.
+//! The topics that concern this node, and the nodes that take part in each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -173,7 +173,7 @@ impl Exchange {
         }
     }
 
-    /// Clients want this filter: tells those who publish what matches, and the relays between.
+    /// Clients want this filter: tells it to the nodes that publish matching topics, and to the relays between.
     fn want(&mut self, filter: &TopicFilter) {
         let mut origins = BTreeSet::new();
         self.origins.matching(filter, |_, nodes| origins.extend(nodes));
@@ -187,7 +187,7 @@ impl Exchange {
         }
     }
 
-    /// Takes over what a peer has told.
+    /// Takes over the topics and filters that a peer has told.
     fn install(&mut self, from: NodeId, effects: Effects) {
         for (topic, there) in effects.topics {
             if there {
@@ -247,7 +247,7 @@ impl Exchange {
         }
     }
 
-    /// Works out anew what a node has to know.
+    /// Works out anew which filters a node has to know.
     fn tell_what_is_due(&mut self, node: NodeId) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         self.due.news = true;

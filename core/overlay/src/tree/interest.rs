@@ -42,7 +42,7 @@ impl Interest {
         Self { filters: BTreeMap::new(), told, covered: BTreeMap::new() }
     }
 
-    /// A change of one client; tells what it changes for others.
+    /// A change of one client; tells its effect for other nodes.
     pub(super) fn apply(&mut self, change: &Advert) -> Change {
         let filter = &change.filter;
         match change.op {

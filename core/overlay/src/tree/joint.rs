@@ -1,4 +1,4 @@
-//! Joins what the two exchanges of a tree ask for and report: what everybody has to know, and topics and filters.
+//! Joins the requests and reports of the two exchanges of a tree: one for interest that every node has to know, one for topics and filters.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,7 +6,7 @@ use sedge_base::{Instant, NodeId};
 
 use crate::{Barrier, Token};
 
-/// Which exchange.
+/// One of the two exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Shared,

@@ -142,7 +142,7 @@ impl Tree {
         true
     }
 
-    /// Every other member may want topics that have not been advertised yet; what is known for certain follows.
+    /// Every other member may want topics that have not been advertised yet; the lines known for certain follow.
     fn lines(&self) -> impl Iterator<Item = RouteEntry> {
         let entry = |node: NodeId, filter: &TopicFilter| RouteEntry { node, client: None, filter: filter.clone() };
         let own = self.backbone.trunk.members().flat_map(move |node| {

@@ -1,4 +1,4 @@
-//! One other node: what it has told, what it has been told, and the link to it if there is one.
+//! One other node: the topics and filters that each side has told the other, and the link to it if there is one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -215,7 +215,7 @@ impl Peer {
     fn apply(&mut self, entries: Vec<Entry>) -> Result<Effects, SignalError> {
         let is_new =
             |entry: &&Entry| matches!(entry, Entry::Topic { topic, there: true } if !self.topics.contains(topic));
-        // A snapshot is taken in before what it does not name is taken out.
+        // A snapshot is taken in before the entries that it does not name are taken out.
         if self.topics.len() + entries.iter().filter(is_new).count() > 2 * MAX_TOPICS {
             return Err(SignalError::Topics(MAX_TOPICS));
         }
@@ -239,7 +239,7 @@ impl Peer {
         Ok(effects)
     }
 
-    /// Takes out what it wants.
+    /// Takes out the filters that the peer wants.
     pub(super) fn forget_filters(&mut self) -> Effects {
         let filters: Vec<_> = core::mem::take(&mut self.filters).into_iter().map(|filter| (filter, false)).collect();
         for (filter, _) in &filters {

@@ -12,8 +12,8 @@ use super::signal::Entry;
 /// A topic that is advertised.
 #[derive(Clone, Debug)]
 pub(super) struct Advert {
-    /// Number of the changes that advertise it: who has confirmed them has told what it wants of it. The largest number of all while
-    /// it has not been told.
+    /// Number of the changes that advertise the topic: a node that has confirmed them has told its interest in the topic. The largest
+    /// number of all while the topic has not been told.
     pub(super) number: u64,
     published: Instant,
     /// There was one publication only.
@@ -107,7 +107,7 @@ impl Publishes {
         }
     }
 
-    /// Withdraws what nobody has published to for long.
+    /// Withdraws topics that nobody has published to for long.
     pub(super) fn age(&mut self, now: Instant, config: &TreeConfig) {
         let adverts = &self.adverts;
         let is_idle =

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Entries fill the rest of the signal. Numbers grow from one to the next; an ack confirms its number and all before. Changes without
-//! entries only ask for an ack. Decoding is strict: what an encoder would not have written is refused.
+//! entries only ask for an ack. Decoding is strict: bytes that an encoder would not have written are refused.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sedge_mqtt::{TopicFilter, TopicName};

@@ -15,7 +15,7 @@ use crate::status::{TreeNode, TreeView};
 const REFRESH_MILLIS: u64 = 10_000;
 const REFRESH: Duration = Duration::from_millis(REFRESH_MILLIS);
 
-/// In a large tree, what has changed within this time is told and looked at together.
+/// In a large tree, changes within this time are told and looked at together.
 const PACE: Duration = Duration::from_millis(100);
 /// In a large tree, a link may be missing for so long before others are told: most are about to come up or belong to dead nodes.
 const DEAF: Duration = Duration::from_secs(2);
@@ -126,7 +126,7 @@ impl Trunk {
         let out_of_step = Duration::from_millis(self.rng.below(REFRESH_MILLIS));
         self.next_check.get_or_insert(now + out_of_step);
         if self.peers.get(&node).is_some_and(|peer| peer.incarnation < incarnation) {
-            // Another life: it knows nothing of what the last one has said.
+            // This is another life of the node: it knows nothing of the signals of the last one.
             self.member_down(node);
         }
         if self.peers.contains_key(&node) {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The first claim is that of the sender; see [`Claim`] for its layout. Then come the nodes that the sender has no link to, and claims of
-//! others that it passes on. Decoding is strict: what an encoder would not have written is refused.
+//! others that it passes on. Decoding is strict: bytes that an encoder would not have written are refused.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sedge_base::NodeId;

@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// Some of what is under way from one node to another arrives, in order.
+    /// Some of the signals under way from one node to another arrive, in order.
     fn move_some(&mut self, from: u64, to: u64) {
         self.net.poll(from);
         for _ in 0..=self.rng.below(4) {

@@ -171,8 +171,8 @@ impl Net {
         }
     }
 
-    /// Membership tells all of a node that is no more, and names another in its place: who knows only nodes that have gone could not
-    /// find the list again.
+    /// Membership tells all nodes of a node that is no more, and names another in its place: a node that knows only nodes that have gone
+    /// could not find the list again.
     pub(crate) fn tell_gone(&mut self, gone: u64) {
         let members: Vec<u64> = self.nodes.keys().copied().collect();
         for member in &members {

@@ -137,7 +137,7 @@ fn nobody_forwards_more_than_twice() {
     }
 }
 
-/// SG-08, SG-33: delivery starts with the first local subscriber and ends with the last; who is alone sends nothing.
+/// SG-08, SG-33: delivery starts with the first local subscriber and ends with the last; a node that is alone sends nothing.
 #[test]
 fn delivery_follows_subscriptions() {
     let mut net = Net::of(4, 10);

@@ -183,7 +183,7 @@ impl Net {
         }
     }
 
-    /// Cuts a link: what was under way is lost.
+    /// Cuts a link: signals under way are lost.
     pub(crate) fn cut(&mut self, a: u64, b: u64, gone: bool) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.remove(&(from, to));

@@ -304,7 +304,7 @@ fn nodes_without_topics_have_a_placeholder() {
     assert!(view.virtual_nodes[0].left.iter().all(|peer| peer.levels.0 <= peer.levels.1));
 }
 
-/// SG-32: what a dead node wanted is forgotten at once; the list is whole again soon.
+/// SG-32: the interest of a dead node is forgotten at once; the list is whole again soon.
 #[test]
 fn a_dead_node_is_no_destination_and_no_relay() {
     let mut net = Net::of(6);
@@ -444,7 +444,7 @@ fn routes_cover_all_destinations() {
     assert_eq!(net.nodes[&1].overlay.routes(0, 100), all[3..]);
 }
 
-/// SG-19: what an operator sees of a node.
+/// SG-19: the view that an operator has of a node.
 #[test]
 fn the_topology_shows_topics_subscribers_and_the_graph() {
     let mut net = Net::of(3);

@@ -54,7 +54,7 @@ fn index(number: u64) -> usize {
     usize::try_from(number).expect("a small number")
 }
 
-/// Runs an operation. `tokens` counts what each node waits for.
+/// Runs an operation. `tokens` counts the tokens that each node waits for.
 fn run(net: &mut Net, op: Op, tokens: &mut [u64; 5]) {
     match op {
         Op::Local { node, client, filter, op, wait } => {

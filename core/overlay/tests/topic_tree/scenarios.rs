@@ -86,7 +86,7 @@ fn a_question_is_confirmed_by_all_and_answered_by_the_interested() {
     assert!(net.nodes[&5].machine.topics(0, 9).iter().all(|view| view.topic.as_str() == "b"));
 }
 
-/// Publisher and subscriber begin at the same moment; whatever is under way when.
+/// Publisher and subscriber begin at the same moment; signals are under way in every order.
 #[test]
 fn two_sides_that_begin_at_once_find_each_other() {
     for order in 0..16_u8 {

@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order: no publication misses whom it has to reach, and once everything has come to rest it reaches
-//! nobody else.
+//! Whatever happens in whatever order: no publication misses a node that it has to reach, and once everything has come to rest it reaches
+//! no other node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +103,7 @@ impl World {
         });
     }
 
-    /// Takes note of what is settled: from now on every linked node's publications have to come.
+    /// Takes note of the settled subscriptions: from now on every linked node's publications have to come.
     fn note(&mut self) {
         for node in self.net.nodes.keys().copied().collect::<Vec<_>>() {
             self.net.poll(node);

@@ -215,7 +215,7 @@ impl Net {
         }
     }
 
-    /// Cuts a link: what was under way is lost.
+    /// Cuts a link: signals under way are lost.
     pub(crate) fn cut(&mut self, a: u64, b: u64, gone: bool) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.remove(&(from, to));
@@ -388,7 +388,7 @@ impl Net {
         }
     }
 
-    /// Which other nodes have clients that want a publication to `text`.
+    /// Other nodes with clients that want a publication to `text`.
     pub(crate) fn wanting(&self, node: u64, text: &str) -> Vec<u64> {
         let name = topic(text);
         let wants = |other: &&u64| {

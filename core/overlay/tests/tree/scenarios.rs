@@ -181,7 +181,7 @@ fn a_change_is_settled_when_all_nodes_that_are_linked_then_know_of_it() {
     net.poll(1);
     while net.deliver(1, 2) || net.reach(1) {}
     net.poll(2);
-    // The first of two barriers: what everybody has to know is confirmed, the rest is not.
+    // The first of two barriers: the interest that every node has to know is confirmed, the rest is not.
     assert!(net.reach(2));
     net.poll(2);
     while net.deliver(2, 1) {}
@@ -349,7 +349,7 @@ fn a_difference_is_repaired_with_the_next_digest() {
     }
 }
 
-/// FT-16: what a node wants is forgotten when it does not refresh it; as nothing is known of it then, it gets everything.
+/// FT-16: the interest of a node is forgotten when it is not refreshed; as nothing is known of the node then, it gets everything.
 #[test]
 fn what_is_not_refreshed_vanishes_after_its_lease_and_is_not_taken_for_unwanted() {
     let mut net = Net::linked(tree, 3);
@@ -410,7 +410,7 @@ fn small_tree(node: u64) -> Box<dyn sedge_overlay::Overlay> {
     tree_with(node, TreeConfig { topics: 3, ..TreeConfig::default() })
 }
 
-/// A topic per message: what has no room goes to everyone, and topics with one publication make room.
+/// A topic per message: topics for which there is no room go to everyone, and topics with one publication make room.
 #[test]
 fn topics_beyond_the_limit_go_to_everyone() {
     let mut net = Net::linked(small_tree, 3);
