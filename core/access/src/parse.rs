@@ -26,7 +26,7 @@ impl fmt::Display for RuleError {
 #[error("{}", self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ParseRulesError(pub Vec<RuleError>);
 
-/// For whom the lines are that follow.
+/// Clients that the following lines are for.
 enum Section {
     Anonymous,
     User(Box<str>),

@@ -1,4 +1,4 @@
-//! All rules, and what follows from them.
+//! All rules, and the decisions that follow from them.
 
 use std::collections::BTreeMap;
 

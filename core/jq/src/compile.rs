@@ -68,7 +68,7 @@ impl Program {
     }
 }
 
-/// Refuses what would take the compiler too deep.
+/// Refuses programs that would take the compiler too deep.
 fn check_size(text: &str) -> Result<(), Fault> {
     if text.len() > PROGRAM_BYTES_MAX {
         let what = format!("has {} bytes; at most {PROGRAM_BYTES_MAX}", text.len());

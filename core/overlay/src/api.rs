@@ -220,7 +220,7 @@ pub trait Overlay {
     /// Feeds one event.
     fn handle(&mut self, now: Now, input: Input);
 
-    /// Runs what is due; early or repeated calls do nothing.
+    /// Does all that is due; early or repeated calls do nothing.
     fn handle_timeout(&mut self, now: Now);
 
     /// Takes the next task for the owner.
@@ -235,14 +235,14 @@ pub trait Overlay {
     fn destinations(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>);
 
     /// Adds to `nodes` those of the destinations of a publication to `topic` that are among them only because they were asked whether they
-    /// want this topic, over links that are in step, and have not answered. The owner may keep publications for them back for as
-    /// long, and asks for the destinations again then: it may leave out who has answered that it does not want them. Comes behind
+    /// want this topic, over links that are in step, and have not answered. The owner may keep publications for them back for as long, and
+    /// asks for the destinations again then: a node that has answered that it does not want them may be left out. Comes behind
     /// [`Overlay::destinations`] of the same topic.
     fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
         let _ = (topic, nodes);
     }
 
-    /// Whether `to` relies, once it has this signal, on having what was published here before: then nothing is kept back for it any
+    /// Whether `to` relies, once it has this signal, on having the publications made here before: then nothing is kept back for it any
     /// longer. Asked when the signal has been polled, and before the next one is.
     fn promises(&self, to: NodeId, signal: &[u8]) -> bool {
         let _ = (to, signal);
@@ -294,7 +294,7 @@ pub trait Overlay {
         Vec::new()
     }
 
-    /// Whether all nodes that are linked know what was chosen here.
+    /// Whether all nodes that are linked know the links chosen here.
     fn is_agreed(&self) -> bool {
         true
     }

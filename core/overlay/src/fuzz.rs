@@ -56,7 +56,7 @@ pub fn signal(data: &[u8]) {
     while subject.step(&mut input).is_some() {}
 }
 
-/// The machine and what its owner knows of it.
+/// The machine and its owner's knowledge of it.
 struct Subject {
     kind: u8,
     machine: Box<dyn Overlay>,

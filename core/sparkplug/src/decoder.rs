@@ -1,4 +1,4 @@
-//! From publications to JSON, with what births say.
+//! From publications to JSON, with the metrics that births name.
 
 use bytes::Bytes;
 use prost::Message;

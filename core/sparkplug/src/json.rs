@@ -94,7 +94,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The whole payload; `known` has what the births say of its metrics, in their order.
+    /// The whole payload; `known` has the metrics as the births describe them, in the payload's order.
     pub(crate) fn payload(
         mut self,
         topic: &Topic<'_>,

@@ -38,7 +38,7 @@ impl Graph {
         Some(self.words.insert(node, word).unwrap_or_default())
     }
 
-    /// Changes what a node says of another: a link is chosen, ended, or neither.
+    /// Changes the word of a node about another: a link is chosen, ended, or neither.
     pub(super) fn set(&mut self, node: NodeId, other: NodeId, link: bool, cut: bool) -> bool {
         let word = self.words.entry(node).or_default();
         let put = |set: &mut BTreeSet<NodeId>, is_in: bool| {

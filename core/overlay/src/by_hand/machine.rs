@@ -50,7 +50,7 @@ impl fmt::Debug for ByHand {
 }
 
 impl ByHand {
-    /// As node `me` sees it: no link is chosen yet. `inner` knows who wants what.
+    /// The algorithm as node `me` sees it: no link is chosen yet. `inner` knows which nodes want which topics.
     pub fn new(me: NodeId, inner: Box<dyn Overlay + Send>) -> Self {
         Self {
             me,

@@ -13,9 +13,9 @@ use crate::{Advertised, Input, MeshConfig, MeshCounters, Output, Overlay, RouteE
 /// Counters of [`Flood`], from its start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FloodCounters {
-    /// Of what every node tells every other.
+    /// Counters of the mesh for interest that every node tells every other.
     pub shared: MeshCounters,
-    /// Of the tree.
+    /// Counters of the tree.
     pub tree: TrunkCounters,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Forward {
     groups: BTreeMap<(NodeId, TopicFilter), Counts>,
     /// Plain filters that changed since the owner was told, and whether it believes that they are wanted.
     told_filters: BTreeMap<TopicFilter, bool>,
-    /// Shared subscriptions that changed since the owner was told, and what it believes.
+    /// Shared subscriptions that changed since the owner was told, and the counts that the owner believes.
     told_groups: BTreeMap<(NodeId, TopicFilter), Counts>,
 }
 

@@ -124,12 +124,13 @@ fn get_changes(input: &mut &[u8], removals: bool) -> Result<Vec<Advert>, SignalE
     if changes.is_empty() && !removals { Err(SignalError::Empty) } else { Ok(changes) }
 }
 
-/// Whether a signal says that something was done, behind what was published before.
+/// Whether a signal says that something was done, behind the publications before it.
 pub(crate) fn promises(signal: &[u8]) -> bool {
     !matches!(signal.get(1), Some(1..=4 | 7 | 8))
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let Ok(signal) = Signal::decode(data) else { return false };

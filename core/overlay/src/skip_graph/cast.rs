@@ -9,7 +9,7 @@ use super::route::MAX_HOPS;
 use super::table::Row;
 use super::{End, Key, Node, Peer, Range, Role, Side, Topic};
 
-/// How a range is divided among those who are in it.
+/// How a range is divided among the nodes in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
     /// Multi-range forwarding: each node that is reached cuts the range at its own key and gives each half to the farthest neighbour in it.

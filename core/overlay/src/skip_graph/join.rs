@@ -72,7 +72,7 @@ impl<T: Topic> Node<T> {
         self.tell_of_others(own, learnt, peer);
     }
 
-    /// Tells a virtual node who has it in its table since now, but for the own one that it hears from anyway.
+    /// Tells a virtual node which own ones have it in their tables since now, except the own one that it hears from anyway.
     fn tell_of_others(&mut self, own: Option<&Key<T>>, learnt: [Option<Key<T>>; 2], peer: &Peer<T>) {
         for other in learnt.into_iter().flatten().filter(|other| Some(other) != own) {
             self.say_linked(peer, other, None);

@@ -16,8 +16,8 @@ pub(super) struct Leaver<T> {
 }
 
 impl<T: Topic> Node<T> {
-    /// Begins to take an own virtual node out of the list. Until its left neighbour has let it go, it passes on what comes; it
-    /// lets nobody join any more.
+    /// Begins to take an own virtual node out of the list. Until its left neighbour has let it go, the virtual node passes messages on; it
+    /// lets no other join any more.
     pub(super) fn start_leave(&mut self, key: &Key<T>) {
         let Some(vnode) = self.vnodes.get_mut(key).filter(|vnode| vnode.stage == Stage::In) else { return };
         vnode.stage = Stage::Leaving;
@@ -114,7 +114,7 @@ impl<T: Topic> Node<T> {
         self.remove(to, Some(by.clone()));
     }
 
-    /// Takes an own virtual node out and tells all who have it in their tables who takes its place.
+    /// Takes an own virtual node out and tells all nodes that have it in their tables which virtual node takes its place.
     pub(super) fn remove(&mut self, key: &Key<T>, by: Option<Peer<T>>) {
         let Some(vnode) = self.vnodes.remove(key) else { return };
         if let Some(by) = by.filter(|by| by.key.node != self.me) {
@@ -137,7 +137,7 @@ impl<T: Topic> Node<T> {
         self.settle_after(key);
     }
 
-    /// Tells the neighbours on one side who follows on the other.
+    /// Tells the neighbours on one side which virtual nodes follow on the other.
     fn tell_gone(&mut self, key: &Key<T>, vnode: &Vnode<T>, side: Side) {
         let other = vnode.row(side.other());
         let beyond = self.own_beside(key, side.other()).map(|own| self.peer_of(own.clone()));

@@ -54,7 +54,7 @@ pub enum Input<T> {
     /// As [`Input::Introducer`], of a node that could not be reached for a while or was never reached before: messages may have been
     /// lost, so all links are looked at soon.
     Reached(NodeId),
-    /// Nobody who could help is in a list: begin one. Not to be said to two nodes at once, or two lists have to be made one.
+    /// No node that could help is in a list: begin one. Not to be said to two nodes at once, or two lists have to be made one.
     Begin,
     /// Ask this node for help, if this one waits to join its first list.
     JoinBy(NodeId),
@@ -252,7 +252,7 @@ impl<T: Topic> Node<T> {
         self.run();
     }
 
-    /// Runs what is due; early or repeated calls do nothing.
+    /// Does all that is due; early or repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         let (Some(due), Some(tick)) = (self.next_tick, self.config.tick) else { return };
         if now < due {

@@ -1,4 +1,4 @@
-//! Dead neighbours, lost messages, and what simultaneous changes have left behind (SG-32).
+//! Repair after dead neighbours, lost messages and simultaneous changes (SG-32).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -95,7 +95,7 @@ impl<T: Topic> Node<T> {
         self.drop_node(node);
     }
 
-    /// Where all who could help are waiting, too, the one with the smallest id begins the list.
+    /// Where all nodes that could help are waiting, too, the one with the smallest id begins the list.
     pub(super) fn on_outside(&mut self, node: NodeId) {
         if !self.outside.contains(&node) && self.introducers.contains(&node) {
             self.outside.push(node);
@@ -211,8 +211,8 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// Tells all neighbours of a virtual node that they are, which finds what is nearer; walks from level to level once more, which
-    /// finds what no neighbour knows; and asks an introducer, which finds another list.
+    /// Tells all neighbours of a virtual node that they are, which finds nearer ones; walks from level to level once more, which finds
+    /// those that no neighbour knows; and asks an introducer, which finds another list.
     fn look_at_links(&mut self, key: &Key<T>) {
         let Some(vnode) = self.vnodes.get(key) else { return };
         let mut links = Vec::new();

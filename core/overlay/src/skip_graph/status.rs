@@ -130,7 +130,7 @@ impl<T: Topic> Node<T> {
                 }
                 unknown
             });
-            // Only whoever knows nothing asks to the left: there the news comes from the right.
+            // Only a publisher that knows nothing asks to the left: there the news comes from the right.
             for side in if unknown { &[Side::Right, Side::Left][..] } else { &[Side::Right] } {
                 let neighbour = self.neighbour(&key, *side);
                 if let Some(publisher) = neighbour.filter(|neighbour| neighbour.key.is_of_group(&key)) {

@@ -27,7 +27,7 @@ pub struct SkipGraphConfig {
     /// Topics that clients of this node publish to and whose subscribers are known. Publications to more topics go to everyone
     /// ([`super::SkipGraphCounters::untracked`]).
     pub max_topics: usize,
-    /// For what everybody has to know: wildcards and shared subscriptions; and for what waits to be settled. Its
+    /// The mesh for interest that every node has to know: wildcards and shared subscriptions; and for changes that wait to be settled. Its
     /// [`MeshConfig::signal_bytes`] counts for all signals, here 1 KiB to 512 KiB.
     pub mesh: MeshConfig,
 }

@@ -42,7 +42,7 @@ pub struct SkipGraphCounters {
     pub resumed: u64,
     /// Topics whose status in the graph was wrong for a while and was looked at once more (SG-15).
     pub reported: u64,
-    /// Messages of the graph to nodes without a link; the graph says again what matters.
+    /// Messages of the graph to nodes without a link; the graph says again those that matter.
     pub undelivered: u64,
     /// Messages of the graph that were given up because they were passed on too often, or because this node was in no list.
     pub lost: u64,
@@ -70,13 +70,13 @@ impl SkipGraphCounters {
     }
 }
 
-/// The Skip Graph among brokers (SG-34): [`crate::skip_graph`] leads the ways, the subscribers of a topic are asked and tell over the direct
-/// links, and a mesh carries what everybody has to know (`docs/adr/0011-skip-graph-overlay.md`).
+/// The Skip Graph among brokers (SG-34): [`crate::skip_graph`] leads the ways, the subscribers of a topic are asked and tell over the
+/// direct links, and a mesh carries interest that every node has to know (`docs/adr/0011-skip-graph-overlay.md`).
 #[derive(Debug)]
 pub struct SkipGraphOverlay {
     pub(super) me: NodeId,
     pub(super) config: SkipGraphConfig,
-    /// For what everybody has to know, and for what waits to be settled.
+    /// The mesh for interest that every node has to know, and for changes that wait to be settled.
     mesh: Mesh,
     pub(super) graph: Node<TopicName>,
     started: bool,
@@ -303,7 +303,7 @@ impl SkipGraphOverlay {
         self.outputs.push_back(Output::Signal { to, bytes: signal.encode() });
     }
 
-    /// A publication to a topic of the graph: adds who may want it.
+    /// A publication to a topic of the graph: adds the nodes that may want it.
     fn publish(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
         if self.audiences.publish(self.now, topic, nodes) {
             self.compare_status(topic);
@@ -449,8 +449,7 @@ impl SkipGraphOverlay {
     }
 }
 
-/// Ticks for which the status of a topic may differ from what is known of its subscribers: it takes its time to travel, more after a
-/// death.
+/// Ticks for which the status of a topic may differ from the known subscribers: the status takes its time to travel, more after a death.
 const DOUBTFUL_TICKS: u32 = 10;
 
 /// How often topics are looked through for those to which nobody publishes any more, in the time after which they are forgotten.

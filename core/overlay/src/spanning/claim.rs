@@ -52,7 +52,7 @@ impl Claim {
             1 => Some(NodeId::new(input.try_get_u64().ok()?)),
             _ => return None,
         };
-        // Only the root is at the root, and whoever is on the way has a parent.
+        // Only the root is at the root, and every other node on the way has a parent.
         let fits = parent.is_some() == (cost != 0 && cost != UNREACHABLE);
         fits.then_some(Self { epoch, version, capability, root, cost, parent })
     }

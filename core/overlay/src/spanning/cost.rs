@@ -27,7 +27,7 @@ impl Edge {
         self.frozen
     }
 
-    /// Takes a measurement in; says whether it changed what the edge counts for.
+    /// Takes a measurement in; says whether it changed the cost of the edge.
     pub(crate) fn measure(&mut self, micros: u32) -> bool {
         let sample = u64::from(micros) * 8;
         self.smoothed = Some(self.smoothed.map_or(sample, |smoothed| smoothed - smoothed / 8 + sample / 8));

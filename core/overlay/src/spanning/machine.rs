@@ -133,8 +133,9 @@ impl Spanning {
         }
     }
 
-    /// Takes the best parent among those that are nearer to the root than this node has ever claimed to be in this epoch: none of them
-    /// is behind it. The claimed cost does not rise with a longer way, for what is behind this node counts on it. Says whether there is one.
+    /// Takes the best parent among those that are nearer to the root than this node has ever claimed to be in this epoch: none of them is
+    /// behind it. The claimed cost does not rise with a longer way, for the members behind this node count on it. Says whether there is
+    /// one.
     fn adopt(&mut self) -> bool {
         let claimed = self.claim.cost;
         let nearer = |member: &Member| {
@@ -172,7 +173,7 @@ impl Spanning {
         }
     }
 
-    /// Somebody passes on what `node` said, for there is no link to it.
+    /// Some member passes on the claim of `node`, for there is no link to it.
     pub fn hear_of(&mut self, node: NodeId, claim: Claim) {
         if self.claims.get(&node).is_none_or(|before| claim.is_newer_than(before)) {
             self.note(node, claim);
@@ -295,8 +296,8 @@ impl Spanning {
         self.used.route(self.me.node, &self.members);
     }
 
-    /// Whether the tree of this epoch has everybody who is in the one in use, even if it has not everybody yet: in a large one there is
-    /// always somebody who has just come.
+    /// Whether the tree of this epoch has every member of the tree in use, even if it has not every member yet: in a large tree there is
+    /// always some member that has just come.
     fn is_next(&self) -> bool {
         let in_use = self.used.parents.keys().filter(|node| self.members.contains_key(node));
         self.used.epoch == self.claim.epoch || in_use.copied().all(|node| self.fits(node, self.claim.root))

@@ -10,7 +10,8 @@ use sedge_base::NodeId;
 use super::signal::Elected;
 use super::topics::Members;
 
-/// An election of this node that nothing has used at so many refreshes is forgotten. After those who were told would be too late.
+/// An election of this node that nothing has used at so many refreshes is forgotten. After the nodes that were told of it would be too
+/// late.
 const KEEP_MINE: u8 = 2;
 /// The same for elections of others.
 const KEEP_TOLD: u8 = 6;
@@ -28,7 +29,7 @@ struct Told {
     unused: u8,
 }
 
-/// Elections by this node and by others, by what stands for the topic or the set of members.
+/// Elections by this node and by others, by the key of the topic or of the set of members.
 #[derive(Debug, Default)]
 pub(super) struct Elections {
     mine: BTreeMap<u64, Mine>,

@@ -58,8 +58,8 @@ impl Counts {
     }
 }
 
-/// Number and hash of all that a node has announced and not withdrawn. The order does not matter, so that a listener can keep it
-/// without keeping what was announced.
+/// Number and hash of all interests that a node has announced and not withdrawn. The order does not matter, so that a listener can keep the
+/// sum without keeping the interests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) entries: u64,

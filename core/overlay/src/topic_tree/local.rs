@@ -32,7 +32,7 @@ struct Published {
 pub(super) enum Publishing {
     /// Nobody knows.
     Begins,
-    /// Those who have confirmed this number; none: nobody has been asked.
+    /// The nodes that have confirmed this number know; none: no node has been asked.
     Asked(Option<u64>),
     /// There are too many topics.
     Refused,

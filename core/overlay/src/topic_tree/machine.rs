@@ -113,8 +113,8 @@ impl TopicTree {
         self.gather();
     }
 
-    /// To be sent at once, not with the next poll: nobody answers a snapshot, so what the neighbour says after it came up has to find
-    /// here all that the snapshot tells.
+    /// Sends the snapshot at once, not with the next poll: nobody answers a snapshot, so the neighbour's signals after it came up have to
+    /// find here all that the snapshot tells.
     fn send_snapshot(&mut self, node: NodeId) {
         let signals: Vec<Signal> = self.local.snapshot(self.config.signal_limit()).collect();
         for signal in &signals {
@@ -296,7 +296,7 @@ impl TopicTree {
         }
     }
 
-    /// Keeps what another node has to do with topics, if this one has to do with them too.
+    /// Keeps another node's interest in topics, if this node takes part in them, too.
     fn hold(&mut self, from: NodeId, interest: &Interest) {
         if !interest.is_reserved() && !self.local.concerns(&interest.filter) {
             return;
@@ -434,7 +434,7 @@ impl TopicTree {
         }
     }
 
-    /// This node has nothing more to do with `filter`: forgets what others have to do with it, unless it matters for something else.
+    /// This node has nothing more to do with `filter`: forgets the interest of others in it, unless it matters for something else.
     fn release(&mut self, filter: &TopicFilter) {
         let mut released = Vec::new();
         for (node, peer) in &self.peers {

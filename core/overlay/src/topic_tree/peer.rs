@@ -86,7 +86,7 @@ impl Peer {
         self.session.is_some()
     }
 
-    /// Whether either side has confirmed what the other has told when the link came up.
+    /// Whether either side has confirmed the interest that the other told when the link came up.
     pub(super) fn is_in_step(&self) -> bool {
         !self.lost && self.session.as_ref().is_some_and(|session| session.whole_sent && session.whole_heard)
     }
@@ -112,7 +112,7 @@ impl Peer {
         }
     }
 
-    /// The snapshot is complete: returns what was not in it.
+    /// The snapshot is complete: returns the interests and groups that were not in it.
     pub(super) fn end_snapshot(&mut self, number: u64) -> Result<(Vec<Interest>, Vec<TopicFilter>), SignalError> {
         let Some(session) = self.session.as_mut().filter(|session| session.incoming == Incoming::Snapshot) else {
             return Err(SignalError::Value("order: end without a snapshot"));

@@ -249,7 +249,8 @@ fn get_facts(input: &mut &[u8]) -> Result<Facts, SignalError> {
     Ok(Facts { capacity, clients, rooted, round_trips })
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let Ok(signal) = Signal::decode(data) else { return false };

@@ -1,4 +1,4 @@
-//! Trees among sets of members, computed from what all of them have been told alike.
+//! Trees among sets of members, computed from facts that all of them have been told alike.
 
 use std::collections::BTreeMap;
 

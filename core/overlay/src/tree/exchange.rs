@@ -410,7 +410,7 @@ impl Exchange {
         }
     }
 
-    /// Tells topics to everyone and filters to those whom they concern. Each neighbour gets its own sequence of numbers.
+    /// Tells topics to every neighbour and filters to the neighbours that they concern. Each neighbour gets its own sequence of numbers.
     fn send_news(&mut self) {
         let limit = self.config.exchange.signal_limit();
         let asks = core::mem::take(&mut self.asks_all);
@@ -464,8 +464,8 @@ impl Exchange {
         }
     }
 
-    /// Adds those of the members to whom a publication of a client to `topic` has to go: all that want it, and all that have not
-    /// answered yet whether they do.
+    /// Adds the members to which a publication of a client to `topic` has to go: all that want it, and all that have not answered yet
+    /// whether they do.
     pub(super) fn destinations(
         &mut self,
         now: Instant,
@@ -492,7 +492,7 @@ impl Exchange {
         advert.known = Some((self.generation, known));
     }
 
-    /// Adds those who were asked about a topic, over links that are in step, and have neither answered nor said that they want it.
+    /// Adds the nodes that were asked about a topic, over links that are in step, and have neither answered nor said that they want it.
     pub(super) fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
         let Some(advert) = self.publishes.get(topic) else { return };
         if !advert.is_open && advert.known.as_ref().is_some_and(|(generation, _)| *generation == self.generation) {
@@ -505,7 +505,7 @@ impl Exchange {
         nodes.extend(self.peers.iter().filter(is_open).map(|(node, _)| *node));
     }
 
-    /// Whether a signal says that something was done, behind what was published before.
+    /// Whether a signal says that something was done, behind the publications before it.
     pub(super) fn promises(&self, to: NodeId, signal: &[u8]) -> bool {
         match Signal::decode(signal) {
             Ok(Signal::Ack(number)) => {

@@ -16,9 +16,9 @@ use crate::{Advertised, Input, MeshCounters, Output, Overlay, RouteEntry, Token}
 /// Counters of [`Tree`], from its start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeCounters {
-    /// Of what every node tells every other.
+    /// Counters of the mesh for interest that every node tells every other.
     pub shared: MeshCounters,
-    /// Of the tree.
+    /// Counters of the tree.
     pub tree: TrunkCounters,
     /// Changes that counted as settled only because [`crate::MeshConfig::settle_timeout`] had passed.
     pub late_settlements: u64,
@@ -81,7 +81,7 @@ impl Tree {
         }
     }
 
-    /// Tells the exchange of topics and filters what the backbone makes of by itself.
+    /// Tells the exchange of topics and filters the inputs that the backbone handles by itself.
     fn handle_own(&mut self, now: Now, input: &Input) {
         let exchange = &mut self.exchange;
         match input {

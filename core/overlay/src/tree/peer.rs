@@ -79,7 +79,8 @@ impl Peer {
         self.untold.clear();
     }
 
-    /// Up to which changes of this node it has answered; 0 if it is not sure what it knows. `number` is that of the last changes.
+    /// Number of the last changes of this node that the peer has answered; 0 if its knowledge is not sure. `number` is that of the last
+    /// changes.
     pub(super) fn confirmed(&self, number: u64) -> u64 {
         let Some(session) = &self.session else { return self.confirmed };
         if session.snapshot_due || session.snapshot.is_some() {
@@ -88,7 +89,7 @@ impl Peer {
         session.outstanding.front().map_or(number, |first| first - 1)
     }
 
-    /// Whether it was asked, over a link that is in step, and has not answered up to `number`. `last` is that of the last changes.
+    /// Whether the peer was asked, over a link that is in step, and has not answered up to `number`. `last` is that of the last changes.
     pub(super) fn is_asked(&self, last: u64, number: u64) -> bool {
         let Some(session) = &self.session else { return false };
         let is_in_step = !session.snapshot_due && session.snapshot.is_none() && self.is_complete();
@@ -150,7 +151,7 @@ impl Peer {
         self.told_digest
     }
 
-    /// Of what it has told.
+    /// Digest of the topics and filters that the peer has told.
     pub(super) const fn digest(&self) -> Digest {
         self.digest
     }

@@ -153,7 +153,8 @@ pub(super) fn cut(entries: impl Iterator<Item = Entry>, limit: usize) -> impl It
     })
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let Ok(signal) = Signal::decode(data) else { return false };

@@ -38,7 +38,7 @@ impl TrunkCounters {
     }
 }
 
-/// Another member, and what it has to be told.
+/// Another member, and the news that it has to be told.
 #[derive(Debug)]
 struct Peer {
     incarnation: Incarnation,
@@ -223,7 +223,7 @@ impl Trunk {
         }
     }
 
-    /// Others may have to be told whom this node cannot hear.
+    /// Others may have to be told which members this node cannot hear.
     fn links_changed(&mut self) {
         if self.spanning.is_large() {
             self.deaf_due.get_or_insert(self.now + DEAF);
@@ -246,7 +246,7 @@ impl Trunk {
         self.untold = true;
     }
 
-    /// The time of what comes next.
+    /// Sets the time of the following events.
     pub(crate) const fn tick(&mut self, now: Instant) {
         self.now = now;
     }
@@ -288,7 +288,7 @@ impl Trunk {
         [self.next_check, self.due, self.deaf_due].into_iter().flatten().min()
     }
 
-    /// The next signal and whom it is for.
+    /// The next signal and the node that it is for.
     pub(crate) fn poll_signal(&mut self) -> Option<(NodeId, Bytes)> {
         if self.dirty && self.due.is_none() {
             self.flush();

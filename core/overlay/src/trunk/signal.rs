@@ -83,7 +83,8 @@ fn put_each<T>(items: &[T], out: &mut BytesMut, put: impl Fn(&T, &mut BytesMut))
     items.iter().take(usize::from(count)).for_each(|item| put(item, out));
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let Ok(signal) = Signal::decode(data) else { return false };
