@@ -108,7 +108,7 @@ fn names_with_wildcards_are_only_names() {
     assert!(!rules.decide(slash, Action::Publish, "d/a/b").allowed);
 }
 
-/// A rule as text, and what it says.
+/// A rule as text, and its meaning.
 #[derive(Clone, Debug)]
 struct Line {
     section: usize,

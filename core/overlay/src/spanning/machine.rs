@@ -133,9 +133,8 @@ impl Spanning {
         }
     }
 
-    /// Takes the best parent among those that are nearer to the root than this node has ever claimed to be in this epoch: none of them is
-    /// behind it. The claimed cost does not rise with a longer way, for the members behind this node count on it. Says whether there is
-    /// one.
+    /// Takes the best parent nearer to the root than this node has ever claimed to be in this epoch: none of them is behind it. A longer
+    /// way does not raise the claimed cost, for the members behind this node count on it. Says whether there is such a parent.
     fn adopt(&mut self) -> bool {
         let claimed = self.claim.cost;
         let nearer = |member: &Member| {

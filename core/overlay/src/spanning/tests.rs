@@ -87,7 +87,7 @@ impl Net {
         }
     }
 
-    /// Everybody who has news tells all others, also those to whom there is no link: somebody passes it on to them.
+    /// Every member that has news tells all others, also those to which there is no link: some member passes the news on to them.
     fn talk(&mut self) {
         let ids: Vec<usize> = self.trees.keys().copied().collect();
         for from in &ids {

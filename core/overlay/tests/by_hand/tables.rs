@@ -74,7 +74,7 @@ impl<'a> Rest<'a> {
         own.chain(lines.map(|line| (line.node.get(), line.filter))).collect()
     }
 
-    /// Both ends of each link know of it, and operators have what they ordered last.
+    /// Both ends of each link know of it, and operators have the links that they ordered last.
     fn check_links(&self) {
         for (node, neighbours) in &self.edges {
             let own: BTreeSet<u64> = self.world.neighbours(*node).collect();

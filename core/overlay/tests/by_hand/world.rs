@@ -32,7 +32,7 @@ pub(crate) fn tree(node: u64) -> Box<dyn Overlay> {
     by_hand(node, Box::new(Tree::new(id(node), address(node), config, Rng::new(node))))
 }
 
-/// Random events, and what is known about their outcome.
+/// Random events, and the known facts about their outcome.
 pub(crate) struct World {
     pub(crate) net: Net,
     rng: Rng,

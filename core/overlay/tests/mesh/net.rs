@@ -32,7 +32,7 @@ impl Shards {
     }
 }
 
-/// One node: the mesh, its shards and what its own clients want.
+/// One node: the mesh, its shards and the subscriptions of its own clients.
 pub(crate) struct Node {
     pub(crate) mesh: Mesh,
     /// All table changes given out so far.

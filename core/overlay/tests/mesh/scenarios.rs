@@ -351,7 +351,7 @@ fn nonsense_closes_the_link_and_nothing_else() {
     }
 }
 
-/// FT-29: node 1 is still busy with what the first life of node 2 said when the second life comes up.
+/// FT-29: node 1 is still busy with the signals of node 2's first life when the second life comes up.
 #[test]
 fn confirmations_of_an_earlier_link_are_not_sent_over_the_next() {
     for polled in [true, false] {

@@ -160,7 +160,7 @@ impl Net {
         self.nodes.remove(&node);
         self.wires.retain(|(from, to), _| *from != node && *to != node);
         self.busy.retain(|(from, to)| *from != node && *to != node);
-        // Membership names others to whoever is not in the list yet.
+        // Membership names other nodes to a node that is not in the list yet.
         let outside = self.nodes.values().filter(|node| node.keys().next().is_none()).map(|node| node.id().get());
         let outside: Vec<u64> = outside.collect();
         let inside: Vec<u64> = self.nodes.keys().copied().filter(|node| !outside.contains(node)).collect();

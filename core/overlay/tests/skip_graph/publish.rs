@@ -126,7 +126,7 @@ fn random_vectors_leave_most_of_the_gain() {
     assert!(sfb <= 0.75 * mrf, "{sfb} of {mrf}");
 }
 
-/// SG-22: with multi-range forwarding nobody sends more than two copies of what it receives.
+/// SG-22: with multi-range forwarding no node sends more than two copies of a publication that it receives.
 #[test]
 fn nobody_forwards_more_than_twice() {
     let mut net = line(300, |_, rng| Vector::random(rng));

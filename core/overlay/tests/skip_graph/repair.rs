@@ -109,7 +109,8 @@ fn who_comes_back_is_taken_in_again() {
     assert_right(&net);
 }
 
-/// A wish to join is given up when it is not wanted any more and its answer was lost, so that whoever believes it fulfilled hears otherwise.
+/// A wish to join is given up when it is not wanted any more and its answer was lost, so that a node that believes it fulfilled hears
+/// otherwise.
 #[test]
 fn a_wish_that_nobody_answers_is_given_up() {
     let mut net = network(5, 6);

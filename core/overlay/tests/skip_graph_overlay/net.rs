@@ -1,4 +1,4 @@
-//! A few nodes whose links, shards and clock are moved by hand, and what follows from what they have been told.
+//! A few nodes whose links, shards and clock are moved by hand, and the conclusions from the signals they were given.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,7 +14,7 @@ use sedge_overlay::{
 
 type Key = (ClientId, TopicFilter);
 
-/// One node: the algorithm, its shards, and what its own clients want.
+/// One node: the algorithm, its shards, and the subscriptions of its own clients.
 pub(crate) struct Node {
     pub(crate) overlay: SkipGraphOverlay,
     incarnation: u64,
@@ -341,7 +341,7 @@ impl Net {
         self.destinations(node, text)
     }
 
-    /// Other nodes whose clients want `text`, by what is in their tables.
+    /// Other nodes whose clients want `text`, by their own records of subscriptions.
     pub(crate) fn wanting(&self, node: u64, text: &str, settled: bool) -> Vec<u64> {
         let name = topic(text);
         let wants = |other: &u64| {

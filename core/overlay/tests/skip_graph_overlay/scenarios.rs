@@ -233,7 +233,7 @@ fn local_consumption_stays_local() {
     assert_eq!(net.settle(), 0);
 }
 
-/// SG-31, MQTT 5.0 section 4.7: wildcards give what a single broker would.
+/// SG-31, MQTT 5.0 section 4.7: wildcards give the same publications as a single broker would.
 #[test]
 fn wildcards_are_known_to_everyone() {
     let mut net = Net::of(5);
@@ -330,7 +330,7 @@ fn a_dead_node_is_no_destination_and_no_relay() {
     net.assert_graph();
 }
 
-/// A link that is lost and back: publications are kept for the node, and what it has told nobody meanwhile is asked for.
+/// A link that is lost and back: publications are kept for the node, and the node is asked for interest that it could not tell meanwhile.
 #[test]
 fn a_lost_link_forgets_nothing_and_is_caught_up_on() {
     let mut net = Net::of(3);
@@ -358,7 +358,7 @@ fn a_lost_link_forgets_nothing_and_is_caught_up_on() {
     net.assert_graph();
 }
 
-/// The link is another one than before, and what was sent over the first one comes over the second.
+/// The link is another one than before, and signals that were sent over the first one come over the second.
 #[test]
 fn what_is_late_from_an_earlier_link_is_heard() {
     let mut net = Net::of(2);

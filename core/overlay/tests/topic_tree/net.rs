@@ -38,7 +38,7 @@ impl Shards {
     }
 }
 
-/// One node: the machine, its shards and what its own clients want.
+/// One node: the machine, its shards and the subscriptions of its own clients.
 pub(crate) struct Node {
     pub(crate) machine: TopicTree,
     /// All table changes given out so far.

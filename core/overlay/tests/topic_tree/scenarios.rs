@@ -483,7 +483,7 @@ fn nonsense_closes_the_link_and_nothing_else() {
     }
 }
 
-/// FT-29: node 1 is still busy with what the first life of node 2 said when the second life comes up.
+/// FT-29: node 1 is still busy with the signals of node 2's first life when the second life comes up.
 #[test]
 fn confirmations_of_an_earlier_link_are_not_sent_over_the_next() {
     for polled in [true, false] {
@@ -532,7 +532,7 @@ fn large_tables_travel_in_pieces() {
     let mut seen = Vec::new();
     net.node(2).machine.everyone(&mut seen);
     assert_eq!(seen, [node(1)]);
-    // Every line is there once, and `#` for what is not known.
+    // Every line is there once, and `#` for interest that is not known.
     assert_eq!(net.node(2).machine.route_count(), 601);
     assert_eq!(net.node(2).machine.routes(600, 5).len(), 1);
 }

@@ -11,7 +11,7 @@ use sedge_overlay::{AdvertOp, Input};
 const FILTERS: [&str; 7] = ["a", "a/+", "#", "b/c", "$own/#", "$share/g/a", "+/c"];
 const TOPICS: [&str; 7] = ["a", "a/x", "b/c", "$own/x", "a/c", "d", "b"];
 
-/// Random events, and what has to hold after them.
+/// Random events, and the conditions that have to hold after them.
 struct World {
     net: Net,
     rng: Rng,

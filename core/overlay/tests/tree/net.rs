@@ -33,7 +33,7 @@ impl Shards {
     }
 }
 
-/// One node: its machine, its shards and what its own clients want.
+/// One node: its machine, its shards and the subscriptions of its own clients.
 pub(crate) struct Node {
     pub(crate) overlay: Box<dyn Overlay>,
     incarnation: u64,

@@ -170,7 +170,7 @@ fn a_question_without_changes_is_answered_by_all_shards_of_all_nodes() {
     assert_eq!(net.node(1).settled, [Token(7)]);
 }
 
-/// One change concerns both what everybody has to know and what publishers have to know; meanwhile a node joins.
+/// One change concerns both the interest that every node has to know and the interest that publishers have to know; meanwhile a node joins.
 #[test]
 fn a_change_is_settled_when_all_nodes_that_are_linked_then_know_of_it() {
     let mut net = Net::linked(patient_tree, 2);
@@ -281,7 +281,7 @@ fn a_dead_node_is_forgotten_at_once_and_ways_go_round_it() {
     assert_eq!(interest(&net, 4), [wants("a", 2, 2)]);
 }
 
-/// Relays know what passes them, and forget it when it passes others.
+/// Relays know the interest that passes them, and forget it when it passes others.
 #[test]
 fn relays_change_with_the_tree() {
     let mut net = Net::linked(tree, 4);
