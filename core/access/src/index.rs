@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::pattern::Template;
 use crate::{Action, Who};
 
-/// What rules that end at one place say: the first line of each kind, counted from 1.
+/// Effects of the rules that end at one place: the first line of each kind, counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
     pub(crate) publish: Option<u32>,
@@ -30,12 +30,12 @@ impl Effects {
     }
 }
 
-/// Which rules meet a filter.
+/// The rules that meet a filter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meeting {
-    /// Those that match some topic of it.
+    /// Rules that match some topic of the filter.
     pub(crate) overlap: Effects,
-    /// Those that match every topic of it.
+    /// Rules that match every topic of the filter.
     pub(crate) cover: Effects,
 }
 
@@ -106,7 +106,7 @@ impl Index {
         child
     }
 
-    /// What the rules say that match a topic name.
+    /// The effects of the rules that match a topic name.
     pub(crate) fn decide(&self, topic: &str, who: Who<'_>) -> Effects {
         let mut found = Effects::default();
         self.walk_topic(0, Some(topic), who, &mut found);
@@ -136,7 +136,7 @@ impl Index {
         }
     }
 
-    /// Which rules meet a topic filter.
+    /// The rules that meet a topic filter.
     pub(crate) fn judge(&self, filter: &str, who: Who<'_>) -> Meeting {
         let mut met = Meeting::default();
         self.walk_filter(0, Some(filter), true, who, &mut met);

@@ -1,8 +1,8 @@
-//! Who may publish and receive what.
+//! Rules about who may publish to and receive from which topics.
 //!
 //! [`Rules`] are read from a text (the format of Mosquitto's `acl_file`, and sections for client ids) and answer two questions:
 //! [`Rules::decide`] whether somebody may publish to or receive from a topic, and [`Rules::judge`] how much of a filter somebody
-//! may receive. Neither allocates. [`scram`] is how a client proves who it is without sending its password.
+//! may receive. Neither allocates. With [`scram`], a client proves who it is without sending its password.
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

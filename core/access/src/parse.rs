@@ -6,12 +6,12 @@ use crate::Rules;
 use crate::index::{Effects, Index, MAX_LEVELS};
 use crate::pattern::wrong_filter;
 
-/// What is wrong with one line.
+/// Fault of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
-    /// Which line, counted from 1.
+    /// Number of the line, counted from 1.
     pub line: u32,
-    /// What is wrong and what to write.
+    /// Description of the fault and of the text to write instead.
     pub what: String,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for RuleError {
 #[error("{}", self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ParseRulesError(pub Vec<RuleError>);
 
-/// For whom the lines are that follow.
+/// Clients that the following lines are for.
 enum Section {
     Anonymous,
     User(Box<str>),

@@ -6,7 +6,7 @@ use crate::Who;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Template(Vec<Piece>);
 
-/// What a [`Template`] is made of.
+/// Piece of a [`Template`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Piece {
     Text(Box<str>),
@@ -65,7 +65,7 @@ impl Template {
     }
 }
 
-/// What is wrong with a filter; `None`: nothing (MQTT 5.0 section 4.7).
+/// The fault of a filter; `None` if it has none (MQTT 5.0 section 4.7).
 pub(crate) fn wrong_filter(filter: &str) -> Option<&'static str> {
     if filter.is_empty() || filter.contains('\0') {
         return Some("a topic filter has at least one character, and no U+0000");

@@ -1,10 +1,10 @@
-//! All rules, and what follows from them.
+//! All rules, and the decisions that follow from them.
 
 use std::collections::BTreeMap;
 
 use crate::index::{Effects, Index, Meeting};
 
-/// Whose permission is asked for.
+/// The client whose permission is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who<'a> {
     /// The user name that was proven; `None`: an anonymous client.
@@ -13,7 +13,7 @@ pub struct Who<'a> {
     pub client: &'a str,
 }
 
-/// What somebody wants to do with a topic.
+/// Use of a topic that a client asks permission for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send messages there (`write`), wills included.
@@ -25,13 +25,13 @@ pub enum Action {
 /// Whether something is allowed, and which line of the rules says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether it is.
+    /// Whether the action is allowed.
     pub allowed: bool,
-    /// The line that decides, counted from 1; `None`: no line matches, and what no line allows is forbidden.
+    /// The line that decides, counted from 1; `None`: no line matches, and a topic that no line allows is forbidden.
     pub line: Option<u32>,
 }
 
-/// How much of what a filter matches may be received.
+/// The part of a filter's publications that may be received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Nothing.
@@ -42,8 +42,8 @@ pub enum Reach {
     All,
 }
 
-/// Access rules: the lines of a user and of a client id decide first, then the patterns for everybody. Among lines of one stage
-/// `deny` wins; what no line allows is forbidden.
+/// Access rules: the lines of a user and of a client id decide first, then the patterns for everybody. Among lines of one stage `deny`
+/// wins; a topic that no line allows is forbidden.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// Lines before the first section: for clients without a user name.
@@ -64,7 +64,7 @@ impl Rules {
         decided.unwrap_or(Verdict { allowed: false, line: None })
     }
 
-    /// How much of what `filter` matches `who` may receive. `filter` is the part that matches: without `$share/group/`.
+    /// The part of the publications matched by `filter` that `who` may receive. `filter` is the part that matches: without `$share/group/`.
     pub fn judge(&self, who: Who<'_>, filter: &str) -> Reach {
         let mut own = Meeting::default();
         for index in self.own(who) {

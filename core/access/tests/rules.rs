@@ -108,7 +108,7 @@ fn names_with_wildcards_are_only_names() {
     assert!(!rules.decide(slash, Action::Publish, "d/a/b").allowed);
 }
 
-/// A rule as text, and what it says.
+/// A rule as text, and its meaning.
 #[derive(Clone, Debug)]
 struct Line {
     section: usize,
@@ -233,7 +233,7 @@ proptest! {
         }
     }
 
-    /// MQ-19: what is judged as everything or nothing is that for every topic the filter matches.
+    /// MQ-19: a filter that is judged as everything or nothing is judged so for every topic that it matches.
     #[test]
     fn judgements_of_filters_hold_for_every_topic(
         lines in prop::collection::vec(line(), 0..10),

@@ -5,15 +5,15 @@ use jaq_core::load::{self, Arena, File, Loader, lex, parse};
 use jaq_core::{Compiler, Filter, compile};
 use jaq_json::Val;
 
-/// What compiling takes of the stack at most, with room to spare, in a build that is not optimised.
+/// Most bytes of the stack that compiling takes, with room to spare, in a build that is not optimised.
 pub const STACK_BYTES: usize = 16 << 20;
 /// Longest program in bytes.
 pub const PROGRAM_BYTES_MAX: usize = 4096;
 /// Deepest nesting: brackets, signs and words that open or join something, counted without looking at what closes them.
 const OPEN_MAX: usize = 256;
-/// Signs that do.
+/// Signs that open or join something.
 const SIGNS: &str = "([{-|,?/+*%=<>";
-/// Words that do, too.
+/// Words that open or join something.
 const OPENING: [&str; 10] = ["def", "if", "elif", "reduce", "foreach", "try", "label", "as", "and", "or"];
 
 /// Functions that look at something else than their input. `input` and `inputs` are none of the library's.
@@ -31,13 +31,13 @@ const OUTSIDE: [&str; 11] = [
     "strflocaltime",
 ];
 
-/// What is wrong with a program, and at which of its bytes.
+/// Fault of a program, and the byte of the program at which it lies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Fault {
-    /// Where.
+    /// Position of the fault: a byte of the program.
     pub at: usize,
-    /// What, and what to do.
+    /// Description of the fault, and of what to do.
     pub what: String,
 }
 
@@ -68,7 +68,7 @@ impl Program {
     }
 }
 
-/// Refuses what would take the compiler too deep.
+/// Refuses programs that would take the compiler too deep.
 fn check_size(text: &str) -> Result<(), Fault> {
     if text.len() > PROGRAM_BYTES_MAX {
         let what = format!("has {} bytes; at most {PROGRAM_BYTES_MAX}", text.len());

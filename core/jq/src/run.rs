@@ -1,4 +1,4 @@
-//! What a program puts out.
+//! The output of a program.
 
 use jaq_core::data::JustLut;
 use jaq_core::{Ctx, Vars};

@@ -1,4 +1,4 @@
-//! Programs of one document: what comes out, what is refused, and where.
+//! Programs of one document: their outputs, and the refused ones with the place of the fault.
 
 use sedge_jq::{Bounds, Failure, Output, Program, STACK_BYTES};
 
@@ -37,7 +37,7 @@ fn bounds_hold_for_a_program_without_an_end() {
     assert!(matches!(outputs(".payload + 1"), Err(Failure::Error(_))));
 }
 
-/// DP-02: what is wrong, with its place.
+/// DP-02: the fault of a program, with its place.
 #[test]
 fn a_wrong_program_is_refused_with_its_place() {
     let wrong = [

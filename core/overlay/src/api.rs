@@ -1,4 +1,4 @@
-//! The trait of all cooperation algorithms, what goes in and what comes out.
+//! The trait of all cooperation algorithms, their inputs and their outputs.
 
 use core::net::SocketAddr;
 
@@ -22,22 +22,22 @@ pub struct Barrier(pub u64);
 pub struct Neighbour {
     /// Its id.
     pub node: NodeId,
-    /// Which life of it.
+    /// Incarnation of the node.
     pub incarnation: Incarnation,
-    /// What it can carry, as it says itself; trees choose roots by it. 1 if unknown.
+    /// Capacity that the node announces; trees choose roots by it. 1 if unknown.
     pub capacity: u32,
-    /// Where it listens for links: the lower one wins between equals (TR-08).
+    /// Address at which the node listens for links: the lower one wins between equals (TR-08).
     pub address: SocketAddr,
 }
 
-/// One change of what one client of this node subscribes to.
+/// One change of the subscriptions of one client of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advert {
     /// The client.
     pub client: ClientId,
     /// The whole filter, `$share/group/` included.
     pub filter: TopicFilter,
-    /// What became of it.
+    /// Kind of the change.
     pub op: AdvertOp,
 }
 
@@ -53,7 +53,7 @@ pub enum AdvertOp {
     Remove,
 }
 
-/// What other nodes want, summed up: the owner keeps the forward tables of the shards equal to it.
+/// Interest of other nodes, summed up: the owner keeps the forward tables of the shards equal to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advertised {
     /// Some other node has (or no longer has) ordinary subscriptions to this filter: publications that match have to be handed to
@@ -99,10 +99,10 @@ pub enum Input {
     /// [`Input::NeighbourDown`], another link has taken the place of the first. Signals that were polled for an earlier link and not
     /// sent must be dropped.
     NeighbourUp(Neighbour),
-    /// The link is gone. `gone`: membership has declared the node dead or departed, it is not only the link that failed; what
-    /// it wanted is to be forgotten.
+    /// The link is gone. `gone`: membership has declared the node dead or departed, it is not only the link that failed; the interest of
+    /// the node is to be forgotten.
     NeighbourDown {
-        /// Which neighbour.
+        /// The neighbour whose link is gone.
         node: NodeId,
         /// Whether the node itself is gone.
         gone: bool,
@@ -111,20 +111,20 @@ pub enum Input {
     MemberUp(Neighbour),
     /// Membership has lost a node.
     MemberDown {
-        /// Which node.
+        /// The node that membership has lost.
         node: NodeId,
     },
     /// A new measurement of the round trip to a neighbour, in microseconds.
     RoundTrip {
-        /// Which neighbour.
+        /// The neighbour at the other end.
         node: NodeId,
-        /// Microseconds.
+        /// The round trip in microseconds.
         micros: u32,
     },
-    /// What this node itself can carry (as in [`Neighbour::capacity`]) and how many clients are connected to it; trees choose
-    /// roots by both. To be given at start and when it has changed much.
+    /// Capacity of this node (as in [`Neighbour::capacity`]) and number of the clients connected to it; trees choose roots by both. To be
+    /// given at start and when either has changed much.
     Load {
-        /// What it can carry. 1 if unknown.
+        /// Capacity of this node. 1 if unknown.
         capacity: u32,
         /// Connected clients.
         clients: u32,
@@ -140,28 +140,28 @@ pub enum Input {
     },
     /// Bytes that the neighbour's algorithm sent with [`Output::Signal`].
     Signal {
-        /// Which neighbour.
+        /// The neighbour that sent the signal.
         from: NodeId,
-        /// Its bytes: untrusted in form, not in intent.
+        /// The bytes of the signal: untrusted in form, not in intent.
         bytes: Bytes,
     },
     /// All shards route by every [`Output::Table`] that came before [`Output::Barrier`] of this number.
     BarrierReached(Barrier),
 }
 
-/// What the owner of the algorithm has to do.
+/// Task that the algorithm gives its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Send these bytes to the neighbour, behind all publications and signals already sent to it, over whatever nodes.
     Signal {
-        /// Which neighbour.
+        /// The neighbour that is to get the signal.
         to: NodeId,
-        /// At most 1 MiB; longer content is cut into several signals.
+        /// Bytes of the signal, at most 1 MiB; longer content is cut into several signals.
         bytes: Bytes,
     },
     /// Keep a link to this member, or give it up.
     Link {
-        /// Which member.
+        /// The member to which the link leads.
         node: NodeId,
         /// Whether the link is wanted.
         wanted: bool,
@@ -174,19 +174,19 @@ pub enum Output {
     Settled(Token),
     /// This neighbour has everything from us and we have everything from it (sync-ok, FT-26).
     Synced {
-        /// Which neighbour.
+        /// The neighbour that is in step.
         node: NodeId,
     },
     /// The operator of this node has ended the link that was chosen here; see [`Overlay::choose`].
     Cut {
-        /// Which node.
+        /// The node to which the link led.
         node: NodeId,
     },
     /// The neighbour sent something that cannot be: close the link with this explanation.
     Protocol {
-        /// Which neighbour.
+        /// The neighbour that sent it.
         node: NodeId,
-        /// What was wrong.
+        /// Description of the fault.
         detail: String,
     },
 }
@@ -220,10 +220,10 @@ pub trait Overlay {
     /// Feeds one event.
     fn handle(&mut self, now: Now, input: Input);
 
-    /// Runs what is due; early or repeated calls do nothing.
+    /// Does all that is due; early or repeated calls do nothing.
     fn handle_timeout(&mut self, now: Now);
 
-    /// What the owner has to do next.
+    /// Takes the next task for the owner.
     fn poll_output(&mut self) -> Option<Output>;
 
     /// When [`Overlay::handle_timeout`] is next wanted.
@@ -235,14 +235,14 @@ pub trait Overlay {
     fn destinations(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>);
 
     /// Adds to `nodes` those of the destinations of a publication to `topic` that are among them only because they were asked whether they
-    /// want this topic, over links that are in step, and have not answered. The owner may keep publications for them back for as
-    /// long, and asks for the destinations again then: it may leave out who has answered that it does not want them. Comes behind
+    /// want this topic, over links that are in step, and have not answered. The owner may keep publications for them back for as long, and
+    /// asks for the destinations again then: a node that has answered that it does not want them may be left out. Comes behind
     /// [`Overlay::destinations`] of the same topic.
     fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
         let _ = (topic, nodes);
     }
 
-    /// Whether `to` relies, once it has this signal, on having what was published here before: then nothing is kept back for it any
+    /// Whether `to` relies, once it has this signal, on having the publications made here before: then nothing is kept back for it any
     /// longer. Asked when the signal has been polled, and before the next one is.
     fn promises(&self, to: NodeId, signal: &[u8]) -> bool {
         let _ = (to, signal);
@@ -294,7 +294,7 @@ pub trait Overlay {
         Vec::new()
     }
 
-    /// Whether all nodes that are linked know what was chosen here.
+    /// Whether all nodes that are linked know the links chosen here.
     fn is_agreed(&self) -> bool {
         true
     }

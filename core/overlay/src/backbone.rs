@@ -1,4 +1,4 @@
-//! What algorithms with one tree for everything have in common: the tree, and what every node tells every other.
+//! The common part of algorithms with one tree for everything: the tree, and the information that every node tells every other.
 //!
 //! ```text
 //! signal   part u8: 0 shared | signal of the mesh

@@ -1,4 +1,4 @@
-//! For tests: the worst that a cooperation algorithm may do. It knows who wants what, but sends publications anywhere.
+//! For tests: the worst that a cooperation algorithm may do. It knows the interest of all nodes, but sends publications anywhere.
 
 use crate::{Input, Mesh, MeshConfig, Output, Overlay, RouteEntry};
 use sedge_base::{Instant, NodeId, Now, Rng, mix};

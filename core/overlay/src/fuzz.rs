@@ -1,4 +1,4 @@
-//! Body of the fuzz target: whatever a neighbour may say. A stable test runs it, too, over the committed corpus and over mutations of it.
+//! Body of the fuzz target: any signals of a neighbour. A stable test runs it, too, over the committed corpus and over mutations of it.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::BTreeSet;
@@ -15,16 +15,16 @@ use crate::{
 /// The node that is tested. The others are 1, 3 and 4.
 const ME: u64 = 2;
 const OTHERS: [u64; 3] = [1, 3, 4];
-/// What clients of the node subscribe and publish to.
+/// Filters that clients of the node subscribe to, and topics that they publish to.
 const FILTERS: [&str; 6] = ["a", "a/b", "a/+", "#", "$share/g/a", "$x/y"];
 const TOPICS: [&str; 4] = ["a", "a/b", "c", "$x/y"];
 /// Topics that are kept where their number is limited.
 const TOPICS_MAX: usize = 4;
 /// Lines of the routing table that come of neighbours, topics and filters, and not of the content of signals.
 const OWN_LINES: usize = 64;
-/// What a node says in one step, answers to the content of a signal aside: to each neighbour all that it has to say anew.
+/// Most bytes that a node sends in one step, answers to the content of a signal aside: all its news to each neighbour.
 const OWN_BYTES: usize = 8 * 1024;
-/// Bytes of answers for each byte of a signal: claims and members are passed on to each neighbour, with who says so.
+/// Bytes of answers for each byte of a signal: claims and members are passed on to each neighbour, with the node that says so.
 const ANSWER_FACTOR: usize = 32;
 /// Most bytes of a signal ([`Output::Signal`]).
 const SIGNAL_BYTES_MAX: usize = 1024 * 1024;
@@ -46,9 +46,9 @@ const SIGNAL_BYTES_MAX: usize = 1024 * 1024;
 ///       10 a round trip was measured  node u8 | milliseconds u16
 /// ```
 ///
-/// Holds: no panic; what cannot be read ends in [`Output::Protocol`] for who said it, and nothing else does; nothing is said to who is
-/// not linked; answers and tables are not much longer than what was heard; limits are kept; publications go to nodes that there are, over
-/// links that are up; nothing is due again at once.
+/// Holds: no panic; a signal that cannot be read ends in [`Output::Protocol`] for its sender, and nothing else does; no signal goes to a
+/// node that is not linked; answers and tables are not much longer than the signals heard; limits are kept; publications go to nodes that
+/// there are, over links that are up; nothing is due again at once.
 pub fn signal(data: &[u8]) {
     let [kind, steps @ ..] = data else { return };
     let mut subject = Subject::new(*kind % 5);
@@ -56,7 +56,7 @@ pub fn signal(data: &[u8]) {
     while subject.step(&mut input).is_some() {}
 }
 
-/// The machine and what its owner knows of it.
+/// The machine and its owner's knowledge of it.
 struct Subject {
     kind: u8,
     machine: Box<dyn Overlay>,
@@ -102,7 +102,7 @@ fn neighbour(node: u64) -> Neighbour {
     Neighbour { node: NodeId::new(node), incarnation: Incarnation::new(5), capacity: 1 + u32::from(last / 4), address }
 }
 
-/// Whether an overlay can read a signal as such, whatever it makes of it.
+/// Whether an overlay can read a signal as such, whatever the overlay makes of the signal.
 fn is_signal(kind: u8, bytes: &[u8]) -> bool {
     match (kind, bytes.split_first()) {
         (0, _) | (1 | 2, Some((0, _))) => {

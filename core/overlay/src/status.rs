@@ -1,4 +1,4 @@
-//! What an algorithm shows of itself, for listings. Nothing decides by it.
+//! The state that an algorithm shows in listings. Nothing decides by it.
 
 use sedge_base::NodeId;
 use sedge_mqtt::{TopicFilter, TopicName};
@@ -16,7 +16,7 @@ pub struct Topology {
     pub suspended: Table<TopicName>,
     /// The advertisement routing table (SRT): where the publishers of a topic are.
     pub adverts: Table<AdvertLine>,
-    /// The subscription table of publications that pass here (PRT): who wants what.
+    /// The subscription table of publications that pass here (PRT): filters and the nodes that want them.
     pub interest: Table<InterestLine>,
     /// The part of a Skip Graph that this node holds.
     pub graph: Option<SkipGraphView>,
@@ -44,11 +44,11 @@ impl<T> Default for Table<T> {
 pub struct TreeView {
     /// The topic of the tree; none if it is for all topics.
     pub topic: Option<TopicName>,
-    /// Which computation of it is in use.
+    /// Number of the computation of the tree that is in use.
     pub epoch: u64,
-    /// Whether that is the last one; otherwise the members are about to agree on the next.
+    /// Whether that computation is the last one; otherwise the members are about to agree on the next.
     pub complete: bool,
-    /// Its root.
+    /// The root of the tree.
     pub root: NodeId,
     /// All nodes, in order of their ids.
     pub nodes: Vec<TreeNode>,
@@ -57,13 +57,13 @@ pub struct TreeView {
 /// A node of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeNode {
-    /// Which node.
+    /// Id of the node.
     pub node: NodeId,
-    /// The next one on the way to the root; none for the root.
+    /// The next node on the way to the root; none for the root.
     pub parent: Option<NodeId>,
     /// The way from the root, in microseconds of round trips, as the node has last told; none if it is not known.
     pub cost: Option<u32>,
-    /// What it can carry, as it has last told.
+    /// Capacity of the node, as it has last told.
     pub capability: u64,
 }
 

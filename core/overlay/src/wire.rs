@@ -1,4 +1,4 @@
-//! What the signals of all algorithms are read and written with. All numbers are big-endian; reading is strict.
+//! Functions that read and write the signals of all algorithms. All numbers are big-endian; reading is strict.
 
 use bytes::{Buf, BufMut, BytesMut};
 

@@ -75,7 +75,7 @@ impl Births {
         if topic.kind == Kind::NodeBirth {
             node = Node { born: Some(payload.timestamp.unwrap_or(0)), ..Node::default() };
         } else if payload.timestamp < node.born {
-            // What a broker has kept of a device's former life.
+            // This birth is of a device's former life, kept by a broker.
             return self.put(key, node);
         } else {
             node.aliases.retain(|_, (of, _)| *of != device);

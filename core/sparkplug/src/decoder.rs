@@ -1,4 +1,4 @@
-//! From publications to JSON, with what births say.
+//! From publications to JSON, with the metrics that births name.
 
 use bytes::Bytes;
 use prost::Message;
@@ -13,12 +13,12 @@ use crate::topic::Topic;
 /// The metric by which an edge node is asked for its births (specification, chapter 6).
 const REBIRTH: &str = "Node Control/Rebirth";
 
-/// What became of a publication.
+/// Outcome of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// Its payload as JSON.
+    /// The publication's payload as JSON.
     pub json: Bytes,
-    /// Metrics that only a birth could explain which is not known.
+    /// Number of metrics that only a birth could explain which is not known.
     pub unknown: usize,
     /// The edge node is to be asked for its birth: publish [`rebirth_request`] to this topic.
     pub ask: Option<String>,
@@ -36,7 +36,7 @@ impl Decoder {
         &self.births
     }
 
-    /// Takes over a birth that a broker has kept. What cannot be read says nothing.
+    /// Takes over a birth that a broker has kept. A birth that cannot be read changes nothing.
     pub fn learn(&mut self, topic: &str, payload: &[u8]) {
         let Some(topic) = Topic::parse(topic).filter(|topic| topic.kind.is_birth()) else { return };
         if let Ok(payload) = Payload::read(payload) {

@@ -6,7 +6,7 @@ use crate::{Decoder, Payload};
 
 /// Decodes a payload as birth and as data.
 ///
-/// Holds: no panic; what comes out is JSON within the limit; what is read is written and read the same again.
+/// Holds: no panic; the output is JSON within the limit; a payload that is read is written and read the same again.
 pub fn payload(data: &[u8]) {
     let mut decoder = Decoder::default();
     let topics = ["spBv1.0/g/NDATA/e", "spBv1.0/g/NBIRTH/e", "spBv1.0/g/DBIRTH/e/d", "spBv1.0/g/DDATA/e/d"];

@@ -83,7 +83,7 @@ impl Writer {
         Ok(())
     }
 
-    /// What lies deeper: templates and property sets may lie in each other.
+    /// Writes a deeper level: templates and property sets may lie in each other.
     fn deeper(&mut self, write: impl FnOnce(&mut Self) -> Result<(), PayloadError>) -> Result<(), PayloadError> {
         if self.depth == DEPTH_MAX {
             return Err(PayloadError::TooDeep(DEPTH_MAX));
@@ -94,7 +94,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The whole payload; `known` has what the births say of its metrics, in their order.
+    /// The whole payload; `known` has the metrics as the births describe them, in the payload's order.
     pub(crate) fn payload(
         mut self,
         topic: &Topic<'_>,

@@ -1,5 +1,5 @@
-//! Sparkplug B, version 3.0 of its specification: what topics say ([`Topic`]), what payloads say ([`Payload`]), and what the births of edge
-//! nodes say of both ([`Births`]). [`Decoder`] puts the three together: publications go in, JSON comes out, with the births to ask for.
+//! Sparkplug B, version 3.0 of its specification: topics ([`Topic`]), payloads ([`Payload`]), and the knowledge about both from the births
+//! of edge nodes ([`Births`]). [`Decoder`] puts the three together: publications go in, JSON comes out, with the births to ask for.
 
 mod births;
 mod decoder;

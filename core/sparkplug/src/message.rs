@@ -17,16 +17,16 @@ pub struct Payload {
     /// Number of the message since the birth, 0 to 255.
     #[prost(uint64, optional, tag = "3")]
     pub seq: Option<u64>,
-    /// What schema `body` has.
+    /// Schema of `body`.
     #[prost(string, optional, tag = "4")]
     pub uuid: Option<String>,
-    /// Whatever else the sender says.
+    /// Further data of the sender.
     #[prost(bytes = "vec", optional, tag = "5")]
     pub body: Option<Vec<u8>>,
 }
 
 impl Payload {
-    /// Reads a payload. What it takes in memory is bounded by its parts, which are counted first.
+    /// Reads a payload. Its size in memory is bounded by its parts, which are counted first.
     pub fn read(bytes: &[u8]) -> Result<Self, PayloadError> {
         weight::check(bytes)?;
         Self::decode(bytes).map_err(|error| PayloadError::Malformed(error.to_string()))
@@ -96,7 +96,7 @@ pub(crate) enum MetricValue {
     Template(Box<Template>),
 }
 
-/// What a value is, where it is a file or a part of one.
+/// Description of a value that is a file or a part of one.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct MetaData {
     #[prost(bool, optional, tag = "1")]

@@ -3,7 +3,7 @@
 /// The first level of all topics of Sparkplug B.
 pub const NAMESPACE: &str = "spBv1.0";
 
-/// What stands in front of the topic of a birth where a broker keeps it (specification, conformance of a Sparkplug Aware MQTT Server).
+/// Prefix of the topic of a birth where a broker keeps it (specification, conformance of a Sparkplug Aware MQTT Server).
 pub const CERTIFICATES: &str = "$sparkplug/certificates/";
 
 /// The kind of a message.
@@ -53,17 +53,17 @@ impl Kind {
         }
     }
 
-    /// Whether it says what metrics there are.
+    /// Whether the message says which metrics there are.
     pub const fn is_birth(self) -> bool {
         matches!(self, Self::NodeBirth | Self::DeviceBirth)
     }
 
-    /// Whether it brings values of metrics.
+    /// Whether the message brings values of metrics.
     pub const fn is_data(self) -> bool {
         matches!(self, Self::NodeData | Self::DeviceData)
     }
 
-    /// Whether it is about a device of an edge node.
+    /// Whether the message is about a device of an edge node.
     pub const fn is_of_device(self) -> bool {
         matches!(self, Self::DeviceBirth | Self::DeviceData | Self::DeviceCommand | Self::DeviceDeath)
     }
@@ -100,7 +100,7 @@ impl<'a> Topic<'a> {
     }
 }
 
-/// Where a broker keeps what was published to `topic`, if that is the birth of an edge node or device.
+/// Topic under which a broker keeps a publication to `topic`, if that is the birth of an edge node or device.
 pub fn certificate(topic: &str) -> Option<String> {
     Topic::parse(topic).filter(|topic| topic.kind.is_birth()).map(|_| format!("{CERTIFICATES}{topic}"))
 }

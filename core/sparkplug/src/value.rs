@@ -117,7 +117,7 @@ fn texts(bytes: &[u8]) -> Option<Vec<Scalar<'_>>> {
     texts.split(|byte| *byte == 0).map(|text| core::str::from_utf8(text).ok().map(Scalar::Text)).collect()
 }
 
-/// What bytes of this type hold.
+/// The elements that bytes of this type hold.
 pub(crate) fn elements(bytes: &[u8], datatype: u32) -> Elements<'_> {
     let found = match datatype {
         22 => numbers(bytes, |chunk| Scalar::Signed(i8::from_le_bytes(chunk).into())),

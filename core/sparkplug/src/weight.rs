@@ -10,7 +10,7 @@ pub(crate) const PARTS_MAX: usize = 100_000;
 /// Most templates and property sets in each other.
 pub(crate) const DEPTH_MAX: usize = 16;
 
-/// A message, by what its fields are.
+/// Kind of a message, by the messages that its fields hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Payload,
@@ -26,7 +26,7 @@ enum Shape {
 }
 
 impl Shape {
-    /// What the field with this number holds.
+    /// The shape of the field with this number.
     const fn field(self, tag: u32) -> Self {
         match (self, tag) {
             (Self::Payload | Self::Template, 2) => Self::Metric,
@@ -41,7 +41,7 @@ impl Shape {
     }
 }
 
-/// Counts parts; refuses what is too much of it.
+/// Counts the parts of a payload; refuses one with too many.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), PayloadError> {
     let malformed = |error: DecodeError| PayloadError::Malformed(error.to_string());
     let mut parts = 0;

@@ -1,4 +1,4 @@
-//! Whatever is decoded is JSON, and an alias stands for its name.
+//! Every decoded payload is JSON, and an alias stands for its name.
 
 use proptest::prelude::*;
 use prost::Message;

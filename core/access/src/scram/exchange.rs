@@ -31,8 +31,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Begins with the client's first message. `nonce` is what the server adds: printable ASCII without commas, random, never used twice.
-    /// `verifier` gives that of a user, or one of nobody ([`Verifier::of_nobody`]).
+    /// Begins with the client's first message. `nonce` is the server's part: printable ASCII without commas, random, never used twice.
+    /// `verifier` gives the verifier of a user, or one of nobody ([`Verifier::of_nobody`]).
     pub fn begin(data: &[u8], nonce: &str, verifier: impl FnOnce(&str) -> Verifier) -> Result<Self, ScramError> {
         let first = ClientFirst::parse(data).ok_or(ScramError::Message)?;
         let verifier = verifier(&first.user);
@@ -43,17 +43,17 @@ impl Exchange {
         Ok(Self { header: first.header.to_owned(), user: first.user, nonce, messages, server_first_at, verifier })
     }
 
-    /// Who the client says it is.
+    /// The user that the client says it is.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The mechanism that it uses.
+    /// The mechanism that the client uses.
     pub const fn mechanism(&self) -> Mechanism {
         self.verifier.mechanism()
     }
 
-    /// What it is judged by.
+    /// The verifier by which the client is judged.
     pub const fn verifier(&self) -> &Verifier {
         &self.verifier
     }

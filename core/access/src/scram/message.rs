@@ -8,7 +8,7 @@ use super::MESSAGE_MAX;
 /// `client-first-message`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientFirst<'a> {
-    /// Channel binding flag and authorization identity, both commas included: what `c=` repeats in the last message.
+    /// Channel binding flag and authorization identity, both commas included: the field `c=` repeats them in the last message.
     pub(super) header: &'a str,
     /// The rest, as it was sent.
     pub(super) bare: &'a str,
@@ -43,7 +43,7 @@ impl<'a> ClientFirst<'a> {
 /// `client-final-message`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClientFinal<'a> {
-    /// What comes before the proof, as it was sent.
+    /// The part of the message before the proof, as it was sent.
     pub(super) without_proof: &'a str,
     /// The header of the first message again.
     pub(super) header: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What a server keeps of a password (RFC 5802 section 3).
+//! A server's record of a password (RFC 5802 section 3).
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ pub const ITERATIONS_MIN: u32 = 4096;
 /// Most iterations: each client has to do as many.
 pub const ITERATIONS_MAX: u32 = 10_000_000;
 
-/// Which hash a SCRAM mechanism uses.
+/// Mechanism of SCRAM, by the hash that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mechanism {
     /// SCRAM-SHA-256 (RFC 7677).
@@ -80,7 +80,7 @@ pub enum VerifierError {
     Iterations,
 }
 
-/// What a server keeps of a password: it checks proofs, and proves the server, but does not tell the password.
+/// A server's record of a password: it checks proofs, and proves the server, but does not tell the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
     mechanism: Mechanism,
@@ -114,7 +114,7 @@ impl Verifier {
         Self { mechanism, iterations, salt: salt.into(), stored_key: unknown.clone(), server_key: unknown }
     }
 
-    /// Which hash it uses.
+    /// The mechanism of the verifier, which tells its hash.
     pub const fn mechanism(&self) -> Mechanism {
         self.mechanism
     }
@@ -166,7 +166,7 @@ impl Verifier {
         Ok(Self { mechanism, iterations, salt, stored_key, server_key })
     }
 
-    /// What [`Verifier::parse`] reads.
+    /// The text that [`Verifier::parse`] reads.
     pub fn to_text(&self) -> String {
         let [salt, stored, server] =
             [&self.salt, &self.stored_key, &self.server_key].map(|bytes| STANDARD.encode(bytes));

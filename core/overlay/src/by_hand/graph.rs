@@ -6,15 +6,15 @@ use sedge_base::NodeId;
 
 /// Links that one node tells of; those beyond are not taken.
 pub(super) const LINKS_MAX: usize = 1_000;
-/// Nodes whose word is kept; that of others is not heard.
+/// Most nodes whose word is kept; the words of further nodes are not heard.
 const NODES_MAX: usize = 4_096;
 
-/// What one node says about its links.
+/// The word of one node: its statement about its links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Word {
     /// Nodes to which its operator wants a link.
     pub(super) links: BTreeSet<NodeId>,
-    /// Nodes to which its operator has ended one, whatever they say.
+    /// Nodes to which its operator has ended a link, whatever those nodes say.
     pub(super) cuts: BTreeSet<NodeId>,
 }
 
@@ -25,12 +25,12 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// What a node has said last.
+    /// The last word of a node.
     pub(super) fn word(&self, node: NodeId) -> Option<&Word> {
         self.words.get(&node)
     }
 
-    /// What a node says now. Returns what it said before; `None` if there is no room for its word.
+    /// Takes in the present word of a node. Returns the word before it; `None` if there is no room for the new one.
     pub(super) fn hear(&mut self, node: NodeId, word: Word) -> Option<Word> {
         if !self.words.contains_key(&node) && self.words.len() >= NODES_MAX {
             return None;
@@ -38,7 +38,7 @@ impl Graph {
         Some(self.words.insert(node, word).unwrap_or_default())
     }
 
-    /// Changes what a node says of another: a link is chosen, ended, or neither.
+    /// Changes the word of a node about another: a link is chosen, ended, or neither.
     pub(super) fn set(&mut self, node: NodeId, other: NodeId, link: bool, cut: bool) -> bool {
         let word = self.words.entry(node).or_default();
         let put = |set: &mut BTreeSet<NodeId>, is_in: bool| {

@@ -17,9 +17,9 @@ use crate::{Advertised, Input, Output, Overlay, RouteEntry, Way};
 pub struct Chosen {
     /// The other end.
     pub node: NodeId,
-    /// Whether this node's operator has chosen it.
+    /// Whether this node's operator has chosen the link.
     pub here: bool,
-    /// Whether the other end's operator has.
+    /// Whether the operator of the other end has chosen the link.
     pub there: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct ByHand {
     steps: BTreeMap<NodeId, NodeId>,
     /// The node before each on those ways.
     before: BTreeMap<NodeId, NodeId>,
-    /// What the algorithm inside says about members of shared subscriptions elsewhere.
+    /// Members of shared subscriptions elsewhere, as the algorithm inside tells them.
     groups: BTreeMap<(NodeId, TopicFilter), (u32, u32)>,
     outputs: VecDeque<Output>,
     version: u64,
@@ -50,7 +50,7 @@ impl fmt::Debug for ByHand {
 }
 
 impl ByHand {
-    /// As node `me` sees it: no link is chosen yet. `inner` knows who wants what.
+    /// The algorithm as node `me` sees it: no link is chosen yet. `inner` knows which nodes want which topics.
     pub fn new(me: NodeId, inner: Box<dyn Overlay + Send>) -> Self {
         Self {
             me,
@@ -102,9 +102,9 @@ impl ByHand {
         self.find_ways();
     }
 
-    /// What another node says about its links. What it has chosen or ended since it spoke last takes the place of what was ended or chosen
-    /// here. What it has ended and says again though it knows what was chosen here does so, too: links break, and words between two others
-    /// may not have come.
+    /// Takes in another node's word about its links. A link that the sender has chosen or ended since its last word replaces the opposite
+    /// choice made here. An end said again does so, too, if the sender knows the choice made here: links break, and words between two other
+    /// nodes may not have come.
     fn hear(&mut self, from: NodeId, number: u64, word: super::graph::Word) {
         let me = self.me;
         let (links, cuts) = (word.links.contains(&me), word.cuts.contains(&me));

@@ -1,4 +1,4 @@
-//! What two nodes say to each other about chosen links, version 1. All numbers are big-endian; reading is strict.
+//! Signals between two nodes about chosen links, version 1. All numbers are big-endian; reading is strict.
 //!
 //! ```text
 //! signal   0 u8 | signal of the algorithm that knows who wants what
@@ -23,9 +23,9 @@ const HEARD: u8 = 2;
 /// A signal, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// Of the algorithm inside.
+    /// A signal of the algorithm inside.
     Inner(Bytes),
-    /// What the sender says about its links. Numbers grow.
+    /// The sender's word about its links. Numbers grow.
     Word(u64, Word),
     /// The sender goes by the receiver's word of this number.
     Heard(u64),

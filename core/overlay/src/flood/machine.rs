@@ -13,9 +13,9 @@ use crate::{Advertised, Input, MeshConfig, MeshCounters, Output, Overlay, RouteE
 /// Counters of [`Flood`], from its start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FloodCounters {
-    /// Of what every node tells every other.
+    /// Counters of the mesh for interest that every node tells every other.
     pub shared: MeshCounters,
-    /// Of the tree.
+    /// Counters of the tree.
     pub tree: TrunkCounters,
 }
 
@@ -29,14 +29,14 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Flooding as node `me` sees it, which listens for links at `address` as other nodes know it: nobody else yet. `config` is for
-    /// what every node tells every other. `rng` makes hash collisions unpredictable for clients.
+    /// Flooding as node `me` sees it, which listens for links at `address` as other nodes know it: no other node is known yet. `config` is
+    /// for the information that every node tells every other. `rng` makes hash collisions unpredictable for clients.
     pub fn new(me: NodeId, address: SocketAddr, config: MeshConfig, rng: Rng) -> Self {
         let backbone = Backbone::new(me, address, config, rng);
         Self { backbone, everything: TopicFilter::new("#").ok(), told: false }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> FloodCounters {
         FloodCounters { shared: self.backbone.shared.counters(), tree: self.backbone.trunk.counters() }
     }

@@ -16,7 +16,7 @@ pub struct MeshConfig {
     pub signal_bytes: usize,
     /// How often each neighbour is told the digest of all local subscriptions (FT-15: 10 s).
     pub refresh: Duration,
-    /// What a node wanted is forgotten when it has sent no digest for so long, linked or not (FT-16: three missed refreshes).
+    /// The interest of a node is forgotten when it has sent no digest for this long, linked or not (FT-16: three missed refreshes).
     pub lease: Duration,
 }
 

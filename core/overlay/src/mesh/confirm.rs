@@ -6,20 +6,20 @@ use sedge_base::NodeId;
 
 use crate::Barrier;
 
-/// What to confirm to a node once all shards route by it.
+/// Confirmation to be sent to a node once all shards route by the confirmed changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmation {
     pub(crate) node: NodeId,
-    /// Over which link it was asked for: no two have the same number.
+    /// Number of the link over which the confirmation was asked for: no two links have the same.
     pub(crate) link: u64,
     pub(crate) number: u64,
     pub(crate) sync_ok: bool,
 }
 
-/// Answers to one neighbour that are remembered.
+/// Most answers to one neighbour that are remembered.
 const MAX_ANSWERS: usize = 64;
 
-/// Which confirmations to one neighbour are only answers to questions about topics: it does not rely on what was published before them.
+/// Confirmations to one neighbour that only answer questions about topics: it does not rely on publications before them.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     /// The last number for whose confirmation the neighbour may wait for another reason.
@@ -29,7 +29,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// What has this number is no question about topics, or not only.
+    /// The signal of this number is no question about topics, or not only one.
     pub(crate) const fn rely(&mut self, number: u64) {
         self.relied = number;
     }
@@ -51,7 +51,7 @@ impl Answers {
     }
 }
 
-/// Confirmations and the barriers they wait for. What gathers between two polls waits for one barrier together.
+/// Confirmations and the barriers they wait for. All confirmations that gather between two polls wait for one barrier together.
 #[derive(Debug)]
 pub(crate) struct Confirmations {
     /// Not given to a barrier yet.
@@ -80,7 +80,7 @@ impl Confirmations {
         self.wanted.insert(confirmation.node, Confirmation { sync_ok, ..confirmation });
     }
 
-    /// Puts what is wanted behind a barrier: a new one if it has to be (`asked`) or anything has happened since the last.
+    /// Puts the wanted confirmations behind a barrier: a new one if it has to be (`asked`) or anything has happened since the last.
     pub(crate) fn raise(&mut self, asked: bool) -> Option<Barrier> {
         let raised = asked || (self.dirty && !self.wanted.is_empty());
         if raised {

@@ -30,7 +30,7 @@ pub(super) struct Forward {
     groups: BTreeMap<(NodeId, TopicFilter), Counts>,
     /// Plain filters that changed since the owner was told, and whether it believes that they are wanted.
     told_filters: BTreeMap<TopicFilter, bool>,
-    /// Shared subscriptions that changed since the owner was told, and what it believes.
+    /// Shared subscriptions that changed since the owner was told, and the counts that the owner believes.
     told_groups: BTreeMap<(NodeId, TopicFilter), Counts>,
 }
 
@@ -106,7 +106,7 @@ impl Forward {
         }
     }
 
-    /// What the owner has to change in the tables of the shards; changes that cancelled each other are left out.
+    /// Takes the changes that the owner has to make in the tables of the shards; changes that cancelled each other are left out.
     pub(super) fn take_changes(&mut self) -> Vec<Advertised> {
         let mut changes = Vec::new();
         for (filter, told) in core::mem::take(&mut self.told_filters) {

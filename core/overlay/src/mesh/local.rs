@@ -1,4 +1,4 @@
-//! What the clients of this node subscribe to, and what of it the neighbours have not been told yet.
+//! The subscriptions of this node's clients, and the changes of them that the neighbours have not been told yet.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::{Advert, AdvertOp, Token};
 #[derive(Debug, Default)]
 pub(super) struct Local {
     table: Table,
-    /// The last change of each entry: what came before it does not matter any more.
+    /// The last change of each entry: earlier changes of it do not matter.
     untold: BTreeMap<Key, AdvertOp>,
-    /// Who waits for changes that are untold, and until when.
+    /// Tokens that wait for untold changes, and until when each of them waits.
     pub(super) tokens: Vec<(Token, Instant)>,
     /// Number of the last signal that carried changes, or that asked for nothing but an answer.
     pub(super) number: u64,

@@ -80,9 +80,9 @@ impl Mesh {
         }
     }
 
-    /// A mesh that tells only of filters that begin with `$`: shared subscriptions, which every node has to know of, and what no
-    /// wildcard matches. For algorithms that find other subscribers in another way. A change of other filters settles with what was
-    /// changed before.
+    /// A mesh that tells only of filters that begin with `$`: shared subscriptions, which every node has to know of, and topics that no
+    /// wildcard matches. For algorithms that find other subscribers in another way. A change of other filters settles with the changes
+    /// before it.
     pub(crate) fn reserved_only(me: NodeId, config: MeshConfig, rng: Rng) -> Self {
         Self { reserved_only: true, ..Self::new(me, config, rng) }
     }
@@ -99,7 +99,7 @@ impl Mesh {
         self.forward.matches(topic, visit);
     }
 
-    /// Somebody waits for what was changed so far, until `deadline` at most.
+    /// A token waits for the changes made so far, until `deadline` at most.
     pub(crate) fn wait(&mut self, token: Token, deadline: Instant) {
         self.local.tokens.push((token, deadline));
     }
@@ -110,7 +110,7 @@ impl Mesh {
         all.map(|(node, (client, filter))| RouteEntry { node, client: Some(client.clone()), filter: filter.clone() })
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> MeshCounters {
         MeshCounters { late_settlements: self.settle.late(), ..self.counters }
     }
@@ -196,7 +196,7 @@ impl Mesh {
             }
             Signal::Adv { number, changes } => {
                 peer.adv(from, number, &changes, &mut self.forward)?;
-                // It asks for what is behind everything that the shards have sent so far.
+                // The neighbour asks for an answer behind everything that the shards have sent so far.
                 if changes.is_empty() {
                     self.confirmations.touch();
                 }
@@ -332,7 +332,7 @@ impl Mesh {
         self.outputs.extend(linked.map(|(to, _)| Output::Signal { to: *to, bytes: bytes.clone() }));
     }
 
-    /// What waits for the shards waits for one barrier together.
+    /// All tokens and confirmations that wait for the shards wait for one barrier together.
     fn raise_barrier(&mut self) {
         // Local changes are in the shards' tables before they come here, but only a barrier tells that all shards have them.
         let tokens = core::mem::take(&mut self.local.tokens);

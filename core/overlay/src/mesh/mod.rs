@@ -1,9 +1,9 @@
 //! The default algorithm: every node knows every node's subscriptions, and a publication needs one hop.
 //!
-//! When a link comes up, each side sends a snapshot of the subscriptions of its own clients, then every change. The other side
-//! installs them, has its shards route by them and only then confirms; so a change is settled when all neighbours have confirmed
-//! it. Every ten seconds a digest of the whole table follows: it renews the lease on what was advertised before, and a
-//! difference is repaired by a new snapshot.
+//! When a link comes up, each side sends a snapshot of the subscriptions of its own clients, then every change. The other side installs
+//! them, has its shards route by them and only then confirms; so a change is settled when all neighbours have confirmed it. Every ten
+//! seconds a digest of the whole table follows: it renews the lease on all subscriptions told before, and a difference is repaired by a new
+//! snapshot.
 //!
 //! ```text
 //!  A                                        B          A link comes up; the same goes on from B to A.

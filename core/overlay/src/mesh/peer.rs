@@ -16,27 +16,27 @@ enum Incoming {
     Complete,
 }
 
-/// What lasts as long as one link.
+/// State that lasts as long as one link.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Which link: no two have the same number.
+    /// Number of the link: no two links have the same.
     pub(super) link: u64,
-    /// The highest number of ours that it has confirmed.
+    /// The highest number of this node's signals that the neighbour has confirmed.
     pub(super) acked: u64,
     pub(super) snapshot_due: bool,
     pub(super) sync_ok_sent: bool,
     pub(super) sync_ok_received: bool,
-    /// The highest number of its own.
+    /// The highest number of the neighbour's own signals.
     number: u64,
     incoming: Incoming,
 }
 
-/// Another node: what it wants, and the link to it if there is one.
+/// Another node: its table of subscriptions, and the link to it if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) table: Table,
     pub(super) session: Option<Session>,
-    /// Membership has lost the node although a link stands: what it wants is forgotten with the link.
+    /// Membership has lost the node although a link stands: the node's interest is forgotten with the link.
     pub(super) lost: bool,
 }
 
@@ -98,7 +98,7 @@ impl Peer {
         self.session.as_ref().is_some_and(|session| session.incoming == Incoming::Complete)
     }
 
-    /// Forgets what the node wants.
+    /// Forgets the interest of the node.
     pub(super) fn forget(&mut self, node: NodeId, forward: &mut Forward) {
         for ((_, filter), entry) in self.table.clear() {
             forward.apply(node, &filter, Effect::Removed { online: entry.online });
@@ -113,7 +113,7 @@ impl Peer {
     }
 }
 
-/// What a table entry says, as a change.
+/// The change that adds a table entry.
 pub(super) fn as_advert(key: &super::table::Key, online: bool) -> Advert {
     Advert { client: key.0.clone(), filter: key.1.clone(), op: AdvertOp::Add { online } }
 }

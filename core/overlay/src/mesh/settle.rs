@@ -29,7 +29,7 @@ impl Settle {
     }
 
     /// Takes the first token that need not wait longer: all shards have reached `reached`, and every neighbour has confirmed its number.
-    /// `confirmed` tells what a neighbour has confirmed; none: it is not waited for.
+    /// `confirmed` gives the number that a neighbour has confirmed; none: that neighbour is not waited for.
     pub(crate) fn pop_settled(
         &mut self,
         reached: Barrier,

@@ -1,4 +1,4 @@
-//! What two meshes say to each other over a link, version 1. All numbers are big-endian.
+//! Signals between two meshes over a link, version 1. All numbers are big-endian.
 //!
 //! ```text
 //! signal   version = 1 u8 | kind u8 | body
@@ -17,8 +17,8 @@
 //! filter       length u16, a topic filter, `$share/group/` included
 //! ```
 //!
-//! Changes fill the rest of the signal. The number of an adv or a snapshot end grows from one to the next; an ack confirms it and all
-//! before. Decoding is strict: what an encoder would not have written is refused.
+//! Changes fill the rest of the signal. The number of an adv or a snapshot end grows from one to the next; an ack confirms its number and
+//! all before. Decoding is strict: bytes that an encoder would not have written are refused.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sedge_base::ClientId;
@@ -124,12 +124,13 @@ fn get_changes(input: &mut &[u8], removals: bool) -> Result<Vec<Advert>, SignalE
     if changes.is_empty() && !removals { Err(SignalError::Empty) } else { Ok(changes) }
 }
 
-/// Whether a signal says that something was done, behind what was published before.
+/// Whether a signal says that something was done, behind the publications before it.
 pub(crate) fn promises(signal: &[u8]) -> bool {
     !matches!(signal.get(1), Some(1..=4 | 7 | 8))
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let Ok(signal) = Signal::decode(data) else { return false };

@@ -17,7 +17,7 @@ pub(super) struct Entry {
     snapshot: u64,
 }
 
-/// What a change did to an entry.
+/// Effect of a change on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,
@@ -54,7 +54,7 @@ impl Table {
         self.snapshot += 1;
     }
 
-    /// Takes out what was not confirmed since [`Table::begin_snapshot`].
+    /// Takes out the entries that were not confirmed since [`Table::begin_snapshot`].
     pub(super) fn end_snapshot(&mut self) -> Vec<(Key, Entry)> {
         let snapshot = self.snapshot;
         self.entries.extract_if(.., |_, entry| entry.snapshot != snapshot).collect()

@@ -9,11 +9,11 @@ use super::route::MAX_HOPS;
 use super::table::Row;
 use super::{End, Key, Node, Peer, Range, Role, Side, Topic};
 
-/// How a range is divided among those who are in it.
+/// How a range is divided among the nodes in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// Multi-range forwarding: whoever is reached cuts the range at its own key and gives each half to the farthest neighbour in it. At
-    /// most two messages a node (SG-24).
+    /// Multi-range forwarding: each node that is reached cuts the range at its own key and gives each half to the farthest neighbour in it.
+    /// At most two messages a node (SG-24).
     Mrf,
     /// Split-forward broadcasting: the range is cut at the keys of all neighbours in it, and each gets the part from itself to the
     /// next one farther out. Fewer hops, more messages a node (SG-25).
@@ -21,7 +21,7 @@ pub enum Method {
     Sfb,
 }
 
-/// What travels with each copy: the part of the range that its receiver has to see to.
+/// Note that travels with each copy: the part of the range that its receiver has to see to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note<T> {
     /// The whole range.
@@ -37,29 +37,29 @@ pub struct Note<T> {
 /// A copy to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop<T> {
-    /// Which node.
+    /// The receiver of the copy.
     pub node: NodeId,
-    /// What goes with it.
+    /// Note that goes with the copy.
     pub note: Note<T>,
 }
 
-/// What becomes of a publication of this node's own clients.
+/// Outcome of a publication of this node's own clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Publication<T> {
-    /// It goes to these nodes.
+    /// The publication goes to these nodes.
     Cast(Vec<Hop<T>>),
-    /// Nobody subscribes to it elsewhere: nothing leaves the node (SG-10).
+    /// Nobody subscribes to the topic elsewhere: nothing leaves the node (SG-10).
     Suspended,
-    /// Whether anybody subscribes to it is not known yet: [`super::Output::Status`] will tell (SG-13).
+    /// Whether anybody subscribes to the topic is not known yet: [`super::Output::Status`] will tell (SG-13).
     Undecided,
 }
 
-/// What becomes of a copy from another node.
+/// Outcome of a copy from another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward<T> {
-    /// Whether it is for this node, too.
+    /// Whether the copy is for this node, too.
     pub deliver: bool,
-    /// Where it goes on to.
+    /// Receivers to which the copy goes on.
     pub hops: Vec<Hop<T>>,
 }
 
@@ -136,8 +136,8 @@ impl<T: Topic> Node<T> {
         Forward { deliver, hops: hops.collect() }
     }
 
-    /// Parts do not overlap, so a node with several virtual nodes in the range takes what comes with the part that has the
-    /// lowest of them (SG-04).
+    /// Parts do not overlap, so a node with several virtual nodes in the range takes the copy that comes with the part that has the lowest
+    /// of them (SG-04).
     fn is_for_me(&self, note: &Note<T>) -> bool {
         let lowest = self.own_from(&note.whole).find(|(_, vnode)| vnode.stage == Stage::In);
         lowest.is_some_and(|(key, _)| note.whole.contains(key) && note.piece.contains(key))
@@ -166,7 +166,7 @@ impl<T: Topic> Node<T> {
         let within = row.within(side, &gap);
         match self.config.method {
             Method::Mrf => parts.extend(within.last().map(|farthest| (farthest.clone(), gap))),
-            // The delegate's key goes with its part: what remains ends before it, so that it gets smaller each time.
+            // The delegate's key goes with its part: the rest ends before that key, so that it gets smaller each time.
             Method::Sfb => {
                 for peer in within.iter().rev() {
                     let (part, rest) = gap.cut(side, &peer.key);

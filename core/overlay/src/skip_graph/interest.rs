@@ -1,4 +1,4 @@
-//! What this node publishes and subscribes to, and the virtual nodes that stand for it.
+//! The topics that this node publishes and subscribes to, and the virtual nodes that stand for them.
 
 use sedge_base::Instant;
 
@@ -13,12 +13,12 @@ pub(super) struct Interest {
     pub(super) last_publication: Instant,
     /// Known once the publisher is in the list; meaningless for subscribers, which are never suspended (SG-19).
     pub(super) status: Option<Status>,
-    /// Neighbours were asked for it.
+    /// Neighbours were asked for the status.
     pub(super) asked: bool,
 }
 
 impl Interest {
-    /// Which virtual node it takes: one that subscribes needs no other to publish (SG-19).
+    /// Role of the virtual node of this node in the topic: a subscriber needs no other one to publish (SG-19).
     pub(super) const fn role(self) -> Role {
         if self.subscribed { Role::Subscriber } else { Role::Publisher }
     }
@@ -89,7 +89,7 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// Whatever takes the place of a virtual node has to be in the list before: another role of the topic, or anything at all.
+    /// The virtual node that takes the place of a leaving one has to be in the list before: another role of the topic, or anything at all.
     fn may_leave(&self, key: &Key<T>) -> bool {
         let is_in = |key: &Key<T>| self.vnodes.get(key).is_some_and(|vnode| vnode.stage == Stage::In);
         match key.topic.as_ref().and_then(|topic| self.topics.get_key_value(topic)) {

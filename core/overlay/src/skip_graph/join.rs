@@ -72,7 +72,7 @@ impl<T: Topic> Node<T> {
         self.tell_of_others(own, learnt, peer);
     }
 
-    /// Tells a virtual node who has it in its table since now, but for the own one that it hears from anyway.
+    /// Tells a virtual node which own ones have it in their tables since now, except the own one that it hears from anyway.
     fn tell_of_others(&mut self, own: Option<&Key<T>>, learnt: [Option<Key<T>>; 2], peer: &Peer<T>) {
         for other in learnt.into_iter().flatten().filter(|other| Some(other) != own) {
             self.say_linked(peer, other, None);
@@ -187,7 +187,7 @@ impl<T: Topic> Node<T> {
         self.greet(peer, &own, hint);
     }
 
-    /// Takes in a virtual node and answers as `own`; whoever else has it in its table now answers, too.
+    /// Takes in a virtual node and answers as `own`; every other own virtual node that has it in its table now answers, too.
     fn greet(&mut self, peer: &Peer<T>, own: &Key<T>, hint: Option<Peer<T>>) {
         let beyond = self.beyond(own, &peer.key);
         let learnt = self.learn(peer);
@@ -213,7 +213,7 @@ impl<T: Topic> Node<T> {
         self.vnodes.get(own)?.row(towards).peers().iter().find(|known| towards.is_nearer(key, &known.key)).cloned()
     }
 
-    /// An own virtual node is no more: who took it for a neighbour is told, and whoever has its place now gets to know the other.
+    /// An own virtual node is gone: the peer that took it for a neighbour is told, and the virtual node in its place gets to know the peer.
     fn say_gone(&mut self, key: Key<T>, peer: &Peer<T>) {
         self.send(peer.key.node, Message::Gone { key, life: self.lives, instead: Vec::new() });
         self.route(peer.key.clone(), 0, Errand::Meet(peer.clone()));
@@ -267,7 +267,7 @@ impl<T: Topic> Node<T> {
         self.link_if_useful(own, peer);
     }
 
-    /// What to tell a publisher about its topic: the own status, if the own virtual node publishes to it, too.
+    /// The status of its topic to tell a publisher: the own status, if the own virtual node publishes to the topic, too.
     fn status_for(&self, own: &Key<T>, other: &Key<T>) -> Option<Status> {
         let topic = own.topic.as_ref().filter(|_| own.role == Role::Publisher && own.is_of_group(other))?;
         self.status(topic)

@@ -4,13 +4,13 @@ use core::fmt::Debug;
 
 use sedge_base::NodeId;
 
-/// What names a topic: a topic name for brokers, a number for experiments with very many nodes. Its order is the order of the graph.
+/// Name of a topic: a topic name for brokers, a number for experiments with very many nodes. Its order is the order of the graph.
 pub trait Topic: Clone + Ord + Debug {}
 
 impl<T: Clone + Ord + Debug> Topic for T {}
 
-/// What a virtual node stands for. Publishers sort before subscribers, so that the right-most publisher of a topic is its rendezvous
-/// point.
+/// Role in which a virtual node stands for its node. Publishers sort before subscribers, so that the right-most publisher of a topic is its
+/// rendezvous point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// The node has clients that publish to the topic and none that subscribe to it.

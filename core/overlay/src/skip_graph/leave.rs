@@ -16,8 +16,8 @@ pub(super) struct Leaver<T> {
 }
 
 impl<T: Topic> Node<T> {
-    /// Begins to take an own virtual node out of the list. Until its left neighbour has let it go, it passes on what comes; it
-    /// lets nobody join any more.
+    /// Begins to take an own virtual node out of the list. Until its left neighbour has let it go, the virtual node passes messages on; it
+    /// lets no other join any more.
     pub(super) fn start_leave(&mut self, key: &Key<T>) {
         let Some(vnode) = self.vnodes.get_mut(key).filter(|vnode| vnode.stage == Stage::In) else { return };
         vnode.stage = Stage::Leaving;
@@ -37,8 +37,8 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// Who has to let an own virtual node go: its left neighbour, or if that is an own one that leaves as well, the one before it, to
-    /// which that one's wish is under way already.
+    /// The peer that has to let an own virtual node go: its left neighbour, or if that is an own one that leaves as well, the peer before
+    /// that neighbour, to which the neighbour's wish is under way already.
     pub(super) fn leave_by(&self, key: &Key<T>) -> Option<Peer<T>> {
         let mut at = key;
         while let Some(vnode) = self.vnodes.get(at) {
@@ -94,7 +94,7 @@ impl<T: Topic> Node<T> {
         let Leaver { key, life, right } = leaver;
         let was_next = by.key < key && self.neighbour(&by.key, Side::Right).is_some_and(|next| next.key == key);
         self.forget(&key, life);
-        // Nothing is left between both, whatever was known there on higher levels: it has left before.
+        // Nothing is left between both, whatever virtual nodes were known there on higher levels: they have left before.
         if let Some(vnode) = self.vnodes.get_mut(&by.key).filter(|_| was_next) {
             vnode.right.retain(|peer| right.as_ref().is_some_and(|right| peer.key >= right.key));
         }
@@ -114,7 +114,7 @@ impl<T: Topic> Node<T> {
         self.remove(to, Some(by.clone()));
     }
 
-    /// Takes an own virtual node out and tells all who have it in their tables who takes its place.
+    /// Takes an own virtual node out and tells all nodes that have it in their tables which virtual node takes its place.
     pub(super) fn remove(&mut self, key: &Key<T>, by: Option<Peer<T>>) {
         let Some(vnode) = self.vnodes.remove(key) else { return };
         if let Some(by) = by.filter(|by| by.key.node != self.me) {
@@ -137,7 +137,7 @@ impl<T: Topic> Node<T> {
         self.settle_after(key);
     }
 
-    /// Tells the neighbours on one side who follows on the other.
+    /// Tells the neighbours on one side which virtual nodes follow on the other.
     fn tell_gone(&mut self, key: &Key<T>, vnode: &Vnode<T>, side: Side) {
         let other = vnode.row(side.other());
         let beyond = self.own_beside(key, side.other()).map(|own| self.peer_of(own.clone()));
@@ -164,8 +164,8 @@ impl<T: Topic> Node<T> {
         let before = [beside(self, &near[0], Side::Right), beside(self, &near[1], Side::Left)];
         self.forget(key, life);
         for peer in instead {
-            // Whom it names may have left as well, so it is asked. Only to the right, where the list is exact, its answer is waited
-            // for: without a left neighbour a virtual node would take itself for the first of all.
+            // The named peer may have left as well, so it is asked. Only to the right, where the list is exact, its answer is waited for:
+            // without a left neighbour a virtual node would take itself for the first of all.
             self.link_if_useful(key, peer);
             if peer.key < *key {
                 let own = self.own_beside(&peer.key, Side::Right).cloned();
@@ -174,7 +174,7 @@ impl<T: Topic> Node<T> {
         }
         let after = [beside(self, &near[0], Side::Right), beside(self, &near[1], Side::Left)];
         for ((own, before), after) in near.into_iter().zip(before).zip(after) {
-            // Whoever was nearer may have been left out for the one that is gone: the new neighbour knows.
+            // A nearer virtual node may have been left out for the one that is gone: the new neighbour knows it.
             if let (Some(own), Some(after)) = (own, after)
                 && before.as_ref() != Some(&after)
                 && after.key.node != self.me

@@ -54,7 +54,7 @@ pub enum Input<T> {
     /// As [`Input::Introducer`], of a node that could not be reached for a while or was never reached before: messages may have been
     /// lost, so all links are looked at soon.
     Reached(NodeId),
-    /// Nobody who could help is in a list: begin one. Not to be said to two nodes at once, or two lists have to be made one.
+    /// No node that could help is in a list: begin one. Not to be said to two nodes at once, or two lists have to be made one.
     Begin,
     /// Ask this node for help, if this one waits to join its first list.
     JoinBy(NodeId),
@@ -76,28 +76,28 @@ pub enum Input<T> {
     Message {
         /// From which node.
         from: NodeId,
-        /// What it said.
+        /// The message that the node sent.
         message: Message<T>,
     },
     /// A node is dead.
     NodeDown(NodeId),
 }
 
-/// What the owner has to do.
+/// Task for the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<T> {
     /// Send this to a node, behind all that was sent to it before.
     Send {
-        /// Which node.
+        /// The node to which the message goes.
         to: NodeId,
-        /// What.
+        /// The message to send.
         message: Message<T>,
     },
     /// Whether publications to this topic leave the node has changed, or is known for the first time.
     Status {
         /// The topic.
         topic: T,
-        /// Whether they do.
+        /// Whether publications leave the node.
         active: bool,
     },
     /// A virtual node of this node is in the list.
@@ -169,12 +169,12 @@ pub struct Node<T> {
     pub(super) joining: BTreeMap<Key<T>, Joining>,
     /// The last life that began: all lives of a key up to it that are not in the list or about to be are over.
     pub(super) lives: u64,
-    /// What came for virtual nodes that do not know yet that they have joined.
+    /// Messages that came for virtual nodes that do not know yet that they have joined.
     early: VecDeque<Message<T>>,
     pub(super) topics: BTreeMap<T, Interest>,
     /// Own virtual nodes that have left lately, and their left neighbours then: some messages may still be on their way to them.
     pub(super) former: VecDeque<(Key<T>, Peer<T>)>,
-    /// Virtual nodes of others that have left lately, and in which life: what they said before may come later on another way.
+    /// Virtual nodes of others that have left lately, and in which life: their earlier messages may come later on another way.
     pub(super) farewells: VecDeque<(Key<T>, u64)>,
     pub(super) introducers: VecDeque<NodeId>,
     /// Introducers that are in no list either.
@@ -252,7 +252,7 @@ impl<T: Topic> Node<T> {
         self.run();
     }
 
-    /// Runs what is due; early or repeated calls do nothing.
+    /// Does all that is due; early or repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         let (Some(due), Some(tick)) = (self.next_tick, self.config.tick) else { return };
         if now < due {
@@ -263,7 +263,7 @@ impl<T: Topic> Node<T> {
         self.run();
     }
 
-    /// What the owner has to do next.
+    /// Takes the next task for the owner.
     pub fn poll_output(&mut self) -> Option<Output<T>> {
         let output = self.outputs.pop_front();
         if output.is_none() {
@@ -293,7 +293,7 @@ impl<T: Topic> Node<T> {
         self.config.method = method;
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub const fn counters(&self) -> Counters {
         self.counters
     }
@@ -339,7 +339,7 @@ impl<T: Topic> Node<T> {
         self.inbox = VecDeque::new();
     }
 
-    /// Whoever let a virtual node join has told others before the answer is here: they must not hear that it does not exist.
+    /// The neighbour that let a virtual node join has told others before its answer is here: they must not hear that it does not exist.
     fn is_early(&self, message: &Message<T>) -> bool {
         let (Message::Walk { to, .. }
         | Message::Link { to, .. }
@@ -351,7 +351,7 @@ impl<T: Topic> Node<T> {
         self.joining.contains_key(to)
     }
 
-    /// A virtual node has joined: what came too early is looked at again.
+    /// A virtual node has joined: messages that came too early are looked at again.
     pub(super) fn replay_early(&mut self) {
         self.inbox.extend(core::mem::take(&mut self.early));
     }

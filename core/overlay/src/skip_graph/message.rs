@@ -2,7 +2,7 @@
 
 use super::{Key, Note, Peer, Side, Status};
 
-/// What is to be done where a key belongs: see [`Message::Route`].
+/// Task to be done where a key belongs: see [`Message::Route`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Errand<T> {
     /// Let this virtual node join beside you.
@@ -35,7 +35,7 @@ pub enum Message<T> {
         left: Option<Peer<T>>,
         /// Its right neighbour; none if it is the last.
         right: Option<Peer<T>>,
-        /// What the sender knows about the topic, if both publish to it (SG-12).
+        /// Status of the topic that the sender knows, if both publish to the topic (SG-12).
         status: Option<Status>,
     },
     /// A new virtual node presents itself, from level to level.
@@ -44,7 +44,7 @@ pub enum Message<T> {
         to: Key<T>,
         /// The new one.
         peer: Peer<T>,
-        /// Which way it goes.
+        /// The direction in which the new virtual node goes.
         side: Side,
     },
     /// I take you for my neighbour from this level on.
@@ -64,7 +64,7 @@ pub enum Message<T> {
         peer: Peer<T>,
         /// A virtual node that you may want for a neighbour, too.
         hint: Option<Peer<T>>,
-        /// What the sender knows about the topic, if both publish to it.
+        /// Status of the topic that the sender knows, if both publish to the topic.
         status: Option<Status>,
     },
     /// Let this virtual node, your right neighbour, go.
@@ -98,11 +98,11 @@ pub enum Message<T> {
     },
     /// A status for all publishers of a topic, delegated like a publication.
     Cast {
-        /// Which part of the publishers.
+        /// Note with the part of the publishers that the receiver has to see to.
         note: Note<T>,
         /// The topic.
         topic: T,
-        /// Its status.
+        /// The status of the topic.
         status: Status,
     },
     /// A status for this publisher alone.
@@ -112,7 +112,7 @@ pub enum Message<T> {
         /// Its status.
         status: Status,
     },
-    /// What is your status?
+    /// A question for the receiver's status.
     Ask {
         /// The publisher that is asked.
         to: Key<T>,

@@ -14,9 +14,9 @@
 //! [`Node`] is the part of one physical node: a machine without clock and sockets that hands out [`Message`]s for other nodes. They must arrive
 //! in the order they were sent in between each two nodes, or not at all. [`crate::SkipGraphOverlay`] runs it in brokers.
 //!
-//! On level 0 a node joins with the consent of its left neighbour, which hands over its right one in the same step, and leaves the
-//! same way. Higher levels are learnt: whatever a node hears of, it takes for those levels on which it is nearest. What is not right
-//! after failures and simultaneous changes is found by telling neighbours again, at growing intervals while nothing changes.
+//! On level 0 a node joins with the consent of its left neighbour, which hands over its right one in the same step, and leaves the same
+//! way. Higher levels are learnt: a node takes each virtual node that it hears of for those levels on which that one is nearest. Links that
+//! are not right after failures and simultaneous changes are found by telling neighbours again, at growing intervals while nothing changes.
 //! `docs/adr/0008-skip-graph.md` has the reasons.
 
 mod cast;

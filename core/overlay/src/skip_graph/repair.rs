@@ -1,4 +1,4 @@
-//! Dead neighbours, lost messages, and what simultaneous changes have left behind (SG-32).
+//! Repair after dead neighbours, lost messages and simultaneous changes (SG-32).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -78,7 +78,7 @@ impl<T: Topic> Node<T> {
             self.introducers.pop_front();
         }
         self.introducers.push_back(node);
-        // What began alone looks for the others.
+        // A virtual node that began alone looks for the others.
         for vnode in self.vnodes.values_mut() {
             vnode.health.doubt();
         }
@@ -95,7 +95,7 @@ impl<T: Topic> Node<T> {
         self.drop_node(node);
     }
 
-    /// Where all who could help are waiting, too, the one with the smallest id begins the list.
+    /// Where all nodes that could help are waiting, too, the one with the smallest id begins the list.
     pub(super) fn on_outside(&mut self, node: NodeId) {
         if !self.outside.contains(&node) && self.introducers.contains(&node) {
             self.outside.push(node);
@@ -186,7 +186,7 @@ impl<T: Topic> Node<T> {
         }
         let (mut late, unwanted): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|key| self.is_wanted(key));
         if !unwanted.is_empty() {
-            // The answer was lost: whoever believes that these are in the list has to hear that they are not.
+            // The answer was lost: the nodes that believe these keys to be in the list have to hear that they are not.
             for key in &unwanted {
                 self.joining.remove(key);
             }
@@ -201,7 +201,7 @@ impl<T: Topic> Node<T> {
             self.ask_to_join(key);
         }
         if self.ticks.is_multiple_of(ASK_AGAIN_TICKS) {
-            // What was under way then has come; and a farewell may have been wrong.
+            // By then, messages that were under way have come; and a farewell may have been wrong.
             self.farewells = VecDeque::new();
             let leaving = self.vnodes.iter().filter(|(_, vnode)| vnode.stage == Stage::Leaving);
             let leaving: Vec<Key<T>> = leaving.map(|(key, _)| key.clone()).collect();
@@ -211,8 +211,8 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// Tells all neighbours of a virtual node that they are, which finds what is nearer; walks from level to level once more, which
-    /// finds what no neighbour knows; and asks an introducer, which finds another list.
+    /// Tells all neighbours of a virtual node that they are, which finds nearer ones; walks from level to level once more, which finds
+    /// those that no neighbour knows; and asks an introducer, which finds another list.
     fn look_at_links(&mut self, key: &Key<T>) {
         let Some(vnode) = self.vnodes.get(key) else { return };
         let mut links = Vec::new();

@@ -61,7 +61,7 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// What a virtual node would do that is leaving: its left neighbour does it, which has been told before.
+    /// The step of a virtual node that is leaving: its left neighbour, which has been told before, takes the step for it.
     fn step_back(&self, leaving: &Key<T>) -> Step<T> {
         match self.leave_by(leaving) {
             Some(peer) if peer.key.node == self.me => Step::Here(peer.key),

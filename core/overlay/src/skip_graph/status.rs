@@ -77,7 +77,7 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// What a neighbour told while this publisher joined (SG-12); says whether it was news.
+    /// Takes over the status that a neighbour told while this publisher joined (SG-12); says whether it was news.
     pub(super) fn adopt_status(&mut self, key: &Key<T>, status: Option<Status>) -> bool {
         let (Some(topic), Some(status)) = (&key.topic, status) else { return false };
         let unknown = key.role == Role::Publisher && self.status(topic).is_none();
@@ -130,7 +130,7 @@ impl<T: Topic> Node<T> {
                 }
                 unknown
             });
-            // Only whoever knows nothing asks to the left: there the news comes from the right.
+            // Only a publisher that knows nothing asks to the left: there the news comes from the right.
             for side in if unknown { &[Side::Right, Side::Left][..] } else { &[Side::Right] } {
                 let neighbour = self.neighbour(&key, *side);
                 if let Some(publisher) = neighbour.filter(|neighbour| neighbour.key.is_of_group(&key)) {

@@ -9,7 +9,7 @@ pub struct Peer<T> {
     pub key: Key<T>,
     /// The membership vector of its physical node.
     pub vector: Vector,
-    /// Which life of the key: it grows each time the key is inserted anew, so that a late farewell says nothing about the next life.
+    /// Number of the key's life: it grows each time the key is inserted anew, so that a late farewell says nothing about the next life.
     pub life: u64,
 }
 
@@ -41,8 +41,8 @@ impl Side {
 
 /// The neighbours of a virtual node on one side, on all levels.
 ///
-/// The neighbour on level i is the nearest node that shares i digits of the vector. What is nearest with so many shared digits is so
-/// on all levels up to its number of shared digits; so a row holds each neighbour once, nearest first, and each shares more digits
+/// The neighbour on level i is the nearest node that shares i digits of the vector. A neighbour that is nearest with so many shared digits
+/// is so on all levels up to its number of shared digits; so a row holds each neighbour once, nearest first, and each shares more digits
 /// than the one before. Neighbours of the same physical node are not held: where the row ends, the next own virtual node follows.
 #[derive(Clone, Debug)]
 pub(super) struct Row<T> {
@@ -113,7 +113,7 @@ impl<T: Topic> Row<T> {
         before != self.peers.len()
     }
 
-    /// Takes out what lies beyond `key`.
+    /// Takes out the peers that lie beyond `key`.
     pub(super) fn split_off(&mut self, side: Side, key: &Key<T>) -> Self {
         let at = self.peers.partition_point(|known| side.is_nearer(&known.key, key));
         Self { peers: self.peers.split_off(at) }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// SG-01: whatever the order in which they are learnt, each level has its nearest node, and each node is held once.
+        /// SG-01: whatever the order in which peers are learnt, each level has its nearest node, and each node is held once.
         #[test]
         fn a_row_holds_the_nearest_of_every_level(shared in vec(0_u32..6, 0..40), order in any::<u64>(), gone in 0_usize..40) {
             let mut peers: Vec<Peer<u32>> = (0..).zip(&shared).map(|(node, shared)| peer(node, *shared)).collect();
@@ -189,7 +189,7 @@ mod tests {
                 prop_assert_eq!(row.at_level(PLACE, level), nearest_on_level(&peers, level));
             }
             prop_assert!(row.peers().is_sorted_by(|a, b| a.key < b.key && PLACE.common(a) < PLACE.common(b)));
-            // What is forgotten leaves no hole: the next that shares enough takes its place.
+            // A forgotten peer leaves no hole: the next peer that shares enough takes its place.
             if let Some(gone) = peers.get(gone) {
                 prop_assert!(!row.remove(&gone.key, 0), "a former life");
                 row.remove(&gone.key, 1);

@@ -4,7 +4,7 @@ use sedge_base::NodeId;
 
 use super::{Key, Node, Role, Side, Topic};
 
-/// To whom a subscriber hands what is for nodes below and above itself, see [`Node::halves`].
+/// Receivers to which a subscriber hands its publications for nodes below and above itself, see [`Node::halves`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Halves {
     /// The node that gets everything for smaller node ids.
@@ -14,13 +14,13 @@ pub struct Halves {
 }
 
 impl<T: Topic> Node<T> {
-    /// Over which node a publication to `topic` goes from here to `destination`, who subscribes to it; none if this node has no part in
-    /// the topic or knows nobody on the way.
+    /// The next node of a publication to `topic` on the way from here to `destination`, which subscribes to the topic; none if this node
+    /// has no part in the topic or knows nobody on the way.
     ///
-    /// A node that subscribes goes as far towards the destination as it can without going beyond it. These are the parts that
-    /// [`super::Method::Sfb`] makes: each neighbour in the range gets what lies between itself and the next one farther out. A node that only
-    /// publishes goes to the farthest subscriber it knows, or another publisher nearer to them, as a range query does that comes
-    /// from outside of its range.
+    /// A node that subscribes sends a publication as far towards the destination as it can without going beyond it. These are the parts
+    /// that [`super::Method::Sfb`] makes: each neighbour in the range gets the part between itself and the next one farther out. A node
+    /// that only publishes sends it to the farthest subscriber it knows, or another publisher nearer to the subscribers, as a range query
+    /// does that comes from outside of its range.
     pub fn way(&self, topic: &T, destination: NodeId) -> Option<NodeId> {
         let target = Key::new(topic.clone(), Role::Subscriber, destination);
         let own = Key::new(topic.clone(), Role::Subscriber, self.me);
@@ -37,9 +37,9 @@ impl<T: Topic> Node<T> {
     /// Over which nodes a publication to `topic` goes from here to destinations between `first` and `last`, all of them subscribers:
     /// the parts that [`super::Method::Mrf`] makes. None if this node does not subscribe.
     ///
-    /// The range is cut at the own key, and each half goes whole to the farthest neighbour in it to whom there `is_open` a link. Whoever
-    /// gets it cuts it at a key that lies within, and the next one goes no farther than its remaining destinations, so that
-    /// ranges only get smaller.
+    /// The range is cut at the own key, and each half goes whole to the farthest neighbour in it to which there `is_open` a link. The
+    /// receiver cuts its half at a key that lies within, and the next one goes no farther than its remaining destinations, so that ranges
+    /// only get smaller.
     pub fn halves(
         &self,
         topic: &T,

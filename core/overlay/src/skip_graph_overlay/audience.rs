@@ -16,7 +16,7 @@ struct Audience {
     contradicted: Option<Instant>,
 }
 
-/// Nodes by topic. Each node is asked when a topic is new here and when a link to it comes up; between that, it tells what changes.
+/// Nodes by topic. Each node is asked when a topic is new here and when a link to it comes up; between that, it tells its changes.
 #[derive(Debug, Default)]
 pub(super) struct Audiences {
     topics: BTreeMap<TopicName, Audience>,
@@ -45,7 +45,7 @@ impl Audiences {
         );
     }
 
-    /// Adds all who may want a publication to `topic` that is made now; false if the topic is none of these.
+    /// Adds all nodes that may want a publication to `topic` that is made now; false if the topic is none of these.
     pub(super) fn publish(&mut self, now: Instant, topic: &TopicName, nodes: &mut Vec<NodeId>) -> bool {
         let Some(audience) = self.topics.get_mut(topic) else { return false };
         audience.last_publication = now;
@@ -54,14 +54,14 @@ impl Audiences {
         true
     }
 
-    /// Visits those who have not said whether they subscribe to `topic`.
+    /// Visits the nodes that have not said whether they subscribe to `topic`.
     pub(super) fn unanswered(&self, topic: &TopicName) -> impl Iterator<Item = NodeId> {
         let audience = self.topics.get(topic).into_iter();
         audience.flat_map(|audience| audience.unknown.difference(&audience.subscribers).copied())
     }
 
-    /// Compares with whether the graph says that there are subscribers. True if it should look once more: it has said otherwise at this and
-    /// another publication, `patience` apart, with nobody left who has to answer.
+    /// Compares with whether the graph says that there are subscribers. True if the graph should look once more: it has said otherwise at
+    /// this and another publication, `patience` apart, with no node left that has to answer.
     pub(super) fn contradicts(&mut self, now: Instant, topic: &TopicName, active: bool, patience: Duration) -> bool {
         let Some(audience) = self.topics.get_mut(topic) else { return false };
         if !audience.unknown.is_empty() || active != audience.subscribers.is_empty() {
@@ -76,7 +76,7 @@ impl Audiences {
         is_due
     }
 
-    /// A node, which is linked to from now on, is to be asked about everything. What it said before counts until it answers.
+    /// A node, which is linked to from now on, is to be asked about everything. Its earlier answers count until it answers anew.
     pub(super) fn doubt(&mut self, node: NodeId) {
         for audience in self.topics.values_mut() {
             audience.unknown.insert(node);

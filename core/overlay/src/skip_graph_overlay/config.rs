@@ -16,7 +16,7 @@ pub struct SkipGraphConfig {
     /// Base of the membership vectors: the more, the smaller the tables and the longer the paths (SG-21). Has to be the same at all nodes:
     /// a link to a node with another one is closed.
     pub base: Base,
-    /// Which ways publications take over the subscribers of a topic, and SUSPEND and RESUME over its publishers. Nodes may differ.
+    /// Method by which publications go over the subscribers of a topic, and SUSPEND and RESUME over its publishers. Nodes may differ.
     pub method: Method,
     /// How often neighbours in the graph are probed and doubtful links looked at.
     pub tick: Duration,
@@ -27,7 +27,7 @@ pub struct SkipGraphConfig {
     /// Topics that clients of this node publish to and whose subscribers are known. Publications to more topics go to everyone
     /// ([`super::SkipGraphCounters::untracked`]).
     pub max_topics: usize,
-    /// For what everybody has to know: wildcards and shared subscriptions; and for what waits to be settled. Its
+    /// The mesh for interest that every node has to know: wildcards and shared subscriptions; and for changes that wait to be settled. Its
     /// [`MeshConfig::signal_bytes`] counts for all signals, here 1 KiB to 512 KiB.
     pub mesh: MeshConfig,
 }

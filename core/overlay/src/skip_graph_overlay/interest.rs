@@ -22,7 +22,7 @@ pub(super) fn is_graph_topic(topic: &TopicName) -> bool {
     !topic.is_reserved() && topic.as_bytes().len() <= MAX_TOPIC_BYTES
 }
 
-/// What became of this node's own part in a topic.
+/// Change of this node's own part in a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The first local client subscribes (SG-08).
@@ -31,12 +31,12 @@ pub(super) enum Turn {
     Last,
 }
 
-/// Local clients by topic, and what of it the others have not been told yet.
+/// Local clients by topic, and the changes that the other nodes have not been told yet.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     clients: BTreeMap<TopicName, BTreeSet<ClientId>>,
-    /// The last change of each topic. It is told even if it leads back to what was told before: an answer may have said
-    /// otherwise in between.
+    /// The last change of each topic. It is told even if it leads back to the state told before: an answer may have said otherwise in
+    /// between.
     untold: BTreeMap<TopicName, bool>,
 }
 

@@ -15,7 +15,7 @@ use super::signal::{Signal, SignalError, cut, message_len, topic_len};
 use crate::skip_graph::{self, Message, Method, Node, Vector};
 use crate::{Advert, Advertised, Input, Mesh, Neighbour, Output, Overlay, RouteEntry, Token, Topology, Way};
 
-/// What everything matches but names that start with `$`.
+/// Filter that matches every topic except names that start with `$`.
 const EVERYTHING: &str = "#";
 
 /// How often virtual nodes may join in one incarnation. Incarnations of 44 bits fit: milliseconds for five hundred years.
@@ -42,7 +42,7 @@ pub struct SkipGraphCounters {
     pub resumed: u64,
     /// Topics whose status in the graph was wrong for a while and was looked at once more (SG-15).
     pub reported: u64,
-    /// Messages of the graph to nodes without a link; the graph says again what matters.
+    /// Messages of the graph to nodes without a link; the graph says again those that matter.
     pub undelivered: u64,
     /// Messages of the graph that were given up because they were passed on too often, or because this node was in no list.
     pub lost: u64,
@@ -70,13 +70,13 @@ impl SkipGraphCounters {
     }
 }
 
-/// The Skip Graph among brokers (SG-34): [`crate::skip_graph`] leads the ways, the subscribers of a topic are asked and tell over the direct
-/// links, and a mesh carries what everybody has to know (`docs/adr/0011-skip-graph-overlay.md`).
+/// The Skip Graph among brokers (SG-34): [`crate::skip_graph`] leads the ways, the subscribers of a topic are asked and tell over the
+/// direct links, and a mesh carries interest that every node has to know (`docs/adr/0011-skip-graph-overlay.md`).
 #[derive(Debug)]
 pub struct SkipGraphOverlay {
     pub(super) me: NodeId,
     pub(super) config: SkipGraphConfig,
-    /// For what everybody has to know, and for what waits to be settled.
+    /// The mesh for interest that every node has to know, and for changes that wait to be settled.
     mesh: Mesh,
     pub(super) graph: Node<TopicName>,
     started: bool,
@@ -139,7 +139,7 @@ impl SkipGraphOverlay {
         }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> SkipGraphCounters {
         let (mesh, graph) = (self.mesh.counters(), self.graph.counters());
         SkipGraphCounters {
@@ -237,8 +237,8 @@ impl SkipGraphOverlay {
         self.outputs.retain(|output| !matches!(output, Output::Signal { to, .. } if *to == node));
     }
 
-    /// What the graph is not for goes to the mesh, and so does every token: what is said here about the graph's topics is ahead of the
-    /// mesh's question on every link, so whoever answers that knows.
+    /// Changes of filters that the graph is not for go to the mesh, and so does every token: signals about the graph's topics are ahead of
+    /// the mesh's question on every link, so a node that answers the question knows them.
     fn on_local(&mut self, now: Now, changes: Vec<Advert>, token: Option<Token>) {
         let mut others = Vec::new();
         for change in changes {
@@ -303,7 +303,7 @@ impl SkipGraphOverlay {
         self.outputs.push_back(Output::Signal { to, bytes: signal.encode() });
     }
 
-    /// A publication to a topic of the graph: adds who may want it.
+    /// A publication to a topic of the graph: adds the nodes that may want it.
     fn publish(&mut self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
         if self.audiences.publish(self.now, topic, nodes) {
             self.compare_status(topic);
@@ -322,8 +322,8 @@ impl SkipGraphOverlay {
         self.next_sweep.get_or_insert(self.now + self.config.publisher_idle / SWEEPS);
     }
 
-    /// SG-15: in the source, a publication that finds nobody makes the rendezvous point look again. Here it is not even sent, since
-    /// the subscribers are known; what is known is compared instead.
+    /// SG-15: in the source, a publication that finds nobody makes the rendezvous point look again. Here it is not even sent, since the
+    /// subscribers are known; the status is compared with the known subscribers instead.
     fn compare_status(&mut self, topic: &TopicName) {
         let Some(status) = self.graph.status(topic).filter(|_| !self.interest.is_subscribed(topic)) else { return };
         let patience = self.config.tick * DOUBTFUL_TICKS;
@@ -333,8 +333,8 @@ impl SkipGraphOverlay {
         }
     }
 
-    /// Divides destinations between two neighbours at most; none if this node does not subscribe to the topic. What they are given is
-    /// the range that a copy is for: what its waybill names.
+    /// Divides destinations between two neighbours at most; none if this node does not subscribe to the topic. The destinations given to a
+    /// neighbour are the range that its copy is for: the names in the copy's waybill.
     fn divide(&self, topic: &TopicName, ways: &mut [Way]) -> Option<()> {
         let listed = self.audiences.subscribers(topic);
         let is_listed = |node: NodeId| listed.is_none_or(|nodes| nodes.contains(&node));
@@ -355,7 +355,7 @@ impl SkipGraphOverlay {
         self.next_sweep = (self.audiences.len() > 0).then(|| self.now + self.config.publisher_idle / SWEEPS);
     }
 
-    /// Turns everything that has gathered since the last poll into signals: what is for one node travels together.
+    /// Turns everything that has gathered since the last poll into signals: all items for one node travel together.
     fn flush(&mut self) {
         self.send_news();
         self.send_questions();
@@ -407,11 +407,11 @@ impl SkipGraphOverlay {
         }
     }
 
-    /// What of the mesh's outputs is for the owner.
+    /// The owner's part of an output of the mesh; none if the output is not for the owner.
     fn pass_on(&mut self, output: Output) -> Option<Output> {
         match output {
             Output::Signal { to, bytes } => Some(Output::Signal { to, bytes: Signal::Mesh(bytes).encode() }),
-            // Everything else is handed over anyway.
+            // Publications to all other topics are handed over anyway.
             Output::Table(Advertised::Remote { filter, .. }) if !filter.as_str().starts_with('$') => None,
             Output::Protocol { node, detail } => {
                 self.on_neighbour_down(node, false);
@@ -449,8 +449,7 @@ impl SkipGraphOverlay {
     }
 }
 
-/// Ticks for which the status of a topic may differ from what is known of its subscribers: it takes its time to travel, more after a
-/// death.
+/// Ticks for which the status of a topic may differ from the known subscribers: the status takes its time to travel, more after a death.
 const DOUBTFUL_TICKS: u32 = 10;
 
 /// How often topics are looked through for those to which nobody publishes any more, in the time after which they are forgotten.
@@ -521,7 +520,7 @@ impl Overlay for SkipGraphOverlay {
 
     fn poll_output(&mut self) -> Option<Output> {
         loop {
-            // What the mesh says is behind what there is to say here.
+            // Signals of the mesh go behind the signals of this layer.
             if self.outputs.is_empty() {
                 self.flush();
             }

@@ -2,16 +2,16 @@
 //!
 //! Three things share the links, in this order at every poll:
 //!
-//! * **News and questions** about topics by name. A node tells all others which topics its clients begin and cease to subscribe to; who has
-//!   clients that publish to such a topic takes a note, everybody else forgets it. A node whose clients begin to publish to a topic
-//!   asks all others; until they have answered, its publications may be for everyone. So a publisher's node knows the subscribers of its topics, exactly,
-//!   and sends nothing where nobody subscribes.
+//! * **News and questions** about topics by name. A node tells all others which topics its clients begin and cease to subscribe to; a node
+//!   with clients that publish to such a topic takes a note, every other node forgets it. A node whose clients begin to publish to a topic
+//!   asks all others; until they have answered, its publications may be for everyone. So a publisher's node knows the subscribers of its
+//!   topics, exactly, and sends nothing where nobody subscribes.
 //! * **The graph**, with a virtual node for each topic that clients of this node publish or subscribe to. Its links are the ways: a
 //!   publication goes from subscriber to subscriber, over the links that split-forward broadcasting uses (SG-25) or, if so set,
 //!   those of multi-range forwarding (SG-24).
-//! * **A mesh** ([`crate::Mesh`]) for what everybody has to know: wildcards (SG-31), members of shared subscriptions, names that start with `$`.
-//!   Every change that somebody waits for goes there as well, if only as a question. Signals of a link arrive in order, so
-//!   whoever answers it has had the news.
+//! * **A mesh** ([`crate::Mesh`]) for interest that every node has to know: wildcards (SG-31), members of shared subscriptions, names that
+//!   start with `$`. Every change that somebody waits for goes there as well, if only as a question. Signals of a link arrive in order, so
+//!   a node that answers the question has had the news.
 //!
 //! ```text
 //!  P, whose client publishes "a"            S, whose client subscribes to "a"

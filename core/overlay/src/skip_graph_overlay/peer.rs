@@ -45,17 +45,17 @@ impl Peer {
         self.link != Link::Down
     }
 
-    /// Whether it has to be asked about all topics.
+    /// Whether the peer has to be asked about all topics.
     pub(super) fn is_new(&self) -> bool {
         self.link == Link::New
     }
 
-    /// Whether it may want anything.
+    /// Whether the peer may want anything.
     pub(super) fn is_syncing(&self) -> bool {
         matches!(self.link, Link::New | Link::Syncing)
     }
 
-    /// Whether it is in step and has only not answered questions about new topics.
+    /// Whether the peer is in step and has only not answered questions about new topics.
     pub(super) fn is_synced(&self) -> bool {
         self.link == Link::Synced && !self.lost
     }
@@ -77,8 +77,8 @@ impl Peer {
         self.asked.push_back((number, topics));
     }
 
-    /// What was asked for in the question that these are the answers to; none if it was asked anew over another link since. `last`: the
-    /// number of the last question to anybody.
+    /// Topics of the question that `answers` belong to; none if the question was asked anew over another link since. `last`: the number of
+    /// the last question to any neighbour.
     pub(super) fn take_question(
         &mut self,
         number: u64,

@@ -1,4 +1,4 @@
-//! What the graph looks like from one node, for people.
+//! The graph as one node sees it, for people to read.
 
 use sedge_base::NodeId;
 use sedge_mqtt::{TopicFilter, TopicName};
@@ -58,7 +58,7 @@ impl SkipGraphOverlay {
         }
     }
 
-    /// What this node publishes and who is known to want it, its part of the graph, and what was counted.
+    /// The topics that this node publishes and the nodes known to want them, its part of the graph, and its counters.
     pub(super) fn show(&self, limit: usize) -> Topology {
         let topics = self.audiences.topics().take(limit).cloned().collect();
         let interest = self.audiences.iter().flat_map(|(topic, nodes)| {

@@ -1,24 +1,24 @@
-//! What one node says about a tree.
+//! One node's statement about a tree.
 
 use bytes::{Buf, BufMut, BytesMut};
 use sedge_base::NodeId;
 
 use super::cost::UNREACHABLE;
 
-/// What one node says about a tree. As bytes, big-endian:
+/// One node's statement about a tree. As bytes, big-endian:
 ///
 /// ```text
 /// claim    epoch u64 | version u32 | capability u64 | root u64 | cost u32 | has parent u8: 0 or 1 | parent u64 if it has one
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Which computation of the tree; higher ones replace lower ones.
+    /// Number of the computation of the tree; higher ones replace lower ones.
     pub epoch: u64,
-    /// Grows with each change of what the node says within an epoch.
+    /// Number that grows with each change of the claim within an epoch.
     pub version: u32,
-    /// What the node itself can carry, as it was when it entered the epoch.
+    /// Capacity of the node, as it was when the node entered the epoch.
     pub capability: u64,
-    /// The greatest member that it has heard of in this epoch.
+    /// The greatest member that the node has heard of in this epoch.
     pub root: NodeId,
     /// The way from the root, in microseconds of round trips; [`UNREACHABLE`] if there is none yet.
     pub cost: u32,
@@ -52,7 +52,7 @@ impl Claim {
             1 => Some(NodeId::new(input.try_get_u64().ok()?)),
             _ => return None,
         };
-        // Only the root is at the root, and whoever is on the way has a parent.
+        // Only the root is at the root, and every other node on the way has a parent.
         let fits = parent.is_some() == (cost != 0 && cost != UNREACHABLE);
         fits.then_some(Self { epoch, version, capability, root, cost, parent })
     }

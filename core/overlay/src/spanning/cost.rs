@@ -3,7 +3,7 @@
 /// The cost of a way that does not exist, in place of microseconds.
 pub const UNREACHABLE: u32 = u32::MAX;
 
-/// What a link counts for before its first measurement, in microseconds: more than any that has been measured.
+/// Cost of a link before its first measurement, in microseconds: more than any that has been measured.
 pub(super) const UNMEASURED: u32 = 30_000_000;
 
 /// Round trips that differ by less are the same, in microseconds: a relay costs as much, and machines that stand next to each other
@@ -15,7 +15,7 @@ const LEAST_STEP: u32 = 256;
 pub(crate) struct Edge {
     /// The smoothed round trip in eighths of microseconds.
     smoothed: Option<u64>,
-    /// What the edge counts for in this epoch.
+    /// Cost of the edge in this epoch.
     frozen: u32,
 }
 
@@ -27,7 +27,7 @@ impl Edge {
         self.frozen
     }
 
-    /// Takes a measurement in; says whether it changed what the edge counts for.
+    /// Takes a measurement in; says whether it changed the cost of the edge.
     pub(crate) fn measure(&mut self, micros: u32) -> bool {
         let sample = u64::from(micros) * 8;
         self.smoothed = Some(self.smoothed.map_or(sample, |smoothed| smoothed - smoothed / 8 + sample / 8));
@@ -46,7 +46,7 @@ impl Edge {
         }
     }
 
-    /// What the edge would count for if it were frozen anew.
+    /// The cost that the edge would have if it were frozen anew.
     pub(super) fn fresh(self) -> u32 {
         let Some(smoothed) = self.smoothed else { return self.frozen };
         let micros = u32::try_from(smoothed / 8).unwrap_or(UNMEASURED).clamp(1, UNMEASURED - 1);

@@ -12,7 +12,8 @@ use super::{Claim, Rank};
 /// Claims are kept for so many nodes; those of others are not heard.
 const MAX_CLAIMS: usize = 4096;
 
-/// From so many other members on, what can be mended without a new epoch is: one costs a few claims from everybody to everybody.
+/// From so many other members on, a tree is mended without a new epoch where it can be: an epoch costs a few claims from everybody to
+/// everybody.
 const LARGE: usize = 64;
 
 /// One node's part in a tree. See the [module](super).
@@ -65,8 +66,8 @@ impl Spanning {
         self.members.len() >= self.large
     }
 
-    /// What makes a member, or this node itself, the root. The capability counts from the next epoch on, which begins at once while there
-    /// are no others, and only this node's own: others tell theirs in their claims.
+    /// Sets the rank of a member, or of this node itself. The capability counts from the next epoch on, which begins at once while there
+    /// are no other members, and only this node's own does: other nodes tell theirs in their claims.
     pub fn set_rank(&mut self, rank: Rank) {
         if rank.node == self.me.node {
             let before = core::mem::replace(&mut self.me, rank);
@@ -132,8 +133,8 @@ impl Spanning {
         }
     }
 
-    /// Takes the best parent among those that are nearer to the root than this node has ever claimed to be in this epoch: none of them
-    /// is behind it. The claimed cost does not rise with a longer way, for what is behind this node counts on it. Says whether there is one.
+    /// Takes the best parent nearer to the root than this node has ever claimed to be in this epoch: none of them is behind it. A longer
+    /// way does not raise the claimed cost, for the members behind this node count on it. Says whether there is such a parent.
     fn adopt(&mut self) -> bool {
         let claimed = self.claim.cost;
         let nearer = |member: &Member| {
@@ -171,7 +172,7 @@ impl Spanning {
         }
     }
 
-    /// Somebody passes on what `node` said, for there is no link to it.
+    /// Some member passes on the claim of `node`, for there is no link to it.
     pub fn hear_of(&mut self, node: NodeId, claim: Claim) {
         if self.claims.get(&node).is_none_or(|before| claim.is_newer_than(before)) {
             self.note(node, claim);
@@ -205,24 +206,24 @@ impl Spanning {
         self.compute();
     }
 
-    /// What `node` claims in this epoch.
+    /// The claim of `node` in this epoch.
     fn heard(&self, node: NodeId) -> Option<&Claim> {
         self.claims.get(&node).filter(|claim| claim.epoch == self.claim.epoch)
     }
 
-    /// Members that take part in this epoch, with what they claim.
+    /// Members that take part in this epoch, with their claims.
     fn participants(&self) -> impl Iterator<Item = (&Member, &Claim)> {
         self.members.values().filter_map(|member| Some((member, self.heard(member.rank.node)?)))
     }
 
-    /// The greatest that takes part in this epoch.
+    /// The greatest member that takes part in this epoch.
     fn greatest(&self) -> Rank {
         let others = self.participants().map(|(member, claim)| Rank { capability: claim.capability, ..member.rank });
         others.fold(Rank { capability: self.claim.capability, ..self.me }, Ord::max)
     }
 
-    /// The best way to the root: what it costs and over whom. Between ways that cost the same, the parent that is nearer to the root,
-    /// then the one with the lower address and id. No edge is free: whoever is chosen is nearer to the root than this node.
+    /// The best way to the root: its cost and the parent. Between ways that cost the same, the parent that is nearer to the root, then the
+    /// one with the lower address and id. No edge is free: the chosen parent is nearer to the root than this node.
     fn best(&self, root: NodeId, edge: impl Fn(&Member) -> u32) -> (u32, Option<NodeId>) {
         let candidates = self.participants().filter(|(_, claim)| claim.root == root && claim.cost != UNREACHABLE);
         let ways = candidates.filter_map(|(member, claim)| {
@@ -277,8 +278,8 @@ impl Spanning {
         self.stale || self.has_news
     }
 
-    /// Looks whether the tree is complete, and where its ways lead. In a large tree this is left to the owner, who does it every now
-    /// and then.
+    /// Looks whether the tree is complete, and where its ways lead. In a large tree this is left to the owner, which does it every now and
+    /// then.
     pub fn refresh(&mut self) {
         if !core::mem::replace(&mut self.stale, false) {
             return;
@@ -294,14 +295,14 @@ impl Spanning {
         self.used.route(self.me.node, &self.members);
     }
 
-    /// Whether the tree of this epoch has everybody who is in the one in use, even if it has not everybody yet: in a large one there is
-    /// always somebody who has just come.
+    /// Whether the tree of this epoch has every member of the tree in use, even if it has not every member yet: in a large tree there is
+    /// always some member that has just come.
     fn is_next(&self) -> bool {
         let in_use = self.used.parents.keys().filter(|node| self.members.contains_key(node));
         self.used.epoch == self.claim.epoch || in_use.copied().all(|node| self.fits(node, self.claim.root))
     }
 
-    /// What a member, or this node, claims in this epoch.
+    /// The claim of a member, or of this node, in this epoch.
     fn claimed(&self, node: NodeId) -> Option<&Claim> {
         if node == self.me.node {
             return Some(&self.claim);
@@ -309,7 +310,7 @@ impl Spanning {
         self.members.contains_key(&node).then(|| self.heard(node)).flatten()
     }
 
-    /// Whether a node agrees on the root and has a parent that is nearer to it: that is what makes a tree of those who do.
+    /// Whether a node agrees on the root and has a parent that is nearer to it: the nodes that do make up a tree.
     fn fits(&self, node: NodeId, root: NodeId) -> bool {
         let Some(claim) = self.claimed(node).filter(|claim| claim.root == root) else { return false };
         match claim.parent {
@@ -336,7 +337,7 @@ impl Spanning {
         let Some(parent) = self.claim.parent else { return false };
         let edge = self.members.get(&parent).map_or(UNREACHABLE, |member| member.edge.fresh());
         let present = self.heard(parent).map_or(UNREACHABLE, |claim| claim.cost.saturating_add(edge));
-        // What is behind this node is no way out: it would only come back.
+        // A member behind this node is no way out: that way would only come back.
         let others = |member: &Member| {
             if self.used.is_behind(self.me.node, member.rank.node) { UNREACHABLE } else { member.edge.fresh() }
         };
@@ -359,7 +360,7 @@ impl Spanning {
         !self.complete && self.members.keys().all(|node| self.heard(*node).is_some())
     }
 
-    /// What this node says.
+    /// This node's claim.
     pub const fn claim(&self) -> Claim {
         self.claim
     }
@@ -369,7 +370,7 @@ impl Spanning {
         core::mem::replace(&mut self.has_news, false)
     }
 
-    /// What other members have last said, for those who cannot hear them.
+    /// The last claims of the other members, for members that cannot hear them.
     pub fn claims(&self) -> impl Iterator<Item = (NodeId, Claim)> {
         self.claims.iter().filter(|(node, _)| self.members.contains_key(node)).map(|(node, claim)| (*node, *claim))
     }

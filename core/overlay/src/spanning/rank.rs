@@ -5,20 +5,20 @@ use core::net::{IpAddr, SocketAddr};
 
 use sedge_base::NodeId;
 
-/// What makes a node the root of a tree: the greatest among the members becomes it (overlay-trees section 5).
+/// Rank of a node: the member with the greatest one becomes the root of a tree (overlay-trees section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// What it can carry: more is greater.
+    /// Capacity of the node: more is greater.
     pub capability: u64,
-    /// Where it listens for links: the lower one is greater, compared as numbers, then by port (TR-08). All members have to know the
-    /// same address of a node.
+    /// Address at which the node listens for links: the lower one is greater, compared as numbers, then by port (TR-08). All members have
+    /// to know the same address of a node.
     pub address: SocketAddr,
-    /// Its id: the lower one is greater.
+    /// Id of the node: the lower one is greater.
     pub node: NodeId,
 }
 
 impl Rank {
-    /// What decides between equals: less is preferred. An IPv4 address counts as the IPv6 address it is mapped to.
+    /// Key that decides between equals: less is preferred. An IPv4 address counts as the IPv6 address it is mapped to.
     pub(super) fn tie_break(&self) -> (u128, u16, NodeId) {
         let ip = match self.address.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),

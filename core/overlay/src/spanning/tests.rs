@@ -71,7 +71,7 @@ impl Net {
             0 => tree.unlink(node(b)),
             delay => tree.round_trip(node(b), delay),
         }
-        // What a new neighbour has to be told.
+        // A new neighbour has to be told the claim.
         let claim = self.trees[&a].claim();
         self.wires.entry((a, b)).or_default().push_back(claim);
     }
@@ -87,7 +87,7 @@ impl Net {
         }
     }
 
-    /// Everybody who has news tells all others, also those to whom there is no link: somebody passes it on to them.
+    /// Every member that has news tells all others, also those to which there is no link: some member passes the news on to them.
     fn talk(&mut self) {
         let ids: Vec<usize> = self.trees.keys().copied().collect();
         for from in &ids {
@@ -142,7 +142,7 @@ impl Net {
         *self.trees.keys().max_by_key(|id| self.ranks[**id]).unwrap()
     }
 
-    /// What each way from the root costs at best, in the steps that the tree counts in, and in how many hops.
+    /// The least cost of the way from the root to each node, in the steps that the tree counts in, and in any number of hops.
     fn shortest(&self) -> BTreeMap<usize, u32> {
         let mut costs = BTreeMap::from([(self.root(), 0)]);
         for _ in 0..self.trees.len() {
@@ -203,7 +203,7 @@ impl Net {
         }
     }
 
-    /// Whatever anybody believes: its parents lead to a root, and nobody is passed twice.
+    /// Whatever the members believe: the parents of a member lead to a root, and no member is passed twice.
     fn check_acyclic(&mut self) {
         for tree in self.trees.values_mut() {
             tree.refresh();
@@ -295,7 +295,7 @@ fn a_cut_link_is_gone_round() {
     assert_eq!(net.trees[&2].claim().parent, Some(node(0)));
 }
 
-/// TR-22: what was sent over the dead node goes straight to the destination until there is a new tree.
+/// TR-22: publications that went over the dead node go straight to the destination until there is a new tree.
 #[test]
 fn ways_over_a_dead_node_end_at_once_and_the_rest_of_the_tree_stays_until_the_next_is_complete() {
     let line = |a: usize, b: usize| 10_000 * u32::try_from(a.abs_diff(b).pow(2)).unwrap();

@@ -10,7 +10,8 @@ use sedge_base::NodeId;
 use super::signal::Elected;
 use super::topics::Members;
 
-/// An election of this node that nothing has used at so many refreshes is forgotten. After those who were told would be too late.
+/// An election of this node that nothing has used at so many refreshes is forgotten. After the nodes that were told of it would be too
+/// late.
 const KEEP_MINE: u8 = 2;
 /// The same for elections of others.
 const KEEP_TOLD: u8 = 6;
@@ -28,7 +29,7 @@ struct Told {
     unused: u8,
 }
 
-/// Elections by this node and by others, by what stands for the topic or the set of members.
+/// Elections by this node and by others, by the key of the topic or of the set of members.
 #[derive(Debug, Default)]
 pub(super) struct Elections {
     mine: BTreeMap<u64, Mine>,
@@ -70,18 +71,18 @@ impl Elections {
         has_room
     }
 
-    /// Forgets what `elector` has told.
+    /// Forgets the elections that `elector` has told.
     pub(super) fn forget(&mut self, elector: NodeId) {
         self.told.remove(&elector);
     }
 
-    /// What this node has elected for sets to which `member` belongs.
+    /// Roots that this node has elected for sets to which `member` belongs.
     pub(super) fn concerning(&self, member: NodeId) -> impl Iterator<Item = Elected> {
         let concerned = self.mine.iter().filter(move |(_, mine)| mine.members.binary_search(&member).is_ok());
         concerned.map(|(key, mine)| (*key, mine.root))
     }
 
-    /// Forgets what has not been among `used` for a while.
+    /// Forgets elections that have not been among `used` for a while.
     pub(super) fn age(&mut self, used: &BTreeSet<u64>) {
         let keep = |key: &u64, unused: &mut u8, limit: u8| {
             *unused = if used.contains(key) { 0 } else { *unused + 1 };

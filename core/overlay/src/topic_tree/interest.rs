@@ -1,9 +1,9 @@
-//! What a node has to do with a topic.
+//! The part that a node takes in a topic.
 
 use sedge_base::{StableHash, mix};
 use sedge_mqtt::{TopicFilter, TopicName};
 
-/// As what a node takes part.
+/// Role in which a node takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     Publisher,
@@ -58,8 +58,8 @@ impl Counts {
     }
 }
 
-/// Number and hash of all that a node has announced and not withdrawn. The order does not matter, so that a listener can keep it
-/// without keeping what was announced.
+/// Number and hash of all interests that a node has announced and not withdrawn. The order does not matter, so that a listener can keep the
+/// sum without keeping the interests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) entries: u64,

@@ -1,4 +1,4 @@
-//! What this node has to do with topics, and what of it the neighbours have not been told yet.
+//! This node's part in topics, and the changes of it that the neighbours have not been told yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,17 +32,17 @@ struct Published {
 pub(super) enum Publishing {
     /// Nobody knows.
     Begins,
-    /// Those who have confirmed this number; none: nobody has been asked.
+    /// The nodes that have confirmed this number know; none: no node has been asked.
     Asked(Option<u64>),
     /// There are too many topics.
     Refused,
 }
 
-/// What there is to tell.
+/// News for the neighbours.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) signals: Vec<Signal>,
-    /// What this node has nothing more to do with.
+    /// Filters of the interests that this node has given up.
     pub(super) ended: Vec<TopicFilter>,
 }
 
@@ -56,14 +56,14 @@ pub(super) struct Local {
     published: LookupMap<TopicName, Published>,
     /// When to look whether a topic is still published.
     idle: Deadlines<TopicName>,
-    /// What is current or announced.
+    /// Interests that are current or announced.
     interests: Overlaps<Standing>,
     told_groups: BTreeMap<TopicFilter, Counts>,
     touched: BTreeSet<Interest>,
     touched_groups: BTreeSet<TopicFilter>,
-    /// Of what is announced.
+    /// Sum of the announced interests.
     sum: Sum,
-    /// Who waits for changes that are untold, and until when.
+    /// Tokens that wait for untold changes, and until when each of them waits.
     pub(super) tokens: Vec<(Token, Instant)>,
     /// Number of the last signal that asked.
     pub(super) number: u64,
@@ -198,12 +198,12 @@ impl Local {
         self.published.len()
     }
 
-    /// Whether this node has to do with topics of `filter`. What has ended counts until all have been told.
+    /// Whether this node has to do with topics of `filter`. Interest that has ended counts until all have been told.
     pub(super) fn concerns(&self, filter: &TopicFilter) -> bool {
         self.interests.any(filter)
     }
 
-    /// What the neighbours have been told of topics of `filter`.
+    /// Interests in topics of `filter` that the neighbours have been told.
     pub(super) fn announced(&self, filter: &TopicFilter) -> Vec<Interest> {
         let all = self.interests.matching(filter);
         all.filter(|(_, standing)| standing.announced).map(|(interest, _)| interest.clone()).collect()

@@ -1,4 +1,4 @@
-//! The machine: what is asked, answered and confirmed.
+//! The machine: its questions, answers and confirmations.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -82,7 +82,7 @@ impl TopicTree {
         }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> TopicTreeCounters {
         TopicTreeCounters { late_settlements: self.settle.late(), ..self.counters }
     }
@@ -92,7 +92,7 @@ impl TopicTree {
         if node == self.me {
             return;
         }
-        // The others get as news what the snapshot holds.
+        // The other nodes get the content of the snapshot as news.
         self.send_news();
         self.drop_signals(node);
         self.elections.forget(node);
@@ -113,8 +113,8 @@ impl TopicTree {
         self.gather();
     }
 
-    /// To be sent at once, not with the next poll: nobody answers a snapshot, so what the neighbour says after it came up has to find
-    /// here all that the snapshot tells.
+    /// Sends the snapshot at once, not with the next poll: nobody answers a snapshot, so the neighbour's signals after it came up have to
+    /// find here all that the snapshot tells.
     fn send_snapshot(&mut self, node: NodeId) {
         let signals: Vec<Signal> = self.local.snapshot(self.config.signal_limit()).collect();
         for signal in &signals {
@@ -255,7 +255,7 @@ impl TopicTree {
         Ok(())
     }
 
-    /// Another node tells what it has to do with topics from now on: if this one has to do with the same, it says so (TR-17).
+    /// Another node tells its part in topics from now on: if this node takes part in the same, it says so (TR-17).
     fn on_ask(&mut self, from: NodeId, changes: Vec<Change>) {
         let mut common = BTreeSet::new();
         for change in changes {
@@ -296,7 +296,7 @@ impl TopicTree {
         }
     }
 
-    /// Keeps what another node has to do with topics, if this one has to do with them too.
+    /// Keeps another node's interest in topics, if this node takes part in them, too.
     fn hold(&mut self, from: NodeId, interest: &Interest) {
         if !interest.is_reserved() && !self.local.concerns(&interest.filter) {
             return;
@@ -331,12 +331,12 @@ impl TopicTree {
     fn want_confirmation(&mut self, node: NodeId, number: u64, whole: bool) {
         let Some(session) = self.peers.get(&node).and_then(|peer| peer.session.as_ref()) else { return };
         self.confirmations.want(Confirmation { node, link: session.link, number, sync_ok: whole });
-        // Whatever the shards have handed over before goes ahead of it.
+        // All publications that the shards have handed over before go ahead of it.
         self.confirmations.touch();
     }
 
-    /// A neighbour tells what should have been heard of it: that is the refresh of its lease. If something is missing, either side
-    /// says everything again, for the answers to it are in doubt as well.
+    /// A neighbour tells the digest of the signals that should have been heard from it: the digest refreshes its lease. If something is
+    /// missing, either side says everything again, for the answers to it are in doubt as well.
     fn on_digest(&mut self, from: NodeId, signals: u64, agrees: bool) {
         let Some(peer) = self.peers.get_mut(&from).filter(|peer| peer.is_complete()) else { return };
         self.leases.set(from, self.now + self.config.lease);
@@ -434,7 +434,7 @@ impl TopicTree {
         }
     }
 
-    /// This node has nothing more to do with `filter`: forgets what others have to do with it, unless it matters for something else.
+    /// This node has nothing more to do with `filter`: forgets the interest of others in it, unless it matters for something else.
     fn release(&mut self, filter: &TopicFilter) {
         let mut released = Vec::new();
         for (node, peer) in &self.peers {
@@ -462,7 +462,7 @@ impl TopicTree {
         }
     }
 
-    /// What waits for the shards waits for one barrier together.
+    /// All tokens and confirmations that wait for the shards wait for one barrier together.
     fn raise_barrier(&mut self) {
         let tokens = core::mem::take(&mut self.local.tokens);
         let Some(barrier) = self.confirmations.raise(!tokens.is_empty()) else { return };

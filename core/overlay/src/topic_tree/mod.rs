@@ -1,9 +1,9 @@
 //! One tree per topic, among the nodes that publish it or subscribe to it (overlay-trees section 8).
 //!
-//! A node has an *interest* in a topic if a client of it publishes the topic (until ten minutes after the last publication) or has a
-//! filter that matches. When an interest begins, the node asks all others (the topic PINGREQ), all that began between two polls in one
-//! signal. Everybody confirms, behind a barrier of its own. Only those who have to do with the same topics also answer with what they
-//! have announced of them (the topic PINGRESP), and only they keep what they have heard:
+//! A node has an *interest* in a topic if a client of it publishes the topic (until ten minutes after the last publication) or has a filter
+//! that matches. When an interest begins, the node asks all others (the topic PINGREQ), all that began between two polls in one signal.
+//! Every node confirms, behind a barrier of its own. Only the nodes that take part in the same topics also answer with the interest they
+//! have announced in them (the topic PINGRESP), and only they keep the interest they have heard of:
 //!
 //! ```text
 //!  A publishes t           B subscribes t/#          C has nothing to do with it
@@ -23,11 +23,11 @@
 //! is first heard of. So of all nodes with an interest in t each knows all others, subscribers with wildcards among
 //! themselves too, and all compute the same **members** of t without asking again for each topic.
 //!
-//! Whichever side begins first, they find each other: an interest is in the table before it is announced, and links keep the order.
-//! If B handles A's question before its own interest begins, then A's table holds A's interest when B's question arrives, and A answers. If
-//! B's interest was there before, B keeps what A asks and answers. An ended interest counts until its end is announced, so that one
-//! which ends and begins again unseen has missed nothing. A snapshot (when a link comes up) is not answered, because the other side sends
-//! one as well; it is given to the link at once, so that all that arrives later meets what it tells.
+//! Whichever side begins first, they find each other: an interest is in the table before it is announced, and links keep the order. If B
+//! handles A's question before its own interest begins, then A's table holds A's interest when B's question arrives, and A answers. If B's
+//! interest was there before, B keeps the interest that A asks with and answers. An ended interest counts until its end is announced, so
+//! that one which ends and begins again unseen has missed nothing. A snapshot (when a link comes up) is not answered, because the other
+//! side sends one as well; it is given to the link at once, so that all signals that arrive later meet its content.
 //!
 //! A subscription is settled when all linked nodes have confirmed it: those that publish a matching topic send there, and the others will
 //! ask before they stop sending to everybody.
@@ -42,8 +42,8 @@
 //!   a round of claims in each of them.
 //! * All members compute from the same words. They differ for as long as a word takes to all of them; claims take as many rounds as the
 //!   tree is deep.
-//! * What is told is steady: the rounded round trips of [`crate::spanning`], looked at every refresh, and loads that differ by more
-//!   than a quarter. A node also computes from what it has *told*, not from what it has measured since.
+//! * The facts told are steady: the rounded round trips of [`crate::spanning`], looked at every refresh, and loads that differ by more than
+//!   a quarter. A node also computes from the facts that it has *told*, not from those that it has measured since.
 //!
 //! The price is that each node keeps the round trips between all nodes: 12 bytes for each link. While trees differ, a publication may
 //! take a detour; nothing is lost by it (`docs/adr/0010-relayed-publications.md`). A way over a node whose link is down, and every way before there
@@ -60,9 +60,9 @@
 //!
 //! # What heals wrong tables
 //!
-//! Every refresh a node tells each neighbour how many signals it has sent over the link, and the sum of all that it has announced. The sum
-//! can be kept without keeping what was announced. If either differs, both sides send a snapshot. The digest renews the lease on
-//! everything the node is believed to want.
+//! Every refresh a node tells each neighbour how many signals it has sent over the link, and the sum of all that it has announced. The
+//! neighbour can keep the sum without keeping every announcement. If either differs, both sides send a snapshot. The digest renews the
+//! lease on everything the node is believed to want.
 
 mod config;
 mod elections;

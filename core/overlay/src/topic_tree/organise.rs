@@ -15,8 +15,8 @@ use super::topics::{Members, members_key, topic_key};
 use super::trees::Map;
 use crate::spanning::Rank;
 
-/// With so many other nodes, what a node says of its links is heard by all of them, and all the time there is somebody who comes or goes:
-/// it is said at most once in this time.
+/// From so many other nodes on, a node tells its facts at most once in this time: all others hear them, and all the time some node comes or
+/// goes.
 const LARGE: usize = 64;
 const PACE: Duration = Duration::from_secs(2);
 
@@ -25,27 +25,27 @@ fn is_far(one: u32, other: u32) -> bool {
     one.abs_diff(other) > one.max(other) / 4
 }
 
-/// What trees and roots do not follow yet.
+/// Changes that trees and roots do not follow yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stale {
     pub(super) facts: bool,
     pub(super) roots: bool,
-    /// Only how many topics are rooted where.
+    /// Only the number of topics rooted at each node.
     pub(super) rooted: bool,
 }
 
-/// What this node says of itself.
+/// This node's statements about itself.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) capacity: u32,
     pub(super) clients: u32,
-    /// What the others have been told last. Trees are computed from it, so that all compute the same.
+    /// Facts that the other nodes have been told last. Trees are computed from them, so that all nodes compute the same.
     pub(super) told: Facts,
-    /// Something has changed that they should be told.
+    /// Something has changed that the other nodes should be told.
     pub(super) is_due: bool,
-    /// Somebody has been told.
+    /// Some node has been told.
     pub(super) has_spoken: bool,
-    /// When all were told last.
+    /// When all nodes were told last.
     spoken: Option<Instant>,
     /// With many nodes: when they are told next.
     pub(super) speak_at: Option<Instant>,
@@ -81,7 +81,7 @@ impl TopicTree {
         if core::mem::take(&mut self.stale.roots) {
             changed = self.topics.iter().map(|(name, _)| name.clone()).collect();
         }
-        // All trees are computed anew: what many tell at a time is taken in together.
+        // All trees are computed anew: facts that many nodes tell at a time are taken in together.
         let facts_changed = self.collect_at.is_none() && core::mem::take(&mut self.stale.facts);
         if changed.is_empty() && !facts_changed && !core::mem::take(&mut self.stale.rooted) {
             return;
@@ -155,7 +155,7 @@ impl TopicTree {
         let rooted = if self.config.roots == RootPolicy::Capacity { 0 } else { self.rooted_at(self.me) };
         let round_trips = self.round_trips();
         let told = &self.own.told;
-        // What has hardly changed stays as it was told.
+        // A figure that has hardly changed stays as it was told.
         let keep = |told: u32, now: u32| if is_far(told, now) { now } else { told };
         let capacity = keep(told.capacity, self.own.capacity);
         let facts = Facts { capacity, clients: keep(told.clients, self.own.clients), rooted, round_trips };
@@ -169,8 +169,8 @@ impl TopicTree {
         self.signal_all(&bytes);
     }
 
-    /// What the links count for that the others are told of. All must compute trees from the same, so it is this node that leaves links
-    /// out where there are too many, and not the others.
+    /// Costs of the links that the others are told of. All nodes must compute trees from the same costs, so it is this node that leaves
+    /// links out where there are too many, and not the others.
     fn round_trips(&mut self) -> Vec<(NodeId, u32)> {
         let linked = self.peers.iter().filter(|(_, peer)| peer.is_linked());
         let mut round_trips: Vec<(NodeId, u32)> = linked.map(|(node, peer)| (*node, peer.edge.cost())).collect();
@@ -267,7 +267,7 @@ impl TopicTree {
         }
     }
 
-    /// Every refresh: round trips count anew, and elections of what is gone are forgotten.
+    /// Every refresh: round trips count anew, and elections of sets that are gone are forgotten.
     pub(super) fn refresh_trees(&mut self) {
         for peer in self.peers.values_mut() {
             peer.edge.freeze();
@@ -281,7 +281,7 @@ impl TopicTree {
 }
 
 impl RootPolicy {
-    /// What roots are elected for: topics, or sets of members.
+    /// Key of the object that roots are elected for: a topic, or a set of members.
     fn key(self, topic: &TopicName, members: &Members) -> u64 {
         match self {
             Self::Capacity => members_key(members),
@@ -327,7 +327,7 @@ fn rank_of(node: NodeId, own: Rank, peers: &Peers) -> Option<Rank> {
     if node == own.node { Some(own) } else { peers.get(&node).map(super::peer::Peer::rank) }
 }
 
-/// What the nodes have told, and who is preferred among equals.
+/// The facts that the nodes have told, and the order of preference among equals.
 fn map<'a>(me: NodeId, own: Rank, told: &'a Facts, peers: &'a Peers) -> Map<'a> {
     let others = peers.iter().filter_map(|(node, peer)| Some((*node, peer.facts.as_ref()?)));
     let facts = others.chain([(me, told)]).collect();

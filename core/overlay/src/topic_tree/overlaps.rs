@@ -1,4 +1,4 @@
-//! Which filters have topics in common.
+//! Index of filters that have topics in common.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl<V> Overlaps<V> {
         Some(value)
     }
 
-    /// Takes out what `is_wanted` says.
+    /// Takes out the interests whose value `is_wanted` accepts.
     pub(super) fn extract(&mut self, is_wanted: impl Fn(&V) -> bool) -> Vec<Interest> {
         let mut taken = Vec::new();
         self.by_stem.retain(|_, bucket| {
@@ -142,7 +142,7 @@ mod tests {
 
         #[test]
         fn filters_overlap_if_and_only_if_a_topic_matches_both(one in filters(), other in filters()) {
-            // What both match would be the topic without any character, which does not exist: to say yes costs a question.
+            // The only topic that both match would be the one without any character, which does not exist: to say yes costs a question.
             let pair = [one.filter(), other.filter()];
             prop_assume!(!pair.contains(&"/#") || !pair.contains(&"+"));
             let common = topics().iter().any(|topic| one.matches(topic) && other.matches(topic));

@@ -22,10 +22,10 @@ enum Incoming {
     Complete,
 }
 
-/// What lasts as long as one link.
+/// State that lasts as long as one link.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Which link: no two have the same number.
+    /// Number of the link: no two links have the same.
     pub(super) link: u64,
     /// Signals given to the link.
     pub(super) sent: u64,
@@ -39,14 +39,14 @@ pub(super) struct Session {
     incoming: Incoming,
 }
 
-/// Another node: what it has to do with the topics of this one, and the link to it if there is one.
+/// Another node: its part in the topics of this node, and the link to it if there is one.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) neighbour: Neighbour,
     pub(super) session: Option<Session>,
-    /// Membership has lost the node although a link stands: what it wants is forgotten with the link.
+    /// Membership has lost the node although a link stands: the node's interest is forgotten with the link.
     pub(super) lost: bool,
-    /// The highest number of ours that it has confirmed since the last link came up.
+    /// The highest number of this node's signals that the peer has confirmed since the last link came up.
     pub(super) acked: u64,
     /// Of its interests those that concern this node, with the snapshot in which, or since which, each was last confirmed.
     held: Overlaps<u64>,
@@ -86,7 +86,7 @@ impl Peer {
         self.session.is_some()
     }
 
-    /// Whether either side has confirmed what the other has told when the link came up.
+    /// Whether either side has confirmed the interest that the other told when the link came up.
     pub(super) fn is_in_step(&self) -> bool {
         !self.lost && self.session.as_ref().is_some_and(|session| session.whole_sent && session.whole_heard)
     }
@@ -112,7 +112,7 @@ impl Peer {
         }
     }
 
-    /// The snapshot is complete: returns what was not in it.
+    /// The snapshot is complete: returns the interests and groups that were not in it.
     pub(super) fn end_snapshot(&mut self, number: u64) -> Result<(Vec<Interest>, Vec<TopicFilter>), SignalError> {
         let Some(session) = self.session.as_mut().filter(|session| session.incoming == Incoming::Snapshot) else {
             return Err(SignalError::Value("order: end without a snapshot"));
@@ -173,12 +173,12 @@ impl Peer {
         (self.held.extract(|_| true), core::mem::take(&mut self.groups).into_keys().collect())
     }
 
-    /// What is kept of it that overlaps `filter`.
+    /// Interests kept of the peer that overlap `filter`.
     pub(super) fn held_near<'a>(&'a self, filter: &'a TopicFilter) -> impl Iterator<Item = &'a Interest> {
         self.held.matching(filter).map(|(interest, _)| interest)
     }
 
-    /// Filters that are kept of it.
+    /// Filters that are kept of the peer.
     pub(super) fn wants(&self) -> impl Iterator<Item = &TopicFilter> {
         self.held.iter().filter(|(held, _)| held.role == Role::Subscriber).map(|(held, _)| &held.filter)
     }

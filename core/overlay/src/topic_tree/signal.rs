@@ -1,5 +1,5 @@
-//! What two nodes say to each other about topics, version 1. All numbers are big-endian; `docs/protocol/topic-tree.md` draws the
-//! layout. Decoding is strict: what an encoder would not have written is refused.
+//! Signals between two nodes about topics, version 1. All numbers are big-endian; `docs/protocol/topic-tree.md` draws the layout. Decoding
+//! is strict: bytes that an encoder would not have written are refused.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sedge_base::NodeId;
@@ -12,7 +12,7 @@ use crate::wire::{get_bool, get_text, get_u8, get_u32, get_u64, put_numbers, put
 
 const VERSION: u8 = 1;
 
-/// One change of what a node has to do with topics.
+/// One change of a node's part in topics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Begins(Interest),
@@ -21,25 +21,25 @@ pub(super) enum Change {
     Group(TopicFilter, Counts),
 }
 
-/// What a node tells everybody about itself and its links: all trees are computed from it.
+/// The facts that a node tells everybody about itself and its links: all trees are computed from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) capacity: u32,
     pub(super) clients: u32,
-    /// Topics rooted at it.
+    /// Topics rooted at the node.
     pub(super) rooted: u32,
-    /// Linked nodes and what the round trip to each counts for, in microseconds; in the order of the nodes.
+    /// Linked nodes and the cost of the round trip to each, in microseconds; in the order of the nodes.
     pub(super) round_trips: Vec<(NodeId, u32)>,
 }
 
-/// What stands for a topic or set of members, and who was elected root of it.
+/// Key of a topic or of a set of members, and the node that was elected root of it.
 pub(super) type Elected = (u64, NodeId);
 
 /// A signal, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     SnapshotBegin,
-    /// Nothing that ends.
+    /// Changes, none of which ends anything.
     SnapshotChunk(Vec<Change>),
     SnapshotEnd(u64),
     /// The topic PINGREQ.
@@ -54,7 +54,7 @@ pub(super) enum Signal {
         number: u64,
         whole: bool,
     },
-    /// How many signals were sent over this link before, and the sum of what is announced.
+    /// Number of signals that were sent over this link before, and the sum of the announced interests.
     Digest {
         signals: u64,
         entries: u64,
@@ -249,7 +249,8 @@ fn get_facts(input: &mut &[u8]) -> Result<Facts, SignalError> {
     Ok(Facts { capacity, clients, rooted, round_trips })
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let Ok(signal) = Signal::decode(data) else { return false };

@@ -1,4 +1,4 @@
-//! What can be seen of the topic trees from outside.
+//! View of the topic trees from outside.
 
 use sedge_base::NodeId;
 use sedge_mqtt::TopicName;

@@ -1,4 +1,4 @@
-//! Which topics there are, as far as they concern this node, and who takes part in each.
+//! The topics that concern this node, and the nodes that take part in each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Topic {
     pub(super) tree: Option<TreeId>,
 }
 
-/// What has changed with the interest of another node.
+/// Change of the interest of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Begins,
@@ -32,7 +32,7 @@ pub(super) enum Turn {
 #[derive(Debug)]
 pub(super) struct Topics {
     me: NodeId,
-    /// What other nodes subscribe to.
+    /// Subscriptions of the other nodes.
     wants: SubscriptionTrie<NodeId, ()>,
     /// Nodes per filter that starts with `$`.
     reserved: BTreeMap<TopicFilter, u32>,
@@ -134,7 +134,7 @@ impl Topics {
         self.changes.extend(wanted.map(|wanted| Advertised::Remote { filter: filter.clone(), wanted }));
     }
 
-    /// What the shards have to be told.
+    /// Takes the changes that the shards have to be told.
     pub(super) fn take_changes(&mut self) -> Vec<Advertised> {
         core::mem::take(&mut self.changes)
     }
@@ -172,12 +172,12 @@ impl Topics {
     }
 }
 
-/// What stands for a topic where roots are told.
+/// Key of a topic where roots are told.
 pub(super) fn topic_key(topic: &TopicName) -> u64 {
     mix(StableHash::of(topic.as_bytes()))
 }
 
-/// What stands for a set of members where roots are told.
+/// Key of a set of members where roots are told.
 pub(super) fn members_key(members: &[NodeId]) -> u64 {
     let mut hash = StableHash::new();
     for member in members {

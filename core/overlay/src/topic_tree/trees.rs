@@ -1,4 +1,4 @@
-//! Trees among sets of members, computed from what all of them have been told alike.
+//! Trees among sets of members, computed from facts that all of them have been told alike.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ type Way = (u64, usize, Option<usize>);
 
 /// The links between some members, by their places.
 struct Links {
-    /// What each tells of the way to each, row by row.
+    /// The cost of the way to each member that each member tells, row by row.
     told: Vec<Option<u32>>,
     members: usize,
 }
@@ -125,8 +125,8 @@ impl Links {
         Self { told, members: members.len() }
     }
 
-    /// What the links of a member count for in microseconds: what the one says for which it takes longer. None if either does not tell of
-    /// it.
+    /// Costs of a member's links in microseconds: of the figures that the two ends tell, the greater one. None if either end does not tell
+    /// of the link.
     fn of(&self, at: usize) -> impl Iterator<Item = (usize, u64)> {
         let row = self.told.iter().skip(at * self.members).take(self.members);
         let column = self.told.iter().skip(at).step_by(self.members.max(1));
@@ -135,7 +135,7 @@ impl Links {
     }
 }
 
-/// What the nodes have told of their links.
+/// The facts that the nodes have told of their links.
 #[derive(Debug)]
 pub(super) struct Map<'a> {
     pub(super) me: NodeId,

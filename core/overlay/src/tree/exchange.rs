@@ -16,14 +16,14 @@ use crate::mesh::{Confirmation, Confirmations, Settle};
 use crate::trunk::Trunk;
 use crate::{Advert, Barrier, Output, Token};
 
-/// What [`Exchange`] counts.
+/// Counters of [`Exchange`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) repairs: u64,
     pub(super) expired: u64,
 }
 
-/// What is to be looked for before anything is sent.
+/// Work to be looked for before anything is sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
     /// Some neighbour may have to be told of filters.
@@ -173,7 +173,7 @@ impl Exchange {
         }
     }
 
-    /// Clients want this filter: tells those who publish what matches, and the relays between.
+    /// Clients want this filter: tells it to the nodes that publish matching topics, and to the relays between.
     fn want(&mut self, filter: &TopicFilter) {
         let mut origins = BTreeSet::new();
         self.origins.matching(filter, |_, nodes| origins.extend(nodes));
@@ -187,7 +187,7 @@ impl Exchange {
         }
     }
 
-    /// Takes over what a peer has told.
+    /// Takes over the topics and filters that a peer has told.
     fn install(&mut self, from: NodeId, effects: Effects) {
         for (topic, there) in effects.topics {
             if there {
@@ -247,7 +247,7 @@ impl Exchange {
         }
     }
 
-    /// Works out anew what a node has to know.
+    /// Works out anew which filters a node has to know.
     fn tell_what_is_due(&mut self, node: NodeId) {
         let Some(peer) = self.peers.get_mut(&node) else { return };
         self.due.news = true;
@@ -296,14 +296,14 @@ impl Exchange {
         Ok(())
     }
 
-    /// What was said has to be confirmed when all that was sent from here before has arrived.
+    /// The signal with this number has to be confirmed when all that was sent from here before has arrived.
     fn want_confirmation(&mut self, node: NodeId, number: u64, sync_ok: bool) {
         let Some(session) = self.peers.get(&node).and_then(|peer| peer.session.as_ref()) else { return };
         self.confirmations.touch();
         self.confirmations.want(Confirmation { node, link: session.link, number, sync_ok });
     }
 
-    /// A neighbour tells the digest of all that it has told: that is the refresh of its lease.
+    /// A neighbour tells the digest of all that it has told: the digest refreshes its lease.
     fn on_digest(&mut self, now: Instant, from: NodeId, digest: Digest) {
         let Some(peer) = self.peers.get(&from).filter(|peer| peer.is_complete()) else { return };
         self.leases.set(from, now + self.config.exchange.lease);
@@ -354,7 +354,7 @@ impl Exchange {
         }
         while let Some(node) = self.leases.pop_due(now) {
             self.counts.expired += 1;
-            // What it publishes is kept: it is better told too much than too little of what is wanted here.
+            // The topics that the node publishes are kept: it is better told too much than too little of the filters wanted here.
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.expired = true;
                 let effects = peer.forget_filters();
@@ -410,7 +410,7 @@ impl Exchange {
         }
     }
 
-    /// Tells topics to everyone and filters to those whom they concern. Each neighbour gets its own sequence of numbers.
+    /// Tells topics to every neighbour and filters to the neighbours that they concern. Each neighbour gets its own sequence of numbers.
     fn send_news(&mut self) {
         let limit = self.config.exchange.signal_limit();
         let asks = core::mem::take(&mut self.asks_all);
@@ -464,8 +464,8 @@ impl Exchange {
         }
     }
 
-    /// Adds those of the members to whom a publication of a client to `topic` has to go: all that want it, and all that have not
-    /// answered yet whether they do.
+    /// Adds the members to which a publication of a client to `topic` has to go: all that want it, and all that have not answered yet
+    /// whether they do.
     pub(super) fn destinations(
         &mut self,
         now: Instant,
@@ -492,7 +492,7 @@ impl Exchange {
         advert.known = Some((self.generation, known));
     }
 
-    /// Adds those who were asked about a topic, over links that are in step, and have neither answered nor said that they want it.
+    /// Adds the nodes that were asked about a topic, over links that are in step, and have neither answered nor said that they want it.
     pub(super) fn unanswered(&self, topic: &TopicName, nodes: &mut Vec<NodeId>) {
         let Some(advert) = self.publishes.get(topic) else { return };
         if !advert.is_open && advert.known.as_ref().is_some_and(|(generation, _)| *generation == self.generation) {
@@ -505,7 +505,7 @@ impl Exchange {
         nodes.extend(self.peers.iter().filter(is_open).map(|(node, _)| *node));
     }
 
-    /// Whether a signal says that something was done, behind what was published before.
+    /// Whether a signal says that something was done, behind the publications before it.
     pub(super) fn promises(&self, to: NodeId, signal: &[u8]) -> bool {
         match Signal::decode(signal) {
             Ok(Signal::Ack(number)) => {

@@ -1,4 +1,4 @@
-//! What clients of this node subscribe to, and which nodes publish something that matches.
+//! Filters that clients of this node subscribe to, and the nodes that publish topics which match them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ struct Wanted {
     origins: BTreeSet<NodeId>,
 }
 
-/// What a change did to a filter.
+/// Effect of a change on a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
     First,
-    /// Nobody wants it any more; those that it covered have to be told of now.
+    /// Nobody wants the filter any more; the filters that it covered have to be told of now.
     Last(Vec<TopicFilter>),
 }
 
@@ -42,7 +42,7 @@ impl Interest {
         Self { filters: BTreeMap::new(), told, covered: BTreeMap::new() }
     }
 
-    /// A change of one client; tells what it changes for others.
+    /// A change of one client; tells its effect for other nodes.
     pub(super) fn apply(&mut self, change: &Advert) -> Change {
         let filter = &change.filter;
         match change.op {
@@ -93,7 +93,7 @@ impl Interest {
         }
     }
 
-    /// What a filter covered that is told no more, and no other covers.
+    /// The filters under a cover that is told no more, except those that another filter covers.
     fn take_uncovered(&mut self, cover: &TopicFilter) -> Vec<TopicFilter> {
         let mut bare = Vec::new();
         for filter in self.covered.remove(cover).into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Joins what the two exchanges of a tree ask for and report: what everybody has to know, and topics and filters.
+//! Joins the requests and reports of the two exchanges of a tree: one for interest that every node has to know, one for topics and filters.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,7 +6,7 @@ use sedge_base::{Instant, NodeId};
 
 use crate::{Barrier, Token};
 
-/// Which exchange.
+/// One of the two exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Shared,
@@ -17,11 +17,11 @@ pub(super) enum Part {
 #[derive(Debug, Default)]
 pub(super) struct Joint {
     last: u64,
-    /// What the owner's barriers stand for, in order.
+    /// Barriers of the owner with the part and the part's barrier that each stands for, in order.
     barriers: VecDeque<(Barrier, Part, Barrier)>,
-    /// Who waits, until when, and whether one part is settled.
+    /// Tokens that wait: until when, and whether one part is settled.
     tokens: BTreeMap<Token, (Instant, bool)>,
-    /// In step with one part only.
+    /// Nodes that are in step with one part only.
     synced: BTreeMap<NodeId, Part>,
 }
 

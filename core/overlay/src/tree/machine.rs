@@ -16,9 +16,9 @@ use crate::{Advertised, Input, MeshCounters, Output, Overlay, RouteEntry, Token}
 /// Counters of [`Tree`], from its start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeCounters {
-    /// Of what every node tells every other.
+    /// Counters of the mesh for interest that every node tells every other.
     pub shared: MeshCounters,
-    /// Of the tree.
+    /// Counters of the tree.
     pub tree: TrunkCounters,
     /// Changes that counted as settled only because [`crate::MeshConfig::settle_timeout`] had passed.
     pub late_settlements: u64,
@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn counters(&self) -> TreeCounters {
         let Exchange { publishes, counts, .. } = &self.exchange;
         TreeCounters {
@@ -81,7 +81,7 @@ impl Tree {
         }
     }
 
-    /// Tells the exchange of topics and filters what the backbone makes of by itself.
+    /// Tells the exchange of topics and filters the inputs that the backbone handles by itself.
     fn handle_own(&mut self, now: Now, input: &Input) {
         let exchange = &mut self.exchange;
         match input {
@@ -142,7 +142,7 @@ impl Tree {
         true
     }
 
-    /// Every other member may want topics that have not been advertised yet; what is known for certain follows.
+    /// Every other member may want topics that have not been advertised yet; the lines known for certain follow.
     fn lines(&self) -> impl Iterator<Item = RouteEntry> {
         let entry = |node: NodeId, filter: &TopicFilter| RouteEntry { node, client: None, filter: filter.clone() };
         let own = self.backbone.trunk.members().flat_map(move |node| {

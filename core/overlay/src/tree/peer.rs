@@ -1,4 +1,4 @@
-//! One other node: what it has told, what it has been told, and the link to it if there is one.
+//! One other node: the topics and filters that each side has told the other, and the link to it if there is one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,15 +14,15 @@ use crate::mesh::Answers;
 enum Incoming {
     #[default]
     Nothing,
-    /// What it has named so far.
+    /// Topics and filters that the peer has named so far.
     Snapshot(BTreeSet<TopicName>, BTreeSet<TopicFilter>),
     Complete,
 }
 
-/// What lasts as long as one link.
+/// State that lasts as long as one link.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Which link: no two have the same number.
+    /// Number of the link: no two links have the same.
     pub(super) link: u64,
     /// Numbers sent and not confirmed, in order.
     outstanding: VecDeque<u64>,
@@ -50,15 +50,15 @@ pub(super) struct Peer {
     told_digest: Digest,
     untold: BTreeMap<TopicFilter, bool>,
     pub(super) session: Option<Session>,
-    /// While there is no link: what it had confirmed when the link went down.
+    /// While there is no link: the number that the peer had confirmed when the link went down.
     confirmed: u64,
-    /// What it wants was forgotten because it has not refreshed it.
+    /// The filters that the peer wants were forgotten because it has not refreshed them.
     pub(super) expired: bool,
     /// Membership has lost the node although a link stands: it is forgotten with the link.
     pub(super) lost: bool,
 }
 
-/// What a signal changed in what a peer has told.
+/// Changes that a signal made to the topics and filters that a peer has told.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     pub(super) topics: Vec<(TopicName, bool)>,
@@ -79,7 +79,8 @@ impl Peer {
         self.untold.clear();
     }
 
-    /// Up to which changes of this node it has answered; 0 if it is not sure what it knows. `number` is that of the last changes.
+    /// Number of the last changes of this node that the peer has answered; 0 if its knowledge is not sure. `number` is that of the last
+    /// changes.
     pub(super) fn confirmed(&self, number: u64) -> u64 {
         let Some(session) = &self.session else { return self.confirmed };
         if session.snapshot_due || session.snapshot.is_some() {
@@ -88,7 +89,7 @@ impl Peer {
         session.outstanding.front().map_or(number, |first| first - 1)
     }
 
-    /// Whether it was asked, over a link that is in step, and has not answered up to `number`. `last` is that of the last changes.
+    /// Whether the peer was asked, over a link that is in step, and has not answered up to `number`. `last` is that of the last changes.
     pub(super) fn is_asked(&self, last: u64, number: u64) -> bool {
         let Some(session) = &self.session else { return false };
         let is_in_step = !session.snapshot_due && session.snapshot.is_none() && self.is_complete();
@@ -150,7 +151,7 @@ impl Peer {
         self.told_digest
     }
 
-    /// Of what it has told.
+    /// Digest of the topics and filters that the peer has told.
     pub(super) const fn digest(&self) -> Digest {
         self.digest
     }
@@ -215,7 +216,7 @@ impl Peer {
     fn apply(&mut self, entries: Vec<Entry>) -> Result<Effects, SignalError> {
         let is_new =
             |entry: &&Entry| matches!(entry, Entry::Topic { topic, there: true } if !self.topics.contains(topic));
-        // A snapshot is taken in before what it does not name is taken out.
+        // A snapshot is taken in before the entries that it does not name are taken out.
         if self.topics.len() + entries.iter().filter(is_new).count() > 2 * MAX_TOPICS {
             return Err(SignalError::Topics(MAX_TOPICS));
         }
@@ -239,7 +240,7 @@ impl Peer {
         Ok(effects)
     }
 
-    /// Takes out what it wants.
+    /// Takes out the filters that the peer wants.
     pub(super) fn forget_filters(&mut self) -> Effects {
         let filters: Vec<_> = core::mem::take(&mut self.filters).into_iter().map(|filter| (filter, false)).collect();
         for (filter, _) in &filters {

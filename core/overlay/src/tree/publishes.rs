@@ -12,8 +12,8 @@ use super::signal::Entry;
 /// A topic that is advertised.
 #[derive(Clone, Debug)]
 pub(super) struct Advert {
-    /// Number of the changes that advertise it: who has confirmed them has told what it wants of it. The largest number of all while
-    /// it has not been told.
+    /// Number of the changes that advertise the topic: a node that has confirmed them has told its interest in the topic. The largest
+    /// number of all while the topic has not been told.
     pub(super) number: u64,
     published: Instant,
     /// There was one publication only.
@@ -33,7 +33,7 @@ pub(super) struct Publishes {
     names: BTreeSet<TopicName>,
     /// In order of their first publications; some have had more since, or are gone.
     singles: VecDeque<TopicName>,
-    /// What the other nodes have not been told: topics that are advertised or withdrawn.
+    /// Topics advertised (`true`) or withdrawn that the other nodes have not been told of.
     untold: BTreeMap<TopicName, bool>,
     digest: Digest,
     /// Publications to topics for which there was no room.
@@ -107,7 +107,7 @@ impl Publishes {
         }
     }
 
-    /// Withdraws what nobody has published to for long.
+    /// Withdraws topics that nobody has published to for long.
     pub(super) fn age(&mut self, now: Instant, config: &TreeConfig) {
         let adverts = &self.adverts;
         let is_idle =
@@ -128,7 +128,7 @@ impl Publishes {
         !self.untold.is_empty()
     }
 
-    /// What the other nodes have not been told.
+    /// Takes the entries that the other nodes have not been told.
     pub(super) fn take_news(&mut self) -> Vec<Entry> {
         let untold = core::mem::take(&mut self.untold);
         untold.into_iter().map(|(topic, there)| Entry::Topic { topic, there }).collect()

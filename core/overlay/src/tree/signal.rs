@@ -1,4 +1,4 @@
-//! What two nodes tell each other of topics and filters, version 1. All numbers are big-endian.
+//! Signals in which two nodes tell each other topics and filters, version 1. All numbers are big-endian.
 //!
 //! ```text
 //! signal   version = 1 u8 | kind u8 | body
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Entries fill the rest of the signal. Numbers grow from one to the next; an ack confirms its number and all before. Changes without
-//! entries only ask for an ack. Decoding is strict: what an encoder would not have written is refused.
+//! entries only ask for an ack. Decoding is strict: bytes that an encoder would not have written are refused.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sedge_mqtt::{TopicFilter, TopicName};
@@ -153,7 +153,8 @@ pub(super) fn cut(entries: impl Iterator<Item = Entry>, limit: usize) -> impl It
     })
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let Ok(signal) = Signal::decode(data) else { return false };

@@ -15,7 +15,7 @@ use crate::status::{TreeNode, TreeView};
 const REFRESH_MILLIS: u64 = 10_000;
 const REFRESH: Duration = Duration::from_millis(REFRESH_MILLIS);
 
-/// In a large tree, what has changed within this time is told and looked at together.
+/// In a large tree, changes within this time are told and looked at together.
 const PACE: Duration = Duration::from_millis(100);
 /// In a large tree, a link may be missing for so long before others are told: most are about to come up or belong to dead nodes.
 const DEAF: Duration = Duration::from_secs(2);
@@ -38,15 +38,15 @@ impl TrunkCounters {
     }
 }
 
-/// Another member, and what it has to be told.
+/// Another member, and the news that it has to be told.
 #[derive(Debug)]
 struct Peer {
     incarnation: Incarnation,
     /// It has our claim as it is.
     told: bool,
-    /// Members that it cannot hear.
+    /// Members that the peer cannot hear.
     deaf: BTreeSet<NodeId>,
-    /// What was passed on to it: epoch and version of each claim.
+    /// Claims passed on to the peer: epoch and version of each.
     passed: BTreeMap<NodeId, (u64, u32)>,
 }
 
@@ -126,7 +126,7 @@ impl Trunk {
         let out_of_step = Duration::from_millis(self.rng.below(REFRESH_MILLIS));
         self.next_check.get_or_insert(now + out_of_step);
         if self.peers.get(&node).is_some_and(|peer| peer.incarnation < incarnation) {
-            // Another life: it knows nothing of what the last one has said.
+            // This is another life of the node: it knows nothing of the signals of the last one.
             self.member_down(node);
         }
         if self.peers.contains_key(&node) {
@@ -181,7 +181,7 @@ impl Trunk {
         self.changed();
     }
 
-    /// What this node can carry.
+    /// Sets the capacity of this node.
     pub(crate) fn set_capacity(&mut self, capacity: u32) {
         self.me.capability = capacity.into();
         self.spanning.set_rank(self.me);
@@ -223,7 +223,7 @@ impl Trunk {
         }
     }
 
-    /// Others may have to be told whom this node cannot hear.
+    /// Others may have to be told which members this node cannot hear.
     fn links_changed(&mut self) {
         if self.spanning.is_large() {
             self.deaf_due.get_or_insert(self.now + DEAF);
@@ -246,7 +246,7 @@ impl Trunk {
         self.untold = true;
     }
 
-    /// The time of what comes next.
+    /// Sets the time of the following events.
     pub(crate) const fn tick(&mut self, now: Instant) {
         self.now = now;
     }
@@ -288,7 +288,7 @@ impl Trunk {
         [self.next_check, self.due, self.deaf_due].into_iter().flatten().min()
     }
 
-    /// The next signal and whom it is for.
+    /// The next signal and the node that it is for.
     pub(crate) fn poll_signal(&mut self) -> Option<(NodeId, Bytes)> {
         if self.dirty && self.due.is_none() {
             self.flush();

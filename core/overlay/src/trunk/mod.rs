@@ -1,4 +1,4 @@
-//! The tree over all nodes of the cluster: what `flood` and `tree` send publications along.
+//! The tree over all nodes of the cluster: `flood` and `tree` send publications along it.
 //!
 //! It keeps a [`crate::spanning::Spanning`] up to date with membership, links and round trips, and exchanges claims with all nodes to which there is
 //! a link. Two nodes that have no link between them hear each other's claims through those that have links to both: each node

@@ -1,11 +1,11 @@
-//! What two nodes say to each other about the tree over all nodes, version 1. All numbers are big-endian.
+//! Signals between two nodes about the tree over all nodes, version 1. All numbers are big-endian.
 //!
 //! ```text
 //! signal    version = 1 u8 | claim | count u16 | deaf node u64 ... | count u16 | (node u64 | claim) ...
 //! ```
 //!
 //! The first claim is that of the sender; see [`Claim`] for its layout. Then come the nodes that the sender has no link to, and claims of
-//! others that it passes on. Decoding is strict: what an encoder would not have written is refused.
+//! others that it passes on. Decoding is strict: bytes that an encoder would not have written are refused.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sedge_base::NodeId;
@@ -83,7 +83,8 @@ fn put_each<T>(items: &[T], out: &mut BytesMut, put: impl Fn(&T, &mut BytesMut))
     items.iter().take(usize::from(count)).for_each(|item| put(item, out));
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let Ok(signal) = Signal::decode(data) else { return false };

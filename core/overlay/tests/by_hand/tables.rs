@@ -1,5 +1,5 @@
-//! Whatever has happened: once links stand and nothing moves, neighbours agree on what one has told the other, it is what section 6 of the
-//! interworking specification says, and publications go by it.
+//! Whatever has happened: once links stand and nothing moves, neighbours agree on what one has told the other, the tables are those of
+//! section 6 of the interworking specification, and publications go by them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +74,7 @@ impl<'a> Rest<'a> {
         own.chain(lines.map(|line| (line.node.get(), line.filter))).collect()
     }
 
-    /// Both ends of each link know of it, and operators have what they ordered last.
+    /// Both ends of each link know of it, and operators have the links that they ordered last.
     fn check_links(&self) {
         for (node, neighbours) in &self.edges {
             let own: BTreeSet<u64> = self.world.neighbours(*node).collect();
@@ -87,7 +87,7 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// `out_x[y] == in_y[x]`, and in a forest both are what section 6 says.
+    /// `out_x[y] == in_y[x]`, and in a forest both are as section 6 says.
     fn check_tables(&self) {
         let local: BTreeMap<u64, Filters> = self.edges.keys().map(|node| (*node, self.local(*node))).collect();
         let expected = is_forest(&self.edges).then(|| told(&self.edges, &local));
@@ -198,7 +198,7 @@ fn check(seed: u64, world: &mut World) {
         rest.check_tables();
     }
     check_publications(seed, world, name == "flood");
-    // Each node tells every other the digest of what it has told it, which is compared with what is there.
+    // Each node tells every other the digest of all that it has told it; the receiver compares the digest with its table.
     world.net.pass(Duration::from_secs(11));
     let nodes: Vec<u64> = world.net.nodes.keys().copied().collect();
     for node in nodes {

@@ -32,7 +32,7 @@ pub(crate) fn tree(node: u64) -> Box<dyn Overlay> {
     by_hand(node, Box::new(Tree::new(id(node), address(node), config, Rng::new(node))))
 }
 
-/// Random events, and what is known about their outcome.
+/// Random events, and the known facts about their outcome.
 pub(crate) struct World {
     pub(crate) net: Net,
     rng: Rng,
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// Some of what is under way from one node to another arrives, in order.
+    /// Some of the signals under way from one node to another arrive, in order.
     fn move_some(&mut self, from: u64, to: u64) {
         self.net.poll(from);
         for _ in 0..=self.rng.below(4) {

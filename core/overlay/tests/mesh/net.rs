@@ -10,7 +10,7 @@ use sedge_overlay::{
     Advert, AdvertOp, Advertised, Barrier, Input, Mesh, MeshConfig, Neighbour, Output, Overlay, RouteEntry, Token,
 };
 
-/// What the shards of a node route by.
+/// The tables by which the shards of a node route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shards {
     pub(crate) remote: BTreeSet<TopicFilter>,
@@ -32,14 +32,14 @@ impl Shards {
     }
 }
 
-/// One node: the mesh, its shards and what its own clients want.
+/// One node: the mesh, its shards and the subscriptions of its own clients.
 pub(crate) struct Node {
     pub(crate) mesh: Mesh,
     /// All table changes given out so far.
     told: Shards,
     /// The table at each barrier that the shards have not reached.
     barriers: VecDeque<(Barrier, Shards)>,
-    /// What the shards route by now.
+    /// The tables by which the shards route by now.
     pub(crate) shards: Shards,
     pub(crate) local: BTreeMap<(ClientId, TopicFilter), bool>,
     pub(crate) settled: Vec<Token>,
@@ -123,7 +123,7 @@ impl Net {
         }
     }
 
-    /// Cuts a link: what was under way is lost.
+    /// Cuts a link: signals under way are lost.
     pub(crate) fn cut(&mut self, a: u64, b: u64, gone: bool) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.remove(&(from, to));
@@ -231,7 +231,7 @@ impl Net {
         hops.iter().map(|node| node.get()).collect()
     }
 
-    /// What `node` should know: all that the clients of these other nodes want.
+    /// Checks that `node` knows all filters that the clients of the `others` want.
     pub(crate) fn check_tables(&self, node: u64, others: &[u64]) {
         let mut routes = Vec::new();
         let mut shards = Shards::default();

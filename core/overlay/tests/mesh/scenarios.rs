@@ -105,7 +105,7 @@ fn a_change_is_settled_when_all_shards_of_all_nodes_route_by_it() {
     assert!(net.node(2).shards.remote.contains(&filter("a")) && net.node(3).shards.remote.contains(&filter("a")));
 }
 
-/// What the shards of every node have sent before is ahead of the answer.
+/// The answer comes behind everything that the shards of every node have sent before.
 #[test]
 fn a_question_without_changes_is_answered_by_all_shards_of_all_nodes() {
     let mut net = Net::linked(2);
@@ -394,7 +394,7 @@ fn nonsense_closes_the_link_and_nothing_else() {
     }
 }
 
-/// FT-29: node 1 is still busy with what the first life of node 2 said when the second life comes up.
+/// FT-29: node 1 is still busy with the signals of node 2's first life when the second life comes up.
 #[test]
 fn confirmations_of_an_earlier_link_are_not_sent_over_the_next() {
     for polled in [true, false] {

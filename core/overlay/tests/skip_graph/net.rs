@@ -22,7 +22,7 @@ pub(crate) struct Net {
     busy: Vec<Wire>,
 }
 
-/// What became of a publication.
+/// Outcome of a publication.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// How often, and after how many hops last, each node was to deliver it.
@@ -160,7 +160,7 @@ impl Net {
         self.nodes.remove(&node);
         self.wires.retain(|(from, to), _| *from != node && *to != node);
         self.busy.retain(|(from, to)| *from != node && *to != node);
-        // Membership names others to whoever is not in the list yet.
+        // Membership names other nodes to a node that is not in the list yet.
         let outside = self.nodes.values().filter(|node| node.keys().next().is_none()).map(|node| node.id().get());
         let outside: Vec<u64> = outside.collect();
         let inside: Vec<u64> = self.nodes.keys().copied().filter(|node| !outside.contains(node)).collect();
@@ -171,8 +171,8 @@ impl Net {
         }
     }
 
-    /// Membership tells all of a node that is no more, and names another in its place: who knows only nodes that have gone could not
-    /// find the list again.
+    /// Membership tells all nodes of a node that is no more, and names another in its place: a node that knows only nodes that have gone
+    /// could not find the list again.
     pub(crate) fn tell_gone(&mut self, gone: u64) {
         let members: Vec<u64> = self.nodes.keys().copied().collect();
         for member in &members {

@@ -1,4 +1,4 @@
-//! What the tables have to be, from all keys and vectors at once.
+//! The tables as they have to be, computed from all keys and vectors at once.
 
 use std::collections::BTreeMap;
 

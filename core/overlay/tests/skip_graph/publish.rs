@@ -126,7 +126,7 @@ fn random_vectors_leave_most_of_the_gain() {
     assert!(sfb <= 0.75 * mrf, "{sfb} of {mrf}");
 }
 
-/// SG-22: with multi-range forwarding nobody sends more than two copies of what it receives.
+/// SG-22: with multi-range forwarding no node sends more than two copies of a publication that it receives.
 #[test]
 fn nobody_forwards_more_than_twice() {
     let mut net = line(300, |_, rng| Vector::random(rng));
@@ -137,7 +137,7 @@ fn nobody_forwards_more_than_twice() {
     }
 }
 
-/// SG-08, SG-33: delivery starts with the first local subscriber and ends with the last; who is alone sends nothing.
+/// SG-08, SG-33: delivery starts with the first local subscriber and ends with the last; a node that is alone sends nothing.
 #[test]
 fn delivery_follows_subscriptions() {
     let mut net = Net::of(4, 10);
@@ -154,7 +154,7 @@ fn delivery_follows_subscriptions() {
     net.feed(2, Input::Unsubscribe(7));
     net.run();
     assert_eq!(net.deliver(1, 7).messages, 0, "SG-33: its own clients only");
-    // Who has stopped subscribing and has published before is a publisher again.
+    // A node that has stopped subscribing and has published before is a publisher again.
     net.feed(1, Input::Unsubscribe(7));
     net.run();
     assert!(!has(&net, 1, 7, Role::Subscriber) && has(&net, 1, 7, Role::Publisher));

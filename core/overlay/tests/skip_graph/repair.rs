@@ -77,7 +77,7 @@ proptest! {
         assert_right(&net);
     }
 
-    /// What membership says is believed at once.
+    /// A death that membership announces is believed at once.
     #[test]
     fn a_death_that_is_announced_is_not_waited_for(seed in any::<u64>()) {
         let mut net = network(seed, 30);
@@ -109,7 +109,8 @@ fn who_comes_back_is_taken_in_again() {
     assert_right(&net);
 }
 
-/// A wish to join is given up when it is not wanted any more and its answer was lost, so that whoever believes it fulfilled hears otherwise.
+/// A wish to join is given up when it is not wanted any more and its answer was lost, so that a node that believes it fulfilled hears
+/// otherwise.
 #[test]
 fn a_wish_that_nobody_answers_is_given_up() {
     let mut net = network(5, 6);
@@ -125,7 +126,7 @@ fn a_wish_that_nobody_answers_is_given_up() {
     assert_right(&net);
 }
 
-/// Who leaves and is never let go, goes in the end.
+/// A virtual node that leaves and is never let go, goes in the end.
 #[test]
 fn who_is_not_let_go_goes_anyway() {
     let mut net = network(6, 6);

@@ -59,7 +59,7 @@ fn ways(net: &Net, from: u64, topic: u32, subscribers: &[u64]) -> BTreeSet<(u64,
     edges
 }
 
-/// The same with multi-range forwarding: whoever subscribes divides the destinations that it was given.
+/// The same with multi-range forwarding: each subscriber divides the destinations that it was given.
 fn halves(net: &Net, from: u64, topic: u32, subscribers: &[u64]) -> BTreeSet<(u64, u64)> {
     let mut edges = BTreeSet::new();
     let mut queue = VecDeque::from([(from, subscribers.to_vec())]);

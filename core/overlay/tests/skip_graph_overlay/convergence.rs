@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: nobody misses what is settled, and once all has come to rest, everything is right.
+//! Whatever happens in whatever order: no publication misses a settled subscription, and once all has come to rest, everything is right.
 
 use std::collections::BTreeSet;
 
@@ -97,7 +97,7 @@ fn assert_safe(net: &mut Net) {
 fn assert_converged(net: &mut Net) {
     net.link_all();
     net.settle();
-    // What the graph has missed, publications find.
+    // Publications find the faults that the graph has missed.
     for seconds in [150, 20, 20] {
         for node in net.ids() {
             for text in TOPICS {
@@ -120,7 +120,7 @@ fn assert_converged(net: &mut Net) {
     assert_eq!(net.settle(), 0, "known topics cause no signals, wanted or not (SG-10)");
 }
 
-/// SG-10, SG-11, SG-14: what the rendezvous point says is what the lists of subscribers say.
+/// SG-10, SG-11, SG-14: the rendezvous point agrees with the lists of subscribers.
 fn assert_suspended_if_unwanted(net: &Net, node: u64, text: &str) {
     let by_name = |other: &u64| net.nodes[other].local.iter().any(|(_, filter)| filter.as_str() == text);
     if let Some(own) = net.virtual_node(node, text, Role::Publisher) {

@@ -1,4 +1,4 @@
-//! What has an end, and what nobody should send.
+//! Limits, and signals that nobody should send.
 
 use bytes::Bytes;
 use sedge_base::{NodeId, Rng};

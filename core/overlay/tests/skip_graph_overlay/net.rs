@@ -1,4 +1,4 @@
-//! A few nodes whose links, shards and clock are moved by hand, and what follows from what they have been told.
+//! A few nodes whose links, shards and clock are moved by hand, and the conclusions from the signals they were given.
 
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,7 +14,7 @@ use sedge_overlay::{
 
 type Key = (ClientId, TopicFilter);
 
-/// One node: the algorithm, its shards, and what its own clients want.
+/// One node: the algorithm, its shards, and the subscriptions of its own clients.
 pub(crate) struct Node {
     pub(crate) overlay: SkipGraphOverlay,
     incarnation: u64,
@@ -22,15 +22,15 @@ pub(crate) struct Node {
     pub(crate) groups: BTreeMap<(NodeId, TopicFilter), (u32, u32)>,
     barriers: VecDeque<Barrier>,
     pub(crate) local: BTreeSet<Key>,
-    /// Tokens that are waited for, and what they are for; none if it was removed since.
+    /// Tokens that are waited for, with the subscription of each; none if the subscription was removed since.
     waiting: BTreeMap<Token, Key>,
-    /// What of `local` is settled.
+    /// The subscriptions of `local` that are settled.
     pub(crate) settled: BTreeSet<Key>,
     pub(crate) tokens: Vec<Token>,
     pub(crate) synced: Vec<NodeId>,
     pub(crate) wanted_links: BTreeSet<NodeId>,
     pub(crate) protocol_errors: Vec<String>,
-    /// Topics that its clients have published to.
+    /// Topics that clients of the node have published to.
     pub(crate) published: BTreeSet<String>,
 }
 
@@ -44,12 +44,12 @@ pub(crate) struct Net {
     tokens: u64,
 }
 
-/// What became of a publication that was carried as the owner does it.
+/// Outcome of a publication that was carried as the owner does it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// After how many hops each destination has it.
+    /// Hops after which each destination has the publication.
     pub(crate) hops: BTreeMap<u64, usize>,
-    /// Nodes that passed it on.
+    /// Nodes that passed the publication on.
     pub(crate) relays: BTreeSet<u64>,
     pub(crate) messages: usize,
     /// The most that one node sent on receipt of one copy, or as the first.
@@ -183,7 +183,7 @@ impl Net {
         }
     }
 
-    /// Cuts a link: what was under way is lost.
+    /// Cuts a link: signals under way are lost.
     pub(crate) fn cut(&mut self, a: u64, b: u64, gone: bool) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.remove(&(from, to));
@@ -341,7 +341,7 @@ impl Net {
         self.destinations(node, text)
     }
 
-    /// Other nodes whose clients want `text`, by what is in their tables.
+    /// Other nodes whose clients want `text`, by their own records of subscriptions.
     pub(crate) fn wanting(&self, node: u64, text: &str, settled: bool) -> Vec<u64> {
         let name = topic(text);
         let wants = |other: &u64| {

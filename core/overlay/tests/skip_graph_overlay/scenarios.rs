@@ -233,7 +233,7 @@ fn local_consumption_stays_local() {
     assert_eq!(net.settle(), 0);
 }
 
-/// SG-31, MQTT 5.0 section 4.7: wildcards give what a single broker would.
+/// SG-31, MQTT 5.0 section 4.7: wildcards give the same publications as a single broker would.
 #[test]
 fn wildcards_are_known_to_everyone() {
     let mut net = Net::of(5);
@@ -304,7 +304,7 @@ fn nodes_without_topics_have_a_placeholder() {
     assert!(view.virtual_nodes[0].left.iter().all(|peer| peer.levels.0 <= peer.levels.1));
 }
 
-/// SG-32: what a dead node wanted is forgotten at once; the list is whole again soon.
+/// SG-32: the interest of a dead node is forgotten at once; the list is whole again soon.
 #[test]
 fn a_dead_node_is_no_destination_and_no_relay() {
     let mut net = Net::of(6);
@@ -330,7 +330,7 @@ fn a_dead_node_is_no_destination_and_no_relay() {
     net.assert_graph();
 }
 
-/// A link that is lost and back: publications are kept for the node, and what it has told nobody meanwhile is asked for.
+/// A link that is lost and back: publications are kept for the node, and the node is asked for interest that it could not tell meanwhile.
 #[test]
 fn a_lost_link_forgets_nothing_and_is_caught_up_on() {
     let mut net = Net::of(3);
@@ -358,7 +358,7 @@ fn a_lost_link_forgets_nothing_and_is_caught_up_on() {
     net.assert_graph();
 }
 
-/// The link is another one than before, and what was sent over the first one comes over the second.
+/// The link is another one than before, and signals that were sent over the first one come over the second.
 #[test]
 fn what_is_late_from_an_earlier_link_is_heard() {
     let mut net = Net::of(2);
@@ -415,7 +415,7 @@ fn members_are_linked_and_forgotten_with_their_link() {
     assert_eq!(net.destinations(1, "a"), []);
 }
 
-/// What is kept for a node that has just died is what would have been sent to it.
+/// The publications kept for a node that has just died are those that would have been sent to it.
 #[test]
 fn routes_cover_all_destinations() {
     let mut net = Net::of(3);
@@ -444,7 +444,7 @@ fn routes_cover_all_destinations() {
     assert_eq!(net.nodes[&1].overlay.routes(0, 100), all[3..]);
 }
 
-/// SG-19: what an operator sees of a node.
+/// SG-19: the view that an operator has of a node.
 #[test]
 fn the_topology_shows_topics_subscribers_and_the_graph() {
     let mut net = Net::of(3);

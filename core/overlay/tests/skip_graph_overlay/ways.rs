@@ -88,7 +88,7 @@ fn a_larger_base_makes_tables_smaller_and_paths_longer() {
     assert!(two.1 < four.1 && four.1 < sixteen.1, "{two:?} {four:?} {sixteen:?}");
 }
 
-/// SG-31: who wants all topics and is in no list gets its copy straight, whatever the range is.
+/// SG-31: a node that wants all topics and is in no list gets its copy straight, whatever the range is.
 #[test]
 fn wildcards_are_no_part_of_a_range() {
     let mut net = busy(Base::Two, Method::Mrf);
@@ -167,7 +167,7 @@ fn avoid_links_that_are_down(method: Method) {
     net.assert_graph();
 }
 
-/// SG-18: whoever neither publishes nor subscribes has no part in it, whatever else it does.
+/// SG-18: a node that neither publishes nor subscribes has no part in a topic, whatever else it does.
 #[test]
 fn only_interested_nodes_pass_publications_on() {
     let mut net = Net::of(16);

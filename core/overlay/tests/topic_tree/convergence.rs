@@ -54,7 +54,7 @@ fn index(number: u64) -> usize {
     usize::try_from(number).expect("a small number")
 }
 
-/// Runs an operation. `tokens` counts what each node waits for.
+/// Runs an operation. `tokens` counts the tokens that each node waits for.
 fn run(net: &mut Net, op: Op, tokens: &mut [u64; 5]) {
     match op {
         Op::Local { node, client, filter, op, wait } => {
@@ -159,7 +159,7 @@ proptest! {
                 waiting[index(node)].push(text.replace('+', "a"));
                 tokens[index(node)] += 1;
             } else if let Op::Pass(millis) = op {
-                // What a node has forgotten after a lease is not promised any more.
+                // Publications for interest that a node has forgotten after a lease are not promised.
                 net.pass(Duration::from_millis(millis % 9_000));
             } else {
                 run(&mut net, op, &mut tokens);

@@ -11,7 +11,7 @@ use sedge_overlay::{
     TopicView,
 };
 
-/// What the shards of a node route by.
+/// The tables by which the shards of a node route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shards {
     pub(crate) remote: BTreeSet<TopicFilter>,
@@ -38,14 +38,14 @@ impl Shards {
     }
 }
 
-/// One node: the machine, its shards and what its own clients want.
+/// One node: the machine, its shards and the subscriptions of its own clients.
 pub(crate) struct Node {
     pub(crate) machine: TopicTree,
     /// All table changes given out so far.
     told: Shards,
     /// The table at each barrier that the shards have not reached.
     barriers: VecDeque<(Barrier, Shards)>,
-    /// What the shards route by now.
+    /// The tables by which the shards route by now.
     pub(crate) shards: Shards,
     pub(crate) local: BTreeMap<(ClientId, TopicFilter), bool>,
     pub(crate) settled: Vec<Token>,
@@ -159,7 +159,7 @@ impl Net {
         }
     }
 
-    /// Cuts a link: what was under way is lost.
+    /// Cuts a link: signals under way are lost.
     pub(crate) fn cut(&mut self, a: u64, b: u64, gone: bool) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.remove(&(from, to));

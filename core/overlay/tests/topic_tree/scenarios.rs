@@ -86,7 +86,7 @@ fn a_question_is_confirmed_by_all_and_answered_by_the_interested() {
     assert!(net.nodes[&5].machine.topics(0, 9).iter().all(|view| view.topic.as_str() == "b"));
 }
 
-/// Publisher and subscriber begin at the same moment; whatever is under way when.
+/// Publisher and subscriber begin at the same moment; signals are under way in every order.
 #[test]
 fn two_sides_that_begin_at_once_find_each_other() {
     for order in 0..16_u8 {
@@ -137,7 +137,7 @@ fn a_change_is_settled_when_all_nodes_and_their_shards_have_confirmed_it() {
     assert_eq!(net.node(1).settled, [Token(7)]);
 }
 
-/// What the shards of every node have sent before is ahead of the answer.
+/// The answer comes behind everything that the shards of every node have sent before.
 #[test]
 fn a_question_without_changes_is_answered_by_all_shards_of_all_nodes() {
     let mut net = linked(2);
@@ -408,7 +408,7 @@ fn a_node_that_is_gone_is_forgotten_and_its_next_life_is_heard() {
     assert_eq!((net.publish(1, "a"), net.publish(1, "only/3")), (vec![2, 3], vec![]));
 }
 
-/// What a node has wanted since the link broke is settled without this one: until its snapshot is here it may want anything.
+/// Filters that a node has wanted since the link broke are settled without node 1: until the snapshot is here, node 2 may want anything.
 #[test]
 fn a_neighbour_that_comes_back_gets_everything_until_it_has_confirmed() {
     let mut net = linked(3);
@@ -483,7 +483,7 @@ fn nonsense_closes_the_link_and_nothing_else() {
     }
 }
 
-/// FT-29: node 1 is still busy with what the first life of node 2 said when the second life comes up.
+/// FT-29: node 1 is still busy with the signals of node 2's first life when the second life comes up.
 #[test]
 fn confirmations_of_an_earlier_link_are_not_sent_over_the_next() {
     for polled in [true, false] {
@@ -532,7 +532,7 @@ fn large_tables_travel_in_pieces() {
     let mut seen = Vec::new();
     net.node(2).machine.everyone(&mut seen);
     assert_eq!(seen, [node(1)]);
-    // Every line is there once, and `#` for what is not known.
+    // Every line is there once, and `#` for interest that is not known.
     assert_eq!(net.node(2).machine.route_count(), 601);
     assert_eq!(net.node(2).machine.routes(600, 5).len(), 1);
 }

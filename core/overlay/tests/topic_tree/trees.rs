@@ -241,7 +241,7 @@ fn ways_follow_the_round_trips_and_pass_members_only() {
     assert_eq!(net.way("t", 1, 5), [2, 4, 5]);
 }
 
-/// TR-06, TR-31: what the others are told follows the round trips, but not their noise.
+/// TR-06, TR-31: the facts told to the others follow the round trips, but not their noise.
 #[test]
 fn trees_follow_lasting_changes_and_ignore_noise() {
     let mut net = Net::linked(3, CAPACITY);
@@ -326,7 +326,7 @@ fn trees_and_tables_are_shown() {
     assert_eq!((line.topic.as_str(), line.origin.get(), line.next.get()), ("t/1", 1, 2));
 }
 
-/// What a node keeps of the others' links is bounded by what each tells.
+/// The number of other nodes' links that a node keeps is bounded by the number that each of them tells.
 #[test]
 fn of_many_links_those_to_fellows_and_the_shortest_are_told() {
     let mut net = Net::new(6, TopicTreeConfig { max_links: 2, ..CAPACITY });
@@ -334,7 +334,7 @@ fn of_many_links_those_to_fellows_and_the_shortest_are_told() {
     net.local(1, &[add("c", "t")], None);
     net.local(6, &[add("c", "t")], None);
     net.settle();
-    // The lower the id the shorter the way; and 1 and 6, who are far from each other, publish and subscribe to the same.
+    // The lower the id the shorter the way; and 1 and 6, which are far from each other, publish and subscribe to the same topic.
     net.measure(|from, to| u32::try_from(from * to).expect("few nodes") * 1_000);
     net.publish_all(&[1, 2], &["t".into()]);
     net.pass(Duration::from_secs(12));

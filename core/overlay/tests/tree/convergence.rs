@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order: no publication misses whom it has to reach, and once everything has come to rest it reaches
-//! nobody else.
+//! Whatever happens in whatever order: no publication misses a node that it has to reach, and once everything has come to rest it reaches
+//! no other node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use sedge_overlay::{AdvertOp, Input};
 const FILTERS: [&str; 7] = ["a", "a/+", "#", "b/c", "$own/#", "$share/g/a", "+/c"];
 const TOPICS: [&str; 7] = ["a", "a/x", "b/c", "$own/x", "a/c", "d", "b"];
 
-/// Random events, and what has to hold after them.
+/// Random events, and the conditions that have to hold after them.
 struct World {
     net: Net,
     rng: Rng,
@@ -60,7 +60,7 @@ impl World {
         self.net.local(node, &[change], wait.then_some(u64::MAX));
     }
 
-    /// What has been sure or settled about these is no longer.
+    /// Ends all that has been sure or settled about the subscriptions concerned.
     fn forget(&mut self, concerns: impl Fn(u64, usize) -> bool) {
         self.sure.retain(|(at, subscription)| !concerns(*at, *subscription));
         self.settled.retain(|subscription| !concerns(0, *subscription));
@@ -86,7 +86,7 @@ impl World {
         self.net.link(a, b);
         for subscription in &self.settled {
             let (owner, _, text) = &self.made[*subscription];
-            // What is told to everyone is known when the tables have been exchanged.
+            // Filters that are told to everyone are known when the tables have been exchanged.
             if (*owner == a || *owner == b) && !text.starts_with('$') {
                 self.sure.insert((a + b - owner, *subscription));
             }
@@ -103,7 +103,7 @@ impl World {
         });
     }
 
-    /// Takes note of what is settled: from now on every linked node's publications have to come.
+    /// Takes note of the settled subscriptions: from now on every linked node's publications have to come.
     fn note(&mut self) {
         for node in self.net.nodes.keys().copied().collect::<Vec<_>>() {
             self.net.poll(node);

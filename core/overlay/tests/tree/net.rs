@@ -11,7 +11,7 @@ use sedge_overlay::{
     TreeConfig,
 };
 
-/// What the shards of a node route by.
+/// The tables by which the shards of a node route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shards {
     pub(crate) remote: BTreeSet<TopicFilter>,
@@ -33,7 +33,7 @@ impl Shards {
     }
 }
 
-/// One node: its machine, its shards and what its own clients want.
+/// One node: its machine, its shards and the subscriptions of its own clients.
 pub(crate) struct Node {
     pub(crate) overlay: Box<dyn Overlay>,
     incarnation: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) told: Shards,
     /// The table at each barrier that the shards have not reached.
     barriers: VecDeque<(Barrier, Shards)>,
-    /// What the shards route by now.
+    /// The tables by which the shards route by now.
     pub(crate) shards: Shards,
     pub(crate) local: BTreeMap<(ClientId, TopicFilter), bool>,
     pub(crate) settled: Vec<Token>,
@@ -60,7 +60,7 @@ pub(crate) struct Net {
     pub(crate) links: BTreeMap<(u64, u64), VecDeque<Bytes>>,
     /// Round trips in microseconds, by the lower and the higher node; 10 ms where there is none.
     pub(crate) delays: BTreeMap<(u64, u64), u32>,
-    /// What nodes can carry; 1 where there is nothing.
+    /// Capacities of the nodes; 1 where there is none.
     pub(crate) capacities: BTreeMap<u64, u32>,
     starts: u64,
     /// Signals sent so far.
@@ -215,7 +215,7 @@ impl Net {
         }
     }
 
-    /// Cuts a link: what was under way is lost.
+    /// Cuts a link: signals under way are lost.
     pub(crate) fn cut(&mut self, a: u64, b: u64, gone: bool) {
         for (from, to) in [(a, b), (b, a)] {
             self.links.remove(&(from, to));
@@ -264,7 +264,7 @@ impl Net {
                 Output::Settled(token) => state.settled.push(token),
                 Output::Synced { node } => state.synced.push(node),
                 Output::Protocol { detail, .. } => state.protocol_errors.push(detail),
-                // Who chooses links by hand asks the machine for those there are.
+                // A test that chooses links by hand asks the machine for the links that there are.
                 Output::Cut { .. } => {}
             }
         }
@@ -388,7 +388,7 @@ impl Net {
         }
     }
 
-    /// Which other nodes have clients that want a publication to `text`.
+    /// Other nodes with clients that want a publication to `text`.
     pub(crate) fn wanting(&self, node: u64, text: &str) -> Vec<u64> {
         let name = topic(text);
         let wants = |other: &&u64| {

@@ -170,7 +170,7 @@ fn a_question_without_changes_is_answered_by_all_shards_of_all_nodes() {
     assert_eq!(net.node(1).settled, [Token(7)]);
 }
 
-/// One change concerns both what everybody has to know and what publishers have to know; meanwhile a node joins.
+/// One change concerns both the interest that every node has to know and the interest that publishers have to know; meanwhile a node joins.
 #[test]
 fn a_change_is_settled_when_all_nodes_that_are_linked_then_know_of_it() {
     let mut net = Net::linked(patient_tree, 2);
@@ -181,7 +181,7 @@ fn a_change_is_settled_when_all_nodes_that_are_linked_then_know_of_it() {
     net.poll(1);
     while net.deliver(1, 2) || net.reach(1) {}
     net.poll(2);
-    // The first of two barriers: what everybody has to know is confirmed, the rest is not.
+    // The first of two barriers: the interest that every node has to know is confirmed, the rest is not.
     assert!(net.reach(2));
     net.poll(2);
     while net.deliver(2, 1) {}
@@ -281,7 +281,7 @@ fn a_dead_node_is_forgotten_at_once_and_ways_go_round_it() {
     assert_eq!(interest(&net, 4), [wants("a", 2, 2)]);
 }
 
-/// Relays know what passes them, and forget it when it passes others.
+/// Relays know the interest that passes them, and forget it when it passes others.
 #[test]
 fn relays_change_with_the_tree() {
     let mut net = Net::linked(tree, 4);
@@ -349,7 +349,7 @@ fn a_difference_is_repaired_with_the_next_digest() {
     }
 }
 
-/// FT-16: what a node wants is forgotten when it does not refresh it; as nothing is known of it then, it gets everything.
+/// FT-16: the interest of a node is forgotten when it is not refreshed; as nothing is known of the node then, it gets everything.
 #[test]
 fn what_is_not_refreshed_vanishes_after_its_lease_and_is_not_taken_for_unwanted() {
     let mut net = Net::linked(tree, 3);
@@ -410,7 +410,7 @@ fn small_tree(node: u64) -> Box<dyn sedge_overlay::Overlay> {
     tree_with(node, TreeConfig { topics: 3, ..TreeConfig::default() })
 }
 
-/// A topic per message: what has no room goes to everyone, and topics with one publication make room.
+/// A topic per message: topics for which there is no room go to everyone, and topics with one publication make room.
 #[test]
 fn topics_beyond_the_limit_go_to_everyone() {
     let mut net = Net::linked(small_tree, 3);
@@ -476,7 +476,7 @@ fn a_long_table_is_cut_into_signals() {
     assert_eq!((net.node(1).synced.clone(), net.node(2).synced.clone()), (vec![id(2)], vec![id(1)]));
 }
 
-/// What all nodes have to know takes the same way as with flooding.
+/// Interest that all nodes have to know takes the same way as with flooding.
 #[test]
 fn shared_subscriptions_and_reserved_topics_are_known_everywhere() {
     let mut net = Net::linked(tree, 3);

@@ -1,5 +1,5 @@
-//! What two nodes say to each other over a link, version 1: drawn in `docs/protocol/skip-graph.md`. Decoding is strict: what an encoder
-//! would not have written is refused.
+//! Signals between two nodes over a link, version 1: drawn in `docs/protocol/skip-graph.md`. Decoding is strict: bytes that an encoder
+//! would not have written are refused.
 
 mod graph;
 mod wire;
@@ -26,9 +26,9 @@ pub(super) const MAX_TOPIC_BYTES: usize = 4096;
 /// A signal, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// Of the mesh that carries what everybody has to know.
+    /// A signal of the mesh that carries interest which every node has to know.
     Mesh(Bytes),
-    /// Of the graph.
+    /// Messages of the graph.
     Graph { base: Base, messages: Vec<Message<TopicName>> },
     /// Clients of the sender begin or cease to subscribe to these.
     News(Vec<(TopicName, bool)>),
@@ -39,7 +39,7 @@ pub(super) enum Signal {
 }
 
 impl Signal {
-    /// What an encoded signal has of the mesh.
+    /// The part of an encoded signal that belongs to the mesh; none if the signal is another one.
     pub(super) fn mesh_part(signal: &[u8]) -> Option<&[u8]> {
         signal.strip_prefix(&[VERSION, MESH])
     }
@@ -115,7 +115,7 @@ impl Signal {
     }
 }
 
-/// Cuts what is to be sent into pieces of about `limit` bytes, each with at least one item.
+/// Cuts items to be sent into pieces of about `limit` bytes, each with at least one item.
 pub(super) fn cut<T>(items: impl IntoIterator<Item = T>, limit: usize, size: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut pieces = Vec::new();
     let (mut piece, mut bytes) = (Vec::new(), 0);
@@ -157,7 +157,8 @@ fn get_all<T>(input: &mut &[u8], get: impl Fn(&mut &[u8]) -> Result<T, SignalErr
     if all.is_empty() { Err(SignalError::Empty) } else { Ok(all) }
 }
 
-/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and what is accepted must be written again byte for byte.
+/// For the fuzz target: whether these bytes are a signal. Reading must not panic, and an accepted signal must be written again byte for
+/// byte.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn fuzz_decode(data: &[u8]) -> bool {
     let bytes = Bytes::copy_from_slice(data);

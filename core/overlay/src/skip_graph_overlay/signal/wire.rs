@@ -40,7 +40,7 @@ pub(super) fn get_topic(input: &mut &[u8]) -> Result<TopicName> {
 }
 
 pub(super) fn put_topic(topic: &TopicName, out: &mut BytesMut) {
-    // Whatever comes here is a topic of the graph, so it is not longer than allowed.
+    // Every topic written here is a topic of the graph, so it is not longer than allowed.
     out.put_u16(u16::try_from(topic.as_bytes().len()).unwrap_or(u16::MAX));
     out.put_slice(topic.as_bytes());
 }
