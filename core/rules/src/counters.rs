@@ -1,11 +1,11 @@
-//! What a rule has done so far.
+//! Counts of a rule so far.
 
 /// Counts since the machine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Publications that reached the rule.
     pub seen: u64,
-    /// Those that its `from` and `where` selected.
+    /// Publications that the rule's `from` and `where` selected.
     pub selected: u64,
     /// Messages that it put out.
     pub outputs: u64,

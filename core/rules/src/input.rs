@@ -1,4 +1,4 @@
-//! What goes into a rule and what comes out.
+//! Input and output of a rule.
 
 use bytes::Bytes;
 use sedge_mqtt::{PublishProperties, QoS, TopicName, Utf8};
@@ -34,20 +34,20 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What a rule puts out.
+/// A message that a rule puts out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Where it goes; `None`: the rule has no `to`, and its owner knows.
+    /// Topic that the message is published to; `None`: the rule has no `to`, and its owner chooses the topic.
     pub topic: Option<TopicName>,
-    /// Topic of the publication that it was made of; of a window's the last.
+    /// Topic of the publication that the output was made of; for the output of a window: topic of its last message.
     pub source: TopicName,
-    /// Its payload.
+    /// Payload of the output.
     pub payload: Bytes,
     /// Quality of service to publish it with.
     pub qos: QoS,
-    /// Whether it is to be retained.
+    /// Whether the output is to be published as a retained message.
     pub retain: bool,
-    /// Its properties; [`RULE_PROPERTY`] names the rules that had a part in it, this one included.
+    /// Properties of the output; [`RULE_PROPERTY`] names the rules that had a part in it, this one included.
     pub properties: PublishProperties,
 }
 

@@ -247,7 +247,7 @@ fn is_number(text: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// What a string says, of what stands between its quotes.
+/// The text of a JSON string, read from the bytes between its quotes.
 fn string(inside: &[u8]) -> Option<Cow<'_, str>> {
     let text = core::str::from_utf8(inside).ok()?;
     if inside.iter().any(|&byte| byte < 0x20) {

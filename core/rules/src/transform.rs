@@ -10,7 +10,7 @@ use crate::value::write_text;
 
 /// Runs the program of a rule.
 pub trait Transform: Debug + Send {
-    /// What the program makes of a message, a JSON document: all outputs in order, or none.
+    /// Runs the program on a message, a JSON document, and returns all outputs in order, or none.
     fn run(&mut self, message: &[u8]) -> Result<Vec<Made>, TransformError>;
 }
 

@@ -66,7 +66,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
     prop::collection::vec(message, 1..40)
 }
 
-/// What happens to a machine between two messages.
+/// Treatment of the machine between two messages.
 type Between = fn(&mut Machine, &mut BTreeMap<Vec<u8>, Vec<u8>>);
 
 fn run(rule: &Arc<Rule>, messages: &[Message], between: Between) -> Vec<String> {

@@ -14,7 +14,7 @@ use crate::value::{Value, from_u64};
 /// Largest value in bytes that `first` and `last` keep.
 const KEPT_MAX: usize = 4096;
 
-/// What an aggregate computes.
+/// Function that an aggregate computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Count,
@@ -52,16 +52,16 @@ pub(crate) const AGGREGATES: [(&str, Kind, usize, usize); 13] = [
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Aggregate {
     pub(crate) kind: Kind,
-    /// What is aggregated; `None`: the messages themselves.
+    /// Expression whose values are aggregated; `None`: the messages themselves.
     pub(crate) argument: Option<Expression>,
-    /// Which percentile.
+    /// Percentile to compute.
     pub(crate) parameter: f64,
 }
 
-/// What a window knows of itself when it closes.
+/// Extent of a window when it closes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
-    /// Milliseconds from its begin to its end.
+    /// Milliseconds from the window's begin to its end.
     pub(crate) length: u64,
     /// Whether the window was as long as its messages were apart: sessions and counts.
     pub(crate) by_messages: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Point {
     value: f64,
 }
 
-/// What an aggregate has seen.
+/// State of an aggregate: a summary of the values it has taken so far.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {
     /// Count, and rate of messages.
@@ -219,7 +219,7 @@ impl Aggregate {
         }
     }
 
-    /// What comes out when the window closes; nothing where no message had a value.
+    /// The aggregate's value when the window closes; [`Value::Null`] where no message had a value.
     pub(crate) fn result<'a>(&self, state: &'a State, extent: Extent) -> Value<'a> {
         match state {
             State::Count(count) if self.kind == Kind::Rate => {

@@ -104,14 +104,14 @@ pub(crate) enum Decode {
     },
 }
 
-/// What the payload of an output is made of.
+/// Source of an output's payload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Select {
-    /// The payload as it came.
+    /// The payload of the input, unchanged.
     Payload,
-    /// One value.
+    /// The value of one expression.
     One(Expression),
-    /// A JSON object, in the order in which it is written.
+    /// A JSON object, its members in the order of the rule.
     Object(Vec<(String, Expression)>),
 }
 
@@ -148,12 +148,12 @@ impl Rule {
         &self.name
     }
 
-    /// What it listens to; empty: what its owner gives it.
+    /// Filters that the rule listens to; empty: the owner chooses the rule's messages.
     pub fn from(&self) -> &[TopicFilter] {
         &self.from
     }
 
-    /// Filters that the rule subscribes to: its own, and those of the births without which it could not read payloads from there.
+    /// Filters that the rule subscribes to: its own, and those of the Sparkplug B births without which it could not read payloads.
     pub fn hears(&self) -> Vec<TopicFilter> {
         let mut filters = self.from.clone();
         if self.reads_sparkplug() {

@@ -362,7 +362,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// What an item is, for messages.
+/// The item in words, for error messages.
 pub(super) fn kind(item: &Item) -> String {
     match item {
         Item::Text(text) => format!("{text:?}"),

@@ -42,25 +42,25 @@ struct Counted {
     digest: u64,
 }
 
-/// What to do with an input.
+/// Instruction to the owner about an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Nothing: it is acknowledged when the next record is safe.
+    /// Nothing to do: the input is acknowledged when the next record is safe.
     Counted,
-    /// Acknowledge it: it has been counted before, or nobody waits for that.
+    /// Acknowledge the input: it has been counted before, or nobody waits for the acknowledgement.
     Again,
-    /// It has to come once more, to another ledger ([`Ledger::take_broken`] says why).
+    /// The input has to come once more, to another ledger ([`Ledger::take_broken`] says why).
     Broken,
 }
 
-/// What to do when a record is safe.
+/// Instructions to the owner when a record is safe.
 #[derive(Debug, Default)]
 pub struct Safe {
     /// Inputs to acknowledge.
     pub inputs: Vec<(PacketId, QoS)>,
     /// QoS 2 outputs to release.
     pub release: Vec<PacketId>,
-    /// The number of the record from which on the log is needed, if those before it are not any more.
+    /// Number of the first record that the log still needs, if the records before it are not needed any more.
     pub keep_from: Option<u64>,
 }
 
@@ -184,7 +184,7 @@ impl Ledger {
         };
         self.released = record.released;
         self.outputs.extend(record.outputs);
-        // What has been applied is in the log.
+        // The applied changes are in the log already: the next record leaves them out.
         self.machine.take_changes();
         fits
     }
@@ -239,12 +239,12 @@ impl Ledger {
         self.machine.run_programs_by(programs);
     }
 
-    /// What was wrong with the last message that the program made nothing of, once.
+    /// Error of the last message from which the program made no output; each error is returned once.
     pub fn take_note(&mut self) -> Option<String> {
         self.machine.take_note()
     }
 
-    /// Why an input has to come once more.
+    /// Reason why an input has to come once more.
     pub fn take_broken(&mut self) -> Option<String> {
         self.broken.take()
     }
@@ -377,7 +377,7 @@ impl Ledger {
         self.number - 1
     }
 
-    /// What the rule has counted since this node runs it.
+    /// Counts of the rule since this node runs it.
     pub const fn counters(&self) -> Counters {
         self.machine.counters()
     }

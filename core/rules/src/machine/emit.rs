@@ -1,4 +1,4 @@
-//! What comes out of a message or of a window that closes.
+//! Outputs of a message or of a window that closes.
 
 use bytes::Bytes;
 use sedge_mqtt::{PublishProperties, TopicName, Utf8};
@@ -14,7 +14,7 @@ use crate::value::{Value, write_text};
 
 pub(super) type Values<'a> = SmallVec<[Value<'a>; 8]>;
 
-/// What became of a window.
+/// Outcome of a window that closes.
 pub(super) enum Emitted {
     Output(Box<Output>),
     HeldBack,
@@ -81,7 +81,7 @@ pub(super) fn of_values<'a>(
     Some(Output { topic, source, payload, qos: rule.qos, retain: rule.retain, properties })
 }
 
-/// What a program has made of a message.
+/// The output that a program has made of a message.
 pub(super) fn of_program(rule: &Rule, input: &Input<'_>, topic: Option<TopicName>, made: Made) -> Output {
     let (payload, mut properties) = match made {
         Made::Json(text) => (text, json()),

@@ -11,7 +11,7 @@ use crate::input::CHAIN_MAX;
 use crate::value::Value;
 use crate::window::{Shape, Windowing};
 
-/// What a group and a window take beside what grows.
+/// Bytes of a group and of a window without the parts that grow.
 const GROUP_BYTES: usize = 256;
 const WINDOW_BYTES: usize = 160;
 
@@ -22,15 +22,15 @@ pub(super) struct Group {
     pub(super) windows: VecDeque<Window>,
     /// The latest time of a message.
     pub(super) latest: u64,
-    /// When the last message came.
+    /// Time at which the last message came.
     pub(super) seen: u64,
     /// No message before this time is counted any more: a window that ended here has been put out.
     pub(super) closed: u64,
-    /// What was put out last, of the values that are watched.
+    /// The watched values that were put out last.
     pub(super) memory: Option<Box<[u8]>>,
     /// Topic of the last message.
     pub(super) source: Option<TopicName>,
-    /// When the machine looks at the group.
+    /// Time at which the machine looks at the group.
     pub(super) timer: Option<u64>,
 }
 
@@ -51,24 +51,24 @@ pub(super) struct Window {
     pub(super) chain: Vec<Box<str>>,
 }
 
-/// What a window counts.
+/// A message as a window counts it.
 pub(super) struct Message<'a> {
-    /// When it came.
+    /// Time at which the message came.
     pub(super) now: u64,
-    /// Which time it has.
+    /// Time that the message bears, by which windows are chosen.
     pub(super) time: u64,
-    /// What the aggregates' arguments give for it.
+    /// Values of the aggregates' arguments for the message.
     pub(super) values: &'a [Value<'a>],
-    /// Rules that had a part in it.
+    /// Rules that had a part in the message.
     pub(super) chain: &'a [&'a str],
 }
 
-/// What became of a message.
+/// Outcome of adding a message to a group.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Added {
-    /// At least one window counts it.
+    /// At least one window counts the message.
     pub(super) counted: bool,
-    /// All its windows had closed.
+    /// All windows of the message had closed.
     pub(super) late: bool,
     /// There was no room for a window.
     pub(super) full: bool,
@@ -170,7 +170,7 @@ impl Windowing {
 }
 
 impl Group {
-    /// What it takes.
+    /// Bytes that the group takes.
     pub(super) fn bytes(&self, key: &[u8]) -> usize {
         let windows: usize = self.windows.iter().map(Window::bytes).sum();
         let source = self.source.as_ref().map_or(0, |topic| topic.as_bytes().len());

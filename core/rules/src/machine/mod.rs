@@ -55,11 +55,11 @@ pub struct Machine {
     counters: Counters,
     /// Reads payloads of Sparkplug B, if the rule wants that.
     decoder: Option<Box<Decoder>>,
-    /// Runs the rule's program, if it has one and the owner has given something that does.
+    /// Runs the rule's program, if the rule has one and the owner has given a [`Transform`].
     programs: Option<Box<dyn Transform>>,
-    /// What was wrong with the last message that its program made nothing of.
+    /// Error of the last message from which the program made no output.
     note: Option<String>,
-    /// Why the last message has to come once more.
+    /// Reason why the last message has to come once more.
     broken: Option<String>,
     /// The latest time that was handed in, in milliseconds.
     now: u64,
@@ -91,12 +91,12 @@ impl Machine {
         &self.rule
     }
 
-    /// What it has done so far.
+    /// Counts since the machine was made.
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Groups that it keeps.
+    /// Number of groups that the machine keeps.
     pub fn group_count(&self) -> usize {
         self.groups.len()
     }
@@ -189,7 +189,7 @@ impl Machine {
         self.timers.first().map(|(due, _)| Timestamp::from_millis(*due))
     }
 
-    /// What the rule puts out, in order.
+    /// The next output of the rule, in order.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

@@ -18,12 +18,12 @@ use crate::input::CHAIN_MAX;
 /// Version of the format.
 const VERSION: u8 = 1;
 
-/// What has become of a group since the changes were taken last.
+/// Change of a group since the changes were taken last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which group.
+    /// Key of the group.
     pub key: Vec<u8>,
-    /// Its state now; `None`: there is nothing of it any more.
+    /// State of the group now; `None`: the group is gone.
     pub record: Option<Vec<u8>>,
 }
 
@@ -77,7 +77,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What has changed since the last call, in the order of the groups' keys.
+    /// Groups that have changed since the last call, in the order of their keys.
     pub fn take_changes(&mut self) -> Vec<Change> {
         let changed = core::mem::take(&mut self.changed);
         let record = |key: &Arc<[u8]>| self.groups.get(key).map(|group| self.record(group));
