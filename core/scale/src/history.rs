@@ -1,4 +1,4 @@
-//! What a group needed at the same hour of earlier days: for the forecast strategy.
+//! Load of a group at the same hour of earlier days, for the forecast strategy.
 
 use std::collections::BTreeMap;
 

@@ -44,24 +44,24 @@ pub struct GroupStatus {
 /// A node of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberStatus {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// What it does.
+    /// State of the node.
     pub state: MemberState,
-    /// Since when.
+    /// Time since which the node is in this state.
     pub since: Instant,
-    /// Its newest samples.
+    /// Newest samples of the node.
     pub samples: Vec<(Metric, f64)>,
 }
 
-/// What a node of a group does.
+/// State of a node of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// It is being made.
+    /// The node is being made.
     Starting,
-    /// It serves clients.
+    /// The node serves clients.
     Serving,
-    /// It is being emptied.
+    /// The node is being emptied.
     Leaving,
 }
 

@@ -343,7 +343,7 @@ fn the_new_node_is_relieving_the_others_when_all_serve() {
     assert_eq!(acts, ["create brokers-1", "provide lb", "create brokers-2", "move clients to brokers-2"]);
 }
 
-/// What was not answered is asked for again under the same number; a second answer means nothing.
+/// The machine asks again, under the same number, for an action that was not answered; a second answer means nothing.
 #[test]
 fn an_action_without_an_answer_is_asked_for_again() {
     let mut scaler = Scaler::new(site(&[]), ScalerLimits::default(), ActionId(0));

@@ -1,4 +1,4 @@
-//! What site files can say, and what is said about mistakes in them.
+//! Contents of site files, and the errors for mistakes in them.
 
 mod common;
 

@@ -144,7 +144,7 @@ impl Scaler {
     }
 }
 
-/// What an action is about.
+/// Name of the resource or node that an action is about.
 fn subject(kind: &ActionKind) -> &str {
     match kind {
         ActionKind::Provide { resource } => resource,

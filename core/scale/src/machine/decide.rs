@@ -80,7 +80,7 @@ impl Scaler {
         }
     }
 
-    /// What the policies of a group want.
+    /// Opinions of a group's policies on its number of nodes.
     fn opinions(&self, name: &str, nodes: u32) -> Vec<Opinion> {
         let mut opinions = Vec::new();
         for (policy_name, policy) in self.site.policies().filter(|(_, policy)| policy.group == name) {
@@ -118,7 +118,7 @@ impl Scaler {
         measure(&self.alarming.store, &self.groups.get(name)?.serving(), metric, Stat::Mean, from, self.now.instant)
     }
 
-    /// What stands against a change to `wanted` nodes, if anything does.
+    /// The reason against a change to `wanted` nodes, if there is one.
     fn hindrance(&self, name: &str, best: &Opinion, wanted: u32) -> Option<String> {
         let group = self.groups.get(name)?;
         let (_, policy) = self.site.policies().find(|(policy, _)| *policy == best.policy)?;
@@ -131,7 +131,7 @@ impl Scaler {
         self.too_few_copies(name).or_else(|| self.would_flap(name, wanted))
     }
 
-    /// What stands against any action on a group now, if anything does.
+    /// The reason against any action on a group now, if there is one.
     pub(super) fn too_soon(&self, name: &str, cooldown: Duration) -> Option<String> {
         if let Some(last) = self.groups.get(name)?.last_action {
             let passed = self.now.instant.since(last);

@@ -59,11 +59,11 @@ pub struct Scaler {
     histories: BTreeMap<String, History>,
     /// Resources that are no groups and are there.
     provided: BTreeSet<String>,
-    /// What each load balancer was told last.
+    /// Nodes that each load balancer was told last.
     balanced: BTreeMap<String, Vec<String>>,
     pending: BTreeMap<ActionId, Pending>,
     last_id: ActionId,
-    /// When policies acted, within the last hour.
+    /// Times at which policies acted, within the last hour.
     acted: VecDeque<Instant>,
     decisions: VecDeque<Decision>,
     paused: bool,
@@ -141,7 +141,7 @@ impl Scaler {
         self.reconcile();
     }
 
-    /// What is to be done next, if anything.
+    /// The next output for the owner, if there is one.
     pub fn poll_output(&mut self) -> Option<ScaleOutput> {
         self.outputs.pop_front()
     }
@@ -199,10 +199,10 @@ impl Scaler {
         }
     }
 
-    /// Checks what must always hold; for tests.
+    /// Checks the invariants of the machine; for tests.
     ///
     /// # Errors
-    /// What does not hold, in words.
+    /// The first invariant that does not hold, in words.
     pub fn validate(&self) -> Result<(), String> {
         for (name, spec) in self.site.groups() {
             let Some(group) = self.groups.get(name) else { return Err(format!("{name} has no state")) };

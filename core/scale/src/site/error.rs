@@ -1,4 +1,4 @@
-//! What is wrong in a site file, and where.
+//! Mistakes in a site file and their places.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ pub struct SiteError {
     pub line: usize,
     /// Path of the field, such as `resources.lb.port`.
     pub field: String,
-    /// What is wrong and what to do.
+    /// The mistake in words, and how to mend it.
     pub problem: String,
 }
 
