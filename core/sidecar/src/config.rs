@@ -7,7 +7,7 @@ use sedge_mqtt::Utf8;
 /// Limits and times of a [`crate::Sidecar`].
 #[derive(Clone, Debug)]
 pub struct SidecarConfig {
-    /// What the client identifiers of the inlets begin with; a number follows.
+    /// Prefix of the client identifiers of the inlets; a number follows.
     pub inlet_prefix: String,
     /// Conversations through which publications of other nodes enter the broker, at least 1 (IL-17; errata E20).
     pub inlets: u16,

@@ -1,4 +1,4 @@
-//! What a sidecar counts.
+//! Counters of a sidecar.
 
 /// Ascending counters of a [`crate::Sidecar`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! What the broker is expected to deliver in one conversation.
+//! Deliveries that are expected of the broker in one conversation.
 //!
-//! A broker gives publications no names. A delivery is matched with the publication that caused it by topic and payload: what was
-//! published first is delivered first (MQTT 5.0 section 4.6).
+//! A broker gives publications no names. A delivery is matched with the publication that caused it by topic and payload: the publication
+//! that came first is delivered first (MQTT 5.0 section 4.6).
 
 use core::hash::Hasher;
 use std::collections::BTreeMap;
@@ -21,19 +21,19 @@ pub(crate) fn print_of(seed: Seed, topic: &[u8], payload: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What it takes of the byte limit.
+/// Bytes that a message counts against the byte limit.
 pub(crate) fn weight(message: &Message) -> usize {
     message.payload.len() + message.topic.as_bytes().len() + 64
 }
 
-/// What a delivery of the broker is.
+/// Meaning of a delivery of the broker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The delivery of this publication, under its number.
     Due(u64, Arc<Message>),
-    /// The session has had it.
+    /// A publication that the session has had.
     Repeated,
-    /// Something that this node has not given to the broker.
+    /// A publication that this node has not given to the broker.
     Foreign,
 }
 
@@ -150,7 +150,7 @@ impl Expected {
         self.last += 1;
         let place = (until, self.last);
         self.order.insert(place, print);
-        // What is ignored gets more time once in any case: the broker's answer may come just when it ends, and the delivery after that.
+        // An ignored entry gets more time once in any case: the broker's answer may come just when the entry ends, and the delivery after that.
         let was_open = message.is_none();
         let (spare, overlaps) = (matches.saturating_sub(1), matches > 1);
         let entry = Entry { number, place, was_open, qos, message, spare, overlaps };

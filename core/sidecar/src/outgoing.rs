@@ -1,4 +1,4 @@
-//! What goes to the broker: publications and requests.
+//! Packets to the broker: publications and requests.
 
 use std::sync::Arc;
 

@@ -310,7 +310,7 @@ impl Sidecar {
         let (mut due, mut done) = (Vec::new(), Vec::new());
         for key in &self.queued {
             let Some(conversation) = self.conversations.get_mut(*key) else { continue };
-            // What was sent before was expected, and has been covered.
+            // Publications that were sent before are left out: their deliveries were expected, and have been covered.
             for carried in conversation.unsent.iter_mut().filter(|carried| !carried.was_sent) {
                 let copies = carried.receivers.iter_mut().filter(|receiver| receiver.share == Share::Copy);
                 for receiver in copies.filter(|receiver| receiver.client == *client) {

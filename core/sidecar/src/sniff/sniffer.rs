@@ -16,9 +16,9 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 /// Limits of a [`Sniffer`], and what it looks for.
 #[derive(Clone, Debug)]
 pub struct SniffConfig {
-    /// Where clients reach the broker.
+    /// Addresses at which clients reach the broker.
     pub addresses: Vec<SocketAddr>,
-    /// What the client identifiers of all nodes' own connections to brokers begin with.
+    /// Prefix of the client identifiers of all nodes' own connections to brokers.
     pub own_prefix: String,
     /// Connections that are followed; more are not, and count as blind.
     pub connections: usize,

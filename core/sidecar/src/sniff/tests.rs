@@ -146,7 +146,7 @@ impl Tap {
         self.capture(&segment);
     }
 
-    /// What came out: publications as `topic=payload`, filters as `+filter` and `-filter`.
+    /// Outputs of the sniffer: publications as `topic=payload`, filters as `+filter` and `-filter`.
     fn news(&mut self) -> Vec<String> {
         let text = |output| match output {
             SniffOutput::Publish(publish) => {
