@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sedge_mqtt::{PublishProperties, QoS, TopicName, Utf8};
 
-/// The user property that names each rule that had a part in a publication. Rules inside a cluster tell by it what they must not take.
+/// The user property that names each rule that had a part in a publication. A rule of the cluster tells by it which messages not to take.
 pub const RULE_PROPERTY: &str = "sedge-rule";
 
 /// Most rules that have a part in one publication: rules behind the last leave it alone.
@@ -12,9 +12,9 @@ pub const CHAIN_MAX: usize = 8;
 /// A publication as a rule sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// Where it was published.
+    /// Topic of the publication.
     pub topic: &'a TopicName,
-    /// Its payload.
+    /// Payload of the publication.
     pub payload: &'a Bytes,
     /// Quality of service it was published with.
     pub qos: QoS,

@@ -50,7 +50,7 @@ pub(crate) fn read(text: &[u8]) -> Option<Value<'_>> {
     })
 }
 
-/// Whether a text is one whole JSON value, not nested too deeply: for what is taken over as it is.
+/// Whether a text is one whole JSON value, not nested too deeply: for values that are written out unchanged.
 pub(crate) fn is_valid(text: &[u8]) -> bool {
     let mut cursor = Cursor { bytes: text, at: 0 };
     cursor.space();
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
         (self.peek()? == wanted).then(|| self.at += 1)
     }
 
-    /// Steps over a string; gives what stands between its quotes, and whether there is a backslash in it.
+    /// Steps over a string; gives the text between its quotes, and whether there is a backslash in it.
     fn quoted(&mut self) -> Option<(&'a [u8], bool)> {
         self.take(b'"')?;
         let start = self.at;

@@ -18,7 +18,7 @@ pub enum ScaleInput {
     Adopt {
         /// Group it was made for.
         group: String,
-        /// Its name.
+        /// Name of the node.
         node: String,
     },
     /// A measurement at a node.
@@ -34,25 +34,25 @@ pub enum ScaleInput {
     Done(ActionId),
     /// An action could not be done.
     Failed {
-        /// Which.
+        /// The action that failed.
         action: ActionId,
-        /// Why.
+        /// Reason of the failure.
         why: String,
     },
     /// A node is gone though nobody removed it.
     Gone {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// How it is known.
+        /// Evidence that the node is gone.
         why: String,
     },
     /// The kill switch: while it is true, no action begins.
     Pause(bool),
     /// Another process has evaluated an alarm.
     Alarm {
-        /// Its name.
+        /// Name of the alarm.
         alarm: String,
-        /// Its state.
+        /// State of the alarm.
         state: AlarmState,
         /// Measurement of the last period, if there is one.
         value: Option<f64>,
@@ -173,9 +173,9 @@ pub struct Notice {
 /// Why a group has another size from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// When.
+    /// Time of the decision.
     pub at: Timestamp,
-    /// Which group.
+    /// Name of the group.
     pub group: String,
     /// Nodes before.
     pub from: u32,

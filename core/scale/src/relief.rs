@@ -137,7 +137,7 @@ struct Unit {
     clients: Vec<usize>,
     weight: f64,
     waiting: u64,
-    /// Whether one of them has a partner at a node with room.
+    /// Whether one of the clients has a partner at a node with room.
     drawn: bool,
 }
 
@@ -191,7 +191,7 @@ fn choose<'a>(
     chosen.iter().filter_map(|number| node.clients.get(*number)).collect()
 }
 
-/// Takes units that fit into what is left, more than that by `slack` at most.
+/// Takes units that fit into the rest `left`, exceeding it by `slack` at most.
 fn take(mut units: Vec<Unit>, slack: f64, left: &mut f64, chosen: &mut BTreeSet<usize>) {
     units.sort_by(|a, b| {
         let order = b.drawn.cmp(&a.drawn).then(b.weight.total_cmp(&a.weight)).then(a.waiting.cmp(&b.waiting));
@@ -205,7 +205,7 @@ fn take(mut units: Vec<Unit>, slack: f64, left: &mut f64, chosen: &mut BTreeSet<
     }
 }
 
-/// The first of those that a client is bound to.
+/// The first client of the unit that a client is bound to.
 fn head(heads: &[usize], mut client: usize) -> usize {
     while let Some(&next) = heads.get(client).filter(|next| **next != client) {
         client = next;

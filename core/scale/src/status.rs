@@ -25,7 +25,7 @@ pub struct ScaleStatus {
 /// A group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupStatus {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// Fewest nodes.
     pub min: u32,
@@ -35,9 +35,9 @@ pub struct GroupStatus {
     pub wanted: u32,
     /// Thousandths of a processor that each node may use, if that is limited.
     pub millicpus: Option<u32>,
-    /// Why a change that a policy wants is not made, if so.
+    /// Reason why a change that a policy wants is not made, if there is one.
     pub hold: Option<String>,
-    /// Its nodes.
+    /// Nodes of the group.
     pub members: Vec<MemberStatus>,
 }
 
@@ -78,11 +78,11 @@ impl core::fmt::Display for MemberState {
 /// An alarm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlarmStatus {
-    /// Its name.
+    /// Name of the alarm.
     pub name: String,
-    /// Its state.
+    /// State of the alarm.
     pub state: AlarmState,
-    /// Since when.
+    /// Time since which the alarm is in this state.
     pub since: Instant,
     /// Measurement of the last period, if there is one.
     pub value: Option<f64>,

@@ -45,7 +45,7 @@ impl Aggregate {
 
 #[derive(Clone, Debug, Default)]
 struct Series {
-    /// Number of the bucket, and what is in it; ascending.
+    /// Number of each bucket with its aggregate; ascending.
     buckets: VecDeque<(u64, Aggregate)>,
     last: Option<(Instant, f64)>,
 }

@@ -282,7 +282,7 @@ fn the_size_outlives_the_controller() {
     assert_eq!(other.status().groups[0].millicpus, Some(1_000), "no policy changes the size any more");
 }
 
-/// The kill switch stops everything but what is under way.
+/// The kill switch stops everything but the actions under way.
 #[test]
 fn while_paused_nothing_begins() {
     let mut world = World::new(site(&[]));

@@ -79,7 +79,7 @@ pub(crate) struct Point {
 pub(crate) enum State {
     /// Count, and rate of messages.
     Count(u64),
-    /// Sum and mean; `lost` is what rounding took from the sum (Neumaier).
+    /// Sum and mean; `lost` is the rounding error of the sum (Neumaier).
     Sum {
         count: u64,
         sum: f64,
@@ -102,7 +102,7 @@ pub(crate) enum State {
 }
 
 impl Aggregate {
-    /// Before the first message.
+    /// The state before the first message.
     pub(crate) fn start(&self) -> State {
         match self.kind {
             Kind::Rate if self.argument.is_some() => State::Span(None),
@@ -117,12 +117,12 @@ impl Aggregate {
         }
     }
 
-    /// Whether what it keeps depends on how much it has seen.
+    /// Whether the size of the aggregate's state depends on the values that it has taken.
     pub(crate) const fn grows(&self) -> bool {
         matches!(self.kind, Kind::First | Kind::Last | Kind::Percentile | Kind::Distinct)
     }
 
-    /// Adds a message of `time`; `value` is what its argument gives. What does not fit the aggregate is passed over, as nothing is.
+    /// Adds a message of `time`; `value` is the value of the argument. A value that does not fit the aggregate is passed over, and so is null.
     pub(crate) fn add(&self, state: &mut State, time: u64, value: &Value<'_>) {
         if self.argument.is_some() && *value == Value::Null {
             return;
@@ -172,7 +172,7 @@ impl Aggregate {
         }
     }
 
-    /// Takes over what another window of the same group has seen, whose messages came later or at other times.
+    /// Takes over the state of another window of the same group, whose messages came later or at other times.
     pub(crate) fn join(&self, state: &mut State, other: State) {
         match (state, other) {
             (State::Count(count), State::Count(other)) => *count += other,
@@ -283,7 +283,7 @@ impl Aggregate {
     }
 }
 
-/// Adds and keeps what rounding loses. A sum beyond all numbers stays there and gives nothing.
+/// Adds a number and keeps the rounding error. A sum beyond all numbers stays there and gives nothing.
 fn add_exactly(sum: &mut f64, lost: &mut f64, number: f64) {
     let total = *sum + number;
     if !total.is_finite() {

@@ -20,7 +20,7 @@ const IDLE: u64 = 60_000;
 /// How far a message's own time may lie ahead.
 const AHEAD: u64 = 3_600_000;
 
-/// Collects what is wrong.
+/// Collects the mistakes in a rule.
 pub(super) struct Reader {
     pub(super) problems: Vec<RuleError>,
     pub(super) tables: Tables,

@@ -42,7 +42,7 @@ pub(crate) enum Field {
     Retain,
     /// Client id of the publisher.
     Client,
-    /// When the message reached the rule, in milliseconds since 1970.
+    /// Time at which the message reached the rule, in milliseconds since 1970.
     Time,
 }
 

@@ -74,7 +74,7 @@ pub struct Ledger {
     /// Outputs that have not been released, in order; the first has the number `released`.
     outputs: VecDeque<Output>,
     released: u64,
-    /// How many of the outputs are in a safe record, may be published, and have been.
+    /// Numbers of outputs that are in a safe record and may be published, and of those that have been published.
     safe: usize,
     published: usize,
     /// Identifiers of published outputs that have not arrived.
@@ -89,7 +89,7 @@ pub struct Ledger {
     bytes_since_whole: usize,
     /// The record that is on its way: inputs, outputs it releases, whether it is whole.
     pending: Option<Pending>,
-    /// How many of the first outputs may have been published before, by whoever ran the rule then.
+    /// Number of the first outputs that an earlier owner of the log may have published before.
     repeats: usize,
     /// How many outputs may be on their way.
     window: usize,
@@ -142,7 +142,7 @@ impl Ledger {
             let follows = record.number == last + 1;
             let whole = matches!(record.body, Body::Whole { .. });
             if record.number <= last || !(whole || follows) {
-                // One that has come twice, or the rest of what has been given up.
+                // A record that has come twice, or one that follows a record given up before.
                 continue;
             }
             last = record.number;
@@ -254,7 +254,7 @@ impl Ledger {
         self.machine.learn(topic, payload);
     }
 
-    /// Closes what is due.
+    /// Closes the windows that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.machine.handle_timeout(now);
         self.collect();
@@ -327,7 +327,7 @@ impl Ledger {
         Safe { inputs, release, keep_from: whole.then(|| self.number - 1) }
     }
 
-    /// QoS 2 outputs that whoever ran the rule before may have released: released once more, they are gone in any case.
+    /// QoS 2 outputs that an earlier owner of the log may have released: after a second release they are gone in any case.
     pub fn released_before(&self) -> Vec<PacketId> {
         self.ending.iter().copied().collect()
     }

@@ -63,7 +63,7 @@ pub(super) fn of_values<'a>(
     values: &Values<'a>,
 ) -> Option<Output> {
     let topic = topic(rule, input.topic, scope)?;
-    // A payload that is passed on as it is keeps what says how to read it.
+    // A payload that is passed on unchanged keeps the properties that say how to read it.
     let mut properties = match (&rule.select, input.properties) {
         (Select::Payload, Some(properties)) => {
             PublishProperties { topic_alias: None, subscription_ids: SmallVec::new(), ..properties.clone() }
@@ -94,7 +94,7 @@ pub(super) fn of_program(rule: &Rule, input: &Input<'_>, topic: Option<TopicName
     Output { topic, source: input.topic.clone(), payload, qos: rule.qos, retain: rule.retain, properties }
 }
 
-/// Where an output goes; `None` where its topic cannot be made.
+/// Topic of an output; `None` where the topic cannot be made.
 #[expect(clippy::option_option, reason = "no topic to go to, and a topic that cannot be, are two things")]
 pub(super) fn topic<'a>(rule: &'a Rule, source: &TopicName, scope: &mut Scope<'a>) -> Option<Option<TopicName>> {
     match &rule.to {

@@ -38,12 +38,12 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) begin: u64,
-    /// Where it ends; of sessions: the gap behind the last message.
+    /// End of the window; for session windows: the gap behind the last message.
     pub(super) end: u64,
     /// Times of the first and the last message.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// When its first message came.
+    /// Time at which the window's first message came.
     pub(super) opened: u64,
     pub(super) count: u64,
     pub(super) states: Vec<State>,
@@ -313,18 +313,18 @@ impl Group {
         self.closed = self.closed.max(end);
     }
 
-    /// When the machine is to look at it again.
+    /// Time at which the machine is to look at the group again.
     pub(super) fn due(&self, rule: &Rule) -> u64 {
         let Some(windowing) = &rule.window else { return self.seen + FORGET };
         let due = self.windows.iter().map(|window| windowing.due(self, window)).min();
         due.unwrap_or_else(|| self.forget_at(rule))
     }
 
-    /// When nothing needs to be known of it any more, without open windows.
+    /// Time from which the group without open windows may be forgotten.
     fn forget_at(&self, rule: &Rule) -> u64 {
         match &rule.window {
             _ if self.memory.is_some() => self.seen + FORGET,
-            // Late messages are known by what has been closed.
+            // Late messages are recognised by the end of the windows that were put out.
             Some(windowing) if windowing.event_time.is_some() => self.seen + windowing.idle + windowing.lateness,
             _ => self.seen,
         }

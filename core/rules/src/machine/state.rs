@@ -27,19 +27,19 @@ pub struct Change {
     pub record: Option<Vec<u8>>,
 }
 
-/// Why bytes are not the state of a rule.
+/// Reason why bytes are not the state of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// They are cut off, or something else altogether.
+    /// The bytes are cut off, or no state at all.
     #[error("these bytes are no state of a rule")]
     Malformed,
-    /// The rule has been changed since: what its windows hold means something else now.
+    /// The rule has been changed since: the contents of its windows have another meaning now.
     #[error("this is the state of another rule, or of this one before it was changed")]
     OtherRule,
 }
 
 impl Machine {
-    /// Its whole state but for outputs that have not been polled: poll them first.
+    /// The machine's whole state but for outputs that have not been polled: poll them first.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut writer = self.header();
         writer.u64(self.now);

@@ -9,7 +9,7 @@ use crate::api::{Decision, EventKind};
 use crate::policy::{Facts, Opinion, opinion};
 use crate::site::{Alarm, Metric, Op, Stat, Strategy};
 
-/// Over which time actions are counted.
+/// Time over which actions are counted.
 const HOUR: Duration = Duration::from_hours(1);
 
 impl Scaler {
@@ -19,7 +19,7 @@ impl Scaler {
         self.site.max_actions_per_hour.saturating_sub(u32::try_from(recent).unwrap_or(u32::MAX))
     }
 
-    /// Asks the policies of a group, and does what the greatest of them wants if nothing stands against it.
+    /// Asks the policies of a group, and carries out the greatest opinion if nothing stands against it.
     pub(super) fn decide(&mut self, name: &str) {
         let Some(group) = self.groups.get(name) else { return };
         if self.paused || !group.is_calm() || self.is_resizing(name) {
@@ -39,7 +39,7 @@ impl Scaler {
             let bound = if best.nodes > spec.max { Some(("max", spec.max)) } else { None };
             return bound.map(|(bound, value)| format!("{}; but {bound} is {value}", best.reason));
         }
-        // One node at a time goes: what the others then measure decides about the next.
+        // One node at a time goes: the measurements of the remaining nodes decide about the next.
         let wanted = if wanted < nodes { nodes - 1 } else { wanted };
         if let Some(hindrance) = self.hindrance(name, &best, wanted) {
             return Some(format!("{}; but {hindrance}", best.reason));

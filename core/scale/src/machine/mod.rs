@@ -20,16 +20,16 @@ use crate::status::{AlarmStatus, GroupStatus, MemberState, MemberStatus, ScaleSt
 /// Most decisions that are remembered.
 const MAX_DECISIONS: usize = 64;
 
-/// How long the machine waits for answers before it asks again.
+/// Times for which the machine waits for answers before it asks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalerLimits {
-    /// For a resource or a node to be made.
+    /// Time for a resource or a node to be made.
     pub create: Duration,
-    /// For a node to be emptied and ended.
+    /// Time for a node to be emptied and ended.
     pub remove: Duration,
-    /// For clients to be moved.
+    /// Time for clients to be moved.
     pub relieve: Duration,
-    /// For a node to be given another size.
+    /// Time for a node to be given another size.
     pub resize: Duration,
 }
 
@@ -128,7 +128,7 @@ impl Scaler {
         }
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn handle_timeout(&mut self, now: Now) {
         self.now = now;
         let grain = self.alarming.grain();
@@ -292,7 +292,7 @@ impl Scaler {
         }
     }
 
-    /// Keeps what groups with a forecast measure, for later days.
+    /// Keeps the measurements of groups with a forecast, for later days.
     fn remember_load(&mut self) {
         for (name, policy) in self.site.policies() {
             let Strategy::Forecast(target) = &policy.strategy else { continue };

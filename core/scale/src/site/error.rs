@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// One mistake.
+/// A mistake in a site file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub struct SiteError {
     /// Line in the file, from 1.

@@ -56,7 +56,7 @@ pub enum Kind {
     Alarm(Alarm),
     /// A rule that changes a group, because of an alarm or without one.
     Policy(Policy),
-    /// Anything else: a resource that is provided before what refers to it.
+    /// Any other type: a resource that is provided before the resources that refer to it.
     Plain(Plain),
 }
 
@@ -208,7 +208,7 @@ pub struct Alarm {
 /// Metric of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
-    /// Processor time of the broker, in percent of what it may use.
+    /// Processor time of the broker, in percent of the processor time that it may use.
     CpuUtil,
     /// Connections of clients.
     Connections,

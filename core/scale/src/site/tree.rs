@@ -1,4 +1,4 @@
-//! A site file as a tree whose every part knows its line. Whoever reads the file makes it; the checks of a site work on it.
+//! A site file as a tree whose every part knows its line. The reader of the file makes the tree; the checks of a site work on it.
 
 /// A value and the line it begins in.
 #[derive(Clone, Debug, PartialEq)]
