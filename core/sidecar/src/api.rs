@@ -93,8 +93,8 @@ pub struct Publication {
 pub enum Input {
     /// A client has come: it needs a conversation. Answer: [`Output::Attached`].
     Attach(Box<Attach>),
-    /// The session of a client is about to leave: what it still has to get from the broker is delivered at once, and what it has published
-    /// to the sessions that still have to get it.
+    /// The session of a client is about to leave: outstanding deliveries to it are made at once, and so are the outstanding deliveries of its
+    /// own publications to other sessions.
     Flush(ClientId),
     /// The session of a client has ended: so does its conversation.
     Detach(ClientId),
@@ -211,7 +211,7 @@ pub enum Output {
     Settled(u64),
     /// Answer to [`Input::Ping`]: all that the broker had sent before has been delivered.
     Ponged(u64),
-    /// The broker has delivered what this node gave it, or ought to have and cannot any more: the session gets its copy of it.
+    /// The broker has delivered a publication of this node, or ought to have and cannot any more: the session gets its copy of it.
     Delivered {
         /// The client.
         client: ClientId,

@@ -57,7 +57,7 @@ pub(crate) struct Carried {
     pub(crate) retain: bool,
     pub(crate) token: Option<u64>,
     pub(crate) receivers: SmallVec<[Receiver; 2]>,
-    /// It was sent before, and has not been answered.
+    /// The publication was sent before, and has not been answered.
     pub(crate) was_sent: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Sent {
 /// A SUBSCRIBE or UNSUBSCRIBE that the broker has not answered.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// Under which identifier it was sent; `None`: it was not, on this connection.
+    /// Packet identifier under which the request was sent; `None`: it was not sent on this connection.
     pub(crate) id: Option<PacketId>,
     /// `None`: the sidecar asks by itself.
     pub(crate) token: Option<u64>,

@@ -62,7 +62,7 @@ pub struct Sidecar {
     pub(crate) queued: BTreeSet<Key>,
     /// Publications that the broker has not answered, or not delivered everywhere.
     pub(crate) open: BTreeMap<u64, Open>,
-    /// Those of them that sessions still wait for.
+    /// Open publications that sessions still wait for.
     pub(crate) awaited: BTreeSet<u64>,
     pub(crate) broker: BrokerStatus,
     /// A broker that took a 5.0 CONNECT once has MQTT 5.0.
@@ -236,7 +236,7 @@ impl Sidecar {
         }
     }
 
-    /// Whoever waits for a publication waits for the broker's delivery from now on.
+    /// Sessions that wait for a publication wait for the broker's delivery from now on.
     pub(crate) fn not_queued(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number) {
             open.is_queued = false;
@@ -358,7 +358,7 @@ impl Sidecar {
         }
     }
 
-    /// A conversation ends when the broker has answered what is on its way.
+    /// A conversation ends when the broker has answered all packets on their way.
     fn let_end(&mut self, key: Key) {
         self.timers.cancel(&Timer::Grace(key));
         self.cover(key);
@@ -373,14 +373,14 @@ impl Sidecar {
         self.close_if_done(key);
     }
 
-    /// Has the broker asked for what a client wants; the answer may wait for the broker.
+    /// Passes a client's subscriptions or unsubscriptions to the broker; the answer may wait for the broker.
     fn ask(&mut self, client: &ClientId, token: u64, (what, is_brought): (What, bool)) {
         let Some(&key) = self.clients.get(client) else {
             let count = match &what {
                 What::Subscribe(requests) => requests.len(),
                 What::Unsubscribe(filters) => filters.len(),
             };
-            // There is no conversation with the broker: what it would have said is not known.
+            // There is no conversation with the broker: its answer is not known.
             let reasons = vec![sedge_mqtt::ReasonCode::UnspecifiedError; count];
             return self.outputs.push_back(Output::Answered { token, reasons });
         };

@@ -1,7 +1,7 @@
-//! A node beside a broker: whether it would have delivered what the broker delivers.
+//! A node beside a broker: whether the node would have delivered the same as the broker.
 //!
-//! For each filter that is compared, somebody subscribes at the broker and at the node. What comes on one side waits for its like on
-//! the other; what waits too long is a difference.
+//! For each filter that is compared, one subscriber listens at the broker and one at the node. A delivery of one side waits for its like
+//! from the other; a delivery that waits too long is a difference.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use sedge_mqtt::{QoS, TopicName};
 /// Limits and times of a [`Mirror`].
 #[derive(Clone, Copy, Debug)]
 pub struct MirrorConfig {
-    /// How long a delivery waits for its like.
+    /// Time for which a delivery waits for its like.
     pub patience: Duration,
-    /// How long after a beginning deliveries without their like do not count: the two subscriptions did not begin at the same time. What was
-    /// retained counts from the start.
+    /// Time after a beginning in which deliveries without their like do not count: the two subscriptions did not begin at the same time.
+    /// Retained messages count from the start.
     pub settling: Duration,
     /// Deliveries of each side that wait for each filter; the oldest is given up uncompared for one more.
     pub waiting: usize,
@@ -88,10 +88,10 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
-    /// All of them.
+    /// All kinds of differences.
     pub const ALL: [Self; 5] = [Self::Missing, Self::Extra, Self::Qos, Self::Retain, Self::Order];
 
-    /// Its name in listings and metrics.
+    /// Name of the kind in listings and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -125,7 +125,7 @@ pub struct MirrorCounters {
     pub differences: [u64; 5],
     /// Deliveries that were not compared: within the time of settling, from before a new beginning, or for want of room.
     pub uncompared: u64,
-    /// How often the subscriptions began.
+    /// Number of times that the subscriptions began.
     pub begun: u64,
 }
 
@@ -163,7 +163,7 @@ impl Queue {
         self.take(at)
     }
 
-    /// Takes what is the same message with another QoS or flag.
+    /// Takes the same message with another QoS or flag.
     fn take_similar(&mut self, message: &Delivered) -> Option<Waiting> {
         let is_same = |one: &Waiting| (&one.message.topic, &one.message.payload) == (&message.topic, &message.payload);
         let at = self.waiting.iter().position(is_same)?;
@@ -244,7 +244,7 @@ impl Mirror {
         self.outputs.push_back(Difference { kind, filter, broker, node });
     }
 
-    /// Gives up what has waited long enough; early or repeated calls do nothing.
+    /// Gives up deliveries that have waited long enough; early or repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         for filter in 0..self.lanes.len() {
             while self.give_up_one(now, filter) {}

@@ -168,7 +168,7 @@ impl Talk {
     }
 }
 
-/// FT-03: publications and subscriptions are learned without being on the path; what the broker has not granted does not count.
+/// FT-03: publications and subscriptions are learned without being on the path; subscriptions that the broker has not granted do not count.
 #[test]
 fn a_conversation_is_followed() {
     let mut tap = Tap::new();
