@@ -358,7 +358,7 @@ impl Sidecar {
         }
     }
 
-    /// A conversation ends when the broker has answered all packets on their way.
+    /// A conversation ends when the broker has answered all publications on their way.
     fn let_end(&mut self, key: Key) {
         self.timers.cancel(&Timer::Grace(key));
         self.cover(key);

@@ -13,7 +13,7 @@ use super::segment::{Segment, SegmentError};
 /// Time for which a connection that has ended is remembered: a part of it may come again.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
-/// Limits of a [`Sniffer`], and the addresses and clients that it looks for.
+/// Limits of a [`Sniffer`], and the connections that it looks for.
 #[derive(Clone, Debug)]
 pub struct SniffConfig {
     /// Addresses at which clients reach the broker.
