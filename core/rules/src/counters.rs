@@ -1,11 +1,11 @@
-//! What a rule has done so far.
+//! Counts of a rule so far.
 
 /// Counts since the machine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Publications that reached the rule.
     pub seen: u64,
-    /// Those that its `from` and `where` selected.
+    /// Publications that the rule's `from` and `where` selected.
     pub selected: u64,
     /// Messages that it put out.
     pub outputs: u64,
@@ -31,14 +31,14 @@ pub struct Counters {
     pub rebirths: u64,
     /// Messages for which the `jq` program has raised an error.
     pub jq_failed: u64,
-    /// Messages for which it has taken too much.
+    /// Messages for which the `jq` program has taken too much time or memory, or put out too much.
     pub jq_over_budget: u64,
     /// Outputs that could not be made: no such topic level, or a topic that nobody may publish to.
     pub failed: u64,
 }
 
 impl Counters {
-    /// Both together.
+    /// The sums of both counts.
     #[must_use]
     pub const fn plus(&self, other: &Self) -> Self {
         Self {

@@ -1,16 +1,16 @@
-//! What is wrong with a rule, and where.
+//! Mistakes in a rule and their places.
 
 /// One thing that is wrong with a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
 pub struct RuleError {
-    /// Which key of the rule, such as `where`, `select.mean` or `from[1]`; empty: the rule as a whole.
+    /// Key of the rule with the mistake, such as `where`, `select.mean` or `from[1]`; empty: the rule as a whole.
     pub key: String,
-    /// Where in its text, in bytes, if the key holds one.
+    /// Place of the mistake in the key's text, in bytes, if the key holds a text.
     pub at: Option<usize>,
-    /// Whether it is the key itself that is wrong, and not its value.
+    /// Whether the key itself is wrong, and not its value.
     pub of_key: bool,
-    /// What is wrong with it and what to do.
+    /// The mistake in words, and how to mend it.
     pub what: String,
 }
 
@@ -20,7 +20,7 @@ impl RuleError {
     }
 }
 
-/// What is wrong with a text, and at which of its bytes.
+/// A mistake in a text, and the byte at which it lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) at: usize,

@@ -1,9 +1,9 @@
-//! What goes into a rule and what comes out.
+//! Input and output of a rule.
 
 use bytes::Bytes;
 use sedge_mqtt::{PublishProperties, QoS, TopicName, Utf8};
 
-/// The user property that names each rule that had a part in a publication. Rules inside a cluster tell by it what they must not take.
+/// The user property that names each rule that had a part in a publication. A rule of the cluster tells by it which messages not to take.
 pub const RULE_PROPERTY: &str = "sedge-rule";
 
 /// Most rules that have a part in one publication: rules behind the last leave it alone.
@@ -12,9 +12,9 @@ pub const CHAIN_MAX: usize = 8;
 /// A publication as a rule sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// Where it was published.
+    /// Topic of the publication.
     pub topic: &'a TopicName,
-    /// Its payload.
+    /// Payload of the publication.
     pub payload: &'a Bytes,
     /// Quality of service it was published with.
     pub qos: QoS,
@@ -34,20 +34,20 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What a rule puts out.
+/// A message that a rule puts out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Where it goes; `None`: the rule has no `to`, and its owner knows.
+    /// Topic that the message is published to; `None`: the rule has no `to`, and its owner chooses the topic.
     pub topic: Option<TopicName>,
-    /// Topic of the publication that it was made of; of a window's the last.
+    /// Topic of the publication that the output was made of; for the output of a window: topic of its last message.
     pub source: TopicName,
-    /// Its payload.
+    /// Payload of the output.
     pub payload: Bytes,
     /// Quality of service to publish it with.
     pub qos: QoS,
-    /// Whether it is to be retained.
+    /// Whether the output is to be published as a retained message.
     pub retain: bool,
-    /// Its properties; [`RULE_PROPERTY`] names the rules that had a part in it, this one included.
+    /// Properties of the output; [`RULE_PROPERTY`] names the rules that had a part in it, this one included.
     pub properties: PublishProperties,
 }
 

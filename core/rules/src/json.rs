@@ -50,7 +50,7 @@ pub(crate) fn read(text: &[u8]) -> Option<Value<'_>> {
     })
 }
 
-/// Whether a text is one whole JSON value, not nested too deeply: for what is taken over as it is.
+/// Whether a text is one whole JSON value, not nested too deeply: for values that are written out unchanged.
 pub(crate) fn is_valid(text: &[u8]) -> bool {
     let mut cursor = Cursor { bytes: text, at: 0 };
     cursor.space();
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
         (self.peek()? == wanted).then(|| self.at += 1)
     }
 
-    /// Steps over a string; gives what stands between its quotes, and whether there is a backslash in it.
+    /// Steps over a string; gives the text between its quotes, and whether there is a backslash in it.
     fn quoted(&mut self) -> Option<(&'a [u8], bool)> {
         self.take(b'"')?;
         let start = self.at;
@@ -247,7 +247,7 @@ fn is_number(text: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// What a string says, of what stands between its quotes.
+/// The text of a JSON string, read from the bytes between its quotes.
 fn string(inside: &[u8]) -> Option<Cow<'_, str>> {
     let text = core::str::from_utf8(inside).ok()?;
     if inside.iter().any(|&byte| byte < 0x20) {

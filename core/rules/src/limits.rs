@@ -15,10 +15,10 @@ pub struct Limits {
     pub overflow: Overflow,
 }
 
-/// What happens to a publication that would go beyond a limit.
+/// Handling of a publication that would go beyond a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
-    /// It is left out and counted.
+    /// The publication is left out and counted.
     #[default]
     Drop,
     /// The group that is due first closes its windows early and makes room.

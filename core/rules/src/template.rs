@@ -15,17 +15,17 @@ pub(crate) struct Template(pub(crate) Vec<Part>);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Part {
     Text(String),
-    /// What stands in braces.
+    /// An expression in braces, whose value is filled in.
     Gap(Gap),
 }
 
 /// An expression in braces.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Gap {
-    /// Where it begins in the template's text.
+    /// Place in the template's text where the expression begins.
     pub(crate) at: usize,
     pub(crate) expression: Expression,
-    /// Whether it stands for a whole topic, which may have levels.
+    /// Whether the expression stands for a whole topic, which may have levels.
     whole_topic: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::value::write_text;
 
 /// Runs the program of a rule.
 pub trait Transform: Debug + Send {
-    /// What the program makes of a message, a JSON document: all outputs in order, or none.
+    /// Runs the program on a message, a JSON document, and returns all outputs in order, or none.
     fn run(&mut self, message: &[u8]) -> Result<Vec<Made>, TransformError>;
 }
 
@@ -23,12 +23,12 @@ pub enum Made {
     Text(Bytes),
 }
 
-/// Why there are no outputs.
+/// Reason why a program has made no outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransformError {
     /// The program has raised an error.
     Failed(String),
-    /// It has taken too much time or memory, or put out too much.
+    /// The program has taken too much time or memory, or put out too much.
     OverBudget(String),
     /// Nothing runs programs here now; the message has to come once more.
     Broken(String),

@@ -1,4 +1,4 @@
-//! What expressions work on.
+//! Values that expressions work on.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

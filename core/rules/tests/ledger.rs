@@ -59,7 +59,7 @@ impl Broker {
     }
 }
 
-/// Whoever runs the rule: what it has sent and the broker not read yet is lost with it.
+/// The process that runs the rule: packets that it has sent and the broker has not read yet are lost with it.
 struct Runner {
     ledger: Ledger,
     /// Sent on the session's connection, in order.

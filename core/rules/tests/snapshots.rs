@@ -66,7 +66,7 @@ fn messages() -> impl Strategy<Value = Vec<Message>> {
     prop::collection::vec(message, 1..40)
 }
 
-/// What happens to a machine between two messages.
+/// Treatment of the machine between two messages.
 type Between = fn(&mut Machine, &mut BTreeMap<Vec<u8>, Vec<u8>>);
 
 fn run(rule: &Arc<Rule>, messages: &[Message], between: Between) -> Vec<String> {
@@ -104,7 +104,7 @@ fn snapshot(machine: &mut Machine, _: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
     *machine = again;
 }
 
-/// Keeps changes as a journal does, and makes a new machine of what is kept.
+/// Keeps changes as a journal does, and makes a new machine from the kept changes.
 fn changes(machine: &mut Machine, records: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
     for Change { key, record } in machine.take_changes() {
         match record {

@@ -7,15 +7,15 @@ use sedge_base::{Duration, Instant};
 use crate::site::{Alarm, Metric, Stat};
 use crate::store::{Aggregate, Store};
 
-/// What is known of an alarm's condition.
+/// State of an alarm's condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AlarmState {
-    /// A period has no sample: nothing is known, and nothing is done.
+    /// A period has no sample: nothing is known of the condition, and nothing is done.
     #[default]
     InsufficientData,
-    /// It does not hold.
+    /// The condition does not hold.
     Ok,
-    /// It holds.
+    /// The condition holds.
     Alarm,
 }
 

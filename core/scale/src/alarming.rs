@@ -16,20 +16,20 @@ use crate::store::Store;
 pub enum AlarmInput {
     /// A measurement at a node.
     Sample {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// What was measured.
+        /// Metric that was measured.
         metric: Metric,
         /// The value.
         value: f64,
     },
     /// Which nodes of a group serve. Samples of nodes that are in no group are dropped.
     Group {
-        /// Its name.
+        /// Name of the group.
         group: String,
-        /// Names of its nodes.
+        /// Names of the nodes that serve.
         nodes: Vec<String>,
-        /// For how long these have been its nodes: measurements from before say nothing about it.
+        /// Time for which these have been the group's nodes: earlier measurements say nothing about the group.
         settled: Duration,
     },
 }

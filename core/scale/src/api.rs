@@ -1,4 +1,4 @@
-//! What goes into the machine and what comes out of it.
+//! Inputs and outputs of the machine.
 
 use core::fmt;
 
@@ -18,14 +18,14 @@ pub enum ScaleInput {
     Adopt {
         /// Group it was made for.
         group: String,
-        /// Its name.
+        /// Name of the node.
         node: String,
     },
     /// A measurement at a node.
     Sample {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// What was measured.
+        /// Metric that was measured.
         metric: Metric,
         /// The value.
         value: f64,
@@ -34,25 +34,25 @@ pub enum ScaleInput {
     Done(ActionId),
     /// An action could not be done.
     Failed {
-        /// Which.
+        /// The action that failed.
         action: ActionId,
-        /// Why.
+        /// Reason of the failure.
         why: String,
     },
     /// A node is gone though nobody removed it.
     Gone {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// How it is known.
+        /// Evidence that the node is gone.
         why: String,
     },
     /// The kill switch: while it is true, no action begins.
     Pause(bool),
     /// Another process has evaluated an alarm.
     Alarm {
-        /// Its name.
+        /// Name of the alarm.
         alarm: String,
-        /// Its state.
+        /// State of the alarm.
         state: AlarmState,
         /// Measurement of the last period, if there is one.
         value: Option<f64>,
@@ -69,7 +69,7 @@ pub enum ScaleInput {
 /// Something for the owner to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScaleOutput {
-    /// Do this, and say what became of it. What was not answered is asked for again under the same number.
+    /// Carry out this action and report its outcome. An action without an answer is asked for again under the same number.
     Act(Action),
     /// From now on a load balancer sends new connections to these nodes only.
     Balance {
@@ -91,51 +91,51 @@ pub enum ScaleOutput {
     Event(Event),
 }
 
-/// What is to be done.
+/// An action for the owner to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// Its number.
+    /// Number of the action.
     pub id: ActionId,
-    /// What.
+    /// Kind of the action.
     pub kind: ActionKind,
 }
 
-/// What is to be done.
+/// Kind of an action, with the resource or node that it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionKind {
     /// Provide a resource that is no group.
     Provide {
-        /// Its name.
+        /// Name of the resource.
         resource: String,
     },
     /// Make a node, or start it again if it was there.
     Create {
-        /// Its group.
+        /// Group of the node.
         group: String,
-        /// Its name.
+        /// Name of the node.
         node: String,
     },
     /// Empty a node, then end it.
     Remove {
-        /// Its group.
+        /// Group of the node.
         group: String,
-        /// Its name.
+        /// Name of the node.
         node: String,
     },
-    /// Move clients of the other nodes to a new one.
+    /// Move clients of the other nodes to a new node.
     Relieve {
-        /// Its group.
+        /// Group of the new node.
         group: String,
-        /// Its name.
+        /// Name of the new node.
         node: String,
     },
     /// Let a node use more or fewer processors, while it serves.
     Resize {
-        /// Its group.
+        /// Group of the node.
         group: String,
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// Thousandths of a processor.
+        /// Thousandths of a processor that the node may use.
         millicpus: u32,
     },
 }
@@ -173,9 +173,9 @@ pub struct Notice {
 /// Why a group has another size from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// When.
+    /// Time of the decision.
     pub at: Timestamp,
-    /// Which group.
+    /// Name of the group.
     pub group: String,
     /// Nodes before.
     pub from: u32,
@@ -188,11 +188,11 @@ pub struct Decision {
 /// Something that happened (EL-12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time of the event.
     pub at: Timestamp,
-    /// What kind of thing.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Resource or node that it happened to.
+    /// Resource or node that the event is about.
     pub subject: String,
     /// The event in words.
     pub text: String,

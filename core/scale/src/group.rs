@@ -43,7 +43,7 @@ impl Member {
     }
 }
 
-/// How long to wait after so many failures.
+/// Pause after so many failures.
 pub(crate) fn backoff(failures: u32) -> Duration {
     BACKOFF.saturating_mul(1 << failures.saturating_sub(1).min(6)).min(BACKOFF_MAX)
 }
@@ -54,11 +54,11 @@ pub(crate) struct GroupState {
     pub(crate) members: BTreeMap<String, Member>,
     /// Nodes that are wanted.
     pub(crate) target: u32,
-    /// When the set of serving nodes changed last: measurements from before say nothing about it.
+    /// Time at which the set of serving nodes changed last: earlier measurements say nothing about it.
     pub(crate) settled: Instant,
-    /// When a policy changed the target last.
+    /// Time at which a policy changed the target last.
     pub(crate) last_action: Option<Instant>,
-    /// Why a change that a policy wants is not made.
+    /// Reason why a change that a policy wants is not made.
     pub(crate) hold: Option<String>,
     /// Whether nodes that start get clients of the others.
     pub(crate) relieve: bool,

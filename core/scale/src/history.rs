@@ -1,4 +1,4 @@
-//! What a group needed at the same hour of earlier days: for the forecast strategy.
+//! Load of a group at the same hour of earlier days, for the forecast strategy.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Takes in what the whole group measures at `at`.
+    /// Takes in the measurement of the whole group at `at`.
     pub(crate) fn add(&mut self, at: Timestamp, sum: f64) {
         let greatest = self.hours.entry(at.as_millis() / HOUR_MILLIS).or_insert(sum);
         *greatest = greatest.max(sum);

@@ -1,27 +1,27 @@
-//! What would be done to make the world what the site says, and to leave nothing of it (EL-08, EL-09).
+//! Plans: the steps that make the world as the site describes it, and the steps that remove everything (EL-08, EL-09).
 
 use std::collections::BTreeMap;
 
 use crate::group::free_name;
 use crate::site::{Kind, Site, waves};
 
-/// What is there already.
+/// Nodes and resources that exist already.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Present {
-    /// Nodes and their groups.
+    /// Nodes by name, each with the name of its group.
     pub nodes: BTreeMap<String, String>,
     /// Resources that are no groups.
     pub resources: Vec<String>,
 }
 
-/// What a step does.
+/// Effect of a step on a node or resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Makes it.
+    /// Makes the node or resource.
     Create,
-    /// Leaves it as it is.
+    /// Leaves the node or resource as it is.
     Keep,
-    /// Removes it.
+    /// Removes the node or resource.
     Remove,
 }
 
@@ -30,15 +30,15 @@ pub enum Verb {
 pub struct Step {
     /// Steps of one wave do not depend on each other; earlier waves come first.
     pub wave: usize,
-    /// What it does.
+    /// Effect of the step.
     pub verb: Verb,
-    /// Node or resource.
+    /// Name of the node or resource.
     pub name: String,
-    /// What that is, such as `node of brokers`.
+    /// Description of the node or resource, such as `node of brokers`.
     pub what: String,
 }
 
-/// The steps from `present` to what `site` says, in order.
+/// The steps from `present` to the state that `site` describes, in order.
 pub fn plan(site: &Site, present: &Present) -> Vec<Step> {
     let mut steps = strays(site, present);
     let first = usize::from(!steps.is_empty());
@@ -55,7 +55,7 @@ pub fn plan(site: &Site, present: &Present) -> Vec<Step> {
     steps
 }
 
-/// What is there and not in the site.
+/// Steps that remove nodes and resources which exist but are not in the site.
 fn strays(site: &Site, present: &Present) -> Vec<Step> {
     let group = |name: &String| site.groups().any(|(group, _)| group == name);
     let nodes = present.nodes.iter().filter(|(_, of)| !group(of)).map(|(node, of)| (node, format!("node of {of}")));
@@ -99,7 +99,7 @@ fn resource_steps(name: &str, kind: &Kind, present: &Present) -> Vec<Step> {
     }
 }
 
-/// The steps that leave nothing of what is present: what depends on others goes first.
+/// The steps that remove everything that is present: nodes and resources that depend on others go first.
 pub fn removal(site: &Site, present: &Present) -> Vec<Step> {
     let order: Vec<String> = waves(site).into_iter().flatten().collect();
     let place = |name: &str| order.iter().position(|other| other == name);

@@ -7,7 +7,7 @@ use crate::site::{Alarm, Named, Op, Policy, Strategy, Target};
 /// How far a target may be missed without an action, as a share of it.
 pub(crate) const TOLERANCE: f64 = 0.1;
 
-/// What a policy wants and why.
+/// Number of nodes that a policy wants, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opinion {
     pub(crate) policy: String,
@@ -15,21 +15,21 @@ pub(crate) struct Opinion {
     pub(crate) reason: String,
 }
 
-/// What is known when a policy is asked.
+/// Facts on which a policy decides: measurements, alarms and the time.
 pub(crate) struct Facts<'a> {
     /// Nodes of the group.
     pub(crate) nodes: u32,
     /// Alarms that hold and name the policy: name, alarm, measurement.
     pub(crate) alarms: Vec<(&'a str, &'a Alarm, f64)>,
-    /// Mean over the nodes of what the policy tracks, if it tracks something and that was measured.
+    /// Mean over the nodes of the metric that the policy tracks, if it tracks one and that was measured.
     pub(crate) tracked: Option<f64>,
     /// Sum over the group that is expected from earlier days.
     pub(crate) expected: Option<f64>,
-    /// For schedules.
+    /// Wall-clock time, for schedules.
     pub(crate) wall: Timestamp,
 }
 
-/// What the policy called `name` wants, if anything.
+/// The opinion of the policy called `name`, if it has one.
 pub(crate) fn opinion(name: &str, policy: &Policy, facts: &Facts<'_>) -> Option<Opinion> {
     let (nodes, reason) = match &policy.strategy {
         Strategy::Adjust(adjust) => {
@@ -46,7 +46,7 @@ pub(crate) fn opinion(name: &str, policy: &Policy, facts: &Facts<'_>) -> Option<
             (nodes, format!("the schedule says {nodes} from {:02}:{:02} UTC on", minute / 60, minute % 60))
         }
         Strategy::Forecast(target) => forecast(target, facts)?,
-        // It changes what the nodes are, not how many.
+        // A resize policy changes the size of the nodes, not their number.
         Strategy::Resize(_) => return None,
     };
     Some(Opinion { policy: name.to_owned(), nodes, reason: format!("{reason} (policy {name})") })

@@ -8,7 +8,7 @@ use sedge_mqtt::{SubscriptionTrie, TopicFilter, TopicName};
 
 /// How far below the mean a node may be, as a share of it, before anything moves.
 const TOLERANCE: f64 = 0.1;
-/// What a client counts that says nothing, in messages each second.
+/// Weight of a client in addition to its rate, in messages each second, so that an idle client counts too.
 const IDLE: f64 = 0.1;
 /// Most pairs of publisher and subscriber that are looked at, 32 bytes each; clients beyond move alone.
 const MAX_PARTNERS: usize = 200_000;
@@ -16,9 +16,9 @@ const MAX_PARTNERS: usize = 200_000;
 /// A client that is connected.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientLoad {
-    /// Its identifier.
+    /// Identifier of the client.
     pub client: String,
-    /// Messages from it and for it each second.
+    /// Messages from the client and for it each second.
     pub rate: f64,
     /// Messages on their way to or from it: of two that do equally well the one with fewer moves.
     pub waiting: u64,
@@ -37,9 +37,9 @@ impl ClientLoad {
 /// A node and its connected clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeLoad {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// Its clients.
+    /// Clients of the node.
     pub clients: Vec<ClientLoad>,
 }
 
@@ -52,18 +52,18 @@ impl NodeLoad {
 /// A client that is to leave its node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Move {
-    /// The node where it is.
+    /// The node that the client leaves.
     pub node: String,
     /// The client.
     pub client: String,
 }
 
-/// What is to move, and where to.
+/// Clients that are to move, and nodes that are to take them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relief {
     /// Clients that leave nodes with more than their share.
     pub moves: Vec<Move>,
-    /// Nodes with less than their share, where they should land.
+    /// Nodes with less than their share, where the moved clients should land.
     pub onto: BTreeSet<String>,
 }
 
@@ -104,7 +104,7 @@ fn weight_at(nodes: &[NodeLoad], place: usize) -> f64 {
 /// A client by the places of its node and of itself.
 type Place = (usize, usize);
 
-/// Who publishes to whom.
+/// Pairs of a publisher and a subscriber of its topic.
 fn partners(nodes: &[NodeLoad], seed: u64) -> BTreeSet<(Place, Place)> {
     let clients = || {
         nodes
@@ -137,7 +137,7 @@ struct Unit {
     clients: Vec<usize>,
     weight: f64,
     waiting: u64,
-    /// Whether one of them has a partner at a node with room.
+    /// Whether one of the clients has a partner at a node with room.
     drawn: bool,
 }
 
@@ -150,7 +150,7 @@ fn choose<'a>(
     partners: &BTreeSet<(Place, Place)>,
     lacking: &BTreeSet<usize>,
 ) -> Vec<&'a ClientLoad> {
-    // Who is too much to move binds nobody.
+    // A client that weighs more than is to move stays, and binds no partner.
     let moves = |client: usize| node.clients.get(client).is_some_and(|client| client.weight() <= excess + tolerance);
     let mut heads: Vec<usize> = (0..node.clients.len()).collect();
     let mut drawn = BTreeSet::new();
@@ -177,7 +177,7 @@ fn choose<'a>(
     let (mut chosen, mut left) = (BTreeSet::new(), excess);
     take(units.into_values().collect(), tolerance / 2.0, &mut left, &mut chosen);
     if left > tolerance {
-        // What belongs together is more than is to move: it is torn.
+        // Clients that belong together weigh more than is to move: they move one by one.
         let rest = node.clients.iter().enumerate().filter(|(number, _)| moves(*number) && !chosen.contains(number));
         let single = rest.map(|(number, client)| Unit {
             clients: vec![number],
@@ -191,7 +191,7 @@ fn choose<'a>(
     chosen.iter().filter_map(|number| node.clients.get(*number)).collect()
 }
 
-/// Takes units that fit into what is left, more than that by `slack` at most.
+/// Takes units that fit into the rest `left`, exceeding it by `slack` at most.
 fn take(mut units: Vec<Unit>, slack: f64, left: &mut f64, chosen: &mut BTreeSet<usize>) {
     units.sort_by(|a, b| {
         let order = b.drawn.cmp(&a.drawn).then(b.weight.total_cmp(&a.weight)).then(a.waiting.cmp(&b.waiting));
@@ -205,7 +205,7 @@ fn take(mut units: Vec<Unit>, slack: f64, left: &mut f64, chosen: &mut BTreeSet<
     }
 }
 
-/// The first of those that a client is bound to.
+/// The first client of the unit that a client is bound to.
 fn head(heads: &[usize], mut client: usize) -> usize {
     while let Some(&next) = heads.get(client).filter(|next| **next != client) {
         client = next;

@@ -25,7 +25,7 @@ pub struct ScaleStatus {
 /// A group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupStatus {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
     /// Fewest nodes.
     pub min: u32,
@@ -35,33 +35,33 @@ pub struct GroupStatus {
     pub wanted: u32,
     /// Thousandths of a processor that each node may use, if that is limited.
     pub millicpus: Option<u32>,
-    /// Why a change that a policy wants is not made, if so.
+    /// Reason why a change that a policy wants is not made, if there is one.
     pub hold: Option<String>,
-    /// Its nodes.
+    /// Nodes of the group.
     pub members: Vec<MemberStatus>,
 }
 
 /// A node of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberStatus {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// What it does.
+    /// State of the node.
     pub state: MemberState,
-    /// Since when.
+    /// Time since which the node is in this state.
     pub since: Instant,
-    /// Its newest samples.
+    /// Newest samples of the node.
     pub samples: Vec<(Metric, f64)>,
 }
 
-/// What a node of a group does.
+/// State of a node of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// It is being made.
+    /// The node is being made.
     Starting,
-    /// It serves clients.
+    /// The node serves clients.
     Serving,
-    /// It is being emptied.
+    /// The node is being emptied.
     Leaving,
 }
 
@@ -78,11 +78,11 @@ impl core::fmt::Display for MemberState {
 /// An alarm.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlarmStatus {
-    /// Its name.
+    /// Name of the alarm.
     pub name: String,
-    /// Its state.
+    /// State of the alarm.
     pub state: AlarmState,
-    /// Since when.
+    /// Time since which the alarm is in this state.
     pub since: Instant,
     /// Measurement of the last period, if there is one.
     pub value: Option<f64>,

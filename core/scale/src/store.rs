@@ -11,16 +11,16 @@ pub(crate) const MAX_BUCKETS: usize = 1_024;
 /// Most series: samples of further ones are dropped and counted.
 pub(crate) const MAX_SERIES: usize = 4_096;
 
-/// What is kept of the samples of one period.
+/// Aggregate of the samples of one period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aggregate {
-    /// How many samples.
+    /// Number of samples.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the samples.
     pub sum: f64,
-    /// The least.
+    /// The least sample.
     pub min: f64,
-    /// The greatest.
+    /// The greatest sample.
     pub max: f64,
 }
 
@@ -45,7 +45,7 @@ impl Aggregate {
 
 #[derive(Clone, Debug, Default)]
 struct Series {
-    /// Number of the bucket, and what is in it; ascending.
+    /// Number of each bucket with its aggregate; ascending.
     buckets: VecDeque<(u64, Aggregate)>,
     last: Option<(Instant, f64)>,
 }
@@ -92,7 +92,7 @@ impl Store {
         }
     }
 
-    /// What is known of a node's metric from `from` on and before `to`; both are rounded down to whole buckets.
+    /// Aggregate of a node's metric from `from` on and before `to`; both are rounded down to whole buckets.
     pub fn query(&self, node: &str, metric: Metric, from: Instant, to: Instant) -> Option<Aggregate> {
         let series = self.series.get(&(node.to_owned(), metric))?;
         let (from, to) = (self.bucket(from), self.bucket(to));

@@ -21,7 +21,7 @@ struct World {
     scaler: Scaler,
     /// Nodes that exist, whatever the machine knows.
     alive: BTreeSet<String>,
-    /// What reaches the machine, and when.
+    /// Inputs on their way to the machine, by the time at which each arrives.
     mail: BTreeMap<(u64, u64), ScaleInput>,
     mails: u64,
     decisions: usize,

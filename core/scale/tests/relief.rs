@@ -76,7 +76,7 @@ fn a_client_follows_its_partner() {
     assert_eq!(names(&found), ["p2"]);
 }
 
-/// One that hears all cannot move with all: it stays, and the others move without it.
+/// A subscriber of everything cannot move with all its publishers: it stays, and the others move without it.
 #[test]
 fn a_subscriber_of_everything_binds_nobody() {
     let mut clients: Vec<_> =
@@ -88,7 +88,7 @@ fn a_subscriber_of_everything_binds_nobody() {
 }
 
 proptest! {
-    /// Whatever moves, no node ends with less than it should: the fullest gets better, nobody is made worse than the mean and a client.
+    /// No move leaves a node with less than it should have: the fullest gets better, and nobody is made worse than the mean and a client.
     #[test]
     fn nothing_overshoots(rates in prop::collection::vec(prop::collection::vec(0_u32..200, 0..30), 1..5)) {
         let nodes: Vec<NodeLoad> = rates.iter().enumerate().map(|(place, rates)| {

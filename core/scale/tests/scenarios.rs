@@ -282,7 +282,7 @@ fn the_size_outlives_the_controller() {
     assert_eq!(other.status().groups[0].millicpus, Some(1_000), "no policy changes the size any more");
 }
 
-/// The kill switch stops everything but what is under way.
+/// The kill switch stops everything but the actions under way.
 #[test]
 fn while_paused_nothing_begins() {
     let mut world = World::new(site(&[]));
@@ -343,7 +343,7 @@ fn the_new_node_is_relieving_the_others_when_all_serve() {
     assert_eq!(acts, ["create brokers-1", "provide lb", "create brokers-2", "move clients to brokers-2"]);
 }
 
-/// What was not answered is asked for again under the same number; a second answer means nothing.
+/// The machine asks again, under the same number, for an action that was not answered; a second answer means nothing.
 #[test]
 fn an_action_without_an_answer_is_asked_for_again() {
     let mut scaler = Scaler::new(site(&[]), ScalerLimits::default(), ActionId(0));

@@ -1,4 +1,4 @@
-//! What site files can say, and what is said about mistakes in them.
+//! Contents of site files, and the errors for mistakes in them.
 
 mod common;
 
@@ -90,7 +90,7 @@ fn the_order_is_topological() {
     }
 }
 
-/// EL-08, EL-09: applied twice, nothing is left to do; removed, what depends on others goes first.
+/// EL-08, EL-09: applied twice, a plan leaves nothing to do; in a removal, resources that depend on others go first.
 #[test]
 fn a_plan_is_the_difference_and_removal_goes_backwards() {
     let site = site(&["resources.brokers.min = 2"]);

@@ -1,4 +1,4 @@
-//! What goes into a [`crate::Sidecar`] and what comes out.
+//! Inputs and outputs of a [`crate::Sidecar`].
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
-/// Who wants a conversation with the broker.
+/// A client that wants a conversation with the broker.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Attach {
     /// The client.
@@ -22,7 +22,7 @@ pub struct Attach {
     pub user: Option<Utf8>,
     /// Password for the broker.
     pub password: Option<Bytes>,
-    /// Where the client is: what [`Output::Dial`] says of it.
+    /// Address of the client, which [`Output::Dial`] repeats.
     pub peer: String,
 }
 
@@ -54,22 +54,22 @@ pub struct Request {
 pub struct Receiver {
     /// The client.
     pub client: ClientId,
-    /// How many of its subscriptions match: a broker may deliver once for each (MQTT 5.0 section 3.3.4).
+    /// Number of the client's subscriptions that match: a broker may deliver once for each (MQTT 5.0 section 3.3.4).
     pub matches: u16,
-    /// The highest QoS that they grant.
+    /// The highest QoS that these subscriptions grant.
     pub qos: QoS,
-    /// What the session is to get of it.
+    /// The session's share of the publication.
     pub share: Share,
 }
 
-/// What a session is to get of a publication.
+/// A session's share of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// The publication, once.
     Copy,
     /// Nothing: the client published it and asked for No Local, which a 3.1.1 broker knows nothing of.
     NoLocal,
-    /// Nothing: it has had it, and the broker gets it once more.
+    /// Nothing: the session has had the publication, and the broker gets it once more.
     Had,
 }
 
@@ -78,7 +78,7 @@ pub enum Share {
 pub struct Publication {
     /// The client that published it at this node: its own conversation carries it. `None`, or a client without a conversation: an inlet does.
     pub via: Option<ClientId>,
-    /// What.
+    /// The message to publish.
     pub message: Arc<Message>,
     /// The retain flag that the broker sees.
     pub retain: bool,
@@ -93,8 +93,8 @@ pub struct Publication {
 pub enum Input {
     /// A client has come: it needs a conversation. Answer: [`Output::Attached`].
     Attach(Box<Attach>),
-    /// The session of a client is about to leave: what it still has to get from the broker is delivered at once, and what it has published
-    /// to the sessions that still have to get it.
+    /// The session of a client is about to leave: outstanding deliveries to it are made at once, and so are the outstanding deliveries of its
+    /// own publications to other sessions.
     Flush(ClientId),
     /// The session of a client has ended: so does its conversation.
     Detach(ClientId),
@@ -104,9 +104,9 @@ pub enum Input {
         client: ClientId,
         /// Comes back with the answer.
         token: u64,
-        /// What.
+        /// Filters to subscribe to.
         requests: Vec<Request>,
-        /// Whether a session from elsewhere has brought them along, with all that was published before.
+        /// Whether a session from elsewhere has brought the subscriptions along, with all that was published before.
         is_brought: bool,
     },
     /// A client has unsubscribed. Answer: [`Output::Answered`].
@@ -115,14 +115,14 @@ pub enum Input {
         client: ClientId,
         /// Comes back with the answer.
         token: u64,
-        /// From what.
+        /// Filters to unsubscribe from.
         filters: Vec<TopicFilter>,
     },
     /// The session of a client has these subscriptions: the broker is asked for those that it does not have.
     Sync {
         /// The client.
         client: ClientId,
-        /// All of them.
+        /// All subscriptions of the session.
         requests: Vec<Request>,
     },
     /// A publication for the broker.
@@ -145,44 +145,44 @@ pub enum Input {
     Opened(LinkId),
     /// Bytes came from the broker.
     Received {
-        /// Over which connection.
+        /// Connection that the bytes came over.
         link: LinkId,
-        /// What.
+        /// The bytes.
         bytes: Bytes,
     },
     /// The first `bytes` of [`crate::Sidecar::outbox`] were taken by the kernel.
     Written {
-        /// Over which connection.
+        /// Connection that was written to.
         link: LinkId,
-        /// How many.
+        /// Number of bytes that were taken.
         bytes: usize,
     },
     /// A connection is gone, or could not be made.
     Closed {
-        /// Which one.
+        /// Connection that is gone or could not be made.
         link: LinkId,
-        /// Why, in a few words.
+        /// Reason, in a few words.
         why: String,
     },
 }
 
-/// What the broker said to a client's CONNECT.
+/// The broker's answer to a client's CONNECT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The conversation is open.
     Open,
-    /// It will not be.
+    /// The conversation will not be opened: reason code and text.
     Refused(ReasonCode, String),
 }
 
-/// What the owner of the sidecar has to do.
+/// An order to the owner of the sidecar.
 #[derive(Debug)]
 pub enum Output {
     /// Connect to the broker; answer: [`Input::Opened`] or [`Input::Closed`].
     Dial {
         /// Number of the connection to be.
         link: LinkId,
-        /// Where the client is for whom it is; `None`: an inlet.
+        /// Address of the client that the connection is for; `None`: an inlet.
         peer: Option<String>,
     },
     /// The connection's outbox holds something to write.
@@ -193,29 +193,29 @@ pub enum Output {
     Hold(LinkId, bool),
     /// Answer to [`Input::Attach`].
     Attached(ClientId, Answer),
-    /// Answer to [`Input::Subscribe`] and [`Input::Unsubscribe`]: what the broker said of each filter.
+    /// Answer to [`Input::Subscribe`] and [`Input::Unsubscribe`]: the broker's reason code for each filter.
     Answered {
-        /// From the request.
+        /// Token of the request.
         token: u64,
-        /// One for each filter.
+        /// One reason code for each filter.
         reasons: Vec<ReasonCode>,
     },
-    /// The broker has taken a publication, or not. `Success` for QoS 0 as soon as it is on its way.
+    /// The broker has taken or refused a publication. For QoS 0, `Success` comes as soon as the publication is on its way.
     Published {
-        /// From the request.
+        /// Token of the publication.
         token: u64,
-        /// What the broker said.
+        /// The broker's reason code.
         reason: ReasonCode,
     },
     /// No session waits any more for the publication with this number, for which one did: see [`crate::Sidecar::is_settled`].
     Settled(u64),
     /// Answer to [`Input::Ping`]: all that the broker had sent before has been delivered.
     Ponged(u64),
-    /// The broker has delivered what this node gave it, or ought to have and cannot any more: the session gets its copy of it.
+    /// The broker has delivered a publication of this node, or ought to have and cannot any more: the session gets its copy of it.
     Delivered {
         /// The client.
         client: ClientId,
-        /// What was published.
+        /// The publication.
         message: Arc<Message>,
     },
     /// The broker has delivered something that does not come from this node: a retained message, or a publication of a client of its own.

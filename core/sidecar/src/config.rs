@@ -7,7 +7,7 @@ use sedge_mqtt::Utf8;
 /// Limits and times of a [`crate::Sidecar`].
 #[derive(Clone, Debug)]
 pub struct SidecarConfig {
-    /// What the client identifiers of the inlets begin with; a number follows.
+    /// Prefix of the client identifiers of the inlets; a number follows.
     pub inlet_prefix: String,
     /// Conversations through which publications of other nodes enter the broker, at least 1 (IL-17; errata E20).
     pub inlets: u16,
@@ -15,17 +15,17 @@ pub struct SidecarConfig {
     pub inlet_user: Option<Utf8>,
     /// Password of the inlets.
     pub inlet_password: Option<Bytes>,
-    /// How long clients stay connected while the broker is away.
+    /// Time for which clients stay connected while the broker is away.
     pub grace: Duration,
-    /// How long a connection to the broker may take until its CONNACK.
+    /// Time that a connection to the broker may take until its CONNACK.
     pub connect_timeout: Duration,
     /// Silence on a conversation after which the broker is asked whether it is there; half of the keep alive that it is told.
     pub ping_period: Duration,
-    /// How long after a failure the broker is dialled again; it doubles up to [`SidecarConfig::retry_max`].
+    /// Pause after a failure until the broker is dialled again; it doubles up to [`SidecarConfig::retry_max`].
     pub retry_min: Duration,
     /// The longest pause between two attempts.
     pub retry_max: Duration,
-    /// How long the broker may take to deliver; what comes later counts as a publication of somebody else.
+    /// Time that the broker may take to deliver; a later delivery counts as a publication of somebody else.
     pub delivery_timeout: Duration,
     /// Largest packet taken from the broker, in bytes.
     pub max_packet_bytes: u32,

@@ -25,20 +25,20 @@ pub(crate) enum Phase {
     Greeting,
     /// CONNACK has come.
     Live,
-    /// The session has ended; what is on its way to the broker gets its answers.
+    /// The session has ended; packets on their way to the broker still get their answers.
     Closing,
 }
 
-/// Whose conversation it is.
+/// Owner of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
-    /// A client's.
+    /// A client.
     Client(ClientId),
-    /// That of the inlet with this number.
+    /// The inlet with this number.
     Inlet(u16),
 }
 
-/// What the broker's CONNACK allows.
+/// Limits and abilities that the broker's CONNACK grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed {
     /// QoS 1 and 2 publications without an answer.
@@ -57,7 +57,7 @@ pub(crate) struct Carried {
     pub(crate) retain: bool,
     pub(crate) token: Option<u64>,
     pub(crate) receivers: SmallVec<[Receiver; 2]>,
-    /// It was sent before, and has not been answered.
+    /// The publication was sent before, and has not been answered.
     pub(crate) was_sent: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Sent {
 /// A SUBSCRIBE or UNSUBSCRIBE that the broker has not answered.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// Under which identifier it was sent; `None`: it was not, on this connection.
+    /// Packet identifier under which the request was sent; `None`: it was not sent on this connection.
     pub(crate) id: Option<PacketId>,
     /// `None`: the sidecar asks by itself.
     pub(crate) token: Option<u64>,
@@ -101,7 +101,7 @@ pub(crate) struct Conversation {
     pub(crate) client_id: Utf8,
     pub(crate) user: Option<Utf8>,
     pub(crate) password: Option<Bytes>,
-    /// Where the client was when it came.
+    /// Address of the client when it came.
     pub(crate) peer: Option<String>,
     /// The version of the client.
     pub(crate) asked_for: Version,
@@ -113,22 +113,22 @@ pub(crate) struct Conversation {
     pub(crate) link: Option<LinkId>,
     pub(crate) decoder: Decoder,
     pub(crate) outbox: Outbox,
-    /// [`crate::Output::Transmit`] was said and the outbox not looked at since.
+    /// [`crate::Output::Transmit`] was put out and the outbox not looked at since.
     pub(crate) transmitting: bool,
     pub(crate) last_heard: Instant,
-    /// When the sidecar asked by itself whether the broker is there, until anything comes.
+    /// Time at which the sidecar sent a PINGREQ of its own; `None` as soon as any packet comes.
     pub(crate) pinged: Option<Instant>,
-    /// Who waits for each PINGRESP; `None`: the sidecar.
+    /// Tokens of the clients' requests that wait for each PINGRESP; `None`: a PINGREQ of the sidecar.
     pub(crate) pings: VecDeque<Option<u64>>,
-    /// Since when the broker owes deliveries and answers, and is not heard of.
+    /// Time since which the broker owes deliveries and answers, and has sent nothing.
     pub(crate) hangs_since: Option<Instant>,
-    /// Somebody waits for [`crate::Output::Attached`].
+    /// The client waits for [`crate::Output::Attached`].
     pub(crate) attaching: bool,
     pub(crate) failures: u32,
     pub(crate) allowed: Allowed,
     pub(crate) filters: BTreeMap<TopicFilter, Held>,
     pub(crate) asked: VecDeque<Asked>,
-    /// Requests of [`Conversation::asked`] that give the broker back what it had.
+    /// Requests of [`Conversation::asked`] that restore the subscriptions which the broker had.
     pub(crate) replaying: usize,
     /// Retained messages are not wanted: the client has had them.
     pub(crate) mutes_retained: bool,

@@ -1,4 +1,4 @@
-//! What a sidecar counts.
+//! Counters of a sidecar.
 
 /// Ascending counters of a [`crate::Sidecar`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub struct SidecarCounters {
     pub matched: u64,
     /// Deliveries of the broker that come from somewhere else.
     pub foreign: u64,
-    /// Deliveries that repeat what the session has had.
+    /// Deliveries that repeat a publication which the session has had.
     pub repeated: u64,
-    /// Deliveries made from the sidecar's copy because the broker went away before it made them.
+    /// Deliveries made from the sidecar's copy because the broker went away before making them.
     pub covered: u64,
     /// Deliveries that the broker never made although it was there.
     pub withheld: u64,

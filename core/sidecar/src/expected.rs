@@ -1,7 +1,7 @@
-//! What the broker is expected to deliver in one conversation.
+//! Deliveries that are expected of the broker in one conversation.
 //!
-//! A broker gives publications no names. A delivery is matched with the publication that caused it by topic and payload: what was
-//! published first is delivered first (MQTT 5.0 section 4.6).
+//! A broker gives publications no names. A delivery is matched with the publication that caused it by topic and payload: the publication
+//! that came first is delivered first (MQTT 5.0 section 4.6).
 
 use core::hash::Hasher;
 use std::collections::BTreeMap;
@@ -21,19 +21,19 @@ pub(crate) fn print_of(seed: Seed, topic: &[u8], payload: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What it takes of the byte limit.
+/// Bytes that a message counts against the byte limit.
 pub(crate) fn weight(message: &Message) -> usize {
     message.payload.len() + message.topic.as_bytes().len() + 64
 }
 
-/// What a delivery of the broker is.
+/// Meaning of a delivery of the broker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The delivery of this publication, under its number.
     Due(u64, Arc<Message>),
-    /// The session has had it.
+    /// A publication that the session has had.
     Repeated,
-    /// Something that this node has not given to the broker.
+    /// A publication that this node has not given to the broker.
     Foreign,
 }
 
@@ -52,13 +52,13 @@ pub(crate) enum Overdue {
 struct Entry {
     /// Number of the publication.
     number: u64,
-    /// When the entry ends; no two entries end at the same place.
+    /// Time at which the entry ends, with a number: no two entries end at the same place.
     place: Place,
     /// The broker had not answered the publication when this was to end.
     was_open: bool,
     /// The QoS of the delivery, if the broker grants what was asked for.
     qos: QoS,
-    /// `None`: the session has had it, and a delivery that still comes is one too many.
+    /// `None`: the session has had the message, and a delivery that still comes is one too many.
     message: Option<Arc<Message>>,
     /// Further deliveries of it that may come: one for each other subscription that matches.
     spare: u16,
@@ -90,7 +90,7 @@ impl Slot {
     }
 }
 
-/// When an entry ends, and which one it is.
+/// Time at which an entry ends, and the number of the entry.
 type Place = (Instant, u64);
 
 /// All expectations of one conversation.
@@ -115,7 +115,7 @@ impl Expected {
         self.bytes
     }
 
-    /// When the first entry ends.
+    /// Time at which the first entry ends.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.order.first_key_value().map(|(&(until, _), _)| until)
     }
@@ -150,7 +150,7 @@ impl Expected {
         self.last += 1;
         let place = (until, self.last);
         self.order.insert(place, print);
-        // What is ignored gets more time once in any case: the broker's answer may come just when it ends, and the delivery after that.
+        // An ignored entry gets more time once in any case: the broker's answer may come just when the entry ends, and the delivery after that.
         let was_open = message.is_none();
         let (spare, overlaps) = (matches.saturating_sub(1), matches > 1);
         let entry = Entry { number, place, was_open, qos, message, spare, overlaps };
@@ -160,7 +160,7 @@ impl Expected {
     /// The broker has delivered something with this QoS.
     pub(crate) fn arrived(&mut self, print: u64, qos: QoS) -> Found {
         let Some(Slot { entries, ignored }) = self.slots.get_mut(&print) else { return Found::Foreign };
-        // Publications of different QoS may pass each other; of one QoS, what was sent first comes first (MQTT 5.0 section 4.6).
+        // Publications of different QoS may pass each other; of one QoS, the one sent first comes first (MQTT 5.0 section 4.6).
         let find = |wanted: &dyn Fn(&Entry) -> bool| entries.iter().position(wanted);
         let found = find(&|entry| entry.qos == qos)
             .or_else(|| find(&|entry| entry.message.is_some() && entry.may_be(qos)))
@@ -215,7 +215,7 @@ impl Expected {
         self.due > 0 && entries.any(|entry| entry.number == number && entry.message.is_some())
     }
 
-    /// An expectation whose time is over; `None`: no further. What belongs to a publication that the broker has not answered goes on until
+    /// An expectation whose time is over; `None`: no further. The entry of a publication that the broker has not answered goes on until
     /// `later`, and from the answer on, which may have come just now, as long again.
     pub(crate) fn pop_overdue(
         &mut self,
@@ -247,7 +247,7 @@ impl Expected {
         None
     }
 
-    /// Takes out the oldest expectation, to be delivered without the broker; what the broker still delivers of it is ignored until `until`.
+    /// Takes out the oldest expectation, to be delivered without the broker; deliveries of it that still come are ignored until `until`.
     pub(crate) fn cover_oldest(&mut self, until: Instant) -> Option<(u64, Arc<Message>)> {
         let is_due = |place: &Place, print: &u64| {
             let mut entries = self.slots.get(print).into_iter().flat_map(|slot| &slot.entries);
@@ -262,8 +262,8 @@ impl Expected {
         Some((number, message))
     }
 
-    /// Returns what is expected, in the order of its publication, to be delivered without the broker; what the broker still delivers of it
-    /// is ignored until `until`.
+    /// Returns the expected publications in their order, to be delivered without the broker; deliveries of them that still come are
+    /// ignored until `until`.
     pub(crate) fn take(&mut self, until: Instant) -> Vec<(u64, Arc<Message>)> {
         let (mut due, mut places) = (Vec::new(), Vec::new());
         for entry in self.slots.values_mut().flat_map(|slot| &mut slot.entries) {
@@ -281,7 +281,7 @@ impl Expected {
     }
 }
 
-/// How long what a session has had is recognised if the broker delivers it, too.
+/// Time for which a delivery of the broker is recognised as one that the session has had already.
 pub(crate) const RECOGNISED: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

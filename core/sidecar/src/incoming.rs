@@ -1,4 +1,4 @@
-//! What comes from the broker: deliveries and answers.
+//! Packets from the broker: deliveries and answers.
 
 use sedge_mqtt::{Ack, Packet, PacketId, Publish, QoS, ReasonCode, UnsubAck, Version, encode};
 

@@ -11,16 +11,16 @@ use crate::{
     Answer, Attach, BrokerStatus, ConversationStatus, Input, LinkId, Output, Request, SidecarConfig, SidecarCounters,
 };
 
-/// Whose time has come.
+/// Action that is due at a time, and its conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The broker is dialled again.
     Retry(Key),
-    /// A connection has to have its CONNACK by now.
+    /// A connection without CONNACK has failed.
     Connect(Key),
-    /// The broker is asked whether it is there, or has not answered.
+    /// The broker is sent a PINGREQ, or has not answered one.
     Ping(Key),
-    /// The client waits no longer.
+    /// The client's grace is over: it does not wait for the broker any longer.
     Grace(Key),
     /// The first expectation of a conversation ends.
     Expected(Key),
@@ -62,12 +62,13 @@ pub struct Sidecar {
     pub(crate) queued: BTreeSet<Key>,
     /// Publications that the broker has not answered, or not delivered everywhere.
     pub(crate) open: BTreeMap<u64, Open>,
-    /// Those of them that sessions still wait for.
+    /// Open publications that sessions still wait for.
     pub(crate) awaited: BTreeSet<u64>,
     pub(crate) broker: BrokerStatus,
     /// A broker that took a 5.0 CONNECT once has MQTT 5.0.
     pub(crate) has_v5: bool,
-    /// What the version subscription of the first inlet has told is logged once per connection.
+    /// Whether [`crate::Event::Up`] was put out since the broker came up: it is logged once per connection, and once more if the version
+    /// subscription of the first inlet brings another version.
     pub(crate) told_up: bool,
 }
 
@@ -161,20 +162,20 @@ impl Sidecar {
         self.timers.next()
     }
 
-    /// What a connection has to write; the owner says how much of it was written with [`Input::Written`]. `None` if the connection is
-    /// forgotten.
+    /// Bytes that a connection has to write; the owner says how many of them were written with [`Input::Written`]. `None` if the
+    /// connection is forgotten.
     pub fn outbox(&mut self, link: LinkId) -> Option<&mut Outbox> {
         let conversation = self.conversations.get_mut(*self.links.get(&link)?)?;
         conversation.transmitting = false;
         Some(&mut conversation.outbox)
     }
 
-    /// What was counted.
+    /// Counters of the sidecar.
     pub const fn counters(&self) -> SidecarCounters {
         self.counters
     }
 
-    /// The broker behind.
+    /// The broker behind the sidecar.
     pub const fn broker(&self) -> &BrokerStatus {
         &self.broker
     }
@@ -235,7 +236,7 @@ impl Sidecar {
         }
     }
 
-    /// Whoever waits for a publication waits for the broker's delivery from now on.
+    /// Sessions that wait for a publication wait for the broker's delivery from now on.
     pub(crate) fn not_queued(&mut self, number: u64) {
         if let Some(open) = self.open.get_mut(&number) {
             open.is_queued = false;
@@ -327,8 +328,8 @@ impl Sidecar {
         }
     }
 
-    /// What the broker has not delivered to a client yet is delivered from the copies here, also what the broker has not got yet. So is
-    /// what the client has published: wherever its session goes, it counts as published.
+    /// The client's session leaves: its outstanding deliveries, also of publications that the broker has yet to get, are made from the copies
+    /// here. So are the deliveries of the client's own publications: they count as published wherever its session goes.
     fn on_flush(&mut self, client: &ClientId) {
         let Some(&key) = self.clients.get(client) else { return };
         self.cover(key);
@@ -357,7 +358,7 @@ impl Sidecar {
         }
     }
 
-    /// A conversation ends when the broker has answered what is on its way.
+    /// A conversation ends when the broker has answered all publications on their way.
     fn let_end(&mut self, key: Key) {
         self.timers.cancel(&Timer::Grace(key));
         self.cover(key);
@@ -372,14 +373,14 @@ impl Sidecar {
         self.close_if_done(key);
     }
 
-    /// Has the broker asked for what a client wants; the answer may wait for the broker.
+    /// Passes a client's subscriptions or unsubscriptions to the broker; the answer may wait for the broker.
     fn ask(&mut self, client: &ClientId, token: u64, (what, is_brought): (What, bool)) {
         let Some(&key) = self.clients.get(client) else {
             let count = match &what {
                 What::Subscribe(requests) => requests.len(),
                 What::Unsubscribe(filters) => filters.len(),
             };
-            // There is no conversation with the broker: what it would have said is not known.
+            // There is no conversation with the broker: its answer is not known.
             let reasons = vec![sedge_mqtt::ReasonCode::UnspecifiedError; count];
             return self.outputs.push_back(Output::Answered { token, reasons });
         };
@@ -456,7 +457,7 @@ impl Sidecar {
         }
     }
 
-    /// What ought to hold after each event; panics if it does not. For tests.
+    /// Checks the invariants that hold after each event; panics if one does not. For tests.
     pub fn validate(&self) {
         for (client, key) in self.conversations.iter().filter_map(|(key, found)| Some((found.client()?, key))) {
             let current = self.clients.get(client) == Some(&key) || self.probes.get(client) == Some(&key);

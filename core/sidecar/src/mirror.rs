@@ -1,7 +1,7 @@
-//! A node beside a broker: whether it would have delivered what the broker delivers.
+//! A node beside a broker: whether the node would have delivered the same as the broker.
 //!
-//! For each filter that is compared, somebody subscribes at the broker and at the node. What comes on one side waits for its like on
-//! the other; what waits too long is a difference.
+//! For each filter that is compared, one subscriber listens at the broker and one at the node. A delivery of one side waits for its like
+//! from the other; a delivery that waits too long is a difference.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use sedge_mqtt::{QoS, TopicName};
 /// Limits and times of a [`Mirror`].
 #[derive(Clone, Copy, Debug)]
 pub struct MirrorConfig {
-    /// How long a delivery waits for its like.
+    /// Time for which a delivery waits for its like.
     pub patience: Duration,
-    /// How long after a beginning deliveries without their like do not count: the two subscriptions did not begin at the same time. What was
-    /// retained counts from the start.
+    /// Time after a beginning in which deliveries without their like do not count: the two subscriptions did not begin at the same time.
+    /// Retained messages count from the start.
     pub settling: Duration,
     /// Deliveries of each side that wait for each filter; the oldest is given up uncompared for one more.
     pub waiting: usize,
@@ -34,7 +34,7 @@ impl Default for MirrorConfig {
     }
 }
 
-/// Who delivers.
+/// Side that delivers: the broker or the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The broker.
@@ -46,13 +46,13 @@ pub enum Side {
 /// A message as a subscriber gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Its topic.
+    /// Topic of the message.
     pub topic: TopicName,
-    /// Its payload.
+    /// Payload of the message.
     pub payload: Bytes,
     /// The QoS of the delivery.
     pub qos: QoS,
-    /// Its retain flag.
+    /// Retain flag of the delivery.
     pub retain: bool,
 }
 
@@ -65,33 +65,33 @@ pub enum MirrorInput {
     Delivered {
         /// The number of the filter.
         filter: usize,
-        /// From whom.
+        /// The side that delivered.
         side: Side,
-        /// What.
+        /// The delivered message.
         message: Delivered,
     },
 }
 
-/// In what the two sides differ.
+/// Kind of a difference between the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DifferenceKind {
-    /// The broker has delivered it, the node has not.
+    /// The broker has delivered a message that the node has not.
     Missing,
-    /// The node has delivered it, the broker has not.
+    /// The node has delivered a message that the broker has not.
     Extra,
-    /// Its QoS.
+    /// The two deliveries differ in their QoS.
     Qos,
-    /// Its retain flag.
+    /// The two deliveries differ in their retain flag.
     Retain,
-    /// It came behind a later one of its topic.
+    /// One side has delivered a message after a later one of its topic.
     Order,
 }
 
 impl DifferenceKind {
-    /// All of them.
+    /// All kinds of differences.
     pub const ALL: [Self; 5] = [Self::Missing, Self::Extra, Self::Qos, Self::Retain, Self::Order];
 
-    /// Its name in listings and metrics.
+    /// Name of the kind in listings and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -106,26 +106,26 @@ impl DifferenceKind {
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// In what.
+    /// Kind of the difference.
     pub kind: DifferenceKind,
     /// The number of the filter.
     pub filter: usize,
-    /// What the broker has delivered, if anything.
+    /// The broker's delivery, if there is one.
     pub broker: Option<Delivered>,
-    /// What the node has, if anything.
+    /// The node's delivery, if there is one.
     pub node: Option<Delivered>,
 }
 
-/// What was counted since the start.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MirrorCounters {
     /// Deliveries of the broker that the node has made likewise.
     pub alike: u64,
     /// Differences, in the order of [`DifferenceKind::ALL`].
     pub differences: [u64; 5],
-    /// Deliveries that were not compared: of the time of settling, of one that ended, or for want of room.
+    /// Deliveries that were not compared: within the time of settling, from before a new beginning, or for want of room.
     pub uncompared: u64,
-    /// How often the subscriptions began.
+    /// Number of times that the subscriptions began.
     pub begun: u64,
 }
 
@@ -133,7 +133,7 @@ pub struct MirrorCounters {
 struct Waiting {
     message: Delivered,
     since: Instant,
-    /// A later one of its topic has found its like.
+    /// A later message of the same topic has found its like.
     is_overtaken: bool,
 }
 
@@ -163,7 +163,7 @@ impl Queue {
         self.take(at)
     }
 
-    /// Takes what is the same message with another QoS or flag.
+    /// Takes the same message with another QoS or flag.
     fn take_similar(&mut self, message: &Delivered) -> Option<Waiting> {
         let is_same = |one: &Waiting| (&one.message.topic, &one.message.payload) == (&message.topic, &message.payload);
         let at = self.waiting.iter().position(is_same)?;
@@ -171,7 +171,7 @@ impl Queue {
     }
 }
 
-/// What came of one filter and waits for its like.
+/// Deliveries for one filter that wait for their like from the other side.
 #[derive(Debug, Default)]
 struct Lane {
     broker: Queue,
@@ -244,7 +244,7 @@ impl Mirror {
         self.outputs.push_back(Difference { kind, filter, broker, node });
     }
 
-    /// Gives up what has waited long enough; early or repeated calls do nothing.
+    /// Gives up deliveries that have waited long enough; early or repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) {
         for filter in 0..self.lanes.len() {
             while self.give_up_one(now, filter) {}
@@ -291,7 +291,7 @@ impl Mirror {
         self.outputs.pop_front()
     }
 
-    /// What was counted since the start.
+    /// Counts since the start.
     pub const fn counters(&self) -> MirrorCounters {
         self.counters
     }

@@ -1,4 +1,4 @@
-//! What goes to the broker: publications and requests.
+//! Packets to the broker: publications and requests.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::{Output, Publication, Receiver, Request, Share, Sidecar};
 
 /// Bytes in a connection's outbox above which publications with QoS 1 and 2 wait, and those with QoS 0 are dropped beyond the queue's limit.
 const OUTBOX_HIGH: usize = 1024 * 1024;
-/// Most publications with QoS 2 on their way to a broker by 3.1.1, which cannot say how many it takes: Mosquitto acknowledges what is above
-/// 20 (`max_inflight_messages`) and drops it.
+/// Most publications with QoS 2 on their way to a broker by 3.1.1, which cannot say how many it takes: Mosquitto acknowledges
+/// publications above 20 (`max_inflight_messages`) and drops them.
 pub const EXACT_311: u16 = 20;
 
 /// Seconds that a message still lives; `None`: for ever. They are rounded to the nearest: the clock of the publisher's node may be some
@@ -81,7 +81,7 @@ impl Sidecar {
         self.inlets.get(at).copied().unwrap_or(0)
     }
 
-    /// The broker is about to get a publication: notes what it will deliver, and what it is not to deliver.
+    /// The broker is about to get a publication: notes the deliveries that it will make, and those that it is not to make.
     fn expect(&mut self, carried: &mut Carried) {
         let mut receivers = core::mem::take(&mut carried.receivers);
         let message = &carried.message;
@@ -124,8 +124,8 @@ impl Sidecar {
         }
     }
 
-    /// A session has come with these subscriptions, and with all that was published before: what the broker has yet to deliver of that is not
-    /// for it.
+    /// A session has come with these subscriptions, and with all that was published before: deliveries of earlier publications, which the
+    /// broker has yet to make, are not for the session.
     pub(crate) fn ignore_earlier(&mut self, key: Key, client: &ClientId, requests: &[Request]) {
         let wants = |message: &Message| {
             let matching = requests.iter().filter(|request| request.filter.matches(&message.topic));
@@ -177,7 +177,7 @@ impl Sidecar {
         }
     }
 
-    /// Whoever still waits for a publication gets the copy here; what the broker delivers of it from now on is ignored.
+    /// Sessions that still wait for a publication get the copy here; later deliveries of it by the broker are ignored.
     pub(crate) fn cover_one(&mut self, carried: &mut Carried) {
         let message = Arc::clone(&carried.message);
         for receiver in carried.receivers.iter_mut().filter(|receiver| receiver.share == Share::Copy) {
@@ -197,8 +197,8 @@ impl Sidecar {
         self.not_queued(carried.number);
     }
 
-    /// A session gets the sidecar's copy: the broker cannot deliver to it. What it still expects of the broker was published before, and
-    /// comes first.
+    /// A session gets the sidecar's copy: the broker cannot deliver to it. The deliveries that the session still expects of the broker were
+    /// published before, and come first.
     pub(crate) fn deliver(&mut self, receiver: &mut Receiver, message: &Arc<Message>) {
         receiver.share = Share::Had;
         let key = self.clients.get(&receiver.client).copied();
@@ -238,8 +238,8 @@ impl Sidecar {
         self.is_published(carried.number, carried.token, ReasonCode::Success);
     }
 
-    /// Lets go of what has waited longest where there is more than may wait. Whoever waits for an answer is not let down: its publication
-    /// is limited by its receive maximum.
+    /// Drops the oldest waiting publications above the limits. A publication whose publisher waits for an answer stays: the publisher's
+    /// receive maximum limits them.
     fn make_room(&mut self, key: Key) {
         let (messages, bytes) = (self.config.queue_messages, self.config.queue_bytes);
         let Some(conversation) = self.conversations.get_mut(key) else { return };
@@ -257,7 +257,7 @@ impl Sidecar {
         }
     }
 
-    /// Sends what waits, as far as the broker takes it.
+    /// Sends the waiting publications, as far as the broker takes them.
     pub(crate) fn pump(&mut self, key: Key) {
         loop {
             let Some(conversation) = self.conversations.get_mut(key) else { return };
@@ -396,7 +396,7 @@ fn subscribe(id: PacketId, requests: &[Request], version: Version, allows_ids: b
     })
 }
 
-/// Whether the broker takes what waits first, as far as it says. A broker that speaks 3.1.1 cannot say.
+/// Whether the broker takes the publication that waits first, as far as it says. A broker that speaks 3.1.1 cannot say.
 fn has_room(conversation: &Conversation) -> bool {
     let is_exact = |carried: &Carried| carried.message.qos.min(conversation.allowed.qos) == QoS::ExactlyOnce;
     let half_full = || {

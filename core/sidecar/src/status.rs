@@ -1,4 +1,4 @@
-//! What listings show of a sidecar.
+//! Listings of a sidecar: the broker and the conversations.
 
 use sedge_base::{ClientId, Instant};
 use sedge_mqtt::Version;
@@ -8,13 +8,13 @@ use sedge_mqtt::Version;
 pub struct BrokerStatus {
     /// Whether an inlet is connected.
     pub is_up: bool,
-    /// Since when it is, or is not.
+    /// Time since which an inlet is connected, or none is.
     pub since: Instant,
-    /// What the broker says in `$SYS/broker/version`.
+    /// Version of the broker, as `$SYS/broker/version` gives it.
     pub version: Option<String>,
     /// Whether the broker has no MQTT 5.0.
     pub only_311: bool,
-    /// Why the last connection ended or could not be made.
+    /// Reason why the last connection ended or could not be made.
     pub last_error: Option<String>,
 }
 
@@ -23,11 +23,11 @@ pub struct BrokerStatus {
 pub struct ConversationStatus {
     /// The client; `None`: an inlet.
     pub client: Option<ClientId>,
-    /// Whether the broker has accepted it.
+    /// Whether the broker has accepted the conversation.
     pub is_open: bool,
-    /// Its protocol version.
+    /// Protocol version of the conversation.
     pub version: Version,
-    /// Filters that the broker has of it.
+    /// Filters of the conversation that the broker has.
     pub filters: usize,
     /// Publications that wait for the broker's answer.
     pub unanswered: usize,

@@ -16,7 +16,7 @@ use crate::{Answer, Event, LinkId, Output, Request, Share, Sidecar};
 
 /// PINGREQs of one client that wait for the broker; the sidecar answers more by itself.
 const PINGS_AT_ONCE: usize = 64;
-/// Where a broker says what it is.
+/// Topic in which a broker publishes its make and version.
 pub(crate) const VERSION_TOPIC: &str = "$SYS/broker/version";
 
 impl Sidecar {
@@ -292,7 +292,7 @@ impl Sidecar {
         }
     }
 
-    /// The broker does not hear a publisher: whoever still waits for what it has published gets the copies here, in their order.
+    /// The broker does not hear a publisher: sessions that still wait for its publications get the copies here, in their order.
     fn cover_published(&mut self, key: Key) {
         self.queued.remove(&key);
         let Some(conversation) = self.conversations.get_mut(key) else { return };
@@ -305,12 +305,12 @@ impl Sidecar {
         }
     }
 
-    /// A client is not served by the broker: what waits for the broker's window comes from the copies here.
+    /// A client is not served by the broker: publications that wait for the broker's window are delivered from the copies here.
     fn cover_queued(&mut self, client: &ClientId) {
         let (mut due, mut done) = (Vec::new(), Vec::new());
         for key in &self.queued {
             let Some(conversation) = self.conversations.get_mut(*key) else { continue };
-            // What was sent before was expected, and has been covered.
+            // Publications that were sent before are left out: their deliveries were expected, and have been covered.
             for carried in conversation.unsent.iter_mut().filter(|carried| !carried.was_sent) {
                 let copies = carried.receivers.iter_mut().filter(|receiver| receiver.share == Share::Copy);
                 for receiver in copies.filter(|receiver| receiver.client == *client) {
@@ -332,7 +332,7 @@ impl Sidecar {
         }
     }
 
-    /// A conversation that nobody needs any more is over; what it still had for the broker goes through an inlet.
+    /// A conversation that nobody needs any more is over; its publications for the broker go through an inlet.
     pub(crate) fn give_up(&mut self, key: Key) {
         self.drop_link(key);
         for timer in [Timer::Retry(key), Timer::Connect(key), Timer::Ping(key), Timer::Grace(key), Timer::Expected(key)]
@@ -371,7 +371,7 @@ impl Sidecar {
         let packet = Packet::Disconnect(Disconnect::new(ReasonCode::Success));
         conversation.outbox.append(|out| encode(&packet, version, out));
         self.transmit(key);
-        // The driver writes what is in the outbox before it closes: the conversation is forgotten when that is done.
+        // The driver writes the outbox before it closes the connection: the conversation is forgotten when that is done.
         if let Some(link) = self.conversations.get(key).and_then(|found| found.link) {
             self.timers.set(Timer::Connect(key), self.now.instant + self.config.connect_timeout);
             self.on_written(link, 0);

@@ -14,7 +14,7 @@ use crate::value::{Value, from_u64};
 /// Largest value in bytes that `first` and `last` keep.
 const KEPT_MAX: usize = 4096;
 
-/// What an aggregate computes.
+/// Function that an aggregate computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Count,
@@ -52,16 +52,16 @@ pub(crate) const AGGREGATES: [(&str, Kind, usize, usize); 13] = [
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Aggregate {
     pub(crate) kind: Kind,
-    /// What is aggregated; `None`: the messages themselves.
+    /// Expression whose values are aggregated; `None`: the messages themselves.
     pub(crate) argument: Option<Expression>,
-    /// Which percentile.
+    /// Percentile to compute.
     pub(crate) parameter: f64,
 }
 
-/// What a window knows of itself when it closes.
+/// Extent of a window when it closes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
-    /// Milliseconds from its begin to its end.
+    /// Milliseconds from the window's begin to its end.
     pub(crate) length: u64,
     /// Whether the window was as long as its messages were apart: sessions and counts.
     pub(crate) by_messages: bool,
@@ -74,12 +74,12 @@ pub(crate) struct Point {
     value: f64,
 }
 
-/// What an aggregate has seen.
+/// State of an aggregate: a summary of the values it has taken so far.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {
     /// Count, and rate of messages.
     Count(u64),
-    /// Sum and mean; `lost` is what rounding took from the sum (Neumaier).
+    /// Sum and mean; `lost` is the rounding error of the sum (Neumaier).
     Sum {
         count: u64,
         sum: f64,
@@ -102,7 +102,7 @@ pub(crate) enum State {
 }
 
 impl Aggregate {
-    /// Before the first message.
+    /// The state before the first message.
     pub(crate) fn start(&self) -> State {
         match self.kind {
             Kind::Rate if self.argument.is_some() => State::Span(None),
@@ -117,12 +117,12 @@ impl Aggregate {
         }
     }
 
-    /// Whether what it keeps depends on how much it has seen.
+    /// Whether the size of the aggregate's state depends on the values that it has taken.
     pub(crate) const fn grows(&self) -> bool {
         matches!(self.kind, Kind::First | Kind::Last | Kind::Percentile | Kind::Distinct)
     }
 
-    /// Adds a message of `time`; `value` is what its argument gives. What does not fit the aggregate is passed over, as nothing is.
+    /// Adds a message of `time`; `value` is the value of the argument. A value that does not fit the aggregate is passed over, and so is null.
     pub(crate) fn add(&self, state: &mut State, time: u64, value: &Value<'_>) {
         if self.argument.is_some() && *value == Value::Null {
             return;
@@ -172,7 +172,7 @@ impl Aggregate {
         }
     }
 
-    /// Takes over what another window of the same group has seen, whose messages came later or at other times.
+    /// Takes over the state of another window of the same group, whose messages came later or at other times.
     pub(crate) fn join(&self, state: &mut State, other: State) {
         match (state, other) {
             (State::Count(count), State::Count(other)) => *count += other,
@@ -219,7 +219,7 @@ impl Aggregate {
         }
     }
 
-    /// What comes out when the window closes; nothing where no message had a value.
+    /// The aggregate's value when the window closes; [`Value::Null`] where no message had a value.
     pub(crate) fn result<'a>(&self, state: &'a State, extent: Extent) -> Value<'a> {
         match state {
             State::Count(count) if self.kind == Kind::Rate => {
@@ -283,7 +283,7 @@ impl Aggregate {
     }
 }
 
-/// Adds and keeps what rounding loses. A sum beyond all numbers stays there and gives nothing.
+/// Adds a number and keeps the rounding error. A sum beyond all numbers stays there and gives nothing.
 fn add_exactly(sum: &mut f64, lost: &mut f64, number: f64) {
     let total = *sum + number;
     if !total.is_finite() {

@@ -6,19 +6,19 @@ use super::Item;
 use super::read::{Entries, Reader, Unit, kind};
 use crate::error::Fault;
 
-/// Keys that say what a program may take.
+/// Keys that bound the time and output of a program.
 const BOUNDS: [&str; 3] = ["max_time", "max_outputs", "max_output"];
-/// Keys that choose or compare what a program chooses.
+/// Keys that choose or compare values, which a program does by itself.
 const RIVALS: [&str; 5] = ["select", "group_by", "window", "on_change", "deadband"];
-/// Default and most of what a program may take for one message: milliseconds of a processor, outputs, bytes of outputs.
+/// Default and maximum of a program's bounds for one message: milliseconds of a processor, outputs, bytes of outputs.
 const TIME: (u64, u64) = (100, 1_000);
 const OUTPUTS: (usize, u64) = (100, 1_000);
 const OUTPUT_BYTES: (usize, u64) = (256 << 10, 16 << 20);
 
-/// A program, and what it may take for one message.
+/// A program, and its bounds for one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jq {
-    /// Its text; it compiles.
+    /// Text of the program; it compiles.
     pub program: Arc<str>,
     /// `max_time`: time of a processor, in milliseconds.
     pub millis: u64,

@@ -72,7 +72,7 @@ pub struct Rule {
     pub(crate) name: Arc<str>,
     pub(crate) from: Vec<TopicFilter>,
     pub(crate) to: Option<Template>,
-    /// Without `to`: what stands in front of the topic that a message came from.
+    /// Without `to`: prefix of the topic that a message came from.
     pub(crate) below: Option<String>,
     pub(crate) decode: Decode,
     pub(crate) condition: Option<Expression>,
@@ -81,7 +81,7 @@ pub struct Rule {
     pub(crate) select: Select,
     /// The program that has the place of `select`.
     pub(crate) jq: Option<Jq>,
-    /// Which selected values are compared with those that were put out last; empty: everything is put out.
+    /// The selected values that are compared with those put out last; empty: everything is put out.
     pub(crate) watched: Vec<Watched>,
     pub(crate) qos: QoS,
     pub(crate) retain: bool,
@@ -104,14 +104,14 @@ pub(crate) enum Decode {
     },
 }
 
-/// What the payload of an output is made of.
+/// Source of an output's payload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Select {
-    /// The payload as it came.
+    /// The payload of the input, unchanged.
     Payload,
-    /// One value.
+    /// The value of one expression.
     One(Expression),
-    /// A JSON object, in the order in which it is written.
+    /// A JSON object, its members in the order of the rule.
     Object(Vec<(String, Expression)>),
 }
 
@@ -148,12 +148,12 @@ impl Rule {
         &self.name
     }
 
-    /// What it listens to; empty: what its owner gives it.
+    /// Filters that the rule listens to; empty: the owner chooses the rule's messages.
     pub fn from(&self) -> &[TopicFilter] {
         &self.from
     }
 
-    /// Filters that the rule subscribes to: its own, and those of the births without which it could not read payloads from there.
+    /// Filters that the rule subscribes to: its own, and those of the Sparkplug B births without which it could not read payloads.
     pub fn hears(&self) -> Vec<TopicFilter> {
         let mut filters = self.from.clone();
         if self.reads_sparkplug() {
@@ -168,8 +168,8 @@ impl Rule {
         matches!(self.decode, Decode::Sparkplug { .. })
     }
 
-    /// The rule as somebody runs it who names it, and has filters and topics of his own: what comes out goes to the topic that it came from,
-    /// of a window that of the last message, behind `prefix`.
+    /// The rule for an owner that names it and has its own filters and topics: an output goes to the topic of its input, or of the last
+    /// message of its window, behind `prefix`.
     #[must_use]
     pub fn below(&self, from: Vec<TopicFilter>, prefix: &str) -> Self {
         Self { from, to: None, below: Some(prefix.to_owned()), ..self.clone() }
@@ -185,17 +185,17 @@ impl Rule {
         self.window.is_some()
     }
 
-    /// The jq program that makes its outputs, if it has one: whoever runs the rule gives the machine something that runs programs.
+    /// The jq program that makes the rule's outputs, if it has one: the owner gives the machine a program runner.
     pub const fn jq(&self) -> Option<&Jq> {
         self.jq.as_ref()
     }
 
-    /// Whether what it puts out depends on what it has seen before.
+    /// Whether the rule's outputs depend on earlier messages.
     pub const fn has_state(&self) -> bool {
         self.window.is_some() || !self.watched.is_empty()
     }
 
-    /// Quality of service of what it puts out.
+    /// Quality of service of the rule's outputs.
     pub const fn qos(&self) -> QoS {
         self.qos
     }

@@ -20,7 +20,7 @@ const IDLE: u64 = 60_000;
 /// How far a message's own time may lie ahead.
 const AHEAD: u64 = 3_600_000;
 
-/// Collects what is wrong.
+/// Collects the mistakes in a rule.
 pub(super) struct Reader {
     pub(super) problems: Vec<RuleError>,
     pub(super) tables: Tables,
@@ -362,7 +362,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// What an item is, for messages.
+/// The item in words, for error messages.
 pub(super) fn kind(item: &Item) -> String {
     match item {
         Item::Text(text) => format!("{text:?}"),

@@ -1,4 +1,4 @@
-//! What comes out: `select`, `on_change`, `deadband`, and the topic, as far as they depend on the window.
+//! Output of a rule: `select`, `on_change`, `deadband`, and the topic, as far as they depend on the window.
 
 use sedge_mqtt::TopicFilter;
 
@@ -31,7 +31,7 @@ pub(super) fn read(
     }
     let watched = reader.watched(entries, &select);
     if !windowed && !watched.is_empty() && group_by.is_empty() {
-        // What is compared with what came last is compared by topic, unless somebody says otherwise.
+        // A rule that compares values with those put out last, and has no window and no `group_by`, compares them by topic.
         let topic = Item::Text("topic".to_owned());
         group_by.extend(reader.expression("group_by", &topic));
     }

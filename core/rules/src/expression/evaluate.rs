@@ -1,4 +1,4 @@
-//! What an expression gives for a message, or for a window that closes.
+//! Evaluation of an expression for a message, or for a window that closes.
 
 use smallvec::SmallVec;
 
@@ -7,12 +7,12 @@ use crate::input::Input;
 use crate::json;
 use crate::value::Value;
 
-/// What an expression is evaluated on. Fields are read when the first expression asks, and once.
+/// Message or window that expressions are evaluated on. Each field is read once, when an expression first asks for it.
 pub(crate) struct Scope<'a> {
     fields: &'a [Field],
     read: SmallVec<[Option<Value<'a>>; 8]>,
     input: Option<&'a Input<'a>>,
-    /// When the message reached the rule.
+    /// Time at which the message reached the rule.
     now: u64,
     /// Whether the payload is small enough to be looked into.
     pub(crate) opaque: bool,
@@ -44,7 +44,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// What `expression` gives here.
+    /// The value of `expression` for this message or window.
     pub(crate) fn evaluate(&mut self, expression: &'a Expression) -> Value<'a> {
         match expression {
             Expression::Null => Value::Null,

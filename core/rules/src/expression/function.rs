@@ -64,7 +64,7 @@ impl Function {
         matches!(self, Self::WindowEnd | Self::WindowStart)
     }
 
-    /// What it gives for these arguments; `window` is when the window began and ended.
+    /// The function's value for these arguments; `window` holds the begin and end of the window.
     pub(super) fn call<'a>(self, arguments: &mut [Value<'a>], window: Option<(u64, u64)>) -> Value<'a> {
         let two_texts = |test: fn(&str, &str) -> bool| match (arguments.first(), arguments.get(1)) {
             (Some(Value::Text(one)), Some(Value::Text(two))) => Value::Bool(test(one, two)),

@@ -23,12 +23,12 @@ pub(crate) const FIELDS_MAX: usize = 64;
 /// Most different aggregates of one rule.
 pub(crate) const AGGREGATES_MAX: usize = 32;
 
-/// What a rule can look at in a message.
+/// A part of a message that a rule can look at.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Field {
     /// The topic name.
     Topic,
-    /// One of its levels, counted from 0.
+    /// One level of the topic name, counted from 0.
     Level(usize),
     /// A value within the payload; the whole payload where the path is empty.
     Payload(Vec<Step>),
@@ -42,7 +42,7 @@ pub(crate) enum Field {
     Retain,
     /// Client id of the publisher.
     Client,
-    /// When the message reached the rule, in milliseconds since 1970.
+    /// Time at which the message reached the rule, in milliseconds since 1970.
     Time,
 }
 
@@ -140,7 +140,7 @@ impl Expression {
     }
 }
 
-/// What the expressions of one rule refer to.
+/// Fields and aggregates that the expressions of one rule refer to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     /// Fields of a message, each once.

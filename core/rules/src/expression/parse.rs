@@ -11,10 +11,10 @@ use crate::nearest::hint;
 /// Largest number of a topic level or of an element of an array.
 const INDEX_MAX: f64 = 65_535.0;
 
-/// Names of what can be looked at.
+/// Names of the fields of a message.
 const FIELDS: [&str; 8] = ["topic", "payload", "properties", "content_type", "qos", "retain", "client", "time"];
 
-/// Reads `text`; what it refers to is added to `tables`. The words of a fault say what to write instead.
+/// Reads `text`; the fields and aggregates that it refers to are added to `tables`. The words of a fault say what to write instead.
 pub(crate) fn parse(text: &str, tables: &mut Tables) -> Result<Expression, Fault> {
     if text.len() > TEXT_MAX {
         return Err(Fault::new(0, format!("an expression has at most {TEXT_MAX} bytes")));
@@ -97,7 +97,7 @@ impl Parser<'_> {
         parsed
     }
 
-    /// A chain of operators of one rank: `next` reads what stands between them.
+    /// A chain of operators of one rank: `next` reads the operands between them.
     fn chain(
         &mut self,
         operator: impl Fn(&mut Self) -> Option<Operator>,

@@ -42,25 +42,25 @@ struct Counted {
     digest: u64,
 }
 
-/// What to do with an input.
+/// Instruction to the owner about an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Nothing: it is acknowledged when the next record is safe.
+    /// Nothing to do: the input is acknowledged when the next record is safe.
     Counted,
-    /// Acknowledge it: it has been counted before, or nobody waits for that.
+    /// Acknowledge the input: it has been counted before, or nobody waits for the acknowledgement.
     Again,
-    /// It has to come once more, to another ledger ([`Ledger::take_broken`] says why).
+    /// The input has to come once more, to another ledger ([`Ledger::take_broken`] says why).
     Broken,
 }
 
-/// What to do when a record is safe.
+/// Instructions to the owner when a record is safe.
 #[derive(Debug, Default)]
 pub struct Safe {
     /// Inputs to acknowledge.
     pub inputs: Vec<(PacketId, QoS)>,
     /// QoS 2 outputs to release.
     pub release: Vec<PacketId>,
-    /// The number of the record from which on the log is needed, if those before it are not any more.
+    /// Number of the first record that the log still needs, if the records before it are not needed any more.
     pub keep_from: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ pub struct Ledger {
     /// Outputs that have not been released, in order; the first has the number `released`.
     outputs: VecDeque<Output>,
     released: u64,
-    /// How many of the outputs are in a safe record, may be published, and have been.
+    /// Numbers of outputs that are in a safe record and may be published, and of those that have been published.
     safe: usize,
     published: usize,
     /// Identifiers of published outputs that have not arrived.
@@ -89,7 +89,7 @@ pub struct Ledger {
     bytes_since_whole: usize,
     /// The record that is on its way: inputs, outputs it releases, whether it is whole.
     pending: Option<Pending>,
-    /// How many of the first outputs may have been published before, by whoever ran the rule then.
+    /// Number of the first outputs that an earlier owner of the log may have published before.
     repeats: usize,
     /// How many outputs may be on their way.
     window: usize,
@@ -142,7 +142,7 @@ impl Ledger {
             let follows = record.number == last + 1;
             let whole = matches!(record.body, Body::Whole { .. });
             if record.number <= last || !(whole || follows) {
-                // One that has come twice, or the rest of what has been given up.
+                // A record that has come twice, or one that follows a record given up before.
                 continue;
             }
             last = record.number;
@@ -184,7 +184,7 @@ impl Ledger {
         };
         self.released = record.released;
         self.outputs.extend(record.outputs);
-        // What has been applied is in the log.
+        // The applied changes are in the log already: the next record leaves them out.
         self.machine.take_changes();
         fits
     }
@@ -239,12 +239,12 @@ impl Ledger {
         self.machine.run_programs_by(programs);
     }
 
-    /// What was wrong with the last message that the program made nothing of, once.
+    /// Error of the last message from which the program made no output; each error is returned once.
     pub fn take_note(&mut self) -> Option<String> {
         self.machine.take_note()
     }
 
-    /// Why an input has to come once more.
+    /// Reason why an input has to come once more.
     pub fn take_broken(&mut self) -> Option<String> {
         self.broken.take()
     }
@@ -254,7 +254,7 @@ impl Ledger {
         self.machine.learn(topic, payload);
     }
 
-    /// Closes what is due.
+    /// Closes the windows that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.machine.handle_timeout(now);
         self.collect();
@@ -327,7 +327,7 @@ impl Ledger {
         Safe { inputs, release, keep_from: whole.then(|| self.number - 1) }
     }
 
-    /// QoS 2 outputs that whoever ran the rule before may have released: released once more, they are gone in any case.
+    /// QoS 2 outputs that an earlier owner of the log may have released: after a second release they are gone in any case.
     pub fn released_before(&self) -> Vec<PacketId> {
         self.ending.iter().copied().collect()
     }
@@ -377,7 +377,7 @@ impl Ledger {
         self.number - 1
     }
 
-    /// What the rule has counted since this node runs it.
+    /// Counts of the rule since this node runs it.
     pub const fn counters(&self) -> Counters {
         self.machine.counters()
     }

@@ -1,4 +1,4 @@
-//! What comes out of a message or of a window that closes.
+//! Outputs of a message or of a window that closes.
 
 use bytes::Bytes;
 use sedge_mqtt::{PublishProperties, TopicName, Utf8};
@@ -14,7 +14,7 @@ use crate::value::{Value, write_text};
 
 pub(super) type Values<'a> = SmallVec<[Value<'a>; 8]>;
 
-/// What became of a window.
+/// Outcome of a window that closes.
 pub(super) enum Emitted {
     Output(Box<Output>),
     HeldBack,
@@ -63,7 +63,7 @@ pub(super) fn of_values<'a>(
     values: &Values<'a>,
 ) -> Option<Output> {
     let topic = topic(rule, input.topic, scope)?;
-    // A payload that is passed on as it is keeps what says how to read it.
+    // A payload that is passed on unchanged keeps the properties that say how to read it.
     let mut properties = match (&rule.select, input.properties) {
         (Select::Payload, Some(properties)) => {
             PublishProperties { topic_alias: None, subscription_ids: SmallVec::new(), ..properties.clone() }
@@ -81,7 +81,7 @@ pub(super) fn of_values<'a>(
     Some(Output { topic, source, payload, qos: rule.qos, retain: rule.retain, properties })
 }
 
-/// What a program has made of a message.
+/// The output that a program has made of a message.
 pub(super) fn of_program(rule: &Rule, input: &Input<'_>, topic: Option<TopicName>, made: Made) -> Output {
     let (payload, mut properties) = match made {
         Made::Json(text) => (text, json()),
@@ -94,7 +94,7 @@ pub(super) fn of_program(rule: &Rule, input: &Input<'_>, topic: Option<TopicName
     Output { topic, source: input.topic.clone(), payload, qos: rule.qos, retain: rule.retain, properties }
 }
 
-/// Where an output goes; `None` where its topic cannot be made.
+/// Topic of an output; `None` where the topic cannot be made.
 #[expect(clippy::option_option, reason = "no topic to go to, and a topic that cannot be, are two things")]
 pub(super) fn topic<'a>(rule: &'a Rule, source: &TopicName, scope: &mut Scope<'a>) -> Option<Option<TopicName>> {
     match &rule.to {

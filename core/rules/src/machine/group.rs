@@ -11,7 +11,7 @@ use crate::input::CHAIN_MAX;
 use crate::value::Value;
 use crate::window::{Shape, Windowing};
 
-/// What a group and a window take beside what grows.
+/// Bytes of a group and of a window without the parts that grow.
 const GROUP_BYTES: usize = 256;
 const WINDOW_BYTES: usize = 160;
 
@@ -22,15 +22,15 @@ pub(super) struct Group {
     pub(super) windows: VecDeque<Window>,
     /// The latest time of a message.
     pub(super) latest: u64,
-    /// When the last message came.
+    /// Time at which the last message came.
     pub(super) seen: u64,
     /// No message before this time is counted any more: a window that ended here has been put out.
     pub(super) closed: u64,
-    /// What was put out last, of the values that are watched.
+    /// The watched values that were put out last.
     pub(super) memory: Option<Box<[u8]>>,
     /// Topic of the last message.
     pub(super) source: Option<TopicName>,
-    /// When the machine looks at the group.
+    /// Time at which the machine looks at the group.
     pub(super) timer: Option<u64>,
 }
 
@@ -38,12 +38,12 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) begin: u64,
-    /// Where it ends; of sessions: the gap behind the last message.
+    /// End of the window; for session windows: the gap behind the last message.
     pub(super) end: u64,
     /// Times of the first and the last message.
     pub(super) first: u64,
     pub(super) last: u64,
-    /// When its first message came.
+    /// Time at which the window's first message came.
     pub(super) opened: u64,
     pub(super) count: u64,
     pub(super) states: Vec<State>,
@@ -51,24 +51,24 @@ pub(super) struct Window {
     pub(super) chain: Vec<Box<str>>,
 }
 
-/// What a window counts.
+/// A message as a window counts it.
 pub(super) struct Message<'a> {
-    /// When it came.
+    /// Time at which the message came.
     pub(super) now: u64,
-    /// Which time it has.
+    /// Time that the message bears, by which windows are chosen.
     pub(super) time: u64,
-    /// What the aggregates' arguments give for it.
+    /// Values of the aggregates' arguments for the message.
     pub(super) values: &'a [Value<'a>],
-    /// Rules that had a part in it.
+    /// Rules that had a part in the message.
     pub(super) chain: &'a [&'a str],
 }
 
-/// What became of a message.
+/// Outcome of adding a message to a group.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Added {
-    /// At least one window counts it.
+    /// At least one window counts the message.
     pub(super) counted: bool,
-    /// All its windows had closed.
+    /// All windows of the message had closed.
     pub(super) late: bool,
     /// There was no room for a window.
     pub(super) full: bool,
@@ -170,7 +170,7 @@ impl Windowing {
 }
 
 impl Group {
-    /// What it takes.
+    /// Bytes that the group takes.
     pub(super) fn bytes(&self, key: &[u8]) -> usize {
         let windows: usize = self.windows.iter().map(Window::bytes).sum();
         let source = self.source.as_ref().map_or(0, |topic| topic.as_bytes().len());
@@ -313,18 +313,18 @@ impl Group {
         self.closed = self.closed.max(end);
     }
 
-    /// When the machine is to look at it again.
+    /// Time at which the machine is to look at the group again.
     pub(super) fn due(&self, rule: &Rule) -> u64 {
         let Some(windowing) = &rule.window else { return self.seen + FORGET };
         let due = self.windows.iter().map(|window| windowing.due(self, window)).min();
         due.unwrap_or_else(|| self.forget_at(rule))
     }
 
-    /// When nothing needs to be known of it any more, without open windows.
+    /// Time from which the group without open windows may be forgotten.
     fn forget_at(&self, rule: &Rule) -> u64 {
         match &rule.window {
             _ if self.memory.is_some() => self.seen + FORGET,
-            // Late messages are known by what has been closed.
+            // Late messages are recognised by the end of the windows that were put out.
             Some(windowing) if windowing.event_time.is_some() => self.seen + windowing.idle + windowing.lateness,
             _ => self.seen,
         }

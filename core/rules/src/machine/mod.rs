@@ -27,11 +27,11 @@ use crate::value::{Value, to_u64};
 
 /// Longest key of a group in bytes.
 const KEY_MAX: usize = 1024;
-/// How long a group without windows is remembered, for what it put out last: a day, in milliseconds.
+/// Time for which a group without windows is remembered, because of its last output: a day, in milliseconds.
 const FORGET: u64 = 86_400_000;
 /// Most outputs that wait for the owner, beyond one for each window.
 const OUTPUTS_SLACK: usize = 1024;
-/// Latest time that a message may have: the end of the year 9999. What is computed from it stays far within 64 bits.
+/// Latest time that a message may have: the end of the year 9999. Times computed from it stay far within 64 bits.
 const TIME_MAX: u64 = 253_402_300_799_999;
 
 /// A group's key: its values as bytes.
@@ -43,7 +43,7 @@ type Key = Arc<[u8]>;
 pub struct Machine {
     rule: Arc<Rule>,
     groups: BTreeMap<Key, Group>,
-    /// When groups want to be looked at.
+    /// Times at which groups want to be looked at.
     timers: BTreeSet<(u64, Key)>,
     /// Open windows of all groups.
     windows: usize,
@@ -55,11 +55,11 @@ pub struct Machine {
     counters: Counters,
     /// Reads payloads of Sparkplug B, if the rule wants that.
     decoder: Option<Box<Decoder>>,
-    /// Runs the rule's program, if it has one and the owner has given something that does.
+    /// Runs the rule's program, if the rule has one and the owner has given a [`Transform`].
     programs: Option<Box<dyn Transform>>,
-    /// What was wrong with the last message that its program made nothing of.
+    /// Error of the last message from which the program made no output.
     note: Option<String>,
-    /// Why the last message has to come once more.
+    /// Reason why the last message has to come once more.
     broken: Option<String>,
     /// The latest time that was handed in, in milliseconds.
     now: u64,
@@ -91,12 +91,12 @@ impl Machine {
         &self.rule
     }
 
-    /// What it has done so far.
+    /// Counts since the machine was made.
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Groups that it keeps.
+    /// Number of groups that the machine keeps.
     pub fn group_count(&self) -> usize {
         self.groups.len()
     }
@@ -111,7 +111,7 @@ impl Machine {
         self.bytes
     }
 
-    /// Takes a publication. Closes first what is due at `now`.
+    /// Takes a publication. Closes first the windows that are due at `now`.
     pub fn handle(&mut self, now: Timestamp, input: &Input<'_>) {
         self.handle_timeout(now);
         self.counters.seen += 1;
@@ -189,7 +189,7 @@ impl Machine {
         self.timers.first().map(|(due, _)| Timestamp::from_millis(*due))
     }
 
-    /// What the rule puts out, in order.
+    /// The next output of the rule, in order.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -265,7 +265,7 @@ impl Machine {
         self.changed.insert(key);
     }
 
-    /// Puts out what windows of a group have gathered.
+    /// Puts out the results of a group's windows that have ended.
     fn close(&mut self, rule: &Rule, key: &Key, group: &mut Group, ended: Vec<group::Window>) {
         for window in ended {
             match emit::of_window(rule, key, group, &window) {

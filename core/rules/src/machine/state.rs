@@ -18,28 +18,28 @@ use crate::input::CHAIN_MAX;
 /// Version of the format.
 const VERSION: u8 = 1;
 
-/// What has become of a group since the changes were taken last.
+/// Change of a group since the changes were taken last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which group.
+    /// Key of the group.
     pub key: Vec<u8>,
-    /// Its state now; `None`: there is nothing of it any more.
+    /// State of the group now; `None`: the group is gone.
     pub record: Option<Vec<u8>>,
 }
 
-/// Why bytes are not the state of a rule.
+/// Reason why bytes are not the state of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// They are cut off, or something else altogether.
+    /// The bytes are cut off, or no state at all.
     #[error("these bytes are no state of a rule")]
     Malformed,
-    /// The rule has been changed since: what its windows hold means something else now.
+    /// The rule has been changed since: the contents of its windows have another meaning now.
     #[error("this is the state of another rule, or of this one before it was changed")]
     OtherRule,
 }
 
 impl Machine {
-    /// Its whole state but for outputs that have not been polled: poll them first.
+    /// The machine's whole state but for outputs that have not been polled: poll them first.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut writer = self.header();
         writer.u64(self.now);
@@ -77,7 +77,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What has changed since the last call, in the order of the groups' keys.
+    /// Groups that have changed since the last call, in the order of their keys.
     pub fn take_changes(&mut self) -> Vec<Change> {
         let changed = core::mem::take(&mut self.changed);
         let record = |key: &Arc<[u8]>| self.groups.get(key).map(|group| self.record(group));

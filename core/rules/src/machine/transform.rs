@@ -13,12 +13,12 @@ impl Machine {
         self.programs = Some(programs);
     }
 
-    /// What was wrong with the last message that the program made nothing of, once.
+    /// Error of the last message from which the program made no output; each error is returned once.
     pub fn take_note(&mut self) -> Option<String> {
         self.note.take()
     }
 
-    /// Why the message that was handed in last has to come once more, to another machine that takes the place of this one.
+    /// Reason why the last message handed in has to come once more, to another machine that takes the place of this one.
     pub fn take_broken(&mut self) -> Option<String> {
         self.broken.take()
     }

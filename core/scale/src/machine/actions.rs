@@ -11,9 +11,9 @@ use crate::status::MemberState;
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) action: Action,
-    /// When it is asked for (again).
+    /// Time at which the action is asked for (again).
     ask_at: Instant,
-    /// How often it was asked for without an answer, or failed.
+    /// Number of times that the action was asked for without an answer, or failed.
     attempts: u32,
 }
 
@@ -43,7 +43,7 @@ impl Scaler {
         self.begin(ActionKind::Remove { group: group.to_owned(), node: node.to_owned() }, Duration::ZERO);
     }
 
-    /// Asks for what is due; while the controller is paused, for nothing.
+    /// Asks for the actions that are due; while the controller is paused, for none.
     pub(super) fn remind(&mut self) {
         if self.paused {
             return;
@@ -144,7 +144,7 @@ impl Scaler {
     }
 }
 
-/// What an action is about.
+/// Name of the resource or node that an action is about.
 fn subject(kind: &ActionKind) -> &str {
     match kind {
         ActionKind::Provide { resource } => resource,

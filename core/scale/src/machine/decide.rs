@@ -9,7 +9,7 @@ use crate::api::{Decision, EventKind};
 use crate::policy::{Facts, Opinion, opinion};
 use crate::site::{Alarm, Metric, Op, Stat, Strategy};
 
-/// Over which time actions are counted.
+/// Time over which actions are counted.
 const HOUR: Duration = Duration::from_hours(1);
 
 impl Scaler {
@@ -19,7 +19,7 @@ impl Scaler {
         self.site.max_actions_per_hour.saturating_sub(u32::try_from(recent).unwrap_or(u32::MAX))
     }
 
-    /// Asks the policies of a group, and does what the greatest of them wants if nothing stands against it.
+    /// Asks the policies of a group, and carries out the greatest opinion if nothing stands against it.
     pub(super) fn decide(&mut self, name: &str) {
         let Some(group) = self.groups.get(name) else { return };
         if self.paused || !group.is_calm() || self.is_resizing(name) {
@@ -39,7 +39,7 @@ impl Scaler {
             let bound = if best.nodes > spec.max { Some(("max", spec.max)) } else { None };
             return bound.map(|(bound, value)| format!("{}; but {bound} is {value}", best.reason));
         }
-        // One node at a time goes: what the others then measure decides about the next.
+        // One node at a time goes: the measurements of the remaining nodes decide about the next.
         let wanted = if wanted < nodes { nodes - 1 } else { wanted };
         if let Some(hindrance) = self.hindrance(name, &best, wanted) {
             return Some(format!("{}; but {hindrance}", best.reason));
@@ -80,7 +80,7 @@ impl Scaler {
         }
     }
 
-    /// What the policies of a group want.
+    /// Opinions of a group's policies on its number of nodes.
     fn opinions(&self, name: &str, nodes: u32) -> Vec<Opinion> {
         let mut opinions = Vec::new();
         for (policy_name, policy) in self.site.policies().filter(|(_, policy)| policy.group == name) {
@@ -118,7 +118,7 @@ impl Scaler {
         measure(&self.alarming.store, &self.groups.get(name)?.serving(), metric, Stat::Mean, from, self.now.instant)
     }
 
-    /// What stands against a change to `wanted` nodes, if anything does.
+    /// The reason against a change to `wanted` nodes, if there is one.
     fn hindrance(&self, name: &str, best: &Opinion, wanted: u32) -> Option<String> {
         let group = self.groups.get(name)?;
         let (_, policy) = self.site.policies().find(|(policy, _)| *policy == best.policy)?;
@@ -131,7 +131,7 @@ impl Scaler {
         self.too_few_copies(name).or_else(|| self.would_flap(name, wanted))
     }
 
-    /// What stands against any action on a group now, if anything does.
+    /// The reason against any action on a group now, if there is one.
     pub(super) fn too_soon(&self, name: &str, cooldown: Duration) -> Option<String> {
         if let Some(last) = self.groups.get(name)?.last_action {
             let passed = self.now.instant.since(last);

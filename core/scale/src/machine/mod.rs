@@ -20,16 +20,16 @@ use crate::status::{AlarmStatus, GroupStatus, MemberState, MemberStatus, ScaleSt
 /// Most decisions that are remembered.
 const MAX_DECISIONS: usize = 64;
 
-/// How long the machine waits for answers before it asks again.
+/// Times for which the machine waits for answers before it asks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScalerLimits {
-    /// For a resource or a node to be made.
+    /// Time for a resource or a node to be made.
     pub create: Duration,
-    /// For a node to be emptied and ended.
+    /// Time for a node to be emptied and ended.
     pub remove: Duration,
-    /// For clients to be moved.
+    /// Time for clients to be moved.
     pub relieve: Duration,
-    /// For a node to be given another size.
+    /// Time for a node to be given another size.
     pub resize: Duration,
 }
 
@@ -59,11 +59,11 @@ pub struct Scaler {
     histories: BTreeMap<String, History>,
     /// Resources that are no groups and are there.
     provided: BTreeSet<String>,
-    /// What each load balancer was told last.
+    /// Nodes that each load balancer was told last.
     balanced: BTreeMap<String, Vec<String>>,
     pending: BTreeMap<ActionId, Pending>,
     last_id: ActionId,
-    /// When policies acted, within the last hour.
+    /// Times at which policies acted, within the last hour.
     acted: VecDeque<Instant>,
     decisions: VecDeque<Decision>,
     paused: bool,
@@ -128,7 +128,7 @@ impl Scaler {
         }
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn handle_timeout(&mut self, now: Now) {
         self.now = now;
         let grain = self.alarming.grain();
@@ -141,7 +141,7 @@ impl Scaler {
         self.reconcile();
     }
 
-    /// What is to be done next, if anything.
+    /// The next output for the owner, if there is one.
     pub fn poll_output(&mut self) -> Option<ScaleOutput> {
         self.outputs.pop_front()
     }
@@ -199,10 +199,10 @@ impl Scaler {
         }
     }
 
-    /// Checks what must always hold; for tests.
+    /// Checks the invariants of the machine; for tests.
     ///
     /// # Errors
-    /// What does not hold, in words.
+    /// The first invariant that does not hold, in words.
     pub fn validate(&self) -> Result<(), String> {
         for (name, spec) in self.site.groups() {
             let Some(group) = self.groups.get(name) else { return Err(format!("{name} has no state")) };
@@ -292,7 +292,7 @@ impl Scaler {
         }
     }
 
-    /// Keeps what groups with a forecast measure, for later days.
+    /// Keeps the measurements of groups with a forecast, for later days.
     fn remember_load(&mut self) {
         for (name, policy) in self.site.policies() {
             let Strategy::Forecast(target) = &policy.strategy else { continue };

@@ -1,15 +1,15 @@
-//! What is wrong in a site file, and where.
+//! Mistakes in a site file and their places.
 
 use core::fmt;
 
-/// One mistake.
+/// A mistake in a site file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub struct SiteError {
     /// Line in the file, from 1.
     pub line: usize,
     /// Path of the field, such as `resources.lb.port`.
     pub field: String,
-    /// What is wrong and what to do.
+    /// The mistake in words, and how to mend it.
     pub problem: String,
 }
 

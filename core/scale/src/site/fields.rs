@@ -1,4 +1,4 @@
-//! Fields of a table, taken out one by one; what is left at the end is unknown.
+//! Fields of a table, taken out one by one; the fields left at the end are unknown.
 
 use sedge_base::Duration;
 
@@ -6,7 +6,7 @@ use super::error::{SiteError, nearest};
 use super::model::Named;
 use super::tree::{Key, Tree, Value};
 
-/// The fields of one table, and what was wrong with those taken so far.
+/// The fields of one table, and the mistakes in those taken so far.
 pub(super) struct Fields<'a> {
     path: String,
     line: usize,
@@ -249,7 +249,7 @@ impl<'a> Fields<'a> {
         found
     }
 
-    /// Ends the reading: what is left is unknown.
+    /// Ends the reading: the fields that are left are unknown.
     pub(super) fn finish(&mut self) {
         for (key, _) in core::mem::take(&mut self.left) {
             let meant = nearest(&key.name, self.known.iter().copied());

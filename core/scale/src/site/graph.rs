@@ -1,4 +1,4 @@
-//! What depends on what: references between resources, their cycles and their order (EL-08).
+//! Dependencies of resources: references between them, their cycles and their order (EL-08).
 
 use std::collections::{BTreeMap, BTreeSet};
 

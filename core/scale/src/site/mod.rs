@@ -1,4 +1,4 @@
-//! Site files: what they can say, what is wrong in one, and what depends on what.
+//! Site files: their contents, the mistakes in them, and the dependencies of their resources.
 
 mod error;
 mod fields;

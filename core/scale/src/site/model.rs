@@ -1,4 +1,4 @@
-//! What a site consists of (Pham section III; the schema of `docs/elasticity.md`).
+//! Model of a site (Pham section III; the schema of `docs/elasticity.md`).
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use sedge_base::Duration;
 /// A checked site file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
-    /// Who makes and ends instances.
+    /// Driver that makes and ends instances.
     pub driver: Driver,
-    /// What the `exec` driver runs.
+    /// Program that the `exec` driver runs.
     pub exec: Option<String>,
     /// Policies together start at most so many actions in an hour.
     pub max_actions_per_hour: u32,
@@ -17,7 +17,7 @@ pub struct Site {
     pub resources: BTreeMap<String, Resource>,
 }
 
-/// Who makes and ends instances.
+/// Driver that makes and ends the instances of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// Processes of this machine.
@@ -41,11 +41,11 @@ pub struct Resource {
     pub line: usize,
     /// Names of resources that have to be there first.
     pub needs: Vec<String>,
-    /// What it is.
+    /// Kind of the resource.
     pub kind: Kind,
 }
 
-/// What a resource is.
+/// Kind of a resource, with its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// Nodes of one kind whose number follows the load.
@@ -54,9 +54,9 @@ pub enum Kind {
     LoadBalancer(LoadBalancer),
     /// A condition on measurements.
     Alarm(Alarm),
-    /// What to do about it.
+    /// A rule that changes a group, because of an alarm or without one.
     Policy(Policy),
-    /// Anything else: a resource that is provided before what refers to it.
+    /// Any other type: a resource that is provided before the resources that refer to it.
     Plain(Plain),
 }
 
@@ -74,7 +74,7 @@ pub struct Plain {
 pub enum PlainKind {
     /// A network that instances join.
     Network,
-    /// What instances are made from.
+    /// An image that instances are made from.
     Image,
     /// The module that measures.
     Meter,
@@ -97,7 +97,7 @@ pub enum PlainKind {
 /// Nodes of one kind whose number follows the load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// What each of them is.
+    /// Properties of each node of the group.
     pub member: MemberSpec,
     /// Fewest nodes.
     pub min: u32,
@@ -107,18 +107,18 @@ pub struct Group {
     pub relief: bool,
 }
 
-/// What a node of a group is.
+/// Properties of a node of a group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemberSpec {
-    /// Processors it may use; all of the machine's if nothing is said.
+    /// Processors that the node may use; `None`: all of the machine's.
     pub cpu: Option<f64>,
-    /// Bytes of memory it may use.
+    /// Bytes of memory that the node may use.
     pub memory: Option<u64>,
     /// Configuration file of Sedge for each node.
     pub config: Option<String>,
-    /// Image it is made from.
+    /// Image that the node is made from.
     pub image: Option<String>,
-    /// Network it joins.
+    /// Network that the node joins.
     pub net: Option<String>,
     /// `StatefulSet` whose pods are the nodes, for Kubernetes: `NAME` or `NAMESPACE/NAME`.
     pub statefulset: Option<String>,
@@ -158,7 +158,7 @@ pub struct LoadBalancer {
     pub proxy_protocol: bool,
 }
 
-/// Which number of a period counts.
+/// Statistic of a period's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stat {
     /// The mean of all samples of all nodes.
@@ -187,28 +187,28 @@ pub enum Op {
 /// A condition on measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alarm {
-    /// What is measured.
+    /// Metric that is measured.
     pub metric: Metric,
     /// Name of the group whose nodes are measured.
     pub of: String,
-    /// Which number of a period counts.
+    /// Statistic of a period that is compared.
     pub stat: Stat,
-    /// How long a period is.
+    /// Length of a period.
     pub period: Duration,
-    /// In how many periods in a row the condition must hold.
+    /// Number of periods in a row in which the condition must hold.
     pub evaluations: u32,
-    /// How the measurement is compared.
+    /// Comparison of the measurement with the threshold.
     pub op: Op,
-    /// With what.
+    /// Threshold for the measurement.
     pub threshold: f64,
     /// Name of the policy that acts.
     pub action: Option<String>,
 }
 
-/// What can be measured at a node.
+/// Metric of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
-    /// Processor time of the broker, in percent of what it may use.
+    /// Processor time of the broker, in percent of the processor time that it may use.
     CpuUtil,
     /// Connections of clients.
     Connections,
@@ -230,14 +230,14 @@ pub enum Metric {
     Vcpus,
 }
 
-/// What to do about an alarm, or by itself.
+/// A rule that changes a group, because of an alarm or without one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Name of the group that it changes.
+    /// Name of the group that the policy changes.
     pub group: String,
-    /// After each action on the group it waits for so long.
+    /// Time that the policy waits after each action on the group.
     pub cooldown: Duration,
-    /// How many nodes it wants.
+    /// Rule for the number of nodes that the policy wants.
     pub strategy: Strategy,
 }
 
@@ -246,7 +246,7 @@ pub struct Policy {
 pub enum Strategy {
     /// So many more (or fewer) while an alarm that names it holds.
     Adjust(i32),
-    /// Of `(bound, adjust)` the one with the greatest bound that the alarm's measurement has passed.
+    /// The adjustment of the greatest bound that the alarm's measurement has passed, of pairs `(bound, adjust)`.
     Step(Vec<(f64, i32)>),
     /// As many as keep the mean of a metric near a value.
     Target(Target),
@@ -269,14 +269,14 @@ pub struct Resize {
     pub max: u32,
 }
 
-/// What target tracking keeps near a value.
+/// Goal of target tracking: a metric and the value that it is kept near.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// What is measured.
+    /// Metric that is tracked.
     pub metric: Metric,
-    /// The value that its mean is kept near.
+    /// Value that the metric's mean is kept near.
     pub value: f64,
-    /// Over which period.
+    /// Period over which the mean is taken.
     pub period: Duration,
 }
 
@@ -345,7 +345,7 @@ impl Op {
 }
 
 impl Policy {
-    /// What it tracks, if anything.
+    /// Target that the policy tracks, if it tracks one.
     pub const fn tracked(&self) -> Option<&Target> {
         match &self.strategy {
             Strategy::Target(target) | Strategy::Forecast(target) => Some(target),

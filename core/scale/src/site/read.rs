@@ -17,7 +17,7 @@ use super::tree::{Key, Tree, Value};
 const MAX_NODES: i32 = 64;
 /// Most resources in a site.
 const MAX_RESOURCES: usize = 256;
-/// What only an infrastructure can provide, and no single machine.
+/// Types of plain resources that only an infrastructure can provide, and no single machine.
 const FOREIGN: [PlainKind; 4] =
     [PlainKind::Container, PlainKind::FloatingIp, PlainKind::SecurityGroup, PlainKind::User];
 const TYPES: [&str; 4] = ["group", "loadbalancer", "alarm", "policy"];

@@ -1,15 +1,15 @@
-//! A site file as a tree whose every part knows its line. Whoever reads the file makes it; the checks of a site work on it.
+//! A site file as a tree whose every part knows its line. The reader of the file makes the tree; the checks of a site work on it.
 
 /// A value and the line it begins in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
-    /// Line in the file, from 1.
+    /// Line in the file where the value begins, from 1.
     pub line: usize,
-    /// What stands there.
+    /// The value.
     pub value: Value,
 }
 
-/// What can stand in a site file.
+/// A value of a site file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Nothing.

@@ -95,7 +95,7 @@ pub(crate) fn site(changes: &[&str]) -> Site {
     Site::read(&tree(&pham(changes))).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-/// What is wrong with [`PHAM`] after the changes.
+/// Errors of [`PHAM`] after the changes.
 pub(crate) fn errors(changes: &[&str]) -> Vec<String> {
     let found = Site::read(&tree(&pham(changes))).map(|_| ()).err().unwrap_or_default();
     found.iter().map(ToString::to_string).collect()

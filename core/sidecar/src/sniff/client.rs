@@ -28,16 +28,16 @@ pub(super) enum Act {
     Unsubscribed(Vec<TopicFilter>),
 }
 
-/// Why a connection is not followed any more.
+/// Reason why a connection is not followed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// Something of it was not captured.
+    /// A part of the connection was not captured.
     Hole,
-    /// It is TLS.
+    /// The connection is TLS.
     Encrypted,
-    /// It is no MQTT, or more waits than may.
+    /// The connection is no MQTT, or more packets wait than may.
     Malformed,
-    /// It is one of a node of the cluster.
+    /// The connection is one of a node of the cluster.
     Own,
 }
 
@@ -102,7 +102,7 @@ impl Client {
         });
     }
 
-    /// A piece of what the client says.
+    /// Takes a piece of the client's bytes.
     pub(super) fn said(
         &mut self,
         now: Instant,
@@ -131,7 +131,7 @@ impl Client {
         Ok(())
     }
 
-    /// A piece of what the broker says.
+    /// Takes a piece of the broker's bytes.
     pub(super) fn heard(
         &mut self,
         now: Instant,

@@ -30,19 +30,19 @@ pub struct Segment {
     pub payload: Bytes,
 }
 
-/// Why a captured packet is no whole TCP segment.
+/// Reason why a captured packet is no whole TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentError {
     /// Another protocol.
     Other,
     /// A part of one: the network has cut it.
     Fragment,
-    /// It is cut short, or makes no sense.
+    /// The packet is cut short, or makes no sense.
     Malformed,
 }
 
 impl Segment {
-    /// Reads an IP packet. What it says of its length is checked against what is there.
+    /// Reads an IP packet. The length in its header is checked against the bytes that are there.
     pub fn read(packet: &Bytes) -> Result<Self, SegmentError> {
         let (ips, tcp) = match byte(packet, 0)? >> 4 {
             4 => ipv4(packet)?,

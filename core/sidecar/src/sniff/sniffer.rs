@@ -10,15 +10,15 @@ use sedge_mqtt::{Publish, TopicFilter};
 use super::client::{Act, Client, Lost};
 use super::segment::{Segment, SegmentError};
 
-/// How long a connection that has ended is remembered: a part of it may come again.
+/// Time for which a connection that has ended is remembered: a part of it may come again.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
-/// Limits of a [`Sniffer`], and what it looks for.
+/// Limits of a [`Sniffer`], and the connections that it looks for.
 #[derive(Clone, Debug)]
 pub struct SniffConfig {
-    /// Where clients reach the broker.
+    /// Addresses at which clients reach the broker.
     pub addresses: Vec<SocketAddr>,
-    /// What the client identifiers of all nodes' own connections to brokers begin with.
+    /// Prefix of the client identifiers of all nodes' own connections to brokers.
     pub own_prefix: String,
     /// Connections that are followed; more are not, and count as blind.
     pub connections: usize,
@@ -51,7 +51,7 @@ pub struct SniffCounters {
     pub connections: u64,
     /// Connections that are not followed, or not any more: first seen in the middle, with a hole, or no MQTT.
     pub blind: u64,
-    /// Of these, how many had a hole: something was not captured.
+    /// Of these, connections that had a hole: something was not captured.
     pub holes: u64,
     /// Connections with TLS.
     pub encrypted: u64,
@@ -85,9 +85,9 @@ impl SniffCounters {
 pub enum SniffOutput {
     /// A client has published this; its topic is there.
     Publish(Box<Publish>),
-    /// Whether clients of the broker want what matches this.
+    /// Whether clients of the broker want the publications that match this filter.
     Want(TopicFilter, bool),
-    /// The first connection with TLS, and who has made it: nothing can be read there.
+    /// The first connection with TLS, and the address of its client: nothing can be read there.
     Encrypted(SocketAddr),
 }
 
@@ -98,7 +98,7 @@ enum Conn {
     Open(Box<Client>),
     /// Not followed; the client, if it is known, whose session ends with it.
     Blind(Option<String>),
-    /// It has ended; the number with which it had begun.
+    /// The connection has ended; the number with which it had begun.
     Ended(Option<u32>),
 }
 
@@ -109,7 +109,7 @@ struct Session {
     conn: Option<Key>,
 }
 
-/// Reads the packets between a broker and its clients off the wire: what clients subscribe to, and what they publish (FT-03, FW-03).
+/// Reads the packets between a broker and its clients off the wire: the clients' subscriptions and publications (FT-03, FW-03).
 #[derive(Debug)]
 pub struct Sniffer {
     config: SniffConfig,
@@ -354,7 +354,7 @@ impl Sniffer {
     }
 }
 
-/// One session less wants this.
+/// One session less wants this filter.
 fn unwant(wanted: &mut BTreeMap<TopicFilter, usize>, outputs: &mut VecDeque<SniffOutput>, filter: &TopicFilter) {
     let Some(count) = wanted.get_mut(filter) else { return };
     *count -= 1;

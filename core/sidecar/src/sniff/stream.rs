@@ -9,10 +9,10 @@ use sedge_base::{Duration, Instant};
 const EARLY_BYTES: usize = 1024 * 1024;
 /// Bytes that a piece costs at least.
 const PIECE_BYTES: usize = 64;
-/// How long a hole may stand: the receiver has what the capture has lost, so that nobody sends it again.
+/// Time for which a hole may stand: the receiver has the bytes that the capture has lost, so that nobody sends them again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a stream cannot be followed any more.
+/// Reason why a stream cannot be followed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hole;
 
@@ -23,7 +23,7 @@ pub(super) struct Stream {
     next: u64,
     early: BTreeMap<u64, Bytes>,
     early_bytes: usize,
-    /// Where the stream ends.
+    /// Place where the stream ends.
     end: Option<u64>,
     since: Option<Instant>,
 }

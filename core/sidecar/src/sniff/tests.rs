@@ -146,7 +146,7 @@ impl Tap {
         self.capture(&segment);
     }
 
-    /// What came out: publications as `topic=payload`, filters as `+filter` and `-filter`.
+    /// Outputs of the sniffer: publications as `topic=payload`, filters as `+filter` and `-filter`.
     fn news(&mut self) -> Vec<String> {
         let text = |output| match output {
             SniffOutput::Publish(publish) => {
@@ -168,7 +168,7 @@ impl Talk {
     }
 }
 
-/// FT-03: publications and subscriptions are learned without being on the path; what the broker has not granted does not count.
+/// FT-03: publications and subscriptions are learned without being on the path; subscriptions that the broker has not granted do not count.
 #[test]
 fn a_conversation_is_followed() {
     let mut tap = Tap::new();
