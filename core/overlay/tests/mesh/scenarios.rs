@@ -314,9 +314,9 @@ fn signals_of(changes: &[Advert]) -> VecDeque<Bytes> {
 fn a_wrong_a_surplus_a_missing_and_a_stale_entry_are_repaired_by_the_next_refresh() {
     let (right, other) = (add("c", "right"), add("c", "other"));
     let cases: [(&str, &[Advert], VecDeque<Bytes>); 4] = [
-        ("wrong", &[right.clone()], signals_of(&[add("c", "wrong")])),
-        ("surplus", &[right.clone()], signals_of(&[right.clone(), other.clone()])),
-        ("missing", &[right.clone(), other], signals_of(&[right])),
+        ("wrong", core::slice::from_ref(&right), signals_of(&[add("c", "wrong")])),
+        ("surplus", core::slice::from_ref(&right), signals_of(&[right.clone(), other.clone()])),
+        ("missing", &[right.clone(), other], signals_of(core::slice::from_ref(&right))),
         ("stale", &[remove("d", "b")], VecDeque::new()),
     ];
     for (case, changes, heard) in cases {

@@ -334,7 +334,14 @@ fn answer(packet: &Packet, version: Version, out: &mut BytesMut) -> Version {
         Packet::PubRel(release) => Packet::PubComp(ack(release.packet_id)),
         Packet::PubRec(received) => Packet::PubRel(ack(received.packet_id)),
         Packet::PingReq => Packet::PingResp,
-        _ => return version,
+        Packet::ConnAck(_)
+        | Packet::PubAck(_)
+        | Packet::PubComp(_)
+        | Packet::SubAck(_)
+        | Packet::UnsubAck(_)
+        | Packet::PingResp
+        | Packet::Disconnect(_)
+        | Packet::Auth(_) => return version,
     };
     encode(&reply, version, out);
     version
