@@ -13,14 +13,14 @@ use crate::host::Host;
 use crate::supervisor::Shared;
 use crate::wire::{PATIENCE, Stream, Wire, greet};
 
-/// What events of the connection to the session are called.
+/// Token for events of the connection to the session.
 pub(crate) const LOCAL: Token = Token(0);
-/// Identifier of the bridge's own requests: sessions begin with low ones.
+/// Packet identifier of the bridge's own requests: sessions begin with low ones.
 pub(crate) const REQUEST: PacketId = PacketId::MAX;
 /// Packets that may come before a subscription is acknowledged.
 const EARLY_MAX: usize = 100_000;
 
-/// A connection, and what came before it was ready.
+/// A connection, and the packets that came before it was ready.
 pub(crate) struct Opened {
     pub(crate) wire: Wire,
     pub(crate) ack: ConnAck,

@@ -40,19 +40,19 @@ pub struct Bridges {
     is_watched: AtomicBool,
 }
 
-/// What the threads of one bridge share.
+/// State that the threads of one bridge share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: BridgeConfig,
     pub(crate) cluster: String,
     pub(crate) session: String,
     pub(crate) record: Record,
-    /// This node runs it.
+    /// This node runs the bridge.
     here: AtomicBool,
     stopping: AtomicBool,
-    /// What it takes from the cluster, if its full buffer refuses more.
+    /// Filters of the publications that the bridge takes from the cluster, if its full buffer refuses more.
     refuses: Vec<TopicFilter>,
-    /// Its buffer is full.
+    /// The buffer of the bridge is full.
     is_full: AtomicBool,
 }
 

@@ -48,7 +48,7 @@ impl ConsumerContext for Consuming {}
 /// A partition: topic and number.
 type Place = (String, i32);
 
-/// What of each partition is under way.
+/// Records of each partition that are under way.
 #[derive(Debug, Default)]
 struct Progress {
     /// Offsets in order, and whether the broker has acknowledged them.

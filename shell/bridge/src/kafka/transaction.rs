@@ -44,7 +44,7 @@ pub(super) struct Entry {
 pub(super) struct Transactions {
     topic: String,
     slot: u64,
-    /// What was in Kafka when this node began.
+    /// Identities of the messages that were in Kafka when this node began.
     there: Ids,
     batch: Vec<Entry>,
     began: Option<Instant>,
@@ -257,7 +257,7 @@ impl Wake for Unpark {
     }
 }
 
-/// What a future becomes; `None`: nothing in time.
+/// Waits for the result of a future; `None`: no result in time.
 fn wait<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let waker = TaskWaker::from(Arc::new(Unpark(thread::current())));

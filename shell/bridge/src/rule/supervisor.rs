@@ -31,13 +31,13 @@ pub struct Rules {
     is_watched: AtomicBool,
 }
 
-/// What the threads of one rule share.
+/// State that the threads of one rule share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) rule: Arc<Rule>,
     pub(super) session: String,
     pub(super) record: Record,
-    /// This node runs it.
+    /// This node runs the rule.
     here: AtomicBool,
     stopping: AtomicBool,
 }
