@@ -28,7 +28,7 @@ const OUT_BYTES: usize = 65_536;
 const STALL: u64 = 2_000_000_000;
 
 impl Driver {
-    /// What is not urgent: connections to be made, pings, stalled loops.
+    /// Does the work that is not urgent: connections to be made, pings, stalled loops.
     pub(super) fn chores(&mut self, now: u64) {
         if self.core.stage == Stage::Waiting && self.core.up == self.conns.len() && !self.pings_are_due(now) {
             return;
@@ -124,7 +124,7 @@ impl Driver {
                 packets::connect(&self.core.introduction, persistent, &client_id, &mut conn.out);
                 conn.pinged_at = self.core.setup.clock.now();
                 self.core.mark(at);
-                // What came along with the last step of a handshake raises no event of its own.
+                // Bytes that came along with the last step of a handshake raise no event of their own.
                 self.readable(at, false);
             }
             Ok(false) => {}
@@ -233,7 +233,7 @@ impl Driver {
         };
         let window = core.recorder.window();
         let now = core.setup.clock.now();
-        // What the open loop has counted as due was due before the end.
+        // Messages that the open loop has counted as due were due before the end.
         let scheduled = matches!(publisher.pace, Pace::Schedule { .. });
         if now < core.beat.origin || !scheduled && now >= window.end {
             return false;

@@ -1,4 +1,4 @@
-//! What one publisher has sent and may send.
+//! State of one publisher: the messages it has sent and may send.
 
 use crate::measure::{SentRange, Window};
 use crate::num;
@@ -40,7 +40,7 @@ pub(super) enum Pace {
     LastMessage { interval: u64, not_before: u64 },
 }
 
-/// What one publisher has sent and may send.
+/// State of one publisher: the messages it has sent and may send.
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) client: usize,
@@ -64,13 +64,13 @@ pub(super) struct Publisher {
     burst: u16,
     /// In the closed loop, a burst is under way.
     bursting: bool,
-    /// What had come back when that was looked at last.
+    /// Deliveries that had come back at the last check.
     seen_returned: u64,
     /// When the closed loop last went on.
     pub(super) moved_at: u64,
 }
 
-/// What all publishers have in common.
+/// Settings that all publishers have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub(super) qos: u8,
@@ -280,7 +280,7 @@ impl Publisher {
         }
     }
 
-    /// What was sent within the window.
+    /// Messages that were sent within the window, a range for each stream.
     pub(super) fn ranges(&self) -> impl Iterator<Item = SentRange> {
         let numbers = self.first_stream..;
         numbers
@@ -340,7 +340,7 @@ mod tests {
         assert!(!publisher.may_send(0, 5_000), "its handshake is under way");
         assert!(publisher.complete(1));
         assert!(!publisher.may_send(0, 1_134) && publisher.may_send(0, 1_300));
-        // What was late is not caught up with.
+        // The publisher skips publications whose time has passed.
         assert_eq!(send(&mut publisher, 1_300), Some(1_400));
         assert!(publisher.complete(1) && !publisher.may_send(0, 1_399));
         send(&mut publisher, 1_400);

@@ -42,7 +42,7 @@ const PROGRESS: u64 = 100_000_000;
 /// Deliveries that are reported together, where each is.
 const RAW: usize = 10_000;
 
-/// What all drivers of a process have in common.
+/// Settings that all drivers of a process have in common.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) scenario: Scenario,

@@ -18,7 +18,7 @@ const CONTROL: &str = "$sedge/";
 /// Packets of MQTT that are no publications.
 const PACKETS: &str = "packets";
 
-/// What went over one direction of a link.
+/// Traffic over one direction of a link.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     pub(super) carried: Carried,
@@ -185,7 +185,7 @@ impl Carried {
         }
     }
 
-    /// What was carried since `before`.
+    /// Traffic since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let table = |now: &BTreeMap<String, Passed>, before: &BTreeMap<String, Passed>| {
             let line = |(name, passed): (&String, &Passed)| {

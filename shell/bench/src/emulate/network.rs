@@ -149,7 +149,7 @@ impl Network {
         self.handle()?.request(request)
     }
 
-    /// What every link did so far.
+    /// Status of the network: the counters of every link since its start.
     pub fn status(&self) -> Result<NetworkStatus, BenchError> {
         complete(self.handle()?, self.describe())
     }
