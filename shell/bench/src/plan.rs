@@ -28,7 +28,7 @@ pub(crate) struct Client {
     pub(crate) role: Role,
 }
 
-/// What a client is there for.
+/// Role of a client.
 #[derive(Debug)]
 pub(crate) enum Role {
     Publisher {
@@ -64,7 +64,7 @@ pub(crate) struct Stream {
 /// A subscriber, or a group that shares a subscription.
 #[derive(Debug, Default)]
 pub(crate) struct Receiver {
-    /// What it has to get, ascending.
+    /// Streams that the receiver has to get, ascending.
     pub(crate) streams: Vec<u32>,
     pub(crate) shared: bool,
 }
@@ -125,7 +125,7 @@ impl Plan {
         })
     }
 
-    /// Who gets what.
+    /// Finds the receivers of each stream.
     fn connect_streams(&mut self) -> Result<(), BenchError> {
         let mut trie = SubscriptionTrie::new();
         for client in &self.clients {

@@ -68,7 +68,7 @@ pub struct LinkStatus {
     pub carried: Carried,
 }
 
-/// What the packets of one direction of a link carried, by the bytes of MQTT in them: each once, however often it was sent, and
+/// Traffic in the packets of one direction of a link, by the bytes of MQTT in them: each byte once, however often it was sent, and
 /// without the headers of TCP and IP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {

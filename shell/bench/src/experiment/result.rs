@@ -1,4 +1,4 @@
-//! Origin that every result of an experiment states.
+//! Information on its origin that every result of an experiment holds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -98,7 +98,7 @@ impl Distribution {
     }
 }
 
-/// What goes from driver to driver.
+/// Form in which distributions go from driver to driver.
 #[derive(Clone, Serialize, Deserialize)]
 struct Sparse {
     values: Vec<(u64, u64)>,

@@ -1,21 +1,21 @@
-//! What one driver counted, and the sum over all.
+//! Counts of one driver, and their sum over all drivers.
 
 use serde::{Deserialize, Serialize};
 
 use super::Distribution;
 
-/// What was counted. All counts but those named otherwise concern the window and leave probes out.
+/// Counts of a run. All counts but those named otherwise concern the window and leave probes out.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     /// Messages whose send time lies in the window.
     pub(crate) sent: u64,
     /// Deliveries whose receive time lies in the window, again-deliveries included.
     pub(crate) received: u64,
-    /// Of what was sent in the window, deliveries that never came.
+    /// Of the messages sent in the window, deliveries that never came.
     pub(crate) lost: u64,
-    /// Of what was sent in the window, deliveries that came once more.
+    /// Of the messages sent in the window, deliveries that came once more.
     pub(crate) duplicates: u64,
-    /// Of what was sent in the window, deliveries that came after a later one of the same publisher and topic.
+    /// Of the messages sent in the window, deliveries that came after a later one of the same publisher and topic.
     pub(crate) reordered: u64,
     /// All messages, at any time, probes included.
     pub(crate) all_sent: u64,

@@ -1,4 +1,4 @@
-//! What a run brought to light.
+//! Outcome of a run.
 
 use crate::host::Usage;
 use crate::measure::Tally;
@@ -41,7 +41,7 @@ pub(crate) struct FaultDone {
     pub(crate) what: String,
 }
 
-/// What a run brought to light.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) scenario: Scenario,

@@ -1,4 +1,4 @@
-//! What carries the bytes of MQTT.
+//! Transports that carry the bytes of MQTT.
 
 mod stream;
 mod tcp;
@@ -34,7 +34,7 @@ pub(crate) trait Pipe {
 
 /// A connection that carries bytes of MQTT, without waiting.
 pub(crate) trait Transport: Pipe + Send {
-    /// What the event loop watches.
+    /// Socket that the event loop watches.
     fn socket(&mut self) -> &mut TcpStream;
 
     /// Whether a read that did not fill its buffer has emptied the connection.
