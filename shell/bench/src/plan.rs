@@ -41,7 +41,7 @@ pub(crate) enum Role {
     },
     Subscriber {
         filter: TopicFilter,
-        /// Index of what it receives, shared by the members of a group.
+        /// Index of its receiver, shared by the members of a group.
         receiver: usize,
     },
     Idle,
@@ -95,7 +95,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// `sp-ratio`: receivers per message, weighted by what is sent; probes are left out.
+    /// `sp-ratio`: receivers per message, weighted by the messages sent; probes are left out.
     pub(crate) fn sp_ratio(&self) -> f64 {
         let streams = || self.streams.iter().filter(|stream| !stream.probe);
         let rate = |stream: &Stream| if stream.period > 0 { 1e9 / num::real(stream.period) } else { 1.0 };

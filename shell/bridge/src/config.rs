@@ -61,7 +61,7 @@ pub enum Full {
     DropQos0,
     /// QoS 0 messages go first, then those that have waited longest.
     DropOldest,
-    /// Publishers of what the bridge takes are refused (0x97), those of 3.1.1 not acknowledged, until there is room again.
+    /// Publishers of messages that the bridge takes are refused (0x97), publishers with 3.1.1 not acknowledged, until there is room again.
     Refuse,
 }
 
@@ -183,7 +183,7 @@ pub struct BridgeConfig {
     pub direction: Direction,
     /// Topic filters of the messages that cross the bridge, at the end where the messages come from.
     pub from: Vec<String>,
-    /// The same of what publishers send for it, where a rule stands between; empty: as `from`.
+    /// Topic filters of the publications that publishers send for the bridge, where a rule stands between; empty: as `from`.
     pub takes: Vec<String>,
     /// Template of the topic names at the receiving end.
     pub topic: String,
@@ -193,9 +193,9 @@ pub struct BridgeConfig {
     pub transactional: bool,
     /// Prefix that is removed from topics before `topic` is applied.
     pub strip: String,
-    /// When publishers of what it takes are acknowledged.
+    /// When publishers of the messages that the bridge takes are acknowledged.
     pub ack: Ack,
-    /// Name of the rule whose outputs go instead of what comes; empty: none.
+    /// Name of the rule whose outputs go instead of the messages that come; empty: none.
     pub rule: String,
     /// Protocol version.
     pub version: Protocol,
@@ -271,7 +271,7 @@ impl BridgeConfig {
         format!("$bridge/{name}")
     }
 
-    /// Name of what is at the other end.
+    /// Name of the kind of system at the other end.
     pub const fn kind_name(&self) -> &'static str {
         match self.kind {
             Some(Kind::Mqtt) | None => "mqtt",

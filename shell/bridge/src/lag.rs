@@ -29,7 +29,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Notes what waits now.
+    /// Notes the messages that wait now.
     pub(crate) fn note(&mut self, session: &SessionView, now: Instant) {
         if session.messages == 0 {
             *self = Self::default();

@@ -103,7 +103,7 @@ impl<'a, H: Host> Session<'a, H> {
         Ok(Opened { wire, ack, early })
     }
 
-    /// Gives up what an earlier configuration has subscribed to.
+    /// Ends the subscriptions that an earlier configuration has made.
     fn unsubscribe_others(
         &self,
         wire: &mut Wire,
@@ -122,7 +122,7 @@ impl<'a, H: Host> Session<'a, H> {
     }
 }
 
-/// Subscribes; returns what came before the answer.
+/// Subscribes; returns the packets that came before the answer.
 pub(crate) fn subscribe(
     wire: &mut Wire,
     poll: &mut Poll,

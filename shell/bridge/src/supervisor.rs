@@ -22,9 +22,9 @@ use crate::map::Transform;
 use crate::mqtt;
 use crate::status::{BridgeState, BridgeStatus, Record};
 
-/// How often it is looked who runs a bridge.
+/// How often the supervisor looks which node runs a bridge.
 const WATCH: Duration = Duration::from_millis(100);
-/// The same for what waits.
+/// How often the supervisor measures the messages that wait.
 const MEASURE: Duration = Duration::from_secs(1);
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -159,7 +159,7 @@ impl Drop for Bridges {
     }
 }
 
-/// The filters of what has to be refused while the buffer is full.
+/// Topic filters of the publications to refuse while the buffer is full.
 fn refuses(config: &BridgeConfig) -> Vec<TopicFilter> {
     if config.buffer_full != Full::Refuse || !config.direction.goes_out() {
         return Vec::new();
@@ -168,7 +168,7 @@ fn refuses(config: &BridgeConfig) -> Vec<TopicFilter> {
     taken.iter().filter_map(|filter| TopicFilter::new(filter).ok()).collect()
 }
 
-/// Tells the node what is refused, if that has changed.
+/// Tells the node the topic filters of the publications to refuse, if they have changed.
 fn close_topics(bridges: &[Arc<Shared>], host: &impl Host, closed: &mut Vec<TopicFilter>) {
     let is_full = |shared: &&Arc<Shared>| shared.here.load(Ordering::Acquire) && shared.is_full.load(Ordering::Acquire);
     let now: Vec<TopicFilter> = bridges.iter().filter(is_full).flat_map(|shared| shared.refuses.clone()).collect();
@@ -178,7 +178,7 @@ fn close_topics(bridges: &[Arc<Shared>], host: &impl Host, closed: &mut Vec<Topi
     }
 }
 
-/// Looks who runs each bridge, and what waits.
+/// Looks which node runs each bridge, and measures the messages that wait.
 fn watch(roll: &Roll<Shared>, host: &impl Host) {
     let mut measured = None::<Instant>;
     let mut closed = Vec::new();

@@ -54,7 +54,7 @@ pub(super) struct Publisher {
     limit: u64,
     until: Until,
     window: u16,
-    /// Deliveries that what was sent should cause, and those given up.
+    /// Deliveries that the messages sent should cause, and the deliveries given up.
     pub(super) expected: u64,
     forgiven: u64,
     /// Handshakes under way, by packet identifier less one; empty at QoS 0.
@@ -201,7 +201,7 @@ impl Publisher {
         open && slots && self.room(returned) < u64::from(self.burst)
     }
 
-    /// Keeps in mind when something came back.
+    /// Keeps in mind when a delivery came back.
     pub(super) const fn note_returned(&mut self, returned: u64, now: u64) {
         if returned != self.seen_returned {
             self.seen_returned = returned;
@@ -209,7 +209,7 @@ impl Publisher {
         }
     }
 
-    /// Gives up what has not come back.
+    /// Gives up the deliveries that have not come back.
     pub(super) const fn forgive(&mut self, returned: u64) {
         self.forgiven = self.expected.saturating_sub(returned);
     }

@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Sets the timer for what arrives next; gives a timeout if it has arrived already.
+    /// Sets the timer for the packet that arrives next; gives a timeout if that has arrived already.
     fn sleep(&mut self) -> io::Result<Option<Duration>> {
         let now = self.now();
         match self.fabric.next() {
@@ -200,7 +200,7 @@ impl Engine {
         true
     }
 
-    /// Hands over what has arrived.
+    /// Hands over the packets that have arrived.
     fn deliver(&mut self) {
         let now = self.now();
         while let Some((at, node, packet)) = self.fabric.take(now) {
@@ -213,10 +213,10 @@ impl Engine {
         }
     }
 
-    /// Does what it is told. Says whether to go on.
+    /// Carries out the orders. Says whether to go on.
     fn obey(&mut self) -> bool {
         while let Ok(order) = self.inbox.try_recv() {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             match order {
                 Order::End => return false,
                 Order::Do(request, answer) => {

@@ -159,7 +159,7 @@ impl Network {
         Ok(&engine.0)
     }
 
-    /// All of the status but what changes.
+    /// The part of the status that does not change.
     fn describe(&self) -> NetworkStatus {
         NetworkStatus {
             seed: self.seed,
@@ -189,7 +189,7 @@ impl Network {
     }
 }
 
-/// Adds what changes to the status of a network.
+/// Adds the changing part to the status of a network.
 fn complete(handle: &Handle, mut status: NetworkStatus) -> Result<NetworkStatus, BenchError> {
     (status.links, status.emulator) = handle.status()?;
     for node in &status.nodes {

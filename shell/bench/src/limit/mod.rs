@@ -25,7 +25,7 @@ const SETTLE_LOOKS: usize = 60;
 /// Share of a core below which they have nothing left to do.
 const IDLE: f64 = 0.05;
 
-/// Share of what should come out that has to, for a load to be under the limit.
+/// Share of the expected deliveries that has to arrive for a load to be under the limit.
 const SHARE: f64 = 0.99;
 
 /// One measurement of the search.

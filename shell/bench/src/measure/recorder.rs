@@ -104,7 +104,7 @@ impl Recorder {
         Place { inbox: self.inboxes.len() - 1, member: 0 }
     }
 
-    /// Sets what is measured; series begin at `origin`.
+    /// Sets the window that is measured; series begin at `origin`.
     pub(crate) fn set_window(&mut self, origin: u64, window: Window) {
         self.origin = origin;
         self.window = window;

@@ -52,7 +52,7 @@ pub(crate) struct Outcome {
     pub(crate) connect_s: f64,
     /// Length of the window.
     pub(crate) measure_s: f64,
-    /// Deliveries that what was sent in the window should have caused.
+    /// Deliveries that the messages sent in the window should have caused.
     pub(crate) expected: u64,
     /// From the begin of the window to the last delivery.
     pub(crate) completion_s: f64,

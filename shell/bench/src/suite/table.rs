@@ -41,7 +41,7 @@ struct Runs {
     rounds: Vec<Measured>,
 }
 
-/// A suite and what it measured.
+/// A suite and its measurements.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Suite {
     pub(super) machine: String,
@@ -84,7 +84,7 @@ impl Suite {
         Self { machine, version, rounds, brokers, lines: Vec::new(), runs: Vec::new() }
     }
 
-    /// Adds a load with what was measured, by broker.
+    /// Adds a load with its measurements, by broker.
     pub(super) fn add(&mut self, row: &str, measure: Measure, all: Vec<Vec<Measured>>) {
         for (figure, get) in figures(measure) {
             let cells = self.brokers.iter().zip(&all).map(|(broker, runs)| {

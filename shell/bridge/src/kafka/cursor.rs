@@ -12,7 +12,7 @@ pub(super) const SLOTS: u64 = 4096;
 /// Identities that are kept in mind, the newest ones.
 pub(super) const IDS_MAX: usize = 262_144;
 
-/// The identities of one transaction, by what stands before their last number.
+/// The identities of one transaction, by the part before their last number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ids {
     numbers: BTreeMap<Box<str>, BTreeSet<u64>>,

@@ -346,7 +346,7 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Does what reports ask for.
+    /// Does the work that delivery reports ask for.
     fn heed(&mut self, reports: Vec<Report>) -> Result<(), BridgeError> {
         let mut end = Ok(());
         for (number, result) in reports {

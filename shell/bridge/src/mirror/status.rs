@@ -31,13 +31,13 @@ pub struct MirrorStatus {
 /// A difference, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorLine {
-    /// In what.
+    /// Kind of the difference.
     pub kind: &'static str,
-    /// How many seconds ago.
+    /// How many seconds ago the difference was found.
     pub seconds: u64,
-    /// The filter that it came by.
+    /// The filter by which the message came.
     pub filter: String,
-    /// Its topic.
+    /// Topic of the message.
     pub topic: String,
     /// Deliveries of either side.
     pub detail: String,

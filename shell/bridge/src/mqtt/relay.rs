@@ -297,7 +297,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// A message does not go: whoever sent it need not wait.
+    /// A message does not go: its sender need not wait.
     fn stays(&mut self, why: Stays, id: Option<PacketId>, qos: QoS, out: bool) {
         let counters = &self.record.counters;
         match why {

@@ -30,9 +30,9 @@ const GOOD: Duration = Duration::from_secs(5);
 /// How a node that reads along stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SniffStatus {
-    /// Whether what is read goes to the other nodes, and what comes from them to the broker.
+    /// Whether publications read go to the other nodes, and publications of the other nodes to the broker.
     pub up: bool,
-    /// Seconds since it does, or does not.
+    /// Seconds since `up` has its present value.
     pub since_seconds: u64,
     /// Whether the broker speaks 3.1.1 only.
     pub only_311: bool,
@@ -99,7 +99,7 @@ pub struct Sniffing {
 }
 
 impl Sniffing {
-    /// The client id of the session at the node with this id that publishes what is read and gets what the broker's clients want.
+    /// Client id of the session at the node with this id that publishes the messages read and gets those that the broker's clients want.
     pub fn session_id(node: &str) -> String {
         format!("{}.sniff/{node}", BridgeConfig::session_id(""))
     }
