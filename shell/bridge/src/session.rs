@@ -148,7 +148,7 @@ pub(crate) fn subscribe(
     Ok(early)
 }
 
-/// Waits for the answer to a request of one's own; what else comes is for later.
+/// Waits for the answer to a request of one's own; other packets are kept for later.
 pub(crate) fn collect(
     wire: &mut Wire,
     poll: &mut Poll,

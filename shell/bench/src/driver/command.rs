@@ -25,7 +25,7 @@ pub(crate) enum Command {
         /// End of the window.
         end: u64,
     },
-    /// Count what was lost, given what all drivers sent, and say all that was counted.
+    /// Count the messages lost, given the messages that all drivers sent, and report all counts.
     Settle(Arc<Vec<SentRange>>),
     /// Disconnect all clients, remove their sessions unless they are to be kept, and end.
     Finish,

@@ -24,7 +24,7 @@ pub(super) const RETRY: u64 = 100_000_000;
 const PATIENCE: u64 = 10_000_000_000;
 /// Bytes that wait for one connection before its publisher pauses.
 const OUT_BYTES: usize = 65_536;
-/// Time after which a closed loop gives up what does not come back, in ns.
+/// Time after which a closed loop gives up deliveries that do not come back, in ns.
 const STALL: u64 = 2_000_000_000;
 
 impl Driver {
@@ -185,7 +185,7 @@ impl Driver {
         }
     }
 
-    /// Sends what is to be sent, connection by connection, each with as few writes as possible.
+    /// Sends the packets to be sent, connection by connection, each with as few writes as possible.
     pub(super) fn work_off(&mut self) {
         let mut turn = 0;
         while let Some(at) = self.core.dirty.get(turn).copied() {

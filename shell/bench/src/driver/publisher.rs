@@ -25,7 +25,7 @@ struct Line {
     template: Template,
     fan_out: u64,
     next: u64,
-    /// First and end of what was sent in the window.
+    /// First and end of the messages sent in the window.
     range: Option<(u64, u64)>,
 }
 

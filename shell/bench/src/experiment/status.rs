@@ -175,7 +175,7 @@ fn sum(text: &str, name: &str) -> f64 {
         if !rest.starts_with([' ', '{']) {
             return None;
         }
-        // A label's value may hold spaces; what is behind the last one is the number.
+        // A label's value may hold spaces; the text behind the last space is the number.
         rest.rsplit(' ').next()?.parse::<f64>().ok()
     });
     samples.sum()

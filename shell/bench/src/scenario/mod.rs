@@ -142,7 +142,7 @@ pub(crate) struct Scenario {
     pub(crate) warmup_s: f64,
     /// Seconds of the measurement.
     pub(crate) measure_s: f64,
-    /// Most seconds to wait for what is still under way after the measurement.
+    /// Most seconds to wait for messages that are still under way after the measurement.
     pub(crate) drain_s: f64,
     /// Seconds with all clients connected and silent before the first message.
     pub(crate) idle_s: f64,

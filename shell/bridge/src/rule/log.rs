@@ -83,7 +83,7 @@ impl Records {
 }
 
 impl Log {
-    /// Takes the connection over, and reads what is in the log.
+    /// Takes the connection over, and reads the records of the log.
     pub(super) fn open(
         opened: Opened,
         topic: TopicName,
