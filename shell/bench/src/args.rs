@@ -244,7 +244,7 @@ impl LoadArgs {
         Ok(())
     }
 
-    /// What the command line changes.
+    /// Applies the changes of the command line to `scenario`.
     pub(crate) fn change(&self, scenario: &mut Scenario) -> Result<(), BenchError> {
         scenario.qos = self.qos.unwrap_or(scenario.qos);
         if self.qos.is_some() {

@@ -1,4 +1,4 @@
-//! What the command line asks for, done.
+//! Execution of the subcommands of `sedge bench`.
 
 use std::io::Write;
 use std::net::TcpListener;

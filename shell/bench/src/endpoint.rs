@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
 
-/// What carries MQTT.
+/// Transport that carries MQTT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Carrier {
     /// TCP: `mqtt://` or nothing.
@@ -45,7 +45,7 @@ impl Carrier {
 /// Address of a broker: `HOST:PORT`, `mqtt://HOST`, `mqtts://HOST`, `ws://HOST/PATH` or `wss://HOST/PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Endpoint {
-    /// What carries MQTT.
+    /// Transport that carries MQTT.
     pub(crate) carrier: Carrier,
     /// Name or address.
     pub(crate) host: String,

@@ -14,7 +14,7 @@ pub enum BenchError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A scenario or broker file does not say what it should.
@@ -40,9 +40,9 @@ pub enum BenchError {
     /// The operating system refused something the load generator needs.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The report could not be written.

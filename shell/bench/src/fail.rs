@@ -10,7 +10,7 @@ const SECOND: usize = 10;
 /// Share of the throughput before the fault that counts as recovered.
 const RECOVERED: f64 = 0.9;
 
-/// What a fault did to a flow of messages.
+/// Effects of a fault on a flow of messages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct FailFigures {
     /// Longest time in which some receiver got nothing, in ms.

@@ -15,13 +15,13 @@ use crate::run::Process;
 /// emulated network, `SECONDS:cut:A-B`, `SECONDS:cut:A>B`, `SECONDS:isolate:A` and `SECONDS:heal:`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fault {
-    /// When, in seconds from the beginning of the measurement.
+    /// Time of the fault, in seconds from the beginning of the measurement.
     pub(crate) at_s: f64,
-    /// What.
+    /// Kind of the fault: the action that is done.
     pub(crate) action: Action,
 }
 
-/// One thing that can be done.
+/// An action of a fault.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// Kills a process without warning.

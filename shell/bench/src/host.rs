@@ -1,4 +1,4 @@
-//! What the operating system knows: processor time and memory of brokers, limits, counters of the network.
+//! Figures of the operating system: processor time and memory of brokers, limits, counters of the network.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ impl Usage {
     }
 }
 
-/// What the processes `pids` and their descendants use together; none if none of them lives.
+/// Processor time and memory of the processes `pids` and their descendants together; none if none of them lives.
 pub(crate) fn usage(pids: &[u32]) -> Option<Usage> {
     let mut all = BTreeSet::new();
     for pid in pids {

@@ -47,7 +47,7 @@ impl FromStr for MetricsUrl {
     }
 }
 
-/// What a request shows to be answered.
+/// Token that a request shows to be answered.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(String);
 
@@ -115,7 +115,8 @@ impl Metrics {
         self.sources.is_empty()
     }
 
-    /// What all brokers use together. One that does not answer counts with the processor time it had, and no memory.
+    /// Processor time and memory of all brokers together.
+    /// A broker that does not answer counts with the processor time it had, and no memory.
     pub(crate) fn usage(&mut self) -> Option<Usage> {
         let mut sum: Option<Usage> = None;
         for source in &mut self.sources {
@@ -138,14 +139,14 @@ impl Metrics {
         sum
     }
 
-    /// What was wrong on the way, as sentences.
+    /// Failures of the requests for metrics, as sentences.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         let silent = self.sources.iter().filter_map(|source| source.silent.as_ref());
         silent.map(|(text, times)| format!("{text} ({times} times): what it used meanwhile is not in the figures"))
     }
 }
 
-/// What the page at `url` says; otherwise the address and what was wrong.
+/// Asks the page at `url` for the usage of its broker; an error holds the address and the fault.
 fn ask(agent: &Agent, url: &MetricsUrl, token: Option<&Token>) -> Result<Usage, String> {
     let MetricsUrl(url) = url;
     let mut response =

@@ -28,7 +28,7 @@ pub(crate) struct Client {
     pub(crate) role: Role,
 }
 
-/// What a client is there for.
+/// Role of a client.
 #[derive(Debug)]
 pub(crate) enum Role {
     Publisher {
@@ -41,7 +41,7 @@ pub(crate) enum Role {
     },
     Subscriber {
         filter: TopicFilter,
-        /// Index of what it receives, shared by the members of a group.
+        /// Index of its receiver, shared by the members of a group.
         receiver: usize,
     },
     Idle,
@@ -64,7 +64,7 @@ pub(crate) struct Stream {
 /// A subscriber, or a group that shares a subscription.
 #[derive(Debug, Default)]
 pub(crate) struct Receiver {
-    /// What it has to get, ascending.
+    /// Streams that the receiver has to get, ascending.
     pub(crate) streams: Vec<u32>,
     pub(crate) shared: bool,
 }
@@ -95,7 +95,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// `sp-ratio`: receivers per message, weighted by what is sent; probes are left out.
+    /// `sp-ratio`: receivers per message, weighted by the messages sent; probes are left out.
     pub(crate) fn sp_ratio(&self) -> f64 {
         let streams = || self.streams.iter().filter(|stream| !stream.probe);
         let rate = |stream: &Stream| if stream.period > 0 { 1e9 / num::real(stream.period) } else { 1.0 };
@@ -125,7 +125,7 @@ impl Plan {
         })
     }
 
-    /// Who gets what.
+    /// Finds the receivers of each stream.
     fn connect_streams(&mut self) -> Result<(), BenchError> {
         let mut trie = SubscriptionTrie::new();
         for client in &self.clients {

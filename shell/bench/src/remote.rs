@@ -21,29 +21,29 @@ const EXCHANGES: usize = 32;
 /// Most time to wait for a driver while it is set up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a coordinator says to a driver process.
+/// Orders of a coordinator to a driver process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Order {
-    /// Say what time it is.
+    /// Tell the time of the driver's clock.
     Time,
     /// Take part in a run.
     Take(Box<Share>),
-    /// For each of the driver's threads.
+    /// A command for each of the driver's threads.
     Tell(Command),
 }
 
-/// What a driver process says to its coordinator.
+/// Answers of a driver process to its coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Answer {
-    /// How many threads it has, said first.
+    /// Number of the driver's threads, sent first.
     Threads(usize),
-    /// What speaks against its share.
+    /// A warning about the driver's share of the run.
     Warning(String),
-    /// What time it is.
+    /// Time of the driver's clock.
     Time(u64),
-    /// It could not do what it should.
+    /// The driver could not carry out the order.
     Failed(String),
-    /// From one of its threads.
+    /// An event of one of the driver's threads.
     Event(usize, Event),
 }
 

@@ -17,12 +17,12 @@ const IDLE: Duration = Duration::from_millis(25);
 /// The same while the other end takes nothing.
 const LONG: Duration = Duration::from_millis(500);
 
-/// What came of one look.
+/// Publications that one check found gone from the session or still in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Publications that are gone from the session, so that their publishers are answered.
     pub gone: usize,
-    /// Publications that are still there, as far as was looked.
+    /// Publications that are still in the session, as far as the check went.
     pub left: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a bridge is told.
+//! Configuration of a bridge.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use crate::template::Template;
 /// Bytes of a buffer if nothing is said.
 const BUFFER_DEFAULT: u64 = 256 * 1024 * 1024;
 
-/// What is at the other end.
+/// Kind of the system at the other end of a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A broker that speaks MQTT 3.1.1 or 5.0.
     Mqtt,
-    /// Kafka, or what speaks its protocol.
+    /// Kafka, or a broker that speaks its protocol.
     Kafka,
 }
 
@@ -53,15 +53,15 @@ impl Direction {
     }
 }
 
-/// What happens when the buffer is full.
+/// Handling of messages when the buffer is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Full {
-    /// QoS 0 messages go first; then what comes new finds no room.
+    /// QoS 0 messages are dropped first; then new messages find no room.
     #[default]
     DropQos0,
     /// QoS 0 messages go first, then those that have waited longest.
     DropOldest,
-    /// Publishers of what the bridge takes are refused (0x97), those of 3.1.1 not acknowledged, until there is room again.
+    /// Publishers of messages that the bridge takes are refused (0x97), publishers with 3.1.1 not acknowledged, until there is room again.
     Refuse,
 }
 
@@ -106,7 +106,7 @@ impl Sasl {
     }
 }
 
-/// What is the key of a Kafka record.
+/// Source of the key of a Kafka record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Key {
     /// The topic.
@@ -134,7 +134,7 @@ impl Key {
     }
 }
 
-/// What the remote broker is spoken to with.
+/// Protocol version in which the bridge speaks to the remote broker.
 pub type Protocol = Version;
 
 /// A text that no log shows.
@@ -175,27 +175,27 @@ pub struct Tls {
 /// `[bridge.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeConfig {
-    /// What is at the other end; `None`: not said.
+    /// Kind of the system at the other end; `None`: not configured.
     pub kind: Option<Kind>,
     /// `host` or `host:port`, the preferred one first.
     pub address: Vec<String>,
     /// Which way messages go.
     pub direction: Direction,
-    /// Topic filters of what goes, at the end where it comes from.
+    /// Topic filters of the messages that cross the bridge, at the end where the messages come from.
     pub from: Vec<String>,
-    /// The same of what publishers send for it, where a rule stands between; empty: as `from`.
+    /// Topic filters of the publications that publishers send for the bridge, where a rule stands between; empty: as `from`.
     pub takes: Vec<String>,
-    /// What topics are called where they go.
+    /// Template of the topic names at the receiving end.
     pub topic: String,
-    /// What is the key of a Kafka record.
+    /// Source of the key of a Kafka record.
     pub key: Key,
     /// Whether messages get into Kafka in transactions.
     pub transactional: bool,
-    /// What is taken away from the front of topics before that.
+    /// Prefix that is removed from topics before `topic` is applied.
     pub strip: String,
-    /// When publishers of what it takes are acknowledged.
+    /// When publishers of the messages that the bridge takes are acknowledged.
     pub ack: Ack,
-    /// Name of the rule whose outputs go instead of what comes; empty: none.
+    /// Name of the rule whose outputs go instead of the messages that come; empty: none.
     pub rule: String,
     /// Protocol version.
     pub version: Protocol,
@@ -225,7 +225,7 @@ pub struct BridgeConfig {
     pub notifications: String,
     /// Bytes that may wait.
     pub buffer_bytes: u64,
-    /// What happens when more would have to.
+    /// Handling of further messages when the buffer is full.
     pub buffer_full: Full,
 }
 
@@ -262,7 +262,7 @@ impl Default for BridgeConfig {
     }
 }
 
-/// What does not go together: name of the key within the bridge's section, and what is wrong and what to do.
+/// A contradiction in the configuration: name of the key within the bridge's section, and the fault with its remedy.
 pub type Problem = (&'static str, String);
 
 impl BridgeConfig {
@@ -271,7 +271,7 @@ impl BridgeConfig {
         format!("$bridge/{name}")
     }
 
-    /// Name of what is at the other end.
+    /// Name of the kind of system at the other end.
     pub const fn kind_name(&self) -> &'static str {
         match self.kind {
             Some(Kind::Mqtt) | None => "mqtt",
@@ -279,12 +279,12 @@ impl BridgeConfig {
         }
     }
 
-    /// What `topic` and `strip` do.
+    /// The template of topic names that `topic` gives.
     pub(crate) fn template(&self) -> Result<Template, String> {
         Template::parse(&self.topic)
     }
 
-    /// Everything that is wrong with it.
+    /// Everything that is wrong with the configuration.
     pub fn problems(&self) -> Vec<Problem> {
         let mut found = Vec::new();
         let port = if self.kind == Some(Kind::Kafka) { 9092 } else { 1883 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How long a watcher sleeps while there is nobody to watch, unless somebody comes.
 const NOBODY: Duration = Duration::from_mins(1);
 
-/// What the threads of one job share.
+/// State that the threads of one job share.
 pub(crate) trait Job: Send + Sync + 'static {
     /// Name of its thread.
     fn name(&self) -> String;
@@ -42,7 +42,7 @@ pub(crate) fn rest(is_idle: bool, pause: Duration) {
     thread::park_timeout(if is_idle { NOBODY } else { pause });
 }
 
-/// What a new thread does.
+/// The work of a new thread.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl<J: Job> Crew<J> {
         for (job, _) in &ended {
             job.tell_to_stop();
         }
-        // What comes in place of a job begins when that has ended: both have the same session.
+        // The successor of a job begins when the job has ended: both have the same session.
         for (_, thread) in ended {
             join(thread);
         }

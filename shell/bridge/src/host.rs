@@ -1,4 +1,4 @@
-//! What a bridge needs from the node it runs in.
+//! Services that a bridge needs from the node it runs in.
 
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! What waits for a bridge or a rule.
+//! Messages that wait for a bridge or a rule.
 
 use std::time::{Duration, Instant};
 
@@ -7,29 +7,29 @@ use crate::host::SessionView;
 /// Messages that wait for less than this are on their way, and nothing has fallen behind.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// What waits at a node for a bridge or a rule.
+/// Messages that wait at a node for a bridge or a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
     /// Messages.
     pub messages: u64,
-    /// Bytes of those in the queue.
+    /// Bytes of the messages in the queue.
     pub bytes: u64,
-    /// How long the oldest has waited; zero: none waits.
+    /// How long the oldest message has waited; zero: no message waits.
     pub waits: Duration,
     /// Most messages that waited at once since it fell behind.
     pub most: u64,
 }
 
-/// What waits, measured now and then.
+/// The lag of a bridge or a rule, measured now and then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) lag: Lag,
-    /// Since when something waits.
+    /// Since when messages wait.
     since: Option<Instant>,
 }
 
 impl Measured {
-    /// Notes what waits now.
+    /// Notes the messages that wait now.
     pub(crate) fn note(&mut self, session: &SessionView, now: Instant) {
         if session.messages == 0 {
             *self = Self::default();

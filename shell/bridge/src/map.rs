@@ -1,4 +1,4 @@
-//! What a message is called, and what it carries, at the other end.
+//! Topic and properties of a message at the other end.
 
 use sedge_mqtt::{Publish, PublishProperties, TopicFilter, TopicName, Utf8};
 
@@ -12,9 +12,9 @@ pub(crate) const CLIENT: &str = "sedge-client";
 /// User property: the cluster and the bridge that it crossed first.
 const ORIGIN: &str = "sedge-origin";
 
-/// What changes messages on their way, or says that they do not go; a place for rules.
+/// A change of messages on their way, or a refusal to pass them on; a place for rules.
 pub trait Transform: Send {
-    /// Changes the message, named as in the cluster. `false`: it does not go, and counts as having arrived.
+    /// Changes the message, named as in the cluster. `false`: the message does not go, and counts as having arrived.
     fn apply(&mut self, message: &mut Publish) -> bool;
 }
 
@@ -92,7 +92,7 @@ impl Map {
         self.transform.take()
     }
 
-    /// What to subscribe to at the other end.
+    /// Topic filters to subscribe to at the other end.
     pub(crate) fn remote_filters(config: &BridgeConfig) -> Vec<TopicFilter> {
         let name = |filter: &String| match config.direction {
             Direction::Both if !config.topic.is_empty() => join(&config.topic, filter),

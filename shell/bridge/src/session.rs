@@ -13,14 +13,14 @@ use crate::host::Host;
 use crate::supervisor::Shared;
 use crate::wire::{PATIENCE, Stream, Wire, greet};
 
-/// What events of the connection to the session are called.
+/// Token for events of the connection to the session.
 pub(crate) const LOCAL: Token = Token(0);
-/// Identifier of the bridge's own requests: sessions begin with low ones.
+/// Packet identifier of the bridge's own requests: sessions begin with low ones.
 pub(crate) const REQUEST: PacketId = PacketId::MAX;
 /// Packets that may come before a subscription is acknowledged.
 const EARLY_MAX: usize = 100_000;
 
-/// A connection, and what came before it was ready.
+/// A connection, and the packets that came before it was ready.
 pub(crate) struct Opened {
     pub(crate) wire: Wire,
     pub(crate) ack: ConnAck,
@@ -103,7 +103,7 @@ impl<'a, H: Host> Session<'a, H> {
         Ok(Opened { wire, ack, early })
     }
 
-    /// Gives up what an earlier configuration has subscribed to.
+    /// Ends the subscriptions that an earlier configuration has made.
     fn unsubscribe_others(
         &self,
         wire: &mut Wire,
@@ -122,7 +122,7 @@ impl<'a, H: Host> Session<'a, H> {
     }
 }
 
-/// Subscribes; returns what came before the answer.
+/// Subscribes; returns the packets that came before the answer.
 pub(crate) fn subscribe(
     wire: &mut Wire,
     poll: &mut Poll,
@@ -148,7 +148,7 @@ pub(crate) fn subscribe(
     Ok(early)
 }
 
-/// Waits for the answer to a request of one's own; what else comes is for later.
+/// Waits for the answer to a request of one's own; other packets are kept for later.
 pub(crate) fn collect(
     wire: &mut Wire,
     poll: &mut Poll,

@@ -46,19 +46,19 @@ pub struct BridgeStatus {
     pub state: BridgeState,
     /// Messages that wait at this node until the other end has them.
     pub lag: Lag,
-    /// What this node has counted.
+    /// Counters of this node.
     pub counts: Counts,
-    /// What went wrong last, since the start of this node.
+    /// The last error since the start of this node.
     pub last_error: Option<String>,
 }
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a node has counted of a bridge since its start.
+        /// Counters of a bridge at a node since the node's start.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
 
-        /// The same while it counts.
+        /// The same counters while the bridge counts.
         #[derive(Debug, Default)]
         pub(crate) struct Counters { $(pub(crate) $name: AtomicU64,)* }
 
@@ -95,7 +95,7 @@ counters! {
     failures,
 }
 
-/// What a bridge's thread and its watchers share.
+/// State that a bridge's thread and its watchers share.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) name: String,

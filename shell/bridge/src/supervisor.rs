@@ -22,9 +22,9 @@ use crate::map::Transform;
 use crate::mqtt;
 use crate::status::{BridgeState, BridgeStatus, Record};
 
-/// How often it is looked who runs a bridge.
+/// How often the supervisor looks which node runs a bridge.
 const WATCH: Duration = Duration::from_millis(100);
-/// The same for what waits.
+/// How often the supervisor measures the messages that wait.
 const MEASURE: Duration = Duration::from_secs(1);
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -40,19 +40,19 @@ pub struct Bridges {
     is_watched: AtomicBool,
 }
 
-/// What the threads of one bridge share.
+/// State that the threads of one bridge share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: BridgeConfig,
     pub(crate) cluster: String,
     pub(crate) session: String,
     pub(crate) record: Record,
-    /// This node runs it.
+    /// This node runs the bridge.
     here: AtomicBool,
     stopping: AtomicBool,
-    /// What it takes from the cluster, if its full buffer refuses more.
+    /// Filters of the publications that the bridge takes from the cluster, if its full buffer refuses more.
     refuses: Vec<TopicFilter>,
-    /// Its buffer is full.
+    /// The buffer of the bridge is full.
     is_full: AtomicBool,
 }
 
@@ -159,7 +159,7 @@ impl Drop for Bridges {
     }
 }
 
-/// The filters of what has to be refused while the buffer is full.
+/// Topic filters of the publications to refuse while the buffer is full.
 fn refuses(config: &BridgeConfig) -> Vec<TopicFilter> {
     if config.buffer_full != Full::Refuse || !config.direction.goes_out() {
         return Vec::new();
@@ -168,7 +168,7 @@ fn refuses(config: &BridgeConfig) -> Vec<TopicFilter> {
     taken.iter().filter_map(|filter| TopicFilter::new(filter).ok()).collect()
 }
 
-/// Tells the node what is refused, if that has changed.
+/// Tells the node the topic filters of the publications to refuse, if they have changed.
 fn close_topics(bridges: &[Arc<Shared>], host: &impl Host, closed: &mut Vec<TopicFilter>) {
     let is_full = |shared: &&Arc<Shared>| shared.here.load(Ordering::Acquire) && shared.is_full.load(Ordering::Acquire);
     let now: Vec<TopicFilter> = bridges.iter().filter(is_full).flat_map(|shared| shared.refuses.clone()).collect();
@@ -178,7 +178,7 @@ fn close_topics(bridges: &[Arc<Shared>], host: &impl Host, closed: &mut Vec<Topi
     }
 }
 
-/// Looks who runs each bridge, and what waits.
+/// Looks which node runs each bridge, and measures the messages that wait.
 fn watch(roll: &Roll<Shared>, host: &impl Host) {
     let mut measured = None::<Instant>;
     let mut closed = Vec::new();

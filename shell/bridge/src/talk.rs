@@ -16,7 +16,7 @@ use crate::wire::{Stream, Wire, greet};
 
 /// How errors call this node.
 pub(crate) const HERE: &str = "this node";
-/// Publications on their way to the other side; above, what they come from is not read.
+/// Most publications on their way to the other side; above that number, their source is not read.
 const WINDOW: usize = 1_000;
 /// Silence after which the broker is asked whether it is there.
 const PING: Duration = Duration::from_secs(20);
@@ -28,7 +28,8 @@ pub(crate) fn window(version: Version, answer: &ConnAck) -> u16 {
     granted.max(1)
 }
 
-/// Publishes on one connection what has come over another, no more at once than the other side takes (Receive Maximum, MQTT 5.0 3.3.4).
+/// Publishes on one connection the messages that came over another, no more at once than the other side takes
+/// (Receive Maximum, MQTT 5.0 3.3.4).
 pub(crate) struct Writer {
     pub(crate) wire: Wire,
     last: u16,
@@ -54,7 +55,7 @@ impl Writer {
         self.go_on();
     }
 
-    /// Sends what waits, as far as the other side takes it.
+    /// Sends the publications that wait, as far as the other side takes them.
     fn go_on(&mut self) {
         while let Some(publish) =
             self.waiting.pop_front_if(|publish| publish.qos == QoS::AtMostOnce || self.open.len() < self.window)
@@ -123,7 +124,7 @@ fn acknowledge(wire: &mut Wire, publish: &Publish) {
     }
 }
 
-/// Answers what a subscriber has to answer; returns a publication.
+/// Answers the packets that a subscriber has to answer; returns a publication.
 #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is of interest")]
 pub(crate) fn take(wire: &mut Wire, packet: Packet) -> Option<Publish> {
     match packet {

@@ -20,7 +20,7 @@ const READ_BYTES: usize = 64 * 1024;
 /// Bytes that wait to be written above which the other side is not read any more.
 const HIGH_WATER: usize = 1024 * 1024;
 
-/// What carries the bytes.
+/// The stream that carries the bytes.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -205,7 +205,7 @@ impl Wire {
         tls.process_new_packets().map_err(|error| BridgeError::Tls(error.to_string()))?;
         loop {
             match tls.reader().read(&mut self.buffer) {
-                // What came before the end is looked at first; the socket tells of the end, too.
+                // The caller looks at the packets before the end first; the socket tells of the end, too.
                 Ok(0) => return Ok(()),
                 Ok(count) => {
                     self.last_received = Instant::now();

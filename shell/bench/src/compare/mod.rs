@@ -71,7 +71,7 @@ impl Contender {
         scenario
     }
 
-    /// What the broker says its version is, if it is one that is started here.
+    /// Version that the broker reports, if this process starts the broker.
     pub(crate) fn version(&self) -> Option<String> {
         match self {
             Self::Recipe(recipe) => recipe.version(),
@@ -105,7 +105,7 @@ pub(crate) struct Compared {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BrokerResult {
     pub(crate) name: String,
-    /// What it says its version is.
+    /// Version that the broker reports.
     pub(crate) version: Option<String>,
     pub(crate) figures: Vec<Compared>,
     pub(crate) errors: Vec<String>,
@@ -177,9 +177,9 @@ pub(crate) fn compare(
     Comparison { scenario: scenario.name.clone(), machine: crate::host::machine(), brokers: brokers.collect() }
 }
 
-/// Who is measured when: brokers take turns, another one first in each round.
+/// Order of the measurements: brokers take turns, another broker first in each round.
 pub(crate) fn turns(rounds: usize, brokers: usize) -> impl Iterator<Item = (usize, usize)> {
-    // Whoever comes first may find the machine in another state.
+    // The first broker of a round may find the machine in another state.
     (0..rounds).flat_map(move |round| (0..brokers).map(move |turn| (round, (round + turn) % brokers)))
 }
 

@@ -25,10 +25,10 @@ pub(crate) struct Recipe {
     pub(crate) name: String,
     /// Shell command that serves until it is told to end.
     pub(crate) command: String,
-    /// What has to be installed: names that are looked for, or paths, which may hold variables.
+    /// Programs that have to be installed: names that are looked for, or paths, which may hold variables.
     #[serde(default, deserialize_with = "one_or_several")]
     pub(crate) program: Vec<String>,
-    /// Where to get it.
+    /// Where to get the broker.
     #[serde(default)]
     pub(crate) get: Option<String>,
     /// Shell command that prints the version.
@@ -96,7 +96,7 @@ impl Recipe {
         Ok(all)
     }
 
-    /// What the recipe needs and is not there; nothing if it does not say what it needs.
+    /// Programs that the recipe needs and that are missing; empty if the recipe does not name any.
     pub(crate) fn missing(&self) -> Vec<&str> {
         self.program.iter().map(String::as_str).filter(|program| !Self::is_there(program)).collect()
     }
@@ -114,7 +114,7 @@ impl Recipe {
         found.is_ok_and(|status| status.success())
     }
 
-    /// What the broker says its version is: the first line with a digit. None if it does not say.
+    /// Version that the broker reports: the first line with a digit. None if the broker reports none.
     pub(crate) fn version(&self) -> Option<String> {
         let command = self.version.as_deref()?;
         let folder = std::env::temp_dir().join(format!("sedge-bench-version-{}-{}", std::process::id(), self.name));

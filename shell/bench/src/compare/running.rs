@@ -60,7 +60,7 @@ impl Started {
         Ok(started)
     }
 
-    /// What is known of a broker that does not serve.
+    /// The error for a broker that does not serve: its command, its end and its last words.
     fn not_started(&self, recipe: &Recipe, command: &str, port: u16, ended: Option<ExitStatus>) -> BenchError {
         let how = ended.map_or_else(
             || format!("did not open port {port} within {} s", START.as_secs()),

@@ -1,4 +1,4 @@
-//! What the coordinator tells a driver, and what a driver tells back.
+//! Messages between the coordinator and a driver.
 
 use std::sync::Arc;
 
@@ -6,53 +6,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::{Delivery, SentRange, Tally, Window};
 
-/// What the coordinator tells a driver.
+/// Commands of the coordinator to a driver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
     /// Connect all clients.
     Connect,
     /// Subscribe all subscribers.
     Subscribe,
-    /// Publish from `origin` on; measure what is sent within the window; stop at its end.
+    /// Publish from `origin` on; measure the messages sent within the window; stop at its end.
     Publish {
         /// When the open loop begins.
         origin: u64,
-        /// What is measured.
+        /// The window that is measured.
         window: Window,
     },
-    /// Say what was sent; nothing is sent any more. The window ends at `end` at the latest.
+    /// Report the messages sent; the driver sends no more. The window ends at `end` at the latest.
     Report {
         /// End of the window.
         end: u64,
     },
-    /// Count what was lost, given what all drivers sent, and say all that was counted.
+    /// Count the messages lost, given the messages that all drivers sent, and report all counts.
     Settle(Arc<Vec<SentRange>>),
     /// Disconnect all clients, remove their sessions unless they are to be kept, and end.
     Finish,
 }
 
-/// What a driver tells the coordinator.
+/// Events that a driver reports to the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// All clients are connected.
     Connected,
     /// All subscribers are subscribed.
     Subscribed,
-    /// All that is to be published is published.
+    /// All messages to be published are published.
     Published,
-    /// How far it is.
+    /// The driver's progress.
     Progress(Progress),
-    /// What was sent within the window.
+    /// Messages sent within the window.
     Sent(Vec<SentRange>),
     /// Deliveries as they came, if they are asked for; all of them before the tally.
     Raw(Vec<Delivery>),
-    /// What was counted.
+    /// Counts of the driver.
     Tally(Box<Tally>),
     /// The driver ends; so many sessions are still in brokers that could not be reached.
     Finished(u64),
-    /// What makes figures doubtful.
+    /// A reason to doubt the figures.
     Warning(String),
-    /// Nothing can go on.
+    /// A failure after which the driver cannot go on.
     Failed(String),
 }
 

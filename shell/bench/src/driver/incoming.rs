@@ -1,4 +1,4 @@
-//! What brokers send.
+//! Handling of the packets that brokers send.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -129,7 +129,7 @@ impl Core {
             let Some(publisher) = stream.map(|stream| stream.publisher) else { return };
             if let Some(credit) = self.setup.credits.get(publisher) {
                 if self.alone {
-                    // What only this thread writes needs no lock of the bus, which costs more than all the rest here.
+                    // A credit that only this thread writes needs no lock of the bus, which costs more than all the rest here.
                     credit.store(credit.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 } else {
                     credit.fetch_add(1, Ordering::Relaxed);

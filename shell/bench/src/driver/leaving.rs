@@ -53,7 +53,7 @@ impl Driver {
         (done || now >= self.leave_by).then_some(num::count(left))
     }
 
-    /// What becomes of a connection that was lost while sessions are removed.
+    /// Handles the loss of a connection while sessions are removed.
     pub(super) fn lost_while_leaving(&mut self, at: usize, now: u64) {
         let Some(conn) = self.conns.get_mut(at) else { return };
         conn.clear();

@@ -24,11 +24,11 @@ pub(super) const RETRY: u64 = 100_000_000;
 const PATIENCE: u64 = 10_000_000_000;
 /// Bytes that wait for one connection before its publisher pauses.
 const OUT_BYTES: usize = 65_536;
-/// Time after which a closed loop gives up what does not come back, in ns.
+/// Time after which a closed loop gives up deliveries that do not come back, in ns.
 const STALL: u64 = 2_000_000_000;
 
 impl Driver {
-    /// What is not urgent: connections to be made, pings, stalled loops.
+    /// Does the work that is not urgent: connections to be made, pings, stalled loops.
     pub(super) fn chores(&mut self, now: u64) {
         if self.core.stage == Stage::Waiting && self.core.up == self.conns.len() && !self.pings_are_due(now) {
             return;
@@ -124,7 +124,7 @@ impl Driver {
                 packets::connect(&self.core.introduction, persistent, &client_id, &mut conn.out);
                 conn.pinged_at = self.core.setup.clock.now();
                 self.core.mark(at);
-                // What came along with the last step of a handshake raises no event of its own.
+                // Bytes that came along with the last step of a handshake raise no event of their own.
                 self.readable(at, false);
             }
             Ok(false) => {}
@@ -185,7 +185,7 @@ impl Driver {
         }
     }
 
-    /// Sends what is to be sent, connection by connection, each with as few writes as possible.
+    /// Sends the packets to be sent, connection by connection, each with as few writes as possible.
     pub(super) fn work_off(&mut self) {
         let mut turn = 0;
         while let Some(at) = self.core.dirty.get(turn).copied() {
@@ -233,7 +233,7 @@ impl Driver {
         };
         let window = core.recorder.window();
         let now = core.setup.clock.now();
-        // What the open loop has counted as due was due before the end.
+        // Messages that the open loop has counted as due were due before the end.
         let scheduled = matches!(publisher.pace, Pace::Schedule { .. });
         if now < core.beat.origin || !scheduled && now >= window.end {
             return false;

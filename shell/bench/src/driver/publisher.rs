@@ -1,4 +1,4 @@
-//! What one publisher has sent and may send.
+//! State of one publisher: the messages it has sent and may send.
 
 use crate::measure::{SentRange, Window};
 use crate::num;
@@ -25,7 +25,7 @@ struct Line {
     template: Template,
     fan_out: u64,
     next: u64,
-    /// First and end of what was sent in the window.
+    /// First and end of the messages sent in the window.
     range: Option<(u64, u64)>,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Pace {
     LastMessage { interval: u64, not_before: u64 },
 }
 
-/// What one publisher has sent and may send.
+/// State of one publisher: the messages it has sent and may send.
 #[derive(Debug)]
 pub(super) struct Publisher {
     pub(super) client: usize,
@@ -54,7 +54,7 @@ pub(super) struct Publisher {
     limit: u64,
     until: Until,
     window: u16,
-    /// Deliveries that what was sent should cause, and those given up.
+    /// Deliveries that the messages sent should cause, and the deliveries given up.
     pub(super) expected: u64,
     forgiven: u64,
     /// Handshakes under way, by packet identifier less one; empty at QoS 0.
@@ -64,13 +64,13 @@ pub(super) struct Publisher {
     burst: u16,
     /// In the closed loop, a burst is under way.
     bursting: bool,
-    /// What had come back when that was looked at last.
+    /// Deliveries that had come back at the last check.
     seen_returned: u64,
     /// When the closed loop last went on.
     pub(super) moved_at: u64,
 }
 
-/// What all publishers have in common.
+/// Settings that all publishers have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub(super) qos: u8,
@@ -201,7 +201,7 @@ impl Publisher {
         open && slots && self.room(returned) < u64::from(self.burst)
     }
 
-    /// Keeps in mind when something came back.
+    /// Keeps in mind when a delivery came back.
     pub(super) const fn note_returned(&mut self, returned: u64, now: u64) {
         if returned != self.seen_returned {
             self.seen_returned = returned;
@@ -209,7 +209,7 @@ impl Publisher {
         }
     }
 
-    /// Gives up what has not come back.
+    /// Gives up the deliveries that have not come back.
     pub(super) const fn forgive(&mut self, returned: u64) {
         self.forgiven = self.expected.saturating_sub(returned);
     }
@@ -280,7 +280,7 @@ impl Publisher {
         }
     }
 
-    /// What was sent within the window.
+    /// Messages that were sent within the window, a range for each stream.
     pub(super) fn ranges(&self) -> impl Iterator<Item = SentRange> {
         let numbers = self.first_stream..;
         numbers
@@ -340,7 +340,7 @@ mod tests {
         assert!(!publisher.may_send(0, 5_000), "its handshake is under way");
         assert!(publisher.complete(1));
         assert!(!publisher.may_send(0, 1_134) && publisher.may_send(0, 1_300));
-        // What was late is not caught up with.
+        // The publisher skips publications whose time has passed.
         assert_eq!(send(&mut publisher, 1_300), Some(1_400));
         assert!(publisher.complete(1) && !publisher.may_send(0, 1_399));
         send(&mut publisher, 1_400);

@@ -1,9 +1,9 @@
-//! Whose turn it is when, in the open loop.
+//! Order and times of the publishers' turns in the open loop.
 
 /// The times of the open loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beat {
-    /// When it begins.
+    /// When the open loop begins.
     pub(super) origin: u64,
     /// Times are multiples of this many ns from there, so that a driver wakes up only so often; what falls together is due
     /// together, and counts from then.

@@ -35,14 +35,14 @@ const WAKE: Token = Token(usize::MAX);
 const TICK: Token = Token(usize::MAX - 1);
 /// Bytes of random filler that payloads are cut from.
 const FILLER_BYTES: usize = 65_536;
-/// Time between two rounds of what is not urgent.
+/// Time between two rounds of the work that is not urgent.
 const CHORES: u64 = 20_000_000;
 /// Time between two reports of progress.
 const PROGRESS: u64 = 100_000_000;
 /// Deliveries that are reported together, where each is.
 const RAW: usize = 10_000;
 
-/// What all drivers of a process have in common.
+/// Settings that all drivers of a process have in common.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) scenario: Scenario,

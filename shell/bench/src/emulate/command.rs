@@ -100,7 +100,7 @@ fn signals() -> Result<Receiver<()>, BenchError> {
     Ok(receiver)
 }
 
-/// What a command finds out about the network.
+/// Environment variables that tell a command about the network.
 fn environment(status: &NetworkStatus) -> [(&'static str, String); 5] {
     let list =
         |each: &dyn Fn(&super::NodeStatus) -> String| status.nodes.iter().map(each).collect::<Vec<_>>().join(" ");
@@ -189,7 +189,7 @@ fn row(link: &LinkStatus) -> [String; 11] {
     ]
 }
 
-/// What the emulator did, in a line.
+/// A line that sums up the work of the emulator.
 fn summary(status: &NetworkStatus) -> String {
     let sum = |each: &dyn Fn(&LinkStatus) -> u64| status.links.iter().map(each).sum::<u64>();
     let emulator = &status.emulator;

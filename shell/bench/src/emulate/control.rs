@@ -22,7 +22,7 @@ const CONNECTIONS: usize = 16;
 /// Most time for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is said to a request.
+/// Answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -31,7 +31,7 @@ enum Answer {
     Status(Box<NetworkStatus>),
 }
 
-/// What answers requests: with the state of the network if that was asked for.
+/// Handler of requests: returns the state of the network if the request asked for it.
 pub(super) type Serve = dyn Fn(Request) -> Result<Option<NetworkStatus>, BenchError> + Send + Sync;
 
 /// Takes requests until it is dropped.

@@ -33,27 +33,27 @@ const LATEST: u64 = 60_000_000_000;
 /// Most time for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// What the thread is told.
+/// Orders to the engine's thread.
 enum Order {
     Do(Request, Sender<Result<(), String>>),
     Tell(Sender<(Vec<LinkStatus>, EmulatorStatus)>),
     End,
 }
 
-/// The way to the thread, for as many as like.
+/// Handle to the engine's thread, for as many holders as like.
 #[derive(Clone)]
 pub(super) struct Handle {
     orders: Sender<Order>,
     waker: Arc<Waker>,
 }
 
-/// What is said when the thread is no more.
+/// The error for a request after the engine's thread has ended.
 fn gone<E>(_: E) -> BenchError {
     BenchError::Network("its thread has ended".to_owned())
 }
 
 impl Handle {
-    /// Has a request done. Those for a status are answered by [`Self::status`].
+    /// Has the engine carry out a request. [`Self::status`] answers requests for a status.
     pub(super) fn request(&self, request: Request) -> Result<(), BenchError> {
         let (sender, answer) = channel();
         self.send(Order::Do(request, sender))?;
@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Sets the timer for what arrives next; gives a timeout if it has arrived already.
+    /// Sets the timer for the packet that arrives next; gives a timeout if that has arrived already.
     fn sleep(&mut self) -> io::Result<Option<Duration>> {
         let now = self.now();
         match self.fabric.next() {
@@ -200,7 +200,7 @@ impl Engine {
         true
     }
 
-    /// Hands over what has arrived.
+    /// Hands over the packets that have arrived.
     fn deliver(&mut self) {
         let now = self.now();
         while let Some((at, node, packet)) = self.fabric.take(now) {
@@ -213,10 +213,10 @@ impl Engine {
         }
     }
 
-    /// Does what it is told. Says whether to go on.
+    /// Carries out the orders. Says whether to go on.
     fn obey(&mut self) -> bool {
         while let Ok(order) = self.inbox.try_recv() {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             match order {
                 Order::End => return false,
                 Order::Do(request, answer) => {

@@ -19,7 +19,7 @@ pub(super) struct Fabric {
     nodes: usize,
     /// Link from `a` to `b` at `a * nodes + b`; those from a node to itself are never used.
     links: Vec<Link<Bytes>>,
-    /// What each link carries.
+    /// Meter of each link, which counts the traffic.
     meters: Vec<Meter>,
     due: Deadlines<usize>,
     held: usize,
@@ -29,7 +29,7 @@ pub(super) struct Fabric {
     pub(super) stray: u64,
 }
 
-/// Whom a packet is for.
+/// Destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Destination {
     Node(usize),
@@ -130,7 +130,7 @@ impl Fabric {
         self.schedule(index);
     }
 
-    /// Whom an IPv4 packet is for. Nodes are told apart by the last byte of their address, from 1.
+    /// Destination of an IPv4 packet. Nodes are told apart by the last byte of their address, from 1.
     fn destination(&self, packet: &[u8]) -> Destination {
         let (Some(first), Some(address)) = (packet.first(), packet.get(16..20)) else { return Destination::Nobody };
         if first >> 4 != 4 {

@@ -21,7 +21,7 @@ pub(super) struct LinkSetting {
     pub(super) queue: Queue,
 }
 
-/// What a link did so far.
+/// Counters of a link since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkCount {
     /// Packets and bytes that the link sent, lost ones included.

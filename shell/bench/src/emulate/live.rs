@@ -10,7 +10,7 @@ use signal_hook::low_level::emulate_default_handler;
 use super::space::remove;
 use crate::error::BenchError;
 
-/// What has to go with a network.
+/// Namespaces and files that have to be removed with a network.
 pub(super) struct Belongings {
     pub(super) namespaces: Vec<String>,
     /// Removed last: as long as they are there, the network counts as there.
@@ -53,7 +53,7 @@ fn watch() -> Result<(), BenchError> {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             for network in live().iter() {
-                // What cannot be removed stays listed as stale.
+                // A namespace that cannot be removed stays listed as stale.
                 if network.namespaces.iter().all(|name| remove(name).is_ok()) {
                     for file in &network.files {
                         let _ = std::fs::remove_file(file);

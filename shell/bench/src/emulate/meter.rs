@@ -1,11 +1,11 @@
-//! What the packets of a link carry: publications, or what nodes tell each other. Reads TCP streams of MQTT as they pass, each
+//! Traffic that the packets of a link carry: publications, or signalling between nodes. Reads TCP streams of MQTT as they pass, each
 //! byte once however often it is sent.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::status::{Carried, Passed};
 
-/// Connections of a link that are read at once; those that come above are counted as not told apart.
+/// Connections of a link that are read at once; the traffic of further connections is counted as not told apart.
 const FLOWS: usize = 64;
 /// Segments of a connection that wait for an earlier one.
 const WAITING: usize = 1_024;
@@ -18,7 +18,7 @@ const CONTROL: &str = "$sedge/";
 /// Packets of MQTT that are no publications.
 const PACKETS: &str = "packets";
 
-/// What went over one direction of a link.
+/// Traffic over one direction of a link.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     pub(super) carried: Carried,
@@ -185,7 +185,7 @@ impl Carried {
         }
     }
 
-    /// What was carried since `before`.
+    /// Traffic since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let table = |now: &BTreeMap<String, Passed>, before: &BTreeMap<String, Passed>| {
             let line = |(name, passed): (&String, &Passed)| {

@@ -149,7 +149,7 @@ impl Network {
         self.handle()?.request(request)
     }
 
-    /// What every link did so far.
+    /// Status of the network: the counters of every link since its start.
     pub fn status(&self) -> Result<NetworkStatus, BenchError> {
         complete(self.handle()?, self.describe())
     }
@@ -159,7 +159,7 @@ impl Network {
         Ok(&engine.0)
     }
 
-    /// All of the status but what changes.
+    /// The part of the status that does not change.
     fn describe(&self) -> NetworkStatus {
         NetworkStatus {
             seed: self.seed,
@@ -189,7 +189,7 @@ impl Network {
     }
 }
 
-/// Adds what changes to the status of a network.
+/// Adds the changing part to the status of a network.
 fn complete(handle: &Handle, mut status: NetworkStatus) -> Result<NetworkStatus, BenchError> {
     (status.links, status.emulator) = handle.status()?;
     for node in &status.nodes {

@@ -37,7 +37,7 @@ impl Place {
                 let failed = |source| BenchError::File { path: path.clone(), source };
                 lock.read_to_string(&mut left).map_err(failed)?;
                 if !left.is_empty() {
-                    // What a dead process left may still be there: its names and addresses are not free.
+                    // Remains of a dead process may still be there: its names and addresses are not free.
                     continue;
                 }
                 lock.write_all(namespaces(number).join("\n").as_bytes()).map_err(failed)?;
@@ -111,7 +111,7 @@ fn lock(path: &Path) -> Result<Option<File>, BenchError> {
     Ok(same.then_some(file))
 }
 
-/// What networks of dead processes left: the namespaces of each, with the file that lists them.
+/// Remains of networks of dead processes: the namespaces of each, with the file that lists them.
 pub(super) fn stale() -> Vec<(PathBuf, Vec<String>)> {
     stale_in(Path::new(FOLDER))
 }

@@ -1,11 +1,11 @@
-//! What can be asked of a running emulated network: one line of text each.
+//! Requests to a running emulated network: one line of text each.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::setting::{Rate, check_loss};
 
-/// What can be asked of a running emulated network. Nodes are counted from 1.
+/// A request to a running emulated network. Nodes are counted from 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// `cut A B`: nothing passes between two nodes.

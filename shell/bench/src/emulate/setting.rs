@@ -27,11 +27,11 @@ pub struct NetworkPlan {
     pub jitter_ms: f64,
     /// Share of packets that get lost on the way in percent.
     pub loss_percent: f64,
-    /// What may wait in front of a link.
+    /// Packets that may wait in front of a link.
     pub queue: Queue,
     /// Start value of random choices.
     pub seed: u64,
-    /// Beginning of the names of the namespaces; one of its own if none is given.
+    /// Beginning of the names of the namespaces; the network has a beginning of its own if none is given.
     pub name: Option<String>,
 }
 
@@ -190,12 +190,13 @@ impl fmt::Display for Delay {
     }
 }
 
-/// What may wait in front of a link: `64kB`, `1500B`, `1MB`, or what it sends in a time: `100ms`. More is dropped.
+/// Limit of the packets that wait in front of a link: `64kB`, `1500B`, `1MB`, or as much as the link sends in a time: `100ms`.
+/// Further packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// Bytes.
     Bytes(u64),
-    /// What the link sends in so many ms.
+    /// As many bytes as the link sends in so many ms.
     Millis(u64),
 }
 

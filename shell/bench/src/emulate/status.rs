@@ -1,4 +1,4 @@
-//! What an emulated network says about itself.
+//! Status that an emulated network reports.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::setting::Rate;
 
-/// What an emulated network says about itself.
+/// Status that an emulated network reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetworkStatus {
     /// Start value of random choices.
@@ -64,17 +64,17 @@ pub struct LinkStatus {
     pub queue_bytes: u64,
     /// Most bytes that waited at once.
     pub queue_high_water_bytes: u64,
-    /// What its packets carried.
+    /// Traffic in the link's packets.
     pub carried: Carried,
 }
 
-/// What the packets of one direction of a link carried, by the bytes of MQTT in them: each once, however often it was sent, and
+/// Traffic in the packets of one direction of a link, by the bytes of MQTT in them: each byte once, however often it was sent, and
 /// without the headers of TCP and IP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
     /// Publications of clients.
     pub publications: Passed,
-    /// What the nodes told each other over TCP.
+    /// Packets of MQTT between the nodes over TCP, apart from publications of clients.
     pub control: Passed,
     /// UDP, with headers.
     pub datagram_bytes: u64,
@@ -82,7 +82,7 @@ pub struct Carried {
     pub unread_bytes: u64,
     /// Publications by topic. At most 1,024 topics are told apart; the others are under `(others)`.
     pub topics: BTreeMap<String, Passed>,
-    /// What the nodes told each other by the topic on which they did; `packets` are those that are no PUBLISH.
+    /// Traffic between the nodes by its topic; `packets` are the MQTT packets other than PUBLISH.
     pub mechanisms: BTreeMap<String, Passed>,
 }
 

@@ -1,4 +1,4 @@
-//! What went between the brokers of an emulated network during a run: publications, where nobody wanted them, and signalling.
+//! Traffic between the brokers of an emulated network during a run: publications, where nobody wanted them, and signalling.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,13 +27,13 @@ pub(crate) struct Split {
     pub(crate) to_strangers: Passed,
     /// Publications to brokers that have no subscribers of the topic; those to strangers among them.
     pub(crate) to_unsubscribed: Passed,
-    /// What nodes told each other over TCP, and over UDP (headers included).
+    /// Bytes that nodes told each other over TCP, and over UDP (headers included).
     pub(crate) signalling_bytes: u64,
-    /// The same by the topic on which they did; `datagrams` are those of UDP.
+    /// The same bytes by the topic on which the nodes sent them; `datagrams` are the bytes of UDP.
     pub(crate) mechanisms: BTreeMap<String, u64>,
-    /// Everything else: headers of TCP and IP, acknowledgements of TCP, what was sent again.
+    /// All other bytes: headers of TCP and IP, acknowledgements of TCP, bytes that were sent again.
     pub(crate) other_bytes: u64,
-    /// Of that, what could not be read as MQTT.
+    /// The part of the other bytes that could not be read as MQTT.
     pub(crate) unread_bytes: u64,
 }
 
@@ -60,7 +60,7 @@ impl Interest {
 }
 
 impl Split {
-    /// What went over `links` since they were `before`.
+    /// Splits up the traffic that went over `links` since the state `before`.
     pub(crate) fn new(before: &[LinkStatus], links: &[LinkStatus], interest: &Interest) -> Self {
         let mut split = Self::default();
         for link in links {

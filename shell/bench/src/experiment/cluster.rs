@@ -25,7 +25,7 @@ const TURN: Duration = Duration::from_millis(20);
 const CROSSING_S: f64 = 10.0;
 /// Distance of the ports for other nodes, and of those for HTTP, from those for clients.
 const APART: u16 = 100;
-/// What the node can carry that is to be the strongest; the others carry 1.
+/// Capacity of the node that is to be the strongest; the others have 1.
 const STRONGEST: u32 = 1_000;
 /// Most nodes: their ports have to fit between.
 pub(crate) const NODES_MAX: u16 = 64;
@@ -51,14 +51,14 @@ pub(crate) struct Plan {
     pub(crate) folder: PathBuf,
 }
 
-/// What a node says about itself.
+/// Description of a node, as it reports itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct NodeInfo {
     pub(crate) name: String,
     pub(crate) address: String,
     pub(crate) version: Option<String>,
     pub(crate) overlay: Option<String>,
-    /// Make of the broker behind it.
+    /// Make of the broker behind the node.
     pub(crate) behind: Option<String>,
 }
 
@@ -128,7 +128,7 @@ impl Plan {
         Some(start_broker(make, self.port_behind(index)?, &dir, false))
     }
 
-    /// What the recipe's program says about its version.
+    /// Version that the recipe's program reports.
     pub(crate) fn version(&self) -> Option<String> {
         let command = Some(&self.recipe.version).filter(|command| !command.is_empty())?;
         let mut shell = Command::new("sh");
@@ -262,12 +262,12 @@ impl Cluster {
         self.nodes.iter().filter_map(|node| node.api.clone()).collect()
     }
 
-    /// What the links of the emulated network did so far.
+    /// Counters of the links of the emulated network since their start.
     pub(crate) fn network(&self) -> Option<NetworkStatus> {
         self.network.as_ref().and_then(|network| network.status().ok())
     }
 
-    /// What the nodes say about themselves.
+    /// Descriptions of the nodes, as they report themselves.
     pub(crate) fn describe(&self) -> Vec<NodeInfo> {
         let version = self.plan.version();
         let makes = &self.plan.upstream;
@@ -306,7 +306,7 @@ impl Drop for Cluster {
             }
         }
         self.nodes.clear();
-        // What cannot be removed is left to the system.
+        // Files that cannot be removed are left to the system.
         let _ = std::fs::remove_dir_all(&self.plan.folder);
     }
 }

@@ -58,7 +58,7 @@ struct Run {
     routed: bool,
     /// How many of them did.
     crossing: Crossing,
-    /// What clients of the survivors noticed.
+    /// Effects that clients of the survivors noticed.
     service: Option<Service>,
 }
 

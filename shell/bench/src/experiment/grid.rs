@@ -21,21 +21,21 @@ use crate::scenario::{Payload, Scenario, Size, sized};
 /// Distance of the start values of placements.
 const NEXT_PLACEMENT: u64 = 1_000;
 
-/// What goes between brokers during one run.
+/// Traffic between brokers during one run.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Traffic {
     /// Bytes sent over links, from before the clients connect until after they are gone.
     bytes: f64,
-    /// Of these, what the nodes send each other anyway in that time, as measured without clients.
+    /// The part of `bytes` that the nodes send each other anyway in that time, as measured without clients.
     quiet_bytes: f64,
     /// Publications sent over links, where brokers count them.
     publications: Option<f64>,
 }
 
-/// What the emulated network carried during one run.
+/// Traffic that the emulated network carried during one run.
 #[derive(Clone, Debug, Serialize)]
 struct Told {
-    /// Without what is quiet.
+    /// The traffic without its quiet part.
     #[serde(flatten)]
     split: Split,
     /// Signalling in as much time as measured without clients.
@@ -48,9 +48,9 @@ struct CellRun {
     seed: u64,
     traffic: Option<Traffic>,
     told: Option<Told>,
-    /// What every direction of every link of the emulated network did since it was made.
+    /// Counters of every direction of every link of the emulated network since the network was made.
     links: Vec<LinkStatus>,
-    /// How well it was emulated.
+    /// How well the network was emulated.
     emulator: Option<EmulatorStatus>,
     figures: Figures,
 }

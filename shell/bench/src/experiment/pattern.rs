@@ -12,7 +12,7 @@ use crate::limit::{LimitReport, limit};
 use crate::report::{Table, html_page, number};
 use crate::scenario::{Interworking, interworking};
 
-/// What the source found (Banno, section 5.5): patterns with five brokers against one.
+/// Result of the source (Banno, section 5.5): patterns with five brokers against one.
 const SOURCE: &str =
     "source: five brokers carried 2 to 4 times as much as one, at best 4.3 times (d); no loss at the limit";
 

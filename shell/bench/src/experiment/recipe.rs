@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Who is told of whom at the start.
+/// The nodes of which each node is told at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Shape {
@@ -28,7 +28,7 @@ impl Shape {
     }
 }
 
-/// What answers questions about the cluster.
+/// Interface that answers questions about the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StatusApi {
@@ -57,13 +57,13 @@ pub(crate) struct ClusterRecipe {
     /// Files in the directory of each node.
     #[serde(default)]
     pub(crate) files: BTreeMap<String, String>,
-    /// Who is told of whom.
+    /// The nodes of which each node is told.
     #[serde(default)]
     pub(crate) shape: Shape,
-    /// What stands for a peer in `{links}`.
+    /// Text that stands for a peer in `{links}`.
     #[serde(default)]
     pub(crate) link: String,
-    /// What can be asked.
+    /// Interface that answers questions about the cluster.
     #[serde(default)]
     pub(crate) status: StatusApi,
     /// Command whose first line of output says the version.
@@ -86,7 +86,7 @@ pub(crate) struct Seat {
     pub(crate) cluster_port: u16,
     pub(crate) http_port: u16,
     pub(crate) dir: String,
-    /// What the node can carry; 0: it finds out.
+    /// Capacity of the node; 0: the node finds out by itself.
     pub(crate) capacity: u32,
 }
 
@@ -187,7 +187,7 @@ impl ClusterRecipe {
     }
 }
 
-/// What the name of an overlay says, such as `topic-tree:balance` or `skip-graph:mrf:4`. Nodes refuse what they do not know.
+/// Parts of the name of an overlay, such as `topic-tree:balance` or `skip-graph:mrf:4`. Nodes refuse names that they do not know.
 #[derive(Debug, PartialEq, Eq)]
 struct Variant<'a> {
     overlay: &'a str,

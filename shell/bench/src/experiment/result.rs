@@ -1,4 +1,4 @@
-//! What every result of an experiment says about where it comes from.
+//! Information on its origin that every result of an experiment holds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -98,7 +98,7 @@ pub(crate) fn cell(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// What makes figures doubtful, each once.
+/// Reasons to doubt the figures, each once.
 pub(crate) fn warnings<'a>(runs: impl Iterator<Item = &'a Figures>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for warning in runs.flat_map(|run| &run.warnings) {

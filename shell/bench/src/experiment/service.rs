@@ -1,4 +1,4 @@
-//! What clients notice of a node that is lost: messages with QoS 1 between all others while it happens.
+//! Effects of the loss of a node on clients: messages with QoS 1 between all other nodes while the loss happens.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const DRAIN_S: f64 = 20.0;
 /// Time between two messages of a publisher in ms, with so many subscribers or fewer.
 const INTERVAL_MS: (f64, f64) = (20.0, 5.0);
 
-/// What the clients of the nodes that are left noticed.
+/// Effects that the clients of the remaining nodes noticed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Service {
     pub(super) sent: u64,

@@ -1,4 +1,4 @@
-//! What nodes of Sedge say about themselves over HTTP.
+//! Status that nodes of Sedge report over HTTP.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Topology {
     }
 }
 
-/// What went over the links of a node, as its counters have it.
+/// Traffic over the links of a node, as its counters have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LinkCounters {
     pub(crate) bytes: f64,
@@ -146,7 +146,7 @@ impl Api {
         self.get("/api/v1/topology")
     }
 
-    /// What the node has sent over its links; none if it does not say.
+    /// Traffic that the node has sent over its links; none if the node does not report it.
     pub(crate) fn links(&self) -> Option<LinkCounters> {
         // The metrics of another broker say nothing about links, which is not the same as no bytes.
         let text = self.text("/metrics").filter(|text| text.contains("sedge_link_sent_bytes_total"))?;
@@ -175,13 +175,13 @@ fn sum(text: &str, name: &str) -> f64 {
         if !rest.starts_with([' ', '{']) {
             return None;
         }
-        // A label's value may hold spaces; what is behind the last one is the number.
+        // A label's value may hold spaces; the text behind the last space is the number.
         rest.rsplit(' ').next()?.parse::<f64>().ok()
     });
     samples.sum()
 }
 
-/// What all nodes have sent over links; none if a node does not say.
+/// Traffic that all nodes have sent over links; none if a node does not report it.
 pub(crate) fn sum_links(apis: &[Api]) -> Option<LinkCounters> {
     if apis.is_empty() {
         return None;
@@ -194,7 +194,7 @@ pub(crate) fn sum_links(apis: &[Api]) -> Option<LinkCounters> {
 }
 
 impl LinkCounters {
-    /// What was counted since `before`.
+    /// Traffic since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         let publications = self.publications.zip(before.publications).map(|(now, before)| now - before);
         Self { bytes: self.bytes - before.bytes, publications }

@@ -40,8 +40,8 @@ pub(crate) struct Up {
 }
 
 impl Up {
-    /// What the brokers have sent to each other so far, if that can be found out: bytes as the emulated network counts them, IP
-    /// headers included, or without one as the brokers do.
+    /// Traffic that the brokers have sent to each other so far, if it is known: bytes as the emulated network counts them, IP
+    /// headers included; without an emulated network, bytes as the brokers count them.
     pub(crate) fn traffic(&self) -> Option<LinkCounters> {
         let counted = sum_links(&self.apis);
         let Some(network) = self.network() else { return counted };
@@ -61,7 +61,7 @@ impl Up {
         all
     }
 
-    /// What the links of the emulated network did so far.
+    /// Counters of the links of the emulated network since their start.
     pub(crate) fn network(&self) -> Option<NetworkStatus> {
         self.cluster.as_ref().and_then(Cluster::network)
     }
@@ -120,7 +120,7 @@ pub(crate) fn up(args: &ClusterArgs, options: &Options, seed: u64) -> Result<Opt
 }
 
 impl Target {
-    /// What the flags ask for; `nodes` unless they say how many.
+    /// Target that the flags ask for; a cluster of `nodes` nodes unless the flags give a number.
     pub(crate) fn new(args: &ClusterArgs, options: &Options, (nodes, seed): (usize, u64)) -> Result<Self, BenchError> {
         if options.brokers.is_empty() {
             return Ok(Self::Started(Box::new(plan(args, (nodes, seed))?)));
@@ -175,7 +175,7 @@ impl Target {
         }
     }
 
-    /// What is between the brokers, for people.
+    /// Description of the network between the brokers, for people.
     pub(crate) fn network(&self) -> String {
         match self {
             Self::Running => "as it is".to_owned(),

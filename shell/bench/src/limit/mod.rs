@@ -25,7 +25,7 @@ const SETTLE_LOOKS: usize = 60;
 /// Share of a core below which they have nothing left to do.
 const IDLE: f64 = 0.05;
 
-/// Share of what should come out that has to, for a load to be under the limit.
+/// Share of the expected deliveries that has to arrive for a load to be under the limit.
 const SHARE: f64 = 0.99;
 
 /// One measurement of the search.
@@ -40,14 +40,14 @@ pub(crate) struct Trial {
     tester: Vec<String>,
 }
 
-/// What the search found.
+/// Result of the search for the limit.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LimitReport {
-    /// Smallest interval of a publisher that is under the limit; none if no load is.
+    /// Smallest interval of a publisher that is under the limit; none if no load is under it.
     pub(crate) interval_ms: Option<f64>,
     /// The true limit exceeds the one found by at most this factor.
     bound: Option<f64>,
-    /// A majority of repeated runs confirmed it.
+    /// A majority of repeated runs confirmed the limit.
     confirmed: bool,
     /// The load generator kept the search from going further: the broker may do more.
     pub(crate) tester_bound: bool,
@@ -56,7 +56,7 @@ pub(crate) struct LimitReport {
     pub(crate) trials: Vec<Trial>,
 }
 
-/// What a run says about its load.
+/// Judges the load of a run by its outcome.
 fn judge(outcome: &Outcome, signs: &[String]) -> (Verdict, f64) {
     let tally = &outcome.tally;
     let wanted = num::real(tally.sent) * outcome.sp_ratio;

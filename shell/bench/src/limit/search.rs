@@ -9,12 +9,12 @@ const STEPS: u32 = 20;
 /// Rounds of confirmation before a limit that moves with the noise is taken as it is.
 const ROUNDS: usize = 8;
 
-/// What one measurement says about a load.
+/// Verdict of one measurement on a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Under the limit: messages do not pile up.
     Pass,
-    /// Above it.
+    /// Above the limit.
     Fail,
     /// The tester was the limit: the measurement says nothing about the broker.
     Rejected,
@@ -87,7 +87,7 @@ impl<E, M: FnMut(f64) -> Result<Verdict, E>> Search<M> {
             if interval > LONGEST {
                 return Ok(None);
             }
-            // What the tester could not do before it may do now.
+            // The tester may be able to generate the lower load of the longer interval.
             self.tester_bound = false;
             if self.passes(interval)? {
                 return Ok(Some(interval));

@@ -44,7 +44,7 @@ impl Distribution {
         self.max = self.max.max(nanos);
     }
 
-    /// Adds what another one counted.
+    /// Adds the values of another distribution.
     pub(crate) fn merge(&mut self, other: &Self) {
         if let (Some(histogram), Some(others)) = (&mut self.histogram, &other.histogram) {
             // Both have the same bounds.
@@ -78,7 +78,7 @@ impl Distribution {
         num::ratio(sum, num::real(self.count))
     }
 
-    /// Standard deviation of what was counted.
+    /// Standard deviation of the values counted.
     pub(crate) fn deviation(&self) -> f64 {
         let mean = self.mean();
         (num::ratio(self.squares, num::real(self.count)) - mean * mean).max(0.0).sqrt()
@@ -98,7 +98,7 @@ impl Distribution {
     }
 }
 
-/// What goes from driver to driver.
+/// Form in which distributions go from driver to driver.
 #[derive(Clone, Serialize, Deserialize)]
 struct Sparse {
     values: Vec<(u64, u64)>,

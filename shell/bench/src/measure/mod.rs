@@ -1,4 +1,4 @@
-//! What happened: from single messages to the figures of a run. Reads no clock and does no I/O.
+//! Measurement: from single messages to the figures of a run. Reads no clock and does no I/O.
 
 mod distribution;
 mod raw;

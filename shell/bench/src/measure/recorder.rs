@@ -20,13 +20,13 @@ pub(crate) struct Place {
     pub(crate) member: usize,
 }
 
-/// What one receiver has got.
+/// Messages that one receiver has got.
 #[derive(Debug)]
 struct Inbox {
     receiver: usize,
     streams: Vec<u32>,
     trackers: Vec<Tracker>,
-    /// Of a shared subscription: what all members have together.
+    /// Of a shared subscription: the messages that all members have got together.
     together: Vec<Bits>,
     members: Vec<Vec<Tracker>>,
     shared: bool,
@@ -104,7 +104,7 @@ impl Recorder {
         Place { inbox: self.inboxes.len() - 1, member: 0 }
     }
 
-    /// Sets what is measured; series begin at `origin`.
+    /// Sets the window that is measured; series begin at `origin`.
     pub(crate) fn set_window(&mut self, origin: u64, window: Window) {
         self.origin = origin;
         self.window = window;

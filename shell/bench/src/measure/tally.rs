@@ -1,21 +1,21 @@
-//! What one driver counted, and the sum over all.
+//! Counts of one driver, and their sum over all drivers.
 
 use serde::{Deserialize, Serialize};
 
 use super::Distribution;
 
-/// What was counted. All counts but those named otherwise concern the window and leave probes out.
+/// Counts of a run. All counts but those named otherwise concern the window and leave probes out.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     /// Messages whose send time lies in the window.
     pub(crate) sent: u64,
     /// Deliveries whose receive time lies in the window, again-deliveries included.
     pub(crate) received: u64,
-    /// Of what was sent in the window, deliveries that never came.
+    /// Of the messages sent in the window, deliveries that never came.
     pub(crate) lost: u64,
-    /// Of what was sent in the window, deliveries that came once more.
+    /// Of the messages sent in the window, deliveries that came once more.
     pub(crate) duplicates: u64,
-    /// Of what was sent in the window, deliveries that came after a later one of the same publisher and topic.
+    /// Of the messages sent in the window, deliveries that came after a later one of the same publisher and topic.
     pub(crate) reordered: u64,
     /// All messages, at any time, probes included.
     pub(crate) all_sent: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Tally {
     pub(crate) resent: u64,
     /// Times that a closed loop had to be opened because a message did not come back for two seconds.
     pub(crate) stalls: u64,
-    /// Send to receive, of what was sent in the window, first deliveries.
+    /// Time from send to receive, of the first deliveries of messages sent in the window.
     pub(crate) latency: Distribution,
     /// Deviation of the time between consecutive deliveries of a stream from its period, without the sign.
     pub(crate) jitter: Distribution,
@@ -41,11 +41,11 @@ pub(crate) struct Tally {
     pub(crate) jitter_low: i64,
     /// Largest deviation with its sign.
     pub(crate) jitter_high: i64,
-    /// How late the load generator itself was with what was due (open loop).
+    /// How late the load generator itself was with the messages that were due (open loop).
     pub(crate) lag: Distribution,
     /// Longest time within the window in which some receiver got nothing.
     pub(crate) longest_gap: u64,
-    /// Time of the last delivery of what was sent in the window.
+    /// Time of the last delivery of a message sent in the window.
     pub(crate) last_delivery: u64,
     /// Messages sent per bin.
     pub(crate) ingress: Vec<u64>,
@@ -64,7 +64,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds what another driver counted.
+    /// Adds the counts of another driver.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.sent += other.sent;
         self.received += other.received;

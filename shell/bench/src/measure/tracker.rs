@@ -19,7 +19,7 @@ pub(crate) struct Tracker {
     next: u64,
     /// Last arrival, 0 before the first.
     pub(crate) last_at: u64,
-    /// What is missing below `next`: runs (first, end), ascending. Mostly nothing.
+    /// Sequence numbers missing below `next`: runs (first, end), ascending. Mostly none.
     #[expect(clippy::box_collection, reason = "there may be a million trackers, nearly all without a gap")]
     gaps: Option<Box<Vec<(u64, u64)>>>,
 }

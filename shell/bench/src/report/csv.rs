@@ -38,7 +38,7 @@ fn line(figures: &Figures, second: f64, [ingress, egress, latency, jitter]: [f64
     };
 }
 
-/// What the brokers used around `second`: percent of a core between the looks before and after, KiB at the look before.
+/// Usage of the brokers around `second`: percent of a core between the looks before and after, KiB at the look before.
 fn broker(series: &Series, second: f64) -> Option<(f64, u64)> {
     let looks = series.broker.windows(2).filter_map(|pair| match pair {
         [before, after] if after.0 > before.0 => Some((before, after)),

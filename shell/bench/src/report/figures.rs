@@ -122,7 +122,7 @@ impl ProcessFigures {
     }
 }
 
-/// What was done to a broker.
+/// A fault that was done to a broker.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct FaultFigures {
     /// Seconds since publishing began.
@@ -294,7 +294,7 @@ fn series(outcome: &Outcome) -> Series {
     }
 }
 
-/// What makes the figures doubtful.
+/// Reasons to doubt the figures.
 fn warnings(outcome: &Outcome) -> Vec<String> {
     let mut warnings = outcome.warnings.clone();
     warnings.extend(crate::limit::tester_limits(outcome));

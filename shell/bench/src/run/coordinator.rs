@@ -71,7 +71,7 @@ struct Coordinator<'a> {
     setup: Arc<Setup>,
     peers: Vec<Peer>,
     events: Receiver<(usize, Event)>,
-    /// What came while a time was waited for: a short run may be over by then.
+    /// Events that came while the coordinator waited for a time: a short run may be over by then.
     early: Vec<(usize, Event)>,
     progress: Vec<Progress>,
     clock: Clock,
@@ -88,7 +88,7 @@ struct Coordinator<'a> {
     raw: RawFile,
 }
 
-/// What happened while the coordinator waited.
+/// The end of one step of the coordinator's wait: an event came, or the time did.
 enum Step {
     Event(usize, Event),
     Time,

@@ -26,17 +26,17 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
 }
 
-/// What a run needs beyond its scenario.
+/// Settings of a run beyond its scenario.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) brokers: Vec<Endpoint>,
     /// Processes of the brokers, whose descendants belong to them.
     pub(crate) pids: Vec<u32>,
-    /// Those of them that have names: faults know them, and each is watched alone.
+    /// Processes of the brokers that have names: faults know them, and each is watched alone.
     pub(crate) processes: Vec<Process>,
     /// Metrics of brokers whose processes are elsewhere.
     pub(crate) metrics: Vec<MetricsUrl>,
-    /// What they want to be shown.
+    /// Token that requests for the metrics have to show.
     pub(crate) token: Option<Token>,
     /// Driver threads in this process.
     pub(crate) threads: usize,

@@ -1,4 +1,4 @@
-//! What a run brought to light.
+//! Outcome of a run.
 
 use crate::host::Usage;
 use crate::measure::Tally;
@@ -41,7 +41,7 @@ pub(crate) struct FaultDone {
     pub(crate) what: String,
 }
 
-/// What a run brought to light.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) scenario: Scenario,
@@ -52,7 +52,7 @@ pub(crate) struct Outcome {
     pub(crate) connect_s: f64,
     /// Length of the window.
     pub(crate) measure_s: f64,
-    /// Deliveries that what was sent in the window should have caused.
+    /// Deliveries that the messages sent in the window should have caused.
     pub(crate) expected: u64,
     /// From the begin of the window to the last delivery.
     pub(crate) completion_s: f64,

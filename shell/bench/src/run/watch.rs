@@ -76,7 +76,7 @@ impl Watch {
         num::seconds(time.saturating_sub(self.began))
     }
 
-    /// What was wrong with what was watched.
+    /// Failures of the requests for the brokers' metrics.
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         self.metrics.warnings()
     }

@@ -1,4 +1,4 @@
-//! What a run does: who publishes what how often, who subscribes to what, for how long.
+//! Load of a run: its publishers with their topics and intervals, its subscribers with their filters, and its length.
 
 mod experiments;
 mod named;
@@ -134,7 +134,7 @@ pub(crate) struct Scenario {
     /// Pause of the driver between two looks at its connections, in ms: it gets more at once, and needs
     /// less processor time; latencies grow by as much.
     pub(crate) rest_ms: f64,
-    /// What ends the wait in the closed loop.
+    /// Event that ends the wait in the closed loop.
     pub(crate) until: Until,
     /// Messages per publisher after which it stops, warm-up included; without it the time decides.
     pub(crate) messages: Option<u64>,
@@ -142,7 +142,7 @@ pub(crate) struct Scenario {
     pub(crate) warmup_s: f64,
     /// Seconds of the measurement.
     pub(crate) measure_s: f64,
-    /// Most seconds to wait for what is still under way after the measurement.
+    /// Most seconds to wait for messages that are still under way after the measurement.
     pub(crate) drain_s: f64,
     /// Seconds with all clients connected and silent before the first message.
     pub(crate) idle_s: f64,
@@ -158,11 +158,11 @@ pub(crate) struct Scenario {
     pub(crate) reconnect: bool,
     /// Start value of all random choices.
     pub(crate) seed: u64,
-    /// Who publishes.
+    /// Groups of clients that publish.
     pub(crate) publishers: Vec<PublisherGroup>,
-    /// Who subscribes.
+    /// Groups of clients that subscribe.
     pub(crate) subscribers: Vec<SubscriberGroup>,
-    /// Who is only there.
+    /// Groups of clients that only keep a connection.
     pub(crate) idle: Vec<IdleGroup>,
 }
 

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::measured::Measured;
 use crate::error::BenchError;
 
-/// What was measured, and how.
+/// Subject and setting of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Key {
     pub(super) row: String,
     pub(super) broker: String,
     pub(super) version: Option<String>,
     pub(super) round: usize,
-    /// Machine, processors and load: what is not the same cannot be compared.
+    /// Machine, processors and load: measurements in different settings cannot be compared.
     pub(super) setting: serde_json::Value,
 }
 
@@ -53,7 +53,7 @@ impl Journal {
         Ok(Self { path: path.to_owned(), file, entries })
     }
 
-    /// What was measured before; what failed is to be tried again.
+    /// The last measurement of `key` without an error; a failed measurement is to be tried again.
     pub(super) fn find(&self, key: &Key) -> Option<&Measured> {
         let found = self.entries.iter().rev().find(|entry| entry.key == *key && entry.measured.error.is_none());
         found.map(|entry| &entry.measured)

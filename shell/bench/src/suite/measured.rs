@@ -10,7 +10,7 @@ use crate::report::Figures;
 use crate::run::{Options, run};
 use crate::scenario::Scenario;
 
-/// What one measurement says.
+/// Figures of one measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Measured {
@@ -24,9 +24,9 @@ pub(super) struct Measured {
     pub(super) duplicates: u64,
     pub(super) reordered: u64,
     pub(super) disconnects: u64,
-    /// What makes the figures doubtful.
+    /// Reasons to doubt the figures.
     pub(super) warnings: Vec<String>,
-    /// Why there are none.
+    /// Why there are no figures.
     pub(super) error: Option<String>,
 }
 

@@ -138,7 +138,7 @@ pub(crate) fn suite(args: &SuiteArgs, out: &mut dyn Write, note: &mut dyn FnMut(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What has to be the same for a measurement to be another round of the same.
+/// Setting that has to be the same for a measurement to be another round of the same.
 fn setting((row, scenario): (&Row, &Scenario), machine: &str, options: &Options, plan: &Plan) -> serde_json::Value {
     serde_json::json!({
         "scenario": scenario,

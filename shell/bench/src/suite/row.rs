@@ -11,14 +11,14 @@ use crate::scenario::Scenario;
 /// The suite that is there.
 pub(super) const BUILT_IN: &str = include_str!("suite.toml");
 
-/// What of a load goes into the table.
+/// Figures of a load that go into the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Measure {
     /// Deliveries per second of the broker's processor time.
     #[default]
     Work,
-    /// The same, and quantiles of the latency.
+    /// Deliveries per second of the broker's processor time, and quantiles of the latency.
     Latency,
     /// Work at the highest load at which messages do not pile up.
     Limit,

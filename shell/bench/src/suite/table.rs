@@ -21,7 +21,7 @@ pub(super) struct Broker {
 struct Cell {
     broker: String,
     value: Option<Spread>,
-    /// What was not right, a letter each; see [`FLAGS`].
+    /// Faults of the measurements, a letter each; see [`FLAGS`].
     flags: String,
 }
 
@@ -41,7 +41,7 @@ struct Runs {
     rounds: Vec<Measured>,
 }
 
-/// A suite and what it measured.
+/// A suite and its measurements.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Suite {
     pub(super) machine: String,
@@ -67,7 +67,7 @@ const fn figures(measure: Measure) -> &'static [(&'static str, Getter)] {
     }
 }
 
-/// What a letter behind a figure says.
+/// Meaning of each letter behind a figure.
 const FLAGS: &[(char, &str, Flag)] = &[
     ('L', "messages were lost", |run| run.lost > 0),
     ('D', "messages came more than once", |run| run.duplicates > 0),
@@ -84,7 +84,7 @@ impl Suite {
         Self { machine, version, rounds, brokers, lines: Vec::new(), runs: Vec::new() }
     }
 
-    /// Adds a load with what was measured, by broker.
+    /// Adds a load with its measurements, by broker.
     pub(super) fn add(&mut self, row: &str, measure: Measure, all: Vec<Vec<Measured>>) {
         for (figure, get) in figures(measure) {
             let cells = self.brokers.iter().zip(&all).map(|(broker, runs)| {
@@ -100,14 +100,14 @@ impl Suite {
         }
     }
 
-    /// What each letter that was used says.
+    /// Meaning of each letter that was used.
     fn legend(&self) -> Vec<String> {
         let used =
             |letter: char| self.lines.iter().flat_map(|line| &line.cells).any(|cell| cell.flags.contains(letter));
         FLAGS.iter().filter(|(letter, ..)| used(*letter)).map(|(letter, text, _)| format!("{letter}: {text}")).collect()
     }
 
-    /// What was measured, and with what.
+    /// Subject and means of the measurements, as lines.
     fn head(&self) -> Vec<String> {
         let mut lines = vec![format!("{}; sedge bench {}", self.machine, self.version)];
         lines.extend(

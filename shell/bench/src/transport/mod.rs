@@ -1,4 +1,4 @@
-//! What carries the bytes of MQTT.
+//! Transports that carry the bytes of MQTT.
 
 mod stream;
 mod tcp;
@@ -19,7 +19,7 @@ use crate::endpoint::Endpoint;
 
 /// Something that carries bytes.
 pub(crate) trait Pipe {
-    /// Goes on with what comes before MQTT; true once its bytes may flow.
+    /// Goes on with the handshakes that come before MQTT; true once the bytes of MQTT may flow.
     fn open(&mut self) -> io::Result<bool>;
 
     /// Reads bytes of MQTT; 0 at the end of the stream.
@@ -28,13 +28,13 @@ pub(crate) trait Pipe {
     /// Takes bytes of MQTT and says how many.
     fn write(&mut self, from: &[u8]) -> io::Result<usize>;
 
-    /// Hands over what was taken and is still here; true once nothing is.
+    /// Hands over the bytes that were taken and are still here; true once none is left.
     fn flush(&mut self) -> io::Result<bool>;
 }
 
 /// A connection that carries bytes of MQTT, without waiting.
 pub(crate) trait Transport: Pipe + Send {
-    /// What the event loop watches.
+    /// Socket that the event loop watches.
     fn socket(&mut self) -> &mut TcpStream;
 
     /// Whether a read that did not fill its buffer has emptied the connection.

@@ -61,7 +61,7 @@ fn certificates(flag: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
     if all.is_empty() { Err(wrong(&"no certificate in this file")) } else { Ok(all) }
 }
 
-/// Whom this machine trusts.
+/// Authorities that this machine trusts.
 fn system_roots() -> Result<RootCertStore, BenchError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -75,13 +75,13 @@ fn system_roots() -> Result<RootCertStore, BenchError> {
     Ok(roots)
 }
 
-/// What a TLS client needs to know, from its files.
+/// Configuration of a TLS client, from its files.
 pub fn tls_client(files: &TlsFiles) -> Result<Arc<ClientConfig>, BenchError> {
     Trust::new(files, true).map(|trust| trust.0)
 }
 
 impl Trust {
-    /// Trusts and shows what the files say, or trusts whom the system trusts if they do not say. That is looked up if it `is_used`.
+    /// Trusts and shows the certificates in the files; without any, trusts the system's authorities, which are read if it `is_used`.
     pub(crate) fn new(files: &TlsFiles, is_used: bool) -> Result<Self, BenchError> {
         let unsupported = |error: &dyn std::fmt::Display| BenchError::Usage(format!("TLS: {error}"));
         let mut roots = RootCertStore::empty();
@@ -115,7 +115,7 @@ impl Trust {
     }
 }
 
-/// What went wrong in the session, and what to do about it. Trying again would end the same way.
+/// Error for a session that TLS refused, with its remedy. Another attempt would end the same way.
 fn refused(error: &rustls::Error) -> io::Error {
     let wanted = [
         AlertDescription::CertificateRequired,

@@ -145,7 +145,7 @@ impl<T: Pipe> WebSocket<T> {
 }
 
 impl<T> WebSocket<T> {
-    /// What it is on.
+    /// Stream below the WebSocket.
     pub(super) const fn below(&self) -> &T {
         &self.below
     }
@@ -239,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server sends piece by piece, and what it got.
+    /// A server's side of a stream: the pieces that it sends, and the bytes that it got.
     #[derive(Default)]
     struct Wire {
         pieces: VecDeque<Vec<u8>>,

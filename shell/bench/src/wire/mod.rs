@@ -1,4 +1,4 @@
-//! What goes over the wire: stamped payloads, publications from templates, and a reader that looks only at what is counted.
+//! Bytes on the wire: stamped payloads, publications from templates, and a reader that looks only at the parts that are counted.
 
 mod scan;
 mod stamp;

@@ -5,7 +5,7 @@
 
 use sedge_mqtt::Version;
 
-/// What a client got.
+/// Packet that a client got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen<'a> {
     /// A message.
@@ -19,11 +19,11 @@ pub(crate) enum Seen<'a> {
     },
     /// An acknowledgement.
     Ack {
-        /// Which.
+        /// Kind of the acknowledgement.
         kind: AckKind,
         /// Packet identifier.
         id: u16,
-        /// Whether it is a refusal.
+        /// Whether the acknowledgement is a refusal.
         refused: bool,
     },
     /// PINGRESP.
@@ -32,7 +32,7 @@ pub(crate) enum Seen<'a> {
     Other(&'a [u8]),
 }
 
-/// Which acknowledgement.
+/// Kind of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AckKind {
     /// PUBACK.

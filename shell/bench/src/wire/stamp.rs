@@ -1,4 +1,4 @@
-//! What every payload begins with.
+//! Stamp at the beginning of every payload.
 
 /// Bytes of a stamp.
 pub(crate) const STAMP_BYTES: usize = 24;

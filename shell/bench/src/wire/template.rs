@@ -7,11 +7,11 @@ use super::stamp::{STAMP_BYTES, Stamp};
 /// A message to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
-    /// What the payload begins with.
+    /// Stamp at the beginning of the payload.
     pub(crate) stamp: Stamp,
     /// Packet identifier; of no meaning at QoS 0.
     pub(crate) id: u16,
-    /// Sent again.
+    /// The message is sent again.
     pub(crate) dup: bool,
     /// Length of the payload, at least that of a stamp.
     pub(crate) size: usize,

@@ -24,7 +24,7 @@ use crate::simulated::{Broker, Faults};
 /// Time that a relay waits for one side before it looks at the other.
 const TURN: Duration = Duration::from_millis(1);
 
-/// What pings say.
+/// Payload of the WebSocket pings.
 const PING: &[u8] = b"still there?";
 
 /// An authority, and certificates signed by it, as files.
@@ -84,7 +84,7 @@ trait Carrier: Send {
     fn give(&mut self, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// What a read in vain is: nothing, or the end.
+/// Whether a read without data found nothing yet; an error of the connection is passed on.
 fn nothing_yet(error: io::Error) -> io::Result<bool> {
     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) { Ok(true) } else { Err(error) }
 }

@@ -10,7 +10,7 @@ struct Cli {
     bench: BenchArgs,
 }
 
-/// What a command prints, reports and notes apart.
+/// Runs a command; returns its report and its notes.
 pub(crate) fn try_bench(words: &str) -> Result<(String, String), BenchError> {
     let cli = Cli::try_parse_from(std::iter::once("bench").chain(words.split_whitespace())).expect(words);
     let (mut out, mut notes) = (Vec::new(), Vec::new());

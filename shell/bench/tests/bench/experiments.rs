@@ -163,7 +163,7 @@ fn a_suite_measures_all_loads_goes_on_where_it_was_and_a_broker_that_fails_spoil
     assert!(table.contains("no such option") && table.contains("good"), "{table}");
     let before = broker.connects();
     let (table, notes) = try_bench(&format!("{words} --rounds 1")).expect("a suite");
-    // What was measured is not measured again; what failed is.
+    // A measurement that succeeded is not repeated; a measurement that failed is.
     assert!(!notes.contains("work, round 1: good") && notes.contains("work, round 1: bad"), "{notes}");
     assert!(notes.contains("latency, round 1: good: ") && notes.contains("limit, round 1: good: "), "{notes}");
     assert!(broker.connects() > before);

@@ -1,4 +1,4 @@
-//! What a run leaves behind in brokers.
+//! Sessions that a run leaves behind in brokers.
 
 use serde_json::Value;
 

@@ -11,14 +11,14 @@ use sedge_mqtt::{
     Ack, ConnAck, ConnAckProperties, Decoder, Packet, PacketId, Publish, QoS, ReasonCode, SubAck, TopicFilter, encode,
 };
 
-/// What the broker does wrong, per topic: with each message whose number (from 1) is a multiple.
+/// Faults of the broker, per topic: a fault hits each message whose number (from 1) is a multiple of the value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// Loses it.
+    /// Loses the message.
     pub(crate) lose: Option<u64>,
-    /// Delivers it twice.
+    /// Delivers the message twice.
     pub(crate) repeat: Option<u64>,
-    /// Delivers it after its successor.
+    /// Delivers the message after its successor.
     pub(crate) swap: Option<u64>,
     /// Closes the publisher's connection instead of acknowledging it, once per topic.
     pub(crate) hang_up_at: Option<u64>,

@@ -98,7 +98,7 @@ fn the_round_trip_time_is_twice_the_delay() {
     }
 }
 
-/// What a reader of a stream received: the bytes so far and since when, at every read.
+/// Bytes that a reader of a stream has received so far, and the time since the first read, at every read.
 struct Received(Vec<(usize, Duration)>);
 
 impl Received {

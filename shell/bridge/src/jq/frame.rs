@@ -1,4 +1,4 @@
-//! What a rule and its worker say to each other: frames of a length (32 bits, big-endian) and as many bytes.
+//! Frames between a rule and its worker: each is a length (32 bits, big-endian) and as many bytes.
 //!
 //! The first frame to a worker is most outputs and most bytes of outputs (32 bits each) and the program; each further one is a message. An answer to each,
 //! the first too, is a kind and, of outputs, for each a kind, a length and the bytes; else a text.
@@ -98,7 +98,7 @@ pub(super) fn read_answer(frame: &[u8]) -> Option<Result<Vec<Made>, TransformErr
 mod tests {
     use super::*;
 
-    /// What is said arrives; what is cut off is no answer, and nothing panics.
+    /// Whole frames come back as they were written; a truncated frame gives no answer, and nothing panics.
     #[test]
     fn frames_come_back() {
         let bounds = Bounds { outputs: 3, bytes: 70_000 };

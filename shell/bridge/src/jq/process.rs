@@ -34,7 +34,7 @@ struct Running {
     socket: UnixStream,
 }
 
-/// What prevents an answer.
+/// A fault that prevents an answer of the worker.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("cannot start a process for jq: {0}")]

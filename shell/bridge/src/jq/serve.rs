@@ -7,9 +7,9 @@ use sedge_jq::Program;
 
 use super::frame;
 
-/// What the heap of a worker may take.
+/// Most bytes of a worker's heap.
 const HEAP_BYTES: u64 = 64 << 20;
-/// How much sooner than others it is ended in a shortage of memory.
+/// How much sooner than other processes the worker is ended in a shortage of memory.
 const OOM_SCORE: &str = "500";
 
 /// Serves on standard input and output until the other end closes.

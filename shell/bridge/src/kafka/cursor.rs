@@ -12,14 +12,14 @@ pub(super) const SLOTS: u64 = 4096;
 /// Identities that are kept in mind, the newest ones.
 pub(super) const IDS_MAX: usize = 262_144;
 
-/// The identities of one transaction, by what stands before their last number.
+/// The identities of one transaction, by the part before their last number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ids {
     numbers: BTreeMap<Box<str>, BTreeSet<u64>>,
     count: usize,
 }
 
-/// What stands before the last number of an identity, and that number.
+/// Splits an identity into the part before its last number, and that number.
 fn split(id: &str) -> (&str, u64) {
     let parts = id.rsplit_once('/').and_then(|(front, number)| Some((front, number, number.parse::<u64>().ok()?)));
     match parts {
@@ -95,7 +95,7 @@ impl Ids {
     }
 }
 
-/// What the records of the topic say, the oldest first.
+/// Identities of messages as the records of the topic give them, the oldest record first.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     last: VecDeque<Ids>,
@@ -118,7 +118,7 @@ impl Cursor {
         true
     }
 
-    /// What is in Kafka, and the key of the next record.
+    /// The identities of the messages in Kafka, and the key of the next record.
     pub(super) fn finish(self) -> (Ids, u64) {
         let mut all = Ids::default();
         for ids in &self.last {

@@ -26,7 +26,7 @@ use crate::wire::{Wire, wait_for_events};
 const WAKE: Token = Token(2);
 /// How long Kafka is waited for before the session has its turn.
 const NAP: Duration = Duration::from_millis(20);
-/// How often what is acknowledged is committed.
+/// How often the offsets of acknowledged records are committed.
 const COMMIT: Duration = Duration::from_millis(200);
 /// Records of Kafka before the session has its turn.
 const RECORDS_PER_TURN: usize = 256;
@@ -48,7 +48,7 @@ impl ConsumerContext for Consuming {}
 /// A partition: topic and number.
 type Place = (String, i32);
 
-/// What of each partition is under way.
+/// Records of each partition that are under way.
 #[derive(Debug, Default)]
 struct Progress {
     /// Offsets in order, and whether the broker has acknowledged them.

@@ -42,13 +42,13 @@ pub(crate) struct Bridge<'a, H> {
     learnt: outgoing::Learnt,
 }
 
-/// What librdkafka's threads tell the bridge's thread.
+/// News that librdkafka's threads pass to the bridge's thread.
 struct Told {
     /// No broker of Kafka can be reached.
     down: AtomicBool,
     /// A broker has answered.
     up: AtomicBool,
-    /// When it was looked last whether one can be.
+    /// Time of the last check whether a broker can be reached.
     probed: Mutex<Option<Instant>>,
     errors: Mutex<Errors>,
     waker: Waker,
@@ -145,7 +145,7 @@ impl ClientContext for Context {
     }
 }
 
-/// What every client of Kafka is told.
+/// Configuration that every client of Kafka gets.
 fn client_config(config: &BridgeConfig, cluster: &str, name: &str) -> Result<ClientConfig, BridgeError> {
     let with_port = |address: &String| {
         let has_port = address.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));

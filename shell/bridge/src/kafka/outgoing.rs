@@ -84,7 +84,7 @@ struct Outgoing<'a> {
     context: Context,
     naming: Naming,
     map: Map,
-    /// What makes messages visible, if that is not done for each one by itself.
+    /// Transactions that make messages visible; none if each message becomes visible by itself.
     transactions: Option<Transactions>,
     /// The bridge's knowledge of its Kafka, which outlives the connection.
     learnt: &'a mut Learnt,
@@ -92,7 +92,7 @@ struct Outgoing<'a> {
     limit: usize,
     /// QoS 2 messages whose PUBREL the bridge itself answers.
     received: BTreeSet<PacketId>,
-    /// What the producer had no room for.
+    /// Publication with its record for which the producer had no room.
     waiting: Option<(Publish, Record)>,
 }
 
@@ -150,13 +150,13 @@ pub(super) fn run(
     if let Some(transactions) = &out.transactions {
         transactions.end(&out.producer);
     }
-    // What is under way is sent again by whoever has the session next.
+    // The next owner of the session sends the messages under way again.
     out.producer.purge(rdkafka::producer::PurgeConfig::default().queue().inflight());
     close(out.wire);
     end
 }
 
-/// A producer without a thread for reports: whoever polls it gets those.
+/// A producer without a thread for reports: the caller that polls the producer gets the reports.
 fn producer(shared: &Shared, context: &Context, limit: usize) -> Result<BaseProducer<Producing>, BridgeError> {
     let mut config = client_config(&shared.config, &shared.cluster, &shared.record.name)?;
     config
@@ -244,7 +244,7 @@ impl Outgoing<'_> {
         match packet {
             Packet::Publish(publish) => self.publish(publish),
             Packet::PubRel(ack) => {
-                // What another node has begun is in Kafka, too: it has sent PUBREC for that.
+                // A message that another node began is in Kafka, too: that node has sent PUBREC for it.
                 self.received.remove(&ack.packet_id);
                 self.wire.send(&Packet::PubComp(Ack::new(ack.packet_id, ReasonCode::Success)));
                 Ok(())
@@ -346,7 +346,7 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Does what reports ask for.
+    /// Does the work that delivery reports ask for.
     fn heed(&mut self, reports: Vec<Report>) -> Result<(), BridgeError> {
         let mut end = Ok(());
         for (number, result) in reports {

@@ -1,4 +1,4 @@
-//! What an MQTT message is as a Kafka record.
+//! Conversion of an MQTT message to a Kafka record.
 
 use rdkafka::message::{Header, OwnedHeaders};
 use sedge_mqtt::{Publish, QoS, UserProperties};
@@ -71,7 +71,7 @@ fn find<'a>(user: &'a UserProperties, wanted: &str) -> Option<&'a str> {
     user.iter().find(|(name, _)| name.as_str() == wanted).map(|(_, value)| value.as_str())
 }
 
-/// What goes beside the payload: `mqtt-` for what MQTT says, user properties under their own names.
+/// Headers of a record: `mqtt-` for the properties of MQTT, user properties under their own names.
 fn headers(message: &Publish, topic: &str) -> OwnedHeaders {
     let qos: &[u8] = match message.qos {
         QoS::AtMostOnce => b"0",

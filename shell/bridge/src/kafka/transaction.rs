@@ -44,7 +44,7 @@ pub(super) struct Entry {
 pub(super) struct Transactions {
     topic: String,
     slot: u64,
-    /// What was in Kafka when this node began.
+    /// Identities of the messages that were in Kafka when this node began.
     there: Ids,
     batch: Vec<Entry>,
     began: Option<Instant>,
@@ -165,7 +165,7 @@ impl Transactions {
         }
     }
 
-    /// Gives up what is open, so that nobody who reads what is committed waits for it.
+    /// Aborts the open transaction, so that no reader of committed records waits for it.
     pub(super) fn end(&self, producer: &BaseProducer<Producing>) {
         if self.began.is_some()
             && let Err(error) = producer.abort_transaction(STEP)
@@ -175,7 +175,7 @@ impl Transactions {
     }
 }
 
-/// Makes the topic of the cursor. An error if it was made before: then what is in it has to be read.
+/// Makes the topic of the cursor. An error if the topic was made before: then its records have to be read.
 fn create(shared: &Shared, context: &Context, topic: &str) -> Result<(), BridgeError> {
     let config = client_config(&shared.config, &shared.cluster, &shared.record.name)?;
     let admin: AdminClient<Context> = config.create_with_context(context.clone()).map_err(|error| failed(&error))?;
@@ -221,7 +221,7 @@ fn read(shared: &Shared, context: &Context, topic: &str) -> Result<Cursor, Bridg
     read_all(shared, context, (topic, &consumer))
 }
 
-/// Reads what is assigned up to its end.
+/// Reads the assigned partitions up to their end.
 fn read_all(
     shared: &Shared,
     context: &Context,
@@ -257,7 +257,7 @@ impl Wake for Unpark {
     }
 }
 
-/// What a future becomes; `None`: nothing in time.
+/// Waits for the result of a future; `None`: no result in time.
 fn wait<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let waker = TaskWaker::from(Arc::new(Unpark(thread::current())));

@@ -29,7 +29,7 @@ pub struct Mirroring {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread and its watchers share.
+/// State that the mirror's thread and its watchers share.
 #[derive(Debug)]
 struct Shared {
     /// How the broker is reached.

@@ -30,7 +30,7 @@ fn instant(origin: Instant) -> sedge_base::Instant {
     sedge_base::Instant::from_millis(u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A connection that gets what matches a filter.
+/// A connection that gets the publications that match a filter.
 struct Probe {
     wire: Wire,
     side: Side,
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// All packets until PINGREQ is answered: what was retained has come then.
+/// All packets until PINGREQ is answered: the retained messages have come then.
 fn until_pong(wire: &mut Wire, poll: &mut Poll, goes_on: impl Fn() -> bool) -> Result<Vec<Packet>, BridgeError> {
     wire.send(&Packet::PingReq);
     let mut packets = Vec::new();

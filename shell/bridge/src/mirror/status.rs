@@ -20,9 +20,9 @@ pub struct MirrorStatus {
     pub since_seconds: u64,
     /// Whether the broker speaks 3.1.1 only.
     pub only_311: bool,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// What was compared, and how it came out.
+    /// Counters of the deliveries compared, and of the results.
     pub counters: MirrorCounters,
     /// The last differences, oldest first.
     pub last: Vec<MirrorLine>,
@@ -31,15 +31,15 @@ pub struct MirrorStatus {
 /// A difference, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorLine {
-    /// In what.
+    /// Kind of the difference.
     pub kind: &'static str,
-    /// How many seconds ago.
+    /// How many seconds ago the difference was found.
     pub seconds: u64,
-    /// The filter that it came by.
+    /// The filter by which the message came.
     pub filter: String,
-    /// Its topic.
+    /// Topic of the message.
     pub topic: String,
-    /// What either side has delivered.
+    /// Deliveries of either side.
     pub detail: String,
 }
 
@@ -56,7 +56,7 @@ struct Inner {
     logged: (Instant, u32),
 }
 
-/// What the thread writes and others read.
+/// Status that the mirror's thread writes and other threads read.
 #[derive(Debug)]
 pub(super) struct Record(Mutex<Inner>);
 

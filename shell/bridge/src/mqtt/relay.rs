@@ -20,7 +20,7 @@ const NAP: Duration = Duration::from_millis(100);
 /// Packets of one side before the other has its turn.
 const PACKETS_PER_TURN: usize = 256;
 
-/// What the other end takes.
+/// Limits of the other end: its QoS, retained messages, packet size and keep alive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Takes {
     pub(super) qos: QoS,
@@ -232,7 +232,7 @@ impl<'a> Relay<'a> {
         count(&self.record.counters.messages_out, usize::from(!ack.reason.is_error()));
     }
 
-    /// What became of a message at the receiving end. An error means that it has to come again later.
+    /// Judges the acknowledgement of a message by the receiving end. An error means that the message has to come again later.
     fn judge(&self, ack: &Ack, end: &'static str) -> Result<(), BridgeError> {
         if !ack.reason.is_error() {
             return Ok(());
@@ -297,7 +297,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// A message does not go: whoever sent it need not wait.
+    /// A message does not go: its sender need not wait.
     fn stays(&mut self, why: Stays, id: Option<PacketId>, qos: QoS, out: bool) {
         let counters = &self.record.counters;
         match why {

@@ -20,7 +20,7 @@ const MARK: u8 = 0;
 const HEAD: usize = 13;
 /// Largest part.
 const PART_MAX: usize = 512 << 10;
-/// What a PUBLISH takes beside its payload, more than enough.
+/// Bytes of a PUBLISH beside its payload, more than enough.
 const PACKET_ROOM: usize = 1024;
 
 /// The log while it is written.
@@ -31,11 +31,11 @@ pub(super) struct Log {
     next_id: u16,
     /// Parts of the record on its way that the broker has not acknowledged.
     missing: BTreeSet<PacketId>,
-    /// What waits in the session, with the record that it belongs to.
+    /// Packet identifiers of messages that wait in the session, each with the record that its message belongs to.
     waiting: VecDeque<(u64, PacketId)>,
 }
 
-/// A part, and whose.
+/// A part of a record, and the record it belongs to.
 struct Part<'a> {
     record: u64,
     number: u16,
@@ -83,7 +83,7 @@ impl Records {
 }
 
 impl Log {
-    /// Takes the connection over, and reads what is in the log.
+    /// Takes the connection over, and reads the records of the log.
     pub(super) fn open(
         opened: Opened,
         topic: TopicName,

@@ -33,7 +33,7 @@ const PROGRAM_TURN: Duration = Duration::from_millis(50);
 /// How errors call the broker.
 const END: &str = "this node";
 
-/// A connection, and what came before it was ready.
+/// A connection, and the packets that came before it was ready.
 pub(super) struct Opened {
     pub(super) wire: Wire,
     pub(super) ack: ConnAck,
@@ -46,7 +46,7 @@ pub(super) struct Run<'a> {
     poll: Poll,
     session: Wire,
     early: VecDeque<Packet>,
-    /// Inputs that wait until there is room for what comes of them.
+    /// Inputs that wait until there is room for their outputs.
     parked: VecDeque<Publish>,
     log: Log,
     ledger: Ledger,

@@ -53,15 +53,15 @@ pub struct RuleStatus {
     pub births: u64,
     /// Bytes of what it remembers of them.
     pub births_bytes: u64,
-    /// Edge nodes that it has forgotten for want of room since it runs here.
+    /// Edge nodes that the rule has forgotten for want of room since it runs here.
     pub births_forgotten: u64,
-    /// What it has counted at this node since the node's start.
+    /// Counters of the rule at this node since the node's start.
     pub counters: Counters,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
-/// What a rule's thread and its watchers share.
+/// State that a rule's thread and its watchers share.
 #[derive(Debug)]
 pub(super) struct Record {
     inner: Mutex<Inner>,
@@ -71,7 +71,7 @@ pub(super) struct Record {
 struct Inner {
     status: RuleStatus,
     waiting: Measured,
-    /// What was counted on connections before this one.
+    /// Counters of the connections before this one.
     before: Counters,
 }
 

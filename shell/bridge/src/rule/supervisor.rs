@@ -17,7 +17,7 @@ use crate::host::{Host, Runner};
 
 /// How often it is looked who runs a rule.
 const WATCH: Duration = Duration::from_millis(100);
-/// The same for what waits.
+/// How often the supervisor measures the messages that wait.
 const MEASURE: Duration = Duration::from_secs(1);
 /// First pause after a failure, and the longest.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -31,13 +31,13 @@ pub struct Rules {
     is_watched: AtomicBool,
 }
 
-/// What the threads of one rule share.
+/// State that the threads of one rule share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) rule: Arc<Rule>,
     pub(super) session: String,
     pub(super) record: Record,
-    /// This node runs it.
+    /// This node runs the rule.
     here: AtomicBool,
     stopping: AtomicBool,
 }
@@ -114,7 +114,7 @@ impl Drop for Rules {
     }
 }
 
-/// Looks who runs each rule, and what waits.
+/// Looks which node runs each rule, and measures the messages that wait.
 fn watch(roll: &Roll<Shared>, host: &impl Host) {
     let mut measured = None::<Instant>;
     while !roll.ends() {

@@ -57,7 +57,8 @@ impl Capture {
     }
 }
 
-/// What the kernel passes on: TCP from or to this port. Other packets do not wake the node. Classic BPF; loads count from the IP header.
+/// Packets that the kernel passes on: TCP from or to this port. Other packets do not wake the node.
+/// The filter is classic BPF; loads count from the IP header.
 #[cfg(target_os = "linux")]
 fn filter(port: u16) -> [socket2::SockFilter; 21] {
     use socket2::SockFilter;

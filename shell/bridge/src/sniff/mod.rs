@@ -19,7 +19,7 @@ use self::run::{Run, Tap};
 use crate::config::BridgeConfig;
 use crate::host::Host;
 
-/// What the client identifiers of nodes at their brokers begin with: what such a client does there is not read.
+/// Prefix of the client identifiers of nodes at their brokers: the sniffer does not read the traffic of such a client.
 const OWN_PREFIX: &str = "sedge-sniff-";
 /// First pause after a failure, and the longest.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -30,21 +30,21 @@ const GOOD: Duration = Duration::from_secs(5);
 /// How a node that reads along stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SniffStatus {
-    /// Whether what is read goes to the other nodes, and what comes from them to the broker.
+    /// Whether publications read go to the other nodes, and publications of the other nodes to the broker.
     pub up: bool,
-    /// Seconds since it does, or does not.
+    /// Seconds since `up` has its present value.
     pub since_seconds: u64,
     /// Whether the broker speaks 3.1.1 only.
     pub only_311: bool,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// What was read.
+    /// Counters of the traffic read.
     pub counters: SniffCounters,
     /// Connections that are followed.
     pub followed: usize,
     /// Filters that the broker's clients want.
     pub filters: usize,
-    /// Publications that did not go to the other nodes or the broker: one of them was away or refused them, or too many waited.
+    /// Publications that did not go to the other nodes or the broker: a receiver was away or refused them, or too many waited.
     pub dropped: u64,
     /// Publications of other nodes that went to the broker.
     pub replayed: u64,
@@ -99,7 +99,7 @@ pub struct Sniffing {
 }
 
 impl Sniffing {
-    /// The client id of the session at the node with this id that publishes what is read and gets what the broker's clients want.
+    /// Client id of the session at the node with this id that publishes the messages read and gets those that the broker's clients want.
     pub fn session_id(node: &str) -> String {
         format!("{}.sniff/{node}", BridgeConfig::session_id(""))
     }
@@ -157,7 +157,7 @@ fn drive(shared: &Shared, host: &impl Host, mut tap: Tap) {
         }
         let until = Instant::now() + pause;
         while shared.goes_on() && Instant::now() < until {
-            // Who subscribes meanwhile has to be known afterwards.
+            // Subscriptions of clients during the pause have to be known afterwards.
             tap.read_on(shared);
         }
         pause = (pause * 2).min(PAUSE_MAX);

@@ -32,7 +32,7 @@ const PENDING_BYTES: usize = 64 * 1024 * 1024;
 /// Filters in one SUBSCRIBE.
 const FILTERS_MAX: usize = 100;
 
-/// What is captured and what it means; it outlives the runs.
+/// The capture and the interpretation of its packets; a tap outlives the runs.
 pub(super) struct Tap {
     capture: Capture,
     sniffer: Sniffer,
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What this node says: answers to publications, and publications of other nodes.
+    /// Handles a packet from this node: an answer to a publication, or a publication of another node.
     fn delivered(&mut self, packet: Packet) {
         if matches!(packet, Packet::Publish(_) | Packet::PubRel(_)) {
             if let Some(publish) = take(&mut self.here.wire, packet) {

@@ -217,7 +217,7 @@ fn one(
     let (outcome, seen, status) = watched(&site, &load, &options, shrinks.then_some(args.shrink))?;
     let run = Run::new((scenario, mode), bounds, &outcome, (&seen, &status), args.high);
     site.end()?;
-    // What cannot be removed is left to the system.
+    // Files that cannot be removed are left to the system.
     let _ = std::fs::remove_dir_all(&folder);
     Ok(run)
 }

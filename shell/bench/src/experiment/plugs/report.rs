@@ -78,7 +78,7 @@ const fn figure(scenario: PlugScenario, mode: PlugMode) -> u32 {
     }
 }
 
-/// What the source says of a figure; its curves have no numbers.
+/// Statement of the source on a figure; its curves have no numbers.
 const fn said(figure: u32) -> &'static str {
     match figure {
         8 => "1 saturates, 2 resolve it",

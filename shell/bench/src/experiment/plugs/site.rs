@@ -157,7 +157,7 @@ impl Site {
         }
     }
 
-    /// What the controller says, if it says anything.
+    /// Status of the controller; none if the controller does not answer.
     pub(super) fn status(&self) -> Option<Status> {
         look(&self.folder)
     }
@@ -184,7 +184,7 @@ impl Site {
     }
 }
 
-/// What the controller of the site in `folder` says, if it says anything.
+/// Status of the controller of the site in `folder`; none if the controller does not answer.
 pub(super) fn look(folder: &Path) -> Option<Status> {
     let said = sedge(folder, &["scale", "status", FILE, "--json"]).ok()?;
     serde_json::from_slice(&said.stdout).ok()
