@@ -1,4 +1,4 @@
-//! Access rules: how they are read, what they decide, and that the index agrees with a plain evaluation.
+//! Access rules: their format, their decisions, and that the index agrees with a plain evaluation.
 
 use std::fmt::Write;
 

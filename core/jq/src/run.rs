@@ -34,10 +34,10 @@ pub enum Failure {
     /// The program has raised an error, or the document is none.
     #[error("{0}")]
     Error(String),
-    /// It has put out more than this many messages.
+    /// The program has put out more than this many messages.
     #[error("more than {0} outputs")]
     Outputs(usize),
-    /// It has put out more than this many bytes.
+    /// The program has put out more than this many bytes.
     #[error("more than {0} bytes of outputs")]
     Bytes(usize),
 }

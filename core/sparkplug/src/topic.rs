@@ -9,9 +9,9 @@ pub const CERTIFICATES: &str = "$sparkplug/certificates/";
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// An edge node says who it is and what metrics it has.
+    /// An edge node names itself and its metrics.
     NodeBirth,
-    /// An edge node says the same of a device.
+    /// An edge node names a device and the metrics of the device.
     DeviceBirth,
     /// Values of an edge node's metrics.
     NodeData,

@@ -70,12 +70,12 @@ impl Mechanism {
 /// Why a text is no verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifierError {
-    /// It does not read `SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey`.
+    /// The text does not read `SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey`.
     #[error(
         "a SCRAM verifier reads SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey, in Base64 but for the iterations"
     )]
     Form,
-    /// Its iterations are out of range.
+    /// The iterations of the verifier are out of range.
     #[error("the iterations of a SCRAM verifier are from {ITERATIONS_MIN} to {ITERATIONS_MAX}")]
     Iterations,
 }

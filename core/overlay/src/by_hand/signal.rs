@@ -1,7 +1,7 @@
 //! Signals between two nodes about chosen links, version 1. All numbers are big-endian; reading is strict.
 //!
 //! ```text
-//! signal   0 u8 | signal of the algorithm that knows who wants what
+//! signal   0 u8 | signal of the algorithm that knows the interest of the nodes
 //!          1 u8 | version = 1 u8 | number u64 | count u16 | node u64 ... | count u16 | node u64 ...   links chosen, links ended
 //!          2 u8 | version = 1 u8 | number u64                                                         the word of this number is heard
 //! ```

@@ -262,7 +262,7 @@ impl<T: Topic> Node<T> {
         }
     }
 
-    /// A virtual node whose place is here, but perhaps in another list. It may have left meanwhile, so it is asked.
+    /// Meets a virtual node whose place is here, but perhaps in another list. That node may have left meanwhile, so it is asked.
     pub(super) fn meet(&mut self, own: &Key<T>, peer: &Peer<T>) {
         self.link_if_useful(own, peer);
     }

@@ -32,7 +32,7 @@ impl<T: Topic> Node<T> {
                 let Peer { key, life, .. } = self.peer_of(key.clone());
                 self.send(by.key.node, Message::Leave { to: by.key, key, life, right, hops: 0 });
             }
-            // The first of all need not ask, nor one whose left neighbour is an own one.
+            // The first virtual node of all need not ask, nor a virtual node whose left neighbour is of the same node.
             by => self.remove(key, by),
         }
     }

@@ -7,7 +7,7 @@ use super::{Errand, Key, Message, Node, Peer, Side, Topic};
 pub(super) const MAX_HOPS: u16 = 512;
 
 enum Step<T> {
-    /// It belongs to this virtual node.
+    /// The message belongs to this virtual node.
     Here(Key<T>),
     Next(Peer<T>),
     Lost,

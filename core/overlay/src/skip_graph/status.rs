@@ -173,7 +173,7 @@ impl<T: Topic> Node<T> {
         }
         let before = self.status(topic);
         self.check_status(key);
-        // It is right here, so others have missed it.
+        // The status is right at this node, so other nodes have missed it.
         if let Some(status) = self.status(topic).filter(|status| before == Some(*status)) {
             self.decide(topic, Status { epoch: status.epoch.saturating_add(1), ..status });
         }

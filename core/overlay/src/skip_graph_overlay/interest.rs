@@ -35,7 +35,7 @@ pub(super) enum Turn {
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     clients: BTreeMap<TopicName, BTreeSet<ClientId>>,
-    /// The last change of each topic. It is told even if it leads back to the state told before: an answer may have said otherwise in
+    /// The last change of each topic. A change is told even if it leads back to the state told before: an answer may have said otherwise in
     /// between.
     untold: BTreeMap<TopicName, bool>,
 }

@@ -13,9 +13,9 @@ use super::signal::SignalError;
 enum Link {
     #[default]
     Down,
-    /// It has to be asked about all topics.
+    /// The node has to be asked about all topics.
     New,
-    /// It was asked, and the tables of the mesh are not exchanged yet: nothing is known of it for certain.
+    /// The node was asked, and the tables of the mesh are not exchanged yet: nothing is known of the node for certain.
     Syncing,
     Synced,
 }

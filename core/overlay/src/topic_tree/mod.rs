@@ -17,7 +17,7 @@
 //!  │◄─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ┼─────────────────────────┤   To B only, from now on.
 //! ```
 //!
-//! # Who has to know whom
+//! # Nodes that have to know each other
 //!
 //! Two interests concern each other if some topic matches both ([`overlaps`]): that is decided when they meet, not when such a topic
 //! is first heard of. So of all nodes with an interest in t each knows all others, subscribers with wildcards among
@@ -58,7 +58,7 @@
 //! many topics are rooted at a node is part of its facts, for electors that do not know all of them. A topic whose members change keeps its
 //! root unless another weighs less.
 //!
-//! # What heals wrong tables
+//! # Repair of wrong tables
 //!
 //! Every refresh a node tells each neighbour how many signals it has sent over the link, and the sum of all that it has announced. The
 //! neighbour can keep the sum without keeping every announcement. If either differs, both sides send a snapshot. The digest renews the

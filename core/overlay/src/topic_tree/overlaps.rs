@@ -26,7 +26,7 @@ pub(super) fn overlap(one: &TopicFilter, other: &TopicFilter) -> bool {
 
 /// Interests, found by a filter that overlaps theirs.
 ///
-/// They are kept by the levels before their first wildcard, each followed by `/`. Of two filters that overlap one has levels that
+/// Interests are kept by the levels before their first wildcard, each followed by `/`. Of two filters that overlap one has levels that
 /// continue the other's, so a search looks at the filters behind its own levels and at those that end on the way there.
 #[derive(Debug)]
 pub(super) struct Overlaps<V> {
@@ -70,7 +70,7 @@ impl<V> Overlaps<V> {
         self.by_stem.values().flatten()
     }
 
-    /// All whose filters overlap `filter`.
+    /// All interests whose filters overlap `filter`.
     pub(super) fn matching<'a>(&'a self, filter: &'a TopicFilter) -> impl Iterator<Item = (&'a Interest, &'a V)> {
         let stem = stem(filter);
         let mut ends = vec![0];

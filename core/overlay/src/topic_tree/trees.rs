@@ -193,7 +193,7 @@ impl Map<'_> {
             }
             at = *parent;
         }
-        // It is not behind this node.
+        // The member is not behind this node: the way to it leads over the parent.
         parents.get(&me).copied()
     }
 }

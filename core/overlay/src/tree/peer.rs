@@ -113,7 +113,7 @@ impl Peer {
         }
     }
 
-    /// It has to know that clients of this node want the filter, or no longer do.
+    /// Records that the peer has to be told whether clients of this node want the filter: `there`.
     pub(super) fn tell(&mut self, filter: &TopicFilter, there: bool) {
         let changed = if there { self.told.insert(filter.clone()) } else { self.told.remove(filter) };
         if changed {
@@ -124,7 +124,7 @@ impl Peer {
         }
     }
 
-    /// It has to know of these filters and no others.
+    /// Records that the peer has to know these filters of this node and no others.
     pub(super) fn tell_exactly(&mut self, due: &BTreeSet<TopicFilter>) {
         let wrong: Vec<(TopicFilter, bool)> =
             self.told.symmetric_difference(due).map(|filter| (filter.clone(), due.contains(filter))).collect();

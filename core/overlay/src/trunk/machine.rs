@@ -42,7 +42,7 @@ impl TrunkCounters {
 #[derive(Debug)]
 struct Peer {
     incarnation: Incarnation,
-    /// It has our claim as it is.
+    /// Whether the peer has the present claim of this node.
     told: bool,
     /// Members that the peer cannot hear.
     deaf: BTreeSet<NodeId>,

@@ -2,7 +2,7 @@
 //!
 //! It keeps a [`crate::spanning::Spanning`] up to date with membership, links and round trips, and exchanges claims with all nodes to which there is
 //! a link. Two nodes that have no link between them hear each other's claims through those that have links to both: each node
-//! says whom it cannot hear.
+//! says which members it cannot hear.
 //!
 //! ```text
 //!  A                            B                            C       no link between A and C

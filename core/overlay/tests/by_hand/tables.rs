@@ -1,4 +1,4 @@
-//! Whatever has happened: once links stand and nothing moves, neighbours agree on what one has told the other, the tables are those of
+//! After any events: once links stand and nothing moves, neighbours agree on what one has told the other, the tables are those of
 //! section 6 of the interworking specification, and publications go by them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,7 +239,7 @@ fn flooding_reaches_whomever_links_lead_to() {
     seeds().for_each(|seed| drop(at_rest(seed, flood)));
 }
 
-/// IL-09, IL-29: the same where nodes tell what they want of the topics that are published.
+/// IL-09, IL-29: the same where nodes tell their interest in the topics that are published.
 #[test]
 fn topics_that_are_published_go_where_they_are_wanted() {
     seeds().for_each(|seed| drop(at_rest(seed, tree)));

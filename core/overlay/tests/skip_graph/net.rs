@@ -40,7 +40,7 @@ impl Outcome {
 }
 
 impl Net {
-    /// No nodes; without a clock nothing is done but what messages cause.
+    /// A net without nodes and without a clock: only messages cause actions.
     pub(crate) fn new(seed: u64) -> Self {
         Self::with(seed, Config { tick: None, ..Config::default() })
     }

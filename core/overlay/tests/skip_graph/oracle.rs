@@ -32,7 +32,7 @@ fn list(net: &Net) -> Vec<(Key<u32>, &Node<u32>)> {
     list
 }
 
-/// Differences from what the tables should be, as sentences.
+/// Differences between the tables and the right ones, as sentences.
 pub(crate) fn wrong_links(net: &Net) -> Vec<String> {
     let list = list(net);
     let mut wrong = Vec::new();

@@ -223,7 +223,7 @@ proptest! {
         for node in 0..12 {
             if has(&net, node, Role::Publisher) {
                 if !subscribed && active(&net, node) == Some(true) {
-                    // It missed being suspended, which it is told when it publishes (SG-15).
+                    // The publisher missed being suspended, which it is told when it publishes (SG-15).
                     net.deliver(node, 1);
                 }
                 prop_assert_eq!(active(&net, node), Some(subscribed));

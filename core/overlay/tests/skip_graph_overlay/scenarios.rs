@@ -480,7 +480,7 @@ fn idle_publishers_leave_the_graph() {
     assert_eq!(net.destinations(1, "b"), []);
 }
 
-/// SG-21: nodes that digits differ for cannot have one graph; users read what to set.
+/// SG-21: nodes whose digits have different bases cannot have one graph; users read which setting to change.
 #[test]
 fn another_base_is_refused() {
     let mut net = Net::new(patient());

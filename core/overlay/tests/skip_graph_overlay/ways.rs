@@ -41,7 +41,7 @@ fn mean_hops(all: &[Carried]) -> f64 {
     hops().sum::<usize>() as f64 / hops().count() as f64
 }
 
-/// SG-22, SG-24, SG-25: on the same graph, multi-range forwarding makes no node send more than two copies of what it gets, and takes more
+/// SG-22, SG-24, SG-25: on the same graph, multi-range forwarding makes no node send more than two copies of a publication, and takes more
 /// hops than split-forward broadcasting; both cost one message a subscriber and reach each once.
 #[test]
 fn multi_range_forwarding_sends_two_copies_at_most_and_takes_more_hops() {

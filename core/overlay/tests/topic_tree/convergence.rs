@@ -141,8 +141,8 @@ proptest! {
         }
     }
 
-    /// DESIGN section 1, "SUBACK means the cluster knows": from the moment of settling on every linked node sends it what it publishes,
-    /// whether it published the topic before or not.
+    /// DESIGN section 1, "SUBACK means the cluster knows": from the moment of settling on, every linked node sends its publications
+    /// to the subscriber, whether that node published to the topic before or not.
     #[test]
     fn settled_means_that_every_linked_node_sends(ops in vec(ops(), 0..150), config in config()) {
         let mut net = Net::new(NODES, TopicTreeConfig { settle_timeout: Duration::from_hours(1), ..config });

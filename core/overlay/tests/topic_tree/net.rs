@@ -261,7 +261,7 @@ impl Net {
         self.now = end;
     }
 
-    /// A client of `node` publishes: to whom does it go?
+    /// A client of `node` publishes to `name`; returns the nodes that the publication goes to.
     pub(crate) fn publish(&mut self, node: u64, name: &str) -> Vec<u64> {
         let is_seen = self.nodes[&node].shards.hands_over(&topic(name));
         let nodes = if is_seen { self.destinations(node, name) } else { Vec::new() };
