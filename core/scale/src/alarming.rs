@@ -102,7 +102,7 @@ impl Alarming {
         self.notices.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] is wanted.
+    /// Time at which [`Self::handle_timeout`] is wanted.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.next_tick
     }

@@ -170,7 +170,7 @@ pub struct Notice {
     pub value: Option<f64>,
 }
 
-/// Why a group has another size from now on.
+/// A decision that gives a group another size, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Time of the decision.

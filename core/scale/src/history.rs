@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sedge_base::Timestamp;
 
-/// How far the history reaches back: two weeks.
+/// Time that the history reaches back: two weeks.
 const MAX_HOURS: usize = 14 * 24;
 const HOUR_MILLIS: u64 = 3_600_000;
 

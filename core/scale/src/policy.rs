@@ -4,7 +4,7 @@ use sedge_base::Timestamp;
 
 use crate::site::{Alarm, Named, Op, Policy, Strategy, Target};
 
-/// How far a target may be missed without an action, as a share of it.
+/// Most deviation from a target without an action, as a share of the target.
 pub(crate) const TOLERANCE: f64 = 0.1;
 
 /// Number of nodes that a policy wants, and the reason.

@@ -24,7 +24,7 @@ pub struct ClientLoad {
     pub waiting: u64,
     /// A topic that it publishes to.
     pub topic: Option<TopicName>,
-    /// Its subscriptions.
+    /// Subscriptions of the client.
     pub filters: Vec<TopicFilter>,
 }
 

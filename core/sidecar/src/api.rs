@@ -41,7 +41,7 @@ impl core::fmt::Debug for Attach {
 pub struct Request {
     /// A filter without `$share`.
     pub filter: TopicFilter,
-    /// Its options; Retain Handling is overruled by `retained`.
+    /// Options of the subscription; Retain Handling is overruled by `retained`.
     pub options: SubscriptionOptions,
     /// Subscription identifier; 0: none.
     pub id: u32,
@@ -240,7 +240,7 @@ pub enum Output {
 pub enum Event {
     /// The broker takes connections.
     Up {
-        /// Its make and version as it says itself, if it does.
+        /// Make and version that the broker reports, if it reports them.
         version: Option<String>,
     },
     /// The broker cannot be reached, or has closed the inlets.

@@ -14,7 +14,7 @@ use crate::{LinkId, Receiver, SidecarConfig};
 /// Index of a conversation.
 pub(crate) type Key = usize;
 
-/// How far a conversation has come.
+/// State of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// There is no connection; one will be made.
@@ -177,7 +177,7 @@ impl Conversation {
         }
     }
 
-    /// Whether the broker has all subscriptions of the client, so that it delivers what matches.
+    /// Whether the broker has all subscriptions of the client, so that it delivers the publications that match.
     pub(crate) fn is_current(&self) -> bool {
         let lacks = self.replaying > 0 || self.asked.iter().any(|asked| asked.is_brought);
         self.phase == Phase::Live && !lacks && self.hangs_since.is_none()
@@ -221,7 +221,7 @@ impl Conversation {
         Some(carried)
     }
 
-    /// The connection is gone: what the broker has not answered is sent again, ahead of what was not sent yet.
+    /// The connection is gone: packets that the broker has not answered are sent again, ahead of packets that were not sent yet.
     pub(crate) fn disconnect(&mut self, config: &SidecarConfig) {
         self.link = None;
         self.phase = Phase::Idle;

@@ -56,7 +56,7 @@ struct Entry {
     place: Place,
     /// The broker had not answered the publication when this was to end.
     was_open: bool,
-    /// The QoS of the delivery, if the broker grants what was asked for.
+    /// The QoS of the delivery, if the broker grants the requested QoS.
     qos: QoS,
     /// `None`: the session has had the message, and a delivery that still comes is one too many.
     message: Option<Arc<Message>>,

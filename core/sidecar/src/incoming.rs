@@ -110,7 +110,7 @@ impl Sidecar {
         }
     }
 
-    /// The broker says what it is.
+    /// The broker reports its make and version.
     fn on_version(&mut self, key: Key, publish: &Publish) {
         const LONGEST: usize = 100;
         if publish.topic.as_ref().is_none_or(|topic| topic.as_str() != VERSION_TOPIC) {

@@ -138,7 +138,7 @@ impl Sidecar {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Does the work that is due at `now`.
     pub fn handle_timeout(&mut self, now: Now) {
         self.now = now;
         while let Some(timer) = self.timers.pop_due(now.instant) {
@@ -157,7 +157,7 @@ impl Sidecar {
         self.outputs.pop_front()
     }
 
-    /// When [`Sidecar::handle_timeout`] is to be called next.
+    /// Time at which [`Sidecar::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }

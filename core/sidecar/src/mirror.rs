@@ -280,7 +280,7 @@ impl Mirror {
         true
     }
 
-    /// When [`Mirror::handle_timeout`] is next wanted.
+    /// Time at which [`Mirror::handle_timeout`] is next wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let oldest = |queue: &Queue| queue.waiting.front().map(|one| one.since + self.config.patience);
         self.lanes.iter().flat_map(|lane| [oldest(&lane.broker), oldest(&lane.node)]).flatten().min()

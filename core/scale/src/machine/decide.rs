@@ -29,7 +29,7 @@ impl Scaler {
         self.hold(name, why);
     }
 
-    /// Changes the number of nodes if a policy wants that; says what stands against it, if something does.
+    /// Changes the number of nodes if a policy wants that; returns the obstacle, if there is one.
     fn decide_number(&mut self, name: &str) -> Option<String> {
         let nodes = self.groups.get(name)?.target;
         let spec = self.site.groups().find(|(other, _)| *other == name).map(|(_, spec)| spec.clone())?;

@@ -98,7 +98,7 @@ impl Scaler {
         }
     }
 
-    /// Leaves alarms to another process, which says what it finds by [`ScaleInput::Alarm`].
+    /// Leaves alarms to another process, which reports them by [`ScaleInput::Alarm`].
     #[must_use]
     pub const fn with_alarms_elsewhere(mut self) -> Self {
         self.alarms_elsewhere = true;
@@ -146,7 +146,7 @@ impl Scaler {
         self.outputs.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] is wanted.
+    /// Time at which [`Self::handle_timeout`] is wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.pending.values().map(Pending::due).filter(|_| !self.paused);
         due.chain(self.next_tick).min()

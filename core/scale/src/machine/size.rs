@@ -14,7 +14,7 @@ impl Scaler {
         self.pending.values().any(|pending| of_group(&pending.action.kind))
     }
 
-    /// Changes the size of the nodes if a policy wants that; says what stands against it, if something does.
+    /// Changes the size of the nodes if a policy wants that; returns the obstacle, if there is one.
     pub(super) fn decide_size(&mut self, name: &str) -> Option<String> {
         let group = self.groups.get(name).filter(|group| group.is_calm())?;
         let size = group.millicpus?;

@@ -88,7 +88,7 @@ pub enum PlainKind {
     Container,
     /// An account.
     User,
-    /// Which addresses may connect.
+    /// Addresses that may connect.
     SecurityGroup,
     /// An address that can move.
     FloatingIp,
@@ -124,7 +124,7 @@ pub struct MemberSpec {
     pub statefulset: Option<String>,
 }
 
-/// How a load balancer chooses.
+/// Method by which a load balancer chooses a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// One after the other.
@@ -142,7 +142,7 @@ pub enum Algorithm {
 pub struct LoadBalancer {
     /// Name of the group.
     pub backend: String,
-    /// How it chooses.
+    /// Method by which the load balancer chooses a node.
     pub algorithm: Algorithm,
     /// Address it listens at.
     pub bind: String,
@@ -171,7 +171,7 @@ pub enum Stat {
     Sum,
 }
 
-/// How a measurement is compared.
+/// Comparison of a measurement with a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// `>`
@@ -216,7 +216,7 @@ pub enum Metric {
     MessagesPerSecond,
     /// Age of the oldest message that waits, in seconds.
     QueueAge,
-    /// How late the event loops are, in milliseconds.
+    /// Lateness of the event loops, in milliseconds.
     LoopLag,
     /// Messages dropped a second.
     Drops,
@@ -241,7 +241,7 @@ pub struct Policy {
     pub strategy: Strategy,
 }
 
-/// How many nodes a policy wants.
+/// Number of nodes that a policy wants.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Strategy {
     /// So many more (or fewer) while an alarm that names it holds.

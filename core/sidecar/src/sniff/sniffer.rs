@@ -164,7 +164,7 @@ impl Sniffer {
         }
     }
 
-    /// When [`Sniffer::handle_timeout`] is next wanted.
+    /// Time at which [`Sniffer::handle_timeout`] is next wanted.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ended.next()
     }

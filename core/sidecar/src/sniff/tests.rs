@@ -305,7 +305,7 @@ fn topic_aliases_are_names() {
 }
 
 proptest! {
-    /// FT-03: whatever is captured, in whatever order, does no harm.
+    /// FT-03: captured packets of any content, in any order, do no harm.
     #[test]
     fn noise_does_no_harm(pieces in prop::collection::vec((0_u16..3, any::<bool>(), 0_u32..60, any::<[bool; 3]>(), any::<Vec<u8>>()), 0..60)) {
         let mut tap = Tap::new();
