@@ -3,6 +3,7 @@
 mod report;
 mod site;
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -147,6 +148,9 @@ fn check(args: &PlugsArgs) -> Result<(), BenchError> {
     }
     if args.period == 0 || args.cooldown == 0 {
         return wrong("--period and --cooldown: at least 1 second".to_owned());
+    }
+    if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)) {
+        return wrong(format!("--port {}: the load balancer cannot have it: {error}; give another one", args.port));
     }
     Ok(())
 }
@@ -418,6 +422,17 @@ mod tests {
         calm.looks.retain(|(at, _)| !(11..50).contains(&at.as_secs()));
         let run = Run::new(kind, bounds, &outcome, (&calm, &status), 80.0);
         assert_eq!((run.saturated_s, run.shrunk_s), (Some(6.0), Some(41.0)));
+    }
+
+    /// BM-13: clients would talk to another program.
+    #[test]
+    fn a_port_in_use_is_named() {
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = taken.local_addr().expect("an address").port();
+        let error = check(&args(&format!("publish --port {port}"))).expect_err("it is in use").to_string();
+        assert!(error.contains(&format!("--port {port}")), "{error}");
+        drop(taken);
+        check(&args(&format!("publish --port {port}"))).expect("it is free");
     }
 
     /// BM-14: completion times stand beside those of the source.
