@@ -1,6 +1,6 @@
 //! From the journals of a node's shards to what its shards and the node begin with.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,10 +36,15 @@ pub struct Recovery {
     choices: BTreeMap<MessageId, Choice>,
     heard: Heard,
     ahead: Ahead,
+    /// The last messages that sessions were given, oldest first.
+    given: VecDeque<(SessionNumber, MessageId)>,
     members: Vec<Remembered>,
     taken: Vec<Life>,
     known: Vec<NodeId>,
 }
+
+/// Messages that sessions were given, and that are remembered; the oldest are forgotten first, and may come twice from a former owner.
+const MAX_GIVEN: usize = 65_536;
 
 /// Publications that came to some sessions of a shard ahead of those that the shard says have come to all: a foreign broker behind it delivers
 /// to one session after the other.
@@ -137,6 +142,8 @@ pub struct RestoredShard {
     pub(crate) heard: Heard,
     /// Publications that sessions had besides.
     pub(crate) ahead: Ahead,
+    /// The last messages that sessions were given: they get none of them again from a former owner that has not given them up for good.
+    pub(crate) given: Vec<(ClientId, MessageId)>,
     /// Numbers of sessions in the journal that goes on; `None`: a new one begins.
     pub(crate) numbers: Option<SessionNumber>,
     /// Places that were chosen for QoS 2 publications that are on their way.
@@ -181,11 +188,18 @@ impl RestoredNode {
 impl Recovery {
     /// Takes the next batch in. After an error what came before it in the batch has had its effect, the rest has none.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), JournalError> {
-        let Self { image, retained, seen, choices, heard, ahead, members, taken, known: may_return } = self;
+        let Self { image, retained, seen, choices, heard, ahead, given, members, taken, known: may_return } = self;
         read_entries(batch, |entry| match entry {
             Entry::Broker(record) => {
                 if let Record::Queued { session, item } | Record::Sent { session, item, .. } = &record {
                     let id = item.message;
+                    // A message for a shared subscription may have gone on to another member, and come back.
+                    if item.group.is_none() {
+                        given.push_back((*session, id));
+                    }
+                    if given.len() > MAX_GIVEN {
+                        given.pop_front();
+                    }
                     let is_ahead = heard.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq > *last);
                     if let Some(client) = image.client(*session).filter(|_| is_ahead) {
                         ahead.note(id, client, item.group.is_some());
@@ -253,7 +267,14 @@ impl Recovery {
             (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
         let mut node = RestoredNode::default();
         for (number, recovery) in recoveries.into_iter().enumerate() {
-            let Self { image, retained, seen, choices, heard, ahead, members, taken, known } = recovery;
+            let Self { image, retained, seen, choices, heard, ahead, given, members, taken, known } = recovery;
+            // Sessions that have ended or left since have no client: what comes back of them later is another session.
+            for (client, id) in given.into_iter().filter_map(|(session, id)| Some((image.client(session)?.clone(), id)))
+            {
+                if let Some(shard) = dealt.get_mut(usize::from(shard_of(&client, shards).0)) {
+                    shard.given.push((client, id));
+                }
+            }
             // They are in one of the journals.
             node.members.extend(members);
             node.taken.extend(taken);

@@ -271,7 +271,7 @@ impl Shard {
                 // A message that has come to this node has come to the session, or to the copy that it goes on from.
                 _ if (seen && has_matched(&message)) || copied.contains(&message.id) || added.contains(&message.id) => {
                 }
-                _ if !self.inheritance.note_merged(&client, message.id) => {}
+                _ if self.was_given(&client, &message.id) || !self.inheritance.note_merged(&client, message.id) => {}
                 Some(group) => self.choose_again(now, (message, group), Some(Location::Node(from.node)), 0),
                 None => plain.push(message),
             }
@@ -295,8 +295,9 @@ impl Shard {
 
     /// Something has come late, at a node where the session was before.
     fn merge_late(&mut self, now: Now, client: &ClientId, messages: Vec<Held>) {
-        let news = messages.into_iter().filter(|held| !held.seen).map(|held| held.message);
-        let news: Vec<_> = news.filter(|message| self.inheritance.note_merged(client, message.id)).collect();
+        let is_new = |held: &Held| !held.seen && !self.was_given(client, &held.message.id);
+        let mut news: Vec<_> = messages.into_iter().filter(is_new).map(|held| held.message).collect();
+        news.retain(|message| self.inheritance.note_merged(client, message.id));
         self.broker.merge(now, client, &news, &BTreeSet::new());
         self.drain_broker(now);
     }

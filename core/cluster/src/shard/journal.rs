@@ -34,6 +34,8 @@ pub(super) struct ShardJournal {
     heard_before: Arc<Heard>,
     /// Clients whose sessions the journal held and that have been here since.
     restored: BTreeSet<ClientId>,
+    /// The last messages that these sessions were given before the restart.
+    given: BTreeMap<ClientId, BTreeSet<MessageId>>,
     /// The part of it that is to be written.
     heard_changed: BTreeSet<(NodeId, Incarnation, ShardId)>,
     /// Sessions that had more than that when they came, until all sessions have had as much: how far.
@@ -60,11 +62,14 @@ impl Shard {
     /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
     /// their way, and work that time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
-        let RestoredShard { sessions, seen, heard, ahead, numbers, choices } = restored;
+        let RestoredShard { sessions, seen, heard, ahead, given, numbers, choices } = restored;
         self.exacts.restore(choices);
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
             journal.restored = sessions.iter().map(|session| session.state.client.clone()).collect();
+            for (client, id) in given {
+                journal.given.entry(client).or_default().insert(id);
+            }
             (journal.heard, journal.heard_before) = (heard.clone(), Arc::new(heard));
         }
         let with_will = sessions.iter().filter(|session| session.state.will.is_some());
@@ -260,7 +265,15 @@ impl Shard {
     /// by then.
     fn is_restored_no_more(&mut self, client: &ClientId) -> Option<Arc<Heard>> {
         let journal = self.journal.as_mut()?;
+        journal.given.remove(client);
         journal.restored.remove(client).then(|| Arc::clone(&journal.heard_before))
+    }
+
+    /// Whether a session of the journal was given this message before the restart. A former owner that has not given the session up for good
+    /// brings it once more.
+    pub(super) fn was_given(&self, client: &ClientId, id: &MessageId) -> bool {
+        let given = self.journal.as_ref().and_then(|journal| journal.given.get(client));
+        given.is_some_and(|given| given.contains(id))
     }
 
     /// Notes, for copies and for the node's next life, that a publication has come, or was made here for sessions of this shard.
