@@ -19,7 +19,7 @@ const KEPT: &[(Draw, &[u64])] = &[
     (Options::swarm, &[32, 37, 54, 167]),
     (Options::freezing, &[1, 3, 18, 34, 53, 59, 70, 71, 75, 101]),
     (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75]),
-    (Options::hasty_restart, &[6, 13, 20, 50, 59]),
+    (Options::hasty_restart, &[6, 13, 20, 37, 50, 59]),
     (Options::journal_restart, &[3, 54, 87]),
     (Options::draining, &[11, 45, 48]),
     (Options::harsh, &[3, 7, 8, 26, 32, 59]),
@@ -34,7 +34,7 @@ const KEPT: &[(Draw, &[u64])] = &[
 ];
 
 /// Seeds that found one which is there still, by kind.
-const FAILING: &[(Draw, &[u64])] = &[(Options::hasty_restart, &[37]), (Options::freezing, &[42])];
+const FAILING: &[(Draw, &[u64])] = &[(Options::freezing, &[42])];
 
 /// Seeds that found one over other overlays.
 const KEPT_OVER: &[(&str, Draw, u64)] = &[
@@ -79,11 +79,9 @@ fn all_clean(runs: &[Options]) {
     });
 }
 
-/// FT-31, MQ-06: a session has moved to a node, has delivered there the messages that it came with, and the power goes before its former owner
-/// knows that it is there for good. The former owner brings the same messages once more from its journal. Of a node that stands still twice
-/// within a second some QoS 2 messages come twice.
+/// FT-31: a node stands still twice within a second, and some of its QoS 2 messages come twice.
 #[test]
-#[ignore = "fails: what a session came with is not in the journal; see docs/guarantees.md"]
+#[ignore = "fails: QoS 2 messages of a node that stands still twice within a second; see docs/guarantees.md"]
 fn seeds_that_find_a_known_bug() {
     let failing = FAILING.iter().flat_map(|(kind, seeds)| seeds.iter().map(|seed| kind(*seed)));
     all_clean(&failing.collect::<Vec<_>>());

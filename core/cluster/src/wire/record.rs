@@ -393,6 +393,31 @@ mod tests {
         assert_eq!(read(written()), (entries(), true));
     }
 
+    /// FT-31, MQ-06
+    #[test]
+    fn a_journal_says_what_sessions_that_are_there_were_given() {
+        let given = |entries: Vec<Entry>| {
+            let mut batch = BytesMut::new();
+            for entry in &entries {
+                write_entry(&mut batch, entry);
+            }
+            let mut recovery = crate::Recovery::default();
+            recovery.apply(batch.freeze()).unwrap();
+            let (shards, _) = crate::Recovery::deal(vec![recovery], Timestamp::from_millis(1), 1);
+            shards[0].given.len()
+        };
+        let plain = |entry: Entry| match entry {
+            Entry::Broker(Record::Queued { session, item }) => {
+                Entry::Broker(Record::Queued { session, item: QueuedRecord { group: None, ..item } })
+            }
+            entry => entry,
+        };
+        let lasting = || entries().into_iter().filter(|entry| !matches!(entry, Entry::Broker(Record::Ended { .. })));
+        let (shared, ordinary) = (given(lasting().collect()), given(lasting().map(plain).collect()));
+        assert_eq!(ordinary, shared + 1, "a message for a shared subscription may come back");
+        assert_eq!(given(entries().into_iter().map(plain).collect()), 0, "the session has ended");
+    }
+
     #[test]
     fn a_cut_batch_gives_what_is_whole() {
         let (bytes, entries) = (written(), entries());
