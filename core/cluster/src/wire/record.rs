@@ -406,11 +406,11 @@ mod tests {
             let (shards, _) = crate::Recovery::deal(vec![recovery], Timestamp::from_millis(1), 1);
             shards[0].given.len()
         };
-        let plain = |entry: Entry| match entry {
-            Entry::Broker(Record::Queued { session, item }) => {
-                Entry::Broker(Record::Queued { session, item: QueuedRecord { group: None, ..item } })
+        let plain = |mut entry: Entry| {
+            if let Entry::Broker(Record::Queued { item, .. }) = &mut entry {
+                item.group = None;
             }
-            entry => entry,
+            entry
         };
         let lasting = || entries().into_iter().filter(|entry| !matches!(entry, Entry::Broker(Record::Ended { .. })));
         let (shared, ordinary) = (given(lasting().collect()), given(lasting().map(plain).collect()));
