@@ -35,10 +35,17 @@ def reload_over_http(node: Node) -> tuple[int, dict[str, Any]]:
 
 
 def everywhere(nodes: list[Node], sections: str) -> None:
-    """All nodes are given these sections."""
+    """All nodes are given these sections, and have read them."""
+    reads = [times_read(node) for node in nodes]
     for node in nodes:
         node.extra = sections
         node.reload()
+    wait_for("all have read them", lambda: all(times_read(node) > before for node, before in zip(nodes, reads, strict=True)), DEADLINE)
+
+
+def times_read(node: Node) -> int:
+    """How often a node has read again which bridges and rules there are, as its log says."""
+    return node.log.read_text().count("bridges and rules")
 
 
 @pytest.mark.parametrize("count", [1, 3])
