@@ -29,7 +29,7 @@ pub enum Sabotage {
 pub struct Options {
     /// Seed that everything is drawn from.
     pub seed: u64,
-    /// Which of [`KINDS`] the run is, or nothing.
+    /// The kind of the run, one of [`KINDS`], or nothing.
     pub kind: &'static str,
     /// Cooperation algorithm of the nodes.
     pub overlay: &'static str,

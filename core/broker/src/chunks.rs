@@ -62,7 +62,7 @@ impl Chunks {
         }
     }
 
-    /// How many buffers there are, and how often that was not enough.
+    /// The number of buffers, and the number of times that they were not enough.
     pub(crate) fn status(&self) -> SharedBuffers {
         SharedBuffers { count: self.filled.len() + usize::from(self.filling.is_some()), refused: self.refused }
     }

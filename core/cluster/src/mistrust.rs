@@ -1,4 +1,4 @@
-//! Why a node takes no datagrams of another: the causes that keep two nodes apart that somebody wants to be one cluster.
+//! The reasons for which a node takes no datagrams of another node: the causes that keep two nodes apart that somebody wants to be one cluster.
 
 use core::net::SocketAddr;
 

@@ -14,7 +14,7 @@ pub struct Lag {
     pub messages: u64,
     /// Bytes of the messages in the queue.
     pub bytes: u64,
-    /// How long the oldest message has waited; zero: no message waits.
+    /// The time for which the oldest message has waited; zero: no message waits.
     pub waits: Duration,
     /// Most messages that waited at once since it fell behind.
     pub most: u64,
@@ -24,7 +24,7 @@ pub struct Lag {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) lag: Lag,
-    /// Since when messages wait.
+    /// The time since which messages wait.
     since: Option<Instant>,
 }
 

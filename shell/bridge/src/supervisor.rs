@@ -22,9 +22,9 @@ use crate::map::Transform;
 use crate::mqtt;
 use crate::status::{BridgeState, BridgeStatus, Record};
 
-/// How often the supervisor looks which node runs a bridge.
+/// The time between two looks of the supervisor at the node that runs a bridge.
 const WATCH: Duration = Duration::from_millis(100);
-/// How often the supervisor measures the messages that wait.
+/// The time between two measurements of the waiting messages.
 const MEASURE: Duration = Duration::from_secs(1);
 /// First pause after a failure.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a command of the controller fails. Each message names the place and the remedy.
+/// The reason for which a command of the controller fails. Each message names the place and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ScaleError {
     /// The site file is wrong.

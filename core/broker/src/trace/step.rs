@@ -71,7 +71,7 @@ pub enum TraceStep {
     Routed {
         /// The nodes.
         nodes: Vec<NodeId>,
-        /// How many shared subscriptions at other nodes get the publication.
+        /// The number of shared subscriptions at other nodes that get the publication.
         groups: usize,
     },
     /// The publication came to a node over a link.

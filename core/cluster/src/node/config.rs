@@ -46,7 +46,7 @@ pub struct NodeConfig {
     pub skip_graph_base: Base,
     /// How the Skip Graph divides what goes to many nodes.
     pub skip_graph_method: Method,
-    /// How many nodes hold a session and its waiting messages before anything of it is acknowledged, 1 to 5, as far as there are as many.
+    /// The number of nodes that hold a session and its waiting messages before anything of it is acknowledged, 1 to 5, as far as there are as many.
     pub copies: u8,
     /// Whether SUBACK waits until every reachable node routes accordingly (DESIGN section 1).
     pub suback_cluster: bool,

@@ -54,7 +54,7 @@ struct Catch {
     was_restored: bool,
     filters: Vec<TopicFilter>,
     messages: Vec<Arc<Message>>,
-    /// How many of `messages` the new owner was sent ahead.
+    /// The number of `messages` that this node has sent ahead to the new owner.
     looked: usize,
     shares: Vec<Share>,
     /// Of a session whose node is gone: messages that were on their way there.

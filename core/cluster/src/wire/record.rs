@@ -403,8 +403,8 @@ mod tests {
             }
             let mut recovery = crate::Recovery::default();
             recovery.apply(batch.freeze()).unwrap();
-            let (shards, _) = crate::Recovery::deal(vec![recovery], Timestamp::from_millis(1), 1);
-            shards[0].given.len()
+            let (mut shards, _) = crate::Recovery::deal(vec![recovery], Timestamp::from_millis(1), 1);
+            shards.remove(0).given
         };
         let plain = |mut entry: Entry| {
             if let Entry::Broker(Record::Queued { item, .. }) = &mut entry {
@@ -413,9 +413,10 @@ mod tests {
             entry
         };
         let lasting = || entries().into_iter().filter(|entry| !matches!(entry, Entry::Broker(Record::Ended { .. })));
-        let (shared, ordinary) = (given(lasting().collect()), given(lasting().map(plain).collect()));
-        assert_eq!(ordinary, shared + 1, "a message for a shared subscription may come back");
-        assert_eq!(given(entries().into_iter().map(plain).collect()), 0, "the session has ended");
+        let id = MessageId { node: NodeId::new(1), incarnation: Incarnation::new(2), shard: ShardId(3), seq: 4 };
+        assert_eq!(given(lasting().map(plain).collect()), [(ClientId::new("c"), id)]);
+        assert!(given(lasting().collect()).is_empty(), "a message for a shared subscription may come back");
+        assert!(given(entries().into_iter().map(plain).collect()).is_empty(), "the session has ended");
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct TopicTreeConfig {
     pub settle_timeout: Duration,
     /// From this size on a signal is not filled further, in bytes. 1 KiB to 768 KiB; other values are brought into this range.
     pub signal_bytes: usize,
-    /// How often each neighbour is told a digest of the signals that it should have heard (FT-15: 10 s).
+    /// The time between two digests of signals that a node sends to each neighbour (FT-15: 10 s).
     pub refresh: Duration,
     /// The interest of a node is forgotten when it has sent no digest for this long, linked or not (FT-16: three missed refreshes).
     pub lease: Duration,

@@ -301,7 +301,7 @@ fn told() -> Net {
     net
 }
 
-/// What node 1 of such a cluster says to node 2 of these changes.
+/// The signals by which node 1 of such a cluster tells node 2 of these changes.
 fn signals_of(changes: &[Advert]) -> VecDeque<Bytes> {
     let mut twin = told();
     twin.local(1, changes, None);
@@ -309,7 +309,7 @@ fn signals_of(changes: &[Advert]) -> VecDeque<Bytes> {
     twin.links[&(1, 2)].clone()
 }
 
-/// FT-32: entries that are wrong, surplus, missing or stale, each put into the table of node 2 in the place of what node 1 has told.
+/// FT-32: entries that are wrong, surplus, missing or stale, each put into the table of node 2 in the place of the entries that node 1 has told.
 #[test]
 fn a_wrong_a_surplus_a_missing_and_a_stale_entry_are_repaired_by_the_next_refresh() {
     let (right, other) = (add("c", "right"), add("c", "other"));

@@ -26,7 +26,7 @@ pub(super) struct Measured {
     pub(super) disconnects: u64,
     /// Reasons to doubt the figures.
     pub(super) warnings: Vec<String>,
-    /// Why there are no figures.
+    /// The reason for which there are no figures.
     pub(super) error: Option<String>,
 }
 

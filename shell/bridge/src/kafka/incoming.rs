@@ -26,7 +26,7 @@ use crate::wire::{Wire, wait_for_events};
 const WAKE: Token = Token(2);
 /// How long Kafka is waited for before the session has its turn.
 const NAP: Duration = Duration::from_millis(20);
-/// How often the offsets of acknowledged records are committed.
+/// The time between two commits of the offsets of acknowledged records.
 const COMMIT: Duration = Duration::from_millis(200);
 /// Records of Kafka before the session has its turn.
 const RECORDS_PER_TURN: usize = 256;

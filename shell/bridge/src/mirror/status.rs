@@ -33,7 +33,7 @@ pub struct MirrorStatus {
 pub struct MirrorLine {
     /// Kind of the difference.
     pub kind: &'static str,
-    /// How many seconds ago the difference was found.
+    /// Seconds since the difference was found.
     pub seconds: u64,
     /// The filter by which the message came.
     pub filter: String,

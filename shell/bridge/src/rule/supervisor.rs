@@ -17,7 +17,7 @@ use crate::host::{Host, Runner};
 
 /// How often it is looked who runs a rule.
 const WATCH: Duration = Duration::from_millis(100);
-/// How often the supervisor measures the messages that wait.
+/// The time between two measurements of the waiting messages.
 const MEASURE: Duration = Duration::from_secs(1);
 /// First pause after a failure, and the longest.
 const PAUSE: Duration = Duration::from_millis(100);

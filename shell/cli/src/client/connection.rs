@@ -18,7 +18,7 @@ use crate::out;
 
 /// How long a broker may take to accept a connection or to answer a request.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a broker may refuse to read the bytes that are written to it.
+/// The longest time for which a broker may refuse to read the bytes that are written to it.
 const WRITE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Largest packet MQTT can express.
 const MAX_PACKET_BYTES: u32 = 268_435_460;

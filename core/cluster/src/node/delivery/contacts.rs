@@ -1,4 +1,5 @@
-//! Since when other nodes could send here without a break: publications they made meanwhile and did not send were not wanted here.
+//! The times since which other nodes could send here without a break: this node did not want the publications that they made meanwhile and did
+//! not send.
 
 use std::collections::BTreeMap;
 

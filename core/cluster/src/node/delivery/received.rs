@@ -78,7 +78,7 @@ struct Moved {
     gaps: Arc<Gaps>,
     /// The node that it came from.
     from: Option<NodeId>,
-    /// How far publications had come here when this node began to catch publications for the session.
+    /// The last publication of each shard that had come here when this node began to catch publications for the session.
     caught_behind: Option<Heard>,
     /// Publications caught for the session where it came from, and not here, that came too late to come with it.
     owed: BTreeSet<MessageId>,

@@ -13,7 +13,7 @@ use crate::node::Node;
 use crate::node::sessions::claims::{Given, session_step};
 use crate::reception::shard_of;
 
-/// How often the former owner looks for messages that it has caught. A move seldom takes as long.
+/// The time after which the former owner looks again for messages that it has caught. A move seldom takes as long.
 pub(in crate::node) const PERIOD: Duration = Duration::from_millis(100);
 /// Messages of one session that are taken ahead, as many as are caught; more are dropped, and counted unless they come again with the rest.
 const MAX_MESSAGES: usize = 100_000;

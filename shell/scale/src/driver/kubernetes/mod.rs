@@ -21,7 +21,7 @@ use crate::state::NodeRecord;
 
 /// How long a pod may take until it is ready: its image may have to be fetched.
 const READY: Duration = Duration::from_mins(5);
-/// How long a pod may take to end: its grace period, and the time that the kubelet needs.
+/// The longest time that a pod may take to end: its grace period, and the time that the kubelet needs.
 const ENDED: Duration = Duration::from_mins(15);
 const TURN: Duration = Duration::from_millis(500);
 /// Attempts to change a number that somebody else changes, too.
