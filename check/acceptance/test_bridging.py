@@ -62,8 +62,8 @@ def check(sent: list[str], got: list[str], exactly: bool) -> None:
     """Nothing is missing, the first copies are in order, and with QoS 2 there are no others."""
     missing = sorted(set(sent) - set(got), key=int)
     assert not missing, f"{len(missing)} of {len(sent)} lost: {missing[:10]}"
-    first = list(dict.fromkeys(got))
-    assert [one for one in first if one in set(sent)] == sent, "out of order"
+    first, known = list(dict.fromkeys(got)), set(sent)
+    assert [one for one in first if one in known] == sent, "out of order"
     if exactly:
         assert len(got) == len(first), f"{len(got) - len(first)} came twice"
 

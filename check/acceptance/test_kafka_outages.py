@@ -129,7 +129,8 @@ class Traffic:
         for key, load in self.loads.items():
             got = [value for at, value, _ in seen if at == key]
             sent = load.acknowledged
-            first = [one for one in dict.fromkeys(got) if one in set(sent)]
+            known = set(sent)
+            first = [one for one in dict.fromkeys(got) if one in known]
             assert first == sent, f"{key}: out of order: {next((a, b) for a, b in zip(first, sent, strict=True) if a != b)}"
             assert not exactly or len(got) == len(set(got)), f"{key}: {len(got) - len(set(got))} of {len(got)} came twice"
             assert load.longest < PAUSE_MAX, f"{key}: a publisher waited {load.longest:.1f} s for an acknowledgement"

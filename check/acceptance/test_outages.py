@@ -68,7 +68,8 @@ class Traffic:
         for topic, load in self.loads.items():
             got = self.arrived(topic)
             sent = load.acknowledged
-            first = [one for one in dict.fromkeys(got) if one in set(sent)]
+            known = set(sent)
+            first = [one for one in dict.fromkeys(got) if one in known]
             assert first == sent, f"{topic}: out of order: {next((a, b) for a, b in zip(first, sent, strict=True) if a != b)}"
             if exactly and topic == "up/2":
                 assert len(got) == len(set(got)), f"{topic}: {len(got) - len(set(got))} came twice"

@@ -108,6 +108,8 @@ pub struct Broker {
     pub(crate) merged: Merged,
     /// By connection, one packet each that waits for another owner's session, which may tell what it is about.
     pub(crate) parked: BTreeMap<ConnKey, Packet>,
+    /// Whether no packets of clients are taken: see [`Broker::stand_still`].
+    pub(crate) stands_still: bool,
     /// QoS 2 publications that clients have completed while their sessions are held back; for each at most as many as there are packet
     /// identifiers.
     pub(crate) released: BTreeSet<(SessionKey, PacketId)>,
@@ -173,6 +175,7 @@ impl Broker {
             scratch: Scratch::default(),
             merged: Merged::default(),
             parked: BTreeMap::new(),
+            stands_still: false,
             released: BTreeSet::new(),
             given: GivenAway::new(),
             buffers: BufferPool::new(SPARE_BYTES),

@@ -119,7 +119,10 @@ impl Broker {
         self.parked.insert(key, packet);
     }
 
-    fn unpark(&mut self, session: SessionKey) {
+    pub(crate) fn unpark(&mut self, session: SessionKey) {
+        if self.stands_still {
+            return;
+        }
         let Some(key) = self.sessions.get(session).and_then(|session| session.connection) else { return };
         let Some(packet) = self.parked.remove(&key) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };

@@ -48,6 +48,9 @@ impl Broker {
 
     /// Takes the packets that have come, until there are no more or the connection is held.
     pub(crate) fn process(&mut self, key: ConnKey) {
+        if self.stands_still {
+            return;
+        }
         while let Some(connection) = self.connections.get_mut(key) {
             if !connection.takes_packets() {
                 return;

@@ -11,6 +11,28 @@ use crate::session::{Session, session_of};
 use crate::{Broker, Ticket};
 
 impl Broker {
+    /// The process stood still: the broker takes no packet of a client, not even one that it has in memory, until [`Broker::go_on`]. The client
+    /// may have gone on at another node meanwhile, and have sent the same packets there.
+    pub const fn stand_still(&mut self) {
+        self.stands_still = true;
+    }
+
+    /// The clients that are still connected have gone on nowhere else: the broker takes their packets again, those in memory first.
+    pub fn go_on(&mut self, now: Now) {
+        self.now = now;
+        if !core::mem::take(&mut self.stands_still) {
+            return;
+        }
+        for key in self.connections.iter().map(|(key, _)| key).collect::<Vec<_>>() {
+            let session = self.connections.get(key).and_then(|connection| connection.session);
+            let is_held = |session| self.sessions.get(session).is_some_and(|session| session.is_held);
+            if let Some(session) = session.filter(|session| self.parked.contains_key(&key) && !is_held(*session)) {
+                self.unpark(session);
+            }
+            self.process(key);
+        }
+    }
+
     /// The broker forgets these QoS 2 publications of its clients, and what its sessions were given of them. The connections of their
     /// publishers end without a word, and so do `conns`, which may have been given something of them; bytes that wait for those are
     /// lost. A publisher that still wants its publication to be taken sends it again. Returns the connections that have ended.

@@ -219,3 +219,41 @@ fn a_new_message_has_no_identifier_that_the_other_owner_has_used() {
         bench.broker.merge_sent(&ClientId::new("nobody"), id(first));
     }
 }
+
+/// FT-21, MQ-06: packets that the broker has in memory when the process stands still are no different from those in the socket.
+#[test]
+fn nothing_that_waits_in_memory_is_taken_during_a_standstill() {
+    for is_held in [false, true] {
+        let (mut bench, conn) = reuniting();
+        bench.send(conn, &again(7));
+        bench.send(conn, &publish("t", "behind it", Q1, 8));
+        bench.broker.stand_still();
+        let_go(&mut bench);
+        bench.send(conn, &publish("t", "late", Q1, 9));
+        assert!(bench.routed.is_empty() && bench.drain(conn).is_empty());
+        if is_held {
+            hold(&mut bench);
+        }
+        bench.broker.go_on(bench.now);
+        bench.run();
+        if is_held {
+            assert!(bench.routed.is_empty(), "the other owner may know of it still");
+            let_go(&mut bench);
+        }
+        assert_eq!(bench.drain(conn), [Packet::PubRec(ack(7)), Packet::PubAck(ack(8)), Packet::PubAck(ack(9))]);
+        assert_eq!(bench.routed.len(), 3);
+    }
+}
+
+/// FT-21, MQ-06: the client has gone on at another node meanwhile.
+#[test]
+fn a_client_that_left_during_a_standstill_takes_its_packets_along() {
+    let (mut bench, conn) = reuniting();
+    bench.send(conn, &again(7));
+    bench.broker.stand_still();
+    let_go(&mut bench);
+    bench.cut(conn);
+    bench.broker.go_on(bench.now);
+    bench.run();
+    assert!(bench.routed.is_empty());
+}

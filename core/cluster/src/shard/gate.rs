@@ -47,6 +47,7 @@ impl Shard {
     pub(super) fn stand_still(&mut self, is_news: bool) {
         if matches!(self.gate, Gate::Open) {
             self.gate = Gate::Still(VecDeque::new());
+            self.broker.stand_still();
             if is_news {
                 self.tell_node(ToNode::StoodStill);
             }
@@ -73,6 +74,7 @@ impl Shard {
     pub(super) fn open(&mut self, now: Now) {
         let gate = core::mem::replace(&mut self.gate, Gate::Open);
         let (Gate::Starting(waiting) | Gate::Still(waiting)) = gate else { return };
+        self.broker.go_on(now);
         for (client, conn, clean_start) in waiting {
             if self.broker.goes_on_claiming(now, &client, conn) {
                 self.claim(client, conn, clean_start);
