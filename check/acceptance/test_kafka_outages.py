@@ -219,10 +219,12 @@ def test_a_name_that_nobody_knows_any_more(named: Detoured, binary: Path, tmp_pa
         wait_for("the bridge runs", lambda: runs(node), DEADLINE)
         traffic = Traffic(node.port, node)
         hosts.write_text(unknown)
-        named.proxy.reset()
-        wait_for("the outage is noticed", lambda: is_down(node), DEADLINE)
+        # Kafka's client remembers the broker's address for a second, and would go on with that.
+        named.proxy.refuse()
+        wait_for("the address is forgotten", lambda: "/1: Failed to resolve 'kafka.example" in (state(node)["last_error"] or ""), DEADLINE)
+        named.proxy.listen()
         traffic.last()
-        assert "kafka.example" in state(node)["last_error"]
+        assert is_down(node)
         hosts.write_text(known)
         traffic.check(named, topic, [node], exactly)
     finally:
@@ -258,7 +260,7 @@ def test_a_certificate_that_has_expired(make_site: Callable[..., list[Node]], tm
             show(name)
             guarded.start()
             if name == "old":
-                wait_for("the old one is shown", lambda: "expired" in (state(node)["last_error"] or ""), DEADLINE)
+                wait_for("the old one is shown", lambda: "certificate verify failed" in (state(node)["last_error"] or ""), DEADLINE)
                 traffic.last()
         traffic.check(guarded, "expired", [node], exactly)
     finally:

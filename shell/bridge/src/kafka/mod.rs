@@ -124,7 +124,7 @@ impl Context {
             self.told.down.store(true, Ordering::Release);
         }
         let mut errors = self.told.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = format!("Kafka: {}", sedge_base::printable(reason));
+        let text = format!("Kafka: {}{}", sedge_base::printable(reason), advice(reason));
         if code != Some(RDKafkaErrorCode::AllBrokersDown) {
             errors.reason = Some(text.clone());
         }
@@ -142,6 +142,15 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         self.note(&error, reason);
+    }
+}
+
+/// What a user can do about an error, where librdkafka names only its own settings or none.
+fn advice(reason: &str) -> &'static str {
+    if reason.contains("certificate verify failed") {
+        "; the broker's certificate has expired, is for another name, or is of an authority that is not in ca_file"
+    } else {
+        ""
     }
 }
 
