@@ -351,8 +351,15 @@ impl Shard {
     /// The session of a client is here, with all that the broker behind has yet to deliver to the sessions that were here before it: copies say
     /// so, or a session that goes on from them gets those messages once more.
     pub(super) fn note_had_before(&mut self, client: &ClientId) {
-        let Some(upstream) = &self.upstream else { return };
-        let mut marks = Heard::new();
+        let Place { node, incarnation, shard, .. } = self.place;
+        let made = MessageId { node, incarnation, shard, seq: self.broker.last_made() };
+        let Some(upstream) = &mut self.upstream else { return };
+        if upstream.unsettled.is_empty() && upstream.publishing.is_empty() {
+            // No session here waits for a publication of this shard: not even one that nobody here wanted when it was made.
+            upstream.own_come = made.seq;
+            return self.has_come(made);
+        }
+        let mut marks = Heard::from([((node, incarnation, shard), made.seq)]);
         let leaving = upstream.publishing.values().map(|waiting| waiting.message.id);
         for id in upstream.unsettled.iter().map(|(_, id)| *id).chain(leaving) {
             let last = marks.entry((id.node, id.incarnation, id.shard)).or_default();

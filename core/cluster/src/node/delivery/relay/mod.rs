@@ -218,8 +218,8 @@ impl Node {
                 }
             }
             RelayMail::Arrived { incarnation, up_to } if incarnation == own => self.have_arrived(from, up_to),
+            // The destination need not have copied yet what it has up to there: only `Arrived` acknowledges.
             RelayMail::Missing { incarnation, up_to, before } if incarnation == own => {
-                self.have_arrived(from, up_to);
                 self.send_straight(from, up_to, before);
             }
             RelayMail::Fence { incarnation, number, behind } => self.fence(from, incarnation, (number, behind)),
