@@ -43,7 +43,6 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
     ("topic-tree", Options::harsh, 3),
     ("topic-tree", Options::harsh, 59),
     ("topic-tree", Options::draining, 11),
-    ("topic-tree", Options::swarm, 7),
     ("tree", Options::crashing, 84),
     ("skip-graph", Options::crashing, 84),
 ];

@@ -16,9 +16,6 @@ use crate::mail::{Arriving, HadAhead, Heard, Held, Inherit, Known, Life, Locatio
 const MAX_KNOWN: usize = 1_000_000;
 /// Owners that have brought subscriptions; those of the client with the lowest id are forgotten first, and messages seen here count as had.
 const MAX_BROUGHT: usize = 1024;
-/// Sessions of which it is remembered who gave them; those with the lowest client ids are forgotten first, and subscriptions withdrawn since may
-/// come back with another owner's.
-const MAX_ORIGINS: usize = 65_536;
 
 /// Sessions that are coming.
 #[derive(Debug, Default)]
@@ -33,8 +30,6 @@ pub(super) struct Inheritance {
     merged_ids: usize,
     /// Subscriptions that another owner has brought, until what it had for them is here.
     brought: BTreeMap<(ClientId, NodeId), Vec<TopicFilter>>,
-    /// The nodes that have given the sessions away that are here.
-    origins: BTreeMap<ClientId, NodeId>,
 }
 
 impl Known {
@@ -102,18 +97,6 @@ impl Inheritance {
         self.brought.insert((client.clone(), from), filters);
         if self.brought.len() > MAX_BROUGHT {
             self.brought.pop_first();
-        }
-    }
-
-    /// The session of a client has come from this node; `None`: it leaves.
-    pub(super) fn note_origin(&mut self, client: &ClientId, from: Option<NodeId>) {
-        let Some(from) = from else {
-            self.origins.remove(client);
-            return;
-        };
-        self.origins.insert(client.clone(), from);
-        if self.origins.len() > MAX_ORIGINS {
-            self.origins.pop_first();
         }
     }
 
@@ -230,8 +213,8 @@ impl Shard {
     }
 
     /// Subscriptions that the client has made at another owner of its session, `from`, since one of the two succeeded the other are in force here,
-    /// too. Where the session here came from the node whose copy the other one goes on from, subscriptions that only the copy has were withdrawn
-    /// here. Others that were withdrawn at one of them may come back: nobody remembers that.
+    /// too. Subscriptions withdrawn at one of them may come back: nobody remembers that. Where both succeeded a third one, or each has begun
+    /// its own, all subscriptions count.
     pub(super) fn resubscribe(
         &mut self,
         now: Now,
@@ -239,12 +222,12 @@ impl Shard {
         from: NodeId,
         subscriptions: Vec<SubscriptionState>,
     ) -> Vec<InterestChange> {
-        let origin = self.inheritance.origins.get(client).copied().unwrap_or(from);
-        let related = [self.place.node, from, origin];
+        let me = self.place.node;
         let known =
             self.inheritance.known.get(client).and_then(|known| Some((known.from.node, known.filters.as_ref()?)));
-        let is_new =
-            |filter: &TopicFilter| known.is_none_or(|(of, copied)| !related.contains(&of) || !copied.contains(filter));
+        let is_new = |filter: &TopicFilter| {
+            known.is_none_or(|(of, copied)| ![me, from].contains(&of) || !copied.contains(filter))
+        };
         let changes = self.broker.resubscribe(now, client, subscriptions, is_new);
         let brought = changes.iter().map(|change| change.filter.clone()).collect();
         self.inheritance.brings(client, from, brought);

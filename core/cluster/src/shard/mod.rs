@@ -279,7 +279,6 @@ impl Shard {
             self.flush_upstream(now, &client);
             self.handovers.begin(&client);
         }
-        self.inheritance.note_origin(&client, None);
         self.broker.handle(now, Input::Relinquish { client, epoch, clean_start });
     }
 
@@ -360,7 +359,6 @@ impl Shard {
         let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
         if session.is_some() {
             self.note_had_before(&client);
-            self.inheritance.note_origin(&client, given.map(|(from, _)| from));
         }
         self.withdraw(&client, left);
         let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));
