@@ -145,7 +145,7 @@ impl ClientContext for Context {
     }
 }
 
-/// What a user can do about an error, where librdkafka names only its own settings or none.
+/// The text tells a user the likely reasons of an error for which librdkafka names only its own settings.
 fn advice(reason: &str) -> &'static str {
     if reason.contains("certificate verify failed") {
         "; the broker's certificate has expired, is for another name, or is of an authority that is not in ca_file"
