@@ -198,7 +198,7 @@ fn nothing_is_lost_when_a_node_before_a_broker_dies() {
 fn failing_beside_a_death() -> &'static [u64] {
     let overlay = std::env::var_os("SEDGE_TEST_OVERLAY");
     match overlay.as_ref().and_then(|name| name.to_str()).unwrap_or("mesh") {
-        "detour" => &[31],
+        "detour" => &[106, 134, 135],
         _ => &[],
     }
 }
@@ -214,7 +214,7 @@ fn nothing_is_lost_while_sessions_move_before_slow_brokers() {
 /// FT-20, FT-21, MQ-13
 #[test]
 fn nothing_is_lost_while_sessions_move_and_a_node_before_a_slow_broker_dies() {
-    for seed in (0..40).chain([97]).filter(|seed| !failing_beside_a_death().contains(seed)) {
+    for seed in (0..40).chain([50, 59, 93, 97]) {
         sessions_move_before_slow_brokers(seed, true);
     }
 }

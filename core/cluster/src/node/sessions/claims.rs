@@ -162,6 +162,12 @@ impl Claims {
         self.owned.iter().map(|(client, owned)| (client, owned.granted))
     }
 
+    /// Clients of this node, and those that homes have granted to it and whose sessions are on their way here, with the epochs of their homes.
+    pub(in crate::node) fn granted(&self) -> impl Iterator<Item = (&ClientId, u64)> {
+        let coming = self.wanted.iter().filter_map(|(client, wanted)| Some((client, wanted.phase.epoch()?)));
+        self.owned().chain(coming)
+    }
+
     /// Whether this node owns the client.
     pub(in crate::node) fn owns(&self, client: &ClientId) -> bool {
         self.owned.contains_key(client)
@@ -559,8 +565,8 @@ impl Node {
             }
             self.let_go_if_complete(client);
         }
-        if let Some(Next { epoch, clean_start, to }) = wanted.next {
-            self.relinquish(client.clone(), epoch, clean_start, to);
+        if let Some(next) = wanted.next {
+            self.pass_on(client.clone(), next);
         }
         if let Some((conn, clean_start)) = wanted.later {
             self.start_claim(shard, client.clone(), conn, clean_start);

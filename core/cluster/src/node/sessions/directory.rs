@@ -130,8 +130,9 @@ impl Node {
     }
 
     fn home_grant(&mut self, by: NodeId, client: ClientId, clean_start: bool) {
-        let (epoch, former) = self.directory.home.claim(&client, by, self.now.wall.as_millis());
-        let former = former.filter(|former| self.ring.contains(former));
+        let ring = &self.ring;
+        let is_member = |node| ring.contains(&node);
+        let (epoch, former) = self.directory.home.claim(&client, by, self.now.wall.as_millis(), is_member);
         self.send_directory(by, DirectoryMail::Granted { client: client.clone(), epoch, from: former });
         if let Some(former) = former {
             self.send_directory(former, DirectoryMail::Relinquish { client, epoch, clean_start, to: by });
@@ -154,7 +155,7 @@ impl Node {
         if self.directory.home.owner(client) != Some((by, epoch)) || by == to || !self.ring.contains(&to) {
             return;
         }
-        let (epoch, _) = self.directory.home.claim(client, to, self.now.wall.as_millis());
+        let (epoch, _) = self.directory.home.claim(client, to, self.now.wall.as_millis(), |_| true);
         self.send_directory(to, DirectoryMail::Given { client: client.clone(), epoch, from: by });
         self.send_relinquish(by, client, epoch, to);
     }
@@ -260,7 +261,7 @@ impl Node {
     pub(in crate::node) fn register_moved(&mut self, before: &[NodeId]) {
         let mut moved = BTreeMap::<NodeId, Vec<(ClientId, u64)>>::new();
         // One that is about to leave for a node that is gone is registered when it is known where it goes on.
-        for (client, epoch) in self.claims.owned().filter(|(client, _)| !self.reclaims.is_pending(client)) {
+        for (client, epoch) in self.claims.granted().filter(|(client, _)| !self.reclaims.is_pending(client)) {
             let home = self.home_of(client);
             if home_of(client, before.iter().copied()) != Some(home) {
                 moved.entry(home).or_default().push((client.clone(), epoch));
@@ -278,7 +279,7 @@ impl Node {
     /// The neighbour may have lost what it was told before: it is told again all whose home it is.
     pub(in crate::node) fn register_all_with(&mut self, node: NodeId) {
         let homed = |client: &ClientId| self.home_of(client) == node;
-        let clients = self.claims.owned().filter(|(client, _)| homed(client));
+        let clients = self.claims.granted().filter(|(client, _)| homed(client));
         let clients: Vec<_> = clients.map(|(client, epoch)| (client.clone(), epoch)).collect();
         self.register(node, &clients);
     }

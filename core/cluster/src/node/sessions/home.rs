@@ -17,8 +17,10 @@ pub(in crate::node) struct Home {
 struct Entry {
     owner: NodeId,
     epoch: u64,
-    /// Whether another node has been the home since: the owner of the client may have changed.
+    /// Whether another node has been the home since, or the owner is gone: the owner of the client may have changed.
     is_stale: bool,
+    /// The owner before, until the owner has said that it has the session.
+    before: Option<NodeId>,
 }
 
 /// An owner that has to give a client up.
@@ -50,17 +52,28 @@ impl Home {
         }
     }
 
-    /// `by` owns the client from now on: returns the epoch, and the former owner.
-    pub(in crate::node) fn claim(&mut self, client: &ClientId, by: NodeId, wall_millis: u64) -> (u64, Option<NodeId>) {
+    /// `by` owns the client from now on: returns the epoch, and the former owner; if that is no member, and has not said that it has the session,
+    /// the owner before it.
+    pub(in crate::node) fn claim(
+        &mut self,
+        client: &ClientId,
+        by: NodeId,
+        wall_millis: u64,
+        is_member: impl Fn(NodeId) -> bool,
+    ) -> (u64, Option<NodeId>) {
         let former = self.entries.get(client).copied();
         let epoch = epoch::claimed(former.map_or(0, |entry| entry.epoch), wall_millis);
-        self.entries.insert(client.clone(), Entry { owner: by, epoch, is_stale: false });
-        (epoch, former.map(|entry| entry.owner).filter(|owner| *owner != by))
+        let again = former.filter(|entry| entry.owner == by);
+        let owners = former.filter(|_| again.is_none()).map(|entry| [Some(entry.owner), entry.before]);
+        let other = owners.into_iter().flatten().flatten().find(|owner| *owner != by && is_member(*owner));
+        let before = again.map_or(other, |entry| entry.before);
+        self.entries.insert(client.clone(), Entry { owner: by, epoch, is_stale: false, before });
+        (epoch, other)
     }
 
     /// `owner` says that it owns the client. If somebody else says so, too, the higher epoch wins, then the higher node id.
     pub(in crate::node) fn register(&mut self, client: &ClientId, owner: NodeId, epoch: u64) -> Option<Loser> {
-        let said = Entry { owner, epoch, is_stale: false };
+        let said = Entry { owner, epoch, is_stale: false, before: None };
         let Some(known) = self.entries.get_mut(client) else {
             self.entries.insert(client.clone(), said);
             return None;
@@ -71,7 +84,7 @@ impl Home {
         }
         let (winner, loser) = if (epoch, owner) > (known.epoch, known.owner) { (said, *known) } else { (*known, said) };
         let epoch = if winner.epoch == loser.epoch { epoch::after_tie(winner.epoch) } else { winner.epoch };
-        *known = Entry { owner: winner.owner, epoch, is_stale: false };
+        *known = Entry { owner: winner.owner, epoch, is_stale: false, before: None };
         Some(Loser { owner: loser.owner, epoch, to: winner.owner })
     }
 
@@ -82,9 +95,16 @@ impl Home {
         }
     }
 
-    /// A node is gone, and its entries with it.
+    /// A node is gone, and its entries with it. A session that it has claimed and may not have got is likely to be with the owner before.
     pub(in crate::node) fn purge(&mut self, node: NodeId) {
-        self.entries.retain(|_, entry| entry.owner != node);
+        self.entries.retain(|_, entry| {
+            if entry.owner != node {
+                return true;
+            }
+            let Some(owner) = entry.before.filter(|before| *before != node) else { return false };
+            *entry = Entry { owner, epoch: entry.epoch, is_stale: true, before: None };
+            true
+        });
     }
 }
 
@@ -109,9 +129,9 @@ mod tests {
         let mut home = Home::default();
         let client = ClientId::new("c");
         let (a, b) = (NodeId::new(1), NodeId::new(2));
-        assert_eq!(home.claim(&client, a, 100), (100, None));
-        assert_eq!(home.claim(&client, a, 50), (116, None));
-        assert_eq!(home.claim(&client, b, 50), (132, Some(a)));
+        assert_eq!(home.claim(&client, a, 100, |_| true), (100, None));
+        assert_eq!(home.claim(&client, a, 50, |_| true), (116, None));
+        assert_eq!(home.claim(&client, b, 50, |_| true), (132, Some(a)));
         home.forget(&client, a, 116);
         assert!(home.owner(&client).is_some());
         assert_eq!(home.owner(&client), Some((b, 132)));
@@ -141,6 +161,30 @@ mod tests {
         assert_eq!(home.owner(&client), None);
     }
 
+    /// FT-20, MQ-11: a node that has claimed a session and dies before it has got that.
+    #[test]
+    fn the_owner_before_is_known_until_the_next_one_has_the_session() {
+        let client = ClientId::new("c");
+        let (a, b, c) = (NodeId::new(1), NodeId::new(2), NodeId::new(3));
+        let claimed = || {
+            let mut home = Home::default();
+            home.register(&client, a, 100);
+            assert_eq!(home.claim(&client, b, 0, |_| true), (116, Some(a)));
+            home
+        };
+        let mut home = claimed();
+        assert_eq!(home.claim(&client, c, 0, |node| node != b), (132, Some(a)), "the home does not know b any more");
+        let mut home = claimed();
+        home.purge(b);
+        assert_eq!(home.owner(&client), Some((a, 116)));
+        assert!(!home.is_fresh(&client), "the successor of b may have it, and say so");
+        assert_eq!(home.claim(&client, c, 0, |_| true), (132, Some(a)));
+        let mut home = claimed();
+        home.register(&client, b, 116);
+        home.purge(b);
+        assert_eq!(home.owner(&client), None, "b had it: its successor says so");
+    }
+
     /// MQ-11: the owner of a client when this node was last its home may have given it away since.
     #[test]
     fn who_is_the_home_again_asks_once_more() {
@@ -148,7 +192,7 @@ mod tests {
         let (here, there) = (ClientId::new("here"), ClientId::new("there"));
         let (a, b) = (NodeId::new(1), NodeId::new(2));
         for client in [&here, &there] {
-            home.claim(client, a, 100);
+            home.claim(client, a, 100, |_| true);
         }
         home.age(|client| *client == here);
         assert!(home.is_fresh(&here) && !home.is_fresh(&there));

@@ -25,11 +25,13 @@ impl Claims {
         self.leaving.len() + self.departing.len()
     }
 
-    /// Clients whose sessions are about to be sent to this node.
+    /// Clients whose sessions are about to be sent to this node, or will be as soon as they are here.
     pub(in crate::node) fn bound_for(&self, node: NodeId) -> Vec<ClientId> {
         let leaving = self.leaving.iter().map(|((client, _), to)| (client, to));
-        let bound = leaving.chain(&self.departing).filter(|(_, to)| to.node == node);
-        bound.map(|(client, _)| client.clone()).collect()
+        let leaving = leaving.chain(&self.departing).filter(|(_, to)| to.node == node).map(|(client, _)| client);
+        let is_next = |wanted: &Wanted| wanted.next.is_some_and(|next| next.to == node && !next.clean_start);
+        let coming = self.wanted.iter().filter(|(_, wanted)| is_next(wanted)).map(|(client, _)| client);
+        leaving.chain(coming).cloned().collect()
     }
 
     /// The epoch and the new owner for the session of a client that leaves as soon as it is known where it goes on.
@@ -77,7 +79,8 @@ impl Node {
         }
         // After a partition a home may know an owner that this node takes for dead still. Nothing could be sent to it. And messages that another
         // owner has had for the session go with it.
-        let waits = !self.ring.contains(&to) || self.reunions.is_reuniting(&client);
+        let is_away = !self.ring.contains(&to) && !self.has_died_claiming(&client, epoch, to);
+        let waits = is_away || self.reunions.is_reuniting(&client);
         if !clean_start && self.claims.owns(&client) && waits {
             self.end_outdated_connection(&client);
             let postponed = self.claims.postponed.entry(client).or_insert((epoch, to));
@@ -85,6 +88,13 @@ impl Node {
             return;
         }
         self.give_up(client, epoch, clean_start, to);
+    }
+
+    /// Whether a node has claimed a session under this epoch, and is gone before the home's word came here. The session leaves as for a node that
+    /// lives: on its way it is found to have nowhere to go, and goes on at the node's successor or here (see `reclaim.rs`).
+    fn has_died_claiming(&self, client: &ClientId, epoch: u64, by: NodeId) -> bool {
+        let is_claim = |granted| epoch.is_multiple_of(2) && epoch >= epoch::next_claim(granted);
+        self.orphaned_life(by).is_some() && self.claims.epoch_of(client).is_some_and(is_claim)
     }
 
     /// The client of a session that cannot be given up yet has gone to another node while this one stood still: nothing that it sent here
@@ -125,6 +135,16 @@ impl Node {
         // The home says so, too, as soon as the successor and this node can both reach it.
         self.send_relinquish(successor, client, epoch, self.config.node);
         true
+    }
+
+    /// A session is here that another node has claimed meanwhile. That node may be gone by now: see [`Self::has_died_claiming`].
+    pub(in crate::node) fn pass_on(&mut self, client: ClientId, next: Next) {
+        let Next { epoch, clean_start, to } = next;
+        if !clean_start && self.reclaims.holds_up(&client) {
+            self.give_up(client, epoch, clean_start, to);
+        } else {
+            self.relinquish(client, epoch, clean_start, to);
+        }
     }
 
     fn give_up(&mut self, client: ClientId, epoch: u64, clean_start: bool, to: NodeId) {

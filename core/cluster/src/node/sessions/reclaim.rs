@@ -26,8 +26,8 @@ const MAX_EARLY: usize = 4096;
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Reclaims {
-    /// Sessions that were to leave for a node that is gone, and have not left their shard or are just about to be sent. Whether they are
-    /// still wanted: their clients may have started clean elsewhere.
+    /// Sessions that were to leave for a node that is gone, and are not here yet, have not left their shard or are just about to be sent.
+    /// Whether they are still wanted: their clients may have started clean elsewhere.
     held_up: BTreeMap<ClientId, bool>,
     /// Sessions of which a successor was asked whether it has them.
     pending: BTreeMap<ClientId, Pending>,
@@ -76,6 +76,11 @@ impl Reclaims {
     /// Whether a session of this client was given to a node that is gone, and its heir was asked about it.
     pub(in crate::node) fn is_asked(&self, client: &ClientId) -> bool {
         self.pending.contains_key(client) && !self.held_up.contains_key(client)
+    }
+
+    /// Whether the session of this client was to leave for a node that is gone, and has not left.
+    pub(in crate::node) fn holds_up(&self, client: &ClientId) -> bool {
+        self.held_up.contains_key(client)
     }
 
     /// Whether this node may yet keep sessions that it has not asked a successor about.
