@@ -1,5 +1,7 @@
 //! Topic and properties of a message at the other end.
 
+use std::borrow::Cow;
+
 use sedge_mqtt::{Publish, PublishProperties, TopicFilter, TopicName, Utf8};
 
 use crate::config::{BridgeConfig, Direction};
@@ -48,15 +50,20 @@ pub(crate) struct Map {
 }
 
 impl Way {
-    fn rename(&self, topic: &str) -> Option<String> {
+    /// Whether every topic keeps its name.
+    const fn is_plain(&self) -> bool {
+        self.strip.is_empty() && self.template.is_empty()
+    }
+
+    fn rename<'a>(&self, topic: &'a str) -> Option<Cow<'a, str>> {
         let bare = self.strip.trim_end_matches('/');
         let inner = topic.strip_prefix(bare).and_then(|rest| rest.strip_prefix('/'));
         let topic = inner.filter(|_| !bare.is_empty()).unwrap_or(topic);
         if self.template.is_empty() {
-            return Some(topic.to_owned());
+            return Some(Cow::Borrowed(topic));
         }
         let name = self.template.fill(topic, None)?;
-        Some(if self.template.is_whole() { name } else { join(&name, topic) })
+        Some(Cow::Owned(if self.template.is_whole() { name } else { join(&name, topic) }))
     }
 }
 
@@ -119,8 +126,10 @@ impl Map {
     fn cross(&self, mut message: Publish, out: bool) -> Result<Publish, Stays> {
         let way = if out { &self.outward } else { &self.inward };
         let topic = message.topic.as_ref().ok_or(Stays::Nameless)?;
-        let name = way.rename(topic.as_str()).ok_or(Stays::Nameless)?;
-        message.topic = Some(TopicName::new(&name).ok().ok_or(Stays::Nameless)?);
+        if !way.is_plain() {
+            let name = way.rename(topic.as_str()).ok_or(Stays::Nameless)?;
+            message.topic = Some(TopicName::new(&name).ok().ok_or(Stays::Nameless)?);
+        }
         let mut properties = message.properties.take().unwrap_or_default();
         properties.topic_alias = None;
         properties.subscription_ids.clear();
@@ -133,14 +142,16 @@ impl Map {
 
     /// MQ-18: a message that goes round in a circle of bridges ends.
     fn count_hop(&self, properties: &mut PublishProperties) -> Result<(), Stays> {
-        let is = |name: &Utf8, wanted: &str| name.as_str() == wanted;
+        let is = |name: &Utf8, wanted: &str| name.as_bytes() == wanted.as_bytes();
         let hops = properties.user.iter().find(|(name, _)| is(name, HOPS));
         let hops = hops.map_or(0, |(_, hops)| hops.as_str().parse::<u32>().unwrap_or(u32::MAX));
         if hops >= self.max_hops {
             return Err(Stays::Hops);
         }
         properties.user.retain(|(name, _)| !is(name, HOPS) && (self.keeps_client || !is(name, CLIENT)));
-        let number = Utf8::new(&(hops + 1).to_string()).unwrap_or_default();
+        // Nearly every message crosses its first bridge.
+        let number =
+            if hops == 0 { Utf8::from_static("1") } else { Utf8::new(&(hops + 1).to_string()).unwrap_or_default() };
         properties.user.push((Utf8::from_static(HOPS), number));
         if !properties.user.iter().any(|(name, _)| is(name, ORIGIN)) {
             properties.user.push((Utf8::from_static(ORIGIN), self.origin.clone()));

@@ -305,8 +305,8 @@ impl Outgoing<'_> {
         };
         let Record { topic, key, headers, identity } = record;
         let mut base = BaseRecord::with_opaque_to(&topic, number).payload(message.payload.as_ref()).headers(headers);
-        if let Some(key) = &key {
-            base = base.key(key.as_slice());
+        if let Some(key) = key.of(&message) {
+            base = base.key(key);
         }
         match self.producer.send(base) {
             Ok(()) => {

@@ -1,7 +1,9 @@
 //! Conversion of an MQTT message to a Kafka record.
 
+use std::sync::Arc;
+
 use rdkafka::message::{Header, OwnedHeaders};
-use sedge_mqtt::{Publish, QoS, UserProperties};
+use sedge_mqtt::{Publish, QoS, TopicName, UserProperties};
 
 use crate::config::{BridgeConfig, Key};
 use crate::map::CLIENT;
@@ -16,17 +18,45 @@ const IDENTITY: &str = "sedge-id";
 /// A record before it is sent.
 #[derive(Debug)]
 pub(super) struct Record {
-    pub(super) topic: String,
-    pub(super) key: Option<Vec<u8>>,
+    pub(super) topic: Arc<str>,
+    pub(super) key: RecordKey,
     pub(super) headers: OwnedHeaders,
     /// The cluster's name for the publication, if the bridge has to remember that.
     pub(super) identity: Option<String>,
+}
+
+/// The key of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum RecordKey {
+    /// The topic of the message.
+    Topic,
+    Bytes(Vec<u8>),
+    Missing,
+}
+
+impl RecordKey {
+    /// The key of the record for `message`.
+    pub(super) fn of<'a>(&'a self, message: &'a Publish) -> Option<&'a [u8]> {
+        match self {
+            Self::Topic => message.topic.as_ref().map(TopicName::as_bytes),
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Missing => None,
+        }
+    }
+}
+
+impl From<Option<Vec<u8>>> for RecordKey {
+    fn from(bytes: Option<Vec<u8>>) -> Self {
+        bytes.map_or(Self::Missing, Self::Bytes)
+    }
 }
 
 /// Names of records.
 #[derive(Debug)]
 pub(super) struct Naming {
     template: Template,
+    /// The name of every record's topic, if the template asks for nothing of a message.
+    constant: Option<Arc<str>>,
     key: Key,
     remembers: bool,
 }
@@ -45,11 +75,10 @@ pub(super) fn kafka_name(text: &str) -> Option<String> {
 impl Naming {
     pub(super) fn new(config: &BridgeConfig) -> Self {
         // A template that is wrong was refused with the configuration.
-        Self {
-            template: config.template().unwrap_or_default(),
-            key: config.key.clone(),
-            remembers: config.transactional,
-        }
+        let template = config.template().unwrap_or_default();
+        let constant = template.fill("", None).filter(|_| template.is_constant());
+        let constant = constant.and_then(|name| kafka_name(&name)).map(Arc::from);
+        Self { template, constant, key: config.key.clone(), remembers: config.transactional }
     }
 
     /// The record for a message; `None`: it has no name that Kafka allows.
@@ -57,39 +86,42 @@ impl Naming {
         let topic = message.topic.as_ref()?.as_str();
         let user = message.properties.as_ref().map(|properties| &properties.user);
         let key = match &self.key {
-            Key::Topic => Some(topic.as_bytes().to_vec()),
-            Key::Client => user.and_then(|user| find(user, CLIENT)).map(|client| client.as_bytes().to_vec()),
-            Key::Json(path) => json_field(&message.payload, path),
+            Key::Topic => RecordKey::Topic,
+            Key::Client => user.and_then(|user| find(user, CLIENT)).map(|client| client.as_bytes().to_vec()).into(),
+            Key::Json(path) => json_field(&message.payload, path).into(),
         };
         let identity = user.filter(|_| self.remembers).and_then(|user| find(user, IDENTITY)).map(str::to_owned);
-        let topic_there = kafka_name(&self.template.fill(topic, None)?)?;
-        Some(Record { topic: topic_there, key, headers: headers(message, topic), identity })
+        let topic_there = match &self.constant {
+            Some(name) => Arc::clone(name),
+            None => kafka_name(&self.template.fill(topic, None)?)?.into(),
+        };
+        Some(Record { topic: topic_there, key, headers: headers(message), identity })
     }
 }
 
 fn find<'a>(user: &'a UserProperties, wanted: &str) -> Option<&'a str> {
-    user.iter().find(|(name, _)| name.as_str() == wanted).map(|(_, value)| value.as_str())
+    user.iter().find(|(name, _)| name.as_bytes() == wanted.as_bytes()).map(|(_, value)| value.as_str())
 }
 
 /// Headers of a record: `mqtt-` for the properties of MQTT, user properties under their own names.
-fn headers(message: &Publish, topic: &str) -> OwnedHeaders {
+fn headers(message: &Publish) -> OwnedHeaders {
+    let topic = message.topic.as_ref().map_or(&[][..], TopicName::as_bytes);
     let qos: &[u8] = match message.qos {
         QoS::AtMostOnce => b"0",
         QoS::AtLeastOnce => b"1",
         QoS::ExactlyOnce => b"2",
     };
     let retain: &[u8] = if message.retain { b"1" } else { b"0" };
-    let own = [("mqtt-topic", topic.as_bytes()), ("mqtt-qos", qos), ("mqtt-retain", retain)];
+    let own = [("mqtt-topic", topic), ("mqtt-qos", qos), ("mqtt-retain", retain)];
     let properties = message.properties.as_deref();
     let optional = properties.into_iter().flat_map(|properties| {
-        let kind = properties.content_type.as_ref().map(|kind| ("mqtt-content-type", kind.as_str().as_bytes()));
-        let response =
-            properties.response_topic.as_ref().map(|topic| ("mqtt-response-topic", topic.as_str().as_bytes()));
+        let kind = properties.content_type.as_ref().map(|kind| ("mqtt-content-type", &**kind.as_bytes()));
+        let response = properties.response_topic.as_ref().map(|topic| ("mqtt-response-topic", &**topic.as_bytes()));
         let correlation = properties.correlation_data.as_ref().map(|data| ("mqtt-correlation-data", &**data));
         [kind, response, correlation].into_iter().flatten()
     });
     let user = properties.map_or(&[][..], |properties| &properties.user);
-    let user = user.iter().map(|(name, value)| (name.as_str(), value.as_str().as_bytes()));
+    let user = user.iter().map(|(name, value)| (name.as_str(), &**value.as_bytes()));
     let room = OwnedHeaders::new_with_capacity(own.len() + user.len());
     let all = own.into_iter().chain(optional).chain(user);
     all.fold(room, |all, (key, value)| all.insert(Header { key, value: Some(value) }))
@@ -132,8 +164,11 @@ mod tests {
     /// DP-01: the key is the topic unless something else is said, and the headers say what MQTT has beside the payload.
     #[test]
     fn a_message_becomes_a_record() {
-        let record = naming("plant-{1}", Key::Topic).record(&message("plant/7/t", "1")).unwrap();
-        assert_eq!((record.topic.as_str(), record.key.as_deref()), ("plant-7", Some(&b"plant/7/t"[..])));
+        let sent = message("plant/7/t", "1");
+        let record = naming("plant-{1}", Key::Topic).record(&sent).unwrap();
+        assert_eq!((&*record.topic, record.key.of(&sent)), ("plant-7", Some(&b"plant/7/t"[..])));
+        let record = naming("plant", Key::Topic).record(&sent).unwrap();
+        assert_eq!(&*record.topic, "plant");
         let headers = record.headers.as_borrowed();
         let header = |wanted: &str| headers.iter().find(|header| header.key == wanted).and_then(|header| header.value);
         assert_eq!(header("mqtt-qos").unwrap(), b"1");
@@ -141,7 +176,7 @@ mod tests {
         assert_eq!(header("mqtt-topic").unwrap(), b"plant/7/t");
         assert_eq!(header("sedge-id").unwrap(), b"1/2/3/4");
         assert_eq!(record.identity, None);
-        assert_eq!(naming("{topic}", Key::Topic).record(&message("a/b c", "")).unwrap().topic, "a.b_c");
+        assert_eq!(naming("{topic}", Key::Topic).record(&message("a/b c", "")).unwrap().topic.as_ref(), "a.b_c");
         assert!(naming("{4}", Key::Topic).record(&message("a/b", "")).is_none());
         let config = BridgeConfig { topic: "{topic}".to_owned(), transactional: true, ..BridgeConfig::default() };
         let record = Naming::new(&config).record(&message("a", "1")).unwrap();
@@ -155,8 +190,8 @@ mod tests {
             let key = Key::Json(path.iter().map(|name| (*name).to_owned()).collect());
             naming("t", key).record(&message("a", payload)).unwrap().key
         };
-        assert_eq!(key(&["device"], r#"{"device":"d1"}"#).unwrap(), b"d1");
-        assert_eq!(key(&["a", "b"], r#"{"a":{"b":7}}"#).unwrap(), b"7");
-        assert_eq!(key(&["a"], "no json"), None);
+        assert_eq!(key(&["device"], r#"{"device":"d1"}"#), RecordKey::Bytes(b"d1".to_vec()));
+        assert_eq!(key(&["a", "b"], r#"{"a":{"b":7}}"#), RecordKey::Bytes(b"7".to_vec()));
+        assert_eq!(key(&["a"], "no json"), RecordKey::Missing);
     }
 }
