@@ -193,10 +193,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_known(items: list[pytest.Item], table: dict[str, Any]) -> None:
-    reasons = {name: entry["reason"] for entry in table["known"] for name in entry["tests"]}
+    """An entry with `sometimes = true` may pass, too."""
+    entries = {name: entry for entry in table["known"] for name in entry["tests"]}
     for item in items:
-        if reason := reasons.get(item.nodeid):
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
+        if entry := entries.get(item.nodeid):
+            item.add_marker(pytest.mark.xfail(reason=entry["reason"], strict=not entry.get("sometimes", False)))
 
 
 def _run_timed(item: pytest.Function) -> None:
