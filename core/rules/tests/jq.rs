@@ -31,6 +31,7 @@ fn a_build_without_jq_says_so() {
 }
 
 #[cfg(feature = "jq")]
+#[expect(clippy::disallowed_types, reason = "the machine owns the transform, and the test reads what it was asked")]
 mod with_jq {
     use std::sync::{Arc, Mutex};
 
@@ -75,7 +76,7 @@ mod with_jq {
         let shown: Vec<_> =
             outputs.iter().map(|output| (output.topic.as_ref().map(TopicName::as_str), &output.payload[..])).collect();
         assert_eq!(shown, [(Some("out/a"), &b"{\"t\":1}"[..]), (Some("out/a"), b"warm")]);
-        let types = outputs.iter().map(|output| output.properties.content_type.as_ref().map(|text| text.as_str()));
+        let types = outputs.iter().map(|output| output.properties.content_type.as_ref().map(sedge_mqtt::Utf8::as_str));
         assert_eq!(types.collect::<Vec<_>>(), [Some("application/json"), None]);
         assert!(outputs.iter().all(|output| output.properties.user.len() == 1), "each names the rule");
         let counters = run.machine.counters();
