@@ -1,7 +1,5 @@
 //! Topic and properties of a message at the other end.
 
-use std::borrow::Cow;
-
 use sedge_mqtt::{Publish, PublishProperties, TopicFilter, TopicName, Utf8};
 
 use crate::config::{BridgeConfig, Direction};
@@ -55,15 +53,15 @@ impl Way {
         self.strip.is_empty() && self.template.is_empty()
     }
 
-    fn rename<'a>(&self, topic: &'a str) -> Option<Cow<'a, str>> {
+    fn rename(&self, topic: &str) -> Option<String> {
         let bare = self.strip.trim_end_matches('/');
         let inner = topic.strip_prefix(bare).and_then(|rest| rest.strip_prefix('/'));
         let topic = inner.filter(|_| !bare.is_empty()).unwrap_or(topic);
         if self.template.is_empty() {
-            return Some(Cow::Borrowed(topic));
+            return Some(topic.to_owned());
         }
         let name = self.template.fill(topic, None)?;
-        Some(Cow::Owned(if self.template.is_whole() { name } else { join(&name, topic) }))
+        Some(if self.template.is_whole() { name } else { join(&name, topic) })
     }
 }
 

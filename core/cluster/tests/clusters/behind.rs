@@ -194,7 +194,7 @@ fn nothing_is_lost_when_a_node_before_a_broker_dies() {
     }
 }
 
-/// Seeds of an overlay with a death beside which some publications are lost.
+/// Seeds of an overlay with a death beside which publications are lost (106) or come twice (134, 135).
 fn failing_beside_a_death() -> &'static [u64] {
     let overlay = std::env::var_os("SEDGE_TEST_OVERLAY");
     match overlay.as_ref().and_then(|name| name.to_str()).unwrap_or("mesh") {

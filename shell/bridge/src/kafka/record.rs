@@ -95,7 +95,7 @@ impl Naming {
             Some(name) => Arc::clone(name),
             None => kafka_name(&self.template.fill(topic, None)?)?.into(),
         };
-        Some(Record { topic: topic_there, key, headers: headers(message), identity })
+        Some(Record { topic: topic_there, key, headers: headers(message, topic), identity })
     }
 }
 
@@ -104,15 +104,14 @@ fn find<'a>(user: &'a UserProperties, wanted: &str) -> Option<&'a str> {
 }
 
 /// Headers of a record: `mqtt-` for the properties of MQTT, user properties under their own names.
-fn headers(message: &Publish) -> OwnedHeaders {
-    let topic = message.topic.as_ref().map_or(&[][..], TopicName::as_bytes);
+fn headers(message: &Publish, topic: &str) -> OwnedHeaders {
     let qos: &[u8] = match message.qos {
         QoS::AtMostOnce => b"0",
         QoS::AtLeastOnce => b"1",
         QoS::ExactlyOnce => b"2",
     };
     let retain: &[u8] = if message.retain { b"1" } else { b"0" };
-    let own = [("mqtt-topic", topic), ("mqtt-qos", qos), ("mqtt-retain", retain)];
+    let own = [("mqtt-topic", topic.as_bytes()), ("mqtt-qos", qos), ("mqtt-retain", retain)];
     let properties = message.properties.as_deref();
     let optional = properties.into_iter().flat_map(|properties| {
         let kind = properties.content_type.as_ref().map(|kind| ("mqtt-content-type", &**kind.as_bytes()));
