@@ -157,9 +157,10 @@ impl Node {
         self.beginning.askers.insert(from, (number, self.now.instant + self.config.register_timeout));
     }
 
-    /// Answers neighbours that begin.
+    /// Answers neighbours that begin, once the shards have said what their journals held: a neighbour that knew less would publish past their
+    /// sessions.
     pub(in crate::node) fn answer_askers(&mut self) {
-        if self.beginning.askers.is_empty() {
+        if self.beginning.askers.is_empty() || !self.is_restored() {
             return;
         }
         let (now, has_all) = (self.now.instant, self.has_all_registrations());

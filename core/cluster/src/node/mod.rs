@@ -374,7 +374,7 @@ impl Node {
             self.out_of_reach.timeout(),
             self.clock.timeout(),
             self.recovery_timeout(),
-            self.beginning.timeout(),
+            self.beginning.timeout().filter(|_| self.is_restored()),
             self.next_comparison,
             self.next_load,
             self.next_seed_check,

@@ -361,3 +361,31 @@ fn claims_that_a_frozen_node_did_not_read_are_void() {
         }
     }
 }
+
+/// FT-26, FT-28: the power goes while a QoS 2 publication is on its way from the shard that has kept it. Links between the nodes stand sooner than
+/// the shards have told what their journals held; the publication reaches the session of the other node all the same.
+#[test]
+fn a_node_does_not_publish_past_sessions_that_a_member_has_yet_to_restore() {
+    for seed in 0..24 {
+        let mut world = World::new(seed, 2);
+        world.keep_journals(2);
+        for node in [1, 2] {
+            world.start(node);
+        }
+        world.settle_members(2);
+        let subscriber = world.connect_with(1, "subscriber", kept());
+        world.subscribe(subscriber, "t", QoS::ExactlyOnce);
+        world.hang_up(subscriber);
+        let publisher = world.connect_with(2, "publisher", kept());
+        world.run(1_000);
+        (world.delays.mailbox, world.delays.network) = (20_000, 10);
+        world.send_publish(publisher, "t", "once", QoS::ExactlyOnce, false);
+        world.run_until("it is written", |world| world.has_written(2, b"once"));
+        cut_power(&mut world, 2);
+        for node in [1, 2] {
+            world.start(node);
+        }
+        let subscriber = world.dial_client(1, "subscriber", kept());
+        world.run_until("it has come", |world| world.got(subscriber) == ["once"]);
+    }
+}

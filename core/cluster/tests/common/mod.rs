@@ -278,6 +278,12 @@ impl World {
         self.disks = (1..=nodes).map(|node| (node, vec![Vec::new(); usize::from(self.shards)])).collect();
     }
 
+    /// Whether these bytes are in a journal of the node.
+    pub(crate) fn has_written(&self, node: u64, bytes: &[u8]) -> bool {
+        let batches = self.disks.get(&node).into_iter().flatten().flatten();
+        batches.into_iter().any(|batch| batch.windows(bytes.len()).any(|window| window == bytes))
+    }
+
     fn read_journal(&mut self, node: u64) {
         let Some(disk) = self.disks.get(&node) else { return };
         let mut recoveries = Vec::new();
