@@ -108,11 +108,9 @@ impl Membership {
         self.members.get(&node)
     }
 
-    /// Whether this member has failed a probe and is about to be declared dead unless it objects.
-    pub fn is_suspect(&self, node: NodeId) -> bool {
-        let Some(member) = self.members.get(&node) else { return false };
-        let is_it = |known: &&foca::Member<Member>| known.id() == member;
-        self.foca.iter_membership_state().find(is_it).is_some_and(|known| known.state() == State::Suspect)
+    /// Whether some member has failed a probe and is about to be declared dead unless it objects.
+    pub fn has_suspects(&self) -> bool {
+        self.foca.iter_membership_state().any(|known| known.state() == State::Suspect)
     }
 
     /// Members that died in the last [`Config::autoclean`], and when.

@@ -618,14 +618,14 @@ impl Node {
         }
     }
 
-    /// Whether the node that has to answer is suspected to be dead: if it is, its successor has the session, and says so.
+    /// Whether an answer may be missing because a member is suspected to be dead. It may be the node that was asked: if that is dead, its successor
+    /// has the session, and says so. It may be a backup of that node, which gives nothing away that its backups do not have.
     fn waits_for_suspect(&self, client: &ClientId) -> bool {
-        let asked = self.claims.wanted.get(client).and_then(|wanted| match wanted.phase {
-            Phase::Asked { home } => Some(home),
-            Phase::Session { from, .. } => Some(from),
-            Phase::Adopting { .. } | Phase::Leftovers { .. } | Phase::Flushing { .. } => None,
+        let awaits_answer = self.claims.wanted.get(client).is_some_and(|wanted| match wanted.phase {
+            Phase::Asked { .. } | Phase::Session { .. } => true,
+            Phase::Adopting { .. } | Phase::Leftovers { .. } | Phase::Flushing { .. } => false,
         });
-        asked.is_some_and(|node| self.membership.is_suspect(node))
+        awaits_answer && self.membership.has_suspects()
     }
 
     /// Whether a session is on its way for which nobody waits.
