@@ -269,11 +269,14 @@ impl Shard {
         journal.restored.remove(client).then(|| Arc::clone(&journal.heard_before))
     }
 
-    /// Whether a session of the journal was given this message before the restart. A former owner that has not given the session up for good
-    /// brings it once more.
+    /// Whether a session of the journal was given this message before the restart, or gets it from this node. A former owner that has not given the
+    /// session up for good brings it once more.
     pub(super) fn was_given(&self, client: &ClientId, id: &MessageId) -> bool {
-        let given = self.journal.as_ref().and_then(|journal| journal.given.get(client));
-        given.is_some_and(|given| given.contains(id))
+        let Some(journal) = &self.journal else { return false };
+        // What was on its way at the restart goes out again, first of all to the sessions of the journal that have not had it.
+        let is_of_former_life = id.node == self.place.node && id.incarnation != self.place.incarnation;
+        (is_of_former_life && journal.restored.contains(client))
+            || journal.given.get(client).is_some_and(|given| given.contains(id))
     }
 
     /// Notes, for copies and for the node's next life, that a publication has come, or was made here for sessions of this shard.
