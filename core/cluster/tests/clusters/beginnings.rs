@@ -389,3 +389,29 @@ fn a_node_does_not_publish_past_sessions_that_a_member_has_yet_to_restore() {
         world.run_until("it has come", |world| world.got(subscriber) == ["once"]);
     }
 }
+
+/// FT-24, MQ-05: a client moves while the node that keeps the copy of its session stands still and is suspected only. Its former owner gives the
+/// session away when the copy is out of the way; the client does not get a new session meanwhile, however short the time for an answer is.
+#[test]
+fn a_client_waits_for_its_session_while_a_backup_is_suspected() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, 2);
+        for node in 1..=3 {
+            world.start_with(node, |config| config.claim_timeout = Duration::from_millis(300));
+        }
+        world.settle_members(3);
+        let names: Vec<String> = (0..8).map(|number| format!("client {number}")).collect();
+        for name in &names {
+            let client = world.connect_with(1, name, kept());
+            world.subscribe(client, "t", QoS::AtLeastOnce);
+        }
+        world.run(500);
+        world.freeze(3);
+        world.run(500);
+        let moved: Vec<ClientIx> = names.iter().map(|name| world.dial_client(2, name, kept())).collect();
+        world.run_until("all are served", |world| moved.iter().all(|client| world.clients[*client].connack.is_some()));
+        for client in moved {
+            assert!(world.clients[client].connack.as_ref().unwrap().session_present, "seed {seed}");
+        }
+    }
+}
