@@ -273,7 +273,8 @@ impl Shard {
     /// session up for good brings it once more.
     pub(super) fn was_given(&self, client: &ClientId, id: &MessageId) -> bool {
         let Some(journal) = &self.journal else { return false };
-        // What was on its way at the restart goes out again, first of all to the sessions of the journal that have not had it.
+        // What was on its way at the restart goes out again, here to the sessions of the journal that have not had it. A second owner's message
+        // that only its own subscriptions wanted is dropped with these.
         let is_of_former_life = id.node == self.place.node && id.incarnation != self.place.incarnation;
         (is_of_former_life && journal.restored.contains(client))
             || journal.given.get(client).is_some_and(|given| given.contains(id))

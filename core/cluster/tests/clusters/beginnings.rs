@@ -367,12 +367,7 @@ fn claims_that_a_frozen_node_did_not_read_are_void() {
 #[test]
 fn a_node_does_not_publish_past_sessions_that_a_member_has_yet_to_restore() {
     for seed in 0..24 {
-        let mut world = World::new(seed, 2);
-        world.keep_journals(2);
-        for node in [1, 2] {
-            world.start(node);
-        }
-        world.settle_members(2);
+        let mut world = site(seed, 2);
         let subscriber = world.connect_with(1, "subscriber", kept());
         world.subscribe(subscriber, "t", QoS::ExactlyOnce);
         world.hang_up(subscriber);
