@@ -27,7 +27,7 @@ const KEPT: &[(Draw, &[u64])] = &[
             161, 167, 179, 219, 228, 243, 244, 271, 276, 334, 336, 337, 351, 357, 369, 411, 490, 580, 583,
         ],
     ),
-    (Options::sharing, &[5, 10, 15, 37, 55, 60]),
+    (Options::sharing, &[5, 10, 15, 37, 55, 60, 123, 150]),
 ];
 
 /// Seeds that found one over other overlays.

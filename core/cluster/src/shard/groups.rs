@@ -20,12 +20,15 @@ pub(super) struct Bounces {
 }
 
 impl Bounces {
-    /// Notes that there is no member at `place`, if one is named. Returns all places tried for this message, or nothing if it is
-    /// enough.
+    /// Notes that there is no member at `place`. Without a place a member has had the message, and its session has ended: places tried before that
+    /// are worth trying again. Returns all places tried for this message, or nothing if it is enough.
     pub(super) fn note(&mut self, id: &MessageId, group: &TopicFilter, place: Option<Location>) -> Option<&[Location]> {
         let key = (*id, group.clone());
         let Some(place) = place else {
-            return Some(self.tried.get(&key).map_or(&[], |tried| tried.as_slice()));
+            if self.tried.remove(&key).is_some() {
+                self.order.retain(|other| *other != key);
+            }
+            return Some(&[]);
         };
         if !self.tried.contains_key(&key) {
             if self.order.len() >= LIMIT
@@ -41,6 +44,14 @@ impl Bounces {
         }
         tried.push(place);
         Some(tried)
+    }
+
+    /// There is a member at a place now: messages that came back from there may go there again.
+    pub(super) fn has_member(&mut self, group: &TopicFilter, place: Location) {
+        let of_group = self.tried.iter_mut().filter(|((_, other), _)| other == group);
+        for (_, tried) in of_group {
+            tried.retain(|other| *other != place);
+        }
     }
 }
 
@@ -65,6 +76,14 @@ mod tests {
             assert_eq!(tried, Some(round));
         }
         assert!(bounces.note(&id(1), &group, NOWHERE).is_none());
+        bounces.has_member(&TopicFilter::new("$share/h/a").unwrap(), Location::Shard(ShardId(0)));
+        bounces.has_member(&group, Location::Shard(ShardId(1)));
+        assert!(bounces.note(&id(1), &group, NOWHERE).is_none());
+        bounces.has_member(&group, Location::Shard(ShardId(0)));
+        assert_eq!(bounces.note(&id(1), &group, NOWHERE).map(<[Location]>::len), Some(1));
+        // A member has had it, and its session has ended: what was tried before says nothing of now.
+        assert_eq!(bounces.note(&id(1), &group, None), Some(&[][..]));
+        assert_eq!(bounces.note(&id(1), &group, NOWHERE).map(<[Location]>::len), Some(1));
         for seq in 2..2 + LIMIT as u64 {
             assert!(bounces.note(&id(seq), &group, NOWHERE).is_some());
         }

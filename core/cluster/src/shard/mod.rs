@@ -34,7 +34,8 @@ use self::journal::ShardJournal;
 use self::table::{ForwardTable, Matched};
 use self::upstream::Upstream;
 use crate::mail::{
-    Adopt, Again, Claimed, Handed, Interest, Leave, Location, Missed, Publish, Relinquish, SessionStep, ToNode, ToShard,
+    Adopt, Again, Claimed, Handed, Interest, Leave, Location, Missed, Publish, Relinquish, SessionStep, TableChange,
+    ToNode, ToShard,
 };
 use crate::{ShardInput, ShardOutput};
 
@@ -231,7 +232,7 @@ impl Shard {
                 let Again { message, group, not, tried } = *again;
                 self.choose_again(now, (message, group), not, tried);
             }
-            ToShard::Table(changes) => self.table.apply(&changes),
+            ToShard::Table(changes) => self.change_table(&changes),
             ToShard::Barrier(number) => {
                 self.tell_node(ToNode::BarrierReached { number, made: self.broker.last_made() });
             }
@@ -551,6 +552,17 @@ impl Shard {
             BounceReason::SessionEnded => None,
         };
         self.choose_again(now, (message, group), not, 0);
+    }
+
+    fn change_table(&mut self, changes: &[TableChange]) {
+        self.table.apply(changes);
+        for change in changes {
+            if let TableChange::Group { at, group, online, offline } = change
+                && (*online, *offline) != (0, 0)
+            {
+                self.bounces.has_member(group, *at);
+            }
+        }
     }
 
     /// Chooses another place for a message to a shared subscription; not the one that is known to have no member, and a few times

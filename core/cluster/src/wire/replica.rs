@@ -63,7 +63,8 @@ pub(crate) enum ReplicaMail {
         /// The life that has ended.
         incarnation: Incarnation,
     },
-    /// Publications that were on their way to a node that is gone, or a part of them.
+    /// Publications that were on their way to a node that is gone, or a part of them. From a successor to another node: publications for whose
+    /// shared subscriptions the node that is gone had chosen members there.
     Strays {
         /// The node.
         of: NodeId,

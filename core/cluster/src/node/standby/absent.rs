@@ -434,8 +434,10 @@ impl Node {
     ) -> Kept {
         let orphaned = self.orphans.nodes.get_mut(&node).filter(|orphaned| !orphaned.is_back);
         let Some(orphaned) = orphaned else { return Kept::No };
-        // A shared subscription has members elsewhere, or none.
-        let groups = if orphaned.is_awaited { groups } else { &[] };
+        // A shared subscription has members elsewhere, or none. Once this node has put together what was kept, others are chosen at once.
+        let life = Life { node, incarnation: orphaned.incarnation };
+        let is_kept_for_groups = orphaned.is_awaited && !self.takeovers.is_arriving(life);
+        let groups = if is_kept_for_groups { groups } else { &[] };
         if message.qos == QoS::AtMostOnce || (!plain && groups.is_empty()) {
             return Kept::No;
         }

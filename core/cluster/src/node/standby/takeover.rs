@@ -73,6 +73,8 @@ struct Takeover {
     transits: Vec<(Arc<Message>, Choice)>,
     /// Messages of shared subscriptions for sessions that have ended with their connections: other members get them.
     shares: Vec<(Arc<Message>, TopicFilter)>,
+    /// Publications for whose shared subscriptions the node had chosen members at other nodes, which may have heard nothing of that.
+    elsewhere: Vec<(NodeId, Stray)>,
     /// Nodes that have not said what they have kept; `None` before they are asked.
     waits_for: Option<BTreeSet<NodeId>>,
     strays: Vec<Stray>,
@@ -126,6 +128,11 @@ impl Takeovers {
         }
     }
 
+    /// Whether everything that was kept for this life has gone to the shards, which have yet to say that they have it.
+    pub(in crate::node) fn is_arriving(&self, life: Life) -> bool {
+        self.lives.get(&life).is_some_and(|takeover| takeover.stage == Stage::Arriving)
+    }
+
     /// Lives of other nodes whose sessions went on elsewhere.
     pub(in crate::node) fn remembered(&self) -> Vec<Life> {
         self.taken.iter().map(|(&node, &incarnation)| Life { node, incarnation }).collect()
@@ -168,6 +175,7 @@ impl Node {
             beside: Vec::new(),
             transits: Vec::new(),
             shares: Vec::new(),
+            elsewhere: Vec::new(),
             waits_for: None,
             strays: Vec::new(),
             stage: Stage::Catching,
@@ -337,6 +345,7 @@ impl Node {
         // The node's own session has them still.
         takeover.transits.clear();
         takeover.shares.clear();
+        takeover.elsewhere.clear();
         match takeover.stage {
             Stage::Telling | Stage::Asking => self.conclude_takeover(life),
             Stage::Catching | Stage::Arriving => {}
@@ -374,7 +383,7 @@ impl Node {
     }
 
     /// A QoS 2 publication that its node had taken, and for which it had chosen members of shared subscriptions: others get it where it is
-    /// known that they have not. Where another node was chosen only that one knows, and nobody gets it twice.
+    /// known that they have not. Where another node was chosen only that one knows: it is told when it has seen to the end of this life.
     fn share_transit(&mut self, life: Life, message: &Arc<Message>, choice: Choice) {
         let Some(heard) = self.takeovers.lives.get(&life).map(|takeover| Arc::clone(&takeover.heard)) else { return };
         for (group, location) in choice {
@@ -385,7 +394,26 @@ impl Node {
                 Location::Node(node) if node == self.config.node && !self.shares.has(&message.id) => {
                     self.choose_stray(life, &BTreeMap::new(), message, group);
                 }
-                Location::Node(_) => {}
+                Location::Node(node) => {
+                    let stray = Stray { message: Arc::clone(message), plain: false, groups: vec![group] };
+                    if let Some(takeover) = self.takeovers.lives.get_mut(&life) {
+                        takeover.elsewhere.push((node, stray));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A successor names publications for whose shared subscriptions a member here was chosen by the node that is gone. Where that node did not come
+    /// to say so, others are chosen.
+    fn choose_unsaid(&mut self, of: Life, strays: Vec<Stray>) {
+        for Stray { message, groups, .. } in strays {
+            let id = message.id;
+            if (id.node, id.incarnation) != (of.node, of.incarnation) || self.shares.has(&id) {
+                continue;
+            }
+            for group in groups {
+                self.again(ShardId::default(), &message, group, of.node);
             }
         }
     }
@@ -416,11 +444,16 @@ impl Node {
         strays: Vec<Stray>,
     ) {
         let life = Life { node: of, incarnation };
-        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return };
+        let Some(takeover) = self.takeovers.lives.get_mut(&life) else { return self.choose_unsaid(life, strays) };
         let Some(waits_for) = takeover.waits_for.as_mut().filter(|waits_for| waits_for.contains(&from)) else { return };
         takeover.strays.extend(strays);
         if last {
             waits_for.remove(&from);
+            let unsaid: Vec<_> = takeover.elsewhere.extract_if(.., |(node, _)| *node == from).collect();
+            for (to, stray) in unsaid {
+                let mail = ReplicaMail::Strays { of, incarnation, last: true, strays: vec![stray] };
+                self.send_control(to, ControlTopic::Replica, mail.encode());
+            }
             self.check_takeover(life);
         }
     }
