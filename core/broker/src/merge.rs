@@ -17,9 +17,11 @@ use crate::{Broker, InterestChange, InterestOp, Record, SubscriptionState};
 /// Messages that are remembered as merged; the oldest are forgotten first.
 const MAX_MERGED: usize = 65_536;
 
-/// Messages that sessions have got from other owners. A node that comes back later may give the same messages once more.
+/// Sessions whose owners meet, and messages that sessions have got from other owners: a node that comes back later may give these once more.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
+    /// Whether sessions that come from elsewhere are held back: see [`Broker::hold_all`].
+    pub(crate) holds_all: bool,
     ids: BTreeSet<(SessionKey, MessageId)>,
     order: VecDeque<(SessionKey, MessageId)>,
 }
@@ -185,8 +187,9 @@ impl Broker {
         }
     }
 
-    /// As [`Broker::hold`], for all sessions that there are.
+    /// As [`Broker::hold`], for all sessions that there are, and those that come from elsewhere until [`Broker::let_go_all`].
     pub fn hold_all(&mut self) {
+        self.merged.holds_all = true;
         for key in self.sessions.iter().map(|(key, _)| key).collect::<Vec<_>>() {
             self.hold_back(key);
         }
@@ -221,6 +224,7 @@ impl Broker {
     /// As [`Broker::let_go`], for all sessions but some.
     pub fn let_go_all(&mut self, now: Now, but: impl Fn(&ClientId) -> bool) {
         self.now = now;
+        self.merged.holds_all = false;
         let held = self.sessions.iter().filter(|(_, session)| session.is_held && !but(&session.client));
         for key in held.map(|(key, _)| key).collect::<Vec<_>>() {
             self.let_go_of(key);

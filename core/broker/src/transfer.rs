@@ -197,6 +197,7 @@ impl Broker {
         let now = self.now;
         let Some(session) = self.sessions.get_mut(key) else { return key };
         session.begun = true;
+        session.is_held = self.merged.holds_all;
         (session.epoch, session.resumed) = (state.epoch, state.epoch);
         session.version = state.version;
         session.expiry_secs = state.expiry_secs;

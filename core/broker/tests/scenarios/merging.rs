@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId};
+use sedge_broker::Input;
 use sedge_mqtt::{Ack, Message, Packet, Publish, ReasonCode, TopicName};
 
 use crate::harness::*;
@@ -256,4 +257,32 @@ fn a_client_that_left_during_a_standstill_takes_its_packets_along() {
     bench.broker.go_on(bench.now);
     bench.run();
     assert!(bench.routed.is_empty());
+}
+
+/// MQ-06, FT-31: nodes have just found each other, and another owner of a session that comes now may yet be found.
+#[test]
+fn a_session_that_comes_while_all_are_held_back_is_held_back() {
+    let (mut former, client) = (Bench::new(), ClientId::new("c"));
+    let conn = former.connect(persistent(V5, "c"));
+    former.subscribe(conn, "t", Q1);
+    former.cut(conn);
+    let publisher = former.client(V5, "p");
+    former.publish(publisher, "t", "waits", Q1);
+    former.input(Input::Relinquish { client: client.clone(), epoch: 100, clean_start: false });
+    let session = former.relinquished.pop().flatten().unwrap();
+    let mut bench = Bench::new();
+    bench.broker.hold_all();
+    bench.elsewhere.insert(client, session);
+    let conn = bench.connect(persistent(V5, "c"));
+    bench.send(conn, &again(7));
+    assert!(bench.drain(conn).is_empty() && bench.routed.is_empty());
+    merge(&mut bench, 1_000, &[7]);
+    bench.broker.let_go_all(bench.now, |_| false);
+    bench.run();
+    let got = bench.drain(conn);
+    assert!(
+        matches!(&got[..], [Packet::Publish(waited), Packet::PubRec(_)] if &waited.payload[..] == b"waits"),
+        "{got:?}"
+    );
+    assert!(bench.routed.is_empty(), "the other owner has published it");
 }

@@ -47,6 +47,7 @@ impl Node {
             let brings = messages_of(&session).map(|queued| queued.message.id);
             self.had.goes_on_here(self.now, given.from, client, brings);
         }
+        self.keep_spare(client);
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         wanted.beside = is_beside.then(|| self.had.said(given.from, client));
         (wanted.given, wanted.spare) = (Some(given), None);
@@ -61,6 +62,16 @@ impl Node {
         self.set_claim_deadline(client);
         let handed = Handed { client: client.clone(), epoch };
         self.change_and_wait_for_all(client, &changes, Waiter::Adoption(handed));
+    }
+
+    /// A session comes in place of the one that has come from an owner that was gone. Where that owner is back, it knows of more than the copy of its
+    /// successor may: both are put together when the client is served.
+    fn keep_spare(&mut self, client: &ClientId) {
+        let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        let Some((epoch, _, former)) = wanted.phase.waits_for() else { return };
+        if let Some(spare) = wanted.spare.take().filter(|_| self.ring.contains(&former)) {
+            self.keep_early(former, client, epoch, Some(spare));
+        }
     }
 
     /// The node is gone whose session has come, and whose messages caught since have not: its successor has both. False if there is none, or
