@@ -554,6 +554,7 @@ impl Shard {
         self.choose_again(now, (message, group), not, 0);
     }
 
+    /// Places that have a member now may be tried again for messages that came back from there.
     fn change_table(&mut self, changes: &[TableChange]) {
         self.table.apply(changes);
         for change in changes {

@@ -391,8 +391,10 @@ impl Node {
                 // It is in the copy of that shard.
                 Location::Shard(shard) if shard == message.id.shard => {}
                 Location::Shard(_) => self.choose_stray(life, &heard, message, group),
-                Location::Node(node) if node == self.config.node && !self.shares.has(&message.id) => {
-                    self.choose_stray(life, &BTreeMap::new(), message, group);
+                Location::Node(node) if node == self.config.node => {
+                    if !self.shares.has(&message.id) {
+                        self.choose_stray(life, &BTreeMap::new(), message, group);
+                    }
                 }
                 Location::Node(node) => {
                     let stray = Stray { message: Arc::clone(message), plain: false, groups: vec![group] };
