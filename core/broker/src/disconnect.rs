@@ -56,6 +56,12 @@ impl Ending {
         Self { reason, detail: Cow::Borrowed("the client disconnected"), by: By::Client, reference: None, key: "" }
     }
 
+    /// The others took the node of this connection for dead; nothing is said on it any more.
+    pub(crate) const fn outlived() -> Self {
+        let detail = Cow::Borrowed("the node stood still, and the others took it for dead");
+        Self { reason: ReasonCode::ServerBusy, detail, by: By::Network, reference: None, key: "" }
+    }
+
     pub(crate) const fn lost() -> Self {
         let detail = Cow::Borrowed("the connection was lost");
         Self { reason: ReasonCode::UnspecifiedError, detail, by: By::Network, reference: None, key: "" }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use sedge_base::{ConnId, Now};
 use sedge_mqtt::MessageId;
 
+use crate::disconnect::Ending;
 use crate::journal::kept;
 use crate::session::{Session, session_of};
 use crate::{Broker, Ticket};
@@ -31,6 +32,22 @@ impl Broker {
             }
             self.process(key);
         }
+    }
+
+    /// The others took this node for dead: every connection ends without a word, whatever waits to be written to it. `had_copies`: others
+    /// have copies of the sessions, and with them the wills, which they publish. Returns the connections that have ended.
+    pub fn outlive(&mut self, now: Now, had_copies: bool) -> Vec<ConnId> {
+        self.now = now;
+        if had_copies {
+            for key in 0..self.sessions.capacity() {
+                self.drop_will(key);
+            }
+        }
+        let ended: Vec<_> = self.connections.iter().map(|(key, connection)| (key, connection.id)).collect();
+        for (key, _) in &ended {
+            self.end_connection(*key, Ending::outlived());
+        }
+        ended.into_iter().map(|(_, conn)| conn).collect()
     }
 
     /// The broker forgets these QoS 2 publications of its clients, and what its sessions were given of them. The connections of their

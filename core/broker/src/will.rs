@@ -82,10 +82,20 @@ impl Broker {
     /// The will of a client that is away is published elsewhere.
     pub fn forget_will(&mut self, client: &ClientId) {
         let Some(&key) = self.clients.get(client) else { return };
-        let Some(session) = self.sessions.get_mut(key).filter(|session| session.connection.is_none()) else { return };
+        if self.sessions.get(key).is_some_and(|session| session.connection.is_none()) {
+            self.drop_will(key);
+        }
+    }
+
+    /// Somebody else publishes the will of this session.
+    pub(crate) fn drop_will(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let is_away = session.connection.is_none();
         if session.will.take().is_some() {
             self.note_will(key);
-            self.set_session_timer(key);
+            if is_away {
+                self.set_session_timer(key);
+            }
         }
     }
 

@@ -46,6 +46,12 @@ pub enum ToShard {
     Open,
     /// The process stood still: nothing is read from clients, and no time is over, until [`ToShard::Open`].
     StandStill,
+    /// The process stood still, and the others took the node for dead: all connections end, also those that come until [`ToShard::Open`].
+    /// `had_copies`: others have copies of the sessions.
+    TakenForDead {
+        /// Whether they publish the wills.
+        had_copies: bool,
+    },
     /// The process stood still, and the backups had been sent batches up to this one by then. Should one of them have taken the sessions over, it
     /// knows nothing of what is in no batch yet, or in a later one.
     Sent(u64),

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use sedge_base::{Incarnation, Outbox};
+use sedge_base::{Incarnation, NodeId, Outbox};
 use sedge_mqtt::QoS;
 
 use super::encode;
 use super::greeting::Progress;
-use super::{Frame, FrameSeq};
+use super::{Frame, FrameSeq, Publication};
 
 /// An empty log of more places than this gives its memory back.
 const KEEP_PLACES: usize = 1024;
@@ -18,6 +18,8 @@ struct Logged {
     bytes: usize,
     /// The connection that it was encoded for last.
     lane: u8,
+    /// Whether somebody else passes it on, should the stream begin anew.
+    is_passed_on: bool,
 }
 
 /// A frame that came before one with a lower number; `None`: one that only newer versions know.
@@ -177,11 +179,19 @@ impl Channel {
         self.log.iter().map(|logged| &logged.frame)
     }
 
+    /// Others took this node for dead. Its successor passes on the QoS 2 publications of its clients to a neighbour that has forgotten the stream.
+    pub(super) fn passes_nothing_on(&mut self, me: NodeId) {
+        for logged in &mut self.log {
+            let Frame::Publication(Publication { message, .. }) = &logged.frame else { continue };
+            logged.is_passed_on = message.id.node == me && message.qos == QoS::ExactlyOnce;
+        }
+    }
+
     /// Appends a frame of this size to the log.
     pub(super) fn push(&mut self, frame: Frame, bytes: usize) -> FrameSeq {
         self.log_bytes += bytes;
         self.publications += usize::from(matches!(frame, Frame::Publication(_)));
-        self.log.push_back(Logged { frame, bytes, lane: 0 });
+        self.log.push_back(Logged { frame, bytes, lane: 0, is_passed_on: false });
         FrameSeq(self.base + self.last())
     }
 
@@ -347,16 +357,16 @@ impl Channel {
     fn begin_anew(&mut self) {
         let keeps_all = self.keeps_all;
         let first = self.base + self.acked + 1;
-        let waits = |frame: &Frame| match frame {
+        let waits = |logged: &Logged| match &logged.frame {
+            Frame::Publication(_) if logged.is_passed_on => false,
             Frame::Publication(publication) => keeps_all || publication.message.qos > QoS::AtMostOnce,
             Frame::Control { .. } => false,
         };
         let mut log = core::mem::take(&mut self.log);
         self.base = first - 1 + log.len() as u64;
         self.lost_up_to = FrameSeq(self.base);
-        self.resent =
-            (first..).zip(&log).filter(|(_, logged)| waits(&logged.frame)).map(|(seq, _)| FrameSeq(seq)).collect();
-        log.retain(|logged| waits(&logged.frame));
+        self.resent = (first..).zip(&log).filter(|(_, logged)| waits(logged)).map(|(seq, _)| FrameSeq(seq)).collect();
+        log.retain(waits);
         self.log_bytes = log.iter().map(|logged| logged.bytes).sum();
         self.publications = log.len();
         self.log = log;

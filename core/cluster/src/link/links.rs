@@ -323,6 +323,13 @@ impl Links {
         }
     }
 
+    /// Others took the node `me` for dead: see [`Channel::passes_nothing_on`].
+    pub fn passes_nothing_on(&mut self, me: NodeId) {
+        for peer in self.peers.values_mut() {
+            peer.channel.passes_nothing_on(me);
+        }
+    }
+
     /// Takes leave of all neighbours: as much as fits into the outboxes is written, then all links are closed. Nothing is dialled or
     /// accepted from then on.
     pub fn shutdown(&mut self, now: Instant) {

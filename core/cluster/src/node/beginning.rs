@@ -7,11 +7,11 @@
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
-use sedge_base::{Duration, Instant, NodeId};
+use sedge_base::{Duration, Instant, NodeId, ShardId};
 
 use crate::NodeState;
 use crate::link::ControlTopic;
-use crate::mail::ToShard;
+use crate::mail::{Publish, ToShard};
 use crate::node::Node;
 use crate::node::peers::Peer;
 use crate::wire::{NodeMail, Remembered};
@@ -21,6 +21,18 @@ pub const STANDSTILL: Duration = Duration::from_secs(1);
 /// After a standstill, members that do not answer are declared dead within this time if they are. An earlier declaration may be a mistake:
 /// their answers were not read yet.
 pub(in crate::node) const GRACE: Duration = Duration::from_secs(3);
+
+/// What becomes of publications that the shards had handed to the node when the process stood still; no more than fit into their mailboxes.
+#[derive(Debug, Default)]
+enum Handed {
+    /// The process did not stand still.
+    #[default]
+    PassedOn,
+    /// The node does not know yet whether others took it for dead.
+    Waiting(Vec<(ShardId, Publish)>),
+    /// The successor passes on what its copy has of them, and publishers send the others again.
+    Dropped,
+}
 
 /// The members that the node waits for before it lets clients in.
 #[derive(Debug, Default)]
@@ -35,6 +47,9 @@ pub(in crate::node) struct Beginning {
     is_open: bool,
     /// When the node began anew after a standstill.
     stood_still: Option<Instant>,
+    /// Whether another node had a copy of all sessions when the node stood still.
+    had_copies: bool,
+    handed: Handed,
     /// Number of the last question to a neighbour.
     questions: u64,
     /// Neighbours that have asked, by which number, and when they are answered at the latest.
@@ -109,9 +124,12 @@ impl Node {
         }
         self.state = NodeState::Recovery;
         self.directory.wait_until(self.now.instant + self.config.register_timeout);
+        self.directory.home.stood_still(self.config.node);
         self.counters.standstills += 1;
         (self.beginning.is_open, self.beginning.stood_still) = (false, Some(self.now.instant));
         self.beginning.has_past = true;
+        self.beginning.had_copies = self.copies.whole().next().is_some();
+        self.beginning.handed = Handed::Waiting(Vec::new());
         self.event(
             true,
             "Stood still for more than a second; asks the others what they did before it reads from clients".to_owned(),
@@ -122,6 +140,39 @@ impl Node {
                 peer.serving = None;
             }
             self.ask_to_hear(node);
+        }
+    }
+
+    /// The others took this node for dead while it stood still. Its clients missed what was published meanwhile, unless their sessions went on
+    /// elsewhere: their connections end, so that they go on where their sessions are.
+    pub(in crate::node) fn was_taken_for_dead(&mut self) {
+        if self.is_beginning_anew() {
+            let had_copies = self.beginning.had_copies;
+            self.claims.are_of_a_former_life();
+            if had_copies {
+                self.beginning.handed = Handed::Dropped;
+                self.links.passes_nothing_on(self.config.node);
+            }
+            self.tell_all_shards(|| ToShard::TakenForDead { had_copies });
+        }
+    }
+
+    /// Keeps a publication of a shard back, or drops it, while it is not known whether others took this node for dead.
+    pub(in crate::node) fn waits_to_be_passed_on(&mut self, shard: ShardId, publish: Publish) -> Option<Publish> {
+        match &mut self.beginning.handed {
+            Handed::PassedOn => return Some(publish),
+            Handed::Waiting(waiting) => waiting.push((shard, publish)),
+            Handed::Dropped => {}
+        }
+        None
+    }
+
+    /// The node knows what the others did: publications go their way again.
+    pub(in crate::node) fn passes_on(&mut self) {
+        if let Handed::Waiting(waiting) = core::mem::take(&mut self.beginning.handed) {
+            for (shard, publish) in waiting {
+                self.publish(shard, publish);
+            }
         }
     }
 

@@ -305,6 +305,7 @@ impl Node {
             }
             MembershipOutput::Rejoined(_) => {
                 self.event(true, "The others had taken this node for dead; it is back".to_owned());
+                self.was_taken_for_dead();
             }
             MembershipOutput::SameId { at } => self.shares_its_id(at),
             MembershipOutput::Outranked => {

@@ -94,7 +94,7 @@ impl Node {
         let me = self.config.node;
         for (client, epoch) in clients {
             // The home is this node until it knows others.
-            self.directory.home.register(&client, me, epoch);
+            self.directory.home.register(&client, me, epoch, self.directory.home.view());
             self.claims.restore(client, epoch, None);
         }
         self.restoration = Restoration { waits_for: self.config.shards, is_awaited: true };
@@ -205,6 +205,7 @@ impl Node {
             return;
         }
         if self.beginning.opens() {
+            self.passes_on();
             self.tell_all_shards(|| ToShard::Open);
         }
         if core::mem::take(&mut self.restoration.is_awaited) {

@@ -19,6 +19,11 @@ pub(super) enum Gate {
     Starting(VecDeque<Waiting>),
     /// The process stood still: bytes that clients have sent meanwhile may be outdated.
     Still(VecDeque<Waiting>),
+    /// The same, and the others took the node for dead: connections that come meanwhile end when clients are let in.
+    Dead {
+        /// Whether others publish the wills of the sessions.
+        had_copies: bool,
+    },
     /// The node knows the cluster.
     Open,
 }
@@ -32,13 +37,15 @@ impl Default for Gate {
 impl Shard {
     /// Whether the process stood still and the node does not know yet what the others did meanwhile: the driver reads nothing from clients.
     pub const fn stands_still(&self) -> bool {
-        matches!(self.gate, Gate::Still(_))
+        matches!(self.gate, Gate::Still(_) | Gate::Dead { .. })
     }
 
     /// A client has sent CONNECT: it may claim its session, or waits until the node knows the cluster.
     pub(super) fn claim(&mut self, client: ClientId, conn: ConnId, clean_start: bool) {
         match &mut self.gate {
             Gate::Starting(waiting) | Gate::Still(waiting) => waiting.push_back((client, conn, clean_start)),
+            // Its connection ends.
+            Gate::Dead { .. } => {}
             Gate::Open => self.tell_node(ToNode::Claim { client, conn, clean_start }),
         }
     }
@@ -70,10 +77,34 @@ impl Shard {
         self.outputs.extend(ended.into_iter().map(ShardOutput::Close));
     }
 
+    /// The others took this node for dead while it stood still: all its clients have to come back, to whatever node.
+    pub(super) fn taken_for_dead(&mut self, now: Now, had_copies: bool) {
+        if self.stands_still() {
+            self.gate = Gate::Dead { had_copies };
+            if let Some(hold) = self.hold.as_mut().filter(|_| had_copies) {
+                hold.passes_nothing_on();
+            }
+            self.end_all(now, had_copies);
+        }
+    }
+
+    /// Ends all connections without a word.
+    fn end_all(&mut self, now: Now, had_copies: bool) {
+        let ended = self.broker.outlive(now, had_copies);
+        self.outputs.extend(ended.into_iter().map(ShardOutput::Close));
+    }
+
     /// The node knows the cluster: clients that are still connected claim their sessions.
     pub(super) fn open(&mut self, now: Now) {
         let gate = core::mem::replace(&mut self.gate, Gate::Open);
-        let (Gate::Starting(waiting) | Gate::Still(waiting)) = gate else { return };
+        let waiting = match gate {
+            Gate::Starting(waiting) | Gate::Still(waiting) => waiting,
+            Gate::Dead { had_copies } => {
+                self.end_all(now, had_copies);
+                VecDeque::new()
+            }
+            Gate::Open => return,
+        };
         self.broker.go_on(now);
         for (client, conn, clean_start) in waiting {
             if self.broker.goes_on_claiming(now, &client, conn) {

@@ -149,6 +149,13 @@ impl Hold {
         (reads, given.collect())
     }
 
+    /// The successor of this node passes on the QoS 2 publications that its copy has: they go nowhere from here.
+    pub(super) fn passes_nothing_on(&mut self) {
+        let ids: BTreeSet<MessageId> = self.reads.drain(..).map(|(_, (_, id))| id).collect();
+        let is_other = |mail: &ShardOutput| message_of(mail).is_none_or(|message| !ids.contains(&message.id));
+        self.mail.retain(|(_, mail)| is_other(mail));
+    }
+
     fn has_news(&self) -> bool {
         let clients = !self.touched.is_empty() || !self.closed.is_empty();
         clients || !self.asked.is_empty() || !self.kept.is_empty() || !self.told.is_empty()

@@ -259,6 +259,7 @@ impl Shard {
             ToShard::Recovered => self.recovered(now),
             ToShard::Open => self.open(now),
             ToShard::StandStill => self.stand_still(false),
+            ToShard::TakenForDead { had_copies } => self.taken_for_dead(now, had_copies),
             ToShard::Sent(batch) => self.unread(now, batch),
             ToShard::TakenOver(life) => self.taken_over(now, life),
             ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),

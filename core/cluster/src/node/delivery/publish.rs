@@ -43,6 +43,7 @@ impl Node {
     /// a shard that routed it before the shards knew a new subscription put it into the mail before the answer to the barrier
     /// that the new subscription waits for.
     pub(in crate::node) fn publish(&mut self, shard: ShardId, publish: Publish) {
+        let Some(publish) = self.waits_to_be_passed_on(shard, publish) else { return };
         let Publish { message, ticket, remote, matched, groups } = publish;
         self.had.note(self.now.instant, &message, false);
         self.keep_pace(&message);

@@ -19,6 +19,9 @@ use crate::node::sessions::leaving::Recipient;
 use crate::reception::shard_of;
 use crate::wire::{DirectoryMail, ReplicaMail};
 
+/// An epoch that no claim has. A node that forgets a client under it takes back a claim that was not granted.
+pub(in crate::node) const NO_CLAIM: u64 = 0;
+
 pub(in crate::node) type Session = Option<Box<SessionState>>;
 
 /// The sessions that this node owns, wants to own and gives away.
@@ -227,6 +230,13 @@ impl Claims {
         self.owned.insert(client, owned);
     }
 
+    /// The clients that this node owns are connected no more: a successor that has taken a session over goes on with it.
+    pub(in crate::node) fn are_of_a_former_life(&mut self) {
+        for owned in self.owned.values_mut() {
+            owned.is_claimed = false;
+        }
+    }
+
     /// Clients whose sessions were taken over from a node, and the epochs that their homes know.
     pub(in crate::node) fn inherited_from(&self, node: NodeId) -> Vec<(ClientId, u64)> {
         let inherited = self.owned.iter().filter(|(_, owned)| owned.inherited_from == Some(node));
@@ -274,11 +284,13 @@ impl Node {
     pub(in crate::node) fn ask_home(&mut self, client: ClientId) {
         let home = self.home_of(&client);
         let Some(wanted) = self.claims.wanted.get_mut(&client) else { return };
-        if !matches!(wanted.phase, Phase::Asked { home: asked } if asked != home) {
+        let Phase::Asked { home: asked } = wanted.phase else { return };
+        if asked == home {
             return;
         }
         wanted.phase = Phase::Asked { home };
         let clean_start = wanted.clean_start;
+        self.send_directory(asked, DirectoryMail::Forget { client: client.clone(), epoch: NO_CLAIM });
         self.send_directory(home, DirectoryMail::Claim { client, clean_start });
     }
 

@@ -8,7 +8,8 @@ use sedge_base::{ClientId, Duration, Instant, NodeId};
 use crate::NodeState;
 use crate::link::ControlTopic;
 use crate::node::Node;
-use crate::node::sessions::home::{Home, home_of, view_of};
+use crate::node::sessions::claims::NO_CLAIM;
+use crate::node::sessions::home::{Home, NO_VIEW, home_of, view_of};
 use crate::wire::{DirectoryMail, WireError};
 
 /// Clients registered by one mail.
@@ -22,8 +23,6 @@ pub(in crate::node) struct Directory {
     delayed: Vec<Delayed>,
     /// Until when registrations are waited for.
     delay_until: Option<Instant>,
-    /// Hash of the members, this node included.
-    view: u64,
 }
 
 /// A claim that waits for registrations.
@@ -45,6 +44,11 @@ impl Directory {
     /// All may have to register their clients anew.
     pub(in crate::node) const fn wait_until(&mut self, until: Instant) {
         self.delay_until = Some(until);
+    }
+
+    /// A node asks another home for a client whose claim waits here.
+    fn takes_back(&mut self, client: &ClientId, by: NodeId) {
+        self.delayed.retain(|claim| claim.by != by || claim.client != *client);
     }
 
     /// When delayed claims are to be granted at the latest.
@@ -92,12 +96,13 @@ impl Node {
             }
             DirectoryMail::Register { view, last, clients } => {
                 for (client, epoch) in &clients {
-                    self.home_register(from, client, *epoch);
+                    self.home_register(from, client, *epoch, view);
                 }
                 if last && let Some(peer) = self.peers.get_mut(&from) {
                     peer.registered = Some(view);
                 }
             }
+            DirectoryMail::Forget { client, epoch: NO_CLAIM } => self.directory.takes_back(&client, from),
             DirectoryMail::Forget { client, epoch } => self.directory.home.forget(&client, from, epoch),
         }
     }
@@ -130,9 +135,10 @@ impl Node {
     }
 
     fn home_grant(&mut self, by: NodeId, client: ClientId, clean_start: bool) {
+        let view = self.heard_in(&client, self.directory.home.view());
         let ring = &self.ring;
         let is_member = |node| ring.contains(&node);
-        let (epoch, former) = self.directory.home.claim(&client, by, self.now.wall.as_millis(), is_member);
+        let (epoch, former) = self.directory.home.claim(&client, by, (view, self.now.wall.as_millis()), is_member);
         self.send_directory(by, DirectoryMail::Granted { client: client.clone(), epoch, from: former });
         if let Some(former) = former {
             self.send_directory(former, DirectoryMail::Relinquish { client, epoch, clean_start, to: by });
@@ -151,20 +157,34 @@ impl Node {
         if !self.is_home(client) || !self.is_registered() {
             return;
         }
-        self.home_register(by, client, epoch);
+        self.home_register(by, client, epoch, self.directory.home.view());
         if self.directory.home.owner(client) != Some((by, epoch)) || by == to || !self.ring.contains(&to) {
             return;
         }
-        let (epoch, _) = self.directory.home.claim(client, to, self.now.wall.as_millis(), |_| true);
+        let said = (self.directory.home.view(), self.now.wall.as_millis());
+        let (epoch, _) = self.directory.home.claim(client, to, said, |_| true);
         self.send_directory(to, DirectoryMail::Given { client: client.clone(), epoch, from: by });
         self.send_relinquish(by, client, epoch, to);
     }
 
-    fn home_register(&mut self, owner: NodeId, client: &ClientId, epoch: u64) {
+    /// Among which members this node is the home of a client that a node with this view has told of: the present ones, or those that are to be.
+    fn heard_in(&self, client: &ClientId, view: u64) -> u64 {
+        let present = self.directory.home.view();
+        if self.is_home(client) {
+            present
+        } else if view == present {
+            NO_VIEW
+        } else {
+            view
+        }
+    }
+
+    fn home_register(&mut self, owner: NodeId, client: &ClientId, epoch: u64, view: u64) {
         if !self.is_home(client) && self.keep(client, epoch, owner) {
             return;
         }
-        let Some(loser) = self.directory.home.register(client, owner, epoch) else { return };
+        let view = self.heard_in(client, view);
+        let Some(loser) = self.directory.home.register(client, owner, epoch, view) else { return };
         let (epoch, to) = (loser.epoch, loser.to);
         self.counters.directory_conflicts += 1;
         self.send_directory(to, DirectoryMail::Granted { client: client.clone(), epoch, from: Some(loser.owner) });
@@ -188,7 +208,7 @@ impl Node {
         if others.peek().is_none() {
             return self.seeds_had_their_time();
         }
-        let view = Some(self.directory.view);
+        let view = Some(self.directory.home.view());
         others.all(|node| self.peers.get(node).is_some_and(|peer| peer.registered == view))
     }
 
@@ -247,9 +267,11 @@ impl Node {
         members.push(me);
         members.sort_unstable();
         self.ring = members.iter().map(|(node, _)| *node).collect();
-        self.directory.view = view_of(members.into_iter());
+        let view = view_of(members.into_iter());
         let ring = &self.ring;
-        self.directory.home.age(|client| home_of(client, ring.iter().copied()) == Some(me.0));
+        let rings = [&before, ring];
+        let stays = |client: &ClientId| rings.iter().all(|ring| home_of(client, ring.iter().copied()) == Some(me.0));
+        self.directory.home.members_change(view, stays);
         self.directory.delay_until = Some(self.now.instant + self.config.register_timeout);
         self.note_members_changed();
         self.note_known_nodes();
@@ -287,14 +309,14 @@ impl Node {
     /// A node that was taken for dead is told which of its sessions were taken over here: their homes may find out later, when they
     /// reach both nodes, and by then it may have delivered what is behind that which came for them here.
     pub(in crate::node) fn register_inherited_with(&mut self, node: NodeId) {
-        let (view, last) = (self.directory.view, false);
+        let (view, last) = (self.directory.home.view(), false);
         for clients in self.claims.inherited_from(node).chunks(BATCH) {
             self.send_directory(node, DirectoryMail::Register { view, last, clients: clients.to_vec() });
         }
     }
 
     fn register(&mut self, to: NodeId, clients: &[(ClientId, u64)]) {
-        let view = self.directory.view;
+        let view = self.directory.home.view();
         for batch in clients.chunks(BATCH) {
             let mail = DirectoryMail::Register { view, last: false, clients: batch.to_vec() };
             self.send_directory(to, mail);
@@ -306,7 +328,7 @@ impl Node {
 
     fn end_registration(&mut self, to: NodeId) {
         if to != self.config.node {
-            let view = self.directory.view;
+            let view = self.directory.home.view();
             self.send_directory(to, DirectoryMail::Register { view, last: true, clients: Vec::new() });
         }
     }
@@ -320,7 +342,7 @@ impl Node {
 
     /// Registers one client with its home.
     pub(in crate::node) fn register_one(&mut self, client: &ClientId, epoch: u64) {
-        let (home, view) = (self.home_of(client), self.directory.view);
+        let (home, view) = (self.home_of(client), self.directory.home.view());
         let mail = DirectoryMail::Register { view, last: false, clients: vec![(client.clone(), epoch)] };
         self.send_directory(home, mail);
     }

@@ -11,14 +11,20 @@ use crate::node::sessions::epoch;
 #[derive(Debug, Default)]
 pub(in crate::node) struct Home {
     entries: BTreeMap<ClientId, Entry>,
+    /// See [`view_of`]: the members, this node included.
+    view: u64,
 }
+
+/// The view of an entry that holds among no members.
+pub(in crate::node) const NO_VIEW: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     owner: NodeId,
     epoch: u64,
-    /// Whether another node has been the home since, or the owner is gone: the owner of the client may have changed.
-    is_stale: bool,
+    /// The members among which this node is the home, and was told so. Among others another node has been the home, or the owner is gone: the owner
+    /// of the client may have changed.
+    view: u64,
     /// The owner before, until the owner has said that it has the session.
     before: Option<NodeId>,
 }
@@ -42,13 +48,27 @@ impl Home {
 
     /// Whether that is so as far as anybody has told its home.
     pub(in crate::node) fn is_fresh(&self, client: &ClientId) -> bool {
-        self.entries.get(client).is_some_and(|entry| !entry.is_stale)
+        self.entries.get(client).is_some_and(|entry| entry.view == self.view)
     }
 
-    /// Another node is the home of some clients now. They may come back: then their owners say so.
-    pub(in crate::node) fn age(&mut self, is_home: impl Fn(&ClientId) -> bool) {
-        for (_, entry) in self.entries.iter_mut().filter(|(client, _)| !is_home(client)) {
-            entry.is_stale = true;
+    /// The present members.
+    pub(in crate::node) const fn view(&self) -> u64 {
+        self.view
+    }
+
+    /// The members change. What this node was told before holds on where it `stays` the home; another node may have been the home of other
+    /// clients, whose owners register them with this node when it is. Some know of the change earlier than this node.
+    pub(in crate::node) fn members_change(&mut self, view: u64, stays: impl Fn(&ClientId) -> bool) {
+        let before = core::mem::replace(&mut self.view, view);
+        for (client, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.view != view) {
+            entry.view = if entry.view == before && stays(client) { view } else { NO_VIEW };
+        }
+    }
+
+    /// The process of this home `me` stood still: clients of other owners may have others since, which say so.
+    pub(in crate::node) fn stood_still(&mut self, me: NodeId) {
+        for entry in self.entries.values_mut().filter(|entry| entry.owner != me) {
+            entry.view = NO_VIEW;
         }
     }
 
@@ -58,7 +78,7 @@ impl Home {
         &mut self,
         client: &ClientId,
         by: NodeId,
-        wall_millis: u64,
+        (view, wall_millis): (u64, u64),
         is_member: impl Fn(NodeId) -> bool,
     ) -> (u64, Option<NodeId>) {
         let former = self.entries.get(client).copied();
@@ -67,24 +87,32 @@ impl Home {
         let owners = former.filter(|_| again.is_none()).map(|entry| [Some(entry.owner), entry.before]);
         let other = owners.into_iter().flatten().flatten().find(|owner| *owner != by && is_member(*owner));
         let before = again.map_or(other, |entry| entry.before);
-        self.entries.insert(client.clone(), Entry { owner: by, epoch, is_stale: false, before });
+        self.entries.insert(client.clone(), Entry { owner: by, epoch, view, before });
         (epoch, other)
     }
 
-    /// `owner` says that it owns the client. If somebody else says so, too, the higher epoch wins, then the higher node id.
-    pub(in crate::node) fn register(&mut self, client: &ClientId, owner: NodeId, epoch: u64) -> Option<Loser> {
-        let said = Entry { owner, epoch, is_stale: false, before: None };
+    /// `owner` says that it owns the client, among the members of this view. If somebody else says so, too, the higher epoch wins, then the higher
+    /// node id.
+    pub(in crate::node) fn register(
+        &mut self,
+        client: &ClientId,
+        owner: NodeId,
+        epoch: u64,
+        view: u64,
+    ) -> Option<Loser> {
+        let said = Entry { owner, epoch, view, before: None };
         let Some(known) = self.entries.get_mut(client) else {
             self.entries.insert(client.clone(), said);
             return None;
         };
-        if known.owner == owner || (known.is_stale && known.epoch < epoch) {
+        let is_stale = known.view != self.view && known.view != view;
+        if known.owner == owner || (is_stale && known.epoch < epoch) {
             *known = Entry { epoch: known.epoch.max(epoch), ..said };
             return None;
         }
         let (winner, loser) = if (epoch, owner) > (known.epoch, known.owner) { (said, *known) } else { (*known, said) };
         let epoch = if winner.epoch == loser.epoch { epoch::after_tie(winner.epoch) } else { winner.epoch };
-        *known = Entry { owner: winner.owner, epoch, is_stale: false, before: None };
+        *known = Entry { owner: winner.owner, epoch, view, before: None };
         Some(Loser { owner: loser.owner, epoch, to: winner.owner })
     }
 
@@ -102,7 +130,7 @@ impl Home {
                 return true;
             }
             let Some(owner) = entry.before.filter(|before| *before != node) else { return false };
-            *entry = Entry { owner, epoch: entry.epoch, is_stale: true, before: None };
+            *entry = Entry { owner, epoch: entry.epoch, view: NO_VIEW, before: None };
             true
         });
     }
@@ -129,9 +157,9 @@ mod tests {
         let mut home = Home::default();
         let client = ClientId::new("c");
         let (a, b) = (NodeId::new(1), NodeId::new(2));
-        assert_eq!(home.claim(&client, a, 100, |_| true), (100, None));
-        assert_eq!(home.claim(&client, a, 50, |_| true), (116, None));
-        assert_eq!(home.claim(&client, b, 50, |_| true), (132, Some(a)));
+        assert_eq!(home.claim(&client, a, (0, 100), |_| true), (100, None));
+        assert_eq!(home.claim(&client, a, (0, 50), |_| true), (116, None));
+        assert_eq!(home.claim(&client, b, (0, 50), |_| true), (132, Some(a)));
         home.forget(&client, a, 116);
         assert!(home.owner(&client).is_some());
         assert_eq!(home.owner(&client), Some((b, 132)));
@@ -147,13 +175,13 @@ mod tests {
         let mut home = Home::default();
         let client = ClientId::new("c");
         let (a, b, c) = (NodeId::new(1), NodeId::new(2), NodeId::new(3));
-        assert_eq!(home.register(&client, a, 10), None);
-        assert_eq!(home.register(&client, b, 9), Some(Loser { owner: b, epoch: 10, to: a }));
-        assert_eq!(home.register(&client, b, 12), Some(Loser { owner: a, epoch: 12, to: b }));
-        assert_eq!(home.register(&client, c, 12), Some(Loser { owner: b, epoch: 14, to: c }));
-        assert_eq!(home.register(&client, b, 15), Some(Loser { owner: c, epoch: 15, to: b }));
+        assert_eq!(home.register(&client, a, 10, home.view), None);
+        assert_eq!(home.register(&client, b, 9, home.view), Some(Loser { owner: b, epoch: 10, to: a }));
+        assert_eq!(home.register(&client, b, 12, home.view), Some(Loser { owner: a, epoch: 12, to: b }));
+        assert_eq!(home.register(&client, c, 12, home.view), Some(Loser { owner: b, epoch: 14, to: c }));
+        assert_eq!(home.register(&client, b, 15, home.view), Some(Loser { owner: c, epoch: 15, to: b }));
         assert_eq!(
-            home.register(&client, c, 15),
+            home.register(&client, c, 15, home.view),
             Some(Loser { owner: b, epoch: 17, to: c }),
             "one of two successors is still one"
         );
@@ -168,19 +196,23 @@ mod tests {
         let (a, b, c) = (NodeId::new(1), NodeId::new(2), NodeId::new(3));
         let claimed = || {
             let mut home = Home::default();
-            home.register(&client, a, 100);
-            assert_eq!(home.claim(&client, b, 0, |_| true), (116, Some(a)));
+            home.register(&client, a, 100, home.view);
+            assert_eq!(home.claim(&client, b, (0, 0), |_| true), (116, Some(a)));
             home
         };
         let mut home = claimed();
-        assert_eq!(home.claim(&client, c, 0, |node| node != b), (132, Some(a)), "the home does not know b any more");
+        assert_eq!(
+            home.claim(&client, c, (0, 0), |node| node != b),
+            (132, Some(a)),
+            "the home does not know b any more"
+        );
         let mut home = claimed();
         home.purge(b);
         assert_eq!(home.owner(&client), Some((a, 116)));
         assert!(!home.is_fresh(&client), "the successor of b may have it, and say so");
-        assert_eq!(home.claim(&client, c, 0, |_| true), (132, Some(a)));
+        assert_eq!(home.claim(&client, c, (0, 0), |_| true), (132, Some(a)));
         let mut home = claimed();
-        home.register(&client, b, 116);
+        home.register(&client, b, 116, home.view);
         home.purge(b);
         assert_eq!(home.owner(&client), None, "b had it: its successor says so");
     }
@@ -192,18 +224,47 @@ mod tests {
         let (here, there) = (ClientId::new("here"), ClientId::new("there"));
         let (a, b) = (NodeId::new(1), NodeId::new(2));
         for client in [&here, &there] {
-            home.claim(client, a, 100, |_| true);
+            home.claim(client, a, (0, 100), |_| true);
         }
-        home.age(|client| *client == here);
+        home.members_change(1, |client| *client == here);
         assert!(home.is_fresh(&here) && !home.is_fresh(&there));
         assert_eq!(home.owner(&there), Some((a, 100)), "it is what there is, should nobody say more");
-        assert_eq!(home.register(&there, b, 116), None, "the former owner need not be told");
+        assert_eq!(home.register(&there, b, 116, home.view), None, "the former owner need not be told");
         assert!(home.is_fresh(&there));
-        home.age(|_| false);
-        assert_eq!(home.register(&here, b, 90), Some(Loser { owner: b, epoch: 100, to: a }));
-        home.age(|_| false);
-        home.register(&here, a, 100);
+        home.members_change(2, |_| false);
+        assert_eq!(home.register(&here, b, 90, home.view), Some(Loser { owner: b, epoch: 100, to: a }));
+        home.members_change(3, |_| false);
+        home.register(&here, a, 100, home.view);
         assert!(home.is_fresh(&here));
+    }
+
+    /// MQ-11: an owner knows of a change of members before the home does; a successor that knows nothing of that owner registers, too.
+    #[test]
+    fn who_becomes_the_home_has_heard_from_who_knew_before() {
+        let mut home = Home::default();
+        let (client, other) = (ClientId::new("c"), ClientId::new("other"));
+        let (a, b) = (NodeId::new(1), NodeId::new(2));
+        assert_eq!(home.register(&client, a, 101, 7), None);
+        assert_eq!(home.register(&other, a, 101, NO_VIEW), None);
+        assert!(!home.is_fresh(&client) && !home.is_fresh(&other), "this node is not their home");
+        assert_eq!(home.register(&client, b, 116, 7), Some(Loser { owner: a, epoch: 116, to: b }));
+        home.members_change(7, |_| false);
+        assert!(home.is_fresh(&client) && !home.is_fresh(&other));
+        home.members_change(8, |_| false);
+        home.members_change(7, |_| false);
+        assert!(!home.is_fresh(&client), "it was told that long ago");
+    }
+
+    /// MQ-11, FT-24: clients go on elsewhere while the process of their home stands still.
+    #[test]
+    fn who_stood_still_asks_once_more() {
+        let mut home = Home::default();
+        let (own, other) = (ClientId::new("own"), ClientId::new("other"));
+        let (me, a) = (NodeId::new(1), NodeId::new(2));
+        home.claim(&own, me, (0, 100), |_| true);
+        home.claim(&other, a, (0, 100), |_| true);
+        home.stood_still(me);
+        assert!(home.is_fresh(&own) && !home.is_fresh(&other));
     }
 
     /// FT-31
