@@ -169,3 +169,30 @@ def test_a_frozen_node_repeats_nothing_when_it_goes_on(site: list[Node]) -> None
     late = site[0].client("late", clean=True, props={})
     late.publish("load", "end", qos=2)
     assert subscriber.message().payload == b"end", "the message came again"
+
+
+def test_clients_of_a_node_that_was_taken_for_dead_come_back(site: list[Node]) -> None:
+    """FT-20, FT-24, MQ-06: a node stands still, and the others take it for dead. When it goes on, it ends the connections of its clients, so that none
+    goes on without what it missed; the will that another node has published does not come again."""
+    witness = site[1].client("witness", clean=True, props={})
+    witness.subscribe("gone", qos=1)
+    guest = site[0].client("guest", clean=True, props={}, will=w.Will("gone", b"guest", 1))
+    keeper = site[0].client("keeper")
+    keeper.subscribe("news", qos=2)
+    assert site[0].process
+    pid = site[0].process.pid
+    site[0].process.send_signal(signal.SIGSTOP)
+    wait_for("all its threads stand still", lambda: stand_still(pid))
+    try:
+        assert witness.message(timeout=10).payload == b"guest"
+        witness.publish("news", "meanwhile", qos=2)
+    finally:
+        site[0].process.send_signal(signal.SIGCONT)
+    guest.read_until_closed(timeout=10)
+    assert not [got for got in keeper.read_until_closed(timeout=10) if got.type == T.PUBLISH]
+    wait_for("it is back", lambda: all(knows_all(node) and not reasons(node) for node in site), 30)
+    again = site[0].client("keeper")
+    assert again.connack and again.connack.session_present
+    assert again.message().payload == b"meanwhile"
+    witness.publish("gone", "end", qos=1)
+    assert witness.message().payload == b"end", "the will came again"

@@ -18,8 +18,8 @@ struct Logged {
     bytes: usize,
     /// The connection that it was encoded for last.
     lane: u8,
-    /// Whether somebody else passes it on, should the stream begin anew.
-    is_passed_on: bool,
+    /// Whether it is not to be sent again, should the stream begin anew.
+    is_void: bool,
 }
 
 /// A frame that came before one with a lower number; `None`: one that only newer versions know.
@@ -179,11 +179,12 @@ impl Channel {
         self.log.iter().map(|logged| &logged.frame)
     }
 
-    /// Others took this node for dead. Its successor passes on the QoS 2 publications of its clients to a neighbour that has forgotten the stream.
+    /// Others took this node for dead. A neighbour that has forgotten the stream gets no QoS 2 publications of its clients from here: the successor passes
+    /// them on, as its copy has them.
     pub(super) fn passes_nothing_on(&mut self, me: NodeId) {
         for logged in &mut self.log {
             let Frame::Publication(Publication { message, .. }) = &logged.frame else { continue };
-            logged.is_passed_on = message.id.node == me && message.qos == QoS::ExactlyOnce;
+            logged.is_void = message.id.node == me && message.qos == QoS::ExactlyOnce;
         }
     }
 
@@ -191,7 +192,7 @@ impl Channel {
     pub(super) fn push(&mut self, frame: Frame, bytes: usize) -> FrameSeq {
         self.log_bytes += bytes;
         self.publications += usize::from(matches!(frame, Frame::Publication(_)));
-        self.log.push_back(Logged { frame, bytes, lane: 0, is_passed_on: false });
+        self.log.push_back(Logged { frame, bytes, lane: 0, is_void: false });
         FrameSeq(self.base + self.last())
     }
 
@@ -358,7 +359,7 @@ impl Channel {
         let keeps_all = self.keeps_all;
         let first = self.base + self.acked + 1;
         let waits = |logged: &Logged| match &logged.frame {
-            Frame::Publication(_) if logged.is_passed_on => false,
+            Frame::Publication(_) if logged.is_void => false,
             Frame::Publication(publication) => keeps_all || publication.message.qos > QoS::AtMostOnce,
             Frame::Control { .. } => false,
         };

@@ -323,7 +323,7 @@ impl Links {
         }
     }
 
-    /// Others took the node `me` for dead: see [`Channel::passes_nothing_on`].
+    /// Others took the node `me` for dead: see `Channel::passes_nothing_on`.
     pub fn passes_nothing_on(&mut self, me: NodeId) {
         for peer in self.peers.values_mut() {
             peer.channel.passes_nothing_on(me);

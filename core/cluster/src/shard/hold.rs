@@ -149,7 +149,8 @@ impl Hold {
         (reads, given.collect())
     }
 
-    /// The successor of this node passes on the QoS 2 publications that its copy has: they go nowhere from here.
+    /// Others took this node for dead. QoS 2 publications of its clients that are in a batch on its way to the backups go nowhere from here: the successor
+    /// passes them on, as its copy has them.
     pub(super) fn passes_nothing_on(&mut self) {
         let ids: BTreeSet<MessageId> = self.reads.drain(..).map(|(_, (_, id))| id).collect();
         let is_other = |mail: &ShardOutput| message_of(mail).is_none_or(|message| !ids.contains(&message.id));

@@ -251,6 +251,42 @@ fn a_node_that_stood_still_takes_back_what_it_had_read_and_no_backup_has() {
     }
 }
 
+/// FT-20, FT-24, MQ-06: the others take a node for dead that stands still. When it goes on, it ends the connections of its clients: one without
+/// a session would miss what was published meanwhile. Wills are published once, and sessions are found where they are.
+#[test]
+fn clients_of_a_node_that_was_taken_for_dead_come_back() {
+    for seed in 0..8 {
+        let mut world = World::cluster(seed, 3, 2);
+        let witness = world.connect_with(2, "witness", kept());
+        world.subscribe(witness, "will", QoS::ExactlyOnce);
+        let short = world.connect_with(1, "short", with_will());
+        let long = world.connect_with(1, "long", Options { expiry: 3_600, ..with_will() });
+        for client in [short, long] {
+            world.subscribe(client, "t", QoS::ExactlyOnce);
+        }
+        world.run(500);
+        world.freeze(1);
+        world.run_until("both wills are there", |world| world.got(witness) == ["gone", "gone"]);
+        let publisher = world.connect(3, "publisher");
+        world.publish(publisher, "t", "meanwhile", QoS::ExactlyOnce);
+        world.run(seed * 1_000);
+        world.thaw(1);
+        world.run_until("the node serves again", |world| world.hosts[&1].node.is_ready());
+        for client in [short, long] {
+            world.run_until("the connection ends", |world| !world.clients[client].open);
+        }
+        for (name, had) in [("short", false), ("long", true)] {
+            let options = if had { kept() } else { Options::default() };
+            let back = world.dial_client(1, name, options);
+            world.run_until("it is served", |world| world.clients[back].connack.is_some());
+            assert_eq!(world.clients[back].connack.as_ref().unwrap().session_present, had, "seed {seed}, {name}");
+            world.run(1_000);
+            assert_eq!(world.got(back).len(), usize::from(had), "seed {seed}, {name}");
+        }
+        assert_eq!(world.got(witness), ["gone", "gone"], "seed {seed}");
+    }
+}
+
 /// FT-28: a node that stood still waits for its own members only as long as they live.
 #[test]
 fn a_node_that_stood_still_goes_on_without_members_that_died_meanwhile() {
