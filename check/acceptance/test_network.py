@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import mqttwire as w
 from apart import MQTT, can_make_namespaces
 from client import Client
 from cluster import wait_for
 from durable import DAY
-from mqttwire import V5
+from mqttwire import V5, T
 from netns import Islands
 
 pytestmark = pytest.mark.skipif(not can_make_namespaces(), reason="needs root and the right to make network namespaces")
@@ -31,6 +33,15 @@ def connected(islands: Islands, node: int, client_id: str, **options: object) ->
     client = Client(islands.address(node), MQTT, V5, timeout=10)
     client.connect(client_id, **options)
     return client
+
+
+def awaited(islands: Islands, node: int) -> list[str]:
+    """The members that a node waits for, once it tells."""
+    try:
+        found: list[str] = islands.api(node, "status")["awaited_members"]
+    except OSError:
+        return []
+    return found
 
 
 def test_a_cut_between_two_nodes_only_declares_nobody_dead(islands: Islands) -> None:
@@ -68,6 +79,35 @@ def test_what_a_living_member_may_want_is_kept_while_no_link_stands(binary: Path
         speaker.publish("one/x", "last", qos=1, allowed=(0,))
         reader.message("last")
         speaker.publish("other", "x", qos=1, allowed=(0x10,))
+    finally:
+        two.stop()
+
+
+def test_what_is_published_at_a_joiner_waits_until_it_knows_what_is_wanted(binary: Path, tmp_path: Path) -> None:
+    """FT-27: a node starts, and datagrams of the member pass while TCP does not, so that the node knows no interest. What a client publishes there
+    meanwhile is not acknowledged; it is delivered, in order, when the node knows what is wanted."""
+    two = Islands(binary, tmp_path, 2, node__durability="memory")
+    try:
+        wait_for("two members", lambda: two.members(0) == two.members(1) == 2)
+        reader = connected(two, 0, "reader")
+        reader.subscribe("one/#", qos=2)
+        two.kill(1)
+        two.cut_streams(0, 1)
+        two.start(1)
+        wait_for("it waits for the member", lambda: len(awaited(two, 1)) == 1, 30)
+        speaker = Client(two.address(1), MQTT, V5, timeout=30)
+        numbers = range(1, 21)
+        packets = [w.publish(V5, "one/x", str(number).encode(), qos=1 + number % 2, pid=number) for number in numbers]
+        speaker.send(w.connect(V5, "speaker", clean=False, props=DAY) + b"".join(packets))
+        answered, _, _ = select.select([speaker.sock], [], [], 3)
+        assert not answered and not two.ready(1)
+        assert len(awaited(two, 1)) == 1
+        two.join_streams(0, 1)
+        assert speaker.expect(T.CONNACK).reason == 0
+        for number in numbers:
+            assert reader.message(str(number), timeout=20)
+        for number in numbers:
+            assert speaker.expect(T.PUBREC if number % 2 else T.PUBACK, pid=number).reason == 0
     finally:
         two.stop()
 

@@ -24,7 +24,7 @@ pub(in crate::node) const GRACE: Duration = Duration::from_secs(3);
 
 /// What becomes of publications that the shards had handed to the node when the process stood still; no more than fit into their mailboxes.
 #[derive(Debug, Default)]
-enum Handed {
+enum Passage {
     /// The process did not stand still.
     #[default]
     PassedOn,
@@ -49,7 +49,7 @@ pub(in crate::node) struct Beginning {
     stood_still: Option<Instant>,
     /// Whether another node had a copy of all sessions when the node stood still.
     had_copies: bool,
-    handed: Handed,
+    passage: Passage,
     /// Number of the last question to a neighbour.
     questions: u64,
     /// Neighbours that have asked, by which number, and when they are answered at the latest.
@@ -129,7 +129,7 @@ impl Node {
         (self.beginning.is_open, self.beginning.stood_still) = (false, Some(self.now.instant));
         self.beginning.has_past = true;
         self.beginning.had_copies = self.copies.whole().next().is_some();
-        self.beginning.handed = Handed::Waiting(Vec::new());
+        self.beginning.passage = Passage::Waiting(Vec::new());
         self.event(
             true,
             "Stood still for more than a second; asks the others what they did before it reads from clients".to_owned(),
@@ -150,7 +150,7 @@ impl Node {
             let had_copies = self.beginning.had_copies;
             self.claims.are_of_a_former_life();
             if had_copies {
-                self.beginning.handed = Handed::Dropped;
+                self.beginning.passage = Passage::Dropped;
                 self.links.passes_nothing_on(self.config.node);
             }
             self.tell_all_shards(|| ToShard::TakenForDead { had_copies });
@@ -159,17 +159,17 @@ impl Node {
 
     /// Keeps a publication of a shard back, or drops it, while it is not known whether others took this node for dead.
     pub(in crate::node) fn waits_to_be_passed_on(&mut self, shard: ShardId, publish: Publish) -> Option<Publish> {
-        match &mut self.beginning.handed {
-            Handed::PassedOn => return Some(publish),
-            Handed::Waiting(waiting) => waiting.push((shard, publish)),
-            Handed::Dropped => {}
+        match &mut self.beginning.passage {
+            Passage::PassedOn => return Some(publish),
+            Passage::Waiting(waiting) => waiting.push((shard, publish)),
+            Passage::Dropped => {}
         }
         None
     }
 
     /// The node knows what the others did: publications go their way again.
     pub(in crate::node) fn passes_on(&mut self) {
-        if let Handed::Waiting(waiting) = core::mem::take(&mut self.beginning.handed) {
+        if let Passage::Waiting(waiting) = core::mem::take(&mut self.beginning.passage) {
             for (shard, publish) in waiting {
                 self.publish(shard, publish);
             }
