@@ -11,8 +11,8 @@ from pathlib import Path
 
 from client import Client
 from cluster import HOST, Cluster, alive, get, wait_for
-from durable import Node
-from mqttwire import V5
+from durable import DAY, Node
+from mqttwire import V5, T
 
 
 def connected(cluster: Cluster, node: int, client_id: str, **options: object) -> Client:
@@ -74,22 +74,29 @@ def test_survivors_serve_when_a_node_is_killed(make_cluster: Callable[..., Clust
 
 
 def test_a_stopped_process_is_declared_dead_and_comes_back(make_cluster: Callable[..., Cluster]) -> None:
-    """FT-08: SIGSTOP makes a member fail, SIGCONT brings it back with all its routes."""
+    """FT-08: SIGSTOP makes a member fail, SIGCONT brings it back. The route of its client goes on all the time; the client's connection ends, and the
+    client finds its session with all that was published meanwhile."""
     cluster = make_cluster(3)
-    reader = connected(cluster, 2, "sleeper")
+    reader = connected(cluster, 2, "sleeper", clean=False, props=DAY)
     reader.subscribe("sleep/#", qos=1)
     os.kill(cluster.pids[2], signal.SIGSTOP)
     try:
         wait_for("two members are left", lambda: members(cluster, 0) == 2 and members(cluster, 1) == 2, 20)
         speaking = connected(cluster, 0, "awake")
-        speaking.publish("sleep/1", "lost to the sleeper's node, not to the publisher", qos=1)
+        speaking.publish("sleep/1", "while the node sleeps", qos=1, allowed=(0,))
     finally:
         os.kill(cluster.pids[2], signal.SIGCONT)
     wait_for("three members again", lambda: all(members(cluster, node) == 3 for node in range(3)), 30)
     wait_for("the route is back", lambda: any(line["client"] == "sleeper" for line in cluster.routes(0)), 20)
     wait_for("the node is ready", lambda: cluster.is_ready(2), 20)
-    speaking.publish("sleep/2", "awake again", qos=1)
-    wait_for("the message arrives", lambda: reader.message().payload == b"awake again")
+    assert not [got for got in reader.read_until_closed() if got.type == T.PUBLISH]
+    speaking.publish("sleep/2", "awake again", qos=1, allowed=(0,))
+    reader = connected(cluster, 2, "sleeper", clean=False, props=DAY)
+    assert reader.connack and reader.connack.session_present
+    reader.message("while the node sleeps")
+    reader.message("awake again")
+    speaking.publish("sleep/3", "as before", qos=1, allowed=(0,))
+    reader.message("as before")
 
 
 def test_a_restarted_node_gets_routes_and_retained_messages_anew(
