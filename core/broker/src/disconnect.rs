@@ -57,7 +57,7 @@ impl Ending {
     }
 
     /// The others took the node of this connection for dead; nothing is said on it any more.
-    pub(crate) const fn outlived() -> Self {
+    pub(crate) const fn taken_for_dead() -> Self {
         let detail = Cow::Borrowed("the node stood still, and the others took it for dead");
         Self { reason: ReasonCode::ServerBusy, detail, by: By::Network, reference: None, key: "" }
     }

@@ -34,9 +34,9 @@ impl Broker {
         }
     }
 
-    /// The others took this node for dead: every connection ends without a word, whatever waits to be written to it. `had_copies`: others
-    /// have copies of the sessions, and with them the wills, which they publish. Returns the connections that have ended.
-    pub fn outlive(&mut self, now: Now, had_copies: bool) -> Vec<ConnId> {
+    /// The others took this node for dead: every connection ends without a word, and the bytes that wait for it are lost. `had_copies`: others have
+    /// copies of the sessions, and publish their wills. Returns the connections that have ended.
+    pub fn taken_for_dead(&mut self, now: Now, had_copies: bool) -> Vec<ConnId> {
         self.now = now;
         if had_copies {
             for key in 0..self.sessions.capacity() {
@@ -45,7 +45,7 @@ impl Broker {
         }
         let ended: Vec<_> = self.connections.iter().map(|(key, connection)| (key, connection.id)).collect();
         for (key, _) in &ended {
-            self.end_connection(*key, Ending::outlived());
+            self.end_connection(*key, Ending::taken_for_dead());
         }
         ended.into_iter().map(|(_, conn)| conn).collect()
     }

@@ -47,9 +47,8 @@ pub enum ToShard {
     /// The process stood still: nothing is read from clients, and no time is over, until [`ToShard::Open`].
     StandStill,
     /// The process stood still, and the others took the node for dead: all connections end, also those that come until [`ToShard::Open`].
-    /// `had_copies`: others have copies of the sessions.
     TakenForDead {
-        /// Whether they publish the wills.
+        /// Whether another node had a copy of all sessions: then a successor publishes the wills, and passes on QoS 2 publications that the copy has.
         had_copies: bool,
     },
     /// The process stood still, and the backups had been sent batches up to this one by then. Should one of them have taken the sessions over, it

@@ -177,7 +177,7 @@ fn it_stays_within_its_bounds_and_settles_whatever_gets_lost() {
 
 /// EL-17, EL-18, EL-26
 #[test]
-#[ignore = "minutes: a run outside the gate"]
+#[ignore = "minutes: ./test histories"]
 fn ten_thousand_worlds() {
     for seed in 0..10_000 {
         run(seed);

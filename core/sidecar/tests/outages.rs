@@ -112,9 +112,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
-    /// IL-01, FT-20: `cargo test -p sedge-sidecar --release -- --ignored`
+    /// IL-01, FT-20
     #[test]
-    #[ignore = "takes minutes"]
+    #[ignore = "minutes: ./test histories"]
     fn so_it_is_in_20_000_histories(kind in any::<(u64, bool, bool)>(), steps in prop::collection::vec(step(), 1..60)) {
         history(kind, steps)?;
     }

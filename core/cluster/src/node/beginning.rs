@@ -22,7 +22,8 @@ pub const STANDSTILL: Duration = Duration::from_secs(1);
 /// their answers were not read yet.
 pub(in crate::node) const GRACE: Duration = Duration::from_secs(3);
 
-/// What becomes of publications that the shards had handed to the node when the process stood still; no more than fit into their mailboxes.
+/// The way of publications that the shards had handed to the node when the process stood still. The shards read nothing from clients meanwhile, so
+/// that no more publications wait than fit into the node's mailbox.
 #[derive(Debug, Default)]
 enum Passage {
     /// The process did not stand still.
@@ -30,7 +31,7 @@ enum Passage {
     PassedOn,
     /// The node does not know yet whether others took it for dead.
     Waiting(Vec<(ShardId, Publish)>),
-    /// The successor passes on what its copy has of them, and publishers send the others again.
+    /// The successor passes on the publications that its copy has, and publishers send the others again.
     Dropped,
 }
 
@@ -49,6 +50,7 @@ pub(in crate::node) struct Beginning {
     stood_still: Option<Instant>,
     /// Whether another node had a copy of all sessions when the node stood still.
     had_copies: bool,
+    /// The way of publications that the shards had handed over by then.
     passage: Passage,
     /// Number of the last question to a neighbour.
     questions: u64,

@@ -21,7 +21,7 @@ pub(super) enum Gate {
     Still(VecDeque<Waiting>),
     /// The same, and the others took the node for dead: connections that come meanwhile end when clients are let in.
     Dead {
-        /// Whether others publish the wills of the sessions.
+        /// See [`crate::mail::ToShard::TakenForDead`].
         had_copies: bool,
     },
     /// The node knows the cluster.
@@ -90,7 +90,7 @@ impl Shard {
 
     /// Ends all connections without a word.
     fn end_all(&mut self, now: Now, had_copies: bool) {
-        let ended = self.broker.outlive(now, had_copies);
+        let ended = self.broker.taken_for_dead(now, had_copies);
         self.outputs.extend(ended.into_iter().map(ShardOutput::Close));
     }
 

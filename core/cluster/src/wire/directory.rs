@@ -63,7 +63,7 @@ pub(crate) enum DirectoryMail {
         /// The clients.
         clients: Vec<(ClientId, u64)>,
     },
-    /// To the home: the session has ended under this epoch.
+    /// To the home: the session has ended under this epoch. Under epoch 0, which no claim has: the node takes back a claim that was not granted.
     Forget {
         /// The client.
         client: ClientId,
