@@ -3,6 +3,8 @@
 /// Ascending counters of a [`crate::Sidecar`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SidecarCounters {
+    /// Packets that the broker sent.
+    pub packets_in: u64,
     /// Publications sent to the broker.
     pub published: u64,
     /// Publications that the broker refused.

@@ -9,6 +9,7 @@ use crate::{Event, Output, Sidecar};
 
 impl Sidecar {
     pub(crate) fn on_packet(&mut self, key: Key, packet: Packet) {
+        self.counters.packets_in += 1;
         let Some(conversation) = self.conversations.get(key) else { return };
         let greeting = conversation.phase == Phase::Greeting;
         match packet {

@@ -149,6 +149,11 @@ impl Shard {
         self.upstream.as_ref().map(|upstream| (upstream.sidecar.broker(), upstream.sidecar.counters()))
     }
 
+    /// Packets that clients, and the broker behind this node, have sent.
+    pub fn packets_in(&self) -> u64 {
+        self.broker().counters().packets_in + self.upstream().map_or(0, |(_, counters)| counters.packets_in)
+    }
+
     /// All conversations with the broker behind this node.
     pub fn conversations(&self) -> impl Iterator<Item = ConversationStatus> {
         self.upstream.iter().flat_map(|upstream| upstream.sidecar.conversations())

@@ -11,6 +11,7 @@ mod links;
 mod log_limiter;
 mod mailbox;
 mod office;
+mod pace;
 mod pulse;
 pub(crate) mod sockets;
 mod stats;

@@ -22,6 +22,7 @@ use self::journal::Kept;
 use self::stop::Stopping;
 use super::clients::{Clients, TOKEN_BASE};
 use super::office::Office;
+use super::pace::{Pace, Taken};
 use super::upstream::TOKEN_BASE as UPSTREAM_TOKENS;
 use super::wire::Chunk;
 use super::{Door, Hub, Keeper, Letter, LogLimiter, Shared, Upstreams, View, WorkerStats, door, links, pulse};
@@ -140,7 +141,11 @@ impl Worker {
         self.end_turn();
         self.commit()?;
         self.post();
+        let mut pace = self.upstreams.is_some().then(Pace::default);
         while !self.is_finished() {
+            if let Some(pause) = pace.as_ref().and_then(Pace::pause) {
+                std::thread::sleep(pause);
+            }
             let timeout = self.timeout();
             match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -148,7 +153,12 @@ impl Worker {
                 Err(_) => events.clear(),
                 Ok(()) => {}
             }
+            let begun = self.clock();
             self.turn(&events)?;
+            if let Some(pace) = &mut pace {
+                let taken = Taken { reads: self.stats.reads, packets: self.shard.packets_in() };
+                pace.turned((begun, self.clock()), events.iter().count(), taken);
+            }
         }
         if let Some(mailbox) = self.shared.boxes.get(usize::from(self.id.0)) {
             mailbox.close();
