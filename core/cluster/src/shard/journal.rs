@@ -23,7 +23,8 @@ const SOURCES: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct ShardJournal {
     seen: Seen,
-    seen_changed: bool,
+    /// The part of it that is to be written.
+    seen_changed: BTreeSet<(Incarnation, ShardId)>,
     /// All of it is to be written, for a checkpoint.
     seen_again: bool,
     /// Choices for shared subscriptions that are to be written.
@@ -188,12 +189,8 @@ impl Shard {
         for (id, choice) in journal.choices.drain(..) {
             write_entry(out, &Entry::Chosen { id, choice });
         }
-        if changed || all {
-            let mine = self.place.incarnation;
-            let wanted = journal.seen.iter().filter(|((incarnation, _), _)| all || *incarnation == mine);
-            for (&(incarnation, shard), &seq) in wanted {
-                write_entry(out, &Entry::Seen { incarnation, shard, seq });
-            }
+        for (&(incarnation, shard), &seq) in journal.seen.iter().filter(|(key, _)| all || changed.contains(*key)) {
+            write_entry(out, &Entry::Seen { incarnation, shard, seq });
         }
         for key in core::mem::take(&mut journal.heard_changed) {
             if let Some(&seq) = journal.heard.get(&key) {
@@ -346,15 +343,65 @@ impl Shard {
         if id.node != self.place.node || id.shard == self.place.shard {
             return false;
         }
-        let last = journal.seen.entry((id.incarnation, id.shard)).or_default();
+        let key = (id.incarnation, id.shard);
+        let last = journal.seen.entry(key).or_default();
         if id.incarnation != self.place.incarnation && id.seq <= *last {
             return true;
         }
         *last = id.seq.max(*last);
-        journal.seen_changed = true;
+        journal.seen_changed.insert(key);
         while journal.seen.len() > LIVES.max(usize::from(self.place.shards)) {
             journal.seen.pop_first();
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use sedge_base::Rng;
+    use sedge_broker::Place;
+
+    use super::*;
+    use crate::testing::message;
+    use crate::{Recovery, ShardConfig};
+
+    /// Shard 1 of this life of node 1, with what these batches hold.
+    fn started(life: u64, batches: &[Bytes]) -> Shard {
+        let (node, incarnation) = (NodeId::new(1), Incarnation::new(life));
+        let mut shards = [Recovery::default(), Recovery::default()];
+        for batch in batches {
+            shards[1].apply(batch.clone()).unwrap();
+        }
+        let (mut restored, _) = Recovery::deal(shards.into(), Now::default().wall, 2);
+        let place = Place { node, incarnation, shard: ShardId(1), shards: 2 };
+        let mut shard = Shard::new(ShardConfig::default(), place, Rng::new(1));
+        shard.keep_journal();
+        shard.restore(Now::default(), restored.remove(1));
+        shard
+    }
+
+    /// A publication with QoS 2 that shard 0 of this life has made.
+    fn made(life: u64, seq: u64) -> Arc<Message> {
+        let (node, incarnation) = (NodeId::new(1), Incarnation::new(life));
+        message(MessageId { node, incarnation, shard: ShardId(0), seq }, QoS::ExactlyOnce)
+    }
+
+    fn written(shard: &mut Shard) -> Bytes {
+        let mut batch = BytesMut::new();
+        shard.write_records(&mut batch);
+        batch.freeze()
+    }
+
+    /// MQ-05: the other shard routes what it had made in a former life once more after each restart, until it knows that this shard has kept that.
+    #[test]
+    fn a_publication_of_a_former_life_is_known_after_the_next_restart() {
+        let mut second = started(2, &[]);
+        assert!(!second.has_seen(&made(1, 7)), "it comes for the first time");
+        let batch = written(&mut second);
+        let mut third = started(3, &[batch]);
+        assert!(third.has_seen(&made(1, 7)));
+        assert!(!third.has_seen(&made(1, 8)));
     }
 }
