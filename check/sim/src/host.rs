@@ -3,13 +3,14 @@
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
-use sedge_base::{ConnId, Incarnation, Instant, NodeId, Now, Rng, ShardId};
+use bytes::BytesMut;
+use sedge_base::{ConnId, Duration, Incarnation, Instant, NodeId, Now, Rng, ShardId};
 use sedge_broker::{BrokerConfig, Place};
 use sedge_cluster::link::{LinkConfig, LinkOrder};
 use sedge_cluster::{LinkId, Node, NodeConfig, Recovery, Shard, ShardConfig};
 
 use crate::Options;
+use crate::disk::{Disk, Log, Thread};
 use crate::network::WireId;
 use crate::schedule::Actor;
 
@@ -33,6 +34,8 @@ pub(crate) struct Host {
     pub(crate) conns: BTreeMap<ConnId, WireId>,
     pub(crate) links: BTreeMap<LinkId, WireId>,
     pub(crate) timers: BTreeMap<Actor, Instant>,
+    /// What waits for the journal, for each thread; none if the disk takes no time.
+    pub(crate) threads: Vec<Thread>,
     next_conn: u64,
     next_link: u64,
 }
@@ -48,24 +51,6 @@ pub(crate) fn host_at(address: SocketAddr) -> Option<usize> {
     match address {
         SocketAddr::V4(v4) => usize::from(v4.ip().octets()[3]).checked_sub(1),
         SocketAddr::V6(_) => None,
-    }
-}
-
-/// State that survives a process: the journal of each shard, in batches.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Disk {
-    logs: Vec<Vec<Bytes>>,
-}
-
-impl Disk {
-    fn read(&self, shards: u16) -> Vec<Recovery> {
-        let mut recoveries: Vec<Recovery> = (0..shards).map(|_| Recovery::default()).collect();
-        for (recovery, log) in recoveries.iter_mut().zip(&self.logs) {
-            for batch in log {
-                recovery.apply(batch.clone()).unwrap_or_else(|error| unreachable!("a journal reads back: {error}"));
-            }
-        }
-        recoveries
     }
 }
 
@@ -109,6 +94,8 @@ impl Host {
                 shard.restore(now, restored);
             }
         }
+        let is_late = options.sync_delay > Duration::ZERO;
+        let threads = (0..options.shards).filter(|_| is_late).map(|_| Thread::new(options.shards)).collect();
         Self {
             life,
             up: true,
@@ -121,6 +108,7 @@ impl Host {
             conns: BTreeMap::new(),
             links: BTreeMap::new(),
             timers: BTreeMap::new(),
+            threads,
             next_conn: 0,
             next_link: LinkId::ACCEPTED,
         }
@@ -128,7 +116,7 @@ impl Host {
 
     /// Writes the changes of the shards and the node.
     pub(crate) fn write_to(&mut self, disk: &mut Disk) {
-        disk.logs.resize_with(self.shards.len().max(disk.logs.len()), Vec::new);
+        disk.logs.resize_with(self.shards.len().max(disk.logs.len()), Log::default);
         for (at, (shard, log)) in self.shards.iter_mut().zip(&mut disk.logs).enumerate() {
             let mut batch = BytesMut::new();
             shard.write_records(&mut batch);
@@ -136,7 +124,7 @@ impl Host {
                 self.node.write_records(&mut batch);
             }
             if !batch.is_empty() {
-                log.push(batch.freeze());
+                log.write(batch.freeze());
             }
         }
     }

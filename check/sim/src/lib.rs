@@ -7,6 +7,7 @@
 
 mod churn;
 mod client;
+mod disk;
 mod host;
 pub mod invariant;
 mod network;

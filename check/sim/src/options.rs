@@ -21,6 +21,8 @@ pub enum Sabotage {
     LoseTable,
     /// Shards believe that everything is copied as soon as they have sent it.
     BelieveCopied,
+    /// What is written to a journal counts as kept, before the medium has it.
+    BelieveKept,
 }
 
 /// Options of a run. Times are virtual.
@@ -91,6 +93,8 @@ pub struct Options {
     pub drift: Duration,
     /// Whether hosts have disks, and journals on them.
     pub disks: bool,
+    /// Longest time until the medium has what was written; zero: it has that at once.
+    pub sync_delay: Duration,
     /// Messages that may wait for one session.
     pub queue_limit: usize,
     /// Connections with each neighbour.
@@ -121,6 +125,7 @@ pub const KINDS: &[(&str, Draw, &str)] = &[
         Options::hasty_restart,
         "site-restart with clients that wait only briefly for CONNACK and then try another node",
     ),
+    ("slow-disk", Options::slow_disk, "disks take their time, stall and fail; nodes die one by one or all at once"),
     ("apart", Options::apart, "crashes, with clocks up to a day apart and publications that expire"),
     ("drain", Options::draining, "one node after the other is emptied or stopped"),
     ("part", Options::parting, "nodes fall apart into two sides and find each other again"),
@@ -165,6 +170,7 @@ impl Options {
             repeats: 0,
             drift: Duration::ZERO,
             disks: false,
+            sync_delay: Duration::ZERO,
             queue_limit: *rng.pick(&[100_000, 100_000, 20]).unwrap_or(&100_000),
             connections: 1,
             sabotage: Sabotage::None,
@@ -272,6 +278,15 @@ impl Options {
     /// As [`Options::crashing`], and every host starts again from its journal, before or after the others have declared it dead.
     pub fn journal_restart(seed: u64) -> Self {
         Self { kind: "journal-restart", disks: true, ..Self::crashing(seed) }
+    }
+
+    /// As [`Options::site_restart`] or [`Options::journal_restart`], with disks that take their time, stall and fail. Batches that the medium does
+    /// not have are gone when a process ends.
+    pub fn slow_disk(seed: u64) -> Self {
+        let mut rng = Rng::new(seed).split(17);
+        let drawn = if rng.chance(1, 2) { Self::site_restart(seed) } else { Self::journal_restart(seed) };
+        let sync_delay = Duration::from_millis(*rng.pick(&[1, 5, 50]).unwrap_or(&1));
+        Self { kind: "slow-disk", sync_delay, ..drawn }
     }
 
     /// As [`Options::crashing`], with clocks that are up to a day apart and drift, and publications that expire later than the run ends.

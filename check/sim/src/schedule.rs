@@ -53,6 +53,12 @@ pub(crate) enum Event {
     Resume { host: usize, life: u64, stood: Duration },
     /// The power of the whole site fails again.
     PowerCut,
+    /// A mark reaches a thread, behind publications of another one.
+    Mark { host: usize, life: u64, from: ShardId, to: ShardId, mark: u64 },
+    /// The medium has the batches of a journal up to this one.
+    Synced { host: usize, life: u64, shard: ShardId, sequence: u64 },
+    /// A disk that stalled fails.
+    DiskFails { host: usize, life: u64 },
 }
 
 /// Events by time; equal times in the order they were put in.

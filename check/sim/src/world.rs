@@ -4,7 +4,8 @@ use sedge_base::{Duration, Instant, Now, Rng, Timestamp};
 use sedge_mqtt::Version;
 
 use crate::client::Client;
-use crate::host::{Disk, Host};
+use crate::disk::Disk;
+use crate::host::Host;
 use crate::invariant::{agreement, bounded, kept, not_lost, once, order, protocol, shares};
 use crate::network::Network;
 use crate::oracle::{Excused, Oracle};
@@ -13,6 +14,7 @@ use crate::trace::Trace;
 use crate::{Options, Report, Sabotage, Violation};
 
 mod clients;
+mod disks;
 mod drains;
 mod faults;
 mod hosts;
@@ -47,6 +49,7 @@ pub(crate) struct World {
     client_rng: Rng,
     fault_rng: Rng,
     drain_rng: Rng,
+    disk_rng: Rng,
     /// For each host by how many milliseconds its wall clock is ahead, and how fast it is, in ten-thousandths.
     drifts: Vec<(u64, u64)>,
     /// For each host by how many milliseconds its time was corrected since; kept over restarts.
@@ -122,6 +125,7 @@ impl World {
             client_rng,
             fault_rng: rng.split(5),
             drain_rng: rng.split(6),
+            disk_rng: Rng::new(options.seed).split(16),
             formed: false,
             excused: Excused::default(),
             options,
@@ -262,6 +266,9 @@ impl World {
             Event::Restart { host } => self.restart(host),
             Event::Resume { host, life, stood } => self.resume(host, life, stood),
             Event::PowerCut => self.cut_power_again(),
+            Event::Mark { host, life, from, to, mark } => self.mark(host, life, (from, to), mark),
+            Event::Synced { host, life, shard, sequence } => self.synced(host, life, shard, sequence),
+            Event::DiskFails { host, life } => self.disk_fails(host, life),
         }
     }
 
@@ -274,7 +281,11 @@ impl World {
     fn waits_until(&self, event: &Event) -> Option<Instant> {
         let at = |host: &usize| Some(self.hosts[*host].still_until).filter(|until| *until > self.now);
         match event {
-            Event::ToShard { host, .. } | Event::ToNode { host, .. } | Event::Timer { host, .. } => at(host),
+            Event::ToShard { host, .. }
+            | Event::ToNode { host, .. }
+            | Event::Timer { host, .. }
+            | Event::Mark { host, .. }
+            | Event::Synced { host, .. } => at(host),
             Event::Datagram { to, .. } => at(to),
             Event::Dialled { host, to, .. } => at(host).max(at(to)),
             Event::Arrive { wire, side, .. } | Event::Unstalled { wire, side } | Event::Broken { wire, side } => {
@@ -288,6 +299,7 @@ impl World {
             | Event::Stopped { .. }
             | Event::Restart { .. }
             | Event::Resume { .. }
+            | Event::DiskFails { .. }
             | Event::PowerCut => None,
         }
     }

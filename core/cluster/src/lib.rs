@@ -1,6 +1,7 @@
 //! One Sedge node without I/O: shards, links, interest, session directory and retained messages joined together (DESIGN section 3).
 
 mod api;
+pub mod durable;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod journal;

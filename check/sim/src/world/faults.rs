@@ -12,10 +12,19 @@ impl World {
         if self.calm {
             return;
         }
+        let is_late = self.options.sync_delay > Duration::ZERO;
+        if is_late && !(self.is_copied() && self.is_undisturbed()) {
+            // With disks that take their time, moments at which nothing moves are rare.
+            self.schedule.at(self.now + Duration::from_millis(20), Event::Fault);
+            return;
+        }
         let next = self.now + Duration::from_millis(200 + self.fault_rng.below(2_000));
         self.schedule.at(next, Event::Fault);
         if self.options.is_swarm() && self.fault_rng.chance(1, 2) {
             return if self.fault_rng.chance(1, 2) { self.pause() } else { self.cut_way() };
+        }
+        if is_late && self.fault_rng.chance(1, 3) {
+            return self.stall_disk();
         }
         if self.options.freezes {
             return self.freeze();
@@ -123,9 +132,19 @@ impl World {
             self.hosts[host].up = false;
         }
         for host in 0..self.hosts.len() {
-            for (wire, side) in self.network.of_host(host) {
-                self.close_end(wire, side, !silent);
-            }
+            self.kill(host, silent);
+        }
+    }
+
+    /// A process ends. A disk that takes its time loses what the medium does not have.
+    pub(super) fn kill(&mut self, host: usize, silent: bool) {
+        self.hosts[host].up = false;
+        if self.waits_for_disk(host) {
+            let lost = self.disks[host].lose_power(&mut self.disk_rng);
+            self.trace.note(self.now, &format!("the disk of host {host} loses batches: {lost:?}"));
+        }
+        for (wire, side) in self.network.of_host(host) {
+            self.close_end(wire, side, !silent);
         }
     }
 
@@ -146,7 +165,7 @@ impl World {
     }
 
     /// Whether all hosts reach each other, and none stands still.
-    fn is_undisturbed(&self) -> bool {
+    pub(super) fn is_undisturbed(&self) -> bool {
         self.network.is_whole() && (0..self.hosts.len()).all(|host| !self.stands_still(host))
     }
 
@@ -228,10 +247,7 @@ impl World {
         let silent = self.fault_rng.chance(1, 2);
         self.trace.note(self.now, &format!("fault: host {host} is killed, silently: {silent}"));
         self.oracle.disturbed |= !self.options.spaced;
-        self.hosts[host].up = false;
-        for (wire, side) in self.network.of_host(host) {
-            self.close_end(wire, side, !silent);
-        }
+        self.kill(host, silent);
         let again = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
         self.schedule.at(again, Event::Restart { host });
     }

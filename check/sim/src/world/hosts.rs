@@ -7,12 +7,13 @@ use sedge_cluster::{LinkId, NodeInput, NodeOutput, ShardInput, ShardOutput};
 
 use super::World;
 use crate::Sabotage;
+use crate::disk::Mail;
 use crate::host::{address, host_at};
 use crate::network::{End, WireId};
 use crate::schedule::{Actor, Event, delay};
 
 impl World {
-    fn alive(&self, host: usize, life: u64) -> bool {
+    pub(super) fn alive(&self, host: usize, life: u64) -> bool {
         self.hosts[host].up && self.hosts[host].life == life
     }
 
@@ -120,6 +121,7 @@ impl World {
                         _ => self.oracle.protocol.push(format!("host {host} dials {to}")),
                     }
                 }
+                NodeOutput::LinkTransmit(link) if self.waits_for_disk(host) => self.touch_link(host, link),
                 NodeOutput::LinkTransmit(link) => {
                     if let Some(wire) = self.hosts[host].links.get(&link).copied() {
                         self.transmit_from(host, wire);
@@ -140,7 +142,7 @@ impl World {
                 NodeOutput::Event(event) => self.trace.note(self.now, &format!("host {host}: {}", event.message)),
             }
         }
-        self.commit(host);
+        self.commit(host, ShardId(0));
         let wanted = self.hosts[host].node.poll_timeout();
         self.set_timer(host, Actor::Node, wanted);
     }
@@ -173,20 +175,24 @@ impl World {
                 break;
             }
         }
-        self.commit(host);
+        self.commit(host, shard);
         let wanted = self.hosts[host].shard(shard).poll_timeout();
         self.set_timer(host, Actor::Shard(shard), wanted);
     }
 
     /// Writes the changes of a host to its disk, if it has one, before anything that rests on them arrives anywhere.
-    fn commit(&mut self, host: usize) {
+    pub(super) fn commit(&mut self, host: usize, thread: ShardId) {
         let Some(disk) = self.disks.get_mut(host) else { return };
         self.hosts[host].write_to(disk);
+        if self.waits_for_disk(host) {
+            self.end_turn(host, thread);
+        }
     }
 
     fn take_outputs(&mut self, host: usize, shard: ShardId) {
         while let Some(output) = self.hosts[host].shard(shard).poll_output() {
             match output {
+                ShardOutput::Transmit(conn) if self.waits_for_disk(host) => self.touch_conn(host, shard, conn),
                 ShardOutput::Transmit(conn) => {
                     if let Some(wire) = self.hosts[host].conns.get(&conn).copied() {
                         self.transmit_from(host, wire);
@@ -240,12 +246,18 @@ impl World {
         {
             self.post_to_shard(host, Actor::Node, from, ToShard::Copied(*number));
         }
+        if from != ShardId(0) && self.waits_for_disk(host) {
+            return self.put_mail(host, Actor::Shard(from), ShardId(0), Mail::Node(from, mail));
+        }
         let life = self.hosts[host].life;
         let when = self.now + delay(&mut self.host_rng, self.options.mail_delay);
         self.schedule.mail(when, (host, Actor::Shard(from), Actor::Node), Event::ToNode { host, life, from, mail });
     }
 
     fn post_to_shard(&mut self, host: usize, from: Actor, shard: ShardId, mail: ToShard) {
+        if Self::thread_of(from) != shard && self.waits_for_disk(host) {
+            return self.put_mail(host, from, shard, Mail::Shard(mail));
+        }
         let life = self.hosts[host].life;
         let when = self.now + delay(&mut self.host_rng, self.options.mail_delay);
         let path = (host, from, Actor::Shard(shard));

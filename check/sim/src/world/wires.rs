@@ -11,6 +11,10 @@ use super::World;
 use crate::network::{End, Side, WINDOW_BYTES, Wire, WireId};
 use crate::schedule::{Event, delay};
 
+fn at_most(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 /// Takes at most `most` bytes from the front of an outbox, without removing them.
 fn front(outbox: &Outbox, most: usize) -> Bytes {
     let mut slices = [IoSlice::new(&[]); 64];
@@ -69,20 +73,30 @@ impl World {
                 out.split_to(out.len().min(most)).freeze()
             }
             End::Shard { host, shard, conn } => {
+                let thread = self.hosts[host].threads.get(usize::from(shard.0));
+                let most = thread.map_or(most, |thread| most.min(at_most(thread.may_write(conn))));
                 let bytes =
                     self.hosts[host].shard(shard).outbox(conn).map(|outbox| front(outbox, most)).unwrap_or_default();
                 if !bytes.is_empty() {
                     // Fed without draining: the caller is draining already, or does it next.
                     let now = self.clocks(host);
+                    if let Some(thread) = self.hosts[host].threads.get_mut(usize::from(shard.0)) {
+                        thread.wrote(conn, bytes.len());
+                    }
                     self.hosts[host].shard(shard).handle(now, ShardInput::Written { conn, bytes: bytes.len() });
                 }
                 bytes
             }
             End::Link { host, link } => {
+                let thread = self.hosts[host].threads.first();
+                let most = thread.map_or(most, |thread| most.min(at_most(thread.may_write_link(link))));
                 let bytes =
                     self.hosts[host].node.link_outbox(link).map(|outbox| front(outbox, most)).unwrap_or_default();
                 if !bytes.is_empty() {
                     let now = self.clocks(host);
+                    if let Some(thread) = self.hosts[host].threads.first_mut() {
+                        thread.wrote_link(link, bytes.len());
+                    }
                     self.hosts[host].node.handle(now, NodeInput::LinkWritten { link, bytes: bytes.len() });
                 }
                 bytes

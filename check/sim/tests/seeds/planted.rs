@@ -56,3 +56,15 @@ fn a_message_that_overtakes_is_found() {
 fn a_lost_route_is_found() {
     assert!(found(Sabotage::LoseTable, "not_lost"));
 }
+
+/// MQ-05: an acknowledgement that leaves before the medium has the batch it rests on is found when the power fails.
+#[test]
+fn an_acknowledgement_ahead_of_the_medium_is_found() {
+    let with = |sabotage, seed| run(Options { sabotage, ..Options::slow_disk(seed) }, false).violations;
+    let violated = |seed| {
+        let violations = with(Sabotage::BelieveKept, seed);
+        violations.iter().any(|violation| ["not_lost", "once", "kept"].contains(&violation.invariant))
+    };
+    let first = (1..=20).find(|seed| violated(*seed) && with(Sabotage::None, *seed).is_empty());
+    assert!(first.is_some());
+}

@@ -110,6 +110,16 @@ fn no_restart_from_a_journal_loses_anything() {
     no_violation(Options::journal_restart, 4, RESTARTING);
 }
 
+/// How many seeds with disks that take their time.
+const SLOW: u64 = 4;
+
+/// MQ-05, MQ-06, FT-26: the medium has a batch of a journal later than the process has written it, disks stall and fail, and what the medium does not
+/// have is gone when a process ends.
+#[test]
+fn no_slow_disk_loses_anything() {
+    no_violation(Options::slow_disk, 1, SLOW);
+}
+
 /// How many seeds with clocks that are apart.
 const APART: u64 = 4;
 

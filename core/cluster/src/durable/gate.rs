@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 
 use sedge_base::{ConnId, ShardId};
-use sedge_cluster::LinkId;
 
-use super::Letter;
+use crate::LinkId;
 
 /// Output that waits for the journal.
-pub(crate) enum Held {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
     /// The bytes of a client's outbox up to this position.
     Client(ConnId, u64),
     /// The bytes of a link's outbox up to this position.
@@ -20,6 +20,7 @@ pub(crate) enum Held {
 }
 
 /// A turn that is over.
+#[derive(Debug)]
 struct Turn {
     number: u64,
     /// The batch that has to be kept.
@@ -28,13 +29,14 @@ struct Turn {
     marks: Vec<u64>,
 }
 
-/// See the module.
-pub(crate) struct Gate {
+/// See the module. `M` is a piece of mail for another thread.
+#[derive(Debug)]
+pub struct DurableGate<M> {
     turn: u64,
     turns: VecDeque<Turn>,
     held: VecDeque<(u64, Held)>,
     /// Mail waits for this thread's own journal only.
-    letters: VecDeque<(u64, Vec<Vec<Letter>>)>,
+    letters: VecDeque<(u64, Vec<Vec<M>>)>,
     letters_held: usize,
     /// Marks in the mail of others that are answered once the batch is kept.
     answers: VecDeque<(u64, ShardId, u64)>,
@@ -42,8 +44,9 @@ pub(crate) struct Gate {
     marks: Vec<u64>,
 }
 
-impl Gate {
-    pub(crate) fn new(shards: usize) -> Self {
+impl<M> DurableGate<M> {
+    /// The gate of one of so many threads.
+    pub fn new(shards: usize) -> Self {
         Self {
             turn: 0,
             turns: VecDeque::new(),
@@ -56,19 +59,19 @@ impl Gate {
     }
 
     /// A publication goes to this thread: the mark to be put behind it.
-    pub(crate) fn next_mark(&mut self, to: usize) -> u64 {
+    pub fn next_mark(&mut self, to: usize) -> u64 {
         let Some(mark) = self.marks.get_mut(to) else { return 0 };
         *mark += 1;
         *mark
     }
 
     /// A mark has come, and everything before it has had its effect: it is answered when batch `sequence` is kept.
-    pub(crate) fn note_mark(&mut self, sequence: u64, from: ShardId, mark: u64) {
+    pub fn note_mark(&mut self, sequence: u64, from: ShardId, mark: u64) {
         self.answers.push_back((sequence, from, mark));
     }
 
     /// Ends a turn whose batch has this number, with what is about to leave.
-    pub(crate) fn end_turn(&mut self, sequence: u64, held: impl Iterator<Item = Held>) {
+    pub fn end_turn(&mut self, sequence: u64, held: impl Iterator<Item = Held>) {
         self.turn += 1;
         let number = self.turn;
         let before = self.held.len();
@@ -79,31 +82,31 @@ impl Gate {
     }
 
     /// Keeps mail back until batch `sequence` is kept.
-    pub(crate) fn hold_letters(&mut self, sequence: u64, letters: Vec<Vec<Letter>>) {
+    pub fn hold_letters(&mut self, sequence: u64, letters: Vec<Vec<M>>) {
         self.letters_held += letters.iter().map(Vec::len).sum::<usize>();
         self.letters.push_back((sequence, letters));
     }
 
     /// How much mail is kept back.
-    pub(crate) const fn letters(&self) -> usize {
+    pub const fn letters(&self) -> usize {
         self.letters_held
     }
 
     /// Mail that may leave now that the batches up to `kept` are kept.
-    pub(crate) fn next_letters(&mut self, kept: u64) -> Option<Vec<Vec<Letter>>> {
+    pub fn next_letters(&mut self, kept: u64) -> Option<Vec<Vec<M>>> {
         let (_, letters) = self.letters.pop_front_if(|(sequence, _)| *sequence <= kept)?;
         self.letters_held -= letters.iter().map(Vec::len).sum::<usize>();
         Some(letters)
     }
 
     /// A mark that may be answered now that the batches up to `kept` are kept.
-    pub(crate) fn next_answer(&mut self, kept: u64) -> Option<(ShardId, u64)> {
+    pub fn next_answer(&mut self, kept: u64) -> Option<(ShardId, u64)> {
         self.answers.pop_front_if(|(sequence, ..)| *sequence <= kept).map(|(_, from, mark)| (from, mark))
     }
 
     /// Something that may leave now that the batches up to `kept` are kept and the other threads have answered marks as
     /// `answered` says.
-    pub(crate) fn next_held(&mut self, kept: u64, answered: impl Fn(usize) -> u64) -> Option<Held> {
+    pub fn next_held(&mut self, kept: u64, answered: impl Fn(usize) -> u64) -> Option<Held> {
         loop {
             let turn = self.turns.front()?;
             let is_answered = |(thread, mark): (usize, &u64)| *mark == 0 || answered(thread) >= *mark;
@@ -127,7 +130,7 @@ mod tests {
         Held::Client(ConnId(number), 0)
     }
 
-    fn released(gate: &mut Gate, kept: u64, answered: [u64; 2]) -> Vec<u64> {
+    fn released(gate: &mut DurableGate<&str>, kept: u64, answered: [u64; 2]) -> Vec<u64> {
         let mut found = Vec::new();
         while let Some(held) = gate.next_held(kept, |thread| answered[thread]) {
             found.push(match held {
@@ -140,7 +143,7 @@ mod tests {
     /// MQ-05: an acknowledgement waits for every journal that has to have the publication.
     #[test]
     fn what_is_held_leaves_in_order_of_turns_when_all_journals_have_it() {
-        let mut gate = Gate::new(2);
+        let mut gate = DurableGate::new(2);
         gate.end_turn(1, [client(1)].into_iter());
         assert_eq!(gate.next_mark(1), 1);
         gate.end_turn(2, [client(2), client(3)].into_iter());
@@ -154,9 +157,9 @@ mod tests {
 
     #[test]
     fn mail_and_answers_wait_for_the_own_journal_only() {
-        let mut gate = Gate::new(2);
+        let mut gate = DurableGate::new(2);
         gate.next_mark(1);
-        gate.hold_letters(2, vec![vec![Letter::Gone]]);
+        gate.hold_letters(2, vec![vec!["mail"]]);
         gate.note_mark(2, ShardId(1), 7);
         assert!(gate.next_letters(1).is_none() && gate.next_answer(1).is_none() && gate.letters() == 1);
         assert!(gate.next_letters(2).is_some());

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use mio::{Interest, Registry, Token};
 use sedge_base::{ClientId, ConnId, Duration, Instant, ShardId};
 use sedge_cluster::Reception;
+use sedge_cluster::durable::Allowance;
 use slab::Slab;
 
 use super::{AddressSeat, UserSeat};
@@ -63,12 +64,8 @@ pub(crate) struct Client {
     pub(crate) blocked: bool,
     /// Bytes written so far.
     pub(crate) written: u64,
-    /// Bytes that may be written, all before included; without a journal any.
-    pub(crate) allowed: u64,
-    /// Up to here bytes wait for the journal, if they are not allowed yet.
-    awaited: u64,
-    /// Up to here bytes may be written as soon as those that wait for the journal are.
-    end: u64,
+    /// How many bytes may be written.
+    pub(crate) allowance: Allowance,
     /// It is on the list of those with something to write.
     dirty: bool,
 }
@@ -106,7 +103,7 @@ pub(crate) struct Clients {
     /// How many of them are not finished.
     handshaking: usize,
     /// Number of bytes that a new connection may write.
-    allowed: u64,
+    allowance: Allowance,
     /// Deadlines of greetings, oldest first.
     greetings: VecDeque<(Instant, ConnId)>,
     /// Deadlines of closings, oldest first.
@@ -124,7 +121,7 @@ impl Clients {
             put_off: VecDeque::new(),
             handshakes: VecDeque::new(),
             handshaking: 0,
-            allowed: u64::MAX,
+            allowance: Allowance::UNLIMITED,
             greetings: VecDeque::new(),
             closings: VecDeque::new(),
         }
@@ -132,30 +129,27 @@ impl Clients {
 
     /// From now on nothing is written that was not allowed with [`Self::allow`].
     pub(crate) const fn gate(&mut self) {
-        self.allowed = 0;
+        self.allowance = Allowance::NONE;
     }
 
     /// The bytes up to this position wait for the journal: [`Self::allow`] is called when it has what they rest on.
     pub(crate) fn wait(&mut self, id: ConnId, position: u64) {
         if let Some(client) = self.get_mut(id) {
-            (client.awaited, client.end) = (position, position);
+            client.allowance.wait(position);
         }
     }
 
     /// The bytes up to this position wait for nothing but those before them.
     pub(crate) fn pass(&mut self, id: ConnId, position: u64) {
-        let Some(client) = self.get_mut(id) else { return };
-        client.end = position;
-        let awaited = client.awaited;
-        if client.allowed >= awaited {
-            self.allow(id, awaited);
+        if self.get_mut(id).is_some_and(|client| client.allowance.pass(position)) {
+            self.mark_dirty(id);
         }
     }
 
     /// The bytes up to this position may be written, and those behind it that wait for nothing else.
     pub(crate) fn allow(&mut self, id: ConnId, position: u64) {
         if let Some(client) = self.get_mut(id) {
-            client.allowed = if position >= client.awaited { client.end } else { position };
+            client.allowance.allow(position);
             self.mark_dirty(id);
         }
     }
@@ -195,9 +189,7 @@ impl Clients {
             ended: false,
             blocked: false,
             written: 0,
-            allowed: self.allowed,
-            awaited: 0,
-            end: 0,
+            allowance: self.allowance,
             dirty: false,
         });
         Ok(id)

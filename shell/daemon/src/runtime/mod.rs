@@ -5,7 +5,6 @@ mod clients;
 mod clock;
 mod door;
 mod events;
-mod gate;
 mod keeper;
 mod links;
 mod log_limiter;

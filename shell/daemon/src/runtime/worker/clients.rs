@@ -481,7 +481,7 @@ impl Worker {
     /// One vectored write; how many bytes were taken.
     fn write_client(&mut self, id: ConnId) -> usize {
         let Some(client) = self.clients.get_mut(id) else { return 0 };
-        let limit = usize::try_from(client.allowed.saturating_sub(client.written)).unwrap_or(usize::MAX);
+        let limit = usize::try_from(client.allowance.position().saturating_sub(client.written)).unwrap_or(usize::MAX);
         let departure = match (&mut client.layers, self.shard.outbox(id)) {
             (None, Some(outbox)) if limit == 0 && !outbox.is_empty() => return 0,
             (None, Some(outbox)) => wire::write(&mut client.socket, outbox, limit),
@@ -510,7 +510,7 @@ impl Worker {
         self.stats.writes_blocked += u64::from(!all);
         client.blocked = !all;
         client.written += bytes as u64;
-        let may_write = client.written < client.allowed;
+        let may_write = client.written < client.allowance.position();
         if bytes > 0 {
             self.shard.handle(self.now, ShardInput::Written { conn: id, bytes });
             self.settle();

@@ -4,17 +4,17 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use sedge_base::{ConnId, Instant, ShardId};
+use sedge_cluster::durable::{DurableGate, Held};
 use sedge_cluster::{LinkId, NodeInput};
 
 use super::Worker;
-use crate::runtime::gate::{Gate, Held};
 use crate::runtime::mailbox::{MAILBOX_LETTERS_MAX, Mailbox};
 use crate::runtime::{Keeper, KeeperStats, Letter};
 
 /// The journal, and what waits for it.
 pub(super) struct Kept {
     keeper: Keeper,
-    gate: Gate,
+    gate: DurableGate<Letter>,
     /// Connections and links with new bytes in this turn.
     clients: Vec<ConnId>,
     links: Vec<LinkId>,
@@ -27,7 +27,7 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) fn new(keeper: Keeper, shards: usize) -> Self {
         let (clients, links, marks) = (Vec::new(), Vec::new(), Vec::new());
-        Self { keeper, gate: Gate::new(shards), clients, links, marks, was_full: false, was_any_full: false }
+        Self { keeper, gate: DurableGate::new(shards), clients, links, marks, was_full: false, was_any_full: false }
     }
 
     pub(super) fn stats(&self) -> KeeperStats {
@@ -49,6 +49,7 @@ impl Worker {
     /// With a journal nothing leaves that was not allowed to.
     pub(super) fn gate(&mut self) {
         if self.kept.is_some() {
+            self.office.note_kept(0);
             self.clients.gate();
             if let Some(hub) = &mut self.hub {
                 hub.links.gate();
@@ -96,7 +97,7 @@ impl Worker {
         for (from, mark) in kept.marks.drain(..) {
             kept.gate.note_mark(sequence, from, mark);
         }
-        self.office.post_ahead(&self.shared, &mut self.stats);
+        self.office.post(&self.shared, &mut self.stats);
         if self.office.has_to_wait() {
             let me = self.id;
             let letters = self.office.take(sequence, |to| Letter::Mark(me, kept.gate.next_mark(to)));
