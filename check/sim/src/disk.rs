@@ -1,4 +1,4 @@
-//! Journals, and what waits for them in a process. The order in which anything leaves is that of the daemon (`sedge_cluster::durable`).
+//! Journals, and the output of a process that waits for them. Output leaves in the order of the daemon (`sedge_cluster::durable`).
 
 use std::collections::BTreeMap;
 
@@ -46,6 +46,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// Each thread's journal, read back.
     pub(crate) fn read(&self, shards: u16) -> Vec<Recovery> {
         let mut recoveries: Vec<Recovery> = (0..shards).map(|_| Recovery::default()).collect();
         for (recovery, log) in recoveries.iter_mut().zip(&self.logs) {
@@ -78,7 +79,7 @@ pub(crate) enum Mail {
     Mark(ShardId, u64),
 }
 
-/// What waits for the journal of one thread.
+/// The output of one thread, which waits for the thread's journal.
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) gate: DurableGate<Mail>,
@@ -92,7 +93,9 @@ pub(crate) struct Thread {
     pub(crate) answered: Vec<u64>,
     /// Whether batches are on their way to the medium.
     pub(crate) syncs: bool,
+    /// For each client's connection the bytes written, and how many may be.
     pub(crate) written: BTreeMap<ConnId, (u64, Allowance)>,
+    /// For each link the bytes written, and the position up to which bytes may be.
     pub(crate) written_links: BTreeMap<LinkId, (u64, u64)>,
 }
 

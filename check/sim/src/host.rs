@@ -34,7 +34,7 @@ pub(crate) struct Host {
     pub(crate) conns: BTreeMap<ConnId, WireId>,
     pub(crate) links: BTreeMap<LinkId, WireId>,
     pub(crate) timers: BTreeMap<Actor, Instant>,
-    /// What waits for the journal, for each thread; none if the disk takes no time.
+    /// The threads, with their output that waits for the journal; no threads if the disk takes no time.
     pub(crate) threads: Vec<Thread>,
     next_conn: u64,
     next_link: u64,

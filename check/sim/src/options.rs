@@ -21,7 +21,7 @@ pub enum Sabotage {
     LoseTable,
     /// Shards believe that everything is copied as soon as they have sent it.
     BelieveCopied,
-    /// What is written to a journal counts as kept, before the medium has it.
+    /// The host takes a batch for kept as soon as the batch is written, before the medium has it.
     BelieveKept,
 }
 

@@ -2,8 +2,7 @@
 
 use sedge_base::{ConnId, Duration, ShardId};
 use sedge_cluster::LinkId;
-use sedge_cluster::durable::{Allowance, Held, haste_to_node, haste_to_shard};
-use sedge_cluster::mail::ToShard;
+use sedge_cluster::durable::{Allowance, Held, haste_to_node, haste_to_shard, is_publication};
 
 use super::World;
 use crate::Sabotage;
@@ -97,7 +96,7 @@ impl World {
         }
         let free: Vec<_> = thread.mail.free().iter_mut().map(core::mem::take).collect();
         if thread.mail.has_to_wait() {
-            let publishes = |mail: &Mail| matches!(mail, Mail::Shard(ToShard::Plain(_) | ToShard::Share(_)));
+            let publishes = |mail: &Mail| matches!(mail, Mail::Shard(mail) if is_publication(mail));
             let gate = &mut thread.gate;
             let letters = thread.mail.take(sequence, publishes, |to| Mail::Mark(shard, gate.next_mark(to)));
             thread.gate.hold_letters(sequence, letters);

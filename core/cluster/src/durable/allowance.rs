@@ -1,6 +1,6 @@
 //! How many bytes of a client's connection may be written. Positions count the bytes of the connection since its beginning.
 
-/// See the module.
+/// The position in a connection up to which bytes may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     allowed: u64,

@@ -29,7 +29,8 @@ struct Turn {
     marks: Vec<u64>,
 }
 
-/// See the module. `M` is a piece of mail for another thread.
+/// The gate of one thread: it holds output back until the journals have the batches on which the output depends. `M` is a piece of mail for
+/// another thread.
 #[derive(Debug)]
 pub struct DurableGate<M> {
     turn: u64,

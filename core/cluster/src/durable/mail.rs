@@ -20,7 +20,7 @@ pub enum Haste {
     Passes,
 }
 
-/// See the module. `M` is a piece of mail.
+/// The mail of one thread for the others. `M` is a piece of mail.
 #[derive(Debug)]
 pub struct OutgoingMail<M> {
     batches: Vec<Vec<M>>,
@@ -74,7 +74,8 @@ impl<M> OutgoingMail<M> {
         !self.batches.iter().all(Vec::is_empty)
     }
 
-    /// What may be posted at once: everything without a journal, and what waits for none otherwise. Batches stay here and keep their room.
+    /// The mail that may be posted at once: all mail without a journal, and with one the mail that waits for no journal. The caller empties the
+    /// batches, which keep their room.
     pub fn free(&mut self) -> &mut [Vec<M>] {
         if self.kept.is_some() { &mut self.ahead } else { &mut self.batches }
     }
@@ -98,6 +99,11 @@ impl<M> OutgoingMail<M> {
         }
         taken
     }
+}
+
+/// Whether mail to a shard is a publication, so that a mark goes behind it.
+pub const fn is_publication(mail: &ToShard) -> bool {
+    matches!(mail, ToShard::Plain(_) | ToShard::Share(_))
 }
 
 /// How mail to a shard stands to a journal.

@@ -9,4 +9,4 @@ mod mail;
 
 pub use allowance::Allowance;
 pub use gate::{DurableGate, Held};
-pub use mail::{Haste, OutgoingMail, haste_to_node, haste_to_shard};
+pub use mail::{Haste, OutgoingMail, haste_to_node, haste_to_shard, is_publication};

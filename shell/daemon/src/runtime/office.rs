@@ -1,13 +1,12 @@
 //! Outgoing mail of one thread: collected during a turn, posted at its end or when the journal has what it rests on.
 
 use sedge_base::ShardId;
-use sedge_cluster::durable::{Haste, OutgoingMail, haste_to_node, haste_to_shard};
-use sedge_cluster::mail::ToShard;
+use sedge_cluster::durable::{Haste, OutgoingMail, haste_to_node, haste_to_shard, is_publication};
 
 use super::mailbox::Room;
 use super::{Letter, Shared, WorkerStats};
 
-/// See the module.
+/// The outgoing mail of one thread.
 pub(crate) struct Office {
     me: usize,
     mail: OutgoingMail<Letter>,
@@ -50,7 +49,7 @@ impl Office {
     /// Takes out what waits for batch `sequence` of the journal, one batch of mail for each receiver; `mark` gives what to put behind
     /// one with publications.
     pub(crate) fn take(&mut self, sequence: u64, mark: impl FnMut(usize) -> Letter) -> Vec<Vec<Letter>> {
-        let publishes = |letter: &Letter| matches!(letter, Letter::Shard(ToShard::Plain(_) | ToShard::Share(_)));
+        let publishes = |letter: &Letter| matches!(letter, Letter::Shard(mail) if is_publication(mail));
         self.mail.take(sequence, publishes, mark)
     }
 

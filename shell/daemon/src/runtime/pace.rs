@@ -9,7 +9,7 @@ use sedge_base::Instant;
 
 /// Length of a pause; the kernel's timers make it about 50 µs longer.
 const PAUSE: Duration = Duration::from_micros(10);
-/// What is known of the load ends when the thread has had nothing to do for so long.
+/// The thread forgets its last turns when it has had nothing to do for so long.
 const REST: Duration = Duration::from_millis(2);
 /// The thread pauses only where ten reads bring this many packets. If each client waits for an answer to each of its packets, a read brings one
 /// packet, and a pause would only delay it.
@@ -21,7 +21,7 @@ const READS_MIN: u64 = 16;
 /// With fewer events in a turn, too few connections share the cost of a pause. A turn with more is long enough for packets to gather.
 const EVENTS: std::ops::RangeInclusive<usize> = 4..=64;
 
-/// What a thread has counted since its start.
+/// Counts of a thread since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
     /// Reads that brought bytes.
@@ -30,7 +30,7 @@ pub(crate) struct Taken {
     pub(crate) packets: u64,
 }
 
-/// What the last turns have read; each turn lowers the weight of those before it by an eighth.
+/// Reads and packets of the last turns; each turn lowers the weight of those before it by an eighth.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     recent: Taken,
