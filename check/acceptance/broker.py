@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import tomllib
 from pathlib import Path
@@ -45,7 +46,7 @@ class Make:
         shutil.rmtree(life, ignore_errors=True)
 
         def fill(text: str) -> str:
-            return str(text.replace("{port}", str(self.port)).replace("{dir}", str(life)))
+            return str(text.replace("{port}", str(self.port)).replace("{socket}", "").replace("{dir}", str(life)))
 
         life.mkdir()
         for name, text in recipe.get("files", {}).items():
@@ -96,13 +97,21 @@ class Mosquitto(Make):
         super().__init__("mosquitto", directory)
         self.config = directory / "mosquitto.conf"
         self.log = directory / "mosquitto.log"
-        text = [f"listener {self.port} {HOST}", "allow_anonymous true", "set_tcp_nodelay true", "user root", "max_queued_messages 100000", *lines]
+        # The path of a Unix socket has to be short.
+        self.socket = Path(tempfile.mkdtemp(prefix="sedge-broker-")) / "mqtt.sock"
+        text = [f"listener 0 {self.socket}", f"listener {self.port} {HOST}", "allow_anonymous true", "set_tcp_nodelay true", "user root", "max_queued_messages 100000", *lines]
         self.config.write_text("\n".join(text) + "\n")
+
+    def stop(self) -> None:
+        """Ends it, if it runs, and removes its socket."""
+        super().stop()
+        shutil.rmtree(self.socket.parent, ignore_errors=True)
 
     def command(self) -> list[str]:
         """The command that starts the broker."""
         program = shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
         assert program, "mosquitto is missing; ./test installs it"
+        self.socket.parent.mkdir(exist_ok=True)
         return [program, "-v", "-c", str(self.config)]
 
     def answers(self) -> bool:
@@ -115,12 +124,14 @@ class Sidecar(Node):
     """A node before a broker of its own."""
 
     def __init__(
-        self, binary: Path, data: Path, *lines: str, upstream: str = "", durability: str = "memory", make: str = "mosquitto",
+        self, binary: Path, data: Path, *lines: str, upstream: str = "", durability: str = "memory", make: str = "mosquitto", local: bool = False,
     ) -> None:
         super().__init__(binary, data, durability, shards=1)
         beside = data.parent / f"{data.name}-broker"
         self.broker = Mosquitto(beside, *lines) if make == "mosquitto" else Make(make, beside)
-        self.extra = f'[upstream]\naddress = "{HOST}:{self.broker.port}"\n{upstream}'
+        # `local`: by the broker's Unix socket, if it has one.
+        address = f"unix:{self.broker.socket}" if local and isinstance(self.broker, Mosquitto) else f"{HOST}:{self.broker.port}"
+        self.extra = f'[upstream]\naddress = "{address}"\n{upstream}'
 
     def upstream(self) -> dict[str, object]:
         """The part of the node's status about the broker."""

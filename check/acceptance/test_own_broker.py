@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import MAKES, Impostor, Make, Sidecar
+from broker import MAKES, Impostor, Make, Mosquitto, Sidecar
 from client import Client, ClientError
 from cluster import HOST, Cluster, free_base, get, metric, wait_for
 from durable import DAY, Node, Publisher, Side, Subscriber, first_times, knows_all, move, pump, settle
@@ -28,10 +28,11 @@ KILLS = int(os.environ.get("SEDGE_KILLS", "0"))
 
 @pytest.fixture
 def site(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """Nodes that know each other, each before a broker of its own: three Mosquittos, or the makes that are asked for."""
+    """Nodes that know each other, each before a broker of its own: three Mosquittos, one of them at a Unix socket, or the makes that are
+    asked for."""
     # Other makes take longer to start.
     settings = getattr(request, "param", "" if set(MAKES) == {"mosquitto"} else 'grace = "90s"\n')
-    made = [Sidecar(binary, tmp_path / f"node{number}", upstream=settings, make=make) for number, make in enumerate(MAKES)]
+    made = [Sidecar(binary, tmp_path / f"node{number}", upstream=settings, make=make, local=number == 1) for number, make in enumerate(MAKES)]
     for node in made:
         node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
     try:
@@ -435,12 +436,52 @@ def test_wrong_settings_name_their_keys(binary: Path, tmp_path: Path) -> None:
         'address = "127.0.0.1:1884"\nca_file = "/nowhere"\n': "upstream.ca_file",
         'address = "127.0.0.1:1884"\nuser = "x"\npassword_file = "/nowhere"\n': "upstream.password_file: cannot read /nowhere",
         'address = "127.0.0.1:1883"\n': "this node's own listener",
+        'address = "unix:mqtt.sock"\n': "upstream.address: \"unix:mqtt.sock\": not an absolute path",
+        'address = "unix:/run/mqtt.sock"\nmode = "mirror"\n': "upstream.address: is a Unix socket, which works with upstream.mode",
+        'address = "unix:/run/mqtt.sock"\nca_file = "/nowhere"\n': "upstream.ca_file: is of no use without TLS",
+        'address = "unix:/run/x.sock"\n[listener.x]\nsocket = "/run/x.sock"\n': "is this node's own listener (listener.x.socket)",
     }
     for number, (text, words) in enumerate(cases.items()):
         config = tmp_path / f"{number}.toml"
         config.write_text(f"[upstream]\n{text}")
         done = subprocess.run([str(binary), "config", "check", "-c", str(config)], capture_output=True, text=True, timeout=20, check=False)
         assert done.returncode != 0 and words in done.stdout + done.stderr, (text, done.stdout, done.stderr)
+
+
+def test_a_broker_behind_a_unix_socket(binary: Path, tmp_path: Path) -> None:
+    """FT-02, IL-25: the broker listens at a Unix socket. More clients than its backlog has room for connect while it stands still: all are served
+    when it goes on. A socket that is gone is named in the status."""
+    node = Sidecar(binary, tmp_path / "node", upstream='grace = "30s"\n', local=True)
+    broker = node.broker
+    assert isinstance(broker, Mosquitto)
+    try:
+        broker.start()
+        node.start()
+        assert node.upstream()["address"] == f"unix:{broker.socket}"
+        reader = at(node.port, "reader")
+        reader.subscribe("local/#", qos=1)
+        broker.signal(signal.SIGSTOP)
+        crowd = [Client(HOST, node.port, V5, timeout=30) for _ in range(300)]
+        for number, client in enumerate(crowd):
+            client.send(connect(V5, f"crowd-{number}"))
+        wait_for("their connections wait", lambda: metric(node.http, "sedge_upstream_crowded") > 0)
+        broker.signal(signal.SIGCONT)
+        for client in crowd:
+            assert client.expect(T.CONNACK, timeout=30).reason == 0
+        payload = bytes(range(256)) * 400
+        for client in crowd:
+            client.publish("local/x", payload, qos=1)
+        for _ in crowd:
+            assert reader.message(timeout=30).payload == payload
+        broker.stop()
+        wait_for("the status names it", lambda: str(broker.socket) in str(node.upstream()["last_error"]), 10)
+        broker.start()
+        wait_for("its node has it back", lambda: node.upstream()["up"], 20)
+        at(node.port, "writer").publish("local/y", b"again", qos=1)
+        assert reader.message(timeout=30).payload == b"again"
+    finally:
+        node.stop()
+        broker.stop()
 
 
 def test_a_mosquitto_needs_nothing_but_its_address(binary: Path, tmp_path: Path) -> None:

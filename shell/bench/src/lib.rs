@@ -28,6 +28,6 @@ mod wire;
 
 pub use args::BenchArgs;
 pub use command::{command, run};
-pub use compare::{broker_make, check_brokers, start_broker};
+pub use compare::{broker_address, broker_make, check_brokers, start_broker};
 pub use error::BenchError;
 pub use transport::{TlsFiles, WebSocketStream, tls_client};

@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::access::Gate;
-use crate::config::{Digests, Durability, ListenerRates, Setting, UpstreamProxy};
+use crate::config::{Digests, Durability, ListenerRates, Setting, UpstreamAddress, UpstreamProxy};
 use crate::discovery::{self, Discovered, Discovery, Found, Speaker, Wanted};
 use crate::http::{Export, Facts, Guard, HttpServer, Visits};
 use crate::identity::{self, Identity};
@@ -527,11 +527,15 @@ fn upstream_connections(config: &Config) -> Result<Option<(Upstreams, String)>, 
         return Ok(None);
     }
     let wrong = |key| move |what| StartError::Setting { key, what };
-    let (host, encrypted) = upstream.place().map_err(wrong("upstream.address"))?;
-    let tls = encrypted.then(|| UpstreamTls::load(&host.host, upstream.ca_file.as_deref())).transpose();
-    let tls = tls.map_err(wrong("upstream.ca_file"))?;
-    let place = BrokerPlace::new(host, tls, upstream.proxy_protocol == UpstreamProxy::V2)
-        .map_err(StartError::system("start a thread"))?;
+    let tells_addresses = upstream.proxy_protocol == UpstreamProxy::V2;
+    let place = match upstream.place().map_err(wrong("upstream.address"))? {
+        UpstreamAddress::Local(path) => BrokerPlace::local(path, tells_addresses),
+        UpstreamAddress::Network { host, encrypted } => {
+            let tls = encrypted.then(|| UpstreamTls::load(&host.host, upstream.ca_file.as_deref())).transpose();
+            let tls = tls.map_err(wrong("upstream.ca_file"))?;
+            BrokerPlace::network(host, tls, tells_addresses).map_err(StartError::system("start a thread"))?
+        }
+    };
     Ok(Some((Upstreams::new(place), upstream.address.clone())))
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn start(config: &Config, node: &str, shared: &Arc<Shared>) -> Result
 /// How the broker is reached.
 pub(crate) fn settings(upstream: &UpstreamConfig, node: &str) -> Result<BridgeConfig, StartError> {
     let wrong = |what| StartError::Setting { key: "upstream.address", what };
-    let (host, encrypted) = upstream.place().map_err(wrong)?;
+    let (host, encrypted) = upstream.network_place().map_err(wrong)?;
     let mut settings = BridgeConfig {
         address: vec![host.to_string()],
         client_id: format!("sedge-mirror-{node}-"),

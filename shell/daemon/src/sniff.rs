@@ -25,7 +25,7 @@ pub(crate) fn start(config: &Config, node: &str, shared: &Arc<Shared>) -> Result
     }
     let settings = mirror::settings(&config.upstream, node)?;
     let unknown = |what| StartError::Setting { key: "upstream.address", what };
-    let (host, _) = config.upstream.place().map_err(unknown)?;
+    let (host, _) = config.upstream.network_place().map_err(unknown)?;
     let addresses = host.resolve().map_err(|error| unknown(format!("{host}: {error}")))?;
     let host = Arc::new(Inside(Arc::clone(shared)));
     let sniff = Sniffing::start(settings, addresses, (node, config.upstream.capture_buffer), &host);

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub(crate) use args::ContenderArgs;
 pub(crate) use process::{Running, bound, search_path};
-pub use process::{broker_make, check_brokers, start_broker};
+pub use process::{broker_address, broker_make, check_brokers, start_broker};
 pub(crate) use recipe::{Recipe, load_clusters};
 use running::Started;
 pub(crate) use stats::Spread;

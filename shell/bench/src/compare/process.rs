@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use super::recipe::{Recipe, fill};
+use super::recipe::{Recipe, fill, socket};
 use crate::error::BenchError;
 
 /// Most time for a broker to end by itself.
@@ -141,6 +141,14 @@ pub fn broker_make(name: &str) -> Option<String> {
     recipe.version()
 }
 
+/// Where a node of the same machine reaches a broker that was started at `port` with its files in `dir`: at its Unix socket if it has one, which
+/// costs less than TCP.
+pub fn broker_address(name: &str, port: u16, dir: &Path) -> String {
+    let has_socket = Recipe::built_in().is_ok_and(|all| all.iter().any(|one| one.name == name && one.has_socket));
+    let socket = socket(dir).filter(|_| has_socket);
+    socket.map_or_else(|| format!("127.0.0.1:{port}"), |socket| format!("unix:{}", socket.display()))
+}
+
 /// Checks that there is a recipe for each of these makes and that what it needs is installed. The error names all that are not, and where
 /// to get them.
 pub fn check_brokers<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), BenchError> {
@@ -199,6 +207,16 @@ pub fn start_broker(name: &str, port: u16, dir: &Path, detached: bool) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// IL-01
+    #[test]
+    fn a_broker_is_reached_at_its_socket_where_there_is_one() {
+        let dir = Path::new("/run/site/node-1/upstream");
+        assert_eq!(broker_address("mosquitto", 5883, dir), "unix:/run/site/node-1/upstream/mqtt.sock");
+        assert_eq!(broker_address("nats", 5883, dir), "127.0.0.1:5883");
+        let long = dir.join("x".repeat(100));
+        assert_eq!(broker_address("mosquitto", 5883, &long), "127.0.0.1:5883");
+    }
 
     #[test]
     fn what_a_broker_started_may_end_in_its_own_time() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,10 @@ const BUILT_IN: &str = include_str!("recipes.toml");
 /// Most time for a broker to say its version.
 const VERSION: Duration = Duration::from_mins(1);
 
-/// How a broker is started. `{port}` and `{dir}` stand for its port and a fresh directory.
+/// Most bytes of the path of a Unix socket (`sun_path` of Linux).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// How a broker is started. `{port}` and `{dir}` stand for its port and a fresh directory, `{socket}` for a path in it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recipe {
@@ -37,6 +40,9 @@ pub(crate) struct Recipe {
     /// Seconds under load before the measurement that it needs at least: compilers at run time.
     #[serde(default)]
     pub(crate) warmup_s: f64,
+    /// Whether it serves at the Unix socket `{socket}`, too.
+    #[serde(default)]
+    pub(crate) has_socket: bool,
     /// Files in the directory, by path.
     #[serde(default)]
     pub(crate) files: BTreeMap<String, String>,
@@ -168,7 +174,15 @@ fn first_line(command: &str) -> Option<String> {
 
 /// `text` with port and directory filled in.
 pub(super) fn fill(text: &str, port: u16, dir: &Path) -> String {
-    text.replace("{port}", &port.to_string()).replace("{dir}", &dir.display().to_string())
+    let socket = socket(dir).map_or_else(String::new, |socket| socket.display().to_string());
+    let text = text.replace("{port}", &port.to_string()).replace("{socket}", &socket);
+    text.replace("{dir}", &dir.display().to_string())
+}
+
+/// The Unix socket of a broker in this directory, unless the path would be too long for one.
+pub(super) fn socket(dir: &Path) -> Option<PathBuf> {
+    let socket = dir.join("mqtt.sock");
+    (socket.as_os_str().len() <= SOCKET_PATH_MAX).then_some(socket)
 }
 
 /// A shell for `command`, which finds programs where [`search_path`] says.
@@ -216,6 +230,7 @@ mod tests {
         let recipe = |program: &str, version: &str| Recipe {
             name: "x".to_owned(),
             command: String::new(),
+            has_socket: false,
             program: vec![program.to_owned()],
             get: None,
             version: Some(version.to_owned()),

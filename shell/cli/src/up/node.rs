@@ -65,7 +65,8 @@ impl Node {
             let origins = ["127.0.0.1", "localhost"].map(|host| format!("http://{host}:{}", plan.http));
             command.env("SEDGE_LISTENER__WS__ALLOWED_ORIGINS", origins.join(","));
         }
-        let broker = plan.broker.as_ref().map(|broker| format!("127.0.0.1:{}", broker.port));
+        let broker = plan.broker.as_ref();
+        let broker = broker.map(|broker| sedge_bench::broker_address(&broker.make, broker.port, &broker.dir));
         command.envs(broker.map(|address| ("SEDGE_UPSTREAM__ADDRESS", address)));
         let make = plan.broker.as_ref().and_then(|broker| broker.described.as_ref());
         command.envs(make.map(|make| ("SEDGE_UPSTREAM__MAKE", make)));

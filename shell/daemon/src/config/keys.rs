@@ -441,7 +441,7 @@ const KEYS: &[Key] = &[
     key("discovery.kubernetes_account", "directory of the pod's service account", |c, v| {
         put(&mut c.discovery.kubernetes_account, v.text().map(PathBuf::from))
     }),
-    key("upstream.address", "broker behind this node: host:port or mqtts://host:port", |c, v| {
+    key("upstream.address", "broker behind this node: host:port, mqtts://host:port or unix:/path", |c, v| {
         put(&mut c.upstream.address, v.text())
     }),
     key("upstream.make", "make and version of the broker, for status, where the broker does not say it", |c, v| {

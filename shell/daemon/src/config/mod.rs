@@ -48,6 +48,7 @@ pub use otlp::OtlpConfig;
 pub use rates::{ListenerRates, OwnRate};
 pub use rules::read_rules;
 pub use settings::{Setting, Source, default_file};
+pub(crate) use upstream::UpstreamAddress;
 pub use upstream::{UpstreamConfig, UpstreamMode, UpstreamProxy};
 
 /// Everything a node is told before it starts. Every key of the file has its field here; see `docs/configuration.md`.

@@ -8,6 +8,8 @@ use super::{Config, Problem};
 use crate::host_port::HostPort;
 use crate::transport::UpstreamTls;
 
+/// Begins the address of a broker that listens at a Unix socket.
+const UNIX: &str = "unix:";
 /// Port of a broker that is named without one.
 const MQTT_PORT: u16 = 1883;
 /// The same with TLS.
@@ -16,7 +18,7 @@ const MQTTS_PORT: u16 = 8883;
 /// `[upstream]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    /// `host:port`, `mqtt://host:port` or `mqtts://host:port`; empty: the node is a broker itself.
+    /// `host:port`, `mqtt://host:port`, `mqtts://host:port` or `unix:/path`; empty: the node is a broker itself.
     pub address: String,
     /// Make and version of the broker, in words; empty: what it says itself.
     pub make: String,
@@ -38,6 +40,20 @@ pub struct UpstreamConfig {
     pub mirror_filters: Vec<String>,
     /// Bytes that the kernel keeps of captured packets with [`UpstreamMode::Sniff`].
     pub capture_buffer: usize,
+}
+
+/// Where a broker is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum UpstreamAddress {
+    /// At a TCP port.
+    Network {
+        /// Its host.
+        host: HostPort,
+        /// Whether it is reached by TLS.
+        encrypted: bool,
+    },
+    /// At a Unix socket of this machine.
+    Local(PathBuf),
 }
 
 /// How a broker behind the node is told the addresses of its clients.
@@ -101,8 +117,17 @@ impl UpstreamConfig {
         !self.mirrors() && !self.sniffs()
     }
 
-    /// Where the broker is, and whether it is reached by TLS.
-    pub(crate) fn place(&self) -> Result<(HostPort, bool), String> {
+    /// Where the broker is.
+    pub(crate) fn place(&self) -> Result<UpstreamAddress, String> {
+        match self.address.strip_prefix(UNIX) {
+            Some(path) if path.starts_with('/') => Ok(UpstreamAddress::Local(PathBuf::from(path))),
+            Some(_) => Err(format!("not an absolute path; write {UNIX}/path/of/the/socket")),
+            None => self.network_place().map(|(host, encrypted)| UpstreamAddress::Network { host, encrypted }),
+        }
+    }
+
+    /// The broker's host, and whether it is reached by TLS.
+    pub(crate) fn network_place(&self) -> Result<(HostPort, bool), String> {
         let (rest, encrypted) = match (self.address.strip_prefix("mqtts://"), self.address.strip_prefix("mqtt://")) {
             (Some(rest), _) => (rest, true),
             (None, Some(rest)) => (rest, false),
@@ -132,13 +157,19 @@ impl Config {
         }
         match upstream.place() {
             Err(what) => problem("address", format!("{:?}: {what}", upstream.address)),
-            Ok((_, false)) if upstream.ca_file.is_some() => {
+            Ok(UpstreamAddress::Network { encrypted: false, .. } | UpstreamAddress::Local(_))
+                if upstream.ca_file.is_some() =>
+            {
                 problem("ca_file", "is of no use without TLS: write mqtts:// in upstream.address".to_owned());
             }
-            Ok((place, true)) => {
-                if let Err(what) = UpstreamTls::load(&place.host, upstream.ca_file.as_deref()) {
+            Ok(UpstreamAddress::Network { host, encrypted: true }) => {
+                if let Err(what) = UpstreamTls::load(&host.host, upstream.ca_file.as_deref()) {
                     problem("ca_file", what);
                 }
+            }
+            Ok(UpstreamAddress::Local(_)) if upstream.mode != UpstreamMode::Proxy => {
+                let what = "is a Unix socket, which works with upstream.mode = \"proxy\" only: write host:port";
+                problem("address", what.to_owned());
             }
             Ok(_) => {}
         }
@@ -153,20 +184,26 @@ impl Config {
             return;
         }
         if upstream.sniffs() {
-            if upstream.place().is_ok_and(|(_, encrypted)| encrypted) {
+            if matches!(upstream.place(), Ok(UpstreamAddress::Network { encrypted: true, .. })) {
                 let what = "is \"sniff\", which reads plain TCP only: TLS hides what clients say; use \"proxy\", or let clients connect without TLS";
                 problem("mode", what.to_owned());
             }
             return;
         }
         let own = [self.mqtt.port].into_iter().filter(|_| self.mqtt.enabled);
-        let is_me = |place: &HostPort| {
-            place
-                .literal()
+        let is_me = |host: &HostPort| {
+            host.literal()
                 .is_some_and(|address| address.ip().is_loopback() && own.clone().any(|port| port == address.port()))
         };
-        if upstream.place().is_ok_and(|(place, _)| is_me(&place)) {
+        if matches!(upstream.place(), Ok(UpstreamAddress::Network { host, .. }) if is_me(&host)) {
             problem("address", format!("{:?} is this node's own listener (mqtt.port)", upstream.address));
+        }
+        if let Ok(UpstreamAddress::Local(path)) = upstream.place() {
+            let own = self.listeners.iter().find(|(_, listener)| listener.socket.as_ref() == Some(&path));
+            if let Some((name, _)) = own {
+                let address = &upstream.address;
+                problem("address", format!("{address:?} is this node's own listener (listener.{name}.socket)"));
+            }
         }
         if self.sparkplug.certificates {
             let what =

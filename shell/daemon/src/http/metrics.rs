@@ -69,7 +69,7 @@ pub(super) async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Resul
         journal_metrics(&mut out, &parts, recovery);
     }
     link_metrics(&mut out, &node.members);
-    let counters = parts.iter().find_map(|part| part.upstream);
+    let counters = parts.iter().find_map(|part| Some((part.upstream?, &part.stats)));
     let upstream = super::upstream::status(&api).await?;
     if let Some(mirror) = upstream.as_ref().and_then(|upstream| upstream.mirror.as_ref()) {
         super::upstream::write_mirror(&mut out, mirror);
@@ -77,8 +77,8 @@ pub(super) async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Resul
     if let Some(sniff) = upstream.as_ref().and_then(|upstream| upstream.sniff.as_ref()) {
         super::upstream::write_sniff(&mut out, sniff);
     }
-    if let (Some(upstream), Some(counters)) = (upstream, counters) {
-        super::upstream::write(&mut out, &upstream, counters);
+    if let (Some(upstream), Some((counters, stats))) = (upstream, counters) {
+        super::upstream::write(&mut out, &upstream, counters, stats);
     }
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     Ok(if is_preferred(accept) {

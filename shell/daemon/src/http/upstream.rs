@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::metrics::{Exposition, Kind};
 use super::model::{Mirror, MirrorDifference, Sniff, UpstreamStatus};
 use super::server::Api;
+use crate::runtime::WorkerStats;
 
 /// The broker behind the node, or beside it, if there is one.
 pub(super) async fn status(api: &Api) -> Result<Option<UpstreamStatus>, ApiError> {
@@ -156,13 +157,14 @@ pub(super) async fn not_ready(api: &Api) -> Option<String> {
 }
 
 /// Its metrics.
-pub(super) fn write(out: &mut Exposition, upstream: &UpstreamStatus, counters: SidecarCounters) {
+pub(super) fn write(out: &mut Exposition, upstream: &UpstreamStatus, counters: SidecarCounters, stats: &WorkerStats) {
     use Kind::{Counter, Gauge};
     let gauges = [
         ("upstream_up", "Whether the broker behind the node takes connections.", u64::from(upstream.up)),
         ("upstream_conversations", "Conversations with it.", upstream.conversations as u64),
         ("upstream_unacknowledged", "Publications it has not acknowledged.", upstream.unacknowledged as u64),
         ("upstream_expected", "Deliveries it has not made yet.", upstream.expected as u64),
+        ("upstream_crowded", "Connections that wait for room in its backlog.", stats.crowded as u64),
     ];
     for (name, help, value) in gauges {
         out.single(name, Gauge, help, value);
@@ -178,6 +180,8 @@ pub(super) fn write(out: &mut Exposition, upstream: &UpstreamStatus, counters: S
         ("upstream_repeated_total", "Deliveries of what the session has had.", counters.repeated),
         ("upstream_covered_total", "Deliveries from the node's copy in its stead.", counters.covered),
         ("upstream_withheld_total", "Deliveries it never made although it was there.", counters.withheld),
+        ("upstream_pauses_total", "Pauses of the node so that reads bring several packets.", stats.pauses),
+        ("upstream_lingers_total", "Times that the node looked for its answer without sleeping.", stats.lingers),
     ];
     for (name, help, value) in counters {
         out.single(name, Counter, help, value);

@@ -1,7 +1,10 @@
-//! Pauses of a thread before a foreign broker, so that one read and one write carry several packets.
+//! When a thread before a foreign broker waits for events.
 //!
 //! Most brokers send each packet in a TCP segment of its own. A thread that reads each segment at once spends four system calls on one publication,
 //! and most of its time in the kernel. While clients have several packets under way, a pause lets some of them come with the same read.
+//!
+//! Where one packet is under way, the thread looks for the broker's answer without sleeping: to be woken takes the kernel longer than a broker
+//! of the same machine takes to answer.
 
 use std::time::Duration;
 
@@ -21,6 +24,13 @@ const READS_MIN: u64 = 16;
 /// With fewer events in a turn, too few connections share the cost of a pause. A turn with more is long enough for packets to gather.
 const EVENTS: std::ops::RangeInclusive<usize> = 4..=64;
 
+/// How long the thread looks for an answer of the broker before it sleeps.
+const LINGER: Duration = Duration::from_micros(100);
+/// The score of a broker that has answered within [`LINGER`] lately; below zero the thread sleeps at once. An answer adds one, a miss takes two.
+const SCORE_MAX: i8 = 16;
+/// While the score is below zero, one write of so many is a trial.
+const WRITES_OF_TRIAL: u32 = 64;
+
 /// Counts of a thread since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {
@@ -38,9 +48,19 @@ pub(crate) struct Pace {
     ended: Instant,
     /// Events of the last turn.
     events: usize,
+    /// Whether nobody else can work while the thread looks for an answer.
+    has_one_cpu: bool,
+    score: i8,
+    /// Turns that wrote to the broker while the score was below zero.
+    writes: u32,
 }
 
 impl Pace {
+    /// For a machine with so many processors.
+    pub(crate) fn new(cpus: usize) -> Self {
+        Self { has_one_cpu: cpus < 2, ..Self::default() }
+    }
+
     /// A turn that began and ended at these times has handled so many events; `taken` are the thread's counts at its end.
     pub(crate) fn turned(&mut self, (begun, ended): (Instant, Instant), events: usize, taken: Taken) {
         if begun.since(self.ended) > REST {
@@ -58,6 +78,22 @@ impl Pace {
         let gathers = reads >= PART * READS_MIN && packets * 10 >= reads * PACKETS_OF_TEN_READS;
         (gathers && EVENTS.contains(&self.events)).then_some(PAUSE)
     }
+
+    /// How long to look for the broker's answer before the thread sleeps, if at all.
+    pub(crate) fn linger(&mut self, has_written: bool) -> Option<Duration> {
+        if !has_written || self.has_one_cpu {
+            return None;
+        }
+        if self.score < 0 {
+            self.writes = (self.writes + 1) % WRITES_OF_TRIAL;
+        }
+        (self.score >= 0 || self.writes == 0).then_some(LINGER)
+    }
+
+    /// The thread has looked for an answer. `has_come`: something has happened meanwhile.
+    pub(crate) fn lingered(&mut self, has_come: bool) {
+        self.score = if has_come { (self.score + 1).min(SCORE_MAX) } else { (self.score - 2).max(-1) };
+    }
 }
 
 #[cfg(test)]
@@ -66,7 +102,7 @@ mod tests {
 
     /// A thread that takes 20 turns of 50 µs, `apart` from each other, each with `events` reads and so many packets.
     fn after(apart: Duration, events: usize, packets: u64) -> Pace {
-        let (mut pace, mut taken, mut now) = (Pace::default(), Taken::default(), Instant::ZERO);
+        let (mut pace, mut taken, mut now) = (Pace::new(2), Taken::default(), Instant::ZERO);
         for _ in 0..20 {
             let begun = now + apart;
             now = begun + Duration::from_micros(50);
@@ -105,5 +141,19 @@ mod tests {
             pace.pause().is_none()
         });
         assert!(turns.is_some_and(|turns| turns < 30), "{turns:?}");
+    }
+
+    #[test]
+    fn a_thread_looks_for_answers_while_they_come_soon() {
+        let mut pace = Pace::new(2);
+        assert!(pace.linger(false).is_none(), "nothing was written");
+        assert!(pace.linger(true).is_some());
+        pace.lingered(false);
+        assert!(pace.linger(true).is_none(), "the broker is slow");
+        let trial = (0..100).find(|_| pace.linger(true).is_some()).expect("a trial");
+        assert_eq!(trial, 62);
+        pace.lingered(true);
+        assert!(pace.linger(true).is_some());
+        assert!(Pace::new(1).linger(true).is_none(), "the broker needs the only processor");
     }
 }

@@ -22,6 +22,12 @@ pub(crate) struct WorkerStats {
     pub(crate) writes_blocked: u64,
     /// Present number of connections that wait for a later turn with what they have to write.
     pub(crate) put_off: usize,
+    /// Pauses of a thread before a foreign broker, so that reads bring several packets.
+    pub(crate) pauses: u64,
+    /// Times such a thread looked for the broker's answer without sleeping.
+    pub(crate) lingers: u64,
+    /// Present number of connections that wait for room in the backlog of the broker's Unix socket.
+    pub(crate) crowded: usize,
     /// Letters for other threads.
     pub(crate) letters: u64,
     /// Batches of them.

@@ -1,15 +1,17 @@
 //! Connections to the broker behind this node.
 
-use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write as _};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io::{self, ErrorKind, Write as _};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use mio::net::TcpStream;
+use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use sedge_base::Now;
+use sedge_base::{Instant, Now};
 use sedge_cluster::{Shard, ShardInput, UpstreamInput};
 use sedge_sidecar::LinkId;
 use slab::Slab;
@@ -18,45 +20,65 @@ use super::WorkerStats;
 use super::sockets;
 use super::wire::{self, Arrival, Chunk, Departure};
 use crate::host_port::HostPort;
-use crate::transport::{Secured, UpstreamTls, explain, proxy_header};
+use crate::transport::{Secured, Socket, UpstreamTls, explain, proxy_header};
 
 /// Tokens from here on are connections to the broker.
 pub(crate) const TOKEN_BASE: usize = 1 << 25;
 /// Reads from one connection in one turn.
 const READS_PER_LINK: usize = 4;
+/// How long a connection waits before it tries again to find room in the backlog of a Unix socket, and when it is given up.
+const CROWDED: Duration = Duration::from_millis(5);
+const CROWDED_MAX: Duration = Duration::from_secs(20);
 /// How often a name is looked up again.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
 
 /// Where the broker is.
 #[derive(Clone, Debug)]
 pub(crate) struct BrokerPlace {
-    pub(crate) tls: Option<UpstreamTls>,
-    pub(crate) tells_addresses: bool,
-    /// Addresses of the broker's host; a thread of its own looks up the name.
-    addresses: Arc<Mutex<Vec<SocketAddr>>>,
+    tls: Option<UpstreamTls>,
+    tells_addresses: bool,
+    addresses: Addresses,
+}
+
+#[derive(Clone, Debug)]
+enum Addresses {
+    /// The addresses of the broker's host; a thread of its own looks up the name.
+    Network(Arc<Mutex<Vec<SocketAddr>>>),
+    /// A Unix socket of this machine.
+    Local(Arc<Path>),
+}
+
+/// Where one connection goes.
+#[derive(Clone, Debug)]
+enum Address {
+    Network(SocketAddr),
+    Local(Arc<Path>),
 }
 
 impl BrokerPlace {
+    /// A broker at a Unix socket of this machine.
+    pub(crate) fn local(path: PathBuf, tells_addresses: bool) -> Self {
+        Self { tls: None, tells_addresses, addresses: Addresses::Local(path.into()) }
+    }
+
     /// A broker at this host; a name is looked up now and then, the first time before this returns.
-    pub(crate) fn new(host: HostPort, tls: Option<UpstreamTls>, tells_addresses: bool) -> std::io::Result<Self> {
-        let addresses = Arc::new(Mutex::new(Vec::new()));
-        let place = Self { tls, tells_addresses, addresses: Arc::clone(&addresses) };
+    pub(crate) fn network(host: HostPort, tls: Option<UpstreamTls>, tells_addresses: bool) -> io::Result<Self> {
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let place = Self { tls, tells_addresses, addresses: Addresses::Network(Arc::clone(&found)) };
         if let Some(address) = host.literal() {
-            place.set(vec![address]);
+            set(&found, vec![address]);
             return Ok(place);
         }
-        if let Ok(found) = host.resolve() {
-            place.set(found);
+        if let Ok(addresses) = host.resolve() {
+            set(&found, addresses);
         }
-        let weak = Arc::downgrade(&addresses);
+        let weak = Arc::downgrade(&found);
         std::thread::Builder::new().name("sedge-names".to_owned()).spawn(move || {
             loop {
                 std::thread::sleep(LOOK_UP_EVERY);
-                let Some(addresses) = weak.upgrade() else { return };
+                let Some(found) = weak.upgrade() else { return };
                 match host.resolve() {
-                    Ok(found) if !found.is_empty() => {
-                        *addresses.lock().unwrap_or_else(PoisonError::into_inner) = found;
-                    }
+                    Ok(addresses) if !addresses.is_empty() => set(&found, addresses),
                     Ok(_) => {}
                     Err(error) => tracing::debug!(%host, %error, "cannot look up the broker's name"),
                 }
@@ -65,14 +87,49 @@ impl BrokerPlace {
         Ok(place)
     }
 
-    fn set(&self, found: Vec<SocketAddr>) {
-        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    fn address(&self, turn: u64) -> Option<Address> {
+        match &self.addresses {
+            Addresses::Local(path) => Some(Address::Local(Arc::clone(path))),
+            Addresses::Network(found) => {
+                let found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                let at = usize::try_from(turn).unwrap_or(0) % found.len().max(1);
+                found.get(at).copied().map(Address::Network)
+            }
+        }
+    }
+}
+
+fn set(found: &Mutex<Vec<SocketAddr>>, addresses: Vec<SocketAddr>) {
+    *found.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+}
+
+impl Address {
+    /// Begins to connect. A Unix socket whose backlog is full answers at once that it cannot.
+    fn connect(&self) -> io::Result<Socket> {
+        match self {
+            Self::Network(address) => {
+                let stream = TcpStream::connect(*address)?;
+                sockets::prepare_dialled(&stream);
+                Ok(Socket::Tcp(stream))
+            }
+            Self::Local(path) => UnixStream::connect(path).map(Socket::Unix),
+        }
     }
 
-    fn address(&self, turn: u64) -> Option<SocketAddr> {
-        let addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = usize::try_from(turn).unwrap_or(0) % addresses.len().max(1);
-        addresses.get(at).copied()
+    const fn network(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Network(address) => Some(*address),
+            Self::Local(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Network(address) => address.fmt(f),
+            Self::Local(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -86,7 +143,7 @@ enum Phase {
 
 struct Link {
     id: LinkId,
-    stream: TcpStream,
+    stream: Socket,
     phase: Phase,
     secured: Option<Secured>,
     /// A PROXY header that goes ahead of everything.
@@ -111,6 +168,8 @@ struct Writing {
     blocked: bool,
     /// It is on the list of those with something to write.
     dirty: bool,
+    /// The kernel tells when the socket takes more.
+    watched: bool,
 }
 
 /// All connections to the broker.
@@ -121,12 +180,25 @@ pub(crate) struct Upstreams {
     ready: Vec<usize>,
     dirty: Vec<usize>,
     dials: u64,
+    /// Something was written since somebody asked.
+    written: bool,
+    /// Connections for which the backlog of the broker's Unix socket has no room yet; at most one for each conversation.
+    crowded: VecDeque<Crowded>,
+    /// When they try again.
+    retry_at: Instant,
+}
+
+struct Crowded {
+    link: LinkId,
+    peer: Option<Box<str>>,
+    until: Instant,
 }
 
 impl Upstreams {
     pub(crate) fn new(place: BrokerPlace) -> Self {
         let (slots, by_id) = (Slab::new(), BTreeMap::new());
-        Self { place, slots, by_id, ready: Vec::new(), dirty: Vec::new(), dials: 0 }
+        let (ready, dirty, crowded) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { place, slots, by_id, ready, dirty, dials: 0, written: false, crowded, retry_at: Instant::ZERO }
     }
 
     /// Whether another turn has something to do at once.
@@ -139,12 +211,17 @@ impl Upstreams {
     pub(crate) fn event(&mut self, event: &mio::event::Event) {
         let Some(index) = event.token().0.checked_sub(TOKEN_BASE) else { return };
         let Some(link) = self.slots.get_mut(index) else { return };
-        link.reading.ended |= event.is_read_closed() || event.is_error();
-        if event.is_writable() && link.phase != Phase::Dialling {
+        let has_ended = event.is_read_closed() || event.is_error();
+        link.reading.ended |= has_ended;
+        // A connection comes about with its first event of any kind.
+        let is_dialling = link.phase == Phase::Dialling;
+        if event.is_writable() && link.writing.blocked && !is_dialling {
             link.writing.blocked = false;
             self.mark_dirty(index);
         }
-        self.mark_ready(index);
+        if event.is_readable() || has_ended || is_dialling {
+            self.mark_ready(index);
+        }
     }
 
     fn mark_ready(&mut self, index: usize) {
@@ -173,33 +250,74 @@ impl Upstreams {
         link: LinkId,
         peer: Option<&str>,
     ) {
+        let until = now.instant + CROWDED_MAX;
+        self.try_dial(registry, (now, shard), Crowded { link, peer: peer.map(Box::from), until });
+    }
+
+    /// Tries again to connect for those that have found no room; the first one without room ends the attempt.
+    pub(crate) fn retry(&mut self, registry: &Registry, (now, shard): (Now, &mut Shard)) {
+        if now.instant < self.retry_at {
+            return;
+        }
+        for _ in 0..self.crowded.len() {
+            let Some(next) = self.crowded.pop_front() else { return };
+            if !self.try_dial(registry, (now, &mut *shard), next) {
+                return;
+            }
+        }
+    }
+
+    /// When connections try again that have found no room.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        (!self.crowded.is_empty()).then_some(self.retry_at)
+    }
+
+    /// Connections that have found no room yet.
+    pub(crate) fn crowded(&self) -> usize {
+        self.crowded.len()
+    }
+
+    /// False if there was no room and the connection is to be tried again.
+    fn try_dial(&mut self, registry: &Registry, (now, shard): (Now, &mut Shard), dial: Crowded) -> bool {
         self.dials += 1;
+        let link = dial.link;
         let Some(address) = self.place.address(self.dials) else {
-            return failed(now, shard, link, "the broker's name has no address");
+            failed(now, shard, link, "the broker's name has no address");
+            return true;
         };
+        let Err(error) = self.connect(registry, &address, &dial) else { return true };
+        if error.kind() == ErrorKind::WouldBlock && now.instant < dial.until {
+            self.crowded.push_front(dial);
+            self.retry_at = now.instant + CROWDED;
+            return false;
+        }
+        failed(now, shard, link, &format!("cannot connect to {address}: {error}"));
+        true
+    }
+
+    fn connect(&mut self, registry: &Registry, address: &Address, dial: &Crowded) -> io::Result<()> {
         let header = if self.place.tells_addresses {
-            Bytes::from(proxy_header(peer.and_then(|peer| peer.parse().ok()), address))
+            let client = dial.peer.as_ref().and_then(|peer| peer.parse().ok());
+            Bytes::from(proxy_header(client, address.network()))
         } else {
             Bytes::new()
         };
-        let secured = match self.place.tls.as_ref().map(UpstreamTls::dial).transpose() {
-            Ok(secured) => secured,
-            Err(error) => return failed(now, shard, link, &explain(&error)),
-        };
-        let dialled = TcpStream::connect(address).and_then(|mut stream| {
-            sockets::prepare_dialled(&stream);
-            let entry = self.slots.vacant_entry();
-            let index = entry.key();
-            registry.register(&mut stream, Token(TOKEN_BASE + index), Interest::READABLE | Interest::WRITABLE)?;
-            let (id, phase) = (link, Phase::Dialling);
-            let (reading, writing) = (Reading::default(), Writing::default());
-            entry.insert(Link { id, stream, phase, secured, header, reading, writing });
-            self.by_id.insert(link, index);
-            Ok(())
-        });
-        if let Err(error) = dialled {
-            failed(now, shard, link, &format!("cannot connect to {address}: {error}"));
-        }
+        let secured = self.place.tls.as_ref().map(UpstreamTls::dial).transpose();
+        let secured = secured.map_err(|error| io::Error::other(explain(&error)))?;
+        let mut stream = address.connect()?;
+        let entry = self.slots.vacant_entry();
+        let index = entry.key();
+        registry.register(&mut stream, Token(TOKEN_BASE + index), Interest::READABLE | Interest::WRITABLE)?;
+        let (id, phase) = (dial.link, Phase::Dialling);
+        let (reading, writing) = (Reading::default(), Writing::default());
+        entry.insert(Link { id, stream, phase, secured, header, reading, writing });
+        self.by_id.insert(id, index);
+        Ok(())
+    }
+
+    /// Whether something was written to the broker since the last call.
+    pub(crate) fn take_written(&mut self) -> bool {
+        std::mem::take(&mut self.written)
     }
 
     /// There is something to write.
@@ -219,6 +337,7 @@ impl Upstreams {
 
     /// Closes a connection. The sidecar has nothing more to say on it.
     pub(crate) fn close(&mut self, link: LinkId) {
+        self.crowded.retain(|waiting| waiting.link != link);
         if let Some(index) = self.by_id.remove(&link)
             && let Some(link) = self.slots.get_mut(index)
         {
@@ -228,7 +347,13 @@ impl Upstreams {
     }
 
     /// Reads from connections that have something.
-    pub(crate) fn read(&mut self, (now, shard): (Now, &mut Shard), chunk: &mut Chunk, stats: &mut WorkerStats) {
+    pub(crate) fn read(
+        &mut self,
+        registry: &Registry,
+        (now, shard): (Now, &mut Shard),
+        chunk: &mut Chunk,
+        stats: &mut WorkerStats,
+    ) {
         for index in std::mem::take(&mut self.ready) {
             let Some(link) = self.slots.get_mut(index) else { continue };
             link.reading.queued = false;
@@ -236,17 +361,19 @@ impl Upstreams {
                 self.mark_ready(index);
                 continue;
             }
-            if link.phase == Phase::Dialling && !self.connected((now, shard), index) {
+            if link.phase == Phase::Dialling && !self.connected(registry, (now, shard), index) {
                 continue;
             }
             self.read_one((now, shard), index, chunk, stats);
         }
     }
 
-    fn connected(&mut self, (now, shard): (Now, &mut Shard), index: usize) -> bool {
+    fn connected(&mut self, registry: &Registry, (now, shard): (Now, &mut Shard), index: usize) -> bool {
         let Some(link) = self.slots.get_mut(index) else { return false };
-        let failure = match (link.stream.take_error(), link.stream.peer_addr()) {
-            (Ok(None), Ok(_)) => {
+        let failure = match (link.stream.take_error(), link.stream.is_connected()) {
+            (Ok(None), Ok(true)) => {
+                self.watch(registry, index);
+                let Some(link) = self.slots.get_mut(index) else { return false };
                 link.phase = if link.secured.is_some() { Phase::Securing } else { Phase::Up };
                 let id = link.id;
                 self.mark_dirty(index);
@@ -255,7 +382,7 @@ impl Upstreams {
                 }
                 return true;
             }
-            (Ok(None), Err(error)) if error.kind() == ErrorKind::NotConnected => return false,
+            (Ok(None), Ok(false)) => return false,
             (Ok(Some(error)) | Err(error), _) | (_, Err(error)) => error,
         };
         self.lose((now, shard), index, &format!("cannot connect to the broker: {failure}"));
@@ -310,14 +437,29 @@ impl Upstreams {
         }
     }
 
+    /// Asks the kernel to tell of room for output only while output waits: a Unix socket tells of it whenever its peer has read.
+    fn watch(&mut self, registry: &Registry, index: usize) {
+        let Some(link) = self.slots.get_mut(index) else { return };
+        let interests = if link.writing.blocked { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        if let Err(error) = registry.reregister(&mut link.stream, Token(TOKEN_BASE + index), interests) {
+            tracing::debug!(%error, "cannot change what is watched of a connection to the broker");
+        }
+    }
+
     /// One write for each connection that has something.
-    pub(crate) fn flush(&mut self, (now, shard): (Now, &mut Shard), stats: &mut WorkerStats) {
+    pub(crate) fn flush(&mut self, registry: &Registry, (now, shard): (Now, &mut Shard), stats: &mut WorkerStats) {
         for index in std::mem::take(&mut self.dirty) {
-            if let Some(link) = self.slots.get_mut(index) {
-                link.writing.dirty = false;
-                if link.phase != Phase::Dialling && !link.writing.blocked {
-                    self.write((now, shard), index, stats);
-                }
+            let Some(link) = self.slots.get_mut(index) else { continue };
+            link.writing.dirty = false;
+            if link.phase == Phase::Dialling || link.writing.blocked {
+                continue;
+            }
+            let was_watched = std::mem::take(&mut link.writing.watched);
+            self.write((now, shard), index, stats);
+            let Some(link) = self.slots.get_mut(index) else { continue };
+            link.writing.watched = link.writing.blocked;
+            if link.writing.watched != was_watched {
+                self.watch(registry, index);
             }
         }
     }
@@ -344,6 +486,7 @@ impl Upstreams {
         match departure {
             Some(Departure::Written(bytes, all)) => {
                 stats.writes += 1;
+                self.written = true;
                 entry.writing.blocked = !all;
                 if bytes > 0 {
                     shard.handle(now, ShardInput::Upstream(UpstreamInput::Written { link, bytes }));

@@ -141,17 +141,17 @@ impl Worker {
         self.end_turn();
         self.commit()?;
         self.post();
-        let mut pace = self.upstreams.is_some().then(Pace::default);
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut pace = self.upstreams.is_some().then(|| Pace::new(cpus));
         while !self.is_finished() {
             if let Some(pause) = pace.as_ref().and_then(Pace::pause) {
+                self.stats.pauses += 1;
                 std::thread::sleep(pause);
             }
             let timeout = self.timeout();
-            match self.poll.poll(&mut events, timeout) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                // Interrupted: whatever the last turn saw is not told again.
-                Err(_) => events.clear(),
-                Ok(()) => {}
+            let has_events = pace.as_mut().is_some_and(|pace| self.linger(&mut events, timeout, pace));
+            if !has_events {
+                self.look(&mut events, timeout)?;
             }
             let begun = self.clock();
             self.turn(&events)?;
@@ -164,6 +164,17 @@ impl Worker {
             mailbox.close();
         }
         self.close_journal()
+    }
+
+    /// Waits until something has happened, for so long at most.
+    fn look(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            // Interrupted: whatever the last turn saw is not told again.
+            Err(_) => events.clear(),
+            Ok(()) => {}
+        }
+        Ok(())
     }
 
     fn turn(&mut self, events: &Events) -> io::Result<()> {
@@ -446,6 +457,7 @@ impl Worker {
             self.log.next_deadline(),
             self.stopping.as_ref().map(Stopping::next_deadline),
             self.kept.as_ref().and_then(|kept| kept.next_deadline()),
+            self.upstreams.as_ref().filter(|_| reading).and_then(Upstreams::next_deadline),
         ];
         let sleep = deadlines.into_iter().flatten().min().map(|at| at.since(now));
         let limit = (self.hub.is_some() && self.shared.pulse.is_watched()).then_some(pulse::EVERY);

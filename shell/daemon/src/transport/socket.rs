@@ -30,6 +30,27 @@ impl Socket {
         }
     }
 
+    /// The error that the socket has met since the last call, if any.
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self {
+            Self::Tcp(stream) => stream.take_error(),
+            Self::Unix(stream) => stream.take_error(),
+        }
+    }
+
+    /// Whether a connection that was begun has come about.
+    pub(crate) fn is_connected(&self) -> io::Result<bool> {
+        let peer = match self {
+            Self::Tcp(stream) => stream.peer_addr().map(drop),
+            Self::Unix(stream) => stream.peer_addr().map(drop),
+        };
+        match peer {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Whether the other side has ended its stream and all of it has been read.
     pub(crate) fn is_at_end(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];

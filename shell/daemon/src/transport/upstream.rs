@@ -1,6 +1,6 @@
 //! Layers below MQTT on a connection to a broker behind this node: TLS, and a PROXY header.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,11 +51,15 @@ fn system_roots() -> Result<RootCertStore, String> {
     Ok(store)
 }
 
-/// A header of version 2 for a client at this address; without one, or with another kind of address, the node speaks for itself.
-pub(crate) fn proxy_header(client: Option<SocketAddr>, broker: SocketAddr) -> Vec<u8> {
-    let of_one_kind = client.filter(|client| client.is_ipv4() == broker.is_ipv4());
+/// A header of version 2 for a client at this address. Without one, or where the broker has another kind of address, the node speaks for
+/// itself. A broker at a Unix socket (`None`) has no address: the header names the unspecified one.
+pub(crate) fn proxy_header(client: Option<SocketAddr>, broker: Option<SocketAddr>) -> Vec<u8> {
+    let of_one_kind = client.and_then(|client| {
+        let broker = broker.unwrap_or_else(|| unspecified(client));
+        (client.is_ipv4() == broker.is_ipv4()).then_some((client, broker))
+    });
     let header = match of_one_kind {
-        Some(client) => ProxyHeader::with_address(ProxiedAddress::stream(client, broker)),
+        Some((client, broker)) => ProxyHeader::with_address(ProxiedAddress::stream(client, broker)),
         None => ProxyHeader::with_local(),
     };
     let mut bytes = Vec::new();
@@ -64,4 +68,9 @@ pub(crate) fn proxy_header(client: Option<SocketAddr>, broker: SocketAddr) -> Ve
         bytes.clear();
     }
     bytes
+}
+
+fn unspecified(like: SocketAddr) -> SocketAddr {
+    let ip = if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    SocketAddr::new(ip, 0)
 }

@@ -1,23 +1,49 @@
 //! The turn's part for the broker behind this node.
 
+use std::time::Duration;
+
+use mio::Events;
 use sedge_cluster::UpstreamOutput;
 use sedge_sidecar::Event;
 
 use super::Worker;
-use crate::runtime::LineKind;
+use crate::runtime::pace::Pace;
+use crate::runtime::{LineKind, Upstreams};
 
 impl Worker {
     pub(super) fn read_upstream(&mut self) {
         if let Some(upstreams) = &mut self.upstreams {
-            upstreams.read((self.now, &mut self.shard), &mut self.chunk, &mut self.stats);
+            upstreams.retry(self.poll.registry(), (self.now, &mut self.shard));
+            self.stats.crowded = upstreams.crowded();
+            upstreams.read(self.poll.registry(), (self.now, &mut self.shard), &mut self.chunk, &mut self.stats);
             self.settle();
         }
     }
 
     pub(super) fn flush_upstream(&mut self) {
         if let Some(upstreams) = &mut self.upstreams {
-            upstreams.flush((self.now, &mut self.shard), &mut self.stats);
+            upstreams.flush(self.poll.registry(), (self.now, &mut self.shard), &mut self.stats);
         }
+    }
+
+    /// Looks for the broker's answer to what the last turn has written to it, without sleeping. Says whether anything has happened.
+    pub(super) fn linger(&mut self, events: &mut Events, timeout: Option<Duration>, pace: &mut Pace) -> bool {
+        let has_written = self.upstreams.as_mut().is_some_and(Upstreams::take_written);
+        let Some(longest) = pace.linger(has_written) else { return false };
+        let longest = longest.min(timeout.unwrap_or(longest));
+        let until = self.clock() + longest;
+        while !longest.is_zero() {
+            if self.look(events, Some(Duration::ZERO)).is_err() {
+                return false;
+            }
+            if !events.is_empty() || self.clock() >= until {
+                self.stats.lingers += 1;
+                pace.lingered(!events.is_empty());
+                return !events.is_empty();
+            }
+            std::thread::yield_now();
+        }
+        false
     }
 
     pub(super) fn upstream_output(&mut self, output: UpstreamOutput) {
