@@ -54,8 +54,13 @@ pub enum ToShard {
     /// The process stood still, and the backups had been sent batches up to this one by then. Should one of them have taken the sessions over, it
     /// knows nothing of what is in no batch yet, or in a later one.
     Sent(u64),
-    /// Another node has taken over the sessions that the journal held, which are those of this life, and publishes their wills.
-    TakenOver(Incarnation),
+    /// Another node has taken over the sessions of an earlier life of this node.
+    TakenOver {
+        /// That life.
+        life: Incarnation,
+        /// Whether the journal that this node has started from is of that life: then the other node publishes the wills that the journal held.
+        is_last: bool,
+    },
     /// An operator ends this client's connection.
     Kick {
         /// The client.

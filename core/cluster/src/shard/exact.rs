@@ -134,7 +134,7 @@ impl Shard {
                 self.handovers.catch(&deliver.message, was_heard, &mut self.broker);
             }
             self.note_heard(&deliver.message);
-            self.broker.handle(now, sedge_broker::Input::Deliver(deliver));
+            self.deliver_here(now, deliver);
         }
         self.keeps(from, number);
     }

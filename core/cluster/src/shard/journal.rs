@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use sedge_base::{ClientId, ConnId, Incarnation, NodeId, Now, ShardId};
-use sedge_broker::{Output, SessionState};
+use sedge_broker::{Deliver, Input, Output, SessionState};
 use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::{Choice, Shard};
 use crate::journal::Seen;
-use crate::mail::{Heard, Known, Life, ToNode};
+use crate::mail::{HadAhead, Heard, Known, Life, ToNode};
 use crate::wire::{Entry, write_broker_entry, write_entry};
 use crate::{RestoredShard, ShardOutput};
 
@@ -37,6 +37,10 @@ pub(super) struct ShardJournal {
     restored: BTreeSet<ClientId>,
     /// The last messages that these sessions were given before the restart.
     given: BTreeMap<ClientId, BTreeSet<MessageId>>,
+    /// The publications that these sessions came with from other nodes before the restart, and had there.
+    ahead: BTreeMap<ClientId, HadAhead>,
+    /// How far the publications in both go, for each shard that made some.
+    had_until: Heard,
     /// The part of it that is to be written.
     heard_changed: BTreeSet<(NodeId, Incarnation, ShardId)>,
     /// Sessions that had more than that when they came, until all sessions have had as much: how far.
@@ -46,6 +50,40 @@ pub(super) struct ShardJournal {
 }
 
 impl ShardJournal {
+    /// Notes which publications the sessions of the journal had.
+    fn restore_had(&mut self, given: Vec<(ClientId, MessageId)>, ahead: BTreeMap<ClientId, HadAhead>) {
+        let marks = ahead.values().flat_map(|ahead| {
+            let ids = ahead.ids.iter().map(|id| ((id.node, id.incarnation, id.shard), id.seq));
+            ids.chain(ahead.marks.iter().map(|(key, seq)| (*key, *seq)))
+        });
+        let of_given = given.iter().map(|(_, id)| ((id.node, id.incarnation, id.shard), id.seq));
+        for (key, seq) in marks.chain(of_given) {
+            let last = self.had_until.entry(key).or_default();
+            *last = seq.max(*last);
+        }
+        for (client, ahead) in &ahead {
+            for (key, seq) in &ahead.marks {
+                self.had_before.entry(*key).or_default().insert(client.clone(), *seq);
+            }
+        }
+        for (client, id) in given {
+            self.given.entry(client).or_default().insert(id);
+        }
+        self.ahead = ahead;
+    }
+
+    /// The sessions of the journal that had this publication before the restart. Its publisher's node has started again, and sends it once more.
+    fn had_by(&self, message: &Message) -> BTreeSet<ClientId> {
+        let id = &message.id;
+        let until = self.had_until.get(&(id.node, id.incarnation, id.shard));
+        if message.qos < QoS::ExactlyOnce || until.is_none_or(|last| id.seq > *last) {
+            return BTreeSet::new();
+        }
+        let given = self.given.iter().filter(|(_, given)| given.contains(id)).map(|(client, _)| client);
+        let ahead = self.ahead.iter().filter(|(_, ahead)| ahead.has(id)).map(|(client, _)| client);
+        given.chain(ahead).cloned().collect()
+    }
+
     /// The members that were chosen for a publication.
     pub(super) fn note_choice(&mut self, id: MessageId, choice: &Choice) {
         self.choices.push((id, choice.clone()));
@@ -64,13 +102,13 @@ impl Shard {
     /// their way, and work that time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
         let RestoredShard { sessions, seen, heard, ahead, given, numbers, choices } = restored;
+        let mut ahead = ahead.by_client().0;
         self.exacts.restore(choices);
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
             journal.restored = sessions.iter().map(|session| session.state.client.clone()).collect();
-            for (client, id) in given {
-                journal.given.entry(client).or_default().insert(id);
-            }
+            let native = if self.upstream.is_none() { core::mem::take(&mut ahead) } else { BTreeMap::new() };
+            journal.restore_had(given, native);
             (journal.heard, journal.heard_before) = (heard.clone(), Arc::new(heard));
         }
         let with_will = sessions.iter().filter(|session| session.state.will.is_some());
@@ -78,7 +116,7 @@ impl Shard {
         (self.is_restoring, self.is_recovering) = (true, true);
         self.broker.restore(now, sessions, numbers);
         if self.upstream.is_some() {
-            for (client, ids) in ahead.by_client().0 {
+            for (client, ids) in ahead {
                 for id in ids.ids {
                     self.broker.has_had(&client, id);
                 }
@@ -118,9 +156,14 @@ impl Shard {
         self.drain_broker(now);
     }
 
-    /// Another node has taken over the sessions that the journal held, from their copies. It has published their wills, or will do so.
-    pub(super) fn taken_over(&mut self, now: Now, life: Incarnation) {
-        self.taken_over = Some(life);
+    /// Another node has taken over the sessions of an earlier life, from their copies. If the journal held them, the other node has published their
+    /// wills, or will do so.
+    pub(super) fn taken_over(&mut self, now: Now, life: Incarnation, is_last: bool) {
+        self.taken_over = self.taken_over.max(Some(life));
+        if !is_last {
+            return;
+        }
+        self.former = Some(life);
         for client in core::mem::take(&mut self.wills) {
             self.broker.forget_will(&client);
         }
@@ -130,7 +173,9 @@ impl Shard {
     /// Whether the publisher's session goes on elsewhere from a copy. That session answers for a publication that was on its way when the node
     /// died: the copy has it, or the publisher got no answer and sends it again.
     fn was_not_copied(&self, message: &Message) -> bool {
-        let publisher = message.publisher.as_ref().filter(|_| self.taken_over.is_some());
+        let is_of_it = |life| message.id.node == self.place.node && message.id.incarnation <= life;
+        let has_copies = self.former.is_some() || self.taken_over.is_some_and(is_of_it);
+        let publisher = message.publisher.as_ref().filter(|_| has_copies);
         publisher.is_some_and(|publisher| self.broker.session(publisher).is_none())
     }
 
@@ -160,7 +205,7 @@ impl Shard {
     /// Says of a session of the journal from which life of this node it is, if another node has taken that life's sessions over. The new owner
     /// adds nothing of it to a session that goes on from the copy, which had as much.
     fn known_of_former_life(&self, client: &ClientId) -> Option<Known> {
-        let from = Life { node: self.place.node, incarnation: self.taken_over? };
+        let from = Life { node: self.place.node, incarnation: self.former? };
         Some(Known { client: client.clone(), from, copied: Vec::new(), added: Vec::new(), filters: None })
     }
 
@@ -258,11 +303,26 @@ impl Shard {
         self.broker.deliver_to_others(now, message, &journal.restored);
     }
 
+    /// Delivers a publication to those sessions here that have not had it before this node started again.
+    pub(super) fn deliver_here(&mut self, now: Now, deliver: Deliver) {
+        let had = self.journal.as_ref().filter(|_| deliver.plain).map(|journal| journal.had_by(&deliver.message));
+        match had.filter(|clients| !clients.is_empty()) {
+            None => self.broker.handle(now, Input::Deliver(deliver)),
+            Some(clients) => {
+                self.broker.deliver_to_others(now, &deliver.message, &clients);
+                if !deliver.groups.is_empty() {
+                    self.broker.handle(now, Input::Deliver(Deliver { plain: false, ..deliver }));
+                }
+            }
+        }
+    }
+
     /// The session of a client has left. If it was in the journal that this node started from, returns how far publications had come for it
     /// by then.
     fn is_restored_no_more(&mut self, client: &ClientId) -> Option<Arc<Heard>> {
         let journal = self.journal.as_mut()?;
         journal.given.remove(client);
+        journal.ahead.remove(client);
         journal.restored.remove(client).then(|| Arc::clone(&journal.heard_before))
     }
 
@@ -361,11 +421,14 @@ impl Shard {
 mod tests {
     use bytes::Bytes;
     use sedge_base::Rng;
-    use sedge_broker::Place;
+    use sedge_broker::{Place, SubscriptionState};
+    use sedge_mqtt::{SubscriptionOptions, TopicFilter, Version};
 
     use super::*;
+    use crate::mail::{Claimed, SessionStep, ToShard};
+    use crate::reception::shard_of;
     use crate::testing::message;
-    use crate::{Recovery, ShardConfig};
+    use crate::{Recovery, ShardConfig, ShardInput};
 
     /// Shard 1 of this life of node 1, with what these batches hold.
     fn started(life: u64, batches: &[Bytes]) -> Shard {
@@ -403,5 +466,59 @@ mod tests {
         let mut third = started(3, &[batch]);
         assert!(third.has_seen(&made(1, 7)));
         assert!(!third.has_seen(&made(1, 8)));
+    }
+
+    /// A client of shard 1.
+    fn client() -> ClientId {
+        let mut all = ["a", "b", "c", "d"].map(ClientId::new).into_iter();
+        all.find(|client| shard_of(client, 2) == ShardId(1)).unwrap()
+    }
+
+    /// Its session, with a subscription to everything.
+    fn session() -> SessionState {
+        let options = SubscriptionOptions { qos: QoS::ExactlyOnce, ..SubscriptionOptions::default() };
+        let subscription = SubscriptionState { filter: TopicFilter::new("#").unwrap(), options, id: None };
+        SessionState {
+            client: client(),
+            epoch: 16,
+            version: Version::V5,
+            expiry_secs: 3_600,
+            disconnected_at: Now::default().wall,
+            subscriptions: vec![subscription],
+            inflight: Vec::new(),
+            queue: Vec::new(),
+            inbound: Vec::new(),
+            will: None,
+        }
+    }
+
+    fn takes(shard: &mut Shard, mail: ToShard) {
+        shard.handle(Now::default(), ShardInput::Mail(mail));
+        while shard.poll_output().is_some() {}
+    }
+
+    /// MQ-05: a session comes from another node with a publication that shard 0 made. After a restart shard 0 sends it once more, and to this shard
+    /// for the first time.
+    #[test]
+    fn a_session_that_came_with_a_publication_does_not_get_it_once_more_after_a_restart() {
+        let mut second = started(2, &[]);
+        let claimed = Claimed {
+            client: client(),
+            conn: None,
+            epoch: 32,
+            session: Some(Box::new(session())),
+            leftovers: vec![made(1, 7)],
+            beside: None,
+            given: None,
+        };
+        takes(&mut second, ToShard::Session(Box::new(SessionStep::Claimed(claimed))));
+        let waiting = |shard: &Shard| shard.broker().waiting(&client()).map(|one| one.id.seq).collect::<Vec<_>>();
+        assert_eq!(waiting(&second), [7]);
+        let batch = written(&mut second);
+        let mut third = started(3, &[batch]);
+        assert_eq!(waiting(&third), [7]);
+        takes(&mut third, ToShard::Plain(made(1, 7)));
+        takes(&mut third, ToShard::Plain(made(1, 8)));
+        assert_eq!(waiting(&third), [7, 8]);
     }
 }

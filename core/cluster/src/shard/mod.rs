@@ -91,8 +91,10 @@ pub struct Shard {
     held_back: Vec<Output>,
     /// Clients whose wills the journal held and that wait for that.
     wills: Vec<ClientId>,
-    /// The life of this node whose sessions the journal held, if another node has taken them over.
+    /// The latest life of this node whose sessions another node has taken over.
     taken_over: Option<Incarnation>,
+    /// The life of this node whose sessions the journal held, if another node has taken them over.
+    former: Option<Incarnation>,
     gate: Gate,
     /// The broker behind this node, if there is one.
     upstream: Option<Box<Upstream>>,
@@ -127,6 +129,7 @@ impl Shard {
             held_back: Vec::new(),
             wills: Vec::new(),
             taken_over: None,
+            former: None,
             gate: Gate::default(),
             upstream,
         }
@@ -261,7 +264,7 @@ impl Shard {
             ToShard::StandStill => self.stand_still(false),
             ToShard::TakenForDead { had_copies } => self.taken_for_dead(now, had_copies),
             ToShard::Sent(batch) => self.unread(now, batch),
-            ToShard::TakenOver(life) => self.taken_over(now, life),
+            ToShard::TakenOver { life, is_last } => self.taken_over(now, life, is_last),
             ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),
             ToShard::Session(step) => self.session_step(now, *step),
             ToShard::Copy(attempt) => self.copy(attempt),
@@ -403,7 +406,7 @@ impl Shard {
         }
         let deliver = self.enter_from_elsewhere(now, deliver);
         self.note_heard(&deliver.message);
-        self.broker.handle(now, Input::Deliver(deliver));
+        self.deliver_here(now, deliver);
     }
 
     fn deliver_missed(&mut self, now: Now, Missed { message, clients }: Missed) {

@@ -70,7 +70,7 @@ impl Node {
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let Some((epoch, _, former)) = wanted.phase.waits_for() else { return };
         if let Some(spare) = wanted.spare.take().filter(|_| self.ring.contains(&former)) {
-            self.keep_early(former, client, epoch, Some(spare));
+            self.keep_early(former, client, epoch, Some(spare), false);
         }
     }
 

@@ -422,6 +422,8 @@ impl Node {
     }
 
     fn take_session(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
+        let was_taken_over = self.claims.early.takes_restored(client, from);
+        let is_restored = was_taken_over || self.has_restarted(from);
         match self.claims.wanted.get(client).map(|wanted| &wanted.phase) {
             // A node that gave the session to the owner that was asked, and registered it once more before it heard that it was to, has none.
             // It does not know whether there is one.
@@ -429,9 +431,9 @@ impl Node {
             // The session that a restarted node found in its journal is older than that of the owner that was asked. It is put together with the
             // owner's session, or has its turn if the owner sends nothing.
             Some(&Phase::Session { epoch: mine, from: former, .. })
-                if from != former && epoch == mine && self.ring.contains(&former) && self.has_restarted(from) =>
+                if from != former && epoch == mine && self.ring.contains(&former) && is_restored =>
             {
-                self.keep_early(from, client, epoch, session);
+                self.keep_early(from, client, epoch, session, was_taken_over);
             }
             Some(&Phase::Session { epoch: mine, from: former, .. }) if epoch == mine || from == former => match session
             {
@@ -448,10 +450,10 @@ impl Node {
                     self.claimed_late(client, mine, session, Vec::new());
                 }
             },
-            Some(Phase::Asked { .. }) => self.keep_early(from, client, epoch, session),
+            Some(Phase::Asked { .. }) => self.keep_early(from, client, epoch, session, was_taken_over),
             // It may be given to this node, and be here sooner than the home's word.
             None if !self.claims.owns(client) && !self.has_left(client, epoch) => {
-                self.keep_early(from, client, epoch, session);
+                self.keep_early(from, client, epoch, session, was_taken_over);
             }
             // The client was served without it: two owners after a partition, or a former owner that was slow.
             Some(_) | None => {
@@ -459,17 +461,24 @@ impl Node {
                     return;
                 }
                 if let Some(session) = session {
-                    self.given_up_unasked(from, client, epoch, session);
+                    self.given_up_unasked(from, client, epoch, session, was_taken_over);
                 }
             }
         }
     }
 
-    /// There were two owners, and the other one goes.
-    fn given_up_unasked(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Box<SessionState>) {
+    /// There were two owners, and the other one goes. `was_taken_over`: the other one has only what its journal held before the session was taken over.
+    fn given_up_unasked(
+        &mut self,
+        from: NodeId,
+        client: &ClientId,
+        epoch: u64,
+        session: Box<SessionState>,
+        was_taken_over: bool,
+    ) {
         if self.claims.wants(client) || (self.claims.owns(client) && self.claims.is_leaving(client)) {
             // The other owner's session is put together with the one that comes, or goes behind the one that leaves.
-            return self.keep_early(from, client, epoch, Some(session));
+            return self.keep_early(from, client, epoch, Some(session), was_taken_over);
         }
         if self.claims.owns(client) {
             self.begin_reunion(client, from, false);
@@ -478,6 +487,10 @@ impl Node {
         }
         self.release_behind(from, client, epoch);
         self.send_safe(from, client, epoch);
+        if was_taken_over {
+            // The copy from which the session goes on had as much.
+            return;
+        }
         let plain = messages_of(&session).filter(|queued| queued.group.is_none());
         let messages: Vec<_> = plain.map(|queued| Arc::clone(&queued.message)).collect();
         self.send_late(client, &messages);

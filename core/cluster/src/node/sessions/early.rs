@@ -13,7 +13,11 @@ const EARLY_LIMIT: usize = 1024;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(in crate::node) struct Early(VecDeque<Arrived>);
+pub(in crate::node) struct Early {
+    arrived: VecDeque<Arrived>,
+    /// Sessions that nodes which have restarted are about to send from their journals, although others have taken them over.
+    restored: VecDeque<(ClientId, NodeId)>,
+}
 
 #[derive(Debug)]
 struct Arrived {
@@ -21,49 +25,75 @@ struct Arrived {
     client: ClientId,
     epoch: u64,
     session: Session,
+    /// See [`Early::note_restored`].
+    is_restored: bool,
 }
 
 impl Early {
     /// Sessions that are kept.
     pub(in crate::node) fn len(&self) -> usize {
-        self.0.len()
+        self.arrived.len()
     }
 
-    /// The session that came under this epoch, and the node that sent it. Only `owner` can say that there is none.
+    /// The session that this node is about to send is that of its journal, and has been taken over since.
+    pub(in crate::node) fn note_restored(&mut self, client: &ClientId, from: NodeId) {
+        if self.restored.len() >= EARLY_LIMIT {
+            self.restored.pop_front();
+        }
+        self.restored.push_back((client.clone(), from));
+    }
+
+    /// Whether the session that has come from this node is that of its journal, and has been taken over since.
+    pub(in crate::node) fn takes_restored(&mut self, client: &ClientId, from: NodeId) -> bool {
+        let before = self.restored.len();
+        self.restored.retain(|(known, node)| known != client || *node != from);
+        self.restored.len() < before
+    }
+
+    /// The session that came under this epoch, and the node that sent it. Only `owner` can say that there is none. A session of a journal that was
+    /// taken over since counts only as an answer of `owner`.
     pub(in crate::node) fn take(
         &mut self,
         client: &ClientId,
         epoch: u64,
         owner: Option<NodeId>,
     ) -> Option<(NodeId, Session)> {
-        let is_answer = |early: &Arrived| early.session.is_some() || Some(early.from) == owner;
+        let is_current = |early: &Arrived| early.session.is_some() && !early.is_restored;
+        let is_answer = |early: &Arrived| is_current(early) || Some(early.from) == owner;
         let is_wanted = |early: &Arrived| early.client == *client && early.epoch == epoch && is_answer(early);
-        let at = self.0.iter().position(is_wanted)?;
-        self.0.remove(at).map(|early| (early.from, early.session))
+        let at = self.arrived.iter().position(is_wanted)?;
+        self.arrived.remove(at).map(|early| (early.from, early.session))
     }
 
     /// The first session that came from an owner that has had one, under this epoch.
     fn take_filled(&mut self, client: &ClientId, epoch: u64) -> Option<(NodeId, Session)> {
         let is_wanted = |early: &Arrived| early.client == *client && early.epoch == epoch && early.session.is_some();
-        let at = self.0.iter().position(is_wanted)?;
-        self.0.remove(at).map(|early| (early.from, early.session))
+        let at = self.arrived.iter().position(is_wanted)?;
+        self.arrived.remove(at).map(|early| (early.from, early.session))
     }
 
     fn take_all(&mut self, client: &ClientId) -> Vec<Arrived> {
-        let (of_client, others) = self.0.drain(..).partition(|early| early.client == *client);
-        self.0 = others;
+        let (of_client, others) = self.arrived.drain(..).partition(|early| early.client == *client);
+        self.arrived = others;
         VecDeque::into(of_client)
     }
 }
 
 impl Node {
-    pub(in crate::node) fn keep_early(&mut self, from: NodeId, client: &ClientId, epoch: u64, session: Session) {
-        let early = &mut self.claims.early.0;
+    pub(in crate::node) fn keep_early(
+        &mut self,
+        from: NodeId,
+        client: &ClientId,
+        epoch: u64,
+        session: Session,
+        is_restored: bool,
+    ) {
+        let early = &mut self.claims.early.arrived;
         if early.len() >= EARLY_LIMIT {
             early.pop_front();
             self.counters.sessions_discarded += 1;
         }
-        early.push_back(Arrived { from, client: client.clone(), epoch, session });
+        early.push_back(Arrived { from, client: client.clone(), epoch, session, is_restored });
     }
 
     /// The node that was asked for a session has none, or does not answer: another owner's session, if one has come, is the one. False if none has.
@@ -76,7 +106,10 @@ impl Node {
 
     /// The owner of the session is known by now.
     pub(in crate::node) fn look_at_early(&mut self, client: &ClientId) {
-        for Arrived { from, epoch, session, .. } in self.claims.early.take_all(client) {
+        for Arrived { from, epoch, session, is_restored, .. } in self.claims.early.take_all(client) {
+            if is_restored {
+                self.claims.early.note_restored(client, from);
+            }
             self.session_arrived(from, client, epoch, session);
         }
     }
@@ -90,10 +123,10 @@ mod tests {
     #[test]
     fn only_the_owner_says_that_there_is_no_session() {
         let (client, owner, other) = (ClientId::new("c"), NodeId::new(1), NodeId::new(2));
-        let arrived = |from| Arrived { from, client: client.clone(), epoch: 7, session: None };
-        let mut early = Early(VecDeque::from([arrived(other)]));
+        let arrived = |from| Arrived { from, client: client.clone(), epoch: 7, session: None, is_restored: false };
+        let mut early = Early { arrived: VecDeque::from([arrived(other)]), ..Early::default() };
         assert!(early.take(&client, 7, Some(owner)).is_none());
-        early.0.push_back(arrived(owner));
+        early.arrived.push_back(arrived(owner));
         assert!(early.take(&client, 6, Some(owner)).is_none(), "that was another claim");
         assert!(matches!(early.take(&client, 7, Some(owner)), Some((from, None)) if from == owner));
         assert_eq!(early.len(), 1);

@@ -107,6 +107,10 @@ impl Node {
                 self.is_safe(from, client, epoch);
             }
             SessionMail::Known(known) => {
+                // A node says of a session of its journal that it is of a former life which was taken over.
+                if known.from.node == from && known.from != self.life_of(from) {
+                    self.claims.early.note_restored(&known.client, from);
+                }
                 let shard = shard_of(&known.client, self.config.shards);
                 self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Known(known))));
             }

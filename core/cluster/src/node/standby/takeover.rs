@@ -217,12 +217,12 @@ impl Node {
         }
     }
 
-    /// Another node has taken over the sessions of a former life of this node. The journal holds those of the last life: the takeover of an
-    /// earlier life says nothing of them.
+    /// Another node has taken over the sessions of a former life of this node. The journal holds those of the last life, among them sessions of an
+    /// earlier life if the last one ended soon.
     pub(in crate::node) fn was_taken_over(&mut self, incarnation: Incarnation) {
         let is_last = self.takeovers.former.is_none_or(|former| former == incarnation);
-        if incarnation < self.config.incarnation && is_last {
-            self.tell_all_shards(|| ToShard::TakenOver(incarnation));
+        if incarnation < self.config.incarnation {
+            self.tell_all_shards(|| ToShard::TakenOver { life: incarnation, is_last });
         }
     }
 
