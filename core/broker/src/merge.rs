@@ -38,6 +38,12 @@ impl Merged {
         }
     }
 
+    fn forget(&mut self, session: SessionKey, id: MessageId) {
+        if self.ids.remove(&(session, id)) {
+            self.order.retain(|known| *known != (session, id));
+        }
+    }
+
     /// Whether a session has got this message by a merge.
     pub(crate) fn has(&self, session: SessionKey, id: MessageId) -> bool {
         !self.ids.is_empty() && self.ids.contains(&(session, id))
@@ -177,6 +183,13 @@ impl Broker {
     pub fn has_had(&mut self, client: &ClientId, id: MessageId) {
         if let Some(key) = self.clients.get(client).copied() {
             self.merged.note(key, id);
+        }
+    }
+
+    /// The client has not had this message where its session was before, after all: see [`Broker::has_had`].
+    pub fn owes(&mut self, client: &ClientId, id: MessageId) {
+        if let Some(key) = self.clients.get(client).copied() {
+            self.merged.forget(key, id);
         }
     }
 

@@ -397,6 +397,8 @@ pub struct Held {
     pub group: Option<TopicFilter>,
     /// Whether it came to this node, too.
     pub seen: bool,
+    /// Whether it was held back from the session here, since the other owner said that its session had it: that session has it still to deliver.
+    pub is_owed: bool,
 }
 
 /// See [`ToShard::Settled`].

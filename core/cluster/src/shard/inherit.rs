@@ -266,7 +266,10 @@ impl Shard {
         let there: BTreeSet<MessageId> = messages.iter().map(|held| held.message.id).collect();
         let taken = copied.difference(&there).copied().collect();
         let mut plain = Vec::with_capacity(messages.len());
-        for Held { message, group, seen } in messages {
+        for Held { message, group, seen, is_owed } in messages {
+            if is_owed {
+                self.broker.owes(&client, message.id);
+            }
             match group {
                 // A message that has come to this node has come to the session, or to the copy that it goes on from.
                 _ if (seen && has_matched(&message)) || copied.contains(&message.id) || added.contains(&message.id) => {

@@ -90,6 +90,8 @@ struct Moved {
     along: BTreeSet<MessageId>,
     /// The same, of all sessions that came together from a node that is gone.
     strays: Arc<BTreeSet<MessageId>>,
+    /// Publications that were held back from the session, since another node said that the session had them there.
+    held_back: BTreeSet<MessageId>,
 }
 
 /// Publications that came where a session was before, and that the session has not had.
@@ -468,7 +470,7 @@ impl Had {
 
     /// Sessions that had this publication before they came here. From the node that made it only those are looked for that were taken over
     /// from a node that is gone: publications that others have missed, and those that the node has kept for this one, may be the same.
-    fn who(&self, id: &MessageId, is_first_hand: bool) -> Vec<ClientId> {
+    fn who(&mut self, id: &MessageId, is_first_hand: bool) -> Vec<ClientId> {
         let came_along = self.came_along.contains(id);
         if is_first_hand && !came_along && !has_come_to(&self.inherited, id) {
             return Vec::new();
@@ -482,7 +484,22 @@ impl Had {
                 moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
             }
         };
-        self.sessions.iter().filter(|(_, moved)| had(moved)).map(|(client, _)| client.clone()).collect()
+        let all = self.sessions.iter_mut().filter(|(_, moved)| had(moved));
+        let all = all.map(|(client, moved)| {
+            if moved.held_back.len() < MAX_FILLS {
+                moved.held_back.insert(*id);
+            }
+            client.clone()
+        });
+        all.collect()
+    }
+
+    /// Whether a publication was held back from a session only because `from`, another owner, said that its session had it.
+    pub(in crate::node) fn is_held_back_for(&self, from: NodeId, client: &ClientId, id: &MessageId) -> bool {
+        let Some(moved) = self.sessions.get(client).filter(|moved| moved.held_back.contains(id)) else { return false };
+        let mut others = moved.said.iter().filter(|(node, _)| **node != from);
+        let is_here = moved.from == Some(from) || moved.along.contains(id) || has_come_to(&moved.came_with, id);
+        !is_here && !others.any(|(node, marks)| moved.has_had_at(*node, marks, id))
     }
 }
 

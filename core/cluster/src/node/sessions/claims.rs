@@ -326,6 +326,7 @@ impl Node {
         let former = former.filter(|_| !is_late && !is_double);
         let former_lives = former.is_some_and(|former| self.ring.contains(&former));
         if !is_late
+            && !is_double
             && !former_lives
             && let Some((_, session)) = self.claims.early.take(client, epoch, former)
         {
@@ -506,9 +507,10 @@ impl Node {
         Life { node, incarnation }
     }
 
-    /// Messages that another owner had for a client.
+    /// Messages that another owner, `from`, had for a client.
     pub(in crate::node) fn held(
         &mut self,
+        from: NodeId,
         client: &ClientId,
         message: &Arc<Message>,
         group: Option<TopicFilter>,
@@ -518,8 +520,9 @@ impl Node {
         // A message for which a shared subscription chose a member at another node did not come here.
         let seen = self.had.has(client, message, own, self.windows.has(&id))
             || (group.is_none() && self.had.was_not_wanted(client, message));
+        let is_owed = self.had.is_held_back_for(from, client, &id);
         self.had.gets(client, id);
-        mail::Held { message: Arc::clone(message), group, seen }
+        mail::Held { message: Arc::clone(message), group, seen: seen && !is_owed, is_owed }
     }
 
     /// Another owner had something for a client of this node.

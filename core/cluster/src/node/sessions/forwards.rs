@@ -126,7 +126,7 @@ impl Node {
             }
             return;
         }
-        let messages = messages.iter().map(|message| self.held(client, message, None)).collect();
+        let messages = messages.iter().map(|message| self.held(from, client, message, None)).collect();
         let (client, from) = (client.clone(), self.life_of(from));
         self.merge(mail::Merge { client, from, messages, received: Vec::new(), sent: None, next: 0, is_late: true });
     }

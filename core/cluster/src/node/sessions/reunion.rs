@@ -362,7 +362,7 @@ impl Node {
             self.send_safe(from, &client, epoch);
         }
         let messages = reunion.messages.iter();
-        let messages = messages.map(|(message, group)| self.held(&client, message, group.clone())).collect();
+        let messages = messages.map(|(message, group)| self.held(from, &client, message, group.clone())).collect();
         let (from, Reunion { received, sent, next, .. }) = (self.life_of(from), reunion);
         self.merge(mail::Merge { client: client.clone(), from, messages, received, sent, next, is_late: false });
         if self.reunions.is_reuniting(&client) {
