@@ -27,7 +27,7 @@ const KEPT: &[(Draw, &[u64])] = &[
     (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75]),
     (Options::hasty_restart, &[6, 13, 20, 37, 50, 59]),
     (Options::journal_restart, &[3, 54, 87]),
-    (Options::slow_disk, &[96, 136, 142, 180, 220, 355, 431, 510, 552, 640]),
+    (Options::slow_disk, &[96, 136, 142, 180, 220, 355, 431, 510, 552, 640, 687, 705]),
     (Options::draining, &[11, 45, 48]),
     (Options::harsh, &[3, 7, 8, 26, 32, 59]),
     (
@@ -58,11 +58,12 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
 /// (`part` 403 and 509), or not at all (`part` 47, 72, 551 and 602). A node that stood still reads a client's newer connection before its older one, and
 /// QoS 0 messages come out of order (`freeze` 594). A node serves a session before all is there that was on its way, as a third node stands still for seven seconds and is not
 /// declared dead; four messages are lost (`freeze` 198). Power fails once more soon after a node has found that others have taken its sessions over, and
-/// sessions get QoS 2 messages twice (`slow-disk` 244).
+/// sessions get QoS 2 messages twice (`slow-disk` 244). They come twice in three more runs with slow disks: a former owner brings a subscription back that the
+/// client has withdrawn (`slow-disk` 841), and of 920 and 978 the cause is not known.
 const FAILING: &[(Draw, &[u64])] = &[
     (Options::parting, &[47, 72, 403, 492, 509, 551, 585, 602]),
     (Options::freezing, &[198, 594]),
-    (Options::slow_disk, &[244]),
+    (Options::slow_disk, &[244, 841, 920, 978]),
 ];
 
 /// How many kept seeds of a kind run where nothing asks for all.

@@ -481,7 +481,7 @@ impl Node {
             // The other owner's session is put together with the one that comes, or goes behind the one that leaves.
             return self.keep_early(from, client, epoch, Some(session), was_taken_over);
         }
-        if self.claims.owns(client) {
+        if self.claims.owns(client) && !was_taken_over {
             self.begin_reunion(client, from, false);
             self.given_back(from, client, epoch, Some(&session));
             return;
@@ -489,7 +489,7 @@ impl Node {
         self.release_behind(from, client, epoch);
         self.send_safe(from, client, epoch);
         if was_taken_over {
-            // The copy from which the session goes on had as much.
+            // The copy from which the session goes on had as much, and all that is published since comes to its owner.
             return;
         }
         let plain = messages_of(&session).filter(|queued| queued.group.is_none());
