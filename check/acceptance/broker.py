@@ -97,21 +97,20 @@ class Mosquitto(Make):
         super().__init__("mosquitto", directory)
         self.config = directory / "mosquitto.conf"
         self.log = directory / "mosquitto.log"
-        # The path of a Unix socket has to be short.
-        self.socket = Path(tempfile.mkdtemp(prefix="sedge-broker-")) / "mqtt.sock"
+        # The path of a Unix socket has to be short; nobody else has the port.
+        self.socket = Path(tempfile.gettempdir()) / f"sedge-broker-{self.port}.sock"
         text = [f"listener 0 {self.socket}", f"listener {self.port} {HOST}", "allow_anonymous true", "set_tcp_nodelay true", "user root", "max_queued_messages 100000", *lines]
         self.config.write_text("\n".join(text) + "\n")
 
     def stop(self) -> None:
         """Ends it, if it runs, and removes its socket."""
         super().stop()
-        shutil.rmtree(self.socket.parent, ignore_errors=True)
+        self.socket.unlink(missing_ok=True)
 
     def command(self) -> list[str]:
         """The command that starts the broker."""
         program = shutil.which("mosquitto", path="/usr/sbin:/usr/bin")
         assert program, "mosquitto is missing; ./test installs it"
-        self.socket.parent.mkdir(exist_ok=True)
         return [program, "-v", "-c", str(self.config)]
 
     def answers(self) -> bool:
