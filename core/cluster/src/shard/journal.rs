@@ -39,7 +39,7 @@ pub(super) struct ShardJournal {
     given: BTreeMap<ClientId, BTreeSet<MessageId>>,
     /// The publications that these sessions came with from other nodes before the restart, and had there.
     ahead: BTreeMap<ClientId, HadAhead>,
-    /// How far the publications in both go, for each shard that made some.
+    /// The number of the last publication in both, for each shard that made some.
     had_until: Heard,
     /// The part of it that is to be written.
     heard_changed: BTreeSet<(NodeId, Incarnation, ShardId)>,

@@ -470,6 +470,7 @@ impl Had {
 
     /// Sessions that had this publication before they came here. From the node that made it only those are looked for that were taken over
     /// from a node that is gone: publications that others have missed, and those that the node has kept for this one, may be the same.
+    /// Notes for each of them that the publication is held back from it.
     fn who(&mut self, id: &MessageId, is_first_hand: bool) -> Vec<ClientId> {
         let came_along = self.came_along.contains(id);
         if is_first_hand && !came_along && !has_come_to(&self.inherited, id) {

@@ -35,7 +35,7 @@ impl Early {
         self.arrived.len()
     }
 
-    /// The session that this node is about to send is that of its journal, and has been taken over since.
+    /// Node `from` is about to send the session of its journal, which another node has taken over since.
     pub(in crate::node) fn note_restored(&mut self, client: &ClientId, from: NodeId) {
         if self.restored.len() >= EARLY_LIMIT {
             self.restored.pop_front();
@@ -43,7 +43,7 @@ impl Early {
         self.restored.push_back((client.clone(), from));
     }
 
-    /// Whether the session that has come from this node is that of its journal, and has been taken over since.
+    /// Whether the session that has come from node `from` is the one of its journal, which another node has taken over since.
     pub(in crate::node) fn takes_restored(&mut self, client: &ClientId, from: NodeId) -> bool {
         let before = self.restored.len();
         self.restored.retain(|(known, node)| known != client || *node != from);
