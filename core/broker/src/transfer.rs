@@ -111,6 +111,16 @@ impl Broker {
         }
     }
 
+    /// Drops a session that goes on elsewhere with everything that it has here, unless a client is connected. Its will is published there, and members
+    /// of shared subscriptions were chosen there. Whether there was one.
+    pub fn discard(&mut self, client: &ClientId) -> bool {
+        let is_away = |key: &SessionKey| self.sessions.get(*key).is_some_and(|session| session.connection.is_none());
+        let Some(key) = self.clients.get(client).copied().filter(is_away) else { return false };
+        let Some((mut session, _)) = self.remove_session(key, false) else { return false };
+        session.queue.take(&mut self.counters);
+        true
+    }
+
     /// Another owner has taken the client id.
     pub(crate) fn on_relinquish(&mut self, client: ClientId, epoch: u64, clean_start: bool) {
         let session = self.give_up(&client, epoch, clean_start).map(Box::new);

@@ -11,7 +11,7 @@ use sedge_mqtt::{Message, MessageId, TopicName};
 use crate::mail::{HadAhead, Heard, Life};
 use crate::reception::shard_of;
 use crate::shard::Choice;
-use crate::wire::{Entry, Remembered, WireError, read_entries};
+use crate::wire::{Entry, Remembered, SafeAt, WireError, read_entries};
 
 /// The last number of each life and shard of this node that a shard has seen.
 pub(crate) type Seen = BTreeMap<(Incarnation, ShardId), u64>;
@@ -38,8 +38,11 @@ pub struct Recovery {
     ahead: Ahead,
     /// The last messages that sessions were given, oldest first.
     given: VecDeque<(SessionNumber, MessageId)>,
+    /// The life of the node whose sessions these are.
+    life: Option<Incarnation>,
     members: Vec<Remembered>,
     taken: Vec<Life>,
+    safe: Vec<SafeAt>,
     known: Vec<NodeId>,
 }
 
@@ -148,6 +151,8 @@ pub struct RestoredShard {
     pub(crate) numbers: Option<SessionNumber>,
     /// Places that were chosen for QoS 2 publications that are on their way.
     pub(crate) choices: BTreeMap<MessageId, Choice>,
+    /// The life of the node whose sessions these are; none if it let no client in.
+    pub(crate) life: Option<Incarnation>,
 }
 
 /// The part of a journal that the node begins with.
@@ -157,10 +162,14 @@ pub struct RestoredNode {
     pub(crate) clients: Vec<(ClientId, u64)>,
     /// The nodes that were members when this node ended.
     pub(crate) members: Vec<Remembered>,
-    /// Lives of other nodes whose sessions the node has taken over, and its own last life.
+    /// Lives of other nodes whose sessions went on elsewhere.
     pub(crate) taken: Vec<Life>,
+    /// Those among them whose sessions are safe elsewhere.
+    pub(crate) safe: Vec<SafeAt>,
     /// Nodes that may come back with retained messages that were cleared meanwhile.
     pub(crate) known: Vec<NodeId>,
+    /// The latest life whose sessions the shards' journals hold; none if they let no client in.
+    pub(crate) life: Option<Incarnation>,
 }
 
 impl RestoredShard {
@@ -188,7 +197,8 @@ impl RestoredNode {
 impl Recovery {
     /// Takes the next batch in. After an error what came before it in the batch has had its effect, the rest has none.
     pub fn apply(&mut self, batch: Bytes) -> Result<(), JournalError> {
-        let Self { image, retained, seen, choices, heard, ahead, given, members, taken, known: may_return } = self;
+        let Self { image, retained, seen, choices, heard, ahead, given, .. } = self;
+        let Self { life, members, taken, safe, known: may_return, .. } = self;
         read_entries(batch, |entry| match entry {
             Entry::Broker(record) => {
                 if let Record::Queued { session, item } | Record::Sent { session, item, .. } = &record {
@@ -231,7 +241,9 @@ impl Recovery {
             }
             Entry::Had { client, last } => ahead.note_all(last, client),
             Entry::Members(all) => *members = all,
+            Entry::Life(incarnation) => *life = Some(incarnation),
             Entry::Taken(all) => *taken = all,
+            Entry::SafeElsewhere(all) => *safe = all,
             Entry::Known(all) => *may_return = all,
         })?;
         Ok(())
@@ -267,7 +279,8 @@ impl Recovery {
             (0..shards).map(|_| RestoredShard { seen: common.clone(), ..RestoredShard::default() }).collect();
         let mut node = RestoredNode::default();
         for (number, recovery) in recoveries.into_iter().enumerate() {
-            let Self { image, retained, seen, choices, heard, ahead, given, members, taken, known } = recovery;
+            let Self { image, retained, seen, choices, heard, ahead, given, life, members, taken, safe, known } =
+                recovery;
             // Sessions that have ended or left since have no client: what comes back of them later is another session.
             for (client, id) in given.into_iter().filter_map(|(session, id)| Some((image.client(session)?.clone(), id)))
             {
@@ -277,8 +290,15 @@ impl Recovery {
             }
             // They are in one of the journals.
             node.members.extend(members);
+            node.life = node.life.max(life);
             node.taken.extend(taken);
+            node.safe.extend(safe);
             node.known.extend(known);
+            // A shard that gets sessions of several journals takes them for those of the latest life: it drops none that were served since.
+            let goes_to = |at: &usize| if same { *at == number } else { true };
+            for (_, shard) in dealt.iter_mut().enumerate().filter(|(at, _)| goes_to(at)) {
+                shard.life = shard.life.max(life);
+            }
             if let Some(shard) = dealt.get_mut(number).filter(|_| same) {
                 (shard.seen, shard.numbers) = (seen, Some(image.last_session()));
                 (shard.heard, shard.ahead) = (heard, ahead);

@@ -54,13 +54,9 @@ pub enum ToShard {
     /// The process stood still, and the backups had been sent batches up to this one by then. Should one of them have taken the sessions over, it
     /// knows nothing of what is in no batch yet, or in a later one.
     Sent(u64),
-    /// Another node has taken over the sessions of an earlier life of this node.
-    TakenOver {
-        /// That life.
-        life: Incarnation,
-        /// Whether the journal that this node has started from is of that life: then the other node publishes the wills that the journal held.
-        is_last: bool,
-    },
+    /// Another node has taken over the sessions of this earlier life of this node. If the journal held these sessions, the other node publishes
+    /// their wills.
+    TakenOver(Incarnation),
     /// An operator ends this client's connection.
     Kick {
         /// The client.
@@ -161,6 +157,8 @@ pub enum SessionStep {
     Left(Handed),
     /// The new owner of the session will never have it for good: it goes on here under this epoch.
     TakeBack(Handed, u64),
+    /// The session goes on at another node with everything that it has here, and is safe there: nothing of it is needed.
+    Discard(ClientId),
     /// The new owner of the session takes its time: answer with [`ToNode::Ahead`] if something was caught since the last time.
     Look(Handed),
     /// Whatever comes for the session from now on from the shard that says so comes to its new owner, too. When it has come from all, answer
@@ -228,6 +226,7 @@ impl SessionStep {
             | Self::Hold { client, .. }
             | Self::Resubscribe { client, .. }
             | Self::LetGo(client)
+            | Self::Discard(client)
             | Self::Had { client, .. }
             | Self::Merge(Merge { client, .. }) => Some(client),
             Self::Inherit(_)
@@ -349,6 +348,8 @@ pub struct Claimed {
     pub beside: Option<Arc<Heard>>,
     /// The node that has given the session away, and the epoch: answer with [`ToNode::Installed`] when it is copied.
     pub given: Option<(NodeId, u64)>,
+    /// How far publications had come for the session where it was.
+    pub had: Heard,
 }
 
 /// A shard in one life of its node.
@@ -508,7 +509,12 @@ pub enum ToNode {
         changes: Vec<InterestChange>,
     },
     /// Answer to [`SessionStep::Adopt`] and [`SessionStep::Flush`].
-    Adopted(Box<Handed>),
+    Adopted {
+        /// The session.
+        handed: Box<Handed>,
+        /// The last publication that the shard had made when it began to catch; none if it had begun before.
+        made: Option<u64>,
+    },
     /// Answer to [`SessionStep::Claimed`]: the session that this node has given away under this epoch is here, and copied.
     Installed(Box<(NodeId, Handed)>),
     /// Answer to [`SessionStep::Look`]: messages that came for a session since it was handed over, and since the last answer. They will be among

@@ -229,8 +229,16 @@ impl World {
             // Read as if it arrived now, in order.
             let unread: Vec<Bytes> = found.unread[side].drain(..).collect();
             found.last[side] = found.last[side].max(self.now);
-            for bytes in unread {
-                self.schedule.at(self.now, Event::Arrive { wire, side, bytes });
+            if found.stalled[side].is_empty() {
+                for bytes in unread {
+                    self.schedule.at(self.now, Event::Arrive { wire, side, bytes });
+                }
+            } else {
+                // Ahead of what has come since and waits.
+                for bytes in unread.into_iter().rev() {
+                    found.stalled[side].push_front(bytes);
+                }
+                self.schedule.at(self.now, Event::Unstalled { wire, side });
             }
             if core::mem::take(&mut found.unread_break[side]) {
                 self.schedule.at(self.now, Event::Broken { wire, side });

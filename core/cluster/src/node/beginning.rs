@@ -5,9 +5,9 @@
 //! lets clients in says whom it knows: the others ended before it did, so that nothing of theirs is unknown to it.
 
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use sedge_base::{Duration, Instant, NodeId, ShardId};
+use sedge_base::{Duration, Incarnation, Instant, NodeId, ShardId};
 
 use crate::NodeState;
 use crate::link::ControlTopic;
@@ -40,6 +40,10 @@ enum Passage {
 pub(in crate::node) struct Beginning {
     /// Members of the node's former life that it has not met, and where they were.
     awaited: BTreeMap<NodeId, SocketAddr>,
+    /// All members of the node's former life.
+    former: BTreeSet<NodeId>,
+    /// The life of this node whose sessions its journals held; none if they held those of none.
+    pub(in crate::node) restored_life: Option<Incarnation>,
     /// Addresses to ask besides those of the awaited members.
     seeds: Vec<SocketAddr>,
     /// Whether the node has, or may have, sessions that others have taken over.
@@ -77,6 +81,12 @@ impl Beginning {
     /// Whether the node has, or may have, sessions that others have taken over.
     pub(in crate::node) const fn has_past(&self) -> bool {
         self.has_past
+    }
+
+    /// Whether the node's former life ended before that of this member, as far as it knew: what it had acknowledged until then, the member's copy
+    /// had, too. A node that had taken the member for dead may have acknowledged more.
+    pub(in crate::node) fn was_outlived_by(&self, member: NodeId) -> bool {
+        self.former.contains(&member)
     }
 
     /// Whether this is not the beginning of the process.
@@ -190,6 +200,11 @@ impl Node {
         self.state == NodeState::Recovery && self.beginning.has_begun_before()
     }
 
+    /// Whether the node has just started, and lets no client in: all its sessions are those of its journals.
+    pub(in crate::node) fn is_guest(&self) -> bool {
+        self.state == NodeState::Recovery && !self.beginning.has_begun_before()
+    }
+
     /// While the node begins, a neighbour is to answer behind everything that it has to say to what this node has told it: to whom sessions
     /// belong, above all.
     pub(in crate::node) fn ask_to_hear(&mut self, node: NodeId) {
@@ -217,8 +232,10 @@ impl Node {
             return;
         }
         let (now, has_all) = (self.now.instant, self.has_all_registrations());
-        let ring = &self.ring;
-        let due = |node: &NodeId, until: Instant| now >= until || (has_all && ring.binary_search(node).is_ok());
+        let (ring, takeovers) = (&self.ring, &self.takeovers);
+        // A neighbour whose sessions are being taken over is to know when they are safe: then it drops those of its journal.
+        let is_known = |node: &NodeId| ring.binary_search(node).is_ok() && !takeovers.takes_over_from(*node);
+        let due = |node: &NodeId, until: Instant| now >= until || (has_all && is_known(node));
         let due = self.beginning.askers.extract_if(.., |node, (_, until)| due(node, *until));
         for (node, (number, _)) in due.collect::<Vec<_>>() {
             self.tell_serving(node);
@@ -230,6 +247,7 @@ impl Node {
     pub(in crate::node) fn remember(&mut self, members: Vec<Remembered>) {
         let others = members.into_iter().filter(|member| member.node != self.config.node);
         self.beginning.awaited = others.map(|member| (member.node, member.address)).collect();
+        self.beginning.former = self.beginning.awaited.keys().copied().collect();
         if !self.beginning.awaited.is_empty() {
             self.beginning.has_past = true;
             self.ask_seeds_and_remembered();
@@ -312,15 +330,17 @@ impl Node {
         }
     }
 
-    /// Tells a neighbour whom this node knows, if it lets clients in.
+    /// Tells a neighbour whom this node knows, if it lets clients in: members, and nodes that are gone and whose sessions nobody has yet. Sessions of
+    /// the neighbour's own journal may be among those.
     pub(in crate::node) fn tell_serving(&mut self, to: NodeId) {
         if self.state != NodeState::Recovery && !self.links.is_older(to) {
-            let mail = NodeMail::Serving { members: self.ring.clone() };
+            let members = self.ring.iter().copied().chain(self.orphans.awaited()).collect();
+            let mail = NodeMail::Serving { members };
             self.send_control(to, ControlTopic::Node, mail.encode());
         }
     }
 
-    /// The members have changed: guests are told.
+    /// The members have changed, or the sessions of one that is gone are safe: guests are told.
     pub(in crate::node) fn tell_serving_to_guests(&mut self) {
         let guests = self.peers.iter().filter(|(_, peer)| peer.is_linked() && peer.serving.is_none());
         for node in guests.map(|(node, _)| *node).collect::<Vec<_>>() {

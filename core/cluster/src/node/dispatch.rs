@@ -392,6 +392,7 @@ impl Node {
         self.kicks_without(node);
         self.asks_without(node);
         self.choose_backups();
+        self.tell_serving_to_guests();
     }
 
     fn forget_peer(&mut self, node: NodeId) {

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use sedge_broker::BUCKETS;
 use sedge_mqtt::Message;
 
-use crate::mail::{Life, ToShard};
+use crate::mail::ToShard;
 use crate::node::Node;
 use crate::wire::{Entry, Remembered, write_entry};
 use crate::{NodeState, RestoredNode};
@@ -14,19 +14,7 @@ use crate::{NodeState, RestoredNode};
 /// Bytes that a record takes beside its message, for estimates.
 const RECORD_BYTES: u64 = 128;
 
-/// This life of the node, as the journal knows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum OwnLife {
-    /// The journal does not name it, and no client has claimed a session yet.
-    #[default]
-    Unused,
-    /// The journal does not name it, and its sessions may have changed.
-    Used,
-    /// The journal says that its sessions are those of this life.
-    Named,
-}
-
-/// The records that the node has to write: retained messages, its members, its own life, and lives whose sessions it has taken over.
+/// The records that the node has to write: retained messages, its members, and lives whose sessions went on elsewhere.
 #[derive(Debug, Default)]
 pub(in crate::node) struct RetainedJournal {
     records: Vec<Arc<Message>>,
@@ -34,9 +22,8 @@ pub(in crate::node) struct RetainedJournal {
     members_changed: bool,
     /// The members that were written last; none if they have to be written in any case.
     members_written: Option<Vec<Remembered>>,
-    /// Whether this node has taken over sessions since that was written.
+    /// Whether sessions have gone on elsewhere since that was written.
     taken_changed: bool,
-    life: OwnLife,
     /// The bucket that a checkpoint is to write next.
     cursor: Option<usize>,
 }
@@ -70,7 +57,8 @@ impl Node {
     /// Takes in what the journal has held, once and before anything else. Every shard is restored, too, and says so. `is_written`:
     /// the journal goes on; otherwise everything is written to it.
     pub fn restore(&mut self, restored: RestoredNode, is_written: bool) {
-        let RestoredNode { retained, clients, members, taken, known } = restored;
+        let RestoredNode { retained, clients, members, taken, safe, known, life } = restored;
+        self.beginning.restored_life = life;
         if let Some(journal) = self.journal.as_mut().filter(|_| is_written) {
             journal.members_written = Some(members.clone());
         }
@@ -80,7 +68,7 @@ impl Node {
             }
         }
         self.remember(members);
-        self.takeovers.remember(taken, self.config.node);
+        self.takeovers.remember(taken, safe);
         if !is_written {
             self.note_members_changed();
             self.note_taken_changed();
@@ -113,15 +101,9 @@ impl Node {
         }
         let members = core::mem::take(&mut journal.members_changed);
         let written = if members { journal.members_written.take() } else { None };
-        // This node's next life is to know whose sessions the journal holds: those of this one as soon as they may have changed. A disk
-        // without room takes that when it has some, so that clients are served meanwhile.
-        let may_differ = journal.life == OwnLife::Used || (journal.life == OwnLife::Unused && self.ring.len() > 1);
-        let is_due = may_differ && !self.is_full;
-        if core::mem::take(&mut journal.taken_changed) || is_due {
-            journal.life = OwnLife::Named;
-            let mine = Life { node: self.config.node, incarnation: self.config.incarnation };
-            let lives = self.takeovers.remembered().into_iter().chain([mine]).collect();
-            write_entry(out, &Entry::Taken(lives));
+        if core::mem::take(&mut journal.taken_changed) {
+            write_entry(out, &Entry::Taken(self.takeovers.remembered()));
+            write_entry(out, &Entry::SafeElsewhere(self.takeovers.safe_elsewhere()));
         }
         if let Some(known) = self.agreement.take_changed() {
             write_entry(out, &Entry::Known(known));
@@ -145,16 +127,7 @@ impl Node {
         }
     }
 
-    /// A client claims a session.
-    pub(in crate::node) const fn note_served(&mut self) {
-        if let Some(journal) = &mut self.journal
-            && matches!(journal.life, OwnLife::Unused)
-        {
-            journal.life = OwnLife::Used;
-        }
-    }
-
-    /// The node has to write the sessions that it has taken over.
+    /// The lives whose sessions went on elsewhere have to be written.
     pub(in crate::node) const fn note_taken_changed(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.taken_changed = true;
@@ -207,6 +180,7 @@ impl Node {
         if self.beginning.opens() {
             self.passes_on();
             self.tell_all_shards(|| ToShard::Open);
+            self.reclaim_late();
         }
         if core::mem::take(&mut self.restoration.is_awaited) {
             self.tell_all_shards(|| ToShard::Recovered);

@@ -296,7 +296,10 @@ impl Node {
                 self.note_made(from, made);
                 self.relinquished(&client, epoch, session, along);
             }
-            ToNode::Adopted(handed) => self.adopted(&handed),
+            ToNode::Adopted { handed, made } => {
+                self.is_caught_behind(from, &handed.client, made);
+                self.adopted(&handed);
+            }
             ToNode::Installed(installed) => {
                 let (from, Handed { client, epoch }) = *installed;
                 if self.ring.contains(&from) {

@@ -96,6 +96,7 @@ impl Shard {
 
     /// The node knows the cluster: clients that are still connected claim their sessions.
     pub(super) fn open(&mut self, now: Now) {
+        self.begins_to_serve();
         let gate = core::mem::replace(&mut self.gate, Gate::Open);
         let waiting = match gate {
             Gate::Starting(waiting) | Gate::Still(waiting) => waiting,

@@ -177,6 +177,8 @@ impl Shard {
         for (shard, mut session) in sessions {
             self.inheritance.clients.remove(&session.state.client);
             let (heard, ahead) = (heard.get(&shard), ahead.get(&session.state.client));
+            let marks = heard.into_iter().flatten().chain(ahead.into_iter().flat_map(|ahead| &ahead.marks));
+            let marks: Vec<_> = marks.map(|(key, seq)| (*key, *seq)).collect();
             let had = |message: &Message| {
                 let id = message.id;
                 if ahead.is_some_and(|ahead| ahead.has(&id)) {
@@ -197,6 +199,7 @@ impl Shard {
             let known = Known { client: client.clone(), from: life, copied, added, filters: Some(filters) };
             self.inheritance.remember(known);
             self.note_had_before(&client);
+            self.comes_with(&client, marks);
             self.withdraw(&client, left);
             restored.push(session);
         }
@@ -298,7 +301,11 @@ impl Shard {
 
     /// Something has come late, at a node where the session was before.
     fn merge_late(&mut self, now: Now, client: &ClientId, messages: Vec<Held>) {
-        let is_new = |held: &Held| !held.seen && !self.was_given(client, &held.message.id);
+        // The node that the session was inherited from may live after all, and its session have been passed on to here.
+        let known = self.inheritance.known.get(client).into_iter();
+        let came_with: BTreeSet<_> = known.flat_map(|known| known.copied.iter().chain(&known.added).copied()).collect();
+        let is_had = |id: &MessageId| came_with.contains(id) || self.was_given(client, id);
+        let is_new = |held: &Held| !held.seen && !is_had(&held.message.id);
         let mut news: Vec<_> = messages.into_iter().filter(is_new).map(|held| held.message).collect();
         news.retain(|message| self.inheritance.note_merged(client, message.id));
         self.broker.merge(now, client, &news, &BTreeSet::new());

@@ -10,7 +10,7 @@ use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::{Choice, Shard};
 use crate::journal::Seen;
-use crate::mail::{HadAhead, Heard, Known, Life, ToNode};
+use crate::mail::{HadAhead, Heard, Known, Life, ShardLife, ToNode};
 use crate::wire::{Entry, write_broker_entry, write_entry};
 use crate::{RestoredShard, ShardOutput};
 
@@ -33,6 +33,10 @@ pub(super) struct ShardJournal {
     heard: Heard,
     /// How far they had come in the former life of this node: see [`Shard::was_heard`].
     heard_before: Arc<Heard>,
+    /// The life of this node whose sessions the journal holds: a former one until clients are let in.
+    life: Option<Incarnation>,
+    /// It is to be written.
+    life_changed: bool,
     /// Clients whose sessions the journal held and that have been here since.
     restored: BTreeSet<ClientId>,
     /// The last messages that these sessions were given before the restart.
@@ -84,6 +88,11 @@ impl ShardJournal {
         given.chain(ahead).cloned().collect()
     }
 
+    /// Whether the sessions that the journal held were those of this life, or of an earlier one.
+    fn is_of(&self, life: Incarnation) -> bool {
+        self.life.is_none_or(|known| known <= life)
+    }
+
     /// The members that were chosen for a publication.
     pub(super) fn note_choice(&mut self, id: MessageId, choice: &Choice) {
         self.choices.push((id, choice.clone()));
@@ -101,11 +110,12 @@ impl Shard {
     /// Takes in what the journal has held, once, after [`Shard::keep_journal`] and before anything else. Publications that were on
     /// their way, and work that time has made due, wait until the node knows the cluster again.
     pub fn restore(&mut self, now: Now, restored: RestoredShard) {
-        let RestoredShard { sessions, seen, heard, ahead, given, numbers, choices } = restored;
+        let RestoredShard { sessions, seen, heard, ahead, given, numbers, choices, life } = restored;
         let mut ahead = ahead.by_client().0;
         self.exacts.restore(choices);
         if let Some(journal) = &mut self.journal {
             (journal.seen, journal.seen_again) = (seen, numbers.is_none());
+            (journal.life, journal.life_changed) = (life, numbers.is_none());
             journal.restored = sessions.iter().map(|session| session.state.client.clone()).collect();
             let native = if self.upstream.is_none() { core::mem::take(&mut ahead) } else { BTreeMap::new() };
             journal.restore_had(given, native);
@@ -158,9 +168,9 @@ impl Shard {
 
     /// Another node has taken over the sessions of an earlier life, from their copies. If the journal held them, the other node has published their
     /// wills, or will do so.
-    pub(super) fn taken_over(&mut self, now: Now, life: Incarnation, is_last: bool) {
+    pub(super) fn taken_over(&mut self, now: Now, life: Incarnation) {
         self.taken_over = self.taken_over.max(Some(life));
-        if !is_last {
+        if !self.journal.as_ref().is_none_or(|journal| journal.is_of(life)) {
             return;
         }
         self.former = Some(life);
@@ -168,6 +178,23 @@ impl Shard {
             self.broker.forget_will(&client);
         }
         self.drain_broker(now);
+    }
+
+    /// The session of a client goes on at another node, which has it as it was before this node started again.
+    pub(super) fn discard(&mut self, now: Now, client: &ClientId) {
+        if self.broker.discard(client) {
+            self.is_restored_no_more(client);
+            self.drain_broker(now);
+        }
+    }
+
+    /// Clients are let in from now on: the sessions are those of this life.
+    pub(super) fn begins_to_serve(&mut self) {
+        let life = Some(self.place.incarnation);
+        let writes = self.writes_journal;
+        if let Some(journal) = self.journal.as_mut().filter(|journal| writes && journal.life != life) {
+            (journal.life, journal.life_changed) = (life, true);
+        }
     }
 
     /// Whether the publisher's session goes on elsewhere from a copy. That session answers for a publication that was on its way when the node
@@ -226,6 +253,7 @@ impl Shard {
     /// Appends the changes.
     pub(super) fn seal(&mut self, out: &mut BytesMut) {
         let Some(journal) = &mut self.journal else { return };
+        let before = out.len();
         let (changed, all) = (core::mem::take(&mut journal.seen_changed), core::mem::take(&mut journal.seen_again));
         if all {
             let open = self.exacts.choices().map(|(id, choice)| (*id, choice.clone()));
@@ -256,6 +284,11 @@ impl Shard {
         for record in self.broker.take_records() {
             write_broker_entry(out, &record);
         }
+        // The sessions are those of the former life until something of them changes.
+        if let Some(life) = journal.life.filter(|_| journal.life_changed && out.len() > before) {
+            journal.life_changed = false;
+            write_entry(out, &Entry::Life(life));
+        }
     }
 
     /// About as many bytes as everything that is alive takes in the journal.
@@ -278,7 +311,7 @@ impl Shard {
     pub fn begin_checkpoint(&mut self) {
         self.broker.begin_checkpoint();
         if let Some(journal) = &mut self.journal {
-            journal.seen_again = true;
+            (journal.seen_again, journal.life_changed) = (true, true);
         }
         self.write_all_heard();
     }
@@ -321,6 +354,7 @@ impl Shard {
     /// by then.
     fn is_restored_no_more(&mut self, client: &ClientId) -> Option<Arc<Heard>> {
         let journal = self.journal.as_mut()?;
+        journal.had_before.retain(|_, clients| clients.remove(client).is_none() || !clients.is_empty());
         journal.given.remove(client);
         journal.ahead.remove(client);
         journal.restored.remove(client).then(|| Arc::clone(&journal.heard_before))
@@ -351,8 +385,9 @@ impl Shard {
     }
 
     /// A session has come, and has had the publications of these shards up to these.
-    pub(super) fn has_had_before(&mut self, client: &ClientId, marks: Heard) {
-        let Some(journal) = self.journal.as_mut().filter(|_| self.hold.is_some()) else { return };
+    pub(super) fn has_had_before(&mut self, client: &ClientId, marks: impl IntoIterator<Item = (ShardLife, u64)>) {
+        let is_needed = self.hold.is_some() || self.writes_journal;
+        let Some(journal) = self.journal.as_mut().filter(|_| is_needed) else { return };
         for (key, seq) in marks {
             if journal.heard.get(&key).is_none_or(|last| *last < seq) {
                 journal.had_before.entry(key).or_default().insert(client.clone(), seq);
@@ -361,6 +396,14 @@ impl Shard {
         }
         while journal.had_before.len() > SOURCES {
             journal.had_before.pop_first();
+        }
+    }
+
+    /// A session has come, and has had the publications of these shards up to these where it was. Publishers' nodes that start again together with
+    /// this one send those once more that were on their way.
+    pub(super) fn comes_with(&mut self, client: &ClientId, marks: impl IntoIterator<Item = (ShardLife, u64)>) {
+        if self.writes_journal && self.upstream.is_none() {
+            self.has_had_before(client, marks);
         }
     }
 
@@ -503,6 +546,7 @@ mod tests {
     fn a_session_that_came_with_a_publication_does_not_get_it_once_more_after_a_restart() {
         let mut second = started(2, &[]);
         let claimed = Claimed {
+            had: Heard::new(),
             client: client(),
             conn: None,
             epoch: 32,

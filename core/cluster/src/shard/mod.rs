@@ -264,7 +264,7 @@ impl Shard {
             ToShard::StandStill => self.stand_still(false),
             ToShard::TakenForDead { had_copies } => self.taken_for_dead(now, had_copies),
             ToShard::Sent(batch) => self.unread(now, batch),
-            ToShard::TakenOver { life, is_last } => self.taken_over(now, life, is_last),
+            ToShard::TakenOver(life) => self.taken_over(now, life),
             ToShard::PassOn(shard, mail) => self.post(ShardOutput::ToShard(shard, *mail), false),
             ToShard::Session(step) => self.session_step(now, *step),
             ToShard::Copy(attempt) => self.copy(attempt),
@@ -311,7 +311,8 @@ impl Shard {
             SessionStep::Adopt(Adopt { client, epoch, filters }) => {
                 let left = self.handovers.adopt(&client, epoch, filters);
                 self.withdraw(&client, left);
-                self.tell_node(ToNode::Adopted(Box::new(Handed { client, epoch })));
+                let made = Some(self.broker.last_made());
+                self.tell_node(ToNode::Adopted { handed: Box::new(Handed { client, epoch }), made });
             }
             SessionStep::Left(Handed { client, epoch }) => {
                 self.broker.session_left(&client, epoch);
@@ -319,9 +320,10 @@ impl Shard {
                 self.withdraw(&client, left);
             }
             SessionStep::TakeBack(handed, epoch) => self.take_back(now, handed, epoch),
+            SessionStep::Discard(client) => self.discard(now, &client),
             SessionStep::Flush(handed) => {
                 if self.handovers.flush(&handed.client, handed.epoch, self.place.shards) {
-                    self.tell_node(ToNode::Adopted(Box::new(handed)));
+                    self.tell_node(ToNode::Adopted { handed: Box::new(handed), made: None });
                 }
             }
             SessionStep::Look(handed) => {
@@ -359,11 +361,12 @@ impl Shard {
 
     /// The client id belongs to this shard now.
     fn claimed(&mut self, now: Now, claimed: Claimed) {
-        let Claimed { client, conn, epoch, mut session, leftovers, beside, given } = claimed;
+        let Claimed { client, conn, epoch, mut session, leftovers, beside, given, had } = claimed;
         self.catch_leaving(&client);
         let left = self.handovers.arrive(&client, session.as_deref_mut(), leftovers);
         if session.is_some() {
             self.note_had_before(&client);
+            self.comes_with(&client, had);
         }
         self.withdraw(&client, left);
         let own = beside.map_or_else(Vec::new, |had| self.only_here(&client, &had));

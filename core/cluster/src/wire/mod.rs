@@ -22,7 +22,7 @@ pub(crate) use carry::{CarryMail, CarryWord};
 pub(crate) use directory::DirectoryMail;
 pub(crate) use message::{message_len, read_message, write_message};
 pub(crate) use node::NodeMail;
-pub(crate) use record::{Entry, Remembered, read_entries, write_broker_entry, write_entry};
+pub(crate) use record::{Entry, Remembered, SafeAt, read_entries, write_broker_entry, write_entry};
 pub(crate) use relay::RelayMail;
 pub(crate) use replica::{ReplicaMail, Stray};
 pub(crate) use retained::RetainedMail;

@@ -33,8 +33,12 @@ pub(crate) enum Entry {
     Had { client: ClientId, last: MessageId },
     /// The other members of the cluster, all that there are.
     Members(Vec<Remembered>),
-    /// Lives of other nodes whose sessions this node has taken over, all that it remembers.
+    /// Lives of other nodes whose sessions went on elsewhere, all that this node remembers.
     Taken(Vec<Life>),
+    /// Those among them whose sessions are safe elsewhere, and the nodes that have these sessions, all that this node remembers.
+    SafeElsewhere(Vec<SafeAt>),
+    /// The sessions of this journal are those of this life of the node.
+    Life(Incarnation),
     /// Nodes that may come back with retained messages that were cleared meanwhile, all that there are.
     Known(Vec<NodeId>),
 }
@@ -46,6 +50,15 @@ pub(crate) struct Remembered {
     pub(crate) node: NodeId,
     /// Where it is reached by datagram.
     pub(crate) address: SocketAddr,
+}
+
+/// The sessions of a life of a node are safe elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SafeAt {
+    /// The life whose sessions they were.
+    pub(crate) life: Life,
+    /// The node that has taken them over.
+    pub(crate) by: NodeId,
 }
 
 /// Appends an entry.
@@ -101,10 +114,18 @@ pub(crate) fn write_entry(out: &mut BytesMut, entry: &Entry) {
         }
         Entry::Taken(lives) => {
             writer.u8(36);
-            writer.list(lives, |out, life| {
-                out.node(life.node);
-                out.u64(life.incarnation.get());
+            writer.list(lives, write_life);
+        }
+        Entry::SafeElsewhere(all) => {
+            writer.u8(43);
+            writer.list(all, |out, safe| {
+                write_life(out, &safe.life);
+                out.node(safe.by);
             });
+        }
+        Entry::Life(incarnation) => {
+            writer.u8(44);
+            writer.u64(incarnation.get());
         }
         Entry::Known(nodes) => {
             writer.u8(41);
@@ -112,6 +133,15 @@ pub(crate) fn write_entry(out: &mut BytesMut, entry: &Entry) {
         }
     }
     *out = writer.0;
+}
+
+fn write_life(out: &mut Writer, life: &Life) {
+    out.node(life.node);
+    out.u64(life.incarnation.get());
+}
+
+fn read_life(from: &mut Reader) -> Result<Life> {
+    Ok(Life { node: from.node()?, incarnation: Incarnation::new(from.u64()?) })
 }
 
 /// Appends an entry of a shard's broker.
@@ -161,9 +191,12 @@ fn read_entry(from: &mut Reader) -> Result<Entry> {
             let address = address.as_str().parse().ok().ok_or(WireError("no address"))?;
             Ok(Remembered { node, address })
         })?)),
-        36 => Ok(Entry::Taken(
-            from.list(|from| Ok(Life { node: from.node()?, incarnation: Incarnation::new(from.u64()?) }))?,
-        )),
+        36 => Ok(Entry::Taken(from.list(read_life)?)),
+        43 => {
+            let safe = from.list(|from| Ok(SafeAt { life: read_life(from)?, by: from.node()? }))?;
+            Ok(Entry::SafeElsewhere(safe))
+        }
+        44 => Ok(Entry::Life(Incarnation::new(from.u64()?))),
         41 => Ok(Entry::Known(from.list(Reader::node)?)),
         kind => read_record(kind, from).map(Entry::Broker),
     }

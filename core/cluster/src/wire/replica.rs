@@ -82,6 +82,14 @@ pub(crate) enum ReplicaMail {
         /// The life that has ended.
         incarnation: Incarnation,
     },
+    /// From the node that has the sessions of a life of another node: they are safe, and nothing that the other node's journal holds of them is
+    /// needed any longer.
+    Safe {
+        /// The node whose sessions they were.
+        of: NodeId,
+        /// The life that has ended.
+        incarnation: Incarnation,
+    },
     /// To a successor: the session of this client is wanted.
     Ask {
         /// The node that is gone.
@@ -123,7 +131,7 @@ impl ReplicaMail {
     /// The version of the link protocol that it came with.
     pub(crate) const fn since(&self) -> u32 {
         match self {
-            Self::End | Self::Keeps { .. } | Self::Has { .. } => 2,
+            Self::End | Self::Keeps { .. } | Self::Has { .. } | Self::Safe { .. } => 2,
             Self::Begin { .. }
             | Self::Batch { .. }
             | Self::Copied { .. }
@@ -185,6 +193,7 @@ impl ReplicaMail {
                 out.client(client);
                 out.u64(*epoch);
             }
+            Self::Safe { of, incarnation } => life(&mut out, 13, *of, *incarnation),
             Self::Has { client, epoch, has } => {
                 out.u8(12);
                 out.client(client);
@@ -225,6 +234,7 @@ impl ReplicaMail {
                 Self::Keeps { of, incarnation, client: from.client()?, epoch: from.u64()? }
             }
             12 => Self::Has { client: from.client()?, epoch: from.u64()?, has: from.bool()? },
+            13 => Self::Safe { of: from.node()?, incarnation: incarnation(&mut from)? },
             _ => return Err(WireError::UNKNOWN),
         };
         from.end()?;

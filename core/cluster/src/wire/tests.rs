@@ -264,7 +264,10 @@ fn what_a_node_remembers_of_its_cluster_is_read_back() {
     let members = (2..).zip(members).map(|(node, address)| Remembered { node: NodeId::new(node), address }).collect();
     let life = |node| Life { node: NodeId::new(node), incarnation: Incarnation::new(1_700_000_000_000) };
     let known = Entry::Known(vec![NodeId::new(2), NodeId::new(9)]);
-    let written = [Entry::Members(members), Entry::Taken(vec![life(2), life(3)]), known, Entry::Members(Vec::new())];
+    let safe = Entry::SafeElsewhere(vec![SafeAt { life: life(2), by: NodeId::new(3) }]);
+    let taken = Entry::Taken(vec![life(2), life(3)]);
+    let own = Entry::Life(Incarnation::new(1_700_000_000_001));
+    let written = [Entry::Members(members), taken, safe, own, known, Entry::Members(Vec::new())];
     let mut out = BytesMut::new();
     for entry in &written {
         write_entry(&mut out, entry);

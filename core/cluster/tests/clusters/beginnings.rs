@@ -120,6 +120,66 @@ fn the_node_that_ended_last_waits_for_nobody() {
     assert_eq!(world.counter(1, "members_given_up"), 0);
 }
 
+/// A session at node 1, which dies; another node goes on with it, and that is safe. Returns the client, which has hung up.
+fn taken_over(world: &mut World) -> ClientIx {
+    let client = world.connect_with(1, "client", kept());
+    world.subscribe(client, "t", QoS::ExactlyOnce);
+    world.hang_up(client);
+    world.run(50);
+    world.kill(1);
+    let has_taken_over = |world: &World, node| world.counter(node, "takeovers_sessions") == 1;
+    world.run_until("it is taken over", |world| world.hosts.keys().any(|node| has_taken_over(world, *node)));
+    world.run(1_000);
+    client
+}
+
+/// FT-20, MQ-11: a session that another node has taken over, and that its client has ended there, does not come back with the journal of the node
+/// where it was before.
+#[test]
+fn a_session_that_ended_elsewhere_does_not_come_back_with_a_journal() {
+    for (seed, site_restarts) in [(1, false), (2, true)] {
+        let mut world = site(seed, 3);
+        taken_over(&mut world);
+        let again = world.connect_with(3, "client", Options { clean: true, ..Options::default() });
+        world.hang_up(again);
+        world.run(100);
+        if site_restarts {
+            cut_power(&mut world, 3);
+            world.start(2);
+            world.start(3);
+        }
+        world.start(1);
+        world.run_until("node 1 serves", |world| world.hosts[&1].node.is_ready());
+        let back = world.connect_with(1, "client", kept());
+        assert!(!world.clients[back].connack.as_ref().unwrap().session_present, "seed {seed}");
+    }
+}
+
+/// FT-20, MQ-11: the owner of a session dies while a node begins whose journal holds an older state of it. The session goes on from the owner's
+/// copy.
+#[test]
+fn a_session_goes_on_from_the_last_owners_copy_and_not_from_an_older_journal() {
+    for (seed, after) in (0..).zip([0, 1, 5, 20, 60, 200, 500, 1_000]) {
+        let mut world = site(seed, 4);
+        taken_over(&mut world);
+        let again = world.connect_with(3, "client", kept());
+        world.subscribe(again, "later", QoS::ExactlyOnce);
+        world.hang_up(again);
+        world.run(50);
+        let publisher = world.connect(2, "publisher");
+        world.publish(publisher, "later", "first", QoS::ExactlyOnce);
+        world.silence(3);
+        world.start(1);
+        world.run(after);
+        world.publish(publisher, "later", "second", QoS::ExactlyOnce);
+        let back = world.dial_client(4, "client", kept());
+        world.run_until("it has both", |world| world.got(back).len() >= 2);
+        world.run(1_000);
+        assert!(world.clients[back].connack.as_ref().unwrap().session_present);
+        assert_eq!(world.got(back), ["first", "second"], "seed {seed}");
+    }
+}
+
 /// FT-20: the will of a client whose node dies is published once, whether the node comes back before or after another one has taken its
 /// sessions over.
 #[test]

@@ -6,6 +6,7 @@ pub(in crate::node) mod copied;
 pub(in crate::node) mod duplicates;
 mod here;
 pub(in crate::node) mod interest;
+mod moved;
 pub(in crate::node) mod pending_acks;
 pub(in crate::node) mod publish;
 pub(in crate::node) mod received;

@@ -18,6 +18,7 @@ use crate::node::Node;
 use crate::node::delivery::contacts::Contacts;
 use crate::node::delivery::copied::Source;
 use crate::node::delivery::here::{Gap, Gaps, Here, MAX_SHARDS, is_in};
+use crate::node::delivery::moved::{Lacks, Moved, Parting, has_come_to};
 use crate::reception::shard_of;
 use crate::wire::SessionMail;
 
@@ -28,10 +29,10 @@ const APART: Duration = Duration::from_mins(10);
 /// Sessions that are remembered; the one with the lowest client id is forgotten first.
 const MAX_SESSIONS: usize = 10_000;
 /// Shards, and gaps, that are named for one session; those of the highest nodes are left out.
-const MAX_MARKS: usize = 1_024;
+pub(super) const MAX_MARKS: usize = 1_024;
 /// Publications in the gaps of one session that have reached it all the same; with more than that, its gaps count as filled. As many are
 /// known as owed to it, and as caught for it where it was; more of these may be lost with QoS 2, and come twice.
-const MAX_FILLS: usize = 4_096;
+pub(super) const MAX_FILLS: usize = 4_096;
 
 /// Publications that sessions have had and that may come later than they; those of the node with the lowest id are forgotten first.
 const MAX_ALONG: usize = 65_536;
@@ -58,91 +59,6 @@ pub(in crate::node) struct Had {
     inherited: Heard,
     /// Publications that sessions have had and that may come here later than the sessions: see [`Moved::along`].
     came_along: BTreeSet<MessageId>,
-}
-
-/// The deliveries of a session that has moved here, as far as this node knows them.
-#[derive(Debug, Default)]
-struct Moved {
-    until: Instant,
-    /// Whether the session has come here, and not only another owner's to the one that is here.
-    has_come: bool,
-    /// When the session came, by the stamps of this node's shards in milliseconds. It has not had earlier publications of their clients, unless they
-    /// came with it; the node does not hear of publications that nobody elsewhere wants, so that no gap tells of them. 0: it has had all.
-    began: u64,
-    /// How far publications had come for it where it was, as each of those nodes says.
-    said: BTreeMap<NodeId, Arc<Heard>>,
-    /// Publications among these that the session has not had.
-    lacks: BTreeMap<NodeId, Lacks>,
-    /// The same for the node that it came from, when it came.
-    came_with: Arc<Heard>,
-    gaps: Arc<Gaps>,
-    /// The node that it came from.
-    from: Option<NodeId>,
-    /// The last publication of each shard that had come here when this node began to catch publications for the session.
-    caught_behind: Option<Heard>,
-    /// Publications caught for the session where it came from, and not here, that came too late to come with it.
-    owed: BTreeSet<MessageId>,
-    /// Publications caught for the session there, as far as it was served with them, or those of the copy if its node is gone.
-    caught: BTreeSet<MessageId>,
-    /// Publications in its gaps that the session has had.
-    fills: BTreeSet<MessageId>,
-    /// Publications that the session has had where it was, and that may come here later than the session.
-    along: BTreeSet<MessageId>,
-    /// The same, of all sessions that came together from a node that is gone.
-    strays: Arc<BTreeSet<MessageId>>,
-    /// Publications that were held back from the session, since another node said that the session had them there.
-    held_back: BTreeSet<MessageId>,
-}
-
-/// Publications that came where a session was before, and that the session has not had.
-#[derive(Debug, Default)]
-struct Lacks {
-    gaps: Gaps,
-    /// Publications in these gaps that the session has had all the same.
-    fills: BTreeSet<MessageId>,
-}
-
-/// The deliveries of a session that leaves, as this node tells the new owner.
-#[derive(Debug, Default)]
-struct Parting {
-    /// The last one of each shard.
-    marks: Vec<MessageId>,
-    /// The last one before each gap, and the number of the last one of it.
-    gaps: Vec<(MessageId, u64)>,
-    fills: Vec<MessageId>,
-}
-
-impl Moved {
-    fn is_in_gap(&self, id: &MessageId) -> bool {
-        is_in(&self.gaps, id)
-    }
-
-    /// Whether it has had a publication at a node that has said how far it was there.
-    fn has_had_at(&self, node: NodeId, marks: &Heard, id: &MessageId) -> bool {
-        let has_got = |lacks: &Lacks| lacks.fills.contains(id) || self.fills.contains(id);
-        let is_lacking = |lacks: &Lacks| is_in(&lacks.gaps, id) && !has_got(lacks);
-        has_come_to(marks, id) && !self.lacks.get(&node).is_some_and(is_lacking)
-    }
-
-    /// Gaps of the session, and the publications in them that it has had. At another node that has said how far it was there, it has had all that.
-    fn lacks(&self) -> (Vec<(MessageId, u64)>, Vec<MessageId>) {
-        let others =
-            || self.said.iter().filter(|(node, _)| self.from != Some(**node) && !self.lacks.contains_key(node));
-        let gaps = self.gaps.iter().flat_map(|(shard, gaps)| gaps.iter().map(move |gap| (*shard, *gap)));
-        let open = gaps.filter_map(|(shard, gap)| {
-            let after =
-                others().filter_map(|(_, marks)| marks.get(&shard)).fold(gap.after, |after, last| after.max(*last));
-            let (node, incarnation, shard) = shard;
-            (after < gap.to).then_some((MessageId { node, incarnation, shard, seq: after }, gap.to))
-        });
-        let owed = self.owed.iter().map(|id| (MessageId { seq: id.seq.saturating_sub(1), ..*id }, id.seq));
-        let got = self.fills.iter().chain(self.strays.iter()).chain(&self.caught);
-        let fills: BTreeSet<MessageId> = got.filter(|id| self.is_in_gap(id)).copied().collect();
-        if fills.len() > MAX_FILLS {
-            return (Vec::new(), Vec::new());
-        }
-        (open.chain(owed).take(MAX_MARKS).collect(), fills.into_iter().collect())
-    }
 }
 
 impl Had {
@@ -339,16 +255,38 @@ impl Had {
         }
         moved.gaps = Arc::new(gaps);
         moved.came_with = Arc::clone(marks);
-        (moved.from, moved.caught_behind) = (Some(from), None);
+        (moved.from, moved.older_at, moved.caught_behind) = (Some(from), None, None);
         moved.caught.clear();
         moved.began = began;
         moved.strays = Arc::default();
+    }
+
+    /// Node `at` goes on with a session from the copy of node `of`. If the session here came from node `of` itself, it is the newer one: what the client
+    /// has subscribed to and withdrawn since is known here.
+    pub(in crate::node) fn goes_on_beside(&mut self, client: &ClientId, of: NodeId, at: NodeId) {
+        if let Some(moved) = self.sessions.get_mut(client).filter(|moved| moved.from == Some(of)) {
+            moved.older_at = Some(at);
+        }
+    }
+
+    /// Whether the session of a client at node `at` is an older state of the one here.
+    pub(in crate::node) fn is_older(&self, client: &ClientId, at: NodeId) -> bool {
+        self.sessions.get(client).is_some_and(|moved| moved.older_at == Some(at))
     }
 
     /// From here on, publications for a session that comes are caught here.
     pub(in crate::node) fn is_caught(&mut self, client: &ClientId) {
         if let Some(moved) = self.sessions.get_mut(client) {
             moved.caught_behind = Some(self.here.marks());
+        }
+    }
+
+    /// The shard has begun to catch for the session. What it had made before did not come to the session from it; the node may hear of that later.
+    fn is_caught_behind(&mut self, client: &ClientId, shard: ShardLife, made: u64) {
+        let behind = self.sessions.get_mut(client).and_then(|moved| moved.caught_behind.as_mut());
+        if let Some(behind) = behind.filter(|_| made > 0) {
+            let last = behind.entry(shard).or_default();
+            *last = made.max(*last);
         }
     }
 
@@ -395,6 +333,17 @@ impl Had {
             *last = at_end.unwrap_or(*last).min(*last);
         }
         Arc::new(marks)
+    }
+
+    /// How far all publications of each shard have come to a session that comes from node `from`.
+    pub(in crate::node) fn had_all(&self, from: NodeId, client: &ClientId) -> Heard {
+        let Some(moved) = self.sessions.get(client) else { return Heard::new() };
+        let mut marks = moved.said.get(&from).map(|said| Heard::clone(said)).unwrap_or_default();
+        for (shard, gaps) in moved.lacks.get(&from).iter().flat_map(|lacks| &lacks.gaps) {
+            let Some(last) = marks.get_mut(shard) else { continue };
+            *last = gaps.iter().map(|gap| gap.after).fold(*last, u64::min);
+        }
+        marks
     }
 
     /// A session begins here while other nodes, which may have one of the same client, are away: it has had none of the publications that were
@@ -504,10 +453,6 @@ impl Had {
     }
 }
 
-fn has_come_to(marks: &Heard, id: &MessageId) -> bool {
-    marks.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
-}
-
 impl Node {
     /// A session is about to be sent to its new owner. `along`: publications of this node that it has, and that leave later.
     pub(in crate::node) fn send_had(&mut self, to: NodeId, client: &ClientId, along: Vec<MessageId>) {
@@ -542,6 +487,14 @@ impl Node {
     /// A shard of this node has made publications up to this one.
     pub(in crate::node) fn note_made(&mut self, shard: ShardId, last: u64) {
         self.had.note_made(self.now.instant, (self.config.node, self.config.incarnation, shard), last);
+    }
+
+    /// A shard of this node has begun to catch publications for a session that comes, and had made publications up to this one; none if it had begun
+    /// before.
+    pub(in crate::node) fn is_caught_behind(&mut self, shard: ShardId, client: &ClientId, made: Option<u64>) {
+        if let Some(made) = made {
+            self.had.is_caught_behind(client, (self.config.node, self.config.incarnation, shard), made);
+        }
     }
 
     /// Clients that are to get a publication that has just come for the first time, if not everybody: see [`Had::who_missed`].

@@ -230,6 +230,13 @@ impl Claims {
         self.owned.insert(client, owned);
     }
 
+    /// Clients whose sessions the journals held, of which no home has said anything since, with the epochs of the sessions.
+    pub(in crate::node) fn restored(&self) -> impl Iterator<Item = (ClientId, u64)> {
+        let is_untouched = |owned: &Owned| !owned.is_claimed && owned.granted == owned.told;
+        let own = self.owned.iter().filter(move |(_, owned)| is_untouched(owned) && owned.inherited_from.is_none());
+        own.map(|(client, owned)| (client.clone(), owned.told))
+    }
+
     /// The clients that this node owns are connected no more: a successor that has taken a session over goes on with it.
     pub(in crate::node) fn are_of_a_former_life(&mut self) {
         for owned in self.owned.values_mut() {
@@ -263,7 +270,6 @@ impl Claims {
 impl Node {
     /// A client has connected to a shard of this node.
     pub(in crate::node) fn claim(&mut self, shard: ShardId, client: ClientId, conn: ConnId, clean_start: bool) {
-        self.note_served();
         if let Some(wanted) = self.claims.wanted.get_mut(&client) {
             let is_clean = clean_start || wanted.later.is_some_and(|(_, is_clean)| is_clean);
             wanted.later = Some((conn, is_clean));
@@ -309,6 +315,9 @@ impl Node {
                 if let Some(other) = former.filter(|_| is_double) {
                     self.await_other(client, other, epoch);
                 }
+            } else if let Some(former) = former.filter(|_| self.is_guest() && !self.has_left(client, epoch)) {
+                // The session of this node's journal was discarded since the home heard of it.
+                self.given(home, client, epoch, former);
             } else {
                 self.forget_at_home(client.clone(), epoch);
                 self.forwards.refuse(client, epoch);
@@ -583,7 +592,8 @@ impl Node {
         self.forwards.forget(client);
         let (shard, conn, beside) = (wanted.shard, wanted.conn, wanted.beside);
         let given = wanted.given.filter(|_| session.is_some()).map(|given| (given.from, given.epoch));
-        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers, beside, given };
+        let had = given.map(|(from, _)| self.had.had_all(from, client)).unwrap_or_default();
+        let claimed = mail::Claimed { client: client.clone(), conn, epoch, session, leftovers, beside, given, had };
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));
         // Sessions that came under other epochs are those of other owners.
         self.look_at_early(client);
@@ -611,6 +621,7 @@ impl Node {
             leftovers: Vec::new(),
             beside: None,
             given: None,
+            had: Heard::new(),
         };
         let shard = shard_of(client, self.config.shards);
         self.tell_shard(shard, session_step(SessionStep::Claimed(claimed)));

@@ -233,6 +233,7 @@ impl Node {
         before.retain(|node| Some(*node) != joined);
         self.register_moved(&before);
         self.ask_new_homes();
+        self.tell_serving_to_guests();
         self.relinquish_postponed();
         self.release_reunions();
         self.release_again();
@@ -275,7 +276,6 @@ impl Node {
         self.directory.delay_until = Some(self.now.instant + self.config.register_timeout);
         self.note_members_changed();
         self.note_known_nodes();
-        self.tell_serving_to_guests();
         before
     }
 

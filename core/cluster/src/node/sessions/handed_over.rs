@@ -66,6 +66,11 @@ impl HandedOver {
         given.map(|(key, _)| key.clone()).collect()
     }
 
+    /// All sessions given to nodes that may not have them for good, with these nodes.
+    pub(in crate::node) fn all(&self) -> impl Iterator<Item = (ClientId, u64, NodeId)> {
+        self.sessions.iter().map(|((client, epoch), session)| (client.clone(), *epoch, session.to))
+    }
+
     /// A session is not kept any longer.
     pub(in crate::node) fn forget(&mut self, key: &Key) {
         self.sessions.remove(key);

@@ -127,7 +127,9 @@ impl Node {
     pub(in crate::node) fn reclaim_from(&mut self, node: NodeId, heir: Option<NodeId>) {
         let held_up = self.claims.bound_for(node);
         self.reclaims.held_up.extend(held_up.into_iter().map(|client| (client, true)));
-        for (client, epoch) in self.handed.given_to(node) {
+        // A guest may hear yet that the sessions of its journals are safe elsewhere.
+        let given = if self.is_guest() { Vec::new() } else { self.handed.given_to(node) };
+        for (client, epoch) in given {
             self.reclaim(client, epoch, node, heir);
         }
         let asked = self.reclaims.pending.iter().filter(|(_, pending)| pending.heir == node);
@@ -136,6 +138,34 @@ impl Node {
         {
             let heir = self.successor_of(of);
             self.reclaim(client, epoch, of, heir);
+        }
+    }
+
+    /// The sessions of this node's journals are safe at another node, if they are those of this life or an earlier one: they are not needed any
+    /// more. A foreign broker has to be asked for what it holds of a session.
+    pub(in crate::node) fn discard_restored(&mut self, life: Incarnation) {
+        if self.config.has_upstream || self.beginning.restored_life > Some(life) {
+            return;
+        }
+        for (client, epoch, _) in self.handed.all().collect::<Vec<_>>() {
+            self.let_go_of((client, epoch));
+        }
+        // A home that has heard of this node first has told the other one to send its session here.
+        let stays = |client: &ClientId| self.claims.wants(client) || self.reunions.awaits(client);
+        let restored = self.claims.restored().filter(|(client, _)| !stays(client));
+        for (client, epoch) in restored.collect::<Vec<_>>() {
+            self.claims.owned.remove(&client);
+            self.directory.home.forget(&client, self.config.node, epoch);
+            let shard = shard_of(&client, self.config.shards);
+            self.tell_shard(shard, session_step(SessionStep::Discard(client)));
+        }
+    }
+
+    /// The node is a guest no longer: looks for the sessions of its journals that it has given to nodes which died meanwhile.
+    pub(in crate::node) fn reclaim_late(&mut self) {
+        for (client, epoch, node) in self.handed.all().filter(|(.., to)| !self.ring.contains(to)).collect::<Vec<_>>() {
+            let heir = self.successor_of(node);
+            self.reclaim(client, epoch, node, heir);
         }
     }
 

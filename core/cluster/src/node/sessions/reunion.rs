@@ -107,6 +107,13 @@ impl Reunions {
         self.sessions.range(first..).next().is_some_and(|((other, _), _)| other == client)
     }
 
+    /// Whether another owner gives its session up to the one here, or was told to.
+    pub(in crate::node) fn awaits(&self, client: &ClientId) -> bool {
+        let first = (client.clone(), NodeId::new(0));
+        let mut owners = self.awaited_owners.keys_from(&first);
+        self.is_reuniting(client) || owners.next().is_some_and(|(other, _)| other == client)
+    }
+
     /// Another owner of a session that goes on here has given its own up, or has none.
     fn note_answer(&mut self, owner: (ClientId, NodeId), epoch: u64) {
         self.answered.insert(owner, epoch);
@@ -257,7 +264,9 @@ impl Node {
         reunion.next = epoch::outdated_from(session.epoch);
         reunion.messages.extend(messages_of(session).map(|queued| (Arc::clone(&queued.message), queued.group.clone())));
         if session.subscriptions.iter().any(is_plain) {
-            let subscriptions = session.subscriptions.clone();
+            // The client may have withdrawn since what an older state of its session has subscribed to.
+            let is_older = self.had.is_older(client, from);
+            let subscriptions = if is_older { Vec::new() } else { session.subscriptions.clone() };
             let resubscribe = SessionStep::Resubscribe { client: client.clone(), from, subscriptions };
             self.tell_shard(shard_of(client, self.config.shards), session_step(resubscribe));
         } else {

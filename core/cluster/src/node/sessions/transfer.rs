@@ -9,7 +9,7 @@ use sedge_broker::SessionState;
 use sedge_mqtt::Message;
 
 use crate::link::ControlTopic;
-use crate::mail::{SessionStep, ToShard};
+use crate::mail::{Known, SessionStep, ToShard};
 use crate::node::Node;
 use crate::reception::shard_of;
 use crate::wire::{Reader, SessionMail, WireError, Writer, read_message, read_session, write_session};
@@ -111,11 +111,27 @@ impl Node {
                 if known.from.node == from && known.from != self.life_of(from) {
                     self.claims.early.note_restored(&known.client, from);
                 }
-                let shard = shard_of(&known.client, self.config.shards);
-                self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Known(known))));
+                self.knows(from, known);
             }
         }
         Ok(())
+    }
+}
+
+impl Node {
+    /// A session is about to come that goes on from the copy of another node.
+    fn knows(&mut self, from: NodeId, known: Known) {
+        let client = &known.client;
+        if self.claims.owns(client) && !self.claims.wants(client) {
+            // It is put together with the one here.
+            self.had.goes_on_beside(client, known.from.node, from);
+            if self.claims.is_leaving(client) {
+                // Its messages go behind the one that leaves, which does not have them.
+                return;
+            }
+        }
+        let shard = shard_of(client, self.config.shards);
+        self.tell_shard(shard, ToShard::Session(Box::new(SessionStep::Known(known))));
     }
 }
 

@@ -123,6 +123,11 @@ impl Orphaned {
 }
 
 impl Orphans {
+    /// Nodes that are gone and whose sessions a successor is about to have.
+    pub(in crate::node) fn awaited(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().filter(|(_, orphaned)| orphaned.is_awaited).map(|(node, _)| *node)
+    }
+
     pub(in crate::node) fn new(max_bytes: usize, seed: Seed) -> Self {
         Self {
             nodes: BTreeMap::new(),
@@ -575,6 +580,9 @@ impl Node {
     pub(in crate::node) fn end_orphan(&mut self, node: NodeId) {
         let Some(orphaned) = self.orphans.nodes.remove(&node) else { return };
         self.note_members_changed();
+        if orphaned.is_awaited {
+            self.tell_serving_to_guests();
+        }
         self.let_members_go(node, orphaned.groups);
         self.let_orphan_go(node, &orphaned.filters);
         self.orphans.deadlines.cancel(&node);
@@ -620,6 +628,7 @@ impl Node {
         if core::mem::take(&mut orphaned.is_awaited) {
             let groups = core::mem::take(&mut orphaned.groups);
             self.let_members_go(node, groups);
+            self.tell_serving_to_guests();
             self.orphans.deadlines.set(node, self.now.instant + ABSENCE);
             let accepted = &mut self.accepted;
             self.acks.found(node, |shard, ticket, reason| crate::node::dispatch::note(accepted, shard, ticket, reason));

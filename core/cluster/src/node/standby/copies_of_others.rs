@@ -84,7 +84,16 @@ impl Node {
             ReplicaMail::Strays { of, incarnation, last, strays } => {
                 self.strays_arrived(from, of, incarnation, last, strays);
             }
-            ReplicaMail::Taken { of, incarnation } => self.taken_over(of, incarnation),
+            ReplicaMail::Taken { of, incarnation } => {
+                if of != self.config.node {
+                    self.are_safe_elsewhere(from, Life { node: of, incarnation });
+                }
+                self.taken_over(of, incarnation);
+            }
+            ReplicaMail::Safe { of, incarnation } => {
+                self.check_known(2)?;
+                self.are_safe_elsewhere(from, Life { node: of, incarnation });
+            }
             ReplicaMail::End => self.replicas.forget(from),
             ReplicaMail::Ask { of, incarnation, client, epoch } => {
                 self.asked_for(from, Life { node: of, incarnation }, client, epoch);

@@ -24,7 +24,7 @@ use crate::node::sessions::epoch;
 use crate::node::standby::copies_of_others::Replica;
 use crate::reception::shard_of;
 use crate::shard::Choice;
-use crate::wire::{ReplicaMail, Stray};
+use crate::wire::{ReplicaMail, SafeAt, Stray};
 
 /// How long the others may take to say what they have kept.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -48,8 +48,8 @@ pub(in crate::node) struct Takeovers {
     early: Vec<(NodeId, Life, ClientId, u64)>,
     /// Lives of other nodes whose sessions went on here, the last one of each node.
     taken: BTreeMap<NodeId, Incarnation>,
-    /// This node's last life, whose sessions its journal holds; `None` without a journal that names it.
-    former: Option<Incarnation>,
+    /// Those among them whose sessions are safe, and at which node.
+    safe: BTreeMap<NodeId, (Incarnation, NodeId)>,
     count: u64,
     sessions: u64,
 }
@@ -108,15 +108,33 @@ impl Takeovers {
         self.early.len()
     }
 
-    /// Lives that the journal names: those of other nodes, and this node's former one.
-    pub(in crate::node) fn remember(&mut self, lives: Vec<Life>, me: NodeId) {
+    /// Lives that the journal names.
+    pub(in crate::node) fn remember(&mut self, lives: Vec<Life>, safe: Vec<SafeAt>) {
         for Life { node, incarnation } in lives {
-            if node == me {
-                self.former = self.former.max(Some(incarnation));
-            } else {
-                self.note_taken(node, incarnation);
-            }
+            self.note_taken(node, incarnation);
         }
+        for SafeAt { life, by } in safe {
+            self.note_safe(life, by);
+        }
+    }
+
+    /// The sessions of a life are safe at this node, which has taken them over.
+    fn note_safe(&mut self, life: Life, by: NodeId) {
+        let known = self.safe.entry(life.node).or_insert((life.incarnation, by));
+        *known = (*known).max((life.incarnation, by));
+        if self.safe.len() > MAX_REMEMBERED {
+            self.safe.pop_first();
+        }
+    }
+
+    /// A node that has taken over sessions of other nodes is gone, and its own are safe at its successor: so are those. Returns whose they were.
+    fn are_safe_at(&mut self, node: NodeId, successor: NodeId) -> Vec<Life> {
+        let theirs = self.safe.iter_mut().filter(|(_, (_, by))| *by == node);
+        let moved = theirs.map(|(&node, (incarnation, by))| {
+            *by = successor;
+            Life { node, incarnation: *incarnation }
+        });
+        moved.collect()
     }
 
     /// The sessions of a life have gone on at another node than its own.
@@ -136,6 +154,17 @@ impl Takeovers {
     /// Lives of other nodes whose sessions went on elsewhere.
     pub(in crate::node) fn remembered(&self) -> Vec<Life> {
         self.taken.iter().map(|(&node, &incarnation)| Life { node, incarnation }).collect()
+    }
+
+    /// Those among them whose sessions are safe.
+    pub(in crate::node) fn safe_elsewhere(&self) -> Vec<SafeAt> {
+        let safe = self.safe.iter();
+        safe.map(|(&node, &(incarnation, by))| SafeAt { life: Life { node, incarnation }, by }).collect()
+    }
+
+    /// Whether sessions of this node are being taken over.
+    pub(in crate::node) fn takes_over_from(&self, node: NodeId) -> bool {
+        self.lives.keys().any(|life| life.node == node)
     }
 
     /// Whether sessions are being taken over.
@@ -215,14 +244,39 @@ impl Node {
         if let Some(incarnation) = last {
             self.send_control(to, ControlTopic::Replica, ReplicaMail::Taken { of: to, incarnation }.encode());
         }
+        // Only the node that has the sessions says so: it may be gone for good, with its journal.
+        let safe = self.takeovers.safe.get(&to).filter(|(_, by)| *by == self.config.node);
+        if let Some(&(incarnation, _)) = safe {
+            self.send_safe_elsewhere(to, Life { node: to, incarnation });
+        }
     }
 
-    /// Another node has taken over the sessions of a former life of this node. The journal holds those of the last life, among them sessions of an
-    /// earlier life if the last one ended soon.
+    /// Tells a node that has started again that the sessions of this earlier life of it are safe here.
+    fn send_safe_elsewhere(&mut self, to: NodeId, life: Life) {
+        let has_begun_anew = self.life_of(to).incarnation > life.incarnation;
+        if has_begun_anew && !self.links.is_older(to) {
+            let Life { node: of, incarnation } = life;
+            self.send_control(to, ControlTopic::Replica, ReplicaMail::Safe { of, incarnation }.encode());
+        }
+    }
+
+    /// Another node has taken over the sessions of a former life of this node.
     pub(in crate::node) fn was_taken_over(&mut self, incarnation: Incarnation) {
-        let is_last = self.takeovers.former.is_none_or(|former| former == incarnation);
         if incarnation < self.config.incarnation {
-            self.tell_all_shards(|| ToShard::TakenOver { life: incarnation, is_last });
+            self.tell_all_shards(|| ToShard::TakenOver(incarnation));
+        }
+    }
+
+    /// The sessions of a life are safe at the node that says so.
+    pub(in crate::node) fn are_safe_elsewhere(&mut self, by: NodeId, life: Life) {
+        if life.node != self.config.node {
+            self.takeovers.note_safe(life, by);
+            self.note_taken_changed();
+        } else if self.is_guest() && life.incarnation < self.config.incarnation && self.beginning.was_outlived_by(by) {
+            // Sessions among them that this node had taken over itself are safe there, too.
+            self.takeovers.are_safe_at(life.node, by);
+            self.note_taken_changed();
+            self.discard_restored(life.incarnation);
         }
     }
 
@@ -570,7 +624,13 @@ impl Node {
         let Life { node: of, incarnation } = life;
         let linked: Vec<NodeId> =
             self.peers.iter().filter(|(_, peer)| peer.is_linked()).map(|(node, _)| *node).collect();
+        let me = self.config.node;
+        let safe = self.takeovers.are_safe_at(of, me);
+        self.are_safe_elsewhere(me, life);
         for node in linked {
+            for life in safe.iter().chain([&life]).filter(|life| life.node == node) {
+                self.send_safe_elsewhere(node, *life);
+            }
             self.send_control(node, ControlTopic::Replica, ReplicaMail::Taken { of, incarnation }.encode());
         }
         self.taken_over(of, incarnation);
