@@ -565,4 +565,79 @@ mod tests {
         takes(&mut third, ToShard::Plain(made(1, 8)));
         assert_eq!(waiting(&third), [7, 8]);
     }
+
+    /// What the session has to deliver, by number.
+    fn waiting(shard: &Shard) -> Vec<u64> {
+        shard.broker().waiting(&client()).map(|one| one.id.seq).collect()
+    }
+
+    fn comes(shard: &mut Shard, session: SessionState, had: Heard) {
+        let (client, epoch) = (client(), session.epoch);
+        let session = Some(Box::new(session));
+        let claimed =
+            Claimed { client, conn: None, epoch, session, leftovers: Vec::new(), beside: None, given: None, had };
+        takes(shard, ToShard::Session(Box::new(SessionStep::Claimed(claimed))));
+    }
+
+    /// MQ-05: a session has delivered a publication at the node where it was before. After a power cut the publisher's node sends it once more.
+    #[test]
+    fn a_session_that_had_a_publication_elsewhere_does_not_get_it_after_a_restart() {
+        let elsewhere = |seq| {
+            let (node, incarnation) = (NodeId::new(2), Incarnation::new(9));
+            message(MessageId { node, incarnation, shard: ShardId(0), seq }, QoS::ExactlyOnce)
+        };
+        let key = (NodeId::new(2), Incarnation::new(9), ShardId(0));
+        let mut second = started(2, &[]);
+        comes(&mut second, session(), Heard::from([(key, 5)]));
+        let batch = written(&mut second);
+        let mut third = started(3, &[batch]);
+        for seq in 4..=6 {
+            takes(&mut third, ToShard::Plain(elsewhere(seq)));
+        }
+        assert_eq!(waiting(&third), [6]);
+    }
+
+    /// FT-20: the sessions of a journal are those of the node's former life until something of them changes.
+    #[test]
+    fn a_journal_names_the_life_whose_sessions_it_holds() {
+        let life_of = |batches: &[Bytes]| {
+            let mut recovery = Recovery::default();
+            for batch in batches {
+                recovery.apply(batch.clone()).unwrap();
+            }
+            Recovery::deal(vec![recovery], Now::default().wall, 1).1.life
+        };
+        let mut second = started(2, &[]);
+        takes(&mut second, ToShard::Open);
+        assert!(written(&mut second).is_empty(), "nothing has changed");
+        comes(&mut second, session(), Heard::new());
+        let mut batches = vec![written(&mut second)];
+        assert_eq!(life_of(&batches), Some(Incarnation::new(2)));
+        let mut third = started(3, &batches);
+        comes(&mut third, SessionState { epoch: 32, ..session() }, Heard::new());
+        batches.push(written(&mut third));
+        assert_eq!(life_of(&batches), Some(Incarnation::new(2)), "no client was let in");
+        third.begin_checkpoint();
+        while !third.checkpoint(1 << 20) {}
+        let checkpoint = written(&mut third);
+        assert_eq!(life_of(&[checkpoint]), Some(Incarnation::new(2)));
+        takes(&mut third, ToShard::Open);
+        comes(&mut third, SessionState { epoch: 48, ..session() }, Heard::new());
+        batches.push(written(&mut third));
+        assert_eq!(life_of(&batches), Some(Incarnation::new(3)));
+    }
+
+    /// FT-20, MQ-11: nothing is left of a session that is safe at another node, also after the next restart.
+    #[test]
+    fn a_session_that_is_safe_elsewhere_is_dropped() {
+        let mut second = started(2, &[]);
+        comes(&mut second, session(), Heard::new());
+        let mut batches = vec![written(&mut second)];
+        let mut third = started(3, &batches);
+        assert!(third.broker().session(&client()).is_some());
+        takes(&mut third, ToShard::Session(Box::new(SessionStep::Discard(client()))));
+        assert!(third.broker().session(&client()).is_none());
+        batches.push(written(&mut third));
+        assert!(started(4, &batches).broker().session(&client()).is_none());
+    }
 }

@@ -95,7 +95,7 @@ fn directory_mail() -> Vec<DirectoryMail> {
     ]
 }
 
-fn replica_mail() -> [ReplicaMail; 12] {
+fn replica_mail() -> [ReplicaMail; 13] {
     let (of, incarnation, shard) = (NodeId::new(1), Incarnation::new(2), ShardId(3));
     let stray = Stray { message: message(1), plain: true, groups: vec![TopicFilter::new("$share/g/a").unwrap()] };
     [
@@ -106,6 +106,7 @@ fn replica_mail() -> [ReplicaMail; 12] {
         ReplicaMail::Want { of, incarnation },
         ReplicaMail::Strays { of, incarnation, last: false, strays: vec![stray] },
         ReplicaMail::Taken { of, incarnation },
+        ReplicaMail::Safe { of, incarnation },
         ReplicaMail::Ask { of, incarnation, client: ClientId::new("c"), epoch: 10 },
         ReplicaMail::Nothing,
         ReplicaMail::End,

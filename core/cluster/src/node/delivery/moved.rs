@@ -69,6 +69,11 @@ impl Moved {
         is_in(&self.gaps, id)
     }
 
+    /// Whether it has had a publication that came to it in some other way than those of this node.
+    pub(super) fn has_got(&self, id: &MessageId) -> bool {
+        self.fills.contains(id) || self.strays.contains(id) || self.caught.contains(id)
+    }
+
     /// Whether it has had a publication at a node that has said how far it was there.
     pub(super) fn has_had_at(&self, node: NodeId, marks: &Heard, id: &MessageId) -> bool {
         let has_got = |lacks: &Lacks| lacks.fills.contains(id) || self.fills.contains(id);

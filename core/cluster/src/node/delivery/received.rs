@@ -410,7 +410,7 @@ impl Had {
     pub(in crate::node) fn has(&self, client: &ClientId, message: &Message, is_own: bool, is_seen: bool) -> bool {
         let (moved, id) = (self.sessions.get(client), &message.id);
         let Some(moved) = moved.filter(|moved| moved.has_come) else { return is_own || is_seen };
-        let has_got = moved.fills.contains(id) || moved.strays.contains(id) || moved.caught.contains(id);
+        let has_got = moved.has_got(id);
         if has_got || moved.is_in_gap(id) || moved.owed.contains(id) {
             return has_got;
         }
@@ -431,12 +431,12 @@ impl Had {
             } else if is_first_hand {
                 moved.said.is_empty() && has_come_to(&moved.came_with, id)
             } else {
-                moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
+                moved.has_got(id) || moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
             }
         };
         let all = self.sessions.iter_mut().filter(|(_, moved)| had(moved));
         let all = all.map(|(client, moved)| {
-            if moved.held_back.len() < MAX_FILLS {
+            if moved.held_back.len() < MAX_FILLS && !moved.has_got(id) {
                 moved.held_back.insert(*id);
             }
             client.clone()
@@ -592,6 +592,33 @@ mod tests {
         assert!(has(&had, id(2, 7)), "this was caught here, too");
         had.gets(&client, id(2, 6));
         assert!(has(&had, id(2, 6)));
+    }
+
+    /// MQ-11: a client of this node has published, and the publication waits for copies when its shard begins to catch for the session.
+    #[test]
+    fn what_a_shard_had_made_before_it_caught_for_a_session_is_new_to_it() {
+        let (mut had, client) = (Had::default(), ClientId::new("c"));
+        let (former, own) = (NodeId::new(9), (NodeId::new(1), Incarnation::new(1), ShardId(0)));
+        had.arrives(Instant::from_millis(0), former, client.clone(), (&[], &[], Vec::new()));
+        had.goes_on_here(now(0), former, &client, core::iter::empty());
+        had.is_caught(&client);
+        had.is_caught_behind(&client, own, 7);
+        had.owes(&client, former, [id(1, 7), id(1, 8)].iter());
+        let has = |seq| had.has(&client, &message(id(1, seq)), true, false);
+        assert!(!has(7) && has(8));
+    }
+
+    /// FT-31: an older state of the session, from a copy at another node, says nothing of what the client has withdrawn since.
+    #[test]
+    fn a_copy_of_a_session_from_before_it_came_is_older() {
+        let (mut had, client) = (Had::default(), ClientId::new("c"));
+        let (former, successor) = (NodeId::new(9), NodeId::new(8));
+        had.arrives(Instant::from_millis(0), former, client.clone(), (&[], &[], Vec::new()));
+        had.goes_on_here(now(0), former, &client, core::iter::empty());
+        had.goes_on_beside(&client, NodeId::new(7), successor);
+        assert!(!had.is_older(&client, successor), "it did not come from there");
+        had.goes_on_beside(&client, former, successor);
+        assert!(had.is_older(&client, successor) && !had.is_older(&client, former));
     }
 
     /// MQ-11, FT-31: the former owner goes on with the session, since it does not see the new one any more, and gives all of it up later.

@@ -156,7 +156,13 @@ impl Node {
 
     pub(in crate::node) fn releases_due(&mut self) {
         while let Some(key) = self.handed.deadlines.pop_due(self.now.instant) {
+            let is_guest = self.is_guest();
             let Some(session) = self.handed.sessions.get_mut(&key) else { continue };
+            if is_guest && !self.ring.contains(&session.to) {
+                // The session is looked for when this node is a guest no longer.
+                self.handed.deadlines.set(key, self.now.instant + PATIENCE);
+                continue;
+            }
             // A new owner that was released, and does not say that the session is safe, has had its time.
             session.is_safe |= session.is_released;
             if session.is_released {

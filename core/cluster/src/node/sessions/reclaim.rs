@@ -204,7 +204,12 @@ impl Node {
     /// A session that was to leave for a node which is gone is here to be kept, or there is none.
     pub(in crate::node) fn was_held_up(&mut self, client: ClientId, epoch: u64, of: NodeId, is_there: bool) {
         let is_wanted = self.reclaims.held_up.remove(&client).unwrap_or(true);
-        if is_there && is_wanted {
+        if is_there && is_wanted && self.is_guest() {
+            // As with one that has left: see [`Self::reclaim_late`].
+            self.handed_over(&client, epoch, of, true);
+            self.relinquish_postponed();
+            self.reclaim_is_settled();
+        } else if is_there && is_wanted {
             let heir = self.successor_of(of);
             self.reclaim(client, epoch, of, heir);
         } else {
