@@ -431,12 +431,12 @@ impl Had {
             } else if is_first_hand {
                 moved.said.is_empty() && has_come_to(&moved.came_with, id)
             } else {
-                moved.has_got(id) || moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
+                moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
             }
         };
         let all = self.sessions.iter_mut().filter(|(_, moved)| had(moved));
         let all = all.map(|(client, moved)| {
-            if moved.held_back.len() < MAX_FILLS && !moved.has_got(id) {
+            if moved.held_back.len() < MAX_FILLS {
                 moved.held_back.insert(*id);
             }
             client.clone()

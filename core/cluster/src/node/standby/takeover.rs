@@ -306,8 +306,8 @@ impl Node {
                     let choice = choices.remove(&message.id).unwrap_or_default();
                     takeover.transits.push((message, choice));
                 }
-                if self.claims.has_rest(&client) || self.has_left(&client, session.state.epoch) {
-                    // It has come here already, with all that had come for it there, and may have gone on to another node.
+                if self.claims.has_rest(&client) {
+                    // It has come here already, with all that had come for it there.
                     continue;
                 }
                 if session.state.expiry_secs > 0 && self.goes_on_beside(&client, session.state.epoch, of) {
