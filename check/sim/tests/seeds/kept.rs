@@ -20,17 +20,14 @@ const KEPT: &[(Draw, &[u64])] = &[
     (
         Options::freezing,
         &[
-            1, 3, 18, 20, 22, 31, 34, 42, 43, 44, 53, 59, 70, 71, 75, 82, 83, 101, 144, 163, 164, 167, 174, 191, 198,
-            238, 286, 313, 321, 324, 325, 355, 377, 379, 594, 882,
+            1, 3, 18, 20, 22, 31, 34, 42, 43, 44, 53, 59, 70, 71, 75, 82, 83, 101, 126, 144, 163, 164, 167, 174, 191,
+            198, 238, 286, 313, 321, 324, 325, 355, 377, 379, 594, 882,
         ],
     ),
     (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75]),
     (Options::hasty_restart, &[6, 13, 20, 37, 50, 59]),
     (Options::journal_restart, &[3, 54, 87, 204, 254, 693]),
-    (
-        Options::slow_disk,
-        &[96, 136, 142, 180, 220, 244, 355, 380, 431, 510, 552, 640, 687, 705, 841, 853, 920, 978],
-    ),
+    (Options::slow_disk, &[96, 136, 142, 180, 220, 244, 355, 380, 431, 510, 552, 640, 687, 705, 841, 853, 920, 978]),
     (Options::draining, &[11, 45, 48]),
     (Options::harsh, &[3, 7, 8, 26, 32, 59]),
     (
@@ -59,9 +56,13 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
 
 /// Seeds that fail. Two owners of a session meet after a partition, and the session gets messages twice (492 and 585) or out of order (403 and 509), or
 /// not at all (47, 72, 551 and 602). With slow disks, QoS 2 messages come twice: a node takes over an older copy of a session that has come to it and
-/// gone on (505), and a publication that a session was caught for at its former node is passed on when that node dies (224).
-const FAILING: &[(Draw, &[u64])] =
-    &[(Options::parting, &[47, 72, 403, 492, 509, 551, 585, 602]), (Options::slow_disk, &[224, 505])];
+/// gone on (505), and a publication that a session was caught for at its former node is passed on when that node dies (224). After a standstill,
+/// messages that another node has caught for a session come behind later ones of their publisher (212).
+const FAILING: &[(Draw, &[u64])] = &[
+    (Options::parting, &[47, 72, 403, 492, 509, 551, 585, 602]),
+    (Options::freezing, &[212]),
+    (Options::slow_disk, &[224, 505]),
+];
 
 /// How many kept seeds of a kind run where nothing asks for all.
 const FEW: usize = 2;

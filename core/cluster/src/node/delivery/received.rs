@@ -269,6 +269,11 @@ impl Had {
         }
     }
 
+    /// Whether the session here came from this node.
+    pub(in crate::node) fn came_from(&self, client: &ClientId, node: NodeId) -> bool {
+        self.sessions.get(client).is_some_and(|moved| moved.from == Some(node))
+    }
+
     /// Whether the session of a client at node `at` is an older state of the one here.
     pub(in crate::node) fn is_older(&self, client: &ClientId, at: NodeId) -> bool {
         self.sessions.get(client).is_some_and(|moved| moved.older_at == Some(at))

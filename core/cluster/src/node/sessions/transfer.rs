@@ -123,10 +123,15 @@ impl Node {
     fn knows(&mut self, from: NodeId, known: Known) {
         let client = &known.client;
         if self.claims.owns(client) && !self.claims.wants(client) {
-            // It is put together with the one here.
-            self.had.goes_on_beside(client, known.from.node, from);
-            if self.claims.is_leaving(client) {
-                // Its messages go behind the one that leaves, which does not have them.
+            let of = known.from.node;
+            // It is put together with the one here. If its former node lives, that node may have given the one here away later.
+            if !self.knows_alive(known.from) {
+                self.had.goes_on_beside(client, of, from);
+            }
+            // The one here does not have what the other one came with, if it leaves ahead of the other one, or came from that node itself, which has had
+            // the other one back since.
+            let has_come_back = from == of && self.had.came_from(client, of);
+            if has_come_back || self.claims.is_leaving(client) {
                 return;
             }
         }
