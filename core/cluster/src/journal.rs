@@ -295,8 +295,7 @@ impl Recovery {
             node.safe.extend(safe);
             node.known.extend(known);
             // A shard that gets sessions of several journals takes them for those of the latest life: it drops none that were served since.
-            let goes_to = |at: &usize| if same { *at == number } else { true };
-            for (_, shard) in dealt.iter_mut().enumerate().filter(|(at, _)| goes_to(at)) {
+            for (_, shard) in dealt.iter_mut().enumerate().filter(|(at, _)| !same || *at == number) {
                 shard.life = shard.life.max(life);
             }
             if let Some(shard) = dealt.get_mut(number).filter(|_| same) {

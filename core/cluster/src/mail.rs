@@ -348,7 +348,7 @@ pub struct Claimed {
     pub beside: Option<Arc<Heard>>,
     /// The node that has given the session away, and the epoch: answer with [`ToNode::Installed`] when it is copied.
     pub given: Option<(NodeId, u64)>,
-    /// How far publications had come for the session where it was.
+    /// The number of the last publication of each shard that the session has had, with all before it, at its former node.
     pub had: Heard,
 }
 

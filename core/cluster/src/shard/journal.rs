@@ -556,7 +556,6 @@ mod tests {
             given: None,
         };
         takes(&mut second, ToShard::Session(Box::new(SessionStep::Claimed(claimed))));
-        let waiting = |shard: &Shard| shard.broker().waiting(&client()).map(|one| one.id.seq).collect::<Vec<_>>();
         assert_eq!(waiting(&second), [7]);
         let batch = written(&mut second);
         let mut third = started(3, &[batch]);
@@ -566,7 +565,7 @@ mod tests {
         assert_eq!(waiting(&third), [7, 8]);
     }
 
-    /// What the session has to deliver, by number.
+    /// The numbers of the messages that the session has to deliver.
     fn waiting(shard: &Shard) -> Vec<u64> {
         shard.broker().waiting(&client()).map(|one| one.id.seq).collect()
     }

@@ -19,7 +19,7 @@ pub(super) struct Moved {
     /// When the session came, by the stamps of this node's shards in milliseconds. It has not had earlier publications of their clients, unless they
     /// came with it; the node does not hear of publications that nobody elsewhere wants, so that no gap tells of them. 0: it has had all.
     pub(super) began: u64,
-    /// How far publications had come for it where it was, as each of those nodes says.
+    /// The number of the last publication of each shard that had come for the session at a former node, as each former node says.
     pub(super) said: BTreeMap<NodeId, Arc<Heard>>,
     /// Publications among these that the session has not had.
     pub(super) lacks: BTreeMap<NodeId, Lacks>,

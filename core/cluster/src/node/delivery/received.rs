@@ -340,7 +340,7 @@ impl Had {
         Arc::new(marks)
     }
 
-    /// How far all publications of each shard have come to a session that comes from node `from`.
+    /// The number of the last publication of each shard that a session from node `from` has had, with all before it.
     pub(in crate::node) fn had_all(&self, from: NodeId, client: &ClientId) -> Heard {
         let Some(moved) = self.sessions.get(client) else { return Heard::new() };
         let mut marks = moved.said.get(&from).map(|said| Heard::clone(said)).unwrap_or_default();

@@ -85,6 +85,7 @@ impl Node {
                 self.strays_arrived(from, of, incarnation, last, strays);
             }
             ReplicaMail::Taken { of, incarnation } => {
+                // A node itself is told of a takeover before its sessions are safe: see [`ReplicaMail::Safe`].
                 if of != self.config.node {
                     self.are_safe_elsewhere(from, Life { node: of, incarnation });
                 }
