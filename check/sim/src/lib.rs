@@ -23,4 +23,5 @@ pub use churn::{ChurnOptions, Delivery, Figures, Traffic, churn};
 pub use options::{Draw, KINDS, Options, Sabotage};
 pub use oracle::Excused;
 pub use report::{Report, Violation};
+pub use trace::Tracing;
 pub use world::run;

@@ -1,12 +1,14 @@
 //! Runs the simulator by hand: one seed, many, or one twice.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use sedge_cluster::OVERLAYS;
-use sedge_sim::{ChurnOptions, Draw, KINDS, Options, churn, run};
+use sedge_sim::{ChurnOptions, Draw, KINDS, Options, Report, Tracing, churn, run};
 
 const USAGE: &str = "usage: sedge-sim [over NAME] [KIND] run SEED          one run, printed step by step
-       sedge-sim [over NAME] [KIND] sweep FROM COUNT  many runs, one line each; fails at the first violation
+       sedge-sim [over NAME] [KIND] sweep FROM COUNT  many runs on all processors, one line each; fails if one of them does
        sedge-sim [over NAME] [KIND] check SEED        one run twice: both must be equal
        sedge-sim churn NODES SECONDS SEED [OVERLAY ...]            overlays while 1 % of their nodes die and start each second
 The nodes cooperate over the overlay NAME: mesh if none is named, or detour, which sends publications astray.
@@ -41,34 +43,51 @@ fn main() -> ExitCode {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     match (arguments.first().map(String::as_str), number(1), number(2)) {
         (Some("run"), Some(seed), None) => {
-            let report = run(draw(seed).over(overlay), true);
+            let report = run(draw(seed).over(overlay), Tracing::Printed);
             println!("{report}");
             if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         (Some("sweep"), Some(from), Some(count)) => {
-            for seed in from..from.saturating_add(count) {
-                let report = run(draw(seed).over(overlay), false);
-                if !report.violations.is_empty() {
-                    println!("{report}");
-                    return ExitCode::FAILURE;
-                }
-                println!(
-                    "{seed}: {} events, {} deliveries, excused: {}, trace {:016x}",
-                    report.events, report.deliveries, report.excused, report.trace
-                );
-            }
-            ExitCode::SUCCESS
+            let seeds: Vec<u64> = (from..from.saturating_add(count)).collect();
+            let failed = sweep(&seeds, |seed| draw(seed).over(overlay));
+            println!("{} runs, {} with a violation: {failed:?}", seeds.len(), failed.len());
+            if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         (Some("check"), Some(seed), None) => {
-            let (first, second) = (run(draw(seed).over(overlay), false), run(draw(seed).over(overlay), false));
-            println!("{:016x} {:016x}", first.trace, second.trace);
-            if first.trace == second.trace { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            let [first, second] = [(); 2].map(|()| run(draw(seed).over(overlay), Tracing::Hashed).trace);
+            println!("{:016x} {:016x}", first.unwrap_or_default(), second.unwrap_or_default());
+            if first == second { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         _ => {
             eprintln!("{}", usage());
             ExitCode::from(2)
         }
     }
+}
+
+/// Runs all seeds, as many at once as there are processors; returns those that violate an invariant.
+#[expect(clippy::print_stdout, reason = "a program for a terminal")]
+fn sweep(seeds: &[u64], draw: impl Fn(u64) -> Options + Sync) -> Vec<u64> {
+    let (taken, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(seed) = seeds.get(taken.fetch_add(1, Ordering::Relaxed)).copied() {
+                    let report = run(draw(seed), Tracing::Off);
+                    if report.violations.is_empty() {
+                        let Report { events, deliveries, excused, .. } = report;
+                        println!("{seed}: {events} events, {deliveries} deliveries, excused: {excused}");
+                    } else {
+                        println!("{report}");
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
+                    }
+                }
+            });
+        }
+    });
+    let mut failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.sort_unstable();
+    failed
 }
 
 /// Runs the algorithms one after the other while nodes come and go.

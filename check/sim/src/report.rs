@@ -19,8 +19,8 @@ pub struct Violation {
 pub struct Report {
     /// Options of the run.
     pub options: Options,
-    /// Hash over everything that happened, in order.
-    pub trace: u64,
+    /// Hash over everything that happened, in order; none where tracing is off.
+    pub trace: Option<u64>,
     /// Events that happened.
     pub events: u64,
     /// Publications sent by clients.
@@ -36,10 +36,13 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:?}", self.options)?;
+        if let Some(trace) = self.trace {
+            write!(f, "trace {trace:016x}: ")?;
+        }
         writeln!(
             f,
-            "trace {:016x}: {} events, {} publications, {} deliveries, excused: {}",
-            self.trace, self.events, self.publications, self.deliveries, self.excused
+            "{} events, {} publications, {} deliveries, excused: {}",
+            self.events, self.publications, self.deliveries, self.excused
         )?;
         for violation in self.violations.iter().take(20) {
             writeln!(f, "{}: {}", violation.invariant, violation.detail)?;

@@ -10,7 +10,7 @@ use crate::invariant::{agreement, bounded, kept, not_lost, once, order, protocol
 use crate::network::Network;
 use crate::oracle::{Excused, Oracle};
 use crate::schedule::{Event, Schedule, delay};
-use crate::trace::Trace;
+use crate::trace::{Trace, Tracing};
 use crate::{Options, Report, Sabotage, Violation};
 
 mod clients;
@@ -61,9 +61,9 @@ pub(crate) struct World {
     excused: Excused,
 }
 
-/// Runs `options` from beginning to end. With `print`, every event goes to standard error.
-pub fn run(options: Options, print: bool) -> Report {
-    let mut world = World::new(options, print);
+/// Runs `options` from beginning to end.
+pub fn run(options: Options, tracing: Tracing) -> Report {
+    let mut world = World::new(options, tracing);
     let violations = world.run();
     Report {
         excused: world.excused,
@@ -77,7 +77,7 @@ pub fn run(options: Options, print: bool) -> Report {
 }
 
 impl World {
-    fn new(options: Options, print: bool) -> Self {
+    fn new(options: Options, tracing: Tracing) -> Self {
         let mut rng = Rng::new(options.seed);
         let mut host_rng = rng.split(2);
         let hosts = (0..options.nodes)
@@ -115,7 +115,7 @@ impl World {
             hosts,
             clients,
             oracle,
-            trace: Trace::new(print),
+            trace: Trace::new(tracing),
             calm: false,
             drifts,
             corrections: vec![0; options.nodes],

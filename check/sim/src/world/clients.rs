@@ -55,14 +55,14 @@ impl World {
             return;
         }
         let wire = self.connect_client(client, home);
-        self.trace.note(self.now, &format!("client {client} connects to host {home}"));
+        self.trace.note(self.now, format_args!("client {client} connects to host {home}"));
         self.clients[client].opened(self.now, wire);
         self.pump(wire, 0, WINDOW_BYTES);
     }
 
     fn work(&mut self, client: usize) {
         let action = draw(&mut self.client_rng, self.options.client_drops);
-        self.trace.note(self.now, &format!("client {client} {action:?}"));
+        self.trace.note(self.now, format_args!("client {client} {action:?}"));
         let one = &mut self.clients[client];
         match action {
             Action::Publish { topic, qos, retain } => one.publish(self.now, topic, qos, retain, &mut self.oracle),

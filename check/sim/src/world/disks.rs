@@ -170,7 +170,7 @@ impl World {
         if !self.alive(host, life) {
             return;
         }
-        self.trace.note(self.now, &format!("host {host} shard {} has batch {sequence} on its medium", shard.0));
+        self.trace.note(self.now, format_args!("host {host} shard {} has batch {sequence} on its medium", shard.0));
         self.disks[host].logs[usize::from(shard.0)].keep(sequence);
         if let Some(thread) = self.thread(host, shard) {
             thread.syncs = false;
@@ -229,7 +229,7 @@ impl World {
             return;
         }
         let until = self.now + Duration::from_millis(50 + self.fault_rng.below(3_000));
-        self.trace.note(self.now, &format!("fault: the disk of host {host} stalls until {until}"));
+        self.trace.note(self.now, format_args!("fault: the disk of host {host} stalls until {until}"));
         self.disks[host].stalls_until = until;
         if self.fault_rng.chance(1, 4) {
             let life = self.hosts[host].life;
@@ -243,7 +243,7 @@ impl World {
         if self.calm || !self.alive(host, life) || !all_up || !self.is_copied() || !self.is_undisturbed() {
             return;
         }
-        self.trace.note(self.now, &format!("fault: the disk of host {host} fails"));
+        self.trace.note(self.now, format_args!("fault: the disk of host {host} fails"));
         self.kill(host, false);
         let again = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
         self.schedule.at(again, Event::Restart { host });

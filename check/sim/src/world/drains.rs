@@ -31,11 +31,11 @@ impl World {
         }
         let host = self.drain_rng.index(self.hosts.len());
         if self.drain_rng.chance(1, 4) {
-            self.trace.note(self.now, &format!("host {host} is told to stop"));
+            self.trace.note(self.now, format_args!("host {host} is told to stop"));
             self.stop(host);
             return;
         }
-        self.trace.note(self.now, &format!("host {host} is to be emptied"));
+        self.trace.note(self.now, format_args!("host {host} is to be emptied"));
         self.node_input(host, NodeInput::Drain { limit: Duration::from_secs(30) });
     }
 
@@ -52,7 +52,7 @@ impl World {
 
     /// A host is empty: it stops, most of the time.
     pub(super) fn drained(&mut self, host: usize) {
-        self.trace.note(self.now, &format!("host {host} is empty"));
+        self.trace.note(self.now, format_args!("host {host} is empty"));
         let left: Vec<String> = self.hosts[host]
             .shards
             .iter()
@@ -81,7 +81,7 @@ impl World {
         if !self.hosts[host].up || self.hosts[host].life != life {
             return;
         }
-        self.trace.note(self.now, &format!("host {host} has stopped"));
+        self.trace.note(self.now, format_args!("host {host} has stopped"));
         self.node_input(host, NodeInput::Shutdown);
         self.hosts[host].up = false;
         for (wire, side) in self.network.of_host(host) {

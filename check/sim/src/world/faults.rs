@@ -62,7 +62,7 @@ impl World {
 
     fn stand_still(&mut self, host: usize, duration: Duration) {
         let until = self.now + duration;
-        self.trace.note(self.now, &format!("fault: host {host} stands still until {until}"));
+        self.trace.note(self.now, format_args!("fault: host {host} stands still until {until}"));
         self.hosts[host].still_until = until;
         let life = self.hosts[host].life;
         self.schedule.at(until, Event::Resume { host, life, stood: duration });
@@ -92,7 +92,7 @@ impl World {
             return;
         }
         let schedule = self.fault_rng.below(5);
-        self.trace.note(self.now, &format!("fault: the power fails, schedule {schedule}"));
+        self.trace.note(self.now, format_args!("fault: the power fails, schedule {schedule}"));
         let first = Duration::from_millis(100 + self.fault_rng.below(3_000));
         let late = self.fault_rng.index(self.hosts.len());
         self.kill_all();
@@ -117,7 +117,7 @@ impl World {
         if self.calm {
             return;
         }
-        self.trace.note(self.now, "fault: the power fails again");
+        self.trace.note(self.now, format_args!("fault: the power fails again"));
         self.kill_all();
         for host in 0..self.hosts.len() {
             let soon = Duration::from_millis(100 + self.fault_rng.below(500));
@@ -141,7 +141,7 @@ impl World {
         self.hosts[host].up = false;
         if self.waits_for_disk(host) {
             let lost = self.disks[host].lose_power(&mut self.disk_rng);
-            self.trace.note(self.now, &format!("the disk of host {host} loses batches: {lost:?}"));
+            self.trace.note(self.now, format_args!("the disk of host {host} loses batches: {lost:?}"));
         }
         for (wire, side) in self.network.of_host(host) {
             self.close_end(wire, side, !silent);
@@ -158,7 +158,7 @@ impl World {
         {
             return;
         }
-        self.trace.note(self.now, &format!("fault: nothing comes from host {from} to {to}"));
+        self.trace.note(self.now, format_args!("fault: nothing comes from host {from} to {to}"));
         self.network.cut_way(from, to);
         let heal = self.now + Duration::from_millis(100 + self.fault_rng.below(3_000));
         self.schedule.at(heal, Event::Heal);
@@ -172,7 +172,7 @@ impl World {
     fn cut_link(&mut self) {
         let links = self.network.links();
         let Some(wire) = self.fault_rng.pick(&links).copied() else { return };
-        self.trace.note(self.now, &format!("fault: link {} is reset", wire.0));
+        self.trace.note(self.now, format_args!("fault: link {} is reset", wire.0));
         // Both ends hear of a reset that neither has asked for; bytes under way are lost.
         for side in 0..2 {
             self.schedule.at(self.now, Event::Broken { wire, side });
@@ -195,7 +195,7 @@ impl World {
         let mut hosts: Vec<usize> = (0..self.hosts.len()).collect();
         self.fault_rng.shuffle(&mut hosts);
         let (left, right) = hosts.split_at(1 + self.fault_rng.index(hosts.len() - 1));
-        self.trace.note(self.now, &format!("fault: hosts {left:?} are parted from {right:?}"));
+        self.trace.note(self.now, format_args!("fault: hosts {left:?} are parted from {right:?}"));
         for host in left {
             for other in right {
                 self.network.cut(*host, *other);
@@ -207,7 +207,7 @@ impl World {
     fn cut_off(&mut self) {
         let island = self.fault_rng.index(self.hosts.len());
         let others: Vec<usize> = (0..self.hosts.len()).filter(|host| *host != island).collect();
-        self.trace.note(self.now, &format!("fault: host {island} is cut off"));
+        self.trace.note(self.now, format_args!("fault: host {island} is cut off"));
         for other in others {
             if self.fault_rng.chance(3, 4) {
                 self.network.cut(island, other);
@@ -226,14 +226,14 @@ impl World {
             }
             return;
         }
-        self.trace.note(self.now, "healed");
+        self.trace.note(self.now, format_args!("healed"));
         self.network.heal();
         self.resume_wires();
     }
 
     /// Two hosts reach each other again.
     pub(super) fn rejoin(&mut self, a: usize, b: usize) {
-        self.trace.note(self.now, &format!("hosts {a} and {b} reach each other"));
+        self.trace.note(self.now, format_args!("hosts {a} and {b} reach each other"));
         self.network.join(a, b);
         self.resume_wires();
     }
@@ -245,7 +245,7 @@ impl World {
             return;
         }
         let silent = self.fault_rng.chance(1, 2);
-        self.trace.note(self.now, &format!("fault: host {host} is killed, silently: {silent}"));
+        self.trace.note(self.now, format_args!("fault: host {host} is killed, silently: {silent}"));
         self.oracle.disturbed |= !self.options.spaced;
         self.kill(host, silent);
         let again = self.now + Duration::from_millis(100 + self.fault_rng.below(5_000));
@@ -267,7 +267,7 @@ impl World {
         if self.hosts[host].up {
             return;
         }
-        self.trace.note(self.now, &format!("host {host} starts again"));
+        self.trace.note(self.now, format_args!("host {host} starts again"));
         let life = self.hosts[host].life + 1;
         let mut rng = self.host_rng.split(1_000 + life);
         let now = self.clocks(host);

@@ -19,7 +19,7 @@ impl World {
 
     pub(super) fn mail_to_shard(&mut self, host: usize, life: u64, shard: ShardId, mail: ToShard) {
         if self.alive(host, life) {
-            self.trace.note(self.now, &format!("host {host} shard {} mail {mail:?}", shard.0));
+            self.trace.note(self.now, format_args!("host {host} shard {} mail {mail:?}", shard.0));
             let moves = matches!(mail, ToShard::Session(_));
             self.shard_input(host, shard, ShardInput::Mail(mail));
             if moves {
@@ -30,7 +30,7 @@ impl World {
 
     pub(super) fn mail_to_node(&mut self, host: usize, life: u64, from: ShardId, mail: ToNode) {
         if self.alive(host, life) {
-            self.trace.note(self.now, &format!("host {host} node mail from {} {mail:?}", from.0));
+            self.trace.note(self.now, format_args!("host {host} node mail from {} {mail:?}", from.0));
             self.node_input(host, NodeInput::Mail { from, mail });
         }
     }
@@ -67,7 +67,7 @@ impl World {
 
     pub(super) fn datagram(&mut self, from: usize, to: usize, bytes: Bytes) {
         if self.hosts[to].up && !self.network.is_cut(from, to) {
-            self.trace.note(self.now, &format!("host {to} datagram from {from}, {} bytes", bytes.len()));
+            self.trace.note(self.now, format_args!("host {to} datagram from {from}, {} bytes", bytes.len()));
             self.node_input(to, NodeInput::Datagram { from: address(from), bytes });
         }
     }
@@ -89,7 +89,7 @@ impl World {
         let wire = self.network.connect(ends, self.now);
         self.hosts[host].links.insert(link, wire);
         self.hosts[to].links.insert(accepted, wire);
-        self.trace.note(self.now, &format!("host {host} linked to {to}"));
+        self.trace.note(self.now, format_args!("host {host} linked to {to}"));
         self.node_input(to, NodeInput::LinkAccepted { link: accepted, peer: address(host) });
         self.node_input(host, NodeInput::LinkDialled { link });
     }
@@ -139,7 +139,7 @@ impl World {
                 | NodeOutput::Answered { .. } => {}
                 NodeOutput::SetTime { ahead } => self.corrections[host] += ahead,
                 NodeOutput::Drained => self.drained(host),
-                NodeOutput::Event(event) => self.trace.note(self.now, &format!("host {host}: {}", event.message)),
+                NodeOutput::Event(event) => self.trace.note(self.now, format_args!("host {host}: {}", event.message)),
             }
         }
         self.commit(host, ShardId(0));
@@ -209,7 +209,7 @@ impl World {
                 ShardOutput::Release(conn) => self.hold(host, conn, false),
                 ShardOutput::ToNode(mail) => self.post_to_node(host, shard, mail),
                 ShardOutput::ToShard(to, mail) => self.post_to_shard(host, Actor::Shard(shard), to, mail),
-                ShardOutput::Event(event) => self.trace.note(self.now, &format!("host {host}: {event:?}")),
+                ShardOutput::Event(event) => self.trace.note(self.now, format_args!("host {host}: {event:?}")),
             }
         }
     }

@@ -166,7 +166,7 @@ impl World {
                 return;
             }
         };
-        self.trace.note(self.now, &format!("wire {} side {side} reads {} bytes", wire.0, bytes.len()));
+        self.trace.note(self.now, format_args!("wire {} side {side} reads {} bytes", wire.0, bytes.len()));
         if let Some(client) = client {
             self.clients[client].received(self.now, bytes, &mut self.oracle);
             self.pump(wire, side, WINDOW_BYTES);
@@ -203,7 +203,7 @@ impl World {
         let conn = self.hosts[host].next_conn();
         found.ends[side] = End::Shard { host, shard, conn };
         self.hosts[host].conns.insert(conn, wire);
-        self.trace.note(self.now, &format!("host {host} wire {} belongs to shard {}", wire.0, shard.0));
+        self.trace.note(self.now, format_args!("host {host} wire {} belongs to shard {}", wire.0, shard.0));
         self.shard_input(
             host,
             shard,
@@ -257,7 +257,7 @@ impl World {
             return;
         }
         let Some(found) = self.network.wires.get(&wire) else { return };
-        self.trace.note(self.now, &format!("wire {} side {side} broken", wire.0));
+        self.trace.note(self.now, format_args!("wire {} side {side} broken", wire.0));
         match found.ends[side] {
             End::Client(client) => {
                 if self.clients[client].wire == Some(wire) {

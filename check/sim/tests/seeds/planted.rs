@@ -1,6 +1,6 @@
 //! Bugs put into the world on purpose are found: otherwise a clean sweep would mean nothing.
 
-use sedge_sim::{Options, Sabotage, run};
+use sedge_sim::{Options, Sabotage, Tracing, run};
 
 /// Seeds that may find a bug.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
@@ -10,7 +10,7 @@ const AHEAD: u64 = 70;
 /// Whether some seed finds the bug by this invariant.
 fn found(sabotage: Sabotage, invariant: &str) -> bool {
     SEEDS.into_iter().any(|seed| {
-        let report = run(Options::calm(seed, sabotage), false);
+        let report = run(Options::calm(seed, sabotage), Tracing::Off);
         report.violations.iter().any(|violation| violation.invariant == invariant)
     })
 }
@@ -19,7 +19,7 @@ fn found(sabotage: Sabotage, invariant: &str) -> bool {
 #[test]
 fn the_same_seeds_without_a_bug_are_clean() {
     for seed in SEEDS {
-        let clean = run(Options::calm(seed, Sabotage::None), false);
+        let clean = run(Options::calm(seed, Sabotage::None), Tracing::Off);
         assert!(clean.violations.is_empty(), "without a planted bug: {clean}");
     }
 }
@@ -28,7 +28,7 @@ fn the_same_seeds_without_a_bug_are_clean() {
 /// Where none move, messages on their way to the copies mostly arrive although their node dies.
 #[test]
 fn an_acknowledgement_ahead_of_the_copies_is_found() {
-    let with = |sabotage, seed| run(Options { sabotage, ..Options::far(seed) }, false).violations;
+    let with = |sabotage, seed| run(Options { sabotage, ..Options::far(seed) }, Tracing::Off).violations;
     let violated = |seed| {
         let violations = with(Sabotage::BelieveCopied, seed);
         violations.iter().any(|violation| ["not_lost", "once"].contains(&violation.invariant))
@@ -60,7 +60,7 @@ fn a_lost_route_is_found() {
 /// MQ-05: an acknowledgement that leaves before the medium has the batch it rests on is found when the power fails.
 #[test]
 fn an_acknowledgement_ahead_of_the_medium_is_found() {
-    let with = |sabotage, seed| run(Options { sabotage, ..Options::slow_disk(seed) }, false).violations;
+    let with = |sabotage, seed| run(Options { sabotage, ..Options::slow_disk(seed) }, Tracing::Off).violations;
     let violated = |seed| {
         let violations = with(Sabotage::BelieveKept, seed);
         violations.iter().any(|violation| ["not_lost", "once", "kept"].contains(&violation.invariant))

@@ -1,7 +1,7 @@
 //! Many runs, each with faults of its own.
 
 use sedge_cluster::OVERLAYS;
-use sedge_sim::{Draw, Options, run};
+use sedge_sim::{Draw, Options, Tracing, run};
 
 /// How many seeds, where the environment names no other number.
 const SEEDS: u64 = 30;
@@ -16,7 +16,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn no_violation(kind: Draw, first: u64, count: u64) {
     let from = number("SEDGE_SIM_FROM", first);
     for seed in from..from + number("SEDGE_SIM_SEEDS", count) {
-        let report = run(kind(seed), false);
+        let report = run(kind(seed), Tracing::Off);
         assert!(report.violations.is_empty(), "{report}");
     }
 }
@@ -26,7 +26,7 @@ fn no_violation(kind: Draw, first: u64, count: u64) {
 fn no_seed_violates_an_invariant() {
     let from = number("SEDGE_SIM_FROM", 1);
     for seed in from..from + number("SEDGE_SIM_SEEDS", SEEDS) {
-        let report = run(Options::from_seed(seed), false);
+        let report = run(Options::from_seed(seed), Tracing::Off);
         assert!(report.violations.is_empty(), "{report}");
         assert!(report.deliveries > 0, "nothing was delivered: {report}");
     }
@@ -164,7 +164,7 @@ fn no_overlay_violates_an_invariant() {
     for overlay in OVERLAYS.into_iter().skip(1).chain(["detour"]) {
         let plain = [2, 4, 5].map(Options::from_seed);
         for options in plain.into_iter().chain([Options::crashing(2), Options::harsh(8), Options::draining(48)]) {
-            let report = run(options.over(overlay), false);
+            let report = run(options.over(overlay), Tracing::Off);
             assert!(report.violations.is_empty(), "{report}");
         }
     }
