@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, Now};
+use sedge_base::{ClientId, Incarnation, NodeId, Now, ShardId};
 use sedge_mqtt::{Message, MessageId, Packet, PacketId, QoS, ReasonCode, SubscriptionOptions, TopicFilter};
 
 use crate::connection::ConnKey;
@@ -16,6 +16,9 @@ use crate::{Broker, InterestChange, InterestOp, Record, SubscriptionState};
 
 /// Messages that are remembered as merged; the oldest are forgotten first.
 const MAX_MERGED: usize = 65_536;
+/// The least of all.
+const FIRST: MessageId =
+    MessageId { node: NodeId::new(0), incarnation: Incarnation::new(0), shard: ShardId(0), seq: 0 };
 
 /// Sessions whose owners meet, and messages that sessions have got from other owners: a node that comes back later may give these once more.
 #[derive(Debug, Default)]
@@ -41,6 +44,19 @@ impl Merged {
     fn forget(&mut self, session: SessionKey, id: MessageId) {
         if self.ids.remove(&(session, id)) {
             self.order.retain(|known| *known != (session, id));
+        }
+    }
+
+    /// The session is gone: another one may get its key.
+    fn forget_session(&mut self, session: SessionKey) {
+        let before = self.ids.len();
+        while let Some(&(key, id)) = self.ids.range((session, FIRST)..).next()
+            && key == session
+        {
+            self.ids.remove(&(key, id));
+        }
+        if self.ids.len() < before {
+            self.order.retain(|(key, _)| *key != session);
         }
     }
 
@@ -215,6 +231,12 @@ impl Broker {
         if connection.is_some_and(|connection| connection.peer.has_repeated) {
             session.resumed = session.epoch;
         }
+        self.forget_released(key);
+    }
+
+    /// The session is gone: nothing that is known of it is true of the next one with its key.
+    pub(crate) fn forget_merged(&mut self, key: SessionKey) {
+        self.merged.forget_session(key);
         self.forget_released(key);
     }
 

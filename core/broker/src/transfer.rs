@@ -62,6 +62,7 @@ impl Broker {
         }
         self.clients.remove(&session.client);
         self.set_owner(key, None);
+        self.forget_merged(key);
         self.timers.cancel(&Timer::Session(key));
         self.counters.sessions -= 1;
         self.note_session_count();

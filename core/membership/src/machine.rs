@@ -193,6 +193,7 @@ impl Membership {
     fn reprieve(&mut self, now: Instant, timer: &Timer<Member>) -> Option<Duration> {
         let Timer::ChangeSuspectToDown { member_id, incarnation, .. } = timer else { return None };
         if self.heard.get(&member_id.node).is_some_and(|heard| now.since(*heard) < self.suspicion) {
+            self.tell_suspect(member_id, *incarnation);
             return Some(self.suspicion);
         }
         // A suspect that fails further probes has a timer for each.
@@ -207,6 +208,12 @@ impl Membership {
         }
         self.reprieved.insert(member_id.node, (member_id.clone(), *incarnation, now + extra));
         Some(extra)
+    }
+
+    /// Gossip tells of a suspicion a few times only. A suspect that has missed them all does not object, however long it answers probes.
+    fn tell_suspect(&mut self, suspect: &Member, incarnation: u16) {
+        let news = foca::Member::new(suspect.clone(), incarnation, State::Suspect);
+        self.send(suspect, Message::Gossip, vec![news]);
     }
 
     /// Something has come from this member over its link, at that time: it lives. Call it before [`Membership::handle_timeout`].

@@ -488,6 +488,26 @@ fn a_member_that_is_heard_over_its_link_is_not_dead() {
     assert_eq!(net.told.len(), 2, "{:?}", net.told);
 }
 
+/// FT-07: gossip tells of a suspicion a few times only, and the suspect has missed them all.
+#[test]
+fn a_suspect_that_is_heard_over_its_link_is_told_of_the_suspicion() {
+    for seed in 0..20 {
+        let mut net = Net::cluster(seed, 2);
+        net.loss = 1_000;
+        let has_suspects = |net: &Net| net.nodes.values().any(Membership::has_suspects);
+        for lost in [true, false] {
+            for _ in 0..100 {
+                net.heard(1, 2);
+                net.heard(2, 1);
+                net.run(Duration::from_millis(100));
+            }
+            assert_eq!(has_suspects(&net), lost, "seed {seed}");
+            net.loss = 0;
+        }
+        assert_eq!(net.told, []);
+    }
+}
+
 /// FT-07: its link was closed, and has begun anew before it was known whether it lives.
 #[test]
 fn a_member_whose_link_begins_anew_is_not_dead() {

@@ -1,5 +1,6 @@
 //! Two owners of one session that find each other: QoS 2 flows that the client had begun at the other one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId};
@@ -285,4 +286,21 @@ fn a_session_that_comes_while_all_are_held_back_is_held_back() {
         "{got:?}"
     );
     assert!(bench.routed.is_empty(), "the other owner has published it");
+}
+
+/// MQ-05: the broker gives the place of a session that has ended to the next one, which has had nothing of what that one had.
+#[test]
+fn what_was_merged_into_a_session_that_has_ended_is_new_to_the_next_one() {
+    let mut bench = Bench::new();
+    let publisher = bench.client(V5, "p");
+    bench.publish(publisher, "t", "1", Q1);
+    let message = Arc::clone(&bench.routed[0].0);
+    for client in ["a", "b"] {
+        let conn = bench.client(V5, client);
+        bench.subscribe(conn, "t", Q1);
+        bench.broker.merge(bench.now, &ClientId::new(client), &[Arc::clone(&message)], &BTreeSet::new());
+        bench.run();
+        assert_eq!(bench.payloads(conn), ["1"], "{client}");
+        bench.leave(conn, ReasonCode::Success);
+    }
 }

@@ -4,7 +4,8 @@
 //! machine since its start, which nobody sets. Two nodes may still have begun at different times. Linked nodes tell each other theirs:
 //!
 //! * A node that begins takes over the time of one that lets clients in.
-//! * Otherwise the node with the lower id is right, once two of its readings have said the same: one alone may be late.
+//! * Otherwise the node with the lower id is right, once two of its readings have said the same: one alone may be late. That node sends the
+//!   second one as soon as it hears that the other node's time differs.
 //!
 //! So moments may travel in messages, sessions and copies without being translated. System clocks that differ change nothing; they are told
 //! to operators.
@@ -105,9 +106,14 @@ impl Node {
         let ahead = millis(cluster).saturating_sub(millis(self.now.wall));
         let Some(peer) = self.peers.get_mut(&from) else { return };
         let is_confirmed = peer.clock.is_some_and(|before| (before.ahead.saturating_sub(ahead)).abs() <= CLOSE);
+        let peer_serves = peer.serving.is_some();
         peer.clock = Some(Reading { ahead, system_ahead, serving, is_confirmed });
         self.watch_system_clock(from);
         let serves = self.state != NodeState::Recovery;
+        let is_right = (!serves, self.config.node) < (!(serving || peer_serves), from);
+        if is_right && ahead.abs() > CLOSE && !is_confirmed {
+            self.tell_time(from);
+        }
         let Some((node, reading)) = self.right_clock(serves) else { return };
         if reading.ahead.abs() > CLOSE && (reading.is_confirmed || !serves) {
             self.adopt_time(node, reading.ahead);

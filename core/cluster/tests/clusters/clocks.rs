@@ -111,6 +111,23 @@ fn a_message_lives_no_longer_at_a_node_whose_clock_is_behind() {
     }
 }
 
+/// MQ-11: nodes that let clients in before they find each other do not go by different times for seconds.
+#[test]
+fn nodes_that_serve_agree_on_the_time_as_soon_as_they_meet() {
+    let mut world = World::new(920, 1);
+    world.clocks.insert(2, HOUR);
+    world.cut(1, 2);
+    (1..=2).for_each(|node| world.start(node));
+    let clients = [1, 2].map(|node| world.dial_client(node, &format!("early-{node}"), staying(60)));
+    let are_served = |world: &World| clients.iter().all(|client| world.clients[*client].connack.is_some());
+    world.run_until("both nodes let clients in", are_served);
+    world.heal();
+    world.settle_members(2);
+    world.run(1_000);
+    let times = [1, 2].map(|node| world.now_at(node).wall.as_millis());
+    assert!(times[1].abs_diff(times[0]) < 1_000, "{times:?}");
+}
+
 /// A node that is off joins those that serve; and operators hear of it.
 #[test]
 fn who_joins_takes_over_the_time_of_those_that_serve() {

@@ -42,7 +42,7 @@ pub(super) struct Moved {
     pub(super) along: BTreeSet<MessageId>,
     /// The same, of all sessions that came together from a node that is gone.
     pub(super) strays: Arc<BTreeSet<MessageId>>,
-    /// Publications that were held back from the session, since another node said that the session had them there.
+    /// Publications that were held back from the session, since another node said that the session had them there, and that have not come from it.
     pub(super) held_back: BTreeSet<MessageId>,
 }
 
@@ -79,6 +79,21 @@ impl Moved {
         let has_got = |lacks: &Lacks| lacks.fills.contains(id) || self.fills.contains(id);
         let is_lacking = |lacks: &Lacks| is_in(&lacks.gaps, id) && !has_got(lacks);
         has_come_to(marks, id) && !self.lacks.get(&node).is_some_and(is_lacking)
+    }
+
+    /// Whether it had a publication when it came here.
+    pub(super) fn has_brought(&self, id: &MessageId) -> bool {
+        self.along.contains(id) || has_come_to(&self.came_with, id)
+    }
+
+    /// Publications that were held back from it, and that are still to come with the sessions of other owners, each as a gap of one.
+    pub(super) fn awaits_from_others(&self) -> impl Iterator<Item = (MessageId, u64)> {
+        let of_former = |id: &MessageId| {
+            let said = self.from.and_then(|from| Some((from, self.said.get(&from)?)));
+            said.is_some_and(|(from, marks)| self.has_had_at(from, marks, id))
+        };
+        let awaited = self.held_back.iter().filter(move |id| !self.has_brought(id) && !of_former(id));
+        awaited.map(|id| (MessageId { seq: id.seq.saturating_sub(1), ..*id }, id.seq))
     }
 
     /// Gaps of the session, and the publications in them that it has had. At another node that has said how far it was there, it has had all that.

@@ -156,7 +156,8 @@ impl Had {
         let marks = marks.into_iter().take(MAX_MARKS);
         let marks =
             marks.map(|((node, incarnation, shard), seq)| MessageId { node, incarnation, shard, seq }).collect();
-        let (gaps, mut fills) = before.lacks();
+        let (mut gaps, mut fills) = before.lacks();
+        gaps.extend(before.awaits_from_others());
         fills.extend(before.along);
         Parting { marks, gaps, fills }
     }
@@ -400,6 +401,7 @@ impl Had {
     /// A session gets this from where it was.
     pub(in crate::node) fn gets(&mut self, client: &ClientId, id: MessageId) {
         let Some(moved) = self.sessions.get_mut(client) else { return };
+        moved.held_back.remove(&id);
         if !moved.owed.remove(&id) && !moved.is_in_gap(&id) {
             return;
         }
@@ -436,7 +438,7 @@ impl Had {
             } else if is_first_hand {
                 moved.said.is_empty() && has_come_to(&moved.came_with, id)
             } else {
-                moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
+                moved.caught.contains(id) || moved.said.iter().any(|(node, marks)| moved.has_had_at(*node, marks, id))
             }
         };
         let all = self.sessions.iter_mut().filter(|(_, moved)| had(moved));
@@ -453,8 +455,9 @@ impl Had {
     pub(in crate::node) fn is_held_back_for(&self, from: NodeId, client: &ClientId, id: &MessageId) -> bool {
         let Some(moved) = self.sessions.get(client).filter(|moved| moved.held_back.contains(id)) else { return false };
         let mut others = moved.said.iter().filter(|(node, _)| **node != from);
-        let is_here = moved.from == Some(from) || moved.along.contains(id) || has_come_to(&moved.came_with, id);
-        !is_here && !others.any(|(node, marks)| moved.has_had_at(*node, marks, id))
+        moved.from != Some(from)
+            && !moved.has_brought(id)
+            && !others.any(|(node, marks)| moved.has_had_at(*node, marks, id))
     }
 }
 

@@ -185,6 +185,7 @@ impl Node {
             return self.serve_as_is(client);
         }
         let home = self.config.node;
+        wanted.came = wanted.given;
         if let Phase::Flushing { epoch, session, leftovers } =
             core::mem::replace(&mut wanted.phase, Phase::Asked { home })
         {

@@ -65,6 +65,8 @@ pub(in crate::node) struct Owned {
     pub(in crate::node) successor: Option<NodeId>,
     /// From which node it was taken over.
     pub(in crate::node) inherited_from: Option<NodeId>,
+    /// The former owner that gave it to this node, if the session has come with all messages that the former owner caught for it.
+    pub(in crate::node) came: Option<Given>,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,8 @@ pub(in crate::node) struct Wanted {
     pub(in crate::node) beside: Option<Arc<Heard>>,
     /// The node that has given away the session that has come: that node keeps the session until it is safe here.
     pub(in crate::node) given: Option<Given>,
+    /// The same, once all messages that the node caught for the session have come, too.
+    pub(in crate::node) came: Option<Given>,
     /// The session that has come from an owner that is gone, should its successor not have it.
     pub(in crate::node) spare: Session,
     /// Whether an owner is gone whose session had come.
@@ -104,6 +108,7 @@ impl Wanted {
             next: None,
             beside: None,
             given: None,
+            came: None,
             spare: None,
             has_lost_former: false,
         }
@@ -129,6 +134,13 @@ pub(in crate::node) enum Phase {
 pub(in crate::node) struct Given {
     pub(in crate::node) from: NodeId,
     pub(in crate::node) epoch: u64,
+}
+
+impl Given {
+    /// Whether the node gave the session up after it had it under this epoch.
+    pub(in crate::node) fn succeeds(self, owner: NodeId, epoch: u64) -> bool {
+        self.from == owner && self.epoch > epoch
+    }
 }
 
 impl Phase {
@@ -226,7 +238,8 @@ impl Claims {
 
     /// A client whose session the journal held, or that is taken over from a node that is gone.
     pub(in crate::node) fn restore(&mut self, client: ClientId, epoch: u64, inherited_from: Option<NodeId>) {
-        let owned = Owned { granted: epoch, told: epoch, is_claimed: false, successor: None, inherited_from };
+        let owned =
+            Owned { granted: epoch, told: epoch, is_claimed: false, successor: None, inherited_from, came: None };
         self.owned.insert(client, owned);
     }
 
@@ -259,6 +272,11 @@ impl Claims {
 
     fn has_spare(&self, client: &ClientId) -> bool {
         self.wanted.get(client).is_some_and(|wanted| wanted.spare.is_some())
+    }
+
+    /// Whether a session under this epoch is one that its owner has given to this node since, with all that came for it.
+    pub(in crate::node) fn came_from(&self, client: &ClientId, owner: NodeId, epoch: u64) -> bool {
+        self.owned.get(client).is_some_and(|owned| owned.came.is_some_and(|given| given.succeeds(owner, epoch)))
     }
 
     /// Whether this node owns the client under a later epoch than this.
@@ -587,7 +605,8 @@ impl Node {
             self.had.begins(self.now, client);
         }
         let granted = wanted.granted.max(epoch);
-        let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None };
+        let came = wanted.came.or_else(|| self.claims.owned.get(client).and_then(|owned| owned.came));
+        let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None, came };
         self.claims.owned.insert(client.clone(), owned);
         self.forwards.forget(client);
         let (shard, conn, beside) = (wanted.shard, wanted.conn, wanted.beside);
@@ -677,7 +696,7 @@ impl Node {
     pub(in crate::node) fn serve_as_is(&mut self, client: &ClientId) {
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
         let home = self.config.node;
-        let mut caught = Vec::new();
+        let (mut caught, mut late) = (Vec::new(), None);
         let (epoch, session) = match core::mem::replace(&mut wanted.phase, Phase::Asked { home }) {
             Phase::Asked { .. } => {
                 let known = self.claims.owned.get(client).map_or(0, |owned| owned.granted.max(owned.told));
@@ -690,10 +709,12 @@ impl Node {
             }
             Phase::Adopting { epoch, given, session } => {
                 self.send_release(given.from, client, given.epoch);
+                late = Some(given);
                 caught = self.serve_ahead(client);
                 (epoch, Some(session))
             }
-            Phase::Leftovers { epoch, session, .. } => {
+            Phase::Leftovers { epoch, given, session } => {
+                late = Some(given);
                 caught = self.serve_ahead(client);
                 (epoch, Some(session))
             }
@@ -707,6 +728,9 @@ impl Node {
         let messages = of_session.map(|queued| &queued.message).chain(&caught);
         let ids: Vec<_> = messages.map(|message| message.id).collect();
         self.claimed_late(client, epoch, session, caught);
+        if let Some(given) = late {
+            self.hold_for_leftovers(client, given);
+        }
         // Messages that were sent here, too, may still be on their way.
         self.tell_had(client, ids);
     }

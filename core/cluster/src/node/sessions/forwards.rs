@@ -11,6 +11,7 @@ use sedge_mqtt::Message;
 
 use crate::mail;
 use crate::node::Node;
+use crate::node::sessions::claims::Given;
 use crate::node::sessions::handed_over;
 
 /// How long a node may be away.
@@ -26,12 +27,20 @@ const LATE: u64 = 1 << 63;
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::node) struct Forwards {
-    /// Under which epoch a session has left, and to whom it went.
-    sessions: BTreeMap<ClientId, (u64, NodeId)>,
+    sessions: BTreeMap<ClientId, Left>,
     deadlines: Deadlines<ClientId>,
     /// Owners whose sessions came after that, with their epochs, and until when they catch: they are told again that they need not when more
     /// nodes know what is wanted here.
     behind: BTreeMap<(ClientId, NodeId), (u64, Instant)>,
+}
+
+/// A session that has left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    epoch: u64,
+    to: NodeId,
+    /// The owner before this node: see [`Owned::came`](super::claims::Owned::came).
+    came: Option<Given>,
 }
 
 /// Of what is passed on, under which epoch the session has left the node that does so.
@@ -46,7 +55,7 @@ impl Forwards {
             self.sessions.remove(&client);
         }
         self.deadlines.set(client.clone(), now + WINDOW);
-        self.sessions.insert(client.clone(), (epoch, to));
+        self.sessions.insert(client.clone(), Left { epoch, to, came: None });
         if self.sessions.len() > MAX_SESSIONS
             && let Some((first, _)) = self.sessions.pop_first()
         {
@@ -56,9 +65,21 @@ impl Forwards {
 
     /// A session that has left was to be here under this epoch: messages that others send here for that are to go after it, too.
     pub(in crate::node) fn refuse(&mut self, client: &ClientId, epoch: u64) {
-        if let Some((left, _)) = self.sessions.get_mut(client) {
-            *left = (epoch + 1).max(*left);
+        if let Some(left) = self.sessions.get_mut(client) {
+            left.epoch = left.epoch.max(epoch + 1);
         }
+    }
+
+    /// The session that has left had come from this owner.
+    pub(in crate::node) fn note_came(&mut self, client: &ClientId, came: Option<Given>) {
+        if let Some(left) = self.sessions.get_mut(client) {
+            left.came = came;
+        }
+    }
+
+    /// Whether a session under this epoch is one that its owner gave to this node, with all that came for it, and that has left since.
+    pub(in crate::node) fn came_from(&self, client: &ClientId, owner: NodeId, epoch: u64) -> bool {
+        self.sessions.get(client).is_some_and(|left| left.came.is_some_and(|given| given.succeeds(owner, epoch)))
     }
 
     /// The session is here again.
@@ -74,7 +95,7 @@ impl Forwards {
 
     /// Whether a session has left for a newer owner than this epoch's.
     fn has_left(&self, client: &ClientId, epoch: u64) -> bool {
-        self.sessions.get(client).is_some_and(|(left, _)| *left > epoch)
+        self.sessions.get(client).is_some_and(|left| left.epoch > epoch)
     }
 }
 
@@ -108,8 +129,8 @@ impl Node {
         if messages.is_empty() {
             return;
         }
-        let left = self.forwards.sessions.get(client).copied().filter(|(_, to)| self.ring.contains(to));
-        let Some((epoch, to)) = left else {
+        let left = self.forwards.sessions.get(client).copied().filter(|left| self.ring.contains(&left.to));
+        let Some(Left { epoch, to, .. }) = left else {
             self.counters.leftovers_discarded += messages.len() as u64;
             return;
         };

@@ -174,7 +174,8 @@ impl Node {
         session: Session,
         along: Vec<MessageId>,
     ) {
-        let granted = self.claims.owned.get(client).map_or(0, |owned| owned.granted);
+        let owned = self.claims.owned.get(client);
+        let (granted, came) = (owned.map_or(0, |owned| owned.granted), owned.and_then(|owned| owned.came));
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
         }
@@ -183,7 +184,7 @@ impl Node {
             self.claims.departing.insert(client.clone(), to);
         }
         // Without a session, too: the answer to a second request must not overtake the first one's.
-        let departure = Departure { client: client.clone(), epoch, to, session, along, granted };
+        let departure = Departure { client: client.clone(), epoch, to, session, along, granted, came };
         self.wait(Waiter::Departure(departure), false);
     }
 
@@ -199,7 +200,7 @@ impl Node {
 
     /// All that the shards had published before the session was given up is on its way, ahead of the session.
     pub(in crate::node) fn departs(&mut self, departure: Departure) {
-        let Departure { client, epoch, to: recipient, session, along, granted } = departure;
+        let Departure { client, epoch, to: recipient, session, along, granted, came } = departure;
         let to = recipient.node;
         if session.is_some() {
             self.claims.departing.remove(&client);
@@ -214,6 +215,7 @@ impl Node {
         }
         if let Some(session) = &session {
             self.handed_over(&client, epoch, to, !session.subscriptions.is_empty());
+            self.forwards.note_came(&client, came);
             self.send_had(to, &client, along);
         } else if !self.claims.owns(&client) {
             // It has left before, and is wanted elsewhere by now: so is what others still send here.

@@ -17,7 +17,7 @@ use sedge_overlay::{Input, Neighbour};
 use crate::mail::{self, SessionStep};
 use crate::node::Node;
 use crate::node::delivery::waiters::Waiter;
-use crate::node::sessions::claims::session_step;
+use crate::node::sessions::claims::{Given, session_step};
 use crate::node::sessions::contents::{is_plain, messages_of};
 use crate::node::sessions::epoch;
 use crate::reception::shard_of;
@@ -202,6 +202,17 @@ impl Node {
         self.tell_shard(shard_of(client, self.config.shards), session_step(hold));
     }
 
+    /// A client is served before its former owner has sent what it has caught: what comes meanwhile waits, so that it does not overtake that.
+    pub(in crate::node) fn hold_for_leftovers(&mut self, client: &ClientId, given: Given) {
+        if !self.claims.owns(client) || self.claims.is_leaving(client) || !self.ring.contains(&given.from) {
+            return;
+        }
+        self.begin_reunion(client, given.from, false);
+        if let Some(reunion) = self.reunions.sessions.get_mut(&(client.clone(), given.from)) {
+            (reunion.given_up, reunion.is_answered, reunion.is_released) = (Some(given.epoch), true, true);
+        }
+    }
+
     /// A home has found that another node owns the client, too, and has told that one to give its session up under this epoch: it is held
     /// back here until it comes. A successor's own is not: the node that it succeeds may go on.
     pub(in crate::node) fn await_other(&mut self, client: &ClientId, other: NodeId, epoch: u64) {
@@ -249,7 +260,8 @@ impl Node {
         session: Option<&SessionState>,
     ) -> bool {
         let Some(reunion) = self.reunions.sessions.get_mut(&(client.clone(), from)) else { return false };
-        if reunion.given_up.is_some() {
+        // It may have taken its session back since it gave it up, and gone on with it.
+        if reunion.given_up.is_some_and(|given_up| session.is_none() || epoch <= given_up) {
             return session.is_none();
         }
         let Some(session) = session else {
@@ -257,7 +269,8 @@ impl Node {
             return true;
         };
         self.had.owes_rest(client, from, messages_of(session).map(|queued| queued.message.id));
-        reunion.given_up = Some(epoch);
+        (reunion.given_up, reunion.is_answered) = (Some(epoch), false);
+        (reunion.is_released, reunion.is_caught) = (false, false);
         let taken = session.inbound.iter().filter(|inbound| inbound.answer.is_none_or(|answer| !answer.is_error()));
         reunion.received = taken.map(|inbound| inbound.packet_id).collect();
         reunion.sent = session.inflight.last().map(|inflight| inflight.packet_id);

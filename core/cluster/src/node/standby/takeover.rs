@@ -306,7 +306,9 @@ impl Node {
                     let choice = choices.remove(&message.id).unwrap_or_default();
                     takeover.transits.push((message, choice));
                 }
-                if self.claims.has_rest(&client) {
+                let under = session.state.epoch;
+                let has_come = self.claims.has_rest(&client) || self.claims.came_from(&client, of, under);
+                if has_come || self.forwards.came_from(&client, of, under) {
                     // It has come here already, with all that had come for it there.
                     continue;
                 }
