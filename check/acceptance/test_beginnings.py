@@ -137,6 +137,25 @@ def test_a_will_is_published_once_when_its_node_comes_back(site: list[Node]) -> 
     assert late.message().payload == b"repaired"
 
 
+def test_a_session_that_has_ended_elsewhere_does_not_come_back_with_a_journal(site: list[Node]) -> None:
+    """FT-20, MQ-09: a node is killed, its client goes on at another node and ends its session there. The journal of the killed node has it still."""
+    client = site[0].client("ended")
+    client.subscribe("t/#", qos=1)
+    client.drop()
+    site[0].kill()
+    wait_for("it is taken for dead", lambda: all(node.status()["members"] == 2 for node in site[1:]))
+    client = site[1].client("ended")
+    assert client.connack and client.connack.session_present
+    client.disconnect()
+    site[2].client("ended", clean=True, props={}).disconnect()
+    site[0].start()
+    wait_for("it is back", lambda: all(knows_all(node) for node in site), 30)
+    for node in site:
+        client = node.client("ended")
+        assert client.connack and client.connack.session_present == (node is not site[0])
+        client.disconnect()
+
+
 def stand_still(pid: int) -> bool:
     """Whether every thread of a process is stopped: a signal takes a moment to reach those that run."""
     states = [(task / "stat").read_text().rsplit(")", 1)[1].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]

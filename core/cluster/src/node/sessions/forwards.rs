@@ -174,4 +174,18 @@ mod tests {
         forwards.note(at(1) + WINDOW, &a, 9, NodeId::new(1));
         assert!(forwards.has_left(&a, 8) && !forwards.has_left(&b, 7));
     }
+
+    /// FT-20: the former owner dies later, and a copy of its session is from before it gave the session away.
+    #[test]
+    fn a_copy_from_before_a_session_came_is_known_while_it_is_known_where_it_has_gone() {
+        let (mut forwards, client, former) = (Forwards::default(), ClientId::new("a"), NodeId::new(3));
+        forwards.note_came(&client, Some(Given { from: former, epoch: 20 }));
+        assert!(!forwards.came_from(&client, former, 4), "it is not known where it has gone");
+        forwards.note(Instant::from_millis(0), &client, 40, NodeId::new(1));
+        forwards.note_came(&client, Some(Given { from: former, epoch: 20 }));
+        assert!(forwards.came_from(&client, former, 4) && !forwards.came_from(&client, NodeId::new(1), 4));
+        assert!(!forwards.came_from(&client, former, 20), "the former owner has it again");
+        forwards.note(Instant::from_millis(1), &client, 60, NodeId::new(1));
+        assert!(!forwards.came_from(&client, former, 4), "it has come from elsewhere since");
+    }
 }
