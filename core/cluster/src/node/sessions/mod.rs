@@ -14,3 +14,4 @@ pub(in crate::node) mod leaving;
 pub(in crate::node) mod reclaim;
 pub(in crate::node) mod reunion;
 pub(in crate::node) mod transfer;
+pub(in crate::node) mod unanswered;
