@@ -328,13 +328,18 @@ impl Node {
         let owned = self.claims.owned.get(client);
         let is_double = owned.is_some_and(|owned| epoch < epoch::next_claim(owned.granted));
         let Some(wanted) = self.claims.wanted.get_mut(client) else {
-            if let Some(owned) = self.claims.owned.get_mut(client) {
+            let returns = former.filter(|former| self.claims.leaves_for(client, *former, epoch));
+            if let Some(former) = returns {
+                self.want(home, client);
+                self.granted(home, client, epoch, Some(former));
+            } else if let Some(owned) = self.claims.owned.get_mut(client) {
                 owned.granted = owned.granted.max(epoch);
                 if let Some(other) = former.filter(|_| is_double) {
                     self.await_other(client, other, epoch);
                 }
-            } else if let Some(former) = former.filter(|_| self.is_guest() && !self.has_left(client, epoch)) {
-                // The session of this node's journal was discarded since the home heard of it.
+            } else if let Some(former) = former.filter(|_| !self.has_left(client, epoch)) {
+                // The home has told the former owner to give the session to this node, which has served the client without the home's word, or has
+                // discarded the session of its journal since.
                 self.given(home, client, epoch, former);
             } else {
                 self.forget_at_home(client.clone(), epoch);
@@ -391,10 +396,15 @@ impl Node {
     /// The home says that this node owns a client for which it has not asked: its former owner is being emptied.
     pub(in crate::node) fn given(&mut self, home: NodeId, client: &ClientId, epoch: u64, former: NodeId) {
         if !self.claims.wanted.contains_key(client) && !self.claims.owns(client) {
-            let shard = shard_of(client, self.config.shards);
-            self.claims.wanted.insert(client.clone(), Wanted::new(shard, None, false, home));
+            self.want(home, client);
         }
         self.granted(home, client, epoch, Some(former));
+    }
+
+    /// A session is to come for which no connection waits.
+    fn want(&mut self, home: NodeId, client: &ClientId) {
+        let shard = shard_of(client, self.config.shards);
+        self.claims.wanted.insert(client.clone(), Wanted::new(shard, None, false, home));
     }
 
     /// The former owner is gone: the session is at its successor. False if there is none.

@@ -44,6 +44,12 @@ impl Claims {
         let first = (client.clone(), 0);
         self.leaving.range(first..).next().is_some_and(|((other, _), _)| other == client)
     }
+
+    /// Whether a session is about to leave for this node, which was to have it before `epoch`.
+    pub(in crate::node) fn leaves_for(&self, client: &ClientId, to: NodeId, epoch: u64) -> bool {
+        let mut before = self.leaving.range((client.clone(), 0)..(client.clone(), epoch));
+        before.any(|(_, recipient)| recipient.node == to)
+    }
 }
 
 impl Node {
