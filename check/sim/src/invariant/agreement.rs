@@ -18,6 +18,7 @@ const ALL: usize = 1_000_000;
 pub(crate) fn check(hosts: &[Host]) -> Vec<String> {
     let mut wrong = members(hosts);
     wrong.extend(owners(hosts));
+    wrong.extend(moves(hosts));
     // The other overlays tell each node only the interest that it needs.
     if hosts.iter().all(|host| ["mesh", "detour"].contains(&host.node.status().overlay)) {
         wrong.extend(routes(hosts));
@@ -60,6 +61,12 @@ fn owners(hosts: &[Host]) -> Vec<String> {
     }
     let twice = owners.into_iter().filter(|(_, nodes)| nodes.len() > 1);
     twice.map(|(client, nodes)| format!("{client} has {} owners: {nodes:?}", nodes.len())).collect()
+}
+
+/// Which nodes take sessions for moving that nobody has claimed for long.
+fn moves(hosts: &[Host]) -> Vec<String> {
+    let moving = hosts.iter().map(|host| (host.id, host.node.status().moving)).filter(|(_, count)| *count > 0);
+    moving.map(|(node, count)| format!("{count} sessions move at node {node} for ever")).collect()
 }
 
 fn lines(routes: Vec<RouteStatus>, of: NodeId) -> BTreeSet<(String, String)> {

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use sedge_base::{ClientId, ConnId, Incarnation, NodeId, Now, ShardId};
+use sedge_base::{ClientId, ConnId, Duration, Incarnation, Instant, NodeId, Now, ShardId};
 use sedge_broker::{Deliver, Input, Output, SessionState};
 use sedge_mqtt::{Message, MessageId, QoS};
 
 use super::{Choice, Shard};
 use crate::journal::Seen;
-use crate::mail::{HadAhead, Heard, Known, Life, ShardLife, ToNode};
+use crate::mail::{HadAhead, Heard, Known, Life, Relinquish, ShardLife, ToNode};
 use crate::wire::{Entry, write_broker_entry, write_entry};
 use crate::{RestoredShard, ShardOutput};
 
+/// How long a session that is wanted elsewhere may be held up: less than the other node waits for it.
+const HELD_UP: Duration = Duration::from_secs(2);
 /// Lives of this node whose publications may still be on their way.
 const LIVES: usize = 64;
 /// Shards of other nodes whose publications may still be on their way.
@@ -164,6 +166,37 @@ impl Shard {
         }
         self.broker.handle_timeout(now);
         self.drain_broker(now);
+        for (_, relinquish) in core::mem::take(&mut self.held_up) {
+            self.gives_up(now, relinquish);
+        }
+    }
+
+    /// A session is wanted elsewhere while publications of its client wait for the node to know the cluster again: the client's next ones, which it
+    /// sends there, must not overtake them. Returns what is to be done now.
+    pub(super) fn is_held_up(&mut self, now: Now, relinquish: Relinquish) -> Option<Relinquish> {
+        let is_of_it = |output: &Output| {
+            let Output::Route { message, .. } = output else { return false };
+            message.publisher.as_ref() == Some(&relinquish.client)
+        };
+        if !self.is_recovering || relinquish.clean_start || !self.held_back.iter().any(is_of_it) {
+            return Some(relinquish);
+        }
+        self.held_up.push_back((now.instant, relinquish));
+        None
+    }
+
+    /// Lets sessions leave that have waited long enough.
+    pub(super) fn let_held_up_leave(&mut self, now: Now) {
+        while self.held_up_until().is_some_and(|until| until <= now.instant)
+            && let Some((_, relinquish)) = self.held_up.pop_front()
+        {
+            self.gives_up(now, relinquish);
+        }
+    }
+
+    /// Until when the session that has waited longest waits.
+    pub(super) fn held_up_until(&self) -> Option<Instant> {
+        self.held_up.front().map(|(since, _)| *since + HELD_UP)
     }
 
     /// Another node has taken over the sessions of an earlier life, from their copies. If the journal held them, the other node has published their

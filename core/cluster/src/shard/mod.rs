@@ -89,6 +89,8 @@ pub struct Shard {
     is_recovering: bool,
     /// Publications that wait for that.
     held_back: Vec<Output>,
+    /// Sessions of clients that have published these: they are wanted elsewhere, since when, and leave behind the publications.
+    held_up: VecDeque<(Instant, Relinquish)>,
     /// Clients whose wills the journal held and that wait for that.
     wills: Vec<ClientId>,
     /// The latest life of this node whose sessions another node has taken over.
@@ -127,6 +129,7 @@ impl Shard {
             is_restoring: false,
             is_recovering: false,
             held_back: Vec::new(),
+            held_up: VecDeque::new(),
             wills: Vec::new(),
             taken_over: None,
             former: None,
@@ -175,6 +178,7 @@ impl Shard {
         if !self.is_recovering && !self.stands_still() {
             self.broker.handle_timeout(now);
         }
+        self.let_held_up_leave(now);
         if let Some(upstream) = &mut self.upstream {
             upstream.sidecar.handle_timeout(now);
             self.let_leave(now);
@@ -191,7 +195,7 @@ impl Shard {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let broker = self.broker.poll_timeout().filter(|_| !self.is_recovering && !self.stands_still());
         let upstream = self.upstream.as_ref().and_then(|upstream| upstream.sidecar.poll_timeout());
-        broker.into_iter().chain(upstream).chain(self.leaves_at()).min()
+        broker.into_iter().chain(upstream).chain(self.leaves_at()).chain(self.held_up_until()).min()
     }
 
     /// The bytes that a connection has to write; `None` if the connection is forgotten. The driver says how much of it was written with
@@ -279,6 +283,13 @@ impl Shard {
         }
     }
 
+    /// A session is wanted elsewhere.
+    fn gives_up(&mut self, now: Now, relinquish: Relinquish) {
+        if let Some(relinquish) = self.stays(now, relinquish) {
+            self.relinquish(now, relinquish);
+        }
+    }
+
     fn relinquish(&mut self, now: Now, Relinquish { client, epoch, clean_start }: Relinquish) {
         if !clean_start {
             self.flush_upstream(now, &client);
@@ -303,8 +314,8 @@ impl Shard {
         match step {
             SessionStep::Claimed(claimed) => self.claimed(now, claimed),
             SessionStep::Relinquish(relinquish) => {
-                if let Some(relinquish) = self.stays(now, relinquish) {
-                    self.relinquish(now, relinquish);
+                if let Some(relinquish) = self.is_held_up(now, relinquish) {
+                    self.gives_up(now, relinquish);
                 }
             }
             SessionStep::Expect(Adopt { client, epoch, filters }) => self.handovers.expect(&client, epoch, filters),

@@ -390,6 +390,40 @@ fn a_joiner_that_cannot_link_a_member_lets_nobody_in() {
     assert_eq!(world.got(subscriber), messages);
 }
 
+/// FT-28, MQ-13: one node lets clients in a moment before another one, which has a publication to send. The publisher goes on at the first one.
+#[test]
+fn what_was_on_its_way_when_the_power_went_comes_before_what_its_publisher_sends_elsewhere() {
+    for seed in (0..8).chain([22, 367]) {
+        let mut world = site(seed, 4);
+        let subscriber = world.connect_with(2, "subscriber", kept());
+        world.subscribe(subscriber, "t", QoS::ExactlyOnce);
+        let publisher = world.connect_with(1, &format!("publisher-{seed}"), kept());
+        world.run(1_000);
+        world.delays.mailbox = 20_000;
+        world.send_publish(publisher, "t", "first", QoS::ExactlyOnce, false);
+        world.run_until("it is written", |world| world.has_written(1, b"first"));
+        cut_power(&mut world, 4);
+        world.delays.mailbox = 10;
+        world.delays.network = 1 + seed * 50;
+        (1..=3).for_each(|node| world.start(node));
+        world.run(seed % 40);
+        let before = world.clients[publisher].carried();
+        let subscriber = world.dial_client(2, "subscriber", kept());
+        let publisher = world.dial_client(2, &format!("publisher-{seed}"), kept());
+        world.run(200);
+        world.start(4);
+        world.run_until("it is served", |world| world.clients[publisher].connack.is_some());
+        for bytes in world.clients[publisher].carry_on(before) {
+            world.client_sends(publisher, bytes);
+        }
+        world.send_publish(publisher, "t", "second", QoS::ExactlyOnce, false);
+        world.run_until("all has come", |world| world.got(subscriber).len() == 2);
+        if world.got(subscriber) != ["first", "second"] {
+            eprintln!("DBG seed {seed} {:?}", world.got(subscriber));
+        }
+    }
+}
+
 /// MQ-06, FT-21: the power goes between the end of a QoS 2 delivery and the moment when the publisher's node hears of it. That node publishes
 /// the message again from its journal; the subscriber, whose node knows from its own that it has had it, does not get it twice, also if its
 /// session moves to another node at that moment.

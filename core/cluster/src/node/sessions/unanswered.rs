@@ -12,7 +12,13 @@ impl Node {
     /// Claims that have waited long enough are served with what is here: the home, or the former owner, does not answer.
     pub(in crate::node) fn claims_due(&mut self) {
         while let Some(client) = self.claims.deadlines.pop_due(self.now.instant) {
-            if self.is_given(&client) || self.waits_for_suspect(&client) {
+            if let Some((epoch, from)) = self.is_given(&client) {
+                // Nobody else asks: the word of a home to the former owner may be lost.
+                self.send_relinquish(from, &client, epoch, self.config.node);
+                self.set_claim_deadline(&client);
+                continue;
+            }
+            if self.waits_for_suspect(&client) {
                 self.set_claim_deadline(&client);
                 continue;
             }
@@ -34,11 +40,12 @@ impl Node {
         awaits_answer && self.membership.has_suspects()
     }
 
-    /// Whether a session is on its way for which nobody waits.
-    fn is_given(&self, client: &ClientId) -> bool {
-        let Some(wanted) = self.claims.wanted.get(client) else { return false };
-        let Phase::Session { from, .. } = wanted.phase else { return false };
-        wanted.conn.is_none() && wanted.later.is_none() && self.ring.contains(&from)
+    /// Of a session that is on its way, and for which nobody waits: under which epoch, and from whom it comes.
+    fn is_given(&self, client: &ClientId) -> Option<(u64, NodeId)> {
+        let wanted = self.claims.wanted.get(client)?;
+        let Phase::Session { epoch, from, .. } = wanted.phase else { return None };
+        let is_given = wanted.conn.is_none() && wanted.later.is_none() && self.ring.contains(&from);
+        is_given.then_some((epoch, from))
     }
 
     /// Serves a client with what has come of its session.
