@@ -283,10 +283,11 @@ impl Shard {
         }
     }
 
-    /// A session is wanted elsewhere.
+    /// A session is wanted elsewhere. A second word on the same session finds that it has left.
     fn gives_up(&mut self, now: Now, relinquish: Relinquish) {
         if let Some(relinquish) = self.stays(now, relinquish) {
             self.relinquish(now, relinquish);
+            self.drain_broker(now);
         }
     }
 
