@@ -58,8 +58,10 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
     ("skip-graph", Options::crashing, 84),
 ];
 
-/// Seeds that fail: two owners of a session meet after a partition.
-const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[47, 72, 167, 403, 509, 551, 559, 585, 602])];
+/// Seeds that fail. Two owners of a session meet after a partition, and messages come twice, out of order or not at all. The power of a site fails
+/// twice in a row, and a message comes twice to a subscription with QoS 1 (923).
+const FAILING: &[(Draw, &[u64])] =
+    &[(Options::parting, &[47, 72, 167, 403, 509, 551, 559, 585, 602]), (Options::site_restart, &[923])];
 
 /// How many kept seeds of a kind run where nothing asks for all.
 const FEW: usize = 2;
