@@ -4,14 +4,14 @@ use core::fmt::{Arguments, Write};
 
 use sedge_base::{Instant, StableHash};
 
-/// What a run does with its events besides counting them.
+/// How far a run writes its events down. Each run counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracing {
-    /// Nothing. Writing all events down costs a run about a quarter of its time.
+    /// The run only counts its events. Writing them all down costs about a quarter of its time.
     Off,
-    /// It makes one number of them; equal runs have equal numbers.
+    /// The run makes one number of its events; equal runs have equal numbers.
     Hashed,
-    /// It prints them to standard error, too.
+    /// The run prints its events to standard error, too.
     Printed,
 }
 

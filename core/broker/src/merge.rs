@@ -16,7 +16,7 @@ use crate::{Broker, InterestChange, InterestOp, Record, SubscriptionState};
 
 /// Messages that are remembered as merged; the oldest are forgotten first.
 const MAX_MERGED: usize = 65_536;
-/// The least of all.
+/// The id that comes before all others.
 const FIRST: MessageId =
     MessageId { node: NodeId::new(0), incarnation: Incarnation::new(0), shard: ShardId(0), seq: 0 };
 

@@ -63,7 +63,7 @@ fn owners(hosts: &[Host]) -> Vec<String> {
     twice.map(|(client, nodes)| format!("{client} has {} owners: {nodes:?}", nodes.len())).collect()
 }
 
-/// Which nodes take sessions for moving that nobody has claimed for long.
+/// Nodes that still move sessions, although no client has gone elsewhere for long.
 fn moves(hosts: &[Host]) -> Vec<String> {
     let moving = hosts.iter().map(|host| (host.id, host.node.status().moving)).filter(|(_, count)| *count > 0);
     moving.map(|(node, count)| format!("{count} sessions move at node {node} for ever")).collect()

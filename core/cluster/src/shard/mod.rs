@@ -89,7 +89,7 @@ pub struct Shard {
     is_recovering: bool,
     /// Publications that wait for that.
     held_back: Vec<Output>,
-    /// Sessions of clients that have published these: they are wanted elsewhere, since when, and leave behind the publications.
+    /// Sessions that other nodes want, since when, and that leave after their clients' publications among these.
     held_up: VecDeque<(Instant, Relinquish)>,
     /// Clients whose wills the journal held and that wait for that.
     wills: Vec<ClientId>,

@@ -81,9 +81,9 @@ impl Moved {
         has_come_to(marks, id) && !self.lacks.get(&node).is_some_and(is_lacking)
     }
 
-    /// Whether it had a publication when it came here.
+    /// Whether the session had a publication when it came here, or got it with what its former node had caught.
     pub(super) fn has_brought(&self, id: &MessageId) -> bool {
-        self.along.contains(id) || has_come_to(&self.came_with, id)
+        self.along.contains(id) || self.caught.contains(id) || has_come_to(&self.came_with, id)
     }
 
     /// Publications that were held back from it, and that are still to come with the sessions of other owners, each as a gap of one.

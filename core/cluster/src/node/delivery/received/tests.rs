@@ -254,6 +254,9 @@ fn what_was_caught_for_a_session_where_it_was_is_not_passed_on_to_it() {
     had.gets_caught(&client, core::iter::once(id(2, 5)));
     assert_eq!(had.who(&id(2, 5), false), core::slice::from_ref(&client));
     assert!(had.who(&id(2, 6), false).is_empty());
+    assert!(!had.is_held_back_for(NodeId::new(8), &client, &id(2, 5)), "another owner owes it nothing");
+    let gaps = had.leaves(Instant::from_millis(1), &client, |_| true, false).gaps;
+    assert!(gaps.is_empty(), "nothing is to come from other owners: {gaps:?}");
 }
 
 /// FT-28: another owner says that its session has had a publication, so that the one here does not get it. It leaves before the other one comes.
