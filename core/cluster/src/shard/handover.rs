@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, Seed};
 use sedge_broker::{Broker, InflightPhase, InterestChange, InterestOp, SessionState, detach};
-use sedge_mqtt::{Message, MessageId, SubscriptionTrie, TopicFilter};
+use sedge_mqtt::{Message, MessageId, QoS, SubscriptionTrie, TopicFilter};
+
+use crate::mail::HadAhead;
 
 /// Messages caught for one session; more are dropped and counted.
 const MAX_MESSAGES: usize = 100_000;
@@ -50,8 +52,9 @@ struct Catch {
     epoch: u64,
     /// Whether the session comes, and does not go.
     comes: bool,
-    /// Whether the session was in the journal that this node started from, so that it has had all that came in the node's former life.
-    was_restored: bool,
+    /// Of a session of the journal that this node started from, the publications that it alone had before. It has had all that came in the node's
+    /// former life, too.
+    restored: Option<HadAhead>,
     filters: Vec<TopicFilter>,
     messages: Vec<Arc<Message>>,
     /// The number of `messages` that this node has sent ahead to the new owner.
@@ -69,6 +72,13 @@ struct Catch {
 }
 
 impl Catch {
+    /// Whether a session that goes has had a message before. `was_heard`: it had come before this node started again.
+    fn has_had(&self, message: &Message, was_heard: bool) -> bool {
+        let is_once = message.qos == QoS::ExactlyOnce;
+        let before = |ahead: &HadAhead| was_heard || (is_once && ahead.has(&message.id));
+        self.restored.as_ref().is_some_and(before) || self.had.contains(&message.id)
+    }
+
     /// Whether there is room for one more message, which is then taken for caught.
     fn takes(&mut self, message: &Message) -> bool {
         let size = message.payload.len() + message.topic.as_bytes().len() + 64;
@@ -127,10 +137,10 @@ impl Handovers {
         }
     }
 
-    /// A session that leaves was in the journal that this node started from.
-    pub(super) fn note_restored(&mut self, client: &ClientId) {
+    /// A session that leaves was in the journal that this node started from, and had these publications before other sessions of its shard.
+    pub(super) fn note_restored(&mut self, client: &ClientId, ahead: HadAhead) {
         if let Some(session) = self.sessions.get_mut(client) {
-            session.was_restored = true;
+            session.restored = Some(ahead);
         }
     }
 
@@ -328,8 +338,7 @@ impl Handovers {
             if session.messages.last().is_some_and(|known| known.id == message.id) {
                 return;
             }
-            let has_had = (was_heard && session.was_restored) || session.had.contains(&message.id);
-            if has_had && !session.comes {
+            if !session.comes && session.has_had(message, was_heard) {
                 return;
             }
             if !session.takes(message) {

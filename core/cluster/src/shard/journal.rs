@@ -244,13 +244,16 @@ impl Shard {
         let restored = self.is_restored_no_more(&client);
         let left = self.handovers.given_up(&client, epoch, session.is_some());
         let along = self.leaves_with(&client, session.as_deref());
-        if restored.is_some() {
-            self.handovers.note_restored(&client);
-        }
         self.withdraw(&client, left);
         let restored = restored.filter(|_| session.is_some());
         let former = restored.as_ref().and_then(|_| self.known_of_former_life(&client));
-        if let Some(heard) = restored {
+        if let Some((mut heard, ahead)) = restored {
+            for (shard, seq) in &ahead.marks {
+                if heard.get(shard).is_none_or(|last| last < seq) {
+                    Arc::make_mut(&mut heard).insert(*shard, *seq);
+                }
+            }
+            self.handovers.note_restored(&client, ahead);
             self.tell_node(ToNode::HadBefore(Box::new((client.clone(), heard))));
         }
         if let Some(known) = self.inheritance.forget(&client).or(former) {
@@ -383,14 +386,15 @@ impl Shard {
         }
     }
 
-    /// The session of a client has left. If it was in the journal that this node started from, returns how far publications had come for it
-    /// by then.
-    fn is_restored_no_more(&mut self, client: &ClientId) -> Option<Arc<Heard>> {
+    /// The session of a client has left. If it was in the journal that this node started from, returns the publications that it had had by then:
+    /// those of all sessions of the journal, and those that only this one had.
+    fn is_restored_no_more(&mut self, client: &ClientId) -> Option<(Arc<Heard>, HadAhead)> {
         let journal = self.journal.as_mut()?;
         journal.had_before.retain(|_, clients| clients.remove(client).is_none() || !clients.is_empty());
-        journal.given.remove(client);
-        journal.ahead.remove(client);
-        journal.restored.remove(client).then(|| Arc::clone(&journal.heard_before))
+        let given = journal.given.remove(client);
+        let mut ahead = journal.ahead.remove(client).unwrap_or_default();
+        ahead.ids.extend(given.into_iter().flatten());
+        journal.restored.remove(client).then(|| (Arc::clone(&journal.heard_before), ahead))
     }
 
     /// Whether a session of the journal was given this message before the restart, or gets it from this node. A former owner that has not given the
@@ -501,7 +505,7 @@ mod tests {
     use sedge_mqtt::{SubscriptionOptions, TopicFilter, Version};
 
     use super::*;
-    use crate::mail::{Claimed, SessionStep, ToShard};
+    use crate::mail::{Claimed, Handed, SessionStep, ToShard};
     use crate::reception::shard_of;
     use crate::testing::message;
     use crate::{Recovery, ShardConfig, ShardInput};
@@ -627,6 +631,34 @@ mod tests {
             takes(&mut third, ToShard::Plain(elsewhere(seq)));
         }
         assert_eq!(waiting(&third), [6]);
+    }
+
+    /// MQ-05: the same session leaves the node that has started again just before the publisher's node sends the publication once more.
+    #[test]
+    fn what_a_session_had_elsewhere_before_a_restart_does_not_follow_it_to_its_next_owner() {
+        let key = (NodeId::new(2), Incarnation::new(9), ShardId(0));
+        let mut second = started(2, &[]);
+        comes(&mut second, session(), Heard::from([(key, 5)]));
+        let mut third = started(3, &[written(&mut second)]);
+        let gives_up = Relinquish { client: client(), epoch: 32, clean_start: false };
+        third.handle(Now::default(), ShardInput::Mail(ToShard::Session(Box::new(SessionStep::Relinquish(gives_up)))));
+        for seq in 4..=6 {
+            let id = MessageId { node: key.0, incarnation: key.1, shard: key.2, seq };
+            third.handle(Now::default(), ShardInput::Mail(ToShard::Plain(message(id, QoS::ExactlyOnce))));
+        }
+        for _ in 0..2 {
+            let collect = SessionStep::Collect(Handed { client: client(), epoch: 32 });
+            third.handle(Now::default(), ShardInput::Mail(ToShard::Session(Box::new(collect))));
+        }
+        let (mut had, mut caught) = (None, Vec::new());
+        while let Some(output) = third.poll_output() {
+            match output {
+                ShardOutput::ToNode(ToNode::HadBefore(before)) => had = before.1.get(&key).copied(),
+                ShardOutput::ToNode(ToNode::Leftovers(left)) => caught.extend(left.1.iter().map(|one| one.id.seq)),
+                _ => {}
+            }
+        }
+        assert_eq!((had, caught), (Some(5), vec![6]));
     }
 
     /// FT-20: the sessions of a journal are those of the node's former life until something of them changes.
