@@ -5,6 +5,7 @@ pub mod durable;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod journal;
+mod lineage;
 pub mod link;
 pub mod mail;
 mod members;

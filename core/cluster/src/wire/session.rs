@@ -11,6 +11,7 @@ use sedge_mqtt::{
 
 use super::message::{read_id, write_id};
 use super::{Reader, Result, WireError, Writer, read_message, write_message};
+use crate::lineage::{Given, Lineage};
 use crate::mail::{Known, Life};
 
 /// Mail of the topic `$sedge/session`, between the former and the new owner of a client.
@@ -52,6 +53,8 @@ pub(crate) enum SessionMail {
         gaps: Vec<(MessageId, u64)>,
         /// Publications in these gaps that the session has had all the same.
         fills: Vec<MessageId>,
+        /// The owners from which the session has come.
+        came: Lineage,
     },
     /// To the former owner: the session is here, and as safe as it has to be; it need not be kept there any longer.
     Safe {
@@ -93,7 +96,7 @@ impl SessionMail {
                     out.list(filters, |out, filter| out.text(filter.as_str()));
                 }
             }
-            Self::Had { client, marks, gaps, fills } => {
+            Self::Had { client, marks, gaps, fills, came } => {
                 out.u8(4);
                 out.client(client);
                 out.list(marks, write_id);
@@ -102,6 +105,11 @@ impl SessionMail {
                     out.u64(*last);
                 });
                 out.list(fills, write_id);
+                let owners: Vec<Given> = came.owners().collect();
+                out.list(&owners, |out, given| {
+                    out.node(given.from);
+                    out.u64(given.epoch);
+                });
             }
             Self::Safe { client, epoch } => {
                 out.u8(5);
@@ -135,7 +143,9 @@ impl SessionMail {
             4 => {
                 let (client, marks) = (from.client()?, from.list(read_id)?);
                 let gaps = from.list(|from| Ok((read_id(from)?, from.u64()?)))?;
-                Self::Had { client, marks, gaps, fills: from.list(read_id)? }
+                let fills = from.list(read_id)?;
+                let owners = from.list(|from| Ok(Given { from: from.node()?, epoch: from.u64()? }))?;
+                Self::Had { client, marks, gaps, fills, came: Lineage::new(owners) }
             }
             5 => Self::Safe { client: from.client()?, epoch: from.u64()? },
             _ => return Err(WireError::UNKNOWN),

@@ -14,6 +14,7 @@ use sedge_mqtt::{
 };
 
 use super::*;
+use crate::lineage::{Given, Lineage};
 use crate::mail::{Known, Life};
 
 fn message(seq: u64) -> Arc<Message> {
@@ -191,6 +192,7 @@ fn all_mail_comes_back_as_it_was() {
             marks: vec![message(1).id, message(2).id],
             gaps: vec![(message(1).id, 7)],
             fills: vec![message(2).id],
+            came: Lineage::new([Given { from: NodeId::new(3), epoch: 5 }, Given { from: NodeId::new(4), epoch: 4 }]),
         },
         SessionMail::Safe { client: client.clone(), epoch: 3 },
         SessionMail::Known(Known {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sedge_base::{Instant, NodeId};
 use sedge_mqtt::MessageId;
 
+use crate::lineage::Lineage;
 use crate::mail::Heard;
 use crate::node::delivery::here::{Gaps, is_in};
 use crate::node::delivery::received::{MAX_FILLS, MAX_MARKS};
@@ -21,6 +22,8 @@ pub(super) struct Moved {
     pub(super) began: u64,
     /// The number of the last publication of each shard that had come for the session at a former node, as each former node says.
     pub(super) said: BTreeMap<NodeId, Arc<Heard>>,
+    /// The owners from which the session had come to each of them.
+    pub(super) came: BTreeMap<NodeId, Lineage>,
     /// Publications among these that the session has not had.
     pub(super) lacks: BTreeMap<NodeId, Lacks>,
     /// The same for the node that it came from, when it came.
@@ -40,6 +43,8 @@ pub(super) struct Moved {
     pub(super) fills: BTreeSet<MessageId>,
     /// Publications that the session has had where it was, and that may come here later than the session.
     pub(super) along: BTreeSet<MessageId>,
+    /// The same of the sessions of owners that have said so, as long as these have not come.
+    pub(super) along_at: BTreeMap<NodeId, BTreeSet<MessageId>>,
     /// The same, of all sessions that came together from a node that is gone.
     pub(super) strays: Arc<BTreeSet<MessageId>>,
     /// Publications that were held back from the session, since another node said that the session had them there, and that have not come from it.
@@ -79,6 +84,22 @@ impl Moved {
         let has_got = |lacks: &Lacks| lacks.fills.contains(id) || self.fills.contains(id);
         let is_lacking = |lacks: &Lacks| is_in(&lacks.gaps, id) && !has_got(lacks);
         has_come_to(marks, id) && !self.lacks.get(&node).is_some_and(is_lacking)
+    }
+
+    /// Whether it has had a publication, or another owner's session has, that may come here later than that session.
+    pub(super) fn is_along(&self, id: &MessageId) -> bool {
+        self.along.contains(id) || self.along_at.values().any(|along| along.contains(id))
+    }
+
+    /// It has got a publication that was said to be in the session of another owner.
+    pub(super) fn brings_along(&mut self, id: MessageId) {
+        let mut is_along = false;
+        for along in self.along_at.values_mut() {
+            is_along |= along.remove(&id);
+        }
+        if is_along {
+            self.along.insert(id);
+        }
     }
 
     /// Whether the session had a publication when it came here, or got it with what its former node had caught.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId, Now, ShardId};
 use sedge_mqtt::{Message, MessageId, QoS};
 
+use crate::lineage::Lineage;
 use crate::link::ControlTopic;
 use crate::mail::{Heard, SessionStep, ShardLife};
 use crate::node::Node;
@@ -190,7 +191,7 @@ impl Had {
         }
         self.remember(now + WINDOW, client, |_, moved| {
             moved.said.insert(from, Arc::new(marks));
-            moved.along.extend(&along);
+            moved.along_at.insert(from, along);
             if lacks.gaps.is_empty() {
                 moved.lacks.remove(&from);
             } else {
@@ -256,6 +257,7 @@ impl Had {
         }
         moved.gaps = Arc::new(gaps);
         moved.came_with = Arc::clone(marks);
+        moved.along.extend(moved.along_at.remove(&from).unwrap_or_default());
         (moved.from, moved.older_at, moved.caught_behind) = (Some(from), None, None);
         moved.caught.clear();
         moved.began = began;
@@ -325,6 +327,18 @@ impl Had {
             let room = MAX_FILLS.saturating_sub(moved.caught.len());
             moved.caught.extend(ids.take(room));
         }
+    }
+
+    /// A session comes, or has come, that had come to its former node from these owners.
+    pub(in crate::node) fn came_before_from(&mut self, from: NodeId, client: &ClientId, came: Lineage) {
+        if let Some(moved) = self.sessions.get_mut(client) {
+            moved.came.insert(from, came);
+        }
+    }
+
+    /// The owners from which a session coming from node `from` had come there.
+    pub(in crate::node) fn lineage(&self, from: NodeId, client: &ClientId) -> Lineage {
+        self.sessions.get(client).and_then(|moved| moved.came.get(&from)).copied().unwrap_or_default()
     }
 
     /// The publications that a session coming from node `from` has had: of each shard up to a number, before a gap at the end.
@@ -402,6 +416,7 @@ impl Had {
     pub(in crate::node) fn gets(&mut self, client: &ClientId, id: MessageId) {
         let Some(moved) = self.sessions.get_mut(client) else { return };
         moved.held_back.remove(&id);
+        moved.brings_along(id);
         if !moved.owed.remove(&id) && !moved.is_in_gap(&id) {
             return;
         }
@@ -433,7 +448,7 @@ impl Had {
             return Vec::new();
         }
         let had = |moved: &Moved| {
-            if came_along && moved.along.contains(id) {
+            if came_along && moved.is_along(id) {
                 true
             } else if is_first_hand {
                 moved.said.is_empty() && has_come_to(&moved.came_with, id)
@@ -463,7 +478,7 @@ impl Had {
 
 impl Node {
     /// A session is about to be sent to its new owner. `along`: publications of this node that it has, and that leave later.
-    pub(in crate::node) fn send_had(&mut self, to: NodeId, client: &ClientId, along: Vec<MessageId>) {
+    pub(in crate::node) fn send_had(&mut self, to: NodeId, client: &ClientId, along: Vec<MessageId>, came: Lineage) {
         let (me, peers) = ((self.config.node, self.config.incarnation), &self.peers);
         let goes_on = |(node, incarnation, _): &ShardLife| {
             (*node, *incarnation) == me || peers.get(node).is_some_and(|peer| peer.incarnation == Some(*incarnation))
@@ -471,7 +486,7 @@ impl Node {
         let comes = self.claims.wants(client);
         let Parting { marks, gaps, mut fills } = self.had.leaves(self.now.instant, client, goes_on, comes);
         fills.extend(along);
-        let mail = SessionMail::Had { client: client.clone(), marks, gaps, fills };
+        let mail = SessionMail::Had { client: client.clone(), marks, gaps, fills, came };
         self.send_control(to, ControlTopic::Session, mail.encode());
     }
 

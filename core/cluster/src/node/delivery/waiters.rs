@@ -7,8 +7,8 @@ use sedge_broker::{SessionState, Ticket};
 use sedge_mqtt::{MessageId, TopicFilter};
 use sedge_overlay::Barrier;
 
+use crate::lineage::Lineage;
 use crate::mail::{Handed, Life};
-use crate::node::sessions::claims::Given;
 use crate::node::sessions::leaving::Recipient;
 
 /// A client or a task of the node that waits.
@@ -54,8 +54,8 @@ pub(in crate::node) struct Departure {
     pub along: Vec<MessageId>,
     /// Under which epoch a home had granted it to this node.
     pub granted: u64,
-    /// The owner before this node: see [`Owned::came`](crate::node::sessions::claims::Owned::came).
-    pub came: Option<Given>,
+    /// The owners before this node: see [`Owned::came`](crate::node::sessions::claims::Owned::came).
+    pub came: Lineage,
 }
 
 #[derive(Debug)]

@@ -6,10 +6,11 @@ use sedge_base::{ClientId, NodeId};
 use sedge_broker::SessionState;
 use sedge_mqtt::{Message, TopicFilter};
 
+use crate::lineage::Given;
 use crate::mail::{self, Handed, SessionStep};
 use crate::node::Node;
 use crate::node::delivery::waiters::Waiter;
-use crate::node::sessions::claims::{Claims, Given, Phase, session_step};
+use crate::node::sessions::claims::{Claims, Phase, session_step};
 use crate::node::sessions::contents::{interest_of, is_plain, messages_of};
 use crate::node::sessions::{ahead, forwards};
 
@@ -48,7 +49,10 @@ impl Node {
             self.had.goes_on_here(self.now, given.from, client, brings);
         }
         self.keep_spare(client);
+        self.answer_unclear(client, true);
+        let before = self.had.lineage(given.from, client);
         let Some(wanted) = self.claims.wanted.get_mut(client) else { return };
+        wanted.before = before;
         wanted.beside = is_beside.then(|| self.had.said(given.from, client));
         (wanted.given, wanted.spare) = (Some(given), None);
         let shared = session.subscriptions.iter().filter(|subscription| !is_plain(subscription));
@@ -185,7 +189,7 @@ impl Node {
             return self.serve_as_is(client);
         }
         let home = self.config.node;
-        wanted.came = wanted.given;
+        wanted.came = wanted.given.map(|given| wanted.before.then(given)).unwrap_or_default();
         if let Phase::Flushing { epoch, session, leftovers } =
             core::mem::replace(&mut wanted.phase, Phase::Asked { home })
         {

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use sedge_base::{ClientId, Duration, NodeId};
 use sedge_mqtt::Message;
 
+use crate::lineage::Given;
 use crate::mail::{Handed, SessionStep};
 use crate::node::Node;
-use crate::node::sessions::claims::{Given, session_step};
+use crate::node::sessions::claims::session_step;
 use crate::reception::shard_of;
 
 /// The time after which the former owner looks again for messages that it has caught. A move seldom takes as long.

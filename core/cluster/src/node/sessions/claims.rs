@@ -8,6 +8,7 @@ use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
 use sedge_broker::SessionState;
 use sedge_mqtt::{Message, TopicFilter};
 
+use crate::lineage::{Given, Lineage};
 use crate::link::ControlTopic;
 use crate::mail::{self, Heard, Life, SessionStep, ToShard};
 use crate::node::Node;
@@ -65,8 +66,8 @@ pub(in crate::node) struct Owned {
     pub(in crate::node) successor: Option<NodeId>,
     /// From which node it was taken over.
     pub(in crate::node) inherited_from: Option<NodeId>,
-    /// The former owner that gave it to this node, if the session has come with all messages that the former owner caught for it.
-    pub(in crate::node) came: Option<Given>,
+    /// The former owners from which the session has come.
+    pub(in crate::node) came: Lineage,
 }
 
 #[derive(Debug)]
@@ -87,8 +88,10 @@ pub(in crate::node) struct Wanted {
     pub(in crate::node) beside: Option<Arc<Heard>>,
     /// The node that has given away the session that has come: that node keeps the session until it is safe here.
     pub(in crate::node) given: Option<Given>,
-    /// The same, once all messages that the node caught for the session have come, too.
-    pub(in crate::node) came: Option<Given>,
+    /// Owners from which the session had come there.
+    pub(in crate::node) before: Lineage,
+    /// All of them, once all messages that the node caught for the session have come, too.
+    pub(in crate::node) came: Lineage,
     /// The session that has come from an owner that is gone, should its successor not have it.
     pub(in crate::node) spare: Session,
     /// Whether an owner is gone whose session had come.
@@ -108,7 +111,8 @@ impl Wanted {
             next: None,
             beside: None,
             given: None,
-            came: None,
+            before: Lineage::default(),
+            came: Lineage::default(),
             spare: None,
             has_lost_former: false,
         }
@@ -127,20 +131,6 @@ pub(in crate::node) enum Phase {
     Leftovers { epoch: u64, given: Given, session: Box<SessionState> },
     /// They are here; messages sent to both owners have to be here, too, so that they are told from new ones.
     Flushing { epoch: u64, session: Box<SessionState>, leftovers: Vec<Arc<Message>> },
-}
-
-/// The node that has given a session up, and the epoch: another epoch than that of the claim if the home had given the session away before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) struct Given {
-    pub(in crate::node) from: NodeId,
-    pub(in crate::node) epoch: u64,
-}
-
-impl Given {
-    /// Whether the node gave the session up after it had it under this epoch.
-    pub(in crate::node) fn succeeds(self, owner: NodeId, epoch: u64) -> bool {
-        self.from == owner && self.epoch > epoch
-    }
 }
 
 impl Phase {
@@ -238,8 +228,8 @@ impl Claims {
 
     /// A client whose session the journal held, or that is taken over from a node that is gone.
     pub(in crate::node) fn restore(&mut self, client: ClientId, epoch: u64, inherited_from: Option<NodeId>) {
-        let owned =
-            Owned { granted: epoch, told: epoch, is_claimed: false, successor: None, inherited_from, came: None };
+        let came = Lineage::default();
+        let owned = Owned { granted: epoch, told: epoch, is_claimed: false, successor: None, inherited_from, came };
         self.owned.insert(client, owned);
     }
 
@@ -274,9 +264,12 @@ impl Claims {
         self.wanted.get(client).is_some_and(|wanted| wanted.spare.is_some())
     }
 
-    /// Whether a session under this epoch is one that its owner has given to this node since, with all that came for it.
+    /// Whether a session under this epoch is one that its owner has given away since, with all that came for it, and that has gone on to this
+    /// node, or is being put together here.
     pub(in crate::node) fn came_from(&self, client: &ClientId, owner: NodeId, epoch: u64) -> bool {
-        self.owned.get(client).is_some_and(|owned| owned.came.is_some_and(|given| given.succeeds(owner, epoch)))
+        let owned = self.owned.get(client).map(|owned| owned.came);
+        let coming = self.wanted.get(client).map(|wanted| wanted.before);
+        owned.into_iter().chain(coming).any(|came| came.succeeds(owner, epoch))
     }
 
     /// Whether this node owns the client under a later epoch than this.
@@ -615,7 +608,8 @@ impl Node {
             self.had.begins(self.now, client);
         }
         let granted = wanted.granted.max(epoch);
-        let came = wanted.came.or_else(|| self.claims.owned.get(client).and_then(|owned| owned.came));
+        let known = self.claims.owned.get(client).map(|owned| owned.came).unwrap_or_default();
+        let came = if wanted.came.is_empty() { known } else { wanted.came };
         let owned = Owned { granted, told: epoch, is_claimed: true, successor: None, inherited_from: None, came };
         self.claims.owned.insert(client.clone(), owned);
         self.forwards.forget(client);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
 use sedge_mqtt::Message;
 
+use crate::lineage::Lineage;
 use crate::mail;
 use crate::node::Node;
-use crate::node::sessions::claims::Given;
 use crate::node::sessions::handed_over;
 
 /// How long a node may be away.
@@ -39,8 +39,8 @@ pub(in crate::node) struct Forwards {
 struct Left {
     epoch: u64,
     to: NodeId,
-    /// The owner before this node: see [`Owned::came`](super::claims::Owned::came).
-    came: Option<Given>,
+    /// The owners before this node: see [`Owned::came`](super::claims::Owned::came).
+    came: Lineage,
 }
 
 /// Of what is passed on, under which epoch the session has left the node that does so.
@@ -55,7 +55,7 @@ impl Forwards {
             self.sessions.remove(&client);
         }
         self.deadlines.set(client.clone(), now + WINDOW);
-        self.sessions.insert(client.clone(), Left { epoch, to, came: None });
+        self.sessions.insert(client.clone(), Left { epoch, to, came: Lineage::default() });
         if self.sessions.len() > MAX_SESSIONS
             && let Some((first, _)) = self.sessions.pop_first()
         {
@@ -70,8 +70,8 @@ impl Forwards {
         }
     }
 
-    /// The session that has left had come from this owner.
-    pub(in crate::node) fn note_came(&mut self, client: &ClientId, came: Option<Given>) {
+    /// The session that has left had come from these owners.
+    pub(in crate::node) fn note_came(&mut self, client: &ClientId, came: Lineage) {
         if let Some(left) = self.sessions.get_mut(client) {
             left.came = came;
         }
@@ -79,7 +79,7 @@ impl Forwards {
 
     /// Whether a session under this epoch is one that its owner gave to this node, with all that came for it, and that has left since.
     pub(in crate::node) fn came_from(&self, client: &ClientId, owner: NodeId, epoch: u64) -> bool {
-        self.sessions.get(client).is_some_and(|left| left.came.is_some_and(|given| given.succeeds(owner, epoch)))
+        self.sessions.get(client).is_some_and(|left| left.came.succeeds(owner, epoch))
     }
 
     /// The session is here again.
@@ -156,6 +156,7 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lineage::Given;
 
     /// FT-31
     #[test]
@@ -179,10 +180,10 @@ mod tests {
     #[test]
     fn a_copy_from_before_a_session_came_is_known_while_it_is_known_where_it_has_gone() {
         let (mut forwards, client, former) = (Forwards::default(), ClientId::new("a"), NodeId::new(3));
-        forwards.note_came(&client, Some(Given { from: former, epoch: 20 }));
+        forwards.note_came(&client, Lineage::new([Given { from: former, epoch: 20 }]));
         assert!(!forwards.came_from(&client, former, 4), "it is not known where it has gone");
         forwards.note(Instant::from_millis(0), &client, 40, NodeId::new(1));
-        forwards.note_came(&client, Some(Given { from: former, epoch: 20 }));
+        forwards.note_came(&client, Lineage::new([Given { from: former, epoch: 20 }]));
         assert!(forwards.came_from(&client, former, 4) && !forwards.came_from(&client, NodeId::new(1), 4));
         assert!(!forwards.came_from(&client, former, 20), "the former owner has it again");
         forwards.note(Instant::from_millis(1), &client, 60, NodeId::new(1));

@@ -62,8 +62,9 @@ impl Node {
             return;
         }
         let is_stale = |wanted: &Wanted| wanted.phase.epoch().is_some_and(|mine| mine > epoch);
-        if !clean_start && self.claims.wanted.get(&client).is_some_and(is_stale) {
-            // It went to that node, and is on its way back.
+        let is_inherited = self.claims.is_outdated(&client, epoch) && self.claims.owns(&client);
+        if !clean_start && !is_inherited && self.claims.wanted.get(&client).is_some_and(is_stale) {
+            // It went to that node, and is on its way back. What is taken over from a node that is gone has to go there first.
             return;
         }
         if !clean_start && self.keep(&client, epoch, to) {
@@ -181,7 +182,8 @@ impl Node {
         along: Vec<MessageId>,
     ) {
         let owned = self.claims.owned.get(client);
-        let (granted, came) = (owned.map_or(0, |owned| owned.granted), owned.and_then(|owned| owned.came));
+        let (granted, came) =
+            (owned.map_or(0, |owned| owned.granted), owned.map(|owned| owned.came).unwrap_or_default());
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
         }
@@ -222,7 +224,7 @@ impl Node {
         if let Some(session) = &session {
             self.handed_over(&client, epoch, to, !session.subscriptions.is_empty());
             self.forwards.note_came(&client, came);
-            self.send_had(to, &client, along);
+            self.send_had(to, &client, along, came);
         } else if !self.claims.owns(&client) {
             // It has left before, and is wanted elsewhere by now: so is what others still send here.
             self.forwards.note(self.now.instant, &client, epoch, to);

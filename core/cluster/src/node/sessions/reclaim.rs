@@ -19,8 +19,7 @@ use crate::wire::ReplicaMail;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Keepers that are known; the one of the lowest client id is forgotten first.
 const MAX_KEEPERS: usize = 4096;
-/// Questions of others that came before this node knew of the death; the oldest is dropped first, and the node that has asked waits for
-/// [`PATIENCE`].
+/// Questions of others that this node cannot answer yet; the oldest is dropped first, and the node that has asked waits for [`PATIENCE`].
 const MAX_EARLY: usize = 4096;
 
 /// See the module.
@@ -34,6 +33,8 @@ pub(in crate::node) struct Reclaims {
     deadlines: Deadlines<ClientId>,
     /// Nodes that have asked about sessions before this node knew of the death.
     early: Vec<(NodeId, Life, ClientId, u64)>,
+    /// Nodes that have asked about sessions which are to come here over another node. That node has them, or asks this one for them.
+    unclear: Vec<(NodeId, ClientId, u64)>,
     /// Keepers of sessions that this node was asked about and does not have: others may ask this node for them yet.
     keepers: BTreeMap<ClientId, NodeId>,
     /// When `keepers` are forgotten.
@@ -60,7 +61,7 @@ impl Reclaims {
 
     /// Questions that came before this node knew of the death.
     pub(in crate::node) fn asked_early(&self) -> usize {
-        self.early.len()
+        self.early.len() + self.unclear.len()
     }
 
     /// Keepers that are known.
@@ -102,6 +103,13 @@ impl Reclaims {
         {
             self.keepers_until.cancel(&first);
         }
+    }
+
+    fn note_unclear(&mut self, by: NodeId, client: ClientId, epoch: u64) {
+        if self.unclear.len() >= MAX_EARLY {
+            self.unclear.remove(0);
+        }
+        self.unclear.push((by, client, epoch));
     }
 
     /// The node that keeps the session of a client that this node was asked about and does not have.
@@ -260,13 +268,18 @@ impl Node {
         let phase = self.claims.wanted.get(&client).map(|wanted| &wanted.phase);
         let waits = phase.and_then(Phase::waits_for).filter(|(_, from, _)| *from == me).map(|(epoch, ..)| epoch);
         let is_newer = phase.and_then(Phase::epoch).is_some_and(|wanted| wanted > epoch) && waits.is_none();
-        let has = is_newer || self.claims.has_since(&client, epoch) || self.has_left(&client, epoch);
-        let answer = ReplicaMail::Has { client: client.clone(), epoch, has };
-        self.send_control(by, ControlTopic::Replica, answer.encode());
+        let has_had = self.claims.has_since(&client, epoch) || self.has_left(&client, epoch);
+        let comes = phase.and_then(Phase::waits_for).is_some() && is_newer && !has_had;
+        let is_asked = comes && self.takeovers.is_asked_early(&client);
+        if comes && !is_asked {
+            self.reclaims.note_unclear(by, client, epoch);
+            return;
+        }
+        let has = has_had || (is_newer && !is_asked);
+        self.answer_keeper(by, &client, epoch, has);
         if has {
             return;
         }
-        self.reclaims.is_kept_by(self.now.instant, &client, by);
         if let Some(epoch) = waits {
             self.await_keeper(&client, by);
             self.send_relinquish(by, &client, epoch, me);
@@ -278,6 +291,22 @@ impl Node {
             } else {
                 self.send_relinquish(by, &client, epoch, to);
             }
+        }
+    }
+
+    fn answer_keeper(&mut self, by: NodeId, client: &ClientId, epoch: u64, has: bool) {
+        let answer = ReplicaMail::Has { client: client.clone(), epoch, has };
+        self.send_control(by, ControlTopic::Replica, answer.encode());
+        if !has {
+            self.reclaims.is_kept_by(self.now.instant, client, by);
+        }
+    }
+
+    /// The session of a client has come, or the node over which it was to come does not have it: answers who keeps it.
+    pub(in crate::node) fn answer_unclear(&mut self, client: &ClientId, has: bool) {
+        let of_client = self.reclaims.unclear.extract_if(.., |(_, wanted, _)| wanted == client);
+        for (by, _, epoch) in of_client.collect::<Vec<_>>() {
+            self.answer_keeper(by, client, epoch, has);
         }
     }
 

@@ -14,10 +14,11 @@ use sedge_broker::{InterestChange, SessionState};
 use sedge_mqtt::{Message, PacketId, TopicFilter};
 use sedge_overlay::{Input, Neighbour};
 
+use crate::lineage::Given;
 use crate::mail::{self, SessionStep};
 use crate::node::Node;
 use crate::node::delivery::waiters::Waiter;
-use crate::node::sessions::claims::{Given, session_step};
+use crate::node::sessions::claims::session_step;
 use crate::node::sessions::contents::{is_plain, messages_of};
 use crate::node::sessions::epoch;
 use crate::reception::shard_of;

@@ -98,9 +98,10 @@ impl Node {
                 }
             }
             SessionMail::Release { client, epoch, known_to } => self.release_for(client, epoch, known_to),
-            SessionMail::Had { client, marks, gaps, fills } => {
+            SessionMail::Had { client, marks, gaps, fills, came } => {
                 self.check_known(2)?;
-                self.had.arrives(self.now.instant, from, client, (&marks, &gaps, fills));
+                self.had.arrives(self.now.instant, from, client.clone(), (&marks, &gaps, fills));
+                self.had.came_before_from(from, &client, came);
             }
             SessionMail::Safe { client, epoch } => {
                 self.check_known(2)?;

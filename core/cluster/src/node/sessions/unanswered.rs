@@ -2,8 +2,9 @@
 
 use sedge_base::{ClientId, NodeId};
 
+use crate::lineage::Given;
 use crate::node::Node;
-use crate::node::sessions::claims::{Given, Phase, Silence, Wanted};
+use crate::node::sessions::claims::{Phase, Silence, Wanted};
 use crate::node::sessions::contents::messages_of;
 use crate::node::sessions::epoch;
 use crate::wire::DirectoryMail;

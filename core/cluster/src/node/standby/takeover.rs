@@ -99,6 +99,11 @@ enum Stage {
 }
 
 impl Takeovers {
+    /// Whether another node has asked for the session of this client before it is known who has it.
+    pub(in crate::node) fn is_asked_early(&self, client: &ClientId) -> bool {
+        self.early.iter().any(|(_, _, wanted, _)| wanted == client)
+    }
+
     pub(in crate::node) fn timeout(&self) -> Option<Instant> {
         self.deadlines.next()
     }
@@ -640,6 +645,8 @@ impl Node {
 
     /// The new owner of a client asks for the session that its former owner cannot send any more.
     pub(in crate::node) fn asked_for(&mut self, by: NodeId, of: Life, client: ClientId, epoch: u64) {
+        // It does not come over that node.
+        self.answer_unclear(&client, false);
         if self.is_too_early(of, &client) {
             if self.takeovers.early.len() >= MAX_EARLY {
                 self.takeovers.early.remove(0);

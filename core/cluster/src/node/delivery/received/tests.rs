@@ -278,3 +278,21 @@ fn what_is_to_come_with_the_session_of_another_owner_is_missing_until_then() {
         assert_eq!(next.has(&client, &message(id(2, 7)), false, false), comes);
     }
 }
+
+/// MQ-06, IL-14: another owner says of its session, before that comes, that it has a publication which is on its way over other nodes. The session here
+/// has it when the other one is merged into it, and not before.
+#[test]
+fn what_another_owner_takes_along_is_had_when_its_session_has_come() {
+    let (mut had, client) = (Had::default(), ClientId::new("c"));
+    let (former, other) = (NodeId::new(9), NodeId::new(2));
+    had.arrives(Instant::from_millis(0), former, client.clone(), (&[], &[], Vec::new()));
+    had.goes_on_here(now(0), former, &client, core::iter::empty());
+    had.arrives(Instant::from_millis(1), other, client.clone(), (&[id(2, 7)], &[], vec![id(2, 7), id(2, 8)]));
+    for seq in [7, 8] {
+        assert_eq!(had.who(&id(2, seq), true), core::slice::from_ref(&client), "it is to come with the session");
+        assert!(had.is_held_back_for(other, &client, &id(2, seq)));
+        had.gets(&client, id(2, seq));
+        assert!(!had.is_held_back_for(other, &client, &id(2, seq)), "it has come");
+    }
+    assert_eq!(had.who(&id(2, 8), true), core::slice::from_ref(&client), "it may come once more");
+}

@@ -1,0 +1,71 @@
+//! The former owners of a session, as far as it came from one to the next with all messages that were caught for it.
+//!
+//! A copy of such an owner, whose node dies later, has nothing for the session (FT-20): it is older than the session, or as old.
+
+use sedge_base::NodeId;
+
+/// Owners that are remembered; a copy of an older one is gone by the time the session has moved so often.
+pub(crate) const MAX_OWNERS: usize = 4;
+
+/// The node that has given a session up, and the epoch: another epoch than that of the claim if the home had given the session away before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) from: NodeId,
+    pub(crate) epoch: u64,
+}
+
+impl Given {
+    /// Whether the node gave the session up after it had it under this epoch.
+    fn succeeds(self, owner: NodeId, epoch: u64) -> bool {
+        self.from == owner && self.epoch > epoch
+    }
+}
+
+/// See the module. The last owner comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lineage([Option<Given>; MAX_OWNERS]);
+
+impl Lineage {
+    /// As another node says; further ones than [`MAX_OWNERS`] are left out.
+    pub(crate) fn new(owners: impl IntoIterator<Item = Given>) -> Self {
+        let mut lineage = Self::default();
+        for (place, owner) in lineage.0.iter_mut().zip(owners) {
+            *place = Some(owner);
+        }
+        lineage
+    }
+
+    /// After it was given away once more.
+    pub(crate) fn then(self, given: Given) -> Self {
+        Self::new(core::iter::once(given).chain(self.owners()))
+    }
+
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Given> {
+        self.0.into_iter().flatten()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0[0].is_none()
+    }
+
+    /// Whether a session under this epoch is one that its owner gave away, and that went on from there.
+    pub(crate) fn succeeds(&self, owner: NodeId, epoch: u64) -> bool {
+        self.owners().any(|given| given.succeeds(owner, epoch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FT-20
+    #[test]
+    fn the_last_owners_are_remembered() {
+        let given = |node| Given { from: NodeId::new(node), epoch: node * 10 };
+        let lineage = (1..=5).fold(Lineage::default(), |lineage, node| lineage.then(given(node)));
+        assert_eq!(lineage.owners().map(|given| given.from.get()).collect::<Vec<_>>(), [5, 4, 3, 2]);
+        assert!(lineage.succeeds(NodeId::new(3), 29) && !lineage.succeeds(NodeId::new(3), 30));
+        assert!(!lineage.succeeds(NodeId::new(1), 0), "forgotten");
+        assert!(!lineage.is_empty() && Lineage::default().is_empty());
+    }
+}
