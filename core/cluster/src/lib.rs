@@ -31,7 +31,7 @@ pub use sedge_membership::Config as MembershipConfig;
 pub use sedge_membership::wire::is_datagram;
 pub use sedge_overlay::skip_graph::{Base as SkipGraphBase, Key, Method as SkipGraphMethod, Role};
 pub use sedge_overlay::{MeshConfig, RootPolicy, SkipGraphView, Table, Topology, TreeView, VirtualNeighbour};
-pub use shard::{Shard, ShardConfig, ShardCounters};
+pub use shard::{Shard, ShardBacklog, ShardConfig, ShardCounters};
 pub use status::{
     DeadStatus, DrainEnd, DrainState, DrainStatus, LinkStatus, MemberStatus, NeighbourStatus, NeighboursStatus,
     NodeState, NodeStatus, Orphan, RefusedNode, RouteStatus,

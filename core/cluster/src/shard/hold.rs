@@ -132,6 +132,11 @@ impl Hold {
         self.read.push((ticket, id));
     }
 
+    /// QoS 2 publications of clients that are not copied.
+    pub(super) fn reads_open(&self) -> usize {
+        self.reads.len() + self.read.len()
+    }
+
     /// Takes out the QoS 2 publications that are in no batch up to this one, with their mail. Returns them with the connections that were
     /// given something since.
     pub(super) fn take_read_since(&mut self, batch: u64) -> (Vec<Read>, BTreeSet<ConnId>) {

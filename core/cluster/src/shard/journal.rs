@@ -16,6 +16,8 @@ use crate::{RestoredShard, ShardOutput};
 
 /// How long a session that is wanted elsewhere may be held up: less than the other node waits for it.
 const HELD_UP: Duration = Duration::from_secs(2);
+/// Sessions that are held up, each with its client id; further ones leave at once, and their publications may come out of order.
+const MAX_HELD_UP: usize = 10_000;
 /// Lives of this node whose publications may still be on their way.
 const LIVES: usize = 64;
 /// Shards of other nodes whose publications may still be on their way.
@@ -173,12 +175,13 @@ impl Shard {
 
     /// A session is wanted elsewhere while publications of its client wait for the node to know the cluster again: the client's next ones, which it
     /// sends there, must not overtake them. Returns what is to be done now.
-    pub(super) fn is_held_up(&mut self, now: Now, relinquish: Relinquish) -> Option<Relinquish> {
+    pub(super) fn hold_up(&mut self, now: Now, relinquish: Relinquish) -> Option<Relinquish> {
         let is_of_it = |output: &Output| {
             let Output::Route { message, .. } = output else { return false };
             message.publisher.as_ref() == Some(&relinquish.client)
         };
-        if !self.is_recovering || relinquish.clean_start || !self.held_back.iter().any(is_of_it) {
+        let has_room = self.held_up.len() < MAX_HELD_UP;
+        if !self.is_recovering || relinquish.clean_start || !has_room || !self.held_back.iter().any(is_of_it) {
             return Some(relinquish);
         }
         self.held_up.push_back((now.instant, relinquish));

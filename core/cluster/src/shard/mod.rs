@@ -61,6 +61,15 @@ pub struct ShardCounters {
     pub handover_dropped: u64,
 }
 
+/// What waits in a shard beside the queues of its broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardBacklog {
+    /// Sessions that are wanted elsewhere and wait until publications of their clients, which the journal held, have gone out.
+    pub held_up: usize,
+    /// QoS 2 publications of clients that this node's backups do not have yet; at most as many as clients may send without an answer.
+    pub reads: usize,
+}
+
 /// The machine of one shard: feed it [`ShardInput`]s, then take [`ShardOutput`]s until there are none.
 #[derive(Debug)]
 pub struct Shard {
@@ -222,6 +231,12 @@ impl Shard {
         ShardCounters { handover_dropped: self.handovers.dropped(), ..self.counters }
     }
 
+    /// What waits here.
+    pub fn backlog(&self) -> ShardBacklog {
+        let reads = self.hold.as_ref().map_or(0, |hold| hold.reads_open());
+        ShardBacklog { held_up: self.held_up.len(), reads }
+    }
+
     fn mail(&mut self, now: Now, mail: ToShard) {
         match mail {
             ToShard::Plain(message) => {
@@ -315,7 +330,7 @@ impl Shard {
         match step {
             SessionStep::Claimed(claimed) => self.claimed(now, claimed),
             SessionStep::Relinquish(relinquish) => {
-                if let Some(relinquish) = self.is_held_up(now, relinquish) {
+                if let Some(relinquish) = self.hold_up(now, relinquish) {
                     self.gives_up(now, relinquish);
                 }
             }

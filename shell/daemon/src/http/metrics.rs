@@ -18,7 +18,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use sedge_broker::{Counters, Latencies, SharedBuffers};
-use sedge_cluster::{LinkStatus, MemberStatus, NodeStatus, ShardCounters};
+use sedge_cluster::{LinkStatus, MemberStatus, NodeStatus, ShardBacklog, ShardCounters};
 
 pub(super) use self::exposition::{Exposition, Kind};
 use self::protobuf::{PROTOBUF_FORMAT, is_preferred};
@@ -43,6 +43,7 @@ pub(super) async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Resul
         latencies: view.shard.broker().latencies().clone(),
         buffers: view.shard.broker().shared_buffers(),
         shard: view.shard.counters(),
+        backlog: view.shard.backlog(),
         stats: view.stats.clone(),
         queue_age: view.shard.broker().queue_age(now.wall),
         traced: watch::Traced::of(view),
@@ -99,6 +100,7 @@ struct Part {
     latencies: Latencies,
     buffers: SharedBuffers,
     shard: ShardCounters,
+    backlog: ShardBacklog,
     stats: WorkerStats,
     /// How long the oldest message waits for a client that is there.
     queue_age: Duration,
@@ -280,9 +282,45 @@ fn message_metrics(out: &mut Exposition, parts: &[Part]) {
     out.float("queue_age_seconds", Gauge, help, age.as_secs_f64());
 }
 
+/// Figures of each shard's own tables.
+fn shard_metrics(out: &mut Exposition, parts: &[Part]) {
+    use Kind::{Counter, Gauge};
+    let rows: [Row<'_, Part>; 5] = [
+        ("shard_publications_crossed_total", Counter, "Publications for other shards.", |part| part.shard.to_shards),
+        (
+            "shard_group_messages_dropped_total",
+            Counter,
+            "Messages for shared subscriptions without any member.",
+            |part| part.shard.groups_dropped,
+        ),
+        ("shard_handover_messages_dropped_total", Counter, "Messages for moving sessions over their limits.", |part| {
+            part.shard.handover_dropped
+        }),
+        ("shard_sessions_held_up", Gauge, "Sessions that leave when publications of the journal are out.", |part| {
+            part.backlog.held_up as u64
+        }),
+        (
+            "shard_publications_not_copied",
+            Gauge,
+            "QoS 2 publications that the node's backups do not have yet.",
+            |part| part.backlog.reads as u64,
+        ),
+    ];
+    by_shard(out, parts, rows);
+}
+
+fn by_shard<const N: usize>(out: &mut Exposition, parts: &[Part], rows: [Row<'_, Part>; N]) {
+    for (name, kind, help, field) in rows {
+        let mut family = out.family(name, kind, help);
+        for (shard, part) in parts.iter().enumerate() {
+            family.labelled(&[("shard", &shard.to_string())], field(part));
+        }
+    }
+}
+
 fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
     use Kind::{Counter, Gauge};
-    let per_shard: [Row<'_, Part>; 10] = [
+    let per_shard: [Row<'_, Part>; 9] = [
         ("shard_connections", Gauge, "Connections of each shard.", |part| part.stats.connections as u64),
         ("shard_turns_total", Counter, "Turns of each event loop.", |part| part.stats.turns),
         ("shard_reads_total", Counter, "Reads from sockets.", |part| part.stats.reads),
@@ -296,14 +334,9 @@ fn runtime_metrics(out: &mut Exposition, api: &Api, parts: &[Part]) {
         ("shard_mailbox_full_total", Counter, "Times that a full mailbox stopped reading.", |part| {
             part.stats.mailbox_full
         }),
-        ("shard_publications_crossed_total", Counter, "Publications for other shards.", |part| part.shard.to_shards),
     ];
-    for (name, kind, help, field) in per_shard {
-        let mut family = out.family(name, kind, help);
-        for (shard, part) in parts.iter().enumerate() {
-            family.labelled(&[("shard", &shard.to_string())], field(part));
-        }
-    }
+    by_shard(out, parts, per_shard);
+    shard_metrics(out, parts);
     let now = api.shared.clock.now().instant;
     let lag = parts.iter().map(|part| part.stats.lag.longest(now)).max().unwrap_or_default();
     out.float("loop_lag_seconds", Gauge, "The longest turn of an event loop in the last 5 to 10 s.", lag.as_secs_f64());
