@@ -24,12 +24,15 @@ const KEPT: &[(Draw, &[u64])] = &[
             198, 212, 238, 286, 313, 321, 324, 325, 355, 377, 379, 594, 882,
         ],
     ),
-    (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75, 169, 882]),
+    (Options::site_restart, &[4, 11, 41, 51, 52, 61, 70, 75, 169, 882, 923]),
     (Options::hasty_restart, &[6, 13, 20, 37, 50, 59]),
     (Options::journal_restart, &[3, 54, 87, 204, 254, 693]),
     (
         Options::slow_disk,
-        &[96, 136, 142, 180, 220, 224, 244, 355, 380, 431, 505, 510, 552, 640, 687, 705, 841, 853, 920, 978],
+        &[
+            71, 96, 136, 142, 180, 220, 224, 244, 292, 355, 380, 417, 431, 505, 510, 552, 590, 640, 687, 705, 781, 841,
+            853, 920, 978,
+        ],
     ),
     (Options::apart, &[474]),
     (Options::draining, &[11, 45, 48]),
@@ -37,8 +40,9 @@ const KEPT: &[(Draw, &[u64])] = &[
     (
         Options::parting,
         &[
-            2, 13, 15, 18, 22, 23, 24, 40, 44, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157, 161,
-            179, 219, 228, 243, 244, 271, 276, 334, 336, 337, 351, 357, 369, 411, 490, 492, 576, 580, 583, 670,
+            13, 15, 18, 22, 23, 24, 40, 44, 47, 49, 51, 54, 61, 70, 77, 82, 94, 99, 100, 101, 118, 128, 129, 157, 161,
+            179, 219, 228, 243, 244, 271, 276, 334, 336, 337, 351, 357, 369, 411, 490, 492, 551, 559, 576, 580, 583,
+            670,
         ],
     ),
     (Options::sharing, &[5, 10, 15, 37, 55, 60, 123, 150]),
@@ -58,10 +62,8 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
     ("skip-graph", Options::crashing, 84),
 ];
 
-/// Seeds that fail. Two owners of a session meet after a partition, and messages come twice, out of order or not at all. The power of a site fails
-/// twice in a row, and a message comes twice to a subscription with QoS 1 (923).
-const FAILING: &[(Draw, &[u64])] =
-    &[(Options::parting, &[47, 72, 167, 403, 509, 551, 559, 585, 602]), (Options::site_restart, &[923])];
+/// Seeds that fail: two owners of a session meet after a partition, and messages come twice, out of order or not at all.
+const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[2, 72, 167, 403, 509, 585, 602])];
 
 /// How many kept seeds of a kind run where nothing asks for all.
 const FEW: usize = 2;
