@@ -65,6 +65,7 @@ impl Node {
                 self.tell_all_shards(|| ToShard::Barrier(barrier));
             }
             self.flush_accepted();
+            self.let_settled_go();
             self.drain_on();
             self.send_marks();
             self.tell_copies();

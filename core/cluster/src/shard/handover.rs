@@ -302,7 +302,7 @@ impl Handovers {
     /// The session of this client is about to be here. Messages that were published here before, and have yet to leave, are not caught any more
     /// when they do.
     pub(super) fn catch_early<'a>(&mut self, client: &ClientId, messages: impl Iterator<Item = &'a Arc<Message>>) {
-        let Some(session) = self.sessions.get_mut(client).filter(|session| session.comes) else { return };
+        let Some(session) = self.sessions.get_mut(client) else { return };
         let Catch { filters, .. } = session;
         let filters = filters.iter().filter(|filter| filter.share_group().is_none()).cloned().collect::<Vec<_>>();
         for message in messages.filter(|message| filters.iter().any(|filter| filter.matches(&message.topic))) {

@@ -411,6 +411,7 @@ impl Shard {
         let Handed { client, epoch: given } = handed;
         let Some(mut session) = self.broker.take_back(&client, given).map(Box::new) else { return };
         self.handovers.keep_shares(&client);
+        self.catch_leaving(&client);
         let left = self.handovers.arrive(&client, Some(&mut session), Vec::new());
         self.withdraw(&client, left);
         self.broker.handle(now, Input::Claimed { client, conn: None, epoch, session: Some(session) });

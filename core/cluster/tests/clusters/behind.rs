@@ -194,15 +194,16 @@ fn nothing_is_lost_when_a_node_before_a_broker_dies() {
     }
 }
 
-/// Seeds of an overlay with a death beside which publications are lost (106: its publisher moves just then), or come twice (104; 386, of which no
-/// session is there).
+/// Further seeds that found a bug, over one overlay or another.
+const FOUND_A_BUG: [u64; 23] =
+    [50, 59, 88, 93, 97, 104, 106, 136, 144, 145, 181, 193, 249, 263, 296, 314, 333, 335, 361, 369, 378, 386, 428];
+
+/// Seeds of an overlay that fail beside a death. The publisher's session is given to a later claim than the one that it is served at (232). A session is
+/// served before its former owner has sent the rest, and moves again (342).
 fn failing_beside_a_death() -> &'static [u64] {
     let overlay = std::env::var_os("SEDGE_TEST_OVERLAY");
     match overlay.as_ref().and_then(|name| name.to_str()).unwrap_or("mesh") {
-        "detour" => &[106, 145, 386],
-        "tree" => &[104],
-        "topic-tree" => &[193],
-        "skip-graph" => &[428],
+        "topic-tree" => &[232, 342],
         _ => &[],
     }
 }
@@ -218,7 +219,7 @@ fn nothing_is_lost_while_sessions_move_before_slow_brokers() {
 /// FT-20, FT-21, MQ-13
 #[test]
 fn nothing_is_lost_while_sessions_move_and_a_node_before_a_slow_broker_dies() {
-    for seed in (0..40).chain([50, 59, 88, 93, 97, 136, 144, 181, 249, 263, 333, 335, 361, 369, 378]) {
+    for seed in (0..40).chain(FOUND_A_BUG) {
         sessions_move_before_slow_brokers(seed, true);
     }
 }

@@ -1,6 +1,6 @@
 //! The acknowledgement table (FT-17): which publishers wait for which neighbours.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sedge_base::{NodeId, ShardId};
 use sedge_broker::Ticket;
@@ -21,6 +21,8 @@ struct Entry {
 pub(in crate::node) struct AckTable {
     next: u64,
     entries: BTreeMap<u64, Entry>,
+    /// Those of them whose publications are relayed.
+    relayed: BTreeSet<u64>,
     /// Frames by neighbour, in the order sent, with the entry that waits.
     frames: BTreeMap<NodeId, VecDeque<(FrameSeq, u64)>>,
     /// The entries that wait for a successor to take over from a node that is gone.
@@ -49,6 +51,9 @@ impl AckTable {
         }
         for node in orphaned {
             self.orphaned.entry(*node).or_default().push(entry);
+        }
+        if relayed > 0 {
+            self.relayed.insert(entry);
         }
         let missing = frames.len() + orphaned.len() + relayed;
         self.entries.insert(entry, Entry { shard, ticket, reason, missing });
@@ -99,6 +104,7 @@ impl AckTable {
         if entry.missing == 0 {
             accepted(entry.shard, entry.ticket, entry.reason);
             self.entries.remove(&number);
+            self.relayed.remove(&number);
         }
     }
 
@@ -145,6 +151,16 @@ impl AckTable {
     /// The neighbour is gone for good: nobody waits for it any more.
     pub(in crate::node) fn gone(&mut self, node: NodeId, accepted: impl FnMut(ShardId, Ticket, ReasonCode)) {
         self.taken(node, FrameSeq(u64::MAX), accepted);
+    }
+
+    /// The number of the last entry.
+    pub(in crate::node) const fn last(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether no publication up to this entry is on its way over other nodes.
+    pub(in crate::node) fn has_relayed(&self, last: u64) -> bool {
+        self.relayed.first().is_none_or(|first| *first > last)
     }
 
     /// Publications that wait.

@@ -16,7 +16,7 @@ use crate::node::sessions::ahead::Ahead;
 use crate::node::sessions::contents::messages_of;
 use crate::node::sessions::early::Early;
 use crate::node::sessions::epoch;
-use crate::node::sessions::leaving::Recipient;
+use crate::node::sessions::leaving::{Leaving, Recipient};
 use crate::reception::shard_of;
 use crate::wire::{DirectoryMail, ReplicaMail};
 
@@ -32,7 +32,7 @@ pub(in crate::node) struct Claims {
     pub(in crate::node) wanted: BTreeMap<ClientId, Wanted>,
     pub(in crate::node) deadlines: Deadlines<ClientId>,
     /// The node that gets the session that a shard was told to give up.
-    pub(in crate::node) leaving: BTreeMap<(ClientId, u64), Recipient>,
+    pub(in crate::node) leaving: BTreeMap<(ClientId, u64), Leaving>,
     /// Sessions that have left their shard, and to which nodes they are about to be sent.
     pub(in crate::node) departing: BTreeMap<ClientId, Recipient>,
     pub(in crate::node) early: Early,

@@ -1,6 +1,6 @@
 //! Sessions that this node has given away, until their new owners have them for good. See `shard/handover.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sedge_base::{ClientId, Deadlines, Duration, Instant, NodeId};
@@ -28,6 +28,8 @@ pub(in crate::node) struct HandedOver {
     deadlines: Deadlines<Key>,
     /// When to look what was caught meanwhile.
     looks: Deadlines<Key>,
+    /// Sessions that only wait for publications up to this entry of the acknowledgement table to arrive.
+    unsettled: BTreeSet<(u64, Key)>,
 }
 
 #[derive(Debug)]
@@ -41,6 +43,8 @@ struct HandedSession {
     is_complete: bool,
     /// Whether the session is as safe at the new owner as it has to be.
     is_safe: bool,
+    /// The last entry of the acknowledgement table when the session left, if QoS 2 publications of its client were on their way.
+    open: Option<u64>,
 }
 
 impl HandedOver {
@@ -66,6 +70,12 @@ impl HandedOver {
         given.map(|(key, _)| key.clone()).collect()
     }
 
+    /// Whether the session of a client was given to a node that may not have it for good, after that node had it under this epoch.
+    pub(in crate::node) fn is_given_since(&self, client: &ClientId, to: NodeId, epoch: u64) -> bool {
+        let mut given = self.sessions.range((client.clone(), epoch + 1)..=(client.clone(), u64::MAX));
+        given.any(|(_, session)| session.to == to)
+    }
+
     /// All sessions given to nodes that may not have them for good, with these nodes.
     pub(in crate::node) fn all(&self) -> impl Iterator<Item = (ClientId, u64, NodeId)> {
         self.sessions.iter().map(|((client, epoch), session)| (client.clone(), *epoch, session.to))
@@ -80,8 +90,16 @@ impl HandedOver {
 }
 
 impl Node {
-    /// A session was given to another node. `has_interest`: whether something may come for it here.
-    pub(in crate::node) fn handed_over(&mut self, client: &ClientId, epoch: u64, to: NodeId, has_interest: bool) {
+    /// A session was given to another node. `has_interest`: whether something may come for it here. `is_open`: whether QoS 2 publications of its client
+    /// may be on their way.
+    pub(in crate::node) fn handed_over(
+        &mut self,
+        client: &ClientId,
+        epoch: u64,
+        to: NodeId,
+        has_interest: bool,
+        is_open: bool,
+    ) {
         let key = (client.clone(), epoch);
         self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
         if has_interest {
@@ -95,6 +113,7 @@ impl Node {
             is_complete: !has_interest,
             // A node of the first version does not say it.
             is_safe: self.links.is_older(to),
+            open: is_open.then(|| self.acks.last()),
         };
         self.handed.sessions.insert(key.clone(), session);
         self.end_handing(&key);
@@ -165,7 +184,9 @@ impl Node {
             }
             // A new owner that was released, and does not say that the session is safe, has had its time.
             session.is_safe |= session.is_released;
-            if session.is_released {
+            if session.is_safe && session.is_complete {
+                self.let_go_of(key);
+            } else if session.is_released {
                 self.end_handing(&key);
             } else {
                 self.release(&key.0, key.1);
@@ -209,10 +230,26 @@ impl Node {
         }
     }
 
-    /// Nothing of a session is needed here any longer when the new owner has it for good, and the messages caught for it.
+    /// Nothing of a session is needed here any longer when the new owner has it for good, and the messages caught for it. Publications of its
+    /// client that are on their way over other nodes have to arrive first: should this node die, only its copy of the session has them.
     fn end_handing(&mut self, key: &Key) {
-        if self.handed.sessions.get(key).is_some_and(|session| session.is_safe && session.is_complete) {
-            self.let_go_of(key.clone());
+        let session = self.handed.sessions.get(key).filter(|session| session.is_safe && session.is_complete);
+        let Some(session) = session else { return };
+        match session.open.filter(|open| !self.acks.has_relayed(*open)) {
+            None => self.let_go_of(key.clone()),
+            Some(open) => {
+                self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
+                self.handed.unsettled.insert((open, key.clone()));
+            }
+        }
+    }
+
+    /// Publications may have arrived that were on their way over other nodes.
+    pub(in crate::node) fn let_settled_go(&mut self) {
+        while self.handed.unsettled.first().is_some_and(|(made, _)| self.acks.has_relayed(*made))
+            && let Some((_, key)) = self.handed.unsettled.pop_first()
+        {
+            self.end_handing(&key);
         }
     }
 

@@ -19,6 +19,14 @@ pub(in crate::node) struct Recipient {
     incarnation: Option<Incarnation>,
 }
 
+/// A session that a shard was told to give up.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::node) struct Leaving {
+    to: Recipient,
+    /// How often the shard was told, and has not answered: a session that was taken back between two words leaves at the second one.
+    words: u32,
+}
+
 impl Claims {
     /// Number of clients whose sessions leave, and were not sent yet.
     pub(in crate::node) fn leaving(&self) -> usize {
@@ -27,7 +35,7 @@ impl Claims {
 
     /// Clients whose sessions are about to be sent to this node, or will be as soon as they are here.
     pub(in crate::node) fn bound_for(&self, node: NodeId) -> Vec<ClientId> {
-        let leaving = self.leaving.iter().map(|((client, _), to)| (client, to));
+        let leaving = self.leaving.iter().map(|((client, _), leaving)| (client, &leaving.to));
         let leaving = leaving.chain(&self.departing).filter(|(_, to)| to.node == node).map(|(client, _)| client);
         let is_next = |wanted: &Wanted| wanted.next.is_some_and(|next| next.to == node && !next.clean_start);
         let coming = self.wanted.iter().filter(|(_, wanted)| is_next(wanted)).map(|(client, _)| client);
@@ -48,7 +56,7 @@ impl Claims {
     /// Whether a session is about to leave for this node, which was to have it before `epoch`.
     pub(in crate::node) fn leaves_for(&self, client: &ClientId, to: NodeId, epoch: u64) -> bool {
         let mut before = self.leaving.range((client.clone(), 0)..(client.clone(), epoch));
-        before.any(|(_, recipient)| recipient.node == to)
+        before.any(|(_, leaving)| leaving.to.node == to)
     }
 }
 
@@ -158,13 +166,14 @@ impl Node {
         let shard = shard_of(&client, self.config.shards);
         self.claims.postponed.remove(&client);
         let to = self.recipient(to);
-        self.claims.leaving.insert((client.clone(), epoch), to);
+        let known = self.claims.leaving.get(&(client.clone(), epoch)).map_or(0, |leaving| leaving.words);
+        self.claims.leaving.insert((client.clone(), epoch), Leaving { to, words: known + 1 });
         self.tell_shard(shard, session_step(SessionStep::Relinquish(mail::Relinquish { client, epoch, clean_start })));
     }
 
     /// A shard gives an inherited session up.
     pub(in crate::node) fn known_leaves(&mut self, epoch: u64, known: &Known) {
-        if let Some(to) = self.claims.leaving.get(&(known.client.clone(), epoch)).map(|to| to.node) {
+        if let Some(to) = self.claims.leaving.get(&(known.client.clone(), epoch)).map(|leaving| leaving.to.node) {
             let mut known = known.clone();
             if self.links.is_older(to) {
                 known.filters = None;
@@ -181,13 +190,19 @@ impl Node {
         session: Session,
         along: Vec<MessageId>,
     ) {
+        let key = (client.clone(), epoch);
         let owned = self.claims.owned.get(client);
+        let is_back = session.is_none() && owned.is_some_and(|owned| owned.told < epoch);
+        if let Some(leaving) = self.claims.leaving.get_mut(&key).filter(|leaving| is_back && leaving.words > 1) {
+            leaving.words -= 1;
+            return;
+        }
         let (granted, came) =
             (owned.map_or(0, |owned| owned.granted), owned.map(|owned| owned.came).unwrap_or_default());
         if self.claims.owned.get(client).is_some_and(|owned| owned.told < epoch) {
             self.claims.owned.remove(client);
         }
-        let Some(to) = self.claims.leaving.remove(&(client.clone(), epoch)) else { return };
+        let Some(Leaving { to, .. }) = self.claims.leaving.remove(&key) else { return };
         if session.is_some() {
             self.claims.departing.insert(client.clone(), to);
         }
@@ -222,7 +237,8 @@ impl Node {
             return;
         }
         if let Some(session) = &session {
-            self.handed_over(&client, epoch, to, !session.subscriptions.is_empty());
+            let is_open = session.inbound.iter().any(|exact| exact.answer.is_none());
+            self.handed_over(&client, epoch, to, !session.subscriptions.is_empty(), is_open);
             self.forwards.note_came(&client, came);
             self.send_had(to, &client, along, came);
         } else if !self.claims.owns(&client) {

@@ -214,7 +214,7 @@ impl Node {
         let is_wanted = self.reclaims.held_up.remove(&client).unwrap_or(true);
         if is_there && is_wanted && self.is_guest() {
             // As with one that has left: see [`Self::reclaim_late`].
-            self.handed_over(&client, epoch, of, true);
+            self.handed_over(&client, epoch, of, true, false);
             self.relinquish_postponed();
             self.reclaim_is_settled();
         } else if is_there && is_wanted {

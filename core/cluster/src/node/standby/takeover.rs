@@ -317,6 +317,10 @@ impl Node {
                     // It has come here already, with all that had come for it there.
                     continue;
                 }
+                if self.handed.is_given_since(&client, of, under) {
+                    // It has been elsewhere since, and this node keeps what it gave back to that node.
+                    continue;
+                }
                 if session.state.expiry_secs > 0 && self.goes_on_beside(&client, session.state.epoch, of) {
                     takeover.beside.push(session.state);
                     continue;
