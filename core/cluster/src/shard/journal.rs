@@ -145,6 +145,7 @@ impl Shard {
     pub(super) fn recovered(&mut self, now: Now) {
         self.is_recovering = false;
         self.wills = Vec::new();
+        let leaves = self.held_up.iter().map(|(_, relinquish)| relinquish.client.clone()).collect();
         let mut held_back = core::mem::take(&mut self.held_back);
         // In the order in which they were published: other shards remember how far they have seen them.
         held_back.sort_by_key(|output| {
@@ -153,7 +154,7 @@ impl Shard {
         });
         for output in held_back {
             if let Output::Route { message, ticket, matched } = output {
-                if self.was_not_copied(&message) {
+                if self.was_not_copied(&message, &leaves) {
                     continue;
                 }
                 // Sessions that were here when it was published have had it.
@@ -234,12 +235,12 @@ impl Shard {
     }
 
     /// Whether the publisher's session goes on elsewhere from a copy. That session answers for a publication that was on its way when the node
-    /// died: the copy has it, or the publisher got no answer and sends it again.
-    fn was_not_copied(&self, message: &Message) -> bool {
+    /// died: the copy has it, or the publisher got no answer and sends it again. `leaves`: sessions that are about to go there.
+    fn was_not_copied(&self, message: &Message, leaves: &BTreeSet<ClientId>) -> bool {
         let is_of_it = |life| message.id.node == self.place.node && message.id.incarnation <= life;
         let has_copies = self.former.is_some() || self.taken_over.is_some_and(is_of_it);
         let publisher = message.publisher.as_ref().filter(|_| has_copies);
-        publisher.is_some_and(|publisher| self.broker.session(publisher).is_none())
+        publisher.is_some_and(|publisher| self.broker.session(publisher).is_none() || leaves.contains(publisher))
     }
 
     /// The broker has given a session up: tells the node what its new owner has to know of it.
