@@ -418,9 +418,7 @@ fn what_was_on_its_way_when_the_power_went_comes_before_what_its_publisher_sends
         }
         world.send_publish(publisher, "t", "second", QoS::ExactlyOnce, false);
         world.run_until("all has come", |world| world.got(subscriber).len() == 2);
-        if world.got(subscriber) != ["first", "second"] {
-            eprintln!("DBG seed {seed} {:?}", world.got(subscriber));
-        }
+        assert_eq!(world.got(subscriber), ["first", "second"], "seed {seed}");
     }
 }
 
