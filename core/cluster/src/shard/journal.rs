@@ -656,10 +656,10 @@ mod tests {
         }
         let (mut had, mut caught) = (None, Vec::new());
         while let Some(output) = third.poll_output() {
-            match output {
-                ShardOutput::ToNode(ToNode::HadBefore(before)) => had = before.1.get(&key).copied(),
-                ShardOutput::ToNode(ToNode::Leftovers(left)) => caught.extend(left.1.iter().map(|one| one.id.seq)),
-                _ => {}
+            if let ShardOutput::ToNode(ToNode::HadBefore(before)) = output {
+                had = before.1.get(&key).copied();
+            } else if let ShardOutput::ToNode(ToNode::Leftovers(left)) = output {
+                caught.extend(left.1.iter().map(|one| one.id.seq));
             }
         }
         assert_eq!((had, caught), (Some(5), vec![6]));
