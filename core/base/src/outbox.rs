@@ -166,6 +166,12 @@ impl Outbox {
         filled
     }
 
+    /// A copy of everything that waits, in order, also of what is kept back.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let sealed = self.sealed.iter().flat_map(|sealed| &sealed.0);
+        sealed.map(|piece| &piece[..]).chain([&self.tail[..]]).collect::<Vec<_>>().concat()
+    }
+
     /// Takes everything that waits, in order, also what is kept back.
     pub fn take(&mut self) -> Vec<Bytes> {
         self.seal();

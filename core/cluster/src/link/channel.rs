@@ -12,6 +12,9 @@ use super::{Frame, FrameSeq, Publication};
 /// An empty log of more places than this gives its memory back.
 const KEEP_PLACES: usize = 1024;
 
+/// The rest of a frame that is begun is not taken for one if it is shorter than this: other packets may begin with the same bytes.
+const MIN_REST: usize = 4;
+
 #[derive(Debug)]
 struct Logged {
     frame: Frame,
@@ -177,6 +180,34 @@ impl Channel {
     /// Frames that the neighbour has not acknowledged, oldest first.
     pub(super) fn log(&self) -> impl Iterator<Item = &Frame> {
         self.log.iter().map(|logged| &logged.frame)
+    }
+
+    /// Frames of which not all bytes have left, newest first. `rest`: the bytes that the current connection of this lane has still to write. Frames are
+    /// looked for among them: numbers of other packets stand between frames.
+    pub(super) fn unwritten(&self, lane: u8, rest: &[u8]) -> Vec<&Frame> {
+        let (mut end, mut found) = (rest.len(), Vec::new());
+        for (seq, logged) in (self.acked + 1..).zip(&self.log).collect::<Vec<_>>().into_iter().rev() {
+            if seq >= self.next || self.again.contains(&seq) {
+                found.push(&logged.frame);
+                continue;
+            }
+            if logged.lane != lane {
+                continue;
+            }
+            let mut out = Outbox::new();
+            encode::frame(&logged.frame, seq, &mut out);
+            let bytes = out.take().concat();
+            if let Some(at) = rest[..end].windows(bytes.len()).rposition(|part| part == bytes) {
+                found.push(&logged.frame);
+                end = at;
+                continue;
+            }
+            // The connection may have written its first bytes.
+            let is_begun = (MIN_REST..bytes.len()).any(|at| rest[..end].starts_with(&bytes[bytes.len() - at..]));
+            found.extend(is_begun.then_some(&logged.frame));
+            break;
+        }
+        found
     }
 
     /// Others took this node for dead. A neighbour that has forgotten the stream gets no QoS 2 publications of its clients from here: the successor passes
@@ -392,5 +423,39 @@ impl Channel {
     /// The last frame of the stream.
     fn last(&self) -> u64 {
         self.acked + self.log.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::link::ControlTopic;
+
+    /// MQ-06: a node stood still after the kernel had taken so many bytes of what it had to write.
+    #[test]
+    fn frames_of_which_not_all_bytes_have_left_are_known() {
+        let payloads: Vec<Bytes> = (0..4_u8).map(|number| Bytes::from(vec![number; 300])).collect();
+        let mut channel = Channel::new(None, 1);
+        let (mut outbox, mut ends) = (Outbox::new(), Vec::new());
+        for payload in &payloads {
+            channel.push(Frame::Control { topic: ControlTopic::Replica, payload: payload.clone() }, payload.len());
+        }
+        for _ in 0..3 {
+            channel.encode_next(&mut outbox, 0);
+            ends.push(outbox.len());
+            encode::number(encode::ACK, 7, &mut outbox);
+        }
+        let bytes = outbox.to_vec();
+        for written in 0..=bytes.len() {
+            let unwritten: Vec<_> = channel.unwritten(0, &bytes[written..]).into_iter().rev().cloned().collect();
+            // Of a frame whose last three bytes are left this is not told.
+            let left = ends.iter().filter(|end| **end >= written + MIN_REST).count();
+            let expected: Vec<_> = payloads[3 - left..].to_vec();
+            let expected: Vec<_> =
+                expected.into_iter().map(|payload| Frame::Control { topic: ControlTopic::Replica, payload }).collect();
+            assert_eq!(unwritten, expected, "{written} of {} written", bytes.len());
+        }
     }
 }

@@ -13,7 +13,7 @@ use super::conn::{Conn, Stage};
 use super::encode::{ACK, number, size_bound};
 use super::notices::{Kind, Notices};
 use super::peer::Peer;
-use super::{Frame, FrameSeq, Hello, LinkConfig, LinkCounters, Output, Protocol, Publication, SendError};
+use super::{ControlTopic, Frame, FrameSeq, Hello, LinkConfig, LinkCounters, Output, Protocol, Publication, SendError};
 use crate::{LinkId, LinkStatus};
 
 /// A reason why the machine wants to be called at a later time.
@@ -308,6 +308,18 @@ impl Links {
         log.filter_map(|frame| match frame {
             Frame::Publication(publication) => Some(publication),
             Frame::Control { .. } => None,
+        })
+    }
+
+    /// Mail for this neighbour that has not left this node wholly, newest first. It takes its time: for a node that stood still.
+    pub fn unwritten_mail(&self, node: NodeId) -> impl Iterator<Item = (ControlTopic, &Bytes)> {
+        let peer = self.peers.get(&node);
+        let outbox = peer.and_then(|peer| self.conns.get(&peer.link?)).map(|conn| &conn.outbox);
+        let rest = outbox.map(Outbox::to_vec).unwrap_or_default();
+        let frames = peer.map(|peer| peer.channel.unwritten(0, &rest)).unwrap_or_default();
+        frames.into_iter().filter_map(|frame| match frame {
+            Frame::Control { topic, payload } => Some((*topic, payload)),
+            Frame::Publication(_) => None,
         })
     }
 

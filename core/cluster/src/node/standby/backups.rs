@@ -215,12 +215,21 @@ impl Node {
         self.tell_copied(at);
     }
 
-    /// The process stood still: its shards hear what the backups were sent before.
+    /// The process stood still: its shards hear what the node that would succeed this one was sent before. Batches that wait for the kernel to take
+    /// them have not left.
     pub(in crate::node) fn tell_what_was_sent(&mut self) {
-        for at in 0..self.copies.shards.len() {
-            if let (Some((last, _)), Ok(number)) = (self.copies.shards.get(at).copied(), u16::try_from(at)) {
-                self.tell_shard(ShardId(number), ToShard::Sent(last));
+        let mut sent: Vec<u64> = self.copies.shards.iter().map(|(last, _)| *last).collect();
+        let heir = self.copies.announced.first().copied();
+        for (topic, payload) in heir.into_iter().flat_map(|heir| self.links.unwritten_mail(heir)) {
+            if topic == ControlTopic::Replica
+                && let Ok(ReplicaMail::Batch { shard, number, .. }) = ReplicaMail::decode(payload.clone())
+                && let Some(last) = sent.get_mut(usize::from(shard.0))
+            {
+                *last = number.saturating_sub(1).min(*last);
             }
+        }
+        for (number, last) in (0..).zip(sent) {
+            self.tell_shard(ShardId(number), ToShard::Sent(last));
         }
     }
 
