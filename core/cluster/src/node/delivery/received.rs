@@ -244,7 +244,7 @@ impl Had {
         brings: impl Iterator<Item = MessageId>,
     ) {
         let began = self.latest_stamp(now);
-        self.remember(now.instant + WINDOW, client.clone(), |_, moved| moved.has_come = true);
+        self.remember(now.instant + APART, client.clone(), |_, moved| moved.has_come = true);
         let Some(moved) = self.sessions.get_mut(client) else { return };
         let Some(marks) = moved.said.get(&from) else { return };
         let mut gaps = if marks.len() < MAX_MARKS { self.here.all_behind(marks) } else { self.here.behind(marks) };
@@ -390,10 +390,10 @@ impl Had {
                 return;
             }
             let (came_with, gaps) = (Arc::clone(&marks), Arc::clone(&gaps));
-            self.deadlines.set(client.clone(), now + WINDOW);
+            self.deadlines.set(client.clone(), now + APART);
             self.sessions.insert(
                 client.clone(),
-                Moved { until: now + WINDOW, has_come: true, came_with, gaps, ..Moved::default() },
+                Moved { until: now + APART, has_come: true, came_with, gaps, ..Moved::default() },
             );
         }
     }

@@ -296,3 +296,22 @@ fn what_another_owner_takes_along_is_had_when_its_session_has_come() {
     }
     assert_eq!(had.who(&id(2, 8), true), core::slice::from_ref(&client), "it may come once more");
 }
+
+/// MQ-06: a node that was taken for dead comes back after 20 s, and gives back the session that others have taken over and given on.
+#[test]
+fn what_a_session_came_with_is_known_as_long_as_its_former_node_may_come_back() {
+    let (former, client, later) = (NodeId::new(9), ClientId::new("c"), Instant::from_millis(20_000));
+    let mut moved = Had::default();
+    moved.arrives(Instant::from_millis(0), former, client.clone(), (&[id(2, 5)], &[], Vec::new()));
+    moved.goes_on_here(now(0), former, &client, core::iter::empty());
+    let mut inherited = Had::default();
+    inherited.inherits(
+        Instant::from_millis(0),
+        [&client].into_iter(),
+        Heard::from([((NodeId::new(2), id(2, 5).incarnation, ShardId(0)), 5)]),
+    );
+    for mut had in [moved, inherited] {
+        had.arrives(later, former, ClientId::new("another"), (&[], &[], Vec::new()));
+        assert!(had.has(&client, &message(id(2, 5)), false, false));
+    }
+}
