@@ -135,7 +135,7 @@ fn what_was_here_before_a_session_is_new_to_it() {
     assert!(has(&had, id(2, 5)));
     let stays = |_: &ShardLife| true;
     let moved = &had.sessions[&client];
-    assert_eq!(moved.until, at + WINDOW);
+    assert_eq!(moved.until, at + APART);
     had.note(at, &message(id(2, 8)), true);
     assert!(has(&had, id(2, 8)), "it was there when this came");
     let Parting { marks, gaps, fills } = had.leaves(at, &client, stays, false);
