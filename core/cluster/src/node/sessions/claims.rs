@@ -604,7 +604,8 @@ impl Node {
         let Some(wanted) = self.claims.wanted.remove(client) else { return };
         self.claims.deadlines.cancel(client);
         self.claims.ahead.take(client);
-        if session.is_none() && !wanted.clean_start && !self.claims.owns(client) && self.reunions.may_return() {
+        let begins = session.is_none() && !wanted.clean_start && !self.claims.owns(client);
+        if begins && !self.takes_back_for(client, epoch) && self.reunions.may_return() {
             self.had.begins(self.now, client);
         }
         let granted = wanted.granted.max(epoch);

@@ -70,6 +70,12 @@ impl HandedOver {
         given.map(|(key, _)| key.clone()).collect()
     }
 
+    /// Under which epoch the session of a client was given last to a node that may not have it for good.
+    pub(in crate::node) fn kept(&self, client: &ClientId) -> Option<u64> {
+        let given = self.sessions.range((client.clone(), 0)..=(client.clone(), u64::MAX));
+        given.filter(|(_, session)| !session.is_safe).map(|((_, epoch), _)| *epoch).last()
+    }
+
     /// Whether the session of a client was given to a node that may not have it for good, after that node had it under this epoch.
     pub(in crate::node) fn is_given_since(&self, client: &ClientId, to: NodeId, epoch: u64) -> bool {
         let mut given = self.sessions.range((client.clone(), epoch + 1)..=(client.clone(), u64::MAX));

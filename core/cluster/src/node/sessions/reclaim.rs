@@ -255,6 +255,17 @@ impl Node {
         self.reclaim_is_settled();
     }
 
+    /// A client is served here of which nobody has a session, as its home says, and this node has given it to a node that has not said that it has it
+    /// for good: that node has started again since. The session goes on here. False if this node keeps none.
+    pub(in crate::node) fn takes_back_for(&mut self, client: &ClientId, epoch: u64) -> bool {
+        let Some(given) = self.handed.kept(client) else { return false };
+        self.handed.forget(&(client.clone(), given));
+        self.counters.sessions_taken_back += 1;
+        let step = SessionStep::TakeBack(Handed { client: client.clone(), epoch: given }, epoch);
+        self.tell_shard(shard_of(client, self.config.shards), session_step(step));
+        true
+    }
+
     /// Another node keeps a session that it has given to one that is gone. Whether this node has it from the copy, or knows who has it.
     pub(in crate::node) fn keeps(&mut self, by: NodeId, of: Life, client: ClientId, epoch: u64) {
         if self.knows_alive(of) {
