@@ -73,7 +73,7 @@ impl HandedOver {
     /// Under which epoch the session of a client was given last to a node that may not have it for good.
     pub(in crate::node) fn kept(&self, client: &ClientId) -> Option<u64> {
         let given = self.sessions.range((client.clone(), 0)..=(client.clone(), u64::MAX));
-        given.filter(|(_, session)| !session.is_safe).map(|((_, epoch), _)| *epoch).last()
+        given.filter(|(_, session)| !session.is_safe).map(|((_, epoch), _)| *epoch).next_back()
     }
 
     /// Whether the session of a client was given to a node that may not have it for good, after that node had it under this epoch.
