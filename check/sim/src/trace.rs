@@ -4,7 +4,7 @@ use core::fmt::{Arguments, Write};
 
 use sedge_base::{Instant, StableHash};
 
-/// How far a run writes its events down. Each run counts them.
+/// The way in which a run writes its events down. Each run counts its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracing {
     /// The run only counts its events. Writing them all down costs about a quarter of its time.

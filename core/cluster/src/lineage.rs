@@ -21,7 +21,7 @@ impl Given {
     }
 }
 
-/// See the module. The last owner comes first.
+/// The owners of a session before the present one, the last owner first: see the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lineage([Option<Given>; MAX_OWNERS]);
 

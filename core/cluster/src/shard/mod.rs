@@ -61,7 +61,7 @@ pub struct ShardCounters {
     pub handover_dropped: u64,
 }
 
-/// What waits in a shard beside the queues of its broker.
+/// The sessions and publications that wait in a shard beside the queues of its broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardBacklog {
     /// Sessions that are wanted elsewhere and wait until publications of their clients, which the journal held, have gone out.
@@ -231,7 +231,7 @@ impl Shard {
         ShardCounters { handover_dropped: self.handovers.dropped(), ..self.counters }
     }
 
-    /// What waits here.
+    /// The sessions and publications that wait here beside the queues of the broker.
     pub fn backlog(&self) -> ShardBacklog {
         let reads = self.hold.as_ref().map_or(0, |hold| hold.reads_open());
         ShardBacklog { held_up: self.held_up.len(), reads }

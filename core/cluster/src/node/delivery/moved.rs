@@ -22,11 +22,11 @@ pub(super) struct Moved {
     pub(super) began: u64,
     /// The number of the last publication of each shard that had come for the session at a former node, as each former node says.
     pub(super) said: BTreeMap<NodeId, Arc<Heard>>,
-    /// The owners from which the session had come to each of them.
-    pub(super) came: BTreeMap<NodeId, Lineage>,
     /// Publications among these that the session has not had.
     pub(super) lacks: BTreeMap<NodeId, Lacks>,
-    /// The same for the node that it came from, when it came.
+    /// The owners from which the session had come to each former node.
+    pub(super) came: BTreeMap<NodeId, Lineage>,
+    /// What the node that it came from has said of it, when it came: the last publication of each shard.
     pub(super) came_with: Arc<Heard>,
     pub(super) gaps: Arc<Gaps>,
     /// The node that it came from.
@@ -43,9 +43,9 @@ pub(super) struct Moved {
     pub(super) fills: BTreeSet<MessageId>,
     /// Publications that the session has had where it was, and that may come here later than the session.
     pub(super) along: BTreeSet<MessageId>,
-    /// The same of the sessions of owners that have said so, as long as these have not come.
+    /// Publications that the sessions of other owners have had, and that may come here later than those sessions, as long as these have not come.
     pub(super) along_at: BTreeMap<NodeId, BTreeSet<MessageId>>,
-    /// The same, of all sessions that came together from a node that is gone.
+    /// Publications that all sessions have had which came together from a node that is gone.
     pub(super) strays: Arc<BTreeSet<MessageId>>,
     /// Publications that were held back from the session, since another node said that the session had them there, and that have not come from it.
     pub(super) held_back: BTreeSet<MessageId>,

@@ -21,7 +21,7 @@ struct Entry {
 pub(in crate::node) struct AckTable {
     next: u64,
     entries: BTreeMap<u64, Entry>,
-    /// Those of them whose publications are relayed.
+    /// The numbers of the entries whose publications are relayed.
     relayed: BTreeSet<u64>,
     /// Frames by neighbour, in the order sent, with the entry that waits.
     frames: BTreeMap<NodeId, VecDeque<(FrameSeq, u64)>>,
@@ -159,7 +159,7 @@ impl AckTable {
     }
 
     /// Whether no publication up to this entry is on its way over other nodes.
-    pub(in crate::node) fn has_relayed(&self, last: u64) -> bool {
+    pub(in crate::node) fn relayed_have_arrived(&self, last: u64) -> bool {
         self.relayed.first().is_none_or(|first| *first > last)
     }
 

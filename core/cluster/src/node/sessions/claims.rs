@@ -605,7 +605,8 @@ impl Node {
         self.claims.deadlines.cancel(client);
         self.claims.ahead.take(client);
         let begins = session.is_none() && !wanted.clean_start && !self.claims.owns(client);
-        if begins && !self.takes_back_for(client, epoch) && self.reunions.may_return() {
+        let takes_back = begins && self.takes_back_for(client, epoch);
+        if begins && !takes_back && self.reunions.may_return() {
             self.had.begins(self.now, client);
         }
         let granted = wanted.granted.max(epoch);

@@ -89,7 +89,9 @@ impl HandedOver {
 
     /// A session is not kept any longer.
     pub(in crate::node) fn forget(&mut self, key: &Key) {
-        self.sessions.remove(key);
+        if let Some(open) = self.sessions.remove(key).and_then(|session| session.open) {
+            self.unsettled.remove(&(open, key.clone()));
+        }
         self.deadlines.cancel(key);
         self.looks.cancel(key);
     }
@@ -241,7 +243,7 @@ impl Node {
     fn end_handing(&mut self, key: &Key) {
         let session = self.handed.sessions.get(key).filter(|session| session.is_safe && session.is_complete);
         let Some(session) = session else { return };
-        match session.open.filter(|open| !self.acks.has_relayed(*open)) {
+        match session.open.filter(|open| !self.acks.relayed_have_arrived(*open)) {
             None => self.let_go_of(key.clone()),
             Some(open) => {
                 self.handed.deadlines.set(key.clone(), self.now.instant + PATIENCE);
@@ -252,7 +254,7 @@ impl Node {
 
     /// Publications may have arrived that were on their way over other nodes.
     pub(in crate::node) fn let_settled_go(&mut self) {
-        while self.handed.unsettled.first().is_some_and(|(made, _)| self.acks.has_relayed(*made))
+        while self.handed.unsettled.first().is_some_and(|(made, _)| self.acks.relayed_have_arrived(*made))
             && let Some((_, key)) = self.handed.unsettled.pop_first()
         {
             self.end_handing(&key);

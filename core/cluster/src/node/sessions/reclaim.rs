@@ -246,9 +246,7 @@ impl Node {
             let own = epoch::inherited(epoch);
             self.claims.restore(client.clone(), own, None);
             self.forwards.forget(&client);
-            self.counters.sessions_taken_back += 1;
-            let step = SessionStep::TakeBack(Handed { client: client.clone(), epoch }, own);
-            self.tell_shard(shard_of(&client, self.config.shards), session_step(step));
+            self.tell_take_back(&client, epoch, own);
             self.register_one(&client, own);
         }
         self.relinquish_postponed();
@@ -260,10 +258,15 @@ impl Node {
     pub(in crate::node) fn takes_back_for(&mut self, client: &ClientId, epoch: u64) -> bool {
         let Some(given) = self.handed.kept(client) else { return false };
         self.handed.forget(&(client.clone(), given));
+        self.tell_take_back(client, given, epoch);
+        true
+    }
+
+    /// The shard goes on under `epoch` with a session that was given away under `given`.
+    fn tell_take_back(&mut self, client: &ClientId, given: u64, epoch: u64) {
         self.counters.sessions_taken_back += 1;
         let step = SessionStep::TakeBack(Handed { client: client.clone(), epoch: given }, epoch);
         self.tell_shard(shard_of(client, self.config.shards), session_step(step));
-        true
     }
 
     /// Another node keeps a session that it has given to one that is gone. Whether this node has it from the copy, or knows who has it.
