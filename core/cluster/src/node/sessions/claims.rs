@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
 use sedge_broker::SessionState;
-use sedge_mqtt::{Message, TopicFilter};
+use sedge_mqtt::{Message, ReasonCode, TopicFilter};
 
 use crate::lineage::{Given, Lineage};
 use crate::link::ControlTopic;
@@ -33,8 +33,8 @@ pub(in crate::node) struct Claims {
     pub(in crate::node) deadlines: Deadlines<ClientId>,
     /// The node that gets the session that a shard was told to give up.
     pub(in crate::node) leaving: BTreeMap<(ClientId, u64), Leaving>,
-    /// Sessions that have left their shard, and to which nodes they are about to be sent.
-    pub(in crate::node) departing: BTreeMap<ClientId, Recipient>,
+    /// Sessions that have left their shard, under which epochs, and to which nodes they are about to be sent.
+    pub(in crate::node) departing: BTreeMap<ClientId, (u64, Recipient)>,
     pub(in crate::node) early: Early,
     pub(in crate::node) ahead: Ahead,
     /// Clients that belong to nodes which are no members here: they get the session, under this epoch, when they are.
@@ -330,7 +330,9 @@ impl Node {
                 if let Some(other) = former.filter(|_| is_double) {
                     self.await_other(client, other, epoch);
                 }
-            } else if let Some(former) = former.filter(|_| !self.has_left(client, epoch)) {
+            } else if let Some(former) =
+                former.filter(|_| !self.has_left(client, epoch) && !self.claims.departs_after(client, epoch))
+            {
                 // The home has told the former owner to give the session to this node, which has served the client without the home's word, or has
                 // discarded the session of its journal since.
                 self.given(home, client, epoch, former);
@@ -606,6 +608,13 @@ impl Node {
         self.claims.ahead.take(client);
         let begins = session.is_none() && !wanted.clean_start && !self.claims.owns(client);
         let takes_back = begins && self.takes_back_for(client, epoch);
+        if begins && wanted.later.is_none() && wanted.next.is_some() {
+            // The client has connected to a node that claims its session, and this node does not have it: what comes on this older
+            // connection is not published for a session that knows none of its packet identifiers (MQTT-3.1.4-3).
+            let reason = ReasonCode::SessionTakenOver;
+            let kick = ToShard::Kick { client: client.clone(), reason, end_session: false };
+            self.tell_shard(wanted.shard, kick);
+        }
         if begins && !takes_back && self.reunions.may_return() {
             self.had.begins(self.now, client);
         }

@@ -36,7 +36,8 @@ impl Claims {
     /// Clients whose sessions are about to be sent to this node, or will be as soon as they are here.
     pub(in crate::node) fn bound_for(&self, node: NodeId) -> Vec<ClientId> {
         let leaving = self.leaving.iter().map(|((client, _), leaving)| (client, &leaving.to));
-        let leaving = leaving.chain(&self.departing).filter(|(_, to)| to.node == node).map(|(client, _)| client);
+        let departing = self.departing.iter().map(|(client, (_, to))| (client, to));
+        let leaving = leaving.chain(departing).filter(|(_, to)| to.node == node).map(|(client, _)| client);
         let is_next = |wanted: &Wanted| wanted.next.is_some_and(|next| next.to == node && !next.clean_start);
         let coming = self.wanted.iter().filter(|(_, wanted)| is_next(wanted)).map(|(client, _)| client);
         leaving.chain(coming).cloned().collect()
@@ -51,6 +52,11 @@ impl Claims {
     pub(in crate::node) fn is_leaving(&self, client: &ClientId) -> bool {
         let first = (client.clone(), 0);
         self.leaving.range(first..).next().is_some_and(|((other, _), _)| other == client)
+    }
+
+    /// Whether a session has left its shard for an owner that has come after `epoch`, and was not sent yet.
+    pub(in crate::node) fn departs_after(&self, client: &ClientId, epoch: u64) -> bool {
+        self.departing.get(client).is_some_and(|(later, _)| *later > epoch)
     }
 
     /// Whether a session is about to leave for this node, which was to have it before `epoch`.
@@ -78,7 +84,7 @@ impl Node {
         if !clean_start && self.keep(&client, epoch, to) {
             return;
         }
-        if !clean_start && self.claims.departing.get(&client).is_some_and(|to| !self.is_there(*to)) {
+        if !clean_start && self.claims.departing.get(&client).is_some_and(|(_, to)| !self.is_there(*to)) {
             // It comes back as soon as it is found that it cannot be sent: see `reclaim.rs`.
             self.claims.postponed.insert(client, (epoch, to));
             return;
@@ -204,7 +210,7 @@ impl Node {
         }
         let Some(Leaving { to, .. }) = self.claims.leaving.remove(&key) else { return };
         if session.is_some() {
-            self.claims.departing.insert(client.clone(), to);
+            self.claims.departing.insert(client.clone(), (epoch, to));
         }
         // Without a session, too: the answer to a second request must not overtake the first one's.
         let departure = Departure { client: client.clone(), epoch, to, session, along, granted, came };
