@@ -484,6 +484,47 @@ def test_a_broker_behind_a_unix_socket(binary: Path, tmp_path: Path) -> None:
         broker.stop()
 
 
+def test_a_client_whose_broker_has_no_room_for_it_is_not_kept_waiting_for_ever(binary: Path, tmp_path: Path) -> None:
+    """IL-25: a broker that stands still has no room in its backlog: after the grace the node refuses whom it does not take, and none waits."""
+    node = Sidecar(binary, tmp_path / "node", upstream='grace = "2s"\n', local=True)
+    try:
+        node.broker.start()
+        node.start()
+        node.broker.signal(signal.SIGSTOP)
+        crowd = [Client(HOST, node.port, V5, timeout=60) for _ in range(300)]
+        for number, client in enumerate(crowd):
+            client.send(connect(V5, f"crowd-{number}"))
+        wait_for("their connections wait", lambda: metric(node.http, "sedge_upstream_crowded") > 0)
+        wait_for("none waits any more", lambda: metric(node.http, "sedge_upstream_crowded") == 0, 60)
+        assert crowd[-1].expect(T.CONNACK, timeout=30).reason == 0x88
+        assert "the broker behind this node does not answer" in node.log.read_text()
+    finally:
+        node.stop()
+        node.broker.stop()
+
+
+def test_a_node_gathers_packets_under_load_and_looks_for_the_answers_of_a_quick_broker(binary: Path, tmp_path: Path) -> None:
+    """IL-25: both are counted; clients that wait for each answer are not delayed by pauses."""
+    node = Sidecar(binary, tmp_path / "node", local=True)
+
+    def gained(name: str, window: int) -> float:
+        before = metric(node.http, name)
+        command = [str(binary), "bench", "run", "pairs", "--broker", f"{HOST}:{node.port}", "--publishers", "20", "--subscribers", "20", "--topics", "20"]
+        command += ["--rate", "0", "--window", str(window), "--burst", str(window), "--duration", "1", "--warmup", "0.2", "--quiet"]
+        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        return metric(node.http, name) - before
+
+    try:
+        node.broker.start()
+        node.start()
+        assert gained("sedge_upstream_pauses_total", 8) > 0
+        # With one processor nobody could answer meanwhile.
+        assert (gained("sedge_upstream_lingers_total", 1) > 0) == (len(os.sched_getaffinity(0)) > 1)
+    finally:
+        node.stop()
+        node.broker.stop()
+
+
 def test_a_mosquitto_needs_nothing_but_its_address(binary: Path, tmp_path: Path) -> None:
     """FT-02, FT-43: status and listings of a node before a broker say which make and version stands behind it."""
     node = Sidecar(binary, tmp_path / "node")

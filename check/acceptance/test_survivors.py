@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import pytest
 
 from apart import HTTP, MQTT, can_make_namespaces
 from client import Client
-from cluster import HOST, get, wait_for
+from cluster import HOST, get, metric, wait_for
 from durable import DAY, Node, knows_all
 from mqttwire import V5, T, Will
 from netns import Islands
@@ -90,6 +91,33 @@ def test_a_client_that_comes_back_within_its_delay_leaves_no_will(nodes: list[No
     assert found == [b"away"]
     for client in doomed:
         client.close()
+
+
+@pytest.mark.parametrize("nodes", ["memory"], indirect=True)
+def test_what_is_not_copied_yet_is_counted_and_not_acknowledged(nodes: list[Node]) -> None:
+    """FT-20, OP-07: while the nodes with copies stand still, a QoS 2 publication waits; the metrics of the shards say so, and that nothing else does."""
+    subscriber, publisher = nodes[0].client("subscriber"), nodes[0].client("publisher")
+    subscriber.subscribe("kept", qos=1)
+    copied(nodes)
+
+    def waiting(of: str) -> float:
+        return metric(nodes[0].http, f"sedge_shard_{of}")
+
+    others = [node.process for node in nodes[1:] if node.process]
+    for process in others:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        publisher.start_publish("kept", "x", qos=2, pid=7)
+        wait_for("the publication waits", lambda: waiting("publications_not_copied") > 0, 5)
+        # Once both are given up, there is nobody to wait for.
+        publisher.expect(T.PUBREC, timeout=20)
+        wait_for("none waits", lambda: waiting("publications_not_copied") == 0)
+    finally:
+        for process in others:
+            process.send_signal(signal.SIGCONT)
+    assert subscriber.message().payload == b"x"
+    for of in ("sessions_held_up", "handover_messages_dropped_total", "group_messages_dropped_total"):
+        assert waiting(of) == 0, of
 
 
 @pytest.mark.parametrize("nodes", ["memory"], indirect=True)

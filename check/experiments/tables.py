@@ -305,7 +305,7 @@ def row(site: Site) -> str:
     taken = makes(site)
     lines: list[list[object]] = []
     names: list[str] = []
-    for pattern in ("b", "d"):
+    for pattern in ("b", "c", "d"):
         # Brokers in Java get slow first seconds.
         course = ("--qos", 1, "--interval", 1_000, "--warmup", 2 * site.size.settle, "--duration", 2.5 * site.size.seconds, "--drain", 30)
         found = site.bench("run", f"pattern-{pattern}", *course, "--recipe", "sedge-row", "--nodes", 5, "--upstream", ",".join(taken))
@@ -327,4 +327,22 @@ both directions, from left to right and back, warm-up included.
 {rows(head, lines)}"""
 
 
-ALL: dict[str, Callable[[Site], str]] = {"s-a": s_a, "s-b": s_b, "s-c": s_c, "s-d": s_d, "s-f": s_f, "s-g": s_g, "row": row}
+@loaded
+def mixed(site: Site) -> str:
+    """Pairs over a row of five makes."""
+    taken = makes(site)
+    lines: list[list[object]] = []
+    for pairs, one in site.sweep("--recipe", "sedge-row", "--nodes", "5", "--upstream", ",".join(taken)).items():
+        opened, closed = one["open"], one["closed"]
+        kept = [f"{opened[key] + closed[key]:,}" for key in ("expected", "lost")]
+        times = [ms(opened["latency_us"][key]) for key in ("mean", "p99", "max")]
+        lines.append([pairs, f"{one['per_client_per_s']:.1f}", *times, *kept])
+    head = ["Pairs", "Messages per s and client", "Latency, ms: mean", "p99", "worst", "Deliveries", "Lost"]
+    return f"""### Pairs over five makes
+
+The runs of S-a over the row of {', '.join(taken)}: both clients of a pair are at one node only where five divides the pairs.
+
+{rows(head, lines)}"""
+
+
+ALL: dict[str, Callable[[Site], str]] = {"s-a": s_a, "s-b": s_b, "s-c": s_c, "s-d": s_d, "s-f": s_f, "s-g": s_g, "row": row, "mixed": mixed}

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::recipe::{ClusterRecipe, Seat, StatusApi};
 use super::status::Api;
-use crate::compare::{Running, bound, search_path, start_broker};
+use crate::compare::{Running, bound, broker_address, search_path, start_broker};
 use crate::emulate::{self as net, Network, NetworkPlan, NetworkStatus};
 use crate::endpoint::Endpoint;
 use crate::error::BenchError;
@@ -123,9 +123,22 @@ impl Plan {
 
     /// Starts the broker behind a node, if there is to be one.
     fn start_behind(&self, index: usize) -> Option<Result<Child, BenchError>> {
-        let make = self.upstream.get(index % self.upstream.len().max(1))?;
-        let dir = self.folder.join(format!("broker-{}", index + 1));
+        let (make, dir) = (self.make_behind(index)?, self.folder_behind(index));
         Some(start_broker(make, self.port_behind(index)?, &dir, false))
+    }
+
+    /// Where a node reaches the broker behind it, if there is to be one: over its Unix socket if it has one, as `sedge up` does.
+    fn address_behind(&self, index: usize) -> Option<String> {
+        let (make, dir) = (self.make_behind(index)?, self.folder_behind(index));
+        Some(broker_address(make, self.port_behind(index)?, &dir))
+    }
+
+    fn make_behind(&self, index: usize) -> Option<&str> {
+        self.upstream.get(index % self.upstream.len().max(1)).map(String::as_str)
+    }
+
+    fn folder_behind(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("broker-{}", index + 1))
     }
 
     /// Version that the recipe's program reports.
@@ -186,8 +199,8 @@ impl Cluster {
         let cpus = cpus.get(index % cpus.len().max(1)).map(String::as_str);
         let place = self.network.as_ref().and_then(|network| network.nodes().get(index));
         let place = place.map_or_else(String::new, |place| format!("ip netns exec {} ", place.namespace));
-        let before = self.plan.port_behind(index).filter(|_| !self.plan.upstream.is_empty());
-        let before = before.map_or_else(String::new, |port| format!("env SEDGE_UPSTREAM__ADDRESS=127.0.0.1:{port} "));
+        let before = self.plan.address_behind(index);
+        let before = before.map_or_else(String::new, |address| format!("env SEDGE_UPSTREAM__ADDRESS={address} "));
         let command = place + &bound(&(before + &fill(&recipe.command)), cpus);
         let name = format!("{} {}", recipe.name, seat.name);
         let running = Running::spawn(&name, &command, seat.dir.as_ref(), files)?;
