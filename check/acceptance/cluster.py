@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 HOST = "127.0.0.1"
+# Makes of brokers behind the nodes of clusters that name none: `./test upstream` sets it.
+UPSTREAM = os.environ.get("SEDGE_UPSTREAM_MAKES", "")
 # Which of how many processes that run tests at once this one is: each has ranges of ports of its own.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -98,6 +100,8 @@ class Cluster:
     def __init__(self, binary: Path, data: Path, nodes: int = 3, *options: str) -> None:
         self.binary, self.data, self.nodes = binary, data, nodes
         self.port, self.http, self.cluster = free_base(nodes)
+        if UPSTREAM and "--upstream" not in options:
+            options = (*options, "--upstream", UPSTREAM)
         command = [
             str(binary), "up", "--nodes", str(nodes), "--port", str(self.port), "--http-port", str(self.http),
             "--cluster-port", str(self.cluster), "--data-dir", str(data), *options,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster import HOST, Cluster, wait_for
+from broker import Sidecar
+from cluster import HOST, UPSTREAM, Cluster, wait_for
 from durable import Node, knows_all
 
 
@@ -83,11 +84,17 @@ def make_node(binary: Path, tmp_path: Path) -> Iterator[Callable[..., Node]]:
 
 @pytest.fixture
 def nodes(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[Node]]:
-    """Three nodes that know each other."""
-    made = [Node(binary, tmp_path / f"node{number}", request.param) for number in range(3)]
+    """Three nodes that know each other; each before a broker of its own where `SEDGE_UPSTREAM_MAKES` asks for that."""
+    made: list[Node] = [Node(binary, tmp_path / f"node{number}", request.param) for number in range(3)]
+    if UPSTREAM:
+        makes = (UPSTREAM.split(",") * 3)[:3]
+        made = [Sidecar(binary, tmp_path / f"node{number}", durability=request.param, make=make) for number, make in enumerate(makes)]
+    brokers = [node.broker for node in made if isinstance(node, Sidecar)]
     for node in made:
         node.seeds = [f"{HOST}:{other.cluster}" for other in made if other is not node]
     try:
+        for broker in brokers:
+            broker.start()
         for node in made:
             node.start()
         wait_for("they know each other", lambda: all(knows_all(node) for node in made), 30)
@@ -95,6 +102,8 @@ def nodes(binary: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
     finally:
         for node in made:
             node.stop()
+        for broker in brokers:
+            broker.stop()
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,8 @@ def open_umask() -> Iterator[None]:
 
 
 def open_ones(folder: Path) -> list[str]:
-    """The paths below a folder, itself included, for which group or others have any right."""
-    paths = [folder, *folder.rglob("*")]
+    """The paths below a folder, itself included, for which group or others have any right. Who cannot enter the folder reaches no socket in it."""
+    paths = [folder, *(path for path in folder.rglob("*") if not path.is_socket())]
     return [f"{path} {path.stat().st_mode & 0o777:o}" for path in paths if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
 
 

@@ -80,15 +80,19 @@ impl Broker {
         matched
     }
 
-    /// Delivers to one session only, if one of its ordinary subscriptions matches.
+    /// Delivers to one session only, if one of its ordinary subscriptions matches. Whoever asks for it notes it for traces.
     pub(crate) fn fan_out_to(&mut self, session: &ClientId, message: &Arc<Message>) {
-        self.fan_out_where(message, |receiver| receiver.client == *session);
+        self.fan_out_untraced(message, |receiver| receiver.client == *session);
     }
 
     fn fan_out_where(&mut self, message: &Arc<Message>, gets_it: impl Fn(&Session) -> bool) {
         if self.tracer.is_some() {
             self.trace_fan_out(message);
         }
+        self.fan_out_untraced(message, gets_it);
+    }
+
+    fn fan_out_untraced(&mut self, message: &Arc<Message>, gets_it: impl Fn(&Session) -> bool) {
         let mut scratch = core::mem::take(&mut self.scratch);
         self.find_receivers(message, &mut scratch);
         for receiver in scratch.receivers.drain(..) {

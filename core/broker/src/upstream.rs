@@ -46,8 +46,12 @@ impl Broker {
         matched
     }
 
-    /// The sessions with an ordinary subscription that matches and that access rules allow, each once.
+    /// The sessions with an ordinary subscription that matches and that access rules allow, each once. The broker behind this node is about
+    /// to deliver to them.
     pub fn receivers(&mut self, message: &Message) -> SmallVec<[Wanting; 2]> {
+        if self.tracer.is_some() {
+            self.trace_sessions(message);
+        }
         let mut found: SmallVec<[(SessionKey, Wanting); 2]> = SmallVec::new();
         let (sessions, rules) = (&self.sessions, self.policy.rules.as_deref());
         self.subscriptions.matches(&message.topic, |&key, granted: &Granted| {
@@ -80,6 +84,9 @@ impl Broker {
     fn deliver_matching(&mut self, (client, key): (&ClientId, SessionKey), message: &Arc<Message>) {
         let Some(session) = self.sessions.get(key) else { return };
         if session.subscriptions.len() > SCANNED_AT_MOST {
+            if self.tracer.is_some() {
+                self.trace_kept(key, message, message.qos);
+            }
             return self.fan_out_to(client, message);
         }
         if self.merged.has(key, message.id) {
@@ -108,6 +115,9 @@ impl Broker {
             retain: granted.retain_as_published && message.retain,
             buffer: Buffer::Read,
         };
+        if self.tracer.is_some() {
+            self.trace_kept(key, message, outgoing.qos);
+        }
         if let Some(mut link) = self.link(key) {
             link.offer(outgoing, None, None, &mut Copies::default());
         }
@@ -148,6 +158,16 @@ impl Broker {
         if let Some(mut link) = self.link(key) {
             link.offer(outgoing, None, None, &mut Copies::default());
         }
+    }
+
+    /// Whether a client is connected, and a `part`th of what may wait for it waits.
+    pub fn is_behind(&self, client: &ClientId, part: usize) -> bool {
+        let session = self.clients.get(client).and_then(|key| self.sessions.get(*key));
+        session.filter(|session| session.connection.is_some()).is_some_and(|session| {
+            let limits = self.config.queue_limits(Some(client));
+            let is_much = |waiting: usize, limit: usize| limit != 0 && waiting >= (limit / part).max(1);
+            is_much(session.queue.len(), limits.messages) || is_much(session.queue.bytes(), limits.bytes)
+        })
     }
 
     /// The identifiers of those ordinary subscriptions of a session that match; `None`: none matches.

@@ -94,6 +94,17 @@ pub(crate) struct Held {
     pub(crate) id: u32,
 }
 
+/// Whether the packets of a conversation are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// As soon as their bytes come.
+    Now,
+    /// By [`crate::Sidecar::read_on`]: some deliveries were read, and their client may have no room for more.
+    Later,
+    /// Not at all: the client is behind.
+    Held,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Conversation {
@@ -112,6 +123,9 @@ pub(crate) struct Conversation {
     pub(crate) phase: Phase,
     pub(crate) link: Option<LinkId>,
     pub(crate) decoder: Decoder,
+    pub(crate) reading: Reading,
+    /// Until then deliveries of publications that the broker has answered may wait unread, since the conversation was held.
+    pub(crate) behind_until: Instant,
     pub(crate) outbox: Outbox,
     /// [`crate::Output::Transmit`] was put out and the outbox not looked at since.
     pub(crate) transmitting: bool,
@@ -155,6 +169,8 @@ impl Conversation {
             phase: Phase::Idle,
             link: None,
             decoder: Decoder::client(config.max_packet_bytes).lenient(),
+            reading: Reading::Now,
+            behind_until: Instant::ZERO,
             outbox: Outbox::new(),
             transmitting: false,
             last_heard: now,
@@ -226,6 +242,8 @@ impl Conversation {
         self.link = None;
         self.phase = Phase::Idle;
         self.decoder = Decoder::client(config.max_packet_bytes).lenient();
+        self.reading = Reading::Now;
+        self.behind_until = Instant::ZERO;
         self.outbox = Outbox::new();
         self.transmitting = false;
         self.hangs_since = None;

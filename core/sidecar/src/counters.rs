@@ -21,6 +21,8 @@ pub struct SidecarCounters {
     pub covered: u64,
     /// Deliveries that the broker never made although it was there.
     pub withheld: u64,
+    /// Times a conversation was not read for a while because its client was behind.
+    pub holds: u64,
     /// Connections made to the broker.
     pub connections: u64,
     /// Connections to the broker that were lost or could not be made.

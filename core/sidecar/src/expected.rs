@@ -115,6 +115,20 @@ impl Expected {
         self.bytes
     }
 
+    /// Deliveries that are expected, and those that are recognised as repeated.
+    pub(crate) fn entries(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Repeated deliveries are recognised until `until` at least.
+    pub(crate) fn recognise_until(&mut self, until: Instant) {
+        let entries = self.slots.values().flat_map(|slot| &slot.entries);
+        let had = entries.filter(|entry| entry.message.is_none() && entry.place.0 < until);
+        for place in had.map(|entry| entry.place).collect::<Vec<_>>() {
+            self.move_to(place, until);
+        }
+    }
+
     /// Time at which the first entry ends.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.order.first_key_value().map(|(&(until, _), _)| until)

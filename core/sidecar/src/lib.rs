@@ -20,6 +20,7 @@ mod incoming;
 mod machine;
 mod mirror;
 mod outgoing;
+mod reading;
 mod sniff;
 mod status;
 mod upkeep;

@@ -35,8 +35,8 @@ pub(crate) struct Open {
     pub(crate) deliveries: u32,
     /// Sessions are to get it, and the broker has not been sent it.
     pub(crate) is_queued: bool,
-    /// The broker has answered.
-    pub(crate) is_answered: bool,
+    /// When the broker answered.
+    pub(crate) answered_at: Option<Instant>,
 }
 
 /// The conversations of one shard with the broker behind it: feed it [`Input`]s, then take [`Output`]s until there are none.
@@ -58,6 +58,8 @@ pub struct Sidecar {
     pub(crate) last_link: u64,
     /// Number of the last publication.
     pub(crate) last_number: u64,
+    /// Conversations with bytes to read in [`Sidecar::read_on`].
+    pub(crate) unread: BTreeSet<Key>,
     /// Live conversations with publications that wait for the broker's window.
     pub(crate) queued: BTreeSet<Key>,
     /// Publications that the broker has not answered, or not delivered everywhere.
@@ -91,6 +93,7 @@ impl Sidecar {
             counters: SidecarCounters::default(),
             last_link: 0,
             last_number: 0,
+            unread: BTreeSet::new(),
             queued: BTreeSet::new(),
             open: BTreeMap::new(),
             awaited: BTreeSet::new(),
@@ -254,15 +257,16 @@ impl Sidecar {
 
     /// The broker has answered a publication, or will never get it.
     pub(crate) fn note_answered(&mut self, number: u64) {
+        let now = self.now.instant;
         if let Some(open) = self.open.get_mut(&number) {
-            (open.is_answered, open.is_queued) = (true, false);
+            (open.answered_at, open.is_queued) = (Some(now), false);
             self.check_settled(number);
         }
     }
 
     fn check_settled(&mut self, number: u64) {
         let Some(open) = self.open.get(&number).filter(|open| open.deliveries == 0 && !open.is_queued) else { return };
-        if open.is_answered {
+        if open.answered_at.is_some() {
             self.open.remove(&number);
         }
         if self.awaited.remove(&number) {
@@ -438,13 +442,6 @@ impl Sidecar {
         }
     }
 
-    fn on_hold(&mut self, client: &ClientId, held: bool) {
-        let link = self.clients.get(client).and_then(|key| self.conversations.get(*key)).and_then(|found| found.link);
-        if let Some(link) = link {
-            self.outputs.push_back(Output::Hold(link, held));
-        }
-    }
-
     /// Says once that a connection has something to write.
     pub(crate) fn transmit(&mut self, key: Key) {
         if let Some(conversation) = self.conversations.get_mut(key)
@@ -499,7 +496,7 @@ impl Sidecar {
         let awaited = self.open.iter().filter(|(_, open)| open.deliveries > 0 || open.is_queued);
         assert!(awaited.map(|(number, _)| number).eq(&self.awaited), "what sessions wait for is known");
         let unanswered: usize = self.conversations.iter().map(|(_, found)| found.sent.len() + found.unsent.len()).sum();
-        let open = self.open.values().filter(|open| !open.is_answered).count();
+        let open = self.open.values().filter(|open| open.answered_at.is_none()).count();
         assert_eq!(open, unanswered, "a publication that is not answered is in some conversation");
     }
 }

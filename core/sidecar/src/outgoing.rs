@@ -49,7 +49,7 @@ impl Sidecar {
         self.last_number += 1;
         let number = self.last_number;
         let own = via.and_then(|client| self.clients.get(&client).copied());
-        self.open.insert(number, Open { by: own, deliveries: 0, is_queued: false, is_answered: false });
+        self.open.insert(number, Open { by: own, deliveries: 0, is_queued: false, answered_at: None });
         let key = own.unwrap_or_else(|| self.inlet_for(&message));
         let hears = |phase| matches!(phase, Phase::Live | Phase::Closing);
         let is_heard = self.conversations.get(key).is_some_and(|conversation| hears(conversation.phase));
@@ -102,7 +102,9 @@ impl Sidecar {
             }
             return;
         };
-        let (is_tracked, qos) = (conversation.tracks(message), message.qos.min(receiver.qos));
+        // Brokers deliver what has expired when it comes: its interval is 0.
+        let is_tracked = conversation.tracks(message) || expiry(message, self.now.wall) == Some(0);
+        let qos = message.qos.min(receiver.qos);
         let matches = receiver.matches;
         let has_had = match receiver.share {
             Share::Had => true,
@@ -342,13 +344,16 @@ impl Sidecar {
     pub(crate) fn on_expected_timer(&mut self, key: Key) {
         let now = self.now.instant;
         let later = now + self.config.delivery_timeout;
+        if self.cover_held(key) {
+            return;
+        }
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         let Some(expected) = &mut conversation.expected else { return };
-        let open = &self.open;
+        let (open, patience) = (&self.open, self.config.delivery_timeout);
+        // A delivery may come as long after the answer as after the publication.
+        let is_open = |open: &Open| open.answered_at.is_none_or(|at| now < at + patience);
         let (mut withheld, mut mistaken, mut hangs) = (Vec::new(), Vec::new(), false);
-        while let Some(overdue) =
-            expected.pop_overdue(now, later, |number| open.get(&number).is_some_and(|open| !open.is_answered))
-        {
+        while let Some(overdue) = expected.pop_overdue(now, later, |number| open.get(&number).is_some_and(is_open)) {
             match overdue {
                 Overdue::Withheld(number) => withheld.push(number),
                 Overdue::Mistaken(number, message) => mistaken.push((number, message)),

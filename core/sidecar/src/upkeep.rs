@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use sedge_base::ClientId;
 use sedge_mqtt::{
     ConnAck, Connect, ConnectProperties, Disconnect, Packet, QoS, ReasonCode, SubscriptionOptions, TopicFilter,
     Version, encode,
 };
 
-use crate::conversation::{Allowed, Asked, Key, Party, Phase, What};
+use crate::conversation::{Allowed, Asked, Key, Party, Phase, Reading, What};
 use crate::expected::RECOGNISED;
 use crate::machine::Timer;
 use crate::{Answer, Event, LinkId, Output, Request, Share, Sidecar};
@@ -167,7 +166,7 @@ impl Sidecar {
     }
 
     /// The broker has no MQTT 5.0.
-    fn fall_back(&mut self, key: Key) {
+    pub(crate) fn fall_back(&mut self, key: Key) {
         if !self.broker.only_311 {
             self.broker.only_311 = true;
             self.outputs.push_back(Output::Event(Event::Only311));
@@ -396,6 +395,11 @@ impl Sidecar {
     pub(crate) fn on_ping_timer(&mut self, key: Key) {
         let period = self.config.ping_period;
         let Some(conversation) = self.conversations.get_mut(key) else { return };
+        if conversation.reading == Reading::Held {
+            // Its answer may wait unread.
+            conversation.last_heard = self.now.instant;
+            conversation.pinged = None;
+        }
         let quiet = self.now.instant.since(conversation.last_heard);
         if quiet < period {
             let at = conversation.last_heard + period;
@@ -433,32 +437,5 @@ impl Sidecar {
         let Some(conversation) = self.conversations.get_mut(key) else { return };
         let waiting = core::mem::take(&mut conversation.pings).into_iter().flatten();
         self.outputs.extend(waiting.map(Output::Ponged));
-    }
-
-    pub(crate) fn on_received(&mut self, link: LinkId, bytes: Bytes) {
-        let Some(&key) = self.links.get(&link) else { return };
-        let Some(conversation) = self.conversations.get_mut(key) else { return };
-        conversation.last_heard = self.now.instant;
-        conversation.pinged = None;
-        conversation.hangs_since = None;
-        conversation.decoder.feed(bytes);
-        loop {
-            let Some(conversation) = self.conversations.get_mut(key) else { return };
-            if conversation.link != Some(link) {
-                return;
-            }
-            match conversation.decoder.next() {
-                Ok(Some(packet)) => self.on_packet(key, packet),
-                Ok(None) => return,
-                Err(error) => {
-                    // A 3.1.1 broker answers a 5.0 CONNECT with a CONNACK of its own version.
-                    if conversation.phase == Phase::Greeting && conversation.version == Version::V5 && !self.has_v5 {
-                        return self.fall_back(key);
-                    }
-                    self.outputs.push_back(Output::Event(Event::Garbage(error.to_string())));
-                    return self.fail(key, &format!("the broker breaks the rules of MQTT: {error}"));
-                }
-            }
-        }
     }
 }

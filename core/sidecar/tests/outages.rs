@@ -24,6 +24,8 @@ enum Step {
     Wait(u64),
     /// The broker hangs for so many milliseconds.
     Hang(u64),
+    /// A client has no room for more for so many milliseconds.
+    Behind(usize, u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -36,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         // All of them together are shorter than the time in which a delivery is recognised.
         2 => (1..30_u64).prop_map(Step::Wait),
         1 => (100..10_000_u64).prop_map(Step::Hang),
+        1 => (1..3_usize, 100..10_000_u64).prop_map(|(client, millis)| Step::Behind(client, millis)),
     ]
 }
 
@@ -79,6 +82,14 @@ fn history((seed, v5, equal): (u64, bool, bool), steps: Vec<Step>) -> Result<(),
             Step::Break(client) => world.break_link(client),
             Step::Wait(millis) => world.wait(millis),
             Step::Hang(millis) => world.hang(millis),
+            Step::Behind(client, millis) => {
+                world.hold(client, true);
+                for _ in 0..millis / 50 {
+                    world.run(4);
+                    world.wait(50);
+                }
+                world.hold(client, false);
+            }
         }
     }
     rest(&mut world);
@@ -97,6 +108,32 @@ fn history((seed, v5, equal): (u64, bool, bool), steps: Vec<Step>) -> Result<(),
     prop_assert!(world.answered_once());
     prop_assert_eq!(world.sidecar.settled(), world.sidecar.last());
     Ok(())
+}
+
+/// MQ-07, IL-05: of what the broker sends by itself, a client that has no room for more gets a few messages, and the rest once it has room.
+#[test]
+fn a_client_without_room_gets_the_rest_later() {
+    let mut world = World::new(1, true, false, 2);
+    world.subscribe(1, "t/#");
+    rest(&mut world);
+    world.has_room_for_one = Some(1);
+    for _ in 0..100 {
+        // No delivery of these is expected: their QoS is 0.
+        world.publish(None, 0);
+    }
+    world.hear();
+    world.join_packets();
+    world.run(1_000);
+    let mut turns = 1;
+    while world.foreign < 100 {
+        assert!(world.foreign <= turns * 16, "{} came in turn {turns}", world.foreign);
+        world.wait(60_000);
+        world.hold(1, false);
+        world.run(1_000);
+        turns += 1;
+    }
+    assert_eq!((turns, world.foreign), (7, 100));
+    assert_eq!(world.sidecar.counters().failures, 0, "a held conversation is not one that does not answer");
 }
 
 proptest! {

@@ -71,10 +71,27 @@ impl Broker {
 
     /// A publication is about to be delivered to the ordinary subscriptions here.
     pub(crate) fn trace_fan_out(&mut self, message: &Message) {
-        let Some(tracer) = &self.tracer else { return };
+        if self.trace_sessions(message)
+            && let Some(tracer) = &mut self.tracer
+        {
+            tracer.await_copy(tracer.chosen(message), message);
+        }
+    }
+
+    /// This session gets a publication of which the sessions were noted before.
+    pub(crate) fn trace_kept(&mut self, key: SessionKey, message: &Message, qos: QoS) {
+        let is_kept = self.sessions.get(key).is_some_and(|session| session.is_kept && qos > QoS::AtMostOnce);
+        if let Some(tracer) = self.tracer.as_mut().filter(|_| is_kept) {
+            tracer.await_copy(tracer.chosen(message), message);
+        }
+    }
+
+    /// Notes what becomes of a publication in each session; says whether one of them keeps it, and is copied to other nodes where there are copies.
+    pub(crate) fn trace_sessions(&mut self, message: &Message) -> bool {
+        let Some(tracer) = &self.tracer else { return false };
         let traces = tracer.chosen(message);
         if traces.is_empty() {
-            return;
+            return false;
         }
         let mut found: Vec<SessionKey> = Vec::new();
         self.subscriptions.matches(&message.topic, |key, _| {
@@ -99,16 +116,14 @@ impl Broker {
                 noted.push((watching, TraceStep::Session { client: session.client.clone(), explanation }));
             }
         }
-        let Some(tracer) = &mut self.tracer else { return };
+        let Some(tracer) = &mut self.tracer else { return false };
         for (watching, step) in noted {
             tracer.note(self.now, watching, message, step);
-        }
-        if has_copy {
-            tracer.await_copy(traces, message);
         }
         if left_out > 0 {
             tracer.note(self.now, traces, message, TraceStep::More { sessions: left_out });
         }
+        has_copy
     }
 
     /// A publication is about to be delivered to this member of a shared subscription.

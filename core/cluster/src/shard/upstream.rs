@@ -30,6 +30,11 @@ const ENTERED_AT_MOST: usize = 1024;
 /// Publications that are remembered until all sessions have had them; with more, the oldest are known to have come with a later one.
 const UNSETTLED_AT_MOST: usize = 65_536;
 
+/// A connected client is behind, and gets no more from the broker behind, from this part of its queue's limits on: one in so many.
+const BEHIND_FROM: usize = 2;
+/// It is behind no more below this part of them.
+const BEHIND_TO: usize = 8;
+
 /// So long a publication waits for earlier ones that the broker behind does not acknowledge: one client may be stuck there.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -78,6 +83,8 @@ pub(super) struct Upstream {
     own_come: u64,
     /// Sessions that are to leave once the broker behind has answered what their clients have published with QoS 2, or [`PATIENCE`] is over.
     leaving: VecDeque<(Instant, Relinquish)>,
+    /// Connected clients that are behind: the broker behind is not read for them.
+    behind: BTreeSet<ClientId>,
 }
 
 impl Upstream {
@@ -97,6 +104,7 @@ impl Upstream {
             unsettled: VecDeque::new(),
             own_come: 0,
             leaving: VecDeque::new(),
+            behind: BTreeSet::new(),
         }
     }
 
@@ -459,13 +467,36 @@ impl Shard {
     /// Does what the sidecar asks for; says whether it asked for anything.
     pub(super) fn drain_sidecar(&mut self, now: Now) -> bool {
         let mut any = false;
-        while let Some(output) = self.upstream.as_mut().and_then(|upstream| upstream.sidecar.poll_output()) {
-            any = true;
-            self.sidecar_output(now, output);
+        self.let_readers_go_on(now);
+        loop {
+            while let Some(output) = self.upstream.as_mut().and_then(|upstream| upstream.sidecar.poll_output()) {
+                any = true;
+                self.sidecar_output(now, output);
+            }
+            if !self.upstream.as_mut().is_some_and(|upstream| upstream.sidecar.read_on(now)) {
+                break;
+            }
         }
         self.note_settled();
         self.let_marks_go();
         any
+    }
+
+    /// A client that has room for no more is not sent more by the broker behind: retained messages are not dropped for want of room in a queue.
+    fn hold_back(&mut self, now: Now, client: ClientId) {
+        let Some(upstream) = &mut self.upstream else { return };
+        if self.broker.is_behind(&client, BEHIND_FROM) && upstream.behind.insert(client.clone()) {
+            upstream.sidecar.handle(now, sedge_sidecar::Input::Hold { client, held: true });
+        }
+    }
+
+    /// Clients that have taken most of what waited for them get more, and those that are away: their queues have limits of their own.
+    fn let_readers_go_on(&mut self, now: Now) {
+        let Some(upstream) = &mut self.upstream else { return };
+        let broker = &self.broker;
+        for client in upstream.behind.extract_if(.., |client| !broker.is_behind(client, BEHIND_TO)) {
+            upstream.sidecar.handle(now, sedge_sidecar::Input::Hold { client, held: false });
+        }
     }
 
     fn sidecar_output(&mut self, now: Now, output: sedge_sidecar::Output) {
@@ -481,7 +512,8 @@ impl Shard {
             Up::Published { token, reason } => return self.published(now, token, reason),
             Up::Delivered { client, message } => return self.broker.deliver_to_one(now, &client, &message),
             Up::Foreign { client, publish, version } => {
-                return self.broker.deliver_foreign(now, &client, *publish, version);
+                self.broker.deliver_foreign(now, &client, *publish, version);
+                return self.hold_back(now, client);
             }
             Up::Settled(number) => {
                 let accepted = self.upstream.as_mut().and_then(|upstream| upstream.accepted.remove(&number));

@@ -42,6 +42,12 @@ pub(crate) struct World {
     names: BTreeMap<LinkId, String>,
     /// Whether many payloads are equal.
     equal: bool,
+    /// Connections that are not to be read.
+    held: BTreeSet<LinkId>,
+    /// Deliveries of what did not come from this node.
+    pub(crate) foreign: usize,
+    /// A client that is held as soon as it gets such a delivery.
+    pub(crate) has_room_for_one: Option<usize>,
 }
 
 fn client(number: usize) -> ClientId {
@@ -69,6 +75,9 @@ impl World {
             subscriptions: BTreeMap::new(),
             names: BTreeMap::new(),
             equal,
+            held: BTreeSet::new(),
+            foreign: 0,
+            has_room_for_one: None,
         };
         world.sidecar.handle_timeout(world.now);
         for number in 0..clients {
@@ -137,6 +146,13 @@ impl World {
     }
 
     fn outputs(&mut self) {
+        self.carry_out();
+        while self.sidecar.read_on(self.now) {
+            self.carry_out();
+        }
+    }
+
+    fn carry_out(&mut self) {
         while let Some(output) = self.sidecar.poll_output() {
             match output {
                 Output::Dial { link, .. } => self.dialled.push_back(link),
@@ -169,14 +185,15 @@ impl World {
                         QoS::AtMostOnce,
                         "a delivery of an acknowledged publication was not recognised"
                     );
+                    self.foreign += 1;
+                    if let Some(number) = self.has_room_for_one {
+                        self.sidecar.handle(self.now, Input::Hold { client: client(number), held: true });
+                    }
                 }
+                Output::Hold(link, true) => drop(self.held.insert(link)),
+                Output::Hold(link, false) => drop(self.held.remove(&link)),
                 Output::Lost(_) => panic!("nobody waits for an hour"),
-                Output::Hold(..)
-                | Output::Attached(..)
-                | Output::Restore
-                | Output::Event(_)
-                | Output::Ponged(_)
-                | Output::Settled(_) => {}
+                Output::Attached(..) | Output::Restore | Output::Event(_) | Output::Ponged(_) | Output::Settled(_) => {}
             }
         }
         self.sidecar.validate();
@@ -195,7 +212,7 @@ impl World {
         let busy: Vec<LinkId> = self
             .peers
             .iter()
-            .filter(|(_, peer)| !peer.inbox.is_empty() || !peer.out.is_empty())
+            .filter(|(link, peer)| !peer.inbox.is_empty() || (!peer.out.is_empty() && !self.held.contains(link)))
             .map(|(link, _)| *link)
             .collect();
         let choices = busy.len() + usize::from(!self.dialled.is_empty());
@@ -231,13 +248,19 @@ impl World {
     /// The broker reads a piece, or a piece of its reaches the sidecar.
     fn move_on(&mut self, link: LinkId) {
         let Some(peer) = self.peers.get_mut(&link) else { return };
-        let reads = !peer.inbox.is_empty() && (peer.out.is_empty() || self.rng.chance(1, 2));
+        let is_quiet = peer.out.is_empty() || self.held.contains(&link);
+        let reads = !peer.inbox.is_empty() && (is_quiet || self.rng.chance(1, 2));
         if !reads {
             if let Some(bytes) = peer.out.pop_front() {
                 self.input(Input::Received { link, bytes });
             }
             return;
         }
+        self.read_at_broker(link);
+    }
+
+    fn read_at_broker(&mut self, link: LinkId) {
+        let Some(peer) = self.peers.get_mut(&link) else { return };
         if let Some(bytes) = peer.inbox.pop_front() {
             peer.decoder.feed(bytes);
         }
@@ -357,7 +380,7 @@ impl World {
 
     /// The broker does nothing for a while; what it has said arrives.
     pub(crate) fn hang(&mut self, millis: u64) {
-        let links: Vec<LinkId> = self.peers.keys().copied().collect();
+        let links: Vec<LinkId> = self.peers.keys().filter(|link| !self.held.contains(link)).copied().collect();
         for link in links {
             while let Some(bytes) = self.peers.get_mut(&link).and_then(|peer| peer.out.pop_front()) {
                 self.input(Input::Received { link, bytes });
@@ -365,6 +388,26 @@ impl World {
         }
         for _ in 0..millis / 50 {
             self.wait(50);
+        }
+    }
+
+    /// A client has no room for more, or room again.
+    pub(crate) fn hold(&mut self, number: usize, held: bool) {
+        self.input(Input::Hold { client: client(number), held });
+    }
+
+    /// What the broker has to say on each connection comes at once.
+    pub(crate) fn join_packets(&mut self) {
+        for peer in self.peers.values_mut() {
+            let joined: Vec<u8> = peer.out.drain(..).flatten().collect();
+            peer.out.extend((!joined.is_empty()).then(|| Bytes::from(joined)));
+        }
+    }
+
+    /// The broker hears everything, and nothing that it says arrives.
+    pub(crate) fn hear(&mut self) {
+        while let Some(link) = self.peers.iter().find(|(_, peer)| !peer.inbox.is_empty()).map(|(link, _)| *link) {
+            self.read_at_broker(link);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Processes of brokers that were started here, and end with this one.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -189,15 +191,22 @@ pub fn start_broker(name: &str, port: u16, dir: &Path, detached: bool) -> Result
         return Err(BenchError::Broker(not_installed(recipe)));
     }
     let failed = |error: std::io::Error| BenchError::Broker(format!("{name}: {error}"));
-    fs::create_dir_all(dir).map_err(failed)?;
+    // Files of brokers name clients and topics: nobody else reads them.
+    let folder = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed);
+    let create = |path: &Path| {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).open(path).map_err(failed)
+    };
+    folder(dir)?;
     for (file, text) in &recipe.files {
         let path = dir.join(file);
-        fs::create_dir_all(path.parent().unwrap_or(dir)).map_err(failed)?;
-        fs::write(&path, fill(text, port, dir)).map_err(failed)?;
+        folder(path.parent().unwrap_or(dir))?;
+        create(&path)?.write_all(fill(text, port, dir).as_bytes()).map_err(failed)?;
     }
-    let log = fs::File::create(dir.join("output.log")).map_err(failed)?;
+    let log = create(&dir.join("output.log"))?;
     let command = fill(&recipe.command, port, dir);
     let script = if detached { command } else { format!("{WATCH}exec </dev/null 3<&-; {command}") };
+    let script = format!("umask 077; {script}");
     let stdin = if detached { Stdio::null() } else { Stdio::piped() };
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(script).env("PATH", search_path()).stdin(stdin).process_group(0);

@@ -180,6 +180,7 @@ pub(super) fn write(out: &mut Exposition, upstream: &UpstreamStatus, counters: S
         ("upstream_repeated_total", "Deliveries of what the session has had.", counters.repeated),
         ("upstream_covered_total", "Deliveries from the node's copy in its stead.", counters.covered),
         ("upstream_withheld_total", "Deliveries it never made although it was there.", counters.withheld),
+        ("upstream_holds_total", "Times it was not read for a client that was behind.", counters.holds),
         ("upstream_pauses_total", "Pauses of the node so that reads bring several packets.", stats.pauses),
         ("upstream_lingers_total", "Times that the node looked for its answer without sleeping.", stats.lingers),
     ];
