@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -19,7 +20,16 @@ from typing import Any, TypeVar
 Found = TypeVar("Found")
 HOST = "127.0.0.1"
 # Makes of brokers behind the nodes of clusters that name none: `./test upstream` sets it.
-UPSTREAM = os.environ.get("SEDGE_UPSTREAM_MAKES", "")
+UPSTREAM = tuple(filter(None, os.environ.get("SEDGE_UPSTREAM_MAKES", "").split(",")))
+TURNS = itertools.count()
+# How far the ports of these brokers are above those of their nodes.
+BROKERS_APART = 4_000
+
+
+def next_makes(nodes: int) -> list[str]:
+    """The makes behind so many nodes: all of them have their turn, whichever number of nodes a cluster has."""
+    return [UPSTREAM[next(TURNS) % len(UPSTREAM)] for _ in range(nodes)]
+
 # Which of how many processes that run tests at once this one is: each has ranges of ports of its own.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -38,11 +48,12 @@ def wait_for(what: str, condition: Callable[[], Found], seconds: float = 10.0) -
 
 
 def free_base(count: int) -> tuple[int, int, int]:
-    """First ports of three free ranges (MQTT, HTTP, cluster) of `count` ports each, below those that the system hands out."""
+    """First ports of three free ranges (MQTT, HTTP, cluster) of `count` ports each, below those that the system hands out, as are those of brokers
+    that `sedge up` starts behind nodes."""
     for _ in range(300):
-        base = random.SystemRandom().randrange(11_000 + 30 * WORKER, 31_000, 30 * WORKERS)
+        base = random.SystemRandom().randrange(11_000 + 30 * WORKER, 28_000, 30 * WORKERS)
         bases = (base, base + 10, base + 20)
-        if base not in GIVEN and all(is_free(start + offset) for start in bases for offset in range(count)):
+        if base not in GIVEN and all(is_free(start + offset) for start in (*bases, base + BROKERS_APART) for offset in range(count)):
             GIVEN.append(base)
             return bases
     raise RuntimeError("no free ports")
@@ -101,7 +112,7 @@ class Cluster:
         self.binary, self.data, self.nodes = binary, data, nodes
         self.port, self.http, self.cluster = free_base(nodes)
         if UPSTREAM and "--upstream" not in options:
-            options = (*options, "--upstream", UPSTREAM)
+            options = (*options, "--upstream", ",".join(next_makes(nodes)))
         command = [
             str(binary), "up", "--nodes", str(nodes), "--port", str(self.port), "--http-port", str(self.http),
             "--cluster-port", str(self.cluster), "--data-dir", str(data), *options,
@@ -113,8 +124,9 @@ class Cluster:
             # Brokers of some makes behind the nodes take their time to start.
             wait_for("all nodes are ready", self._ready, 120 if "--upstream" in options else 30)
         except BaseException:
+            said = self.output()
             self.stop()
-            raise AssertionError(f"the cluster did not start:\n{self.output()}") from None
+            raise AssertionError(f"the cluster did not start:\n{said}") from None
         self.seconds_to_ready = time.monotonic() - started
         self.pids = self._children()
 

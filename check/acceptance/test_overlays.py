@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from client import Client
-from cluster import HOST, Cluster, wait_for
+from cluster import HOST, UPSTREAM, Cluster, wait_for
 from durable import Node, Publisher, Subscriber, pump, settle
 from mqttwire import V5, T
 
@@ -85,7 +85,7 @@ def is_one_broker(cluster: Cluster) -> None:
         assert sorted(got) == sorted(sent)
         for publisher in range(4):
             own = [text for text in got if text.startswith(f"{publisher} ")]
-            assert own == [text for text in sent if text.startswith(f"{publisher} ")]
+            assert are_in_order(own, [text for text in sent if text.startswith(f"{publisher} ")])
     one_each: list[str] = []
     wait_for("the members of the group have them all", lambda: len(one_each.extend(drain(shared)) or one_each) >= len(sent))
     assert sorted(one_each) == sorted(sent)
@@ -99,6 +99,15 @@ def is_one_broker(cluster: Cluster) -> None:
         wild[node].unsubscribe("site/+/temp")
     publishers[2].publish("site/c/temp", "for nobody", qos=2)
     assert all(payloads(client, 0) == [] for client in wild)
+
+
+def are_in_order(got: list[str], sent: list[str]) -> bool:
+    """Whether messages with QoS 0, 1 and 2 in turn came in the order in which they were sent. HiveMQ keeps the order of each QoS only, as MQTT asks for
+    (MQTT 5.0 section 4.6)."""
+    if "hivemq" not in UPSTREAM:
+        return got == sent
+    alike = [[text for text in sent if int(text.split()[-1]) % 3 == qos] for qos in range(3)]
+    return sorted(got) == sorted(sent) and all([text for text in got if text in one] == one for one in alike)
 
 
 def drain(clients: list[Client]) -> list[str]:
@@ -216,7 +225,7 @@ def test_what_nobody_elsewhere_wants_crosses_no_link(make_cluster: Callable[...,
     publisher, before = connected(cluster, 0, "publisher"), sent()
     for number in range(10):
         publisher.publish(f"here/{number}", str(number), qos=number % 3)
-    assert payloads(stays, 10) == [str(number) for number in range(10)]
+    assert are_in_order(payloads(stays, 10), [str(number) for number in range(10)])
     for number in range(20):
         once = connected(cluster, number % 3, f"once-{number}")
         once.publish(f"nobody/{number}", "x")

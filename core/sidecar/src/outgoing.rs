@@ -70,11 +70,10 @@ impl Sidecar {
         key.and_then(|key| self.conversations.get(*key)).is_some_and(|conversation| conversation.is_current())
     }
 
-    /// An inlet: the same one for all that one publisher sends to one topic, which keeps their order.
+    /// An inlet: the same one for all publications of one topic. That keeps the order of each publisher, and of retained values and their clearing,
+    /// whoever published them.
     pub(crate) fn inlet_for(&self, message: &Message) -> Key {
         let mut hash = StableHash::new();
-        hash.add(message.publisher.as_ref().map_or("", |client| client.as_str()).as_bytes());
-        hash.add(&[0]);
         hash.add(message.topic.as_bytes());
         let count = self.inlets.len().max(1) as u64;
         let at = usize::try_from(mix(hash.get()) % count).unwrap_or(0);
@@ -415,8 +414,26 @@ fn has_room(conversation: &Conversation) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use sedge_base::Rng;
+
     use super::*;
+    use crate::SidecarConfig;
     use crate::conversation::testing::message;
+
+    /// MQ-07, IL-13: a value and its clearing do not pass each other, whoever publishes them.
+    #[test]
+    fn all_publications_of_a_topic_take_the_same_way() {
+        let sidecar = Sidecar::new(SidecarConfig { inlets: 8, ..SidecarConfig::default() }, Rng::new(1));
+        let way = |topic: &str, publisher: Option<&str>| {
+            let publisher = publisher.map(ClientId::new);
+            sidecar.inlet_for(&Message { publisher, ..Message::clone(&message(topic, "x")) })
+        };
+        assert_eq!(way("t", None), way("t", Some("a")));
+        let ways: BTreeSet<Key> = (0..100).map(|number| way(&format!("t/{number}"), None)).collect();
+        assert_eq!(ways.len(), 8);
+    }
 
     /// MQTT 5.0 section 3.3.2.3.3: a clock that is some milliseconds behind gives a message no more than its publisher did.
     #[test]
