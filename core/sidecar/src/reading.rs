@@ -81,6 +81,9 @@ impl Sidecar {
             Some(link) if held && !is_held && entries < HELD_ENTRIES_MAX / 2 => {
                 conversation.reading = Reading::Held;
                 self.counters.holds += 1;
+                // The broker's answers may wait unread: nobody takes the connection for dead.
+                let waiting = conversation.pings.iter_mut().filter_map(Option::take);
+                self.outputs.extend(waiting.map(Output::Ponged));
                 self.outputs.push_back(Output::Hold(link, true));
             }
             Some(_) if !held && is_held => self.release(key),

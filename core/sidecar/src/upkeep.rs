@@ -423,7 +423,7 @@ impl Sidecar {
         let (Some(conversation), Some(key)) = (live, key) else {
             return self.outputs.push_back(Output::Ponged(token));
         };
-        if conversation.pings.len() >= PINGS_AT_ONCE {
+        if conversation.pings.len() >= PINGS_AT_ONCE || conversation.reading == Reading::Held {
             return self.outputs.push_back(Output::Ponged(token));
         }
         conversation.pings.push_back(Some(token));

@@ -125,6 +125,7 @@ fn a_client_without_room_gets_the_rest_later() {
     world.join_packets();
     world.run(1_000);
     let mut turns = 1;
+    assert_eq!(world.ping(1), 1, "the client's connection is not dead");
     while world.foreign < 100 {
         assert!(world.foreign <= turns * 16, "{} came in turn {turns}", world.foreign);
         world.wait(60_000);

@@ -48,6 +48,7 @@ pub(crate) struct World {
     pub(crate) foreign: usize,
     /// A client that is held as soon as it gets such a delivery.
     pub(crate) has_room_for_one: Option<usize>,
+    pongs: usize,
 }
 
 fn client(number: usize) -> ClientId {
@@ -78,6 +79,7 @@ impl World {
             held: BTreeSet::new(),
             foreign: 0,
             has_room_for_one: None,
+            pongs: 0,
         };
         world.sidecar.handle_timeout(world.now);
         for number in 0..clients {
@@ -193,7 +195,8 @@ impl World {
                 Output::Hold(link, true) => drop(self.held.insert(link)),
                 Output::Hold(link, false) => drop(self.held.remove(&link)),
                 Output::Lost(_) => panic!("nobody waits for an hour"),
-                Output::Attached(..) | Output::Restore | Output::Event(_) | Output::Ponged(_) | Output::Settled(_) => {}
+                Output::Ponged(_) => self.pongs += 1,
+                Output::Attached(..) | Output::Restore | Output::Event(_) | Output::Settled(_) => {}
             }
         }
         self.sidecar.validate();
@@ -394,6 +397,12 @@ impl World {
     /// A client has no room for more, or room again.
     pub(crate) fn hold(&mut self, number: usize, held: bool) {
         self.input(Input::Hold { client: client(number), held });
+    }
+
+    /// A client asks whether anybody is there; returns how many answers have come so far.
+    pub(crate) fn ping(&mut self, number: usize) -> usize {
+        self.input(Input::Ping { client: client(number), token: 1 });
+        self.pongs
     }
 
     /// What the broker has to say on each connection comes at once.
