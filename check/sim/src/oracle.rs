@@ -83,25 +83,34 @@ pub struct Excused {
     pub splits: usize,
     /// Deliveries to a session that moved while nodes were out of reach.
     pub moves: usize,
+    /// Deliveries of publications whose publisher repeated them at another node, after a node had died that had no complete copies: see
+    /// [`Oracle::dies_alone`].
+    pub uncopied: usize,
 }
 
 impl Excused {
     /// Both, when two checks have been made.
     pub(crate) const fn and(self, other: Self) -> Self {
-        Self { splits: self.splits + other.splits, moves: self.moves + other.moves }
+        Self {
+            splits: self.splits + other.splits,
+            moves: self.moves + other.moves,
+            uncopied: self.uncopied + other.uncopied,
+        }
     }
 
     const fn add(&mut self, excuse: Excuse) {
         match excuse {
             Excuse::Split => self.splits += 1,
             Excuse::Move => self.moves += 1,
+            Excuse::Uncopied => self.uncopied += 1,
         }
     }
 }
 
 impl core::fmt::Display for Excused {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{} by splits, {} by moves during cuts", self.splits, self.moves)
+        let Self { splits, moves, uncopied } = self;
+        write!(f, "{splits} by splits, {moves} by moves during cuts, {uncopied} by deaths without a copy")
     }
 }
 
@@ -110,6 +119,7 @@ impl core::fmt::Display for Excused {
 enum Excuse {
     Split,
     Move,
+    Uncopied,
 }
 
 /// Everything clients saw.
@@ -123,11 +133,13 @@ pub(crate) struct Oracle {
     pub(crate) splits: Vec<Split>,
     pub(crate) cuts: Vec<Cut>,
     pub(crate) moves: Vec<Move>,
+    /// When nodes died that had no complete copies and no journal.
+    pub(crate) uncopied_deaths: Vec<Instant>,
     /// Clients that subscribe to a shared subscription and to nothing else.
     pub(crate) workers: BTreeSet<usize>,
     /// Whether the sessions of some of them end with their connections.
     pub(crate) workers_end: bool,
-    /// Whether nodes are cut off from each other in this run: only then is anything excused.
+    /// Whether nodes are cut off from each other in this run: only then splits and moves excuse anything.
     pub(crate) has_partitions: bool,
     /// Seconds after which publications with an expiry expire.
     pub(crate) expiry: u32,
@@ -237,11 +249,21 @@ impl Oracle {
         self.excuse(client, delivery).is_some()
     }
 
+    /// A node dies while no other one has all that it has. Whatever its clients have published there and not had acknowledged, and nobody else has
+    /// noted, may have been delivered, and is new at the node where the client repeats it.
+    pub(crate) fn dies_alone(&mut self, now: Instant) {
+        self.uncopied_deaths.push(now);
+    }
+
     fn excuse(&self, client: usize, delivery: &Delivery) -> Option<Excuse> {
+        let publication = &self.publications[delivery.publication];
+        let mut between = self.uncopied_deaths.iter().filter(|at| publication.sent <= **at && **at <= delivery.at);
+        if publication.repeated && between.next().is_some() {
+            return Some(Excuse::Uncopied);
+        }
         if !self.has_partitions {
             return None;
         }
-        let publication = &self.publications[delivery.publication];
         // It came after the second copy of the session had appeared, and was sent while there were two; or its publisher sent it
         // to both copies of the publisher's own session, neither of which knew the publications that the other had taken.
         let split = self.splits.iter().any(|split| {

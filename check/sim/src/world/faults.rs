@@ -138,6 +138,10 @@ impl World {
 
     /// A process ends. A disk that takes its time loses what the medium does not have.
     pub(super) fn kill(&mut self, host: usize, silent: bool) {
+        let status = self.hosts[host].node.status();
+        if status.copies < status.copies_wanted && self.disks.is_empty() {
+            self.oracle.dies_alone(self.now);
+        }
         self.hosts[host].up = false;
         if self.waits_for_disk(host) {
             let lost = self.disks[host].lose_power(&mut self.disk_rng);

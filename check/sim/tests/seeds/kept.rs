@@ -9,8 +9,8 @@ const KEPT: &[(Draw, &[u64])] = &[
     (
         Options::from_seed,
         &[
-            87, 294, 332, 375, 404, 976, 1_655, 2_019, 2_129, 3_871, 6_070, 7_822, 7_933, 7_973, 7_986, 8_128, 8_644,
-            9_007,
+            87, 294, 332, 375, 404, 976, 1_655, 2_019, 2_129, 3_871, 5_978, 6_070, 6_371, 7_822, 7_933, 7_973, 7_986,
+            8_128, 8_644, 9_007,
         ],
     ),
     (Options::crashing, &[37, 68, 119]),
@@ -62,9 +62,8 @@ const KEPT_OVER: &[(&str, Draw, u64)] = &[
     ("skip-graph", Options::crashing, 84),
 ];
 
-/// Seeds that fail. Parting: two owners of a session meet after a partition, and messages come twice, out of order or not at all. The others: one of
-/// two nodes starts again, the other one dies within a second, and messages come twice.
-const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[2, 167, 602]), (Options::from_seed, &[5_978, 6_371])];
+/// Seeds that fail: two owners of a session meet after a partition, and messages come twice, out of order or not at all.
+const FAILING: &[(Draw, &[u64])] = &[(Options::parting, &[2, 167, 602])];
 
 /// How many kept seeds of a kind run where nothing asks for all.
 const FEW: usize = 2;

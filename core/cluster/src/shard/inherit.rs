@@ -1,12 +1,12 @@
 //! Sessions of a node that is gone, until everything is here that was on its way to them. As with a session that moves (see
 //! `handover.rs`), the shard catches what matches meanwhile; the former owner's part is played by all who were sending to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use sedge_base::{ClientId, NodeId, Now, ShardId};
+use sedge_base::{ClientId, Duration, Instant, NodeId, Now, ShardId};
 use sedge_broker::{InterestChange, InterestOp, RestoredSession, SubscriptionState};
-use sedge_mqtt::{Message, MessageId, TopicFilter};
+use sedge_mqtt::{Message, MessageId, QoS, TopicFilter};
 
 use super::Shard;
 use super::handover::ids_of;
@@ -16,6 +16,10 @@ use crate::mail::{Arriving, HadAhead, Heard, Held, Inherit, Known, Life, Locatio
 const MAX_KNOWN: usize = 1_000_000;
 /// Owners that have brought subscriptions; those of the client with the lowest id are forgotten first, and messages seen here count as had.
 const MAX_BROUGHT: usize = 1024;
+/// Shards of nodes that are gone of which it is remembered what their sessions had had; the oldest ones are forgotten.
+const MAX_HAD: usize = 256;
+/// So long it is remembered: the successors of two nodes that die at once are done by then.
+const HAD_FOR: Duration = Duration::from_mins(1);
 
 /// Sessions that are coming.
 #[derive(Debug, Default)]
@@ -30,6 +34,17 @@ pub(super) struct Inheritance {
     merged_ids: usize,
     /// Subscriptions that another owner has brought, until what it had for them is here.
     brought: BTreeMap<(ClientId, NodeId), Vec<TopicFilter>>,
+    /// What inherited sessions had had where they were.
+    had: VecDeque<HadThere>,
+}
+
+/// What the sessions of one shard of a node that is gone had had. The node of a publisher may be gone, too: whoever takes over from that one delivers
+/// once more what was on its way.
+#[derive(Debug)]
+struct HadThere {
+    until: Instant,
+    clients: BTreeSet<ClientId>,
+    heard: Heard,
 }
 
 impl Known {
@@ -54,6 +69,38 @@ struct Coming {
 }
 
 impl Inheritance {
+    /// Sessions have come that had had all these publications.
+    fn note_had(&mut self, now: Instant, clients: BTreeSet<ClientId>, heard: &Heard) {
+        if clients.is_empty() || heard.is_empty() {
+            return;
+        }
+        self.had.retain(|there| now < there.until);
+        self.had.push_back(HadThere { until: now + HAD_FOR, clients, heard: heard.clone() });
+        if self.had.len() > MAX_HAD {
+            self.had.pop_front();
+        }
+    }
+
+    /// The inherited sessions that have had a publication of QoS 2 where they were.
+    pub(super) fn had_by(&self, message: &Message) -> BTreeSet<ClientId> {
+        let id = message.id;
+        if message.qos < QoS::ExactlyOnce || self.had.is_empty() {
+            return BTreeSet::new();
+        }
+        let has_it = |there: &&HadThere| {
+            there.heard.get(&(id.node, id.incarnation, id.shard)).is_some_and(|last| id.seq <= *last)
+        };
+        self.had.iter().filter(has_it).flat_map(|there| &there.clients).cloned().collect()
+    }
+
+    /// The session of a client is not here any more: a later one had other publications.
+    pub(super) fn has_left(&mut self, client: &ClientId) {
+        for there in &mut self.had {
+            there.clients.remove(client);
+        }
+        self.had.retain(|there| !there.clients.is_empty());
+    }
+
     /// Keeps back steps of a session that is coming.
     pub(super) fn defer(&mut self, client: &ClientId, step: SessionStep) -> Option<SessionStep> {
         if self.clients.is_empty() {
@@ -174,6 +221,10 @@ impl Shard {
             self.handovers.catch_stray(stray, &of);
         }
         let mut restored = Vec::with_capacity(sessions.len());
+        for (shard, heard) in heard.iter() {
+            let of = sessions.iter().filter(|(at, _)| at == shard).map(|(_, session)| session.state.client.clone());
+            self.inheritance.note_had(now.instant, of.collect(), heard);
+        }
         for (shard, mut session) in sessions {
             self.inheritance.clients.remove(&session.state.client);
             let (heard, ahead) = (heard.get(&shard), ahead.get(&session.state.client));
@@ -310,5 +361,36 @@ impl Shard {
         news.retain(|message| self.inheritance.note_merged(client, message.id));
         self.broker.merge(now, client, &news, &BTreeSet::new());
         self.drain_broker(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sedge_base::Incarnation;
+
+    use super::*;
+    use crate::testing::message;
+
+    /// FT-21: the node of a publisher dies just after the node of a subscriber, and one node takes over from both.
+    #[test]
+    fn what_inherited_sessions_have_had_is_known_for_a_while() {
+        let (now, node, incarnation, shard) = (Instant::ZERO, NodeId::new(2), Incarnation::new(1), ShardId(0));
+        let had = |seq: u64| Heard::from([((node, incarnation, shard), seq)]);
+        let [a, b, c] = ["a", "b", "c"].map(ClientId::new);
+        let mut inheritance = Inheritance::default();
+        inheritance.note_had(now, BTreeSet::from([a.clone(), b.clone()]), &had(7));
+        inheritance.note_had(now, BTreeSet::from([c.clone()]), &had(5));
+        let by = |inheritance: &Inheritance, seq: u64| {
+            let id = MessageId { node, incarnation, shard, seq };
+            assert!(inheritance.had_by(&message(id, QoS::AtLeastOnce)).is_empty(), "QoS 1 may come again");
+            inheritance.had_by(&message(id, QoS::ExactlyOnce)).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(by(&inheritance, 5), [a.clone(), b.clone(), c.clone()]);
+        assert_eq!(by(&inheritance, 6), [a.clone(), b.clone()]);
+        assert!(by(&inheritance, 8).is_empty());
+        inheritance.has_left(&a);
+        assert_eq!(by(&inheritance, 7), [b]);
+        inheritance.note_had(now + HAD_FOR, BTreeSet::from([a.clone()]), &had(1));
+        assert_eq!(by(&inheritance, 1), [a]);
     }
 }

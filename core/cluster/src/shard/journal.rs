@@ -376,23 +376,26 @@ impl Shard {
         self.broker.deliver_to_others(now, message, &journal.restored);
     }
 
-    /// Delivers a publication to those sessions here that have not had it before this node started again.
+    /// Delivers a publication to those sessions here that have not had it, before this node started again or at the node that they are inherited from.
     pub(super) fn deliver_here(&mut self, now: Now, deliver: Deliver) {
-        let had = self.journal.as_ref().filter(|_| deliver.plain).map(|journal| journal.had_by(&deliver.message));
-        match had.filter(|clients| !clients.is_empty()) {
-            None => self.broker.handle(now, Input::Deliver(deliver)),
-            Some(clients) => {
-                self.broker.deliver_to_others(now, &deliver.message, &clients);
-                if !deliver.groups.is_empty() {
-                    self.broker.handle(now, Input::Deliver(Deliver { plain: false, ..deliver }));
-                }
-            }
+        let mut had = BTreeSet::new();
+        if deliver.plain {
+            had = self.inheritance.had_by(&deliver.message);
+            had.extend(self.journal.iter().flat_map(|journal| journal.had_by(&deliver.message)));
+        }
+        if had.is_empty() {
+            return self.broker.handle(now, Input::Deliver(deliver));
+        }
+        self.broker.deliver_to_others(now, &deliver.message, &had);
+        if !deliver.groups.is_empty() {
+            self.broker.handle(now, Input::Deliver(Deliver { plain: false, ..deliver }));
         }
     }
 
     /// The session of a client has left. If it was in the journal that this node started from, returns the publications that it had had by then:
     /// those of all sessions of the journal, and those that only this one had.
     fn is_restored_no_more(&mut self, client: &ClientId) -> Option<(Arc<Heard>, HadAhead)> {
+        self.inheritance.has_left(client);
         let journal = self.journal.as_mut()?;
         journal.had_before.retain(|_, clients| clients.remove(client).is_none() || !clients.is_empty());
         let given = journal.given.remove(client);

@@ -487,7 +487,10 @@ impl Shard {
             Output::Census(census) => self.tell_census(&census),
             Output::Leaves { client } => self.tell_node(ToNode::Leaves(client)),
             Output::Stays { client } => self.tell_node(ToNode::Stays(client)),
-            Output::Ended { client, epoch } => self.tell_node(ToNode::Ended { client, epoch }),
+            Output::Ended { client, epoch } => {
+                self.inheritance.has_left(&client);
+                self.tell_node(ToNode::Ended { client, epoch });
+            }
             Output::Interest { client, mut changes, ticket } => {
                 self.handovers.withhold(&client, &mut changes);
                 if !changes.is_empty() || ticket.is_some() {
