@@ -82,6 +82,8 @@ pub struct Publication {
     pub message: Arc<Message>,
     /// The retain flag that the broker sees.
     pub retain: bool,
+    /// It is a value of the cluster's store, or its clearing, that the broker may not have.
+    pub is_restored: bool,
     /// Comes back with [`Output::Published`]; without one nobody waits.
     pub token: Option<u64>,
     /// Sessions of this node with ordinary subscriptions that match.

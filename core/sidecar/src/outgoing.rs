@@ -45,12 +45,12 @@ fn send(conversation: &mut Conversation, carried: &Carried, id: Option<PacketId>
 impl Sidecar {
     /// A publication for the broker, and for the sessions that the broker has to deliver it to.
     pub(crate) fn on_publication(&mut self, publication: Publication) {
-        let Publication { via, message, retain, token, mut receivers } = publication;
+        let Publication { via, message, retain, is_restored, token, mut receivers } = publication;
         self.last_number += 1;
         let number = self.last_number;
         let own = via.and_then(|client| self.clients.get(&client).copied());
         self.open.insert(number, Open { by: own, deliveries: 0, is_queued: false, answered_at: None });
-        let key = own.unwrap_or_else(|| self.inlet_for(&message));
+        let key = own.unwrap_or_else(|| self.inlet_for(&message, is_restored));
         let hears = |phase| matches!(phase, Phase::Live | Phase::Closing);
         let is_heard = self.conversations.get(key).is_some_and(|conversation| hears(conversation.phase));
         for receiver in &mut receivers {
@@ -70,10 +70,13 @@ impl Sidecar {
         key.and_then(|key| self.conversations.get(*key)).is_some_and(|conversation| conversation.is_current())
     }
 
-    /// An inlet: the same one for all publications of one topic. That keeps the order of each publisher, and of retained values and their clearing,
-    /// whoever published them.
-    pub(crate) fn inlet_for(&self, message: &Message) -> Key {
+    /// An inlet: the same one for all that one publisher sends to one topic, which keeps their order; and for all that is restored of one topic,
+    /// so that a value and its clearing do not pass each other, whoever published them.
+    pub(crate) fn inlet_for(&self, message: &Message, is_restored: bool) -> Key {
+        let publisher = message.publisher.as_ref().filter(|_| !is_restored).map_or("", |client| client.as_str());
         let mut hash = StableHash::new();
+        hash.add(publisher.as_bytes());
+        hash.add(&[0]);
         hash.add(message.topic.as_bytes());
         let count = self.inlets.len().max(1) as u64;
         let at = usize::try_from(mix(hash.get()) % count).unwrap_or(0);
@@ -424,11 +427,11 @@ mod tests {
 
     /// MQ-07, IL-13: a value and its clearing do not pass each other, whoever publishes them.
     #[test]
-    fn all_publications_of_a_topic_take_the_same_way() {
+    fn all_that_is_restored_of_a_topic_takes_the_same_way() {
         let sidecar = Sidecar::new(SidecarConfig { inlets: 8, ..SidecarConfig::default() }, Rng::new(1));
         let way = |topic: &str, publisher: Option<&str>| {
             let publisher = publisher.map(ClientId::new);
-            sidecar.inlet_for(&Message { publisher, ..Message::clone(&message(topic, "x")) })
+            sidecar.inlet_for(&Message { publisher, ..Message::clone(&message(topic, "x")) }, true)
         };
         assert_eq!(way("t", None), way("t", Some("a")));
         let ways: BTreeSet<Key> = (0..100).map(|number| way(&format!("t/{number}"), None)).collect();

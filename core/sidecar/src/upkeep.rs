@@ -349,7 +349,7 @@ impl Sidecar {
             if let Some(token) = carried.token.take() {
                 self.outputs.push_back(Output::Published { token, reason: ReasonCode::Success });
             }
-            let inlet = self.inlet_for(&carried.message);
+            let inlet = self.inlet_for(&carried.message, false);
             if self.conversations.get(inlet).is_some_and(|conversation| conversation.phase != Phase::Live) {
                 self.cover_one(&mut carried);
             }

@@ -304,6 +304,7 @@ impl Shard {
             via: message.publisher.clone(),
             message: Arc::clone(&message),
             retain: message.retain,
+            is_restored: false,
             token,
             receivers,
         };
@@ -439,7 +440,7 @@ impl Shard {
         let receivers = self.upstream_receivers(message, is_live);
         let Some(upstream) = &mut self.upstream else { return };
         let message = Arc::clone(message);
-        let publication = Publication { via: None, message, retain, token: None, receivers };
+        let publication = Publication { via: None, message, retain, is_restored: !is_live, token: None, receivers };
         upstream.sidecar.handle(now, sedge_sidecar::Input::Publish(publication));
     }
 

@@ -172,7 +172,7 @@ impl World {
         let receivers = to.map(|client| Receiver { client, matches: 1, qos, share: Share::Copy }).collect();
         let token = (qos > QoS::AtMostOnce).then(|| self.token());
         self.published.extend(token);
-        self.input(Input::Publish(Publication { via, message, retain: false, token, receivers }));
+        self.input(Input::Publish(Publication { via, message, retain: false, is_restored: false, token, receivers }));
     }
 
     /// Time passes up to each timeout, and at most so long.

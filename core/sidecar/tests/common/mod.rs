@@ -138,7 +138,7 @@ impl World {
             .collect();
         let token = (qos > 0).then_some(number);
         let via = from.map(client);
-        self.input(Input::Publish(Publication { via, message, retain: false, token, receivers }));
+        self.input(Input::Publish(Publication { via, message, retain: false, is_restored: false, token, receivers }));
         number
     }
 
