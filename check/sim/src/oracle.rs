@@ -83,8 +83,7 @@ pub struct Excused {
     pub splits: usize,
     /// Deliveries to a session that moved while nodes were out of reach.
     pub moves: usize,
-    /// Deliveries of publications whose publisher repeated them at another node, after a node had died that had no complete copies: see
-    /// [`Oracle::dies_alone`].
+    /// Deliveries of publications whose publisher repeated them at another node, after a node had died that had no complete copies.
     pub uncopied: usize,
 }
 
