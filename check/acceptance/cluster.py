@@ -24,12 +24,6 @@ UPSTREAM = tuple(filter(None, os.environ.get("SEDGE_UPSTREAM_MAKES", "").split("
 TURNS = itertools.count()
 # How far the ports of these brokers are above those of their nodes.
 BROKERS_APART = 4_000
-
-
-def next_makes(nodes: int) -> list[str]:
-    """The makes behind so many nodes: all of them have their turn, whichever number of nodes a cluster has."""
-    return [UPSTREAM[next(TURNS) % len(UPSTREAM)] for _ in range(nodes)]
-
 # Which of how many processes that run tests at once this one is: each has ranges of ports of its own.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -45,6 +39,11 @@ def wait_for(what: str, condition: Callable[[], Found], seconds: float = 10.0) -
             return found
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}; last seen: {found!r}"
         time.sleep(0.01)  # pause between two looks, bounded by the deadline
+
+
+def next_makes(nodes: int) -> list[str]:
+    """The makes behind so many nodes: all of them have their turn, whichever number of nodes a cluster has."""
+    return [UPSTREAM[next(TURNS) % len(UPSTREAM)] for _ in range(nodes)]
 
 
 def free_base(count: int) -> tuple[int, int, int]:

@@ -85,9 +85,7 @@ impl Broker {
             inflight.chain(session.queue.iter().map(|outgoing| outgoing.message.id)).collect();
         for message in messages {
             if message.qos > QoS::AtMostOnce && known.insert(message.id) {
-                if self.tracer.is_some() {
-                    self.trace_fan_out(message);
-                }
+                self.trace_fan_out(message);
                 self.fan_out_to(client, message);
                 self.merged.note(key, message.id);
             }

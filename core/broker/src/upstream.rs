@@ -49,9 +49,7 @@ impl Broker {
     /// The sessions with an ordinary subscription that matches and that access rules allow, each once. The broker behind this node is about
     /// to deliver to them.
     pub fn receivers(&mut self, message: &Message) -> SmallVec<[Wanting; 2]> {
-        if self.tracer.is_some() {
-            self.trace_sessions(message);
-        }
+        self.trace_sessions(message);
         let mut found: SmallVec<[(SessionKey, Wanting); 2]> = SmallVec::new();
         let (sessions, rules) = (&self.sessions, self.policy.rules.as_deref());
         self.subscriptions.matches(&message.topic, |&key, granted: &Granted| {
@@ -84,9 +82,7 @@ impl Broker {
     fn deliver_matching(&mut self, (client, key): (&ClientId, SessionKey), message: &Arc<Message>) {
         let Some(session) = self.sessions.get(key) else { return };
         if session.subscriptions.len() > SCANNED_AT_MOST {
-            if self.tracer.is_some() {
-                self.trace_kept(key, message, message.qos);
-            }
+            self.trace_kept(key, message, message.qos);
             return self.fan_out_to(client, message);
         }
         if self.merged.has(key, message.id) {
@@ -115,9 +111,7 @@ impl Broker {
             retain: granted.retain_as_published && message.retain,
             buffer: Buffer::Read,
         };
-        if self.tracer.is_some() {
-            self.trace_kept(key, message, outgoing.qos);
-        }
+        self.trace_kept(key, message, outgoing.qos);
         if let Some(mut link) = self.link(key) {
             link.offer(outgoing, None, None, &mut Copies::default());
         }

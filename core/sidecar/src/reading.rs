@@ -1,4 +1,4 @@
-//! What is read of the bytes that come from the broker, and when.
+//! The sidecar reads the bytes that come from the broker, at once or later.
 //!
 //! Retained messages, and publications of clients that are connected to the broker only, come as fast as the broker sends. Where a client has no
 //! room for more of them, its conversation is not read ([`crate::Input::Hold`]): the broker keeps them, as for any client that reads slowly.

@@ -80,8 +80,8 @@ impl Broker {
 
     /// This session gets a publication of which the sessions were noted before.
     pub(crate) fn trace_kept(&mut self, key: SessionKey, message: &Message, qos: QoS) {
-        let is_kept = self.sessions.get(key).is_some_and(|session| session.is_kept && qos > QoS::AtMostOnce);
-        if let Some(tracer) = self.tracer.as_mut().filter(|_| is_kept) {
+        let Some(tracer) = &mut self.tracer else { return };
+        if qos > QoS::AtMostOnce && self.sessions.get(key).is_some_and(|session| session.is_kept) {
             tracer.await_copy(tracer.chosen(message), message);
         }
     }

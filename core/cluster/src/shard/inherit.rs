@@ -34,12 +34,12 @@ pub(super) struct Inheritance {
     merged_ids: usize,
     /// Subscriptions that another owner has brought, until what it had for them is here.
     brought: BTreeMap<(ClientId, NodeId), Vec<TopicFilter>>,
-    /// What inherited sessions had had where they were.
+    /// The publications that inherited sessions had had at the nodes that are gone.
     had: VecDeque<HadThere>,
 }
 
-/// What the sessions of one shard of a node that is gone had had. The node of a publisher may be gone, too: whoever takes over from that one delivers
-/// once more what was on its way.
+/// The publications that the sessions of one shard of a node that is gone had had. The publisher's node may be gone, too: the successor of that node
+/// delivers once more the publications that were on their way.
 #[derive(Debug)]
 struct HadThere {
     until: Instant,

@@ -405,7 +405,7 @@ impl World {
         self.pongs
     }
 
-    /// What the broker has to say on each connection comes at once.
+    /// All packets that the broker has to send on a connection come in one piece.
     pub(crate) fn join_packets(&mut self) {
         for peer in self.peers.values_mut() {
             let joined: Vec<u8> = peer.out.drain(..).flatten().collect();

@@ -26,7 +26,7 @@ pub(super) struct Moved {
     pub(super) lacks: BTreeMap<NodeId, Lacks>,
     /// The owners from which the session had come to each former node.
     pub(super) came: BTreeMap<NodeId, Lineage>,
-    /// What the node that it came from has said of it, when it came: the last publication of each shard.
+    /// The last publication of each shard that the session had had when it came, as the node says that it came from.
     pub(super) came_with: Arc<Heard>,
     pub(super) gaps: Arc<Gaps>,
     /// The node that it came from.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sedge_base::{ClientId, ConnId, Deadlines, NodeId, ShardId};
 use sedge_broker::SessionState;
-use sedge_mqtt::{Message, ReasonCode, TopicFilter};
+use sedge_mqtt::{Message, TopicFilter};
 
 use crate::lineage::{Given, Lineage};
 use crate::link::ControlTopic;
@@ -611,9 +611,7 @@ impl Node {
         if begins && wanted.later.is_none() && wanted.next.is_some() {
             // The client has connected to a node that claims its session, and this node does not have it: what comes on this older
             // connection is not published for a session that knows none of its packet identifiers (MQTT-3.1.4-3).
-            let reason = ReasonCode::SessionTakenOver;
-            let kick = ToShard::Kick { client: client.clone(), reason, end_session: false };
-            self.tell_shard(wanted.shard, kick);
+            self.end_connection(client);
         }
         if begins && !takes_back && self.reunions.may_return() {
             self.had.begins(self.now, client);

@@ -122,10 +122,15 @@ impl Node {
     /// before is to be read.
     fn end_outdated_connection(&mut self, client: &ClientId) {
         if self.is_beginning_anew() {
-            let reason = ReasonCode::SessionTakenOver;
-            let kick = ToShard::Kick { client: client.clone(), reason, end_session: false };
-            self.tell_shard(shard_of(client, self.config.shards), kick);
+            self.end_connection(client);
         }
+    }
+
+    /// The client has gone to another node: its connection here ends.
+    pub(in crate::node) fn end_connection(&mut self, client: &ClientId) {
+        let reason = ReasonCode::SessionTakenOver;
+        let kick = ToShard::Kick { client: client.clone(), reason, end_session: false };
+        self.tell_shard(shard_of(client, self.config.shards), kick);
     }
 
     /// Gives up sessions that belong to nodes that are back, or that are complete now.
