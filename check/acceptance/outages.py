@@ -23,6 +23,8 @@ class Proxy:
     def __init__(self, port: int, to: int, host: str = HOST) -> None:
         self.port, self.target = port, (host, to)
         self.mode = "pass"
+        # Bytes a second that each connection carries, in mode "narrow".
+        self.rate = 0
         self.resets = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
@@ -87,6 +89,8 @@ class Proxy:
                 if self.mode == "trickle":
                     time.sleep(1)  # one byte a second is what this is
                 for sock in ready:
+                    if self.mode == "narrow":
+                        time.sleep(4096 / self.rate)  # the pace of this path
                     data = sock.recv(1 if self.mode == "trickle" else 4096)
                     if not data:
                         return

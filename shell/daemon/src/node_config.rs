@@ -57,7 +57,8 @@ pub(crate) fn build(
         suback_cluster: config.cluster.suback == SubackMode::Cluster,
         links: LinkConfig {
             encrypted: config.cluster.is_encrypted(),
-            keep_alive: config.cluster.link_ping,
+            // Two pings in this time, and silence for three of them, which is 1.5 times as long (IL-19).
+            keep_alive: config.cluster.link_ping / 2,
             connections: config.cluster.link_connections,
             order: config.cluster.link_order,
             ..LinkConfig::new(&config.cluster.name, key)

@@ -333,6 +333,11 @@ impl Channel {
         Some(done)
     }
 
+    /// The number that was last acknowledged to the neighbour.
+    pub(super) const fn told(&self) -> u64 {
+        self.told
+    }
+
     /// News for the owner when the link is up: whether both sides go on where they were when it was last told, and the frames that were
     /// lost since.
     pub(super) fn take_news(&mut self) -> (bool, Lost) {

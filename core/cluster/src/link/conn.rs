@@ -56,6 +56,8 @@ pub(super) struct Conn {
     /// Whether the owner has been told that the outbox holds something.
     pub(super) told: bool,
     pub(super) last_heard: Instant,
+    /// When the kernel last took bytes.
+    pub(super) last_written: Instant,
     pub(super) ping_sent: Option<Instant>,
     pub(super) bytes_sent: u64,
     pub(super) bytes_received: u64,
@@ -87,6 +89,7 @@ impl Conn {
             outbox: Outbox::new(),
             told: false,
             last_heard: now,
+            last_written: now,
             ping_sent: None,
             bytes_sent: 0,
             bytes_received: 0,

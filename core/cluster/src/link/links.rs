@@ -202,6 +202,7 @@ impl Links {
         conn.bytes_received += bytes.len() as u64;
         conn.last_heard = now;
         conn.decoder.feed(bytes);
+        self.show_life(now, link);
         // A packet may end the link, which ends the loop.
         while let Some(conn) = self.conns.get_mut(&link) {
             match conn.decoder.next() {
@@ -214,7 +215,7 @@ impl Links {
     }
 
     /// The first `bytes` of the link's outbox were taken by the kernel: they are forgotten and the outbox is refilled.
-    pub fn written(&mut self, _now: Instant, link: LinkId, bytes: usize) {
+    pub fn written(&mut self, now: Instant, link: LinkId, bytes: usize) {
         self.counters.bytes_sent += bytes as u64;
         if let Some(outbox) = self.closing.get_mut(&link) {
             outbox.advance(bytes);
@@ -227,6 +228,7 @@ impl Links {
         let Some(conn) = self.conns.get_mut(&link) else { return };
         conn.outbox.advance(bytes);
         conn.bytes_sent += bytes as u64;
+        conn.last_written = now;
         if let Some(node) = conn.node.filter(|_| conn.is_established()) {
             self.fill(node);
         }

@@ -7,7 +7,7 @@ use super::channel::{Arrival, NeverSent};
 use super::closing::{Farewell, SILENCE};
 use super::conn::{Conn, Stage};
 use super::decode::{self, Inbound};
-use super::encode::{ROUND_TRIP, number};
+use super::encode::{ACK, ROUND_TRIP, number};
 use super::greeting::Greeting;
 use super::handshake::{Refusal, busy};
 use super::links::{Links, Timer};
@@ -285,6 +285,26 @@ impl Links {
             self.transmit(link);
         }
         self.timers.set(Timer::Ping(link), now + self.config.keep_alive);
+    }
+
+    /// Bytes come, perhaps of a frame that takes long, behind which the other end's pings and answers wait: this end, if it has written
+    /// nothing for a while, says something, so that the other end does not take the connection for dead (IL-19).
+    pub(super) fn show_life(&mut self, now: Instant, link: LinkId) {
+        let Some(conn) = self.conns.get_mut(&link).filter(|conn| conn.is_established() && conn.carriage.is_none())
+        else {
+            return;
+        };
+        if now.since(conn.last_written) * 2 < self.config.keep_alive * 3 {
+            return;
+        }
+        let Some(peer) = conn.node.and_then(|node| self.peers.get(&node)) else { return };
+        conn.last_written = now;
+        match (conn.lane, conn.dialled) {
+            (0, _) => number(ACK, peer.channel.told(), &mut conn.outbox),
+            (_, true) => conn.write(&Packet::PingReq),
+            (_, false) => conn.write(&Packet::PingResp),
+        }
+        self.transmit(link);
     }
 
     /// Closes a link over which nothing has come for too long. `due` is when the owner should have asked: one who asks late may

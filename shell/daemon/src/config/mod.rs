@@ -226,7 +226,7 @@ pub struct ClusterConfig {
     pub clock_tolerance: Duration,
     /// How often a node compares its retained messages with those of one neighbour.
     pub compare: Duration,
-    /// How often a link is pinged.
+    /// Within how long a silent link is pinged (spec IL-19): it is down after 1.5 times as long.
     pub link_ping: Duration,
 }
 
@@ -466,7 +466,7 @@ impl Default for ClusterConfig {
             round_trip: Duration::from_millis(120),
             clock_tolerance: Duration::from_secs(2),
             compare: Duration::from_secs(30),
-            link_ping: Duration::from_millis(500),
+            link_ping: Duration::from_secs(1),
         }
     }
 }

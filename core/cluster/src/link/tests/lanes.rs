@@ -125,6 +125,28 @@ fn a_lost_connection_is_made_anew() {
     assert_eq!(world.open_wires(), 4);
 }
 
+/// IL-17, IL-19: a connection whose path takes many seconds for what waits, or for one frame, is silent in neither direction, whichever
+/// node has dialled it.
+#[test]
+fn connections_that_are_full_are_not_taken_for_dead() {
+    for (sender, connections) in [(0, 1), (1, 1), (0, 4), (1, 4)] {
+        let mut world = pair([with(connections, LinkOrder::RoundRobin), with(connections, LinkOrder::RoundRobin)]);
+        // The largest frame, of 5,600 bytes, takes 2.8 s.
+        world.pace = Some((sender, 2));
+        for number in 1..=400 {
+            world.send(sender, 1 - sender, number);
+        }
+        world.run(3_000);
+        assert!(world.got(1 - sender, sender).len() < 200, "the paths are not full");
+        world.run(120_000);
+        assert_eq!(world.got(1 - sender, sender).len(), 400);
+        for at in [0, 1] {
+            let counters = world.nodes[at].links.counters();
+            assert_eq!((counters.silences, counters.frames_resent), (0, 0), "node {at} of sender {sender}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 

@@ -30,6 +30,18 @@ struct Pipe {
     is_shut: bool,
 }
 
+impl Pipe {
+    /// Bytes enter; at a pace of so many bytes in a millisecond they arrive one millisecond's worth after the other.
+    fn enter(&mut self, now: Instant, arrival: Instant, mut bytes: Bytes, pace: Option<usize>) {
+        let Some(pace) = pace else { return self.flying.push_back((arrival, bytes)) };
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(pace));
+            let last = self.flying.back().map_or(now, |(due, _)| *due);
+            self.flying.push_back((arrival.max(last + Duration::from_millis(1)), piece));
+        }
+    }
+}
+
 /// A connection: ends 0 (dialler) and 1 (acceptor); pipe `i` leads away from end `i`.
 struct Wire {
     ends: [(usize, LinkId); 2],
@@ -47,6 +59,8 @@ pub(super) struct World {
     next_wire: u64,
     pub(super) rng: Rng,
     pub(super) latency: Duration,
+    /// A node, and how many bytes in a millisecond each wire carries from it.
+    pub(super) pace: Option<(usize, usize)>,
     /// No byte arrives any more, and nobody notices.
     pub(super) is_dark: bool,
     /// Pairs of nodes, the lower first, between which no byte arrives and no dial is answered.
@@ -93,6 +107,7 @@ impl World {
             next_wire: 0,
             rng,
             latency: Duration::from_millis(1),
+            pace: None,
             is_dark: false,
             broken: BTreeSet::new(),
             strangers: BTreeSet::new(),
@@ -391,7 +406,8 @@ impl World {
                 return;
             }
             self.nodes[index].links.written(self.now, link, bytes.len());
-            let arrival = self.now + self.latency;
+            let (now, arrival) = (self.now, self.now + self.latency);
+            let pace = self.pace.filter(|(slow, _)| *slow == index).map(|(_, bytes)| bytes);
             let mut falsify = self.falsify.take();
             if let Some((wire, end)) = self.end(index, link) {
                 let mut bytes = bytes;
@@ -399,7 +415,7 @@ impl World {
                     falsify(end, wire.pipes[end].entered, &mut bytes);
                 }
                 wire.pipes[end].entered += bytes.len();
-                wire.pipes[end].flying.push_back((arrival, bytes.into()));
+                wire.pipes[end].enter(now, arrival, bytes.into(), pace);
             }
             self.falsify = falsify;
         }
