@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from apart import can_make_namespaces
+from client import Client
 from cluster import HOST, free_base, metric, wait_for
 from durable import Node
+from mqttwire import V5
 from outages import SECONDS, Far, Proxy
 from pki import authority, openssl, sign
 from remote import Collector, Load, Remote
@@ -107,6 +109,26 @@ def test_a_way_that_refuses_breaks_off_or_crawls(
     proxy.mode = "pass"
     proxy.reset()
     traffic.check(exactly=True)
+
+
+def test_a_message_that_takes_longer_than_the_other_end_may_be_silent(
+    make_site: Callable[..., list[Node]], remote: Remote, proxy: Proxy  # noqa: F811
+) -> None:
+    """DP-03: 1 MB takes 5 s over this path, and a silent end is given up after 2 s: each message arrives once, over one connection."""
+    (node,) = make_site(bridge(remote, address=[f"{HOST}:{proxy.port}"], keep_alive="1s"))
+    wait_for("the bridge runs", lambda: runs(node), DEADLINE)
+    collector = Collector(remote.port, "up/#")
+    proxy.mode, proxy.rate = "narrow", 200_000
+    writer = Client(HOST, node.port, V5, timeout=DEADLINE)
+    writer.connect("writer")
+    for number in range(3):
+        writer.publish("up/large", b"%d" % number + b"x" * 1_000_000, qos=1)
+    wait_for("all are there", lambda: len(collector.payloads) >= 3, DEADLINE)
+    proxy.mode = "pass"
+    writer.publish("up/small", b"last", qos=1)
+    wait_for("the last is there", lambda: collector.payloads[-1] == "last", DEADLINE)
+    assert [payload[:1] for payload in collector.payloads] == ["0", "1", "2", "l"]
+    assert state(node)["connects"] == 1
 
 
 @pytest.mark.skipif(not can_make_namespaces(), reason="needs network namespaces")

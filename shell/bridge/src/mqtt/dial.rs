@@ -3,6 +3,7 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use mio::{Poll, Token};
@@ -10,6 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use sedge_mqtt::{ConnAck, Connect, ConnectProperties, QoS, TopicName, Utf8, Version, Will, WillProperties};
+use socket2::SockRef;
 
 use crate::config::{BridgeConfig, Direction, Tls};
 use crate::error::BridgeError;
@@ -45,6 +47,11 @@ pub(crate) fn dial(
     let unreachable = |source| BridgeError::Unreachable { address: address.to_owned(), source };
     let socket = open(&host, port).map_err(unreachable)?;
     socket.set_nodelay(true).and_then(|()| socket.set_nonblocking(true)).map_err(unreachable)?;
+    if config.keep_alive > 0 {
+        // A path that is dead takes no bytes, however many wait; a slow one takes some.
+        let silence = Duration::from_secs(2 * u64::from(config.keep_alive));
+        SockRef::from(&socket).set_tcp_user_timeout(Some(silence)).map_err(unreachable)?;
+    }
     let tls = if config.tls.enabled { Some(Box::new(encrypt(&config.tls, &host)?)) } else { None };
     let stream = Stream::Tcp(mio::net::TcpStream::from_std(socket));
     let mut wire = Wire::new(poll, token, stream, tls, (config.version, END))?;

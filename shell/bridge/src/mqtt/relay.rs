@@ -3,7 +3,7 @@
 //! Acknowledgements pass from one end to the other with the packet identifiers they have: the two sessions at the ends know all there is to
 //! know of a message, and the relay nothing that could be lost with it. A QoS 2 handshake that one bridge has begun another one ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use crate::wire::{Wire, wait_for_events};
 
 /// Longest sleep: then it is looked whether the bridge is still wanted here.
 const NAP: Duration = Duration::from_millis(100);
+/// Bytes a second that every path carries: an answer may wait behind the messages that are on their way.
+const SLOWEST: usize = 8 * 1024;
 /// Packets of one side before the other has its turn.
 const PACKETS_PER_TURN: usize = 256;
 
@@ -44,6 +46,8 @@ pub(super) struct Relay<'a> {
     lowered: BTreeSet<PacketId>,
     /// QoS 2 messages of the other end that the bridge itself has released.
     released: BTreeSet<PacketId>,
+    /// Bytes of each message that the other end has not acknowledged, at most as many messages as it takes at once.
+    under_way: BTreeMap<PacketId, usize>,
     ping_sent: Option<Instant>,
 }
 
@@ -67,8 +71,8 @@ fn is_passing(reason: ReasonCode) -> bool {
 
 impl<'a> Relay<'a> {
     pub(super) fn new((local, remote): (Wire, Wire), map: &'a mut Map, record: &'a Record, takes: Takes) -> Self {
-        let (own_out, own_in, lowered, released) = Default::default();
-        Self { local, remote, map, record, takes, own_out, own_in, lowered, released, ping_sent: None }
+        let (own_out, own_in, lowered, released, under_way) = Default::default();
+        Self { local, remote, map, record, takes, own_out, own_in, lowered, released, under_way, ping_sent: None }
     }
 
     /// The other end has forgotten its session: identifiers of its QoS 2 messages begin anew.
@@ -155,8 +159,11 @@ impl<'a> Relay<'a> {
         if let Some(sent) = self.ping_sent {
             if self.remote.last_received > sent {
                 self.ping_sent = None;
-            } else if now.saturating_duration_since(sent) >= every {
-                return Err(BridgeError::NoAnswer { end: self.remote.end, what: "PINGREQ", seconds: every.as_secs() });
+            } else {
+                let seconds = every.as_secs() + (self.under_way.values().sum::<usize>() / SLOWEST) as u64;
+                if now.saturating_duration_since(sent).as_secs() >= seconds {
+                    return Err(BridgeError::NoAnswer { end: self.remote.end, what: "PINGREQ", seconds });
+                }
             }
         } else {
             let idle = self.remote.last_received.min(self.remote.last_sent);
@@ -228,7 +235,8 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    fn arrived(&self, ack: &Ack) {
+    fn arrived(&mut self, ack: &Ack) {
+        self.under_way.remove(&ack.packet_id);
         count(&self.record.counters.messages_out, usize::from(!ack.reason.is_error()));
     }
 
@@ -266,13 +274,16 @@ impl<'a> Relay<'a> {
             message.properties = None;
         }
         let bytes = message.payload.len();
+        let under_way = message.packet_id;
         let packet = Packet::Publish(message);
-        if encoded_len(&packet, self.remote.version) > self.takes.packet_bytes {
+        let size = encoded_len(&packet, self.remote.version);
+        if size > self.takes.packet_bytes {
             self.record.note("a message is larger than the remote broker takes");
             return self.stays(Stays::Nameless, id, qos, true);
         }
         count(&self.record.counters.bytes_out, bytes);
         self.remote.send(&packet);
+        self.under_way.extend(under_way.map(|id| (id, size)));
         match (id, qos, qos.min(self.takes.qos)) {
             (Some(id), QoS::ExactlyOnce, QoS::AtLeastOnce) => {
                 self.lowered.insert(id);

@@ -263,6 +263,8 @@ impl Connection {
         match self.stream.read(&mut self.buffer) {
             Ok(0) => Err(ClientError::Closed),
             Ok(count) => {
+                // The answer to a ping may wait behind these bytes: whoever sends them lives.
+                self.ping_sent = None;
                 self.decoder.feed(Bytes::copy_from_slice(self.buffer.get(..count).unwrap_or_default()));
                 Ok(true)
             }
