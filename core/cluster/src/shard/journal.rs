@@ -18,6 +18,8 @@ use crate::{RestoredShard, ShardOutput};
 const HELD_UP: Duration = Duration::from_secs(2);
 /// Sessions that are held up, each with its client id; further ones leave at once, and their publications may come out of order.
 const MAX_HELD_UP: usize = 10_000;
+/// Publications that a session of the journal was given ahead of others, as its new owner is told; of further ones QoS 2 messages may come twice.
+const MAX_ALONG: usize = 4_096;
 /// Lives of this node whose publications may still be on their way.
 const LIVES: usize = 64;
 /// Shards of other nodes whose publications may still be on their way.
@@ -247,7 +249,7 @@ impl Shard {
     pub(super) fn relinquished(&mut self, client: ClientId, epoch: u64, session: Option<Box<SessionState>>) {
         let restored = self.is_restored_no_more(&client);
         let left = self.handovers.given_up(&client, epoch, session.is_some());
-        let along = self.leaves_with(&client, session.as_deref());
+        let mut along = self.leaves_with(&client, session.as_deref());
         self.withdraw(&client, left);
         let restored = restored.filter(|_| session.is_some());
         let former = restored.as_ref().and_then(|_| self.known_of_former_life(&client));
@@ -257,6 +259,10 @@ impl Shard {
                     Arc::make_mut(&mut heard).insert(*shard, *seq);
                 }
             }
+            // Those that it was given ahead of others: its new owner may get them from an owner before this one.
+            let is_ahead =
+                |id: &&MessageId| heard.get(&(id.node, id.incarnation, id.shard)).is_none_or(|last| *last < id.seq);
+            along.extend(ahead.ids.iter().filter(is_ahead).take(MAX_ALONG));
             self.handovers.note_restored(&client, ahead);
             self.tell_node(ToNode::HadBefore(Box::new((client.clone(), heard))));
         }

@@ -439,6 +439,14 @@ impl Had {
         is_seen || (is_own && message.stamp.millis >= moved.began) || has_come_to(&moved.came_with, id)
     }
 
+    /// Whether a session had had a publication when it left a former node.
+    pub(in crate::node) fn had_there(&self, from: NodeId, client: &ClientId, id: &MessageId) -> bool {
+        let Some(moved) = self.sessions.get(client) else { return false };
+        let brought = moved.along_at.get(&from).or_else(|| (moved.from == Some(from)).then_some(&moved.along));
+        let is_along = brought.is_some_and(|along| along.contains(id));
+        is_along || moved.said.get(&from).is_some_and(|marks| moved.has_had_at(from, marks, id))
+    }
+
     /// Sessions that had this publication before they came here. From the node that made it only those are looked for that were taken over
     /// from a node that is gone: publications that others have missed, and those that the node has kept for this one, may be the same.
     /// Notes for each of them that the publication is held back from it.

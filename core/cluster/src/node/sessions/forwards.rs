@@ -147,7 +147,15 @@ impl Node {
             }
             return;
         }
-        let messages = messages.iter().map(|message| self.held(from, client, message, None)).collect();
+        // The session that comes from there has had what had come there before it left: an older state of it may be passed on.
+        let comes =
+            self.claims.wanted.get(client).and_then(|wanted| wanted.given).is_some_and(|given| given.from == from);
+        let held = messages.iter().map(|message| {
+            let mut held = self.held(from, client, message, None);
+            held.seen |= comes && self.had.had_there(from, client, &message.id);
+            held
+        });
+        let messages = held.collect();
         let (client, from) = (client.clone(), self.life_of(from));
         self.merge(mail::Merge { client, from, messages, received: Vec::new(), sent: None, next: 0, is_late: true });
     }
